@@ -114,7 +114,7 @@ class ActorGroup(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ActorContext:
-    """Who an actor is: a handle to itself, to give away; its place in its group; the group's name."""
+    """An actor's identity: a handle to itself, to give away; its place in its group; the group's name."""
 
     handle: ActorHandle
     index: int

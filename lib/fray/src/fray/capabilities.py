@@ -23,7 +23,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendCapabilities:
-    """Which of the promises that are not for everyone a backend gives; `DIFFERENCES` has each in words."""
+    """The promises of a backend that not all give; `DIFFERENCES` has each in words."""
 
     separate_processes: bool
     crash_codes: bool

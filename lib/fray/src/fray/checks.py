@@ -19,7 +19,13 @@ def check_name(kind: str, name: object) -> None:
 
 
 def check_count(what: str, count: object, least: int = 1) -> None:
-    """Refuse what is no whole number of at least `least`."""
+    """Refuse what is no whole number of at least `least`.
+
+    Args:
+        what: Begins the message.
+        count: What was given.
+        least: The smallest that is allowed.
+    """
     wanted = "0 or more" if least == 0 else f"at least {least}"
     if isinstance(count, bool) or not isinstance(count, Integral):
         raise InvalidRequest(f"{what} must be a whole number, {wanted}, not {count!r}")
@@ -34,7 +40,13 @@ def check_amount(what: str, amount: object) -> None:
 
 
 def check_list(what: str, items: object, example: str = "") -> None:
-    """Refuse one text where a list of texts is meant, which would be taken letter by letter."""
+    """Refuse one text where a list of texts is meant, which would be taken letter by letter.
+
+    Args:
+        what: Begins the message.
+        items: What was given.
+        example: What it is a list of, for the message.
+    """
     if isinstance(items, (str, bytes)):
         raise InvalidRequest(f"{what} must be a list{example}, not the text {items!r}; write [{items!r}]")
 

@@ -30,7 +30,7 @@ class GrowingText:
         return text[begin:] if begin is not None else SKIPPED + text
 
     def _find_new(self, text: str) -> int | None:
-        """Where what was not seen yet begins; None when it does not join on to what was."""
+        """The offset of the first text that was not seen; None when it does not join on to what was."""
         if text.startswith(self._last, max(0, self._shown - len(self._last))):
             return self._shown
         if (found := text.rfind(self._last)) >= 0:

@@ -24,7 +24,8 @@ class ProcessOwner:
         """Raise Conflict in a fork of that process; call it before taking any lock, as those may be held for ever.
 
         Args:
-            what: Begins the message, with the `name` if there is one; put together only then, as every job pays for it.
+            what: Begins the message, which is put together only then, as every job pays for it.
+            name: Of what is asked for, if it has one.
         """
         if self._pid != os.getpid():
             whose = what if name is None else f"{what} {name!r}"

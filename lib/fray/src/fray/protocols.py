@@ -28,7 +28,7 @@ class JobHandle(Protocol):
         ...
 
     def status(self) -> JobStatus:
-        """Where the job is now."""
+        """The job's status now."""
         ...
 
     def wait(self, timeout: float | None = None, *, raise_on_failure: bool = True) -> JobStatus:
@@ -62,7 +62,7 @@ class Client(Protocol):
 
     @property
     def capabilities(self) -> BackendCapabilities:
-        """Which of the promises that are not for everyone this client gives."""
+        """The promises of this client that not all backends give."""
         ...
 
     @property
@@ -94,7 +94,16 @@ class Client(Protocol):
         actor_config: ActorConfig | None = None,
         **kwargs: Any,
     ) -> ActorHandle:
-        """Start one actor, wait until it is ready and return its handle."""
+        """Start one actor, wait until it is ready and return its handle.
+
+        Args:
+            cls: The actor's class; `args` and `kwargs` are for its constructor.
+            *args: Positional arguments of the constructor.
+            name: Of the actor; taken while it is up.
+            resources: What it takes; None for what the backend gives to an actor that asks for nothing.
+            actor_config: How it serves calls; None for `ActorConfig()`.
+            **kwargs: Keyword arguments of the constructor.
+        """
         ...
 
     def create_actor_group(
@@ -107,7 +116,17 @@ class Client(Protocol):
         actor_config: ActorConfig | None = None,
         **kwargs: Any,
     ) -> ActorGroup:
-        """Start `count` actors of one class and return their group at once."""
+        """Start `count` actors of one class and return their group at once.
+
+        Args:
+            cls: The actors' class.
+            *args: Positional arguments of the constructor.
+            name: Of the group; taken while one of its actors is up.
+            count: How many.
+            resources: What each takes; None for what the backend gives to an actor that asks for nothing.
+            actor_config: How each serves calls; None for `ActorConfig()`.
+            **kwargs: Keyword arguments of the constructor.
+        """
         ...
 
     def shutdown(self, wait: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""Which backends there are, by the specs people write in FRAY_CLIENT. Nothing is imported until it is asked for.
+"""Backends by the specs that people write in FRAY_CLIENT. Nothing is imported until it is asked for.
 
 Other packages add backends by an entry point of the group `fray.backends`: its name is the spec's scheme, its value a
 module with `connect(address: str | None) -> Client`.

@@ -62,6 +62,7 @@ def pickle_error(error: BaseException, dumps: Callable[[object], bytes] | None =
     One whose `__init__` takes other arguments than `Exception`'s is made again without calling it.
 
     Args:
+        error: The exception.
         dumps: Pickles it; None for cloudpickle's.
     """
     if dumps is None:

@@ -1,4 +1,4 @@
-"""Which of a job's replicas this code runs as."""
+"""The replica of a job that this code runs as."""
 
 from __future__ import annotations
 

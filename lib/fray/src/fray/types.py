@@ -41,7 +41,7 @@ DEFAULT_DISK: Final = "16g"
 
 
 class JobStatus(StrEnum):
-    """Where a job is in its life; `succeeded`, `failed` and `stopped` are final."""
+    """The state of a job; `succeeded`, `failed` and `stopped` are final."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -203,8 +203,13 @@ def create_environment(
 ) -> EnvironmentConfig:
     """Build an environment, taking the `FORWARDED_ENV_VARS` that are set from the submitter's own.
 
-    Without workspace and docker_image the workspace is the current directory. `env_vars` win over what is forwarded;
-    `environ` replaces `os.environ` as the place to forward from.
+    Args:
+        workspace: Folder that goes along with the job; without it and an image, the current directory.
+        docker_image: Image to run in, instead of a workspace.
+        pip_packages: Requirements to install.
+        env_vars: Variables; they win over what is forwarded.
+        extras: Optional-dependency groups of the workspace's project to install.
+        environ: Where to forward from; None for `os.environ`.
     """
     check_list("create_environment: pip_packages", pip_packages)
     check_list("create_environment: extras", extras)
@@ -284,7 +289,13 @@ class Entrypoint:
     def from_callable(
         fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> "Entrypoint":
-        """Run `fn(*args, **kwargs)`."""
+        """Run `fn(*args, **kwargs)`.
+
+        Args:
+            fn: What to call.
+            args: Its positional arguments.
+            kwargs: Its keyword arguments.
+        """
         if not callable(fn):
             raise InvalidRequest(f"Entrypoint.from_callable: {fn!r} is not callable")
         check_list("Entrypoint.from_callable: args", args)
@@ -334,7 +345,7 @@ class JobRequest:
 
 @dataclass(frozen=True, slots=True)
 class ActorConfig:
-    """How an actor serves its calls.
+    """Settings of how an actor serves its calls.
 
     Args:
         max_concurrency: Calls that may run at once; 1 runs them one after another in the order they were made.

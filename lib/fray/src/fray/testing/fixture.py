@@ -51,7 +51,14 @@ class BackendFixture:
         extras: Sequence[str] = (),
         workspace: Path | None = None,
     ) -> EnvironmentConfig:
-        """An environment with nothing to build: the workspace has no project file."""
+        """An environment with nothing to build: the workspace has no project file.
+
+        Args:
+            env_vars: Variables of the job.
+            pip_packages: Requirements to install.
+            extras: Optional-dependency groups to install.
+            workspace: Folder that goes along; None for the test's own.
+        """
         return EnvironmentConfig(
             workspace=str(workspace or self.workspace),
             env_vars=dict(env_vars or {}),

@@ -1,4 +1,4 @@
-"""How tests start a backend, get clients of it, and see that nothing is left."""
+"""Harnesses with which tests start a backend, get clients of it, and see that nothing is left."""
 
 import importlib
 import os

@@ -20,6 +20,7 @@ _INSIDE_A_JOB = ("FRAY_CLIENT", "IRIS_JOB_ID", "IRIS_CONTROLLER_ADDRESS", "RAY_A
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--fray-backend`."""
     parser.getgroup("fray").addoption(
         "--fray-backend",
         action="append",
@@ -31,6 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Prepare the backends that were asked for, before any test module is imported; refuse unknown ones."""
     for name in chosen_backends(config):
         if name in HARNESSES:
             load_harness(name).prepare()
@@ -45,6 +47,7 @@ def chosen_backends(config: pytest.Config) -> list[str]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that takes `fray_client` on each of its backends."""
     if "fray_harness" not in metafunc.fixturenames:
         return
     backends = chosen_backends(metafunc.config) or getattr(metafunc.module, "FRAY_BACKENDS", ["local"])

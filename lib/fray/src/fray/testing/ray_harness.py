@@ -169,7 +169,13 @@ class RayCluster:
         self.address, self.jobs_address = answer["address"], answer["jobs_address"]
 
     def add_node(self, name: str, resources: Mapping[str, float], cpus: int = 4) -> None:
-        """Start one more node."""
+        """Start one more node.
+
+        Args:
+            name: By which `kill_node` finds it.
+            resources: Custom resources that it has.
+            cpus: Processors that it is to have.
+        """
         node = {
             **worker_ports(),
             "num_cpus": cpus,
@@ -269,7 +275,7 @@ class RayHarness(BackendHarness):
     def make_client(self) -> Client:
         from fray.backends.ray import RayClient
 
-        return RayClient()
+        return RayClient.connect()
 
     @property
     def spec(self) -> str:

@@ -19,6 +19,7 @@ def jobs_cluster(cpus: int = 4, token: str = "", storage: str = "") -> Iterator[
     """A cluster whose Jobs API takes jobs.
 
     Args:
+        cpus: Processors of its head.
         token: What it wants to be sent; empty: nothing.
         storage: Folder in which its head keeps what it knows; empty: in memory.
     """
@@ -29,6 +30,11 @@ def jobs_cluster(cpus: int = 4, token: str = "", storage: str = "") -> Iterator[
 
 def await_jobs_api(address: str, token: str = "", seconds: float = _SECONDS) -> None:
     """Wait until the cluster takes jobs, which is after its head answers: another process starts them.
+
+    Args:
+        address: URL of the cluster's dashboard.
+        token: What it wants to be sent; empty: nothing.
+        seconds: How long to wait.
 
     Raises:
         RuntimeError: It does not in time; the message has what it said last.

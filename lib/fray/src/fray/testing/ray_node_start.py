@@ -1,4 +1,4 @@
-"""How the nodes of a test cluster start: with no more dashboard than is asked for, and with patience.
+"""Start the nodes of a test cluster with no more dashboard than is asked for, and with patience.
 
 For the process that starts them. Ray has no options for this, so its functions are replaced there.
 """

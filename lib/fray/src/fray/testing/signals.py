@@ -1,4 +1,4 @@
-"""How a test and the work it started tell each other things, wherever that work runs: through files."""
+"""Signals between a test and the work that it started, wherever that runs: through files."""
 
 import os
 from dataclasses import dataclass
@@ -51,5 +51,5 @@ class Tally:
             os.close(descriptor)
 
     def count(self) -> int:
-        """How many there are."""
+        """The number of marks."""
         return os.path.getsize(self.path) if os.path.exists(self.path) else 0

@@ -42,7 +42,7 @@ def test_code_in_a_ray_task_that_fray_did_not_start_finds_ray(cluster: RayCluste
         client.shutdown()
         return f"{type(client).__name__} {status}"
 
-    with RayClient():
+    with RayClient.connect():
         assert ray.get(ray.remote(num_cpus=0.1)(inside).remote()) == "RayClient succeeded"
     assert flag.is_set()
 
@@ -58,7 +58,7 @@ def test_a_function_that_is_rays_already(cluster: RayCluster) -> None:
             raise LookupError("no such shard")
         return 2 * n
 
-    with RayClient() as client:
+    with RayClient.connect() as client:
         assert isinstance(client, RunsRayFunctions)
         assert client.run_remote_function(double, [21]) == 42
         with pytest.raises(LookupError, match="no such shard"):
@@ -74,7 +74,7 @@ def test_jobs_that_are_all_alike_but_for_what_they_captured(cluster: RayCluster,
     def work() -> None:
         print(f"{note[0]} {replica_index()}")
 
-    with RayClient() as client:
+    with RayClient.connect() as client:
         for word in ("first", "second", "first"):
             note[0] = word
             # Often enough to become a Ray function of its own.
@@ -95,7 +95,7 @@ def test_the_session_forgets_a_job_that_has_ended(cluster: RayCluster, tmp_path:
     from fray.backends.ray.client import RayClient
 
     end = Flag(str(tmp_path / "end"))
-    with RayClient() as client:
+    with RayClient.connect() as client:
         job = client.submit(JobRequest("quiet", Entrypoint.from_callable(end.wait, [LONG]), SMALL))
         eventually(lambda: job.status() is JobStatus.RUNNING, "it runs")
         end.set()
@@ -112,7 +112,7 @@ def test_a_gang_that_goes_wrong_inside_ends(cluster: RayCluster, monkeypatch: py
         raise LookupError("no such node")
 
     monkeypatch.setattr(GangPlacer, "acquire", lose)
-    with RayClient() as client:
+    with RayClient.connect() as client:
         job = client.submit(JobRequest("gang", Entrypoint.from_callable(print), SMALL, replicas=2))
         with pytest.raises(JobFailed, match="LookupError: no such node"):
             job.wait(LONG)
@@ -122,7 +122,7 @@ def test_a_ray_pin_is_left_out(cluster: RayCluster, caplog: pytest.LogCaptureFix
     from fray.backends.ray.client import RayClient
 
     environment = EnvironmentConfig(workspace=str(tmp_path), pip_packages=["ray==2.0.0"])
-    with RayClient() as client:
+    with RayClient.connect() as client:
         request = JobRequest("pinned", Entrypoint.from_binary("true"), SMALL, environment)
         assert client.submit(request).wait(LONG) is JobStatus.SUCCEEDED
     assert "'ray==2.0.0' is not installed" in caplog.text

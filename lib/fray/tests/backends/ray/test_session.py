@@ -30,7 +30,7 @@ def cluster() -> Iterator[RayCluster]:
 def client(cluster: RayCluster) -> "Iterator[RayClient]":
     from fray.backends.ray.client import RayClient
 
-    with RayClient() as client:
+    with RayClient.connect() as client:
         yield client
 
 

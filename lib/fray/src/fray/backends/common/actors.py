@@ -67,7 +67,13 @@ class ActorRef(Protocol):
         ...
 
     def call(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ActorFuture[Any]:
-        """Send a call."""
+        """Send a call.
+
+        Args:
+            method: Its name.
+            args: Its positional arguments.
+            kwargs: Its keyword arguments.
+        """
         ...
 
 

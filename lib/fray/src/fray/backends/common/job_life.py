@@ -11,7 +11,7 @@ from fray.types import JobStatus
 
 
 class AttemptStatus(StrEnum):
-    """How an attempt, or one replica of it, ended. Preemption and failure have separate retry budgets."""
+    """The end of an attempt, or of one replica of it. Preemption and failure have separate retry budgets."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -20,7 +20,7 @@ class AttemptStatus(StrEnum):
 
 
 class AttemptEnd(NamedTuple):
-    """How an attempt, or one replica of it, ended and why.
+    """The end of an attempt, or of one replica of it, and why it came.
 
     Args:
         status: The kind of end.
@@ -56,7 +56,7 @@ class JobRules(NamedTuple):
 
 
 class Job(NamedTuple):
-    """Where a job is in its life.
+    """The state of a job.
 
     Args:
         rules: Never change.
@@ -91,7 +91,15 @@ class Job(NamedTuple):
 def new_job(
     replicas: int, max_retries_failure: int, max_retries_preemption: int, interruptible: bool, reviewed: bool
 ) -> Job:
-    """The beginning of a job's life; jobs that are alike share it, as most jobs of a client are alike."""
+    """The beginning of a job's life; jobs that are alike share it, as most jobs of a client are alike.
+
+    Args:
+        replicas: See `JobRules`, as for the others.
+        max_retries_failure: Starts over after failures.
+        max_retries_preemption: Starts over after preemptions.
+        interruptible: Whether what runs can be stopped.
+        reviewed: Whether failed attempts are looked at before they count.
+    """
     return Job(JobRules(replicas, max_retries_failure, max_retries_preemption, interruptible, reviewed))
 
 
@@ -232,7 +240,7 @@ def _replica_ended(job: Job, event: ReplicaEnded) -> Step:
 
 
 def verdict(job: Job) -> AttemptEnd:
-    """How the latest attempt ended, by its replicas: as the first failure, or as a preemption among the failures."""
+    """The end of the latest attempt, by its replicas': the first failure, or a preemption among the failures."""
     failures = [end for _, end in job.ended if end.status is not AttemptStatus.SUCCEEDED]
     preempted = (end for end in failures if end.status is AttemptStatus.PREEMPTED)
     return next(preempted, failures[0] if failures else SUCCESS)

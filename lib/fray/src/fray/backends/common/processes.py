@@ -72,7 +72,7 @@ class OutputFile:
         return self.read_from(0).decode("utf-8", errors="replace")
 
     def size(self) -> int:
-        """How many bytes were written so far."""
+        """The bytes written so far, counted."""
         with self._lock:
             return self._size()
 

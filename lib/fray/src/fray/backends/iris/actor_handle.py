@@ -14,7 +14,7 @@ from iris.client import IrisClient, get_iris_ctx, use_grpc
 
 @dataclass(frozen=True, slots=True)
 class IrisActorRef:
-    """Where an actor is and what it offers; all that a handle holds.
+    """An actor's address and methods; all that a handle holds.
 
     Args:
         controller: "host:port" of its cluster.

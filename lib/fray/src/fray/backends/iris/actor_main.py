@@ -28,6 +28,10 @@ def serve_actor(
 
     Args:
         ref: Of the group; index and name are this task's.
+        cls: What it is an instance of.
+        args: Positional arguments of its constructor.
+        kwargs: Keyword arguments of its constructor.
+        max_concurrency: How many calls it serves at a time.
     """
     task = iris_ctx()
     index = int(task.task_id.rpartition("/")[2])

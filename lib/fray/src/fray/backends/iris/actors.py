@@ -156,7 +156,13 @@ class IrisActors:
         )
 
     def follow(self, job_id: str, ref: IrisActorRef, count: int) -> IrisActorGroup:
-        """The group whose actors are the tasks of a job."""
+        """The group whose actors are the tasks of a job.
+
+        Args:
+            job_id: The job.
+            ref: What its actors have in common.
+            count: How many there are.
+        """
         group = IrisActorGroup(self._client, job_id, ref, count)
         with self._lock:
             before = self._groups.get(job_id)

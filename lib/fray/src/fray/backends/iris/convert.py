@@ -98,6 +98,9 @@ def to_iris_entrypoint(
     """A callable as a pickle, by value where its module is not in the workspace or installed; a program as a command.
 
     Args:
+        entrypoint: A callable or a program.
+        what: Names it in errors.
+        workspace: The folder that goes along with the job; None for none.
         slice_hosts: For a job on several TPU slices: the hosts of each.
 
     Raises:
@@ -153,7 +156,7 @@ def to_iris_environment(environment: EnvironmentConfig, resources: ResourceConfi
 
 
 def to_iris_constraints(resources: ResourceConfig) -> tuple[Constraint, ...]:
-    """Where it may run. `preemptible=True` allows preemptible capacity; it does not ask for it."""
+    """Constraints on where the job may run. `preemptible=True` allows preemptible capacity; it does not ask for it."""
     constraints = []
     if not resources.preemptible:
         # Not preemptible_constraint(False): machines of one's own do not say whether they can be taken away.

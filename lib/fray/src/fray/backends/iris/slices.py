@@ -24,7 +24,14 @@ _NOT_FOUND: Final = 127
 
 
 def call_on_slices(hosts: int, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
-    """Call `fn` in a task of a job on several slices of so many hosts each."""
+    """Call `fn` in a task of a job on several slices of so many hosts each.
+
+    Args:
+        hosts: Hosts of each slice.
+        fn: What to call.
+        args: Its positional arguments.
+        kwargs: Its keyword arguments.
+    """
     join_slices(hosts)
     return fn(*args, **kwargs)  # perhaps a coroutine, which the caller awaits
 

@@ -87,7 +87,7 @@ class LocalActor:
             if self._address is None:
                 address = ActorAddress(self._new_path(), self.label, self.class_name, self.methods)
                 if not self._stopped:
-                    self._server = ActorServer(self, address.path)
+                    self._server = ActorServer.listen(self, address.path)
                 self._address = address
                 host(address, self)
             return self._address

@@ -1,7 +1,7 @@
 """Calls of local actors from other processes of this machine, over sockets that only this user can open.
 
 A handle that is pickled becomes the address of its actor, which listens from then on. Unpickled in the actor's own
-process it is the ordinary handle again; elsewhere a `RemoteHandle`, with one connection for each process and actor.
+process it is the ordinary handle again; elsewhere calls go over one connection for each process and actor.
 Every message is a length and a pickle: (number, pickled (method, args, kwargs)) one way, (number, pickled value) or
 (number, packed error) the other. What is pickled apart may fail to be made again without harm to other calls.
 """
@@ -57,7 +57,7 @@ class LocalActorFuture(CallFuture):
 
 @dataclass(frozen=True, slots=True)
 class ActorAddress:
-    """Where an actor listens, and what is known of it without asking: how other processes reach it."""
+    """The address at which other processes reach an actor, and what is known of it without asking."""
 
     path: str
     label: str
@@ -85,14 +85,20 @@ class Callee(Protocol):
     """An actor that takes calls."""
 
     def call_future(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "Future[Any]":
-        """Queue a call."""
+        """Queue a call.
+
+        Args:
+            method: Its name.
+            args: Its positional arguments.
+            kwargs: Its keyword arguments.
+        """
         ...
 
 
 class ActorServer:
-    """Takes calls of one actor from other processes until it is closed."""
+    """Takes calls of one actor from other processes until it is closed (see `listen`)."""
 
-    def __init__(self, actor: Callee, path: str) -> None:
+    def __init__(self, actor: Callee, path: str, listener: socket.socket) -> None:
         self._actor = actor
         self._owner = ProcessOwner()
         self._lock = threading.Lock()
@@ -100,14 +106,21 @@ class ActorServer:
         self._threads: list[threading.Thread] = []
         self._closed = False
         self._path = path
-        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener = listener
+
+    @classmethod
+    def listen(cls, actor: Callee, path: str) -> "ActorServer":
+        """Serve an actor at a path. Raises OSError."""
+        listener = socket.socket(socket.AF_UNIX)
         try:
-            self._listener.bind(path)
-            self._listener.listen(64)
+            listener.bind(path)
+            listener.listen(64)
         except OSError:
-            self._listener.close()
+            listener.close()
             raise
-        self._start(self._accept)
+        server = cls(actor, path, listener)
+        server._start(server._accept)
+        return server
 
     def close(self) -> None:
         """Take no more calls and let the callers know."""
@@ -209,19 +222,25 @@ def _answer_of(number: int, future: "Future[Any]") -> _Answer:
 
 
 class Channel:
-    """This process's connection to one actor of another."""
+    """This process's connection to one actor of another (see `open`)."""
 
-    def __init__(self, address: ActorAddress) -> None:
+    def __init__(self, address: ActorAddress, connection: Connection) -> None:
         self._address = address
+        self._connection = connection
         self._lock = threading.Lock()
         self._pending: dict[int, Future[Any]] = {}
         self._numbers = itertools.count()
         self._lost = False
+
+    @classmethod
+    def open(cls, address: ActorAddress) -> "Channel":
+        """Connect to an actor. Raises ActorLost."""
         try:
-            self._connection = connect(address.path)
+            channel = cls(address, connect(address.path))
         except OSError as error:
             raise ActorLost(f"actor {address.label} cannot be reached: {error.strerror or error}") from None
-        threading.Thread(target=self._receive, name="fray-actor-channel", daemon=True).start()
+        threading.Thread(target=channel._receive, name="fray-actor-channel", daemon=True).start()
+        return channel
 
     @property
     def lost(self) -> bool:
@@ -229,7 +248,13 @@ class Channel:
         return self._lost
 
     def call(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "Future[Any]":
-        """Send a call; calls of one thread arrive in their order."""
+        """Send a call; calls of one thread arrive in their order.
+
+        Args:
+            method: Its name.
+            args: Its positional arguments.
+            kwargs: Its keyword arguments.
+        """
         call = pickling.dumps((method, args, dict(kwargs)), f"a call of {method!r} of actor {self._address.label}")
         future: Future[Any] = Future()
         with self._lock:
@@ -295,7 +320,7 @@ def channel_to(address: ActorAddress) -> Channel:
     with _opening:
         channel = _channels.get(key)
         if channel is None or channel.lost:
-            channel = _channels[key] = Channel(address)
+            channel = _channels[key] = Channel.open(address)
         return channel
 
 
@@ -308,7 +333,14 @@ def host(address: ActorAddress, actor: ActorRef) -> None:
 
 
 def actor_at(path: str, label: str, class_name: str, methods: frozenset[str]) -> ActorRef:
-    """The actor that listens at `path` itself where it lives, its address elsewhere."""
+    """The actor that listens at `path` itself where it lives, its address elsewhere.
+
+    Args:
+        path: Where it listens.
+        label: The actor, for people.
+        class_name: Name of its class, for people.
+        methods: What may be called.
+    """
     return _hosted.get((os.getpid(), path)) or ActorAddress(path, label, class_name, methods)
 
 

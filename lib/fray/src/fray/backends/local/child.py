@@ -17,7 +17,13 @@ from rigging.calls import call_to_end, exit_status
 
 
 def write_payload(path: str, call: bytes, import_path: Sequence[str]) -> None:
-    """Write what `main` reads."""
+    """Write what `main` reads.
+
+    Args:
+        path: The file.
+        call: The pickled callable with its arguments.
+        import_path: Where the submitter imports from.
+    """
     with open(path, "wb") as file:
         pickle.dump((list(import_path), call), file)
 

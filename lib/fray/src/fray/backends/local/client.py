@@ -210,7 +210,7 @@ class LocalClient(BaseClient):
         if entry is None or not self._processes:
             return None
         workspace = request.environment.workspace if request.environment else None
-        return SubprocessCall(entry, f"job {request.name!r}", workspace, self._scratch, self._forks)
+        return SubprocessCall.prepare(entry, f"job {request.name!r}", workspace, self._scratch, self._forks)
 
     def _check_open(self, kind: str, name: str) -> None:
         if self._closed and not (self._draining and self._pool.owns(_job_slot.get())):

@@ -49,7 +49,13 @@ class ForkRequest(NamedTuple):
 
 
 def send_request(server: socket.socket, request: ForkRequest, descriptors: tuple[int, int, int]) -> None:
-    """Ask the server for a fork; one at a time."""
+    """Ask the server for a fork; one at a time.
+
+    Args:
+        server: This side of its socket.
+        request: What the fork is to do.
+        descriptors: Its end of a socket that tells of its end, its directory, and its output.
+    """
     body = pickle.dumps(request)
     socket.send_fds(server, [_LENGTH.pack(len(body))], descriptors)
     server.sendall(body)

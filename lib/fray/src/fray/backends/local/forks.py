@@ -60,6 +60,11 @@ class ForkServer:
     def start(self, request: ForkRequest, cwd: str | None, output: OutputFile) -> ProcessTree | None:
         """Fork a process for a callable; None where that cannot be, and it is to be started in another way.
 
+        Args:
+            request: What the process is to do.
+            cwd: Its directory; None for ours.
+            output: Where its stdout and stderr go.
+
         Raises:
             OSError: The directory cannot be used.
         """

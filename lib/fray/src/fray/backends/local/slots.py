@@ -1,4 +1,4 @@
-"""How many jobs the local backend runs at once, without letting jobs that have children starve those."""
+"""Limit the jobs that the local backend runs at once, without letting jobs that have children starve those."""
 
 import logging
 import queue

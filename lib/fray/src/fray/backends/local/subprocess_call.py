@@ -26,34 +26,53 @@ class SubprocessCall:
     """A callable, kept as its pickle, and how to run it in a process.
 
     Args:
-        entry: What to call; it is pickled here and now, so what becomes of its arguments later changes nothing.
-        what: Names it in errors.
-        workspace: The directory its process will be in; None for this one.
+        payload: The file with the pickle; removed when this is collected.
         scratch: Where files go.
         forks: Makes its process, where it can.
-
-    Raises:
-        InvalidRequest: It cannot be pickled.
     """
 
-    def __init__(
-        self, entry: CallableEntrypoint, what: str, workspace: str | None, scratch: ScratchFolder, forks: ForkServer
-    ) -> None:
+    def __init__(self, payload: Path, scratch: ScratchFolder, forks: ForkServer) -> None:
+        self._payload = payload
         self._scratch = scratch
         self._forks = forks
+        ProcessOwner().at_end(self, partial(payload.unlink, missing_ok=True))
+
+    @classmethod
+    def prepare(
+        cls, entry: CallableEntrypoint, what: str, workspace: str | None, scratch: ScratchFolder, forks: ForkServer
+    ) -> "SubprocessCall":
+        """Pickle a callable into a file; what becomes of its arguments later changes nothing.
+
+        Args:
+            entry: What to call.
+            what: Names it in errors.
+            workspace: The directory its process will be in; None for this one.
+            scratch: Where files go.
+            forks: Makes its process, where it can.
+
+        Raises:
+            InvalidRequest: It cannot be pickled.
+        """
         roots = [os.path.realpath(path) for path in sys.path]
         importable = [os.path.realpath(workspace or os.getcwd()), *roots]
         call = pickling.dumps((entry.callable, entry.args, dict(entry.kwargs)), what, importable)
-        self._payload = scratch.new_path("call")
-        child.write_payload(str(self._payload), call, roots)
-        ProcessOwner().at_end(self, partial(self._payload.unlink, missing_ok=True))
+        payload = scratch.new_path("call")
+        child.write_payload(str(payload), call, roots)
+        return cls(payload, scratch, forks)
 
     def new_result(self) -> Path:
-        """Where one run's exception goes."""
+        """The file for the exception of one run."""
         return self._scratch.new_path("error")
 
     def start(self, result: Path, env: Mapping[str, str], cwd: str | None, output: OutputFile) -> ProcessTree:
-        """Start the process of one run, in `cwd` and with the variables `env`. Raises OSError."""
+        """Start the process of one run, in `cwd` and with the variables `env`. Raises OSError.
+
+        Args:
+            result: Where its exception goes (see `new_result`).
+            env: Its whole environment.
+            cwd: Its directory; None for ours.
+            output: Where its stdout and stderr go.
+        """
         forked = self._forks.start(ForkRequest(str(self._payload), str(result), env), cwd, output)
         if forked is not None:
             return forked

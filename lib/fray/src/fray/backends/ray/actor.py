@@ -2,7 +2,7 @@
 
 import contextlib
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
@@ -130,13 +130,19 @@ class RayActorRef:
 class _Member:
     """One actor of a group, as seen by who made it."""
 
-    def __init__(self, ref: RayActorRef) -> None:
-        self.handle: ActorHandle = RefHandle(ref)
-        self.actor = ref.actor("starting")
-        self.started = self.actor.started.options(concurrency_group="control").remote()
+    def __init__(self, handle: ActorHandle, actor: Any, started: Any) -> None:
+        self.handle = handle
+        self.actor = actor
+        self.started = started
         self.constructed = False
         self.ended = False
         self.error: BaseException | None = None
+
+    @classmethod
+    def of(cls, ref: RayActorRef) -> "_Member":
+        """Ask Ray for an actor, and that for the end of its constructor."""
+        actor = ref.actor("starting")
+        return cls(RefHandle(ref), actor, actor.started.options(concurrency_group="control").remote())
 
     @property
     def starting(self) -> bool:
@@ -171,10 +177,15 @@ class GroupOwner(Protocol):
 class RayActorGroup(RefGroup):
     """Actors of one class on Ray. Which are still up is asked of them, so `ready_count` costs a round trip."""
 
-    def __init__(self, client: GroupOwner, name: str, refs: Sequence[RayActorRef]) -> None:
-        super().__init__(name, len(refs))
+    def __init__(self, client: GroupOwner, name: str, members: Sequence[_Member]) -> None:
+        super().__init__(name, len(members))
         self._client = client
-        self._members = [_Member(ref) for ref in refs]
+        self._members = members
+
+    @classmethod
+    def of(cls, client: GroupOwner, name: str, refs: Iterable[RayActorRef]) -> "RayActorGroup":
+        """The group of actors that have been started."""
+        return cls(client, name, [_Member.of(ref) for ref in refs])
 
     def only_member(self) -> ActorHandle:
         (member,) = self._members

@@ -69,7 +69,7 @@ def connect(address: str | None) -> Client:
     present = entry.current_job_client()
     if address is None and present is not None:
         return present
-    return RayClient(address=None if address is None else f"ray://{address}", namespace=os.environ.get(NAMESPACE_ENV))
+    return RayClient.connect(None if address is None else f"ray://{address}", namespace=os.environ.get(NAMESPACE_ENV))
 
 
 class RayClient(BaseClient):
@@ -77,22 +77,21 @@ class RayClient(BaseClient):
 
     Programs run as subprocesses of such a task. Names belong to a client, and in it to the job that submits: two
     parents may have children of one name. What a job has written is kept in its owner, and while it runs in a small
-    actor, the client's session.
+    actor, the client's session. `connect` makes one.
 
     Args:
-        address: As for `ray.init`; not used when this process is connected already.
-        namespace: Ray namespace of the session; None for a new one, which is what a client of its own has.
-        elastic: Whether the cluster may get nodes larger than those it has: then a job that no node could run waits,
-            with a warning, and otherwise it is refused. None for what FRAY_RAY_ELASTIC says ("0" or "1"; default 1).
+        namespace: Ray namespace of the session.
+        address: Of the cluster that this process is connected to.
+        owns_session: Whether the session, with all actors, ends with this client.
+        elastic: See `connect`.
     """
 
-    def __init__(self, address: str | None = None, namespace: str | None = None, elastic: bool | None = None) -> None:
+    def __init__(self, namespace: str, address: str, *, owns_session: bool, elastic: bool) -> None:
         super().__init__()
-        self._namespace = namespace or f"fray-{uuid.uuid4().hex[:12]}"
-        self._owns_session = namespace is None
-        _ensure_connected(address, self._namespace)
-        self._elastic = os.environ.get(ELASTIC_ENV, "1") != "0" if elastic is None else elastic
-        self._address = ray.get_runtime_context().gcs_address
+        self._namespace = namespace
+        self._owns_session = owns_session
+        self._elastic = elastic
+        self._address = address
         self.completions = CompletionWatcher()
         self.sessions = SessionLink(self._namespace)
         self.canceller = TaskCanceller(self.sessions.ask)
@@ -104,6 +103,28 @@ class RayClient(BaseClient):
         self._feasible: set[tuple[tuple[str, float], ...]] = set()
         self._groups: set[str] = set()
         self._hosted = HostedActors(self._namespace)
+
+    @classmethod
+    def connect(
+        cls, address: str | None = None, namespace: str | None = None, elastic: bool | None = None
+    ) -> "RayClient":
+        """Connect this process to Ray, unless it is connected, and make a client.
+
+        Args:
+            address: As for `ray.init`; not used when this process is connected already.
+            namespace: Ray namespace of the session; None for a new one, which is what a client of its own has.
+            elastic: Whether the cluster may get nodes larger than those it has: then a job that no node could run
+                waits, with a warning, and otherwise it is refused. None for what FRAY_RAY_ELASTIC says ("0" or "1";
+                default 1).
+
+        Raises:
+            Unavailable: No cluster answers.
+        """
+        owned = namespace or f"fray-{uuid.uuid4().hex[:12]}"
+        _ensure_connected(address, owned)
+        if elastic is None:
+            elastic = os.environ.get(ELASTIC_ENV, "1") != "0"
+        return cls(owned, ray.get_runtime_context().gcs_address, owns_session=namespace is None, elastic=elastic)
 
     @property
     def capabilities(self) -> BackendCapabilities:
@@ -299,7 +320,7 @@ class RayClient(BaseClient):
         if self._hosted.has(name) or not self._is_free(name):
             raise _taken(name)
         ray_name = self._hosted.start(name, options, payload)
-        return RayActorGroup(self, name, [replace(ref, ray_name=ray_name)]).only_member()
+        return RayActorGroup.of(self, name, [replace(ref, ray_name=ray_name)]).only_member()
 
     def _start_actors(self, request: ActorRequest) -> RayActorGroup:
         """Start actors, each placed by itself; without `resources` they take no CPU.
@@ -314,7 +335,7 @@ class RayClient(BaseClient):
         if names is None:
             raise _taken(name)
         self._groups.add(name)
-        return RayActorGroup(self, name, [replace(ref, ray_name=each, index=n) for n, each in enumerate(names)])
+        return RayActorGroup.of(self, name, (replace(ref, ray_name=each, index=n) for n, each in enumerate(names)))
 
     def _check_actor(self, name: str) -> None:
         self._owner.check("actor", name)

@@ -28,7 +28,13 @@ class HostedActors:
         return bool(set(find_hosted(self._namespace, name)) - self._ended)
 
     def start(self, name: str, options: Mapping[str, Any], payload: bytes) -> str:
-        """Start an actor; returns its name in Ray. That `name` is free is for the caller to see to."""
+        """Start an actor; returns its name in Ray. That `name` is free is for the caller to see to.
+
+        Args:
+            name: Its name in fray.
+            options: Ray's actor options.
+            payload: The pickled `ActorSpec`.
+        """
         keep_this_process()
         ray_name = f"{HOSTED_PREFIX}/{uuid.uuid4().hex[:8]}/{name}"
         actor = host_class().options(name=ray_name, namespace=self._namespace, **options).remote(payload, ray_name)

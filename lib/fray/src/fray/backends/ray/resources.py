@@ -124,7 +124,13 @@ def resolve_environment(
     """Translate a request's environment for Ray.
 
     The transfer budget is set late, as it differs from job to job and each `runtime_env` costs new processes.
-    `environ` replaces `os.environ` as the submitter's own.
+
+    Args:
+        environment: The request's; None for nothing of its own.
+        resources: Of the request, whose device brings variables.
+        budget: Variables with the transfer budget in force.
+        job: Names it in warnings.
+        environ: The submitter's own variables; None for `os.environ`.
 
     Raises:
         InvalidRequest: An extra that the workspace's project does not have.
@@ -191,7 +197,7 @@ def extra_packages(workspace: str | None, extras: Sequence[str]) -> list[str]:
 
 
 def member_paths(workspace: str | None) -> list[str]:
-    """Where the code of the members of a uv workspace lies, for PYTHONPATH; empty without members."""
+    """Folders with the code of a uv workspace's members, for PYTHONPATH; empty without members."""
     members = _members(workspace)
     if not members or workspace is None:
         return []

@@ -79,12 +79,18 @@ class ClientSession:
         cancel_tasks(refs, force)
 
     def gone(self, node_ids: Sequence[str]) -> list[str]:
-        """Which of these nodes are dead or do not answer."""
+        """Return those of these nodes that are dead or do not answer."""
         nodes = {node["NodeID"]: node for node in ray_cluster.nodes()}
         return [node_id for node_id in node_ids if not _answers(nodes.get(node_id))]
 
     def create(self, name: str, options: Mapping[str, Any], payloads: Sequence[bytes]) -> list[str] | None:
-        """Start the actors of a group and return their names in Ray; None when something that is up has the name."""
+        """Start the actors of a group and return their names in Ray; None when something that is up has the name.
+
+        Args:
+            name: Of the group.
+            options: Ray's actor options.
+            payloads: The pickled `ActorSpec` of each.
+        """
         if not self.ended(name) or find_hosted(self._namespace, name):
             return None
         self._serial += 1

@@ -27,7 +27,7 @@ def work(seconds):
     time.sleep(seconds)
 
 small = ResourceConfig.with_cpu(cpu=0.1, ram="64m", disk="1m")
-with RayClient() as client:
+with RayClient.connect() as client:
     for _ in range(int(sys.argv[1])):
         calls = [Entrypoint.from_callable(work, [0.001 * random.random()]) for _ in range(2)]
         first, second = [client.submit(JobRequest(f"job{n}", call, small)) for n, call in enumerate(calls)]
@@ -60,7 +60,7 @@ def test_the_owner_does_not_cancel_its_tasks_itself(
         begun.set()
         never.wait(LONG)
 
-    with RayClient() as client:
+    with RayClient.connect() as client:
         running = client.submit(JobRequest("running", Entrypoint.from_callable(attend), SMALL))
         program = client.submit(JobRequest("program", Entrypoint.from_binary("sleep", ["300"]), SMALL))
         gang = client.submit(JobRequest("gang", Entrypoint.from_binary("sleep", ["300"]), SMALL, replicas=2))
@@ -81,7 +81,7 @@ def test_jobs_can_be_stopped_when_the_session_has_died(cluster: RayCluster, tmp_
 
     from fray.backends.ray.client import RayClient
 
-    with RayClient() as client:
+    with RayClient.connect() as client:
         job = client.submit(JobRequest("running", Entrypoint.from_binary("sleep", ["300"]), SMALL))
         eventually(lambda: job.status() is JobStatus.RUNNING, "it runs")
         ray.kill(client.sessions.get(), no_restart=True)
@@ -94,7 +94,7 @@ def test_a_program_that_ignores_being_asked_is_killed(cluster: RayCluster, tmp_p
     from fray.backends.ray.jobs.canceller import TaskCanceller
 
     deaf = Flag(str(tmp_path / "deaf"))
-    with RayClient() as client:
+    with RayClient.connect() as client:
         client.canceller = TaskCanceller(client.sessions.ask, kill_after=0.5)
         script = 'trap "" TERM; touch "$1"; while :; do sleep 1; done'
         job = client.submit(JobRequest("deaf", Entrypoint.from_binary("sh", ["-c", script, "sh", deaf.path]), SMALL))
@@ -107,7 +107,7 @@ def test_a_program_that_ignores_being_asked_is_killed(cluster: RayCluster, tmp_p
 def test_shutdown_without_waiting_for_success_leaves_nothing_running(cluster: RayCluster) -> None:
     from fray.backends.ray.client import RayClient
 
-    client = RayClient()
+    client = RayClient.connect()
     program = client.submit(JobRequest("program", Entrypoint.from_binary("sleep", ["300"]), SMALL))
     waiting = client.submit(JobRequest("waiting", Entrypoint.from_binary("true"), WHOLE))
     eventually(lambda: program.status() is JobStatus.RUNNING, "it runs")

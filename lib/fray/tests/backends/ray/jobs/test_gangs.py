@@ -59,7 +59,7 @@ def test_a_gang_is_on_one_slice_and_starts_over_whole_when_a_node_is_lost(
     place = tmp_path / "replicas"
     place.mkdir()
     lost, end = Flag(str(tmp_path / "lost")), Flag(str(tmp_path / "end"))
-    with RayClient() as client:
+    with RayClient.connect() as client:
         request = JobRequest("gang", Entrypoint.from_callable(attend, [place, [lost], end]), SLICE)
         job = client.submit(request)
         assert isinstance(job, RayJob)
@@ -97,7 +97,7 @@ def test_preemption_is_reported_when_its_retries_are_used_up(cluster: RayCluster
 
     cluster.add_node("c0", {"TPU": 4, "TPU-v4-8-head": 1})
     begun = Flag(str(tmp_path / "begun"))
-    with RayClient() as client:
+    with RayClient.connect() as client:
         resources = ResourceConfig.with_tpu("v4-8", cpu=1, ram="64m", disk="1m")
         script = 'touch "$1"; sleep 300'
         entrypoint = Entrypoint.from_binary("sh", ["-c", script, "sh", begun.path])
@@ -114,7 +114,7 @@ def test_a_users_error_in_a_gang_is_a_failure_and_not_preemption(cluster: RayClu
     from fray.backends.ray.client import RayClient
     from fray.backends.ray.jobs.job import RayJob
 
-    with RayClient() as client:
+    with RayClient.connect() as client:
         script = 'if mkdir "$1" 2>/dev/null; then exit 3; fi; sleep 300'
         entrypoint = Entrypoint.from_binary("sh", ["-c", script, "sh", str(tmp_path / "first")])
         job = client.submit(JobRequest("mistaken", entrypoint, SLICE))

@@ -59,7 +59,15 @@ class JobOwner(OutputOwner, Protocol):
     def launch(
         self, job: "RayJob", attempt: int, replica: int, options: dict[str, Any], env: Mapping[str, str] | None = None
     ) -> Any:
-        """Start the Ray task of one replica."""
+        """Start the Ray task of one replica.
+
+        Args:
+            job: Whose replica it is.
+            attempt: Number of the attempt, from 1.
+            replica: Its index.
+            options: Ray's task options.
+            env: Variables for this replica alone.
+        """
         ...
 
     def forget(self, job: "RayJob") -> None:
@@ -111,7 +119,7 @@ class RayJob(AttemptedJob):
         self._apply(StopAsked(KILL_AFTER_SECONDS))
 
     def status(self) -> JobStatus:
-        """Where the job is; a job that runs for less than a moment may never be seen running."""
+        """The status; a job that runs for less than a moment may never be seen running."""
         self._check_process()
         if self._life.end is None:
             self.client.completions.look(self.refs())

@@ -36,7 +36,13 @@ class TaskLauncher:
         self._run_once: Any = ray.remote(max_retries=0, max_calls=1)(entry.run_job)
 
     def launch(self, payload: TaskPayload, name: str, options: Mapping[str, Any]) -> Any:
-        """Start a task named `name`, as `task_name` gives it; return the reference to its `TaskResult`."""
+        """Start a task named `name`, as `task_name` gives it; return the reference to its `TaskResult`.
+
+        Args:
+            payload: What the task brings along.
+            name: Says whose it is.
+            options: Ray's task options.
+        """
         fields = tuple(payload.environment)
         if not isinstance(payload.entry, bytes):
             run = self._run_once if payload.environment.uses_tpu else self._run

@@ -68,7 +68,13 @@ class JobOutput:
             return list(self._parts)
 
     def keep(self, attempt: int, replica: int, end: AttemptEnd) -> None:
-        """Keep what an ended replica wrote; it may not have lived to tell."""
+        """Keep what an ended replica wrote; it may not have lived to tell.
+
+        Args:
+            attempt: Number of the attempt, from 1.
+            replica: Its index.
+            end: How it ended, with the `TaskResult` as its detail.
+        """
         outcome = end.detail
         if outcome is None:
             if end.status is not AttemptStatus.SUCCEEDED:

@@ -174,7 +174,13 @@ class GangPlacer:
 
 
 def slice_resource(head: Mapping[str, Any], nodes: list[dict[str, Any]], hosts: int) -> str | None:
-    """The resource that names a slice: one that its hosts, and only they, have; None when there is no such resource."""
+    """The resource that names a slice: one that its hosts, and only they, have; None when there is no such resource.
+
+    Args:
+        head: The slice's first host, as Ray describes it.
+        nodes: All nodes, dead ones too.
+        hosts: How many the slice has.
+    """
     label = head.get("Labels", {}).get(SLICE_LABEL)
     if label in head["Resources"]:
         return str(label)

@@ -40,7 +40,7 @@ class ActorHost:
         return True
 
     def started(self) -> TaskResult | None:
-        """How the constructor failed; None when it did not."""
+        """The constructor's error; None when it succeeded."""
         return self._failure
 
     def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TaskResult | None, Any]:

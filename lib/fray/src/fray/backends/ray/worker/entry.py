@@ -223,7 +223,7 @@ def nested_client(namespace: str, parent: str) -> JobClient:
         client = _clients.get(namespace)
         if client is None or client.closed:
             # By name: the client starts tasks whose code is this module, so neither can import the other.
-            client = _clients[namespace] = load_backend("ray").RayClient(namespace=namespace)
+            client = _clients[namespace] = load_backend("ray").RayClient.connect(namespace=namespace)
         client.parent = parent
         return client
 
@@ -241,7 +241,7 @@ def current_job_packages() -> tuple[str, ...]:
 
 
 class _Streams:
-    """Where this process's stdout and stderr go: Ray's files, except while a job runs.
+    """Redirection of this process's stdout and stderr: to a job's output while one runs, otherwise to Ray's files.
 
     Between jobs Ray itself writes there. Descriptors are kept from job to job, as most of them write nothing.
     """
