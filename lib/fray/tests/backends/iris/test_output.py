@@ -2,9 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-import pytest
-
-from fray.backends.iris import output
 from fray.backends.iris.output import NewLines
 from iris.client import LogLine
 
@@ -66,10 +63,9 @@ def test_what_is_old_is_not_asked_for_again() -> None:
     assert cluster.asked == [0, 55_000]
 
 
-def test_much_comes_in_pieces_and_what_is_left_at_the_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "_MOST_BYTES", 10)
+def test_much_comes_in_pieces_and_what_is_left_at_the_end_is_told() -> None:
     cluster = Cluster()
     cluster.lines = [line(f"{number:03}", number) for number in range(8)]
-    new = NewLines(cluster, JOB)
+    new = NewLines(cluster, JOB, most_bytes=10)
     assert [new.take(), new.take()] == [{0: "000\n001\n"}, {0: "002\n003\n"}]
     assert new.take(ended=True) == {0: "004\n005\n", None: "[there is more of it: iris job logs /ann/a]\n"}

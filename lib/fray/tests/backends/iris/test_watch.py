@@ -1,10 +1,6 @@
 import queue
 import threading
-from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import Any
-
-import pytest
+from collections.abc import Callable, Sequence
 
 from fray.backends.iris.watch import JobWatcher
 from rigging.errors import Unavailable
@@ -58,16 +54,10 @@ def test_two_may_watch_one_job() -> None:
     assert {told.get(timeout=LONG), told.get(timeout=LONG)} == {1, 2}
 
 
-def test_whatever_a_callback_raises_the_others_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whatever_a_callback_raises_the_others_are_told() -> None:
     cluster, told = Cluster(), queue.SimpleQueue[bool]()
-    threads: list[threading.Thread] = []
-
-    def make(**options: Any) -> SimpleNamespace:
-        threads.append(threading.Thread(**options))
-        return SimpleNamespace(start=lambda: None)
-
-    watcher = JobWatcher(cluster.poll)
-    monkeypatch.setattr("fray.backends.iris.watch.threading", SimpleNamespace(Thread=make))
+    works: list[Callable[[], None]] = []
+    watcher = JobWatcher(cluster.poll, works.append)
 
     def leave(_: bool) -> None:
         raise SystemExit(3)
@@ -75,8 +65,8 @@ def test_whatever_a_callback_raises_the_others_are_told(monkeypatch: pytest.Monk
     cluster.end("/ann/job")
     watcher.watch("/ann/job", leave)
     watcher.watch("/ann/job", told.put)
-    (only,) = threads
-    only.start()
+    (only,) = works
+    threading.Thread(target=only, daemon=True).start()
     assert told.get(timeout=LONG)
 
 

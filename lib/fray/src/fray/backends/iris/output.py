@@ -7,7 +7,6 @@ from typing import Final, Protocol, cast
 
 from iris.client import LogLine
 
-_MOST_BYTES: Final = 1024 * 1024
 _MARGIN_MS: Final = 5000
 """So far may the clocks of the hosts of one job differ."""
 
@@ -22,11 +21,17 @@ class NewLines:
     """Finds what is new in the log of a job, with one call for each look.
 
     What was read of the last seconds is asked for again, and skipped by its number: a log only grows.
+
+    Args:
+        client: Whom to ask.
+        job_id: The job.
+        most_bytes: Of text that one call of `take` returns.
     """
 
-    def __init__(self, client: ReadsLogs, job_id: str) -> None:
+    def __init__(self, client: ReadsLogs, job_id: str, most_bytes: int = 1 << 20) -> None:
         self._client = client
         self._job_id = job_id
+        self._most_bytes = most_bytes
         self._since_ms = 0
         self._read: dict[tuple[str, int], deque[int]] = {}
 
@@ -38,7 +43,7 @@ class NewLines:
         """
         texts: dict[int | None, list[str]] = {}
         skipped: dict[tuple[str, int], int] = {}
-        room = _MOST_BYTES
+        room = self._most_bytes
         lines = self._client.fetch_task_logs(self._job_id, since=self._since_ms / 1000)
         with contextlib.closing(cast(Generator[LogLine], lines)):
             for line in lines:

@@ -24,10 +24,16 @@ class JobWatcher:
     Args:
         poll: Given job ids, waits a while and returns those of jobs that have ended, as soon as there is one, and
             whether they have succeeded.
+        start_thread: Calls a function in a new thread.
     """
 
-    def __init__(self, poll: Callable[[Sequence[str]], Mapping[str, bool]]) -> None:
+    def __init__(
+        self,
+        poll: Callable[[Sequence[str]], Mapping[str, bool]],
+        start_thread: Callable[[Callable[[], None]], None] | None = None,
+    ) -> None:
         self._poll = poll
+        self._start_thread = start_thread or _start_thread
         self._lock = threading.Lock()
         self._new: deque[tuple[str, Callback]] = deque()
         self._thread_starting = False
@@ -45,7 +51,7 @@ class JobWatcher:
             if self._thread_starting or not self._new:
                 return
             self._thread_starting = True
-        threading.Thread(target=self._work, name="fray-iris-watch", daemon=True).start()
+        self._start_thread(self._work)
 
     def _take(self, watched: list[tuple[str, Callback]]) -> None:
         with self._lock:
@@ -76,6 +82,10 @@ class JobWatcher:
             # No caller may wait for ever: each asks for itself next, and gets this error first hand.
             logger.warning("cannot watch %d Iris jobs: %s", len(job_ids), error)
             return dict.fromkeys(job_ids, False)
+
+
+def _start_thread(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name="fray-iris-watch", daemon=True).start()
 
 
 def _tell(job_id: str, callback: Callback, succeeded: bool) -> None:

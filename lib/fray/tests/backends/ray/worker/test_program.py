@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,60 +21,52 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.ray
 
-SLEEPER = BinaryEntrypoint(sys.executable, ("-c", "import time; time.sleep(600)"))
+SLEEPER = BinaryEntrypoint(sys.executable, ("-c", "import signal; signal.pause()"))
 
 
-def run_program(entry: BinaryEntrypoint, workspace: str, output: OutputFile) -> "TaskResult | None":
+def run_program(
+    entry: BinaryEntrypoint, workspace: str, output: OutputFile, **changed: Callable[..., object]
+) -> "TaskResult | None":
+    """Run it, with some methods of its `Program` changed."""
     # Not above: ray must not be imported before a test cluster of another module is there.
     from fray.backends.ray.worker import program
 
-    return program.run_program(entry, workspace, output)
+    return program.run_program(entry, workspace, output, type("Changed", (program.Program,), changed))
 
 
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[ProcessTree]:
-    """The programs that were started, each of them with an interrupt before anybody could know of it."""
-    from fray.backends.ray.worker import program
+def test_a_program_cancelled_while_it_starts_is_stopped(tmp_path: Path) -> None:
+    from fray.backends.ray.worker.program import Program
 
     trees: list[ProcessTree] = []
     interrupted = threading.Event()
-    really_start, really_stop = ProcessTree.start, program._Program.stop
 
-    def start(*args: object, **kwargs: object) -> ProcessTree:
-        tree = really_start(*args, **kwargs)  # type: ignore[arg-type]
-        trees.append(tree)
+    def launch(program: Program) -> ProcessTree:
+        """Interrupt before anybody can know of the process."""
+        trees.append(Program.launch(program))
         _thread.interrupt_main()
         assert interrupted.wait(60)
-        return tree
+        return trees[-1]
 
-    def stop(self: object) -> None:
+    def stop(program: Program) -> None:
         interrupted.set()
-        really_stop(self)  # type: ignore[arg-type]
+        Program.stop(program)
 
-    monkeypatch.setattr(program._Program, "stop", stop)
-    monkeypatch.setattr(program.ProcessTree, "start", start)
-    return trees
-
-
-def test_a_program_cancelled_while_it_starts_is_stopped(started: list[ProcessTree], tmp_path: Path) -> None:
-    outcome = run_program(SLEEPER, str(tmp_path), OutputFile())
+    outcome = run_program(SLEEPER, str(tmp_path), OutputFile(), launch=launch, stop=stop)
     assert outcome is not None
     assert "SIGTERM" in (outcome.summary or "")
-    (tree,) = started
+    (tree,) = trees
     with pytest.raises(ProcessLookupError):
         os.killpg(tree.group, 0)
 
 
-def test_a_program_cancelled_before_it_starts_never_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from fray.backends.ray.worker import program
-
+def test_a_program_cancelled_before_it_starts_never_does(tmp_path: Path) -> None:
     marker = tmp_path / "ran"
 
-    def interrupted(self: object) -> None:
+    def interrupted(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(program._Program, "start", interrupted)
-    outcome = run_program(BinaryEntrypoint("touch", (str(marker),)), str(tmp_path), OutputFile())
+    entry = BinaryEntrypoint("touch", (str(marker),))
+    outcome = run_program(entry, str(tmp_path), OutputFile(), start=interrupted)
     assert outcome is not None
     assert not marker.exists()
 
@@ -84,14 +77,11 @@ def test_a_program_that_cannot_be_started_is_named(tmp_path: Path) -> None:
     assert "/no/such/program" in (outcome.summary or "")
 
 
-def test_a_program_that_cannot_be_started_has_no_exit_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from fray.backends.ray.worker import program
-
-    def refuse(*_: object, **__: object) -> ProcessTree:
+def test_a_program_that_cannot_be_started_has_no_exit_code(tmp_path: Path) -> None:
+    def refuse(_: object) -> ProcessTree:
         raise ValueError("embedded null byte")
 
-    monkeypatch.setattr(program.ProcessTree, "start", refuse)
-    outcome = run_program(SLEEPER, str(tmp_path), OutputFile())
+    outcome = run_program(SLEEPER, str(tmp_path), OutputFile(), launch=refuse)
     assert outcome is not None
     assert "cannot start" in (outcome.summary or "")
     assert "ValueError: embedded null byte" in (outcome.summary or "")

@@ -16,18 +16,21 @@ _TAIL_LINES = 20
 _LOOK_SECONDS = 0.05
 
 
-def run_program(entry: BinaryEntrypoint, workspace: str | None, output: OutputFile) -> TaskResult | None:
+def run_program(
+    entry: BinaryEntrypoint, workspace: str | None, output: OutputFile, make: "type[Program] | None" = None
+) -> TaskResult | None:
     """Run a program to its end, or stop it when the job is cancelled; None when it succeeded.
 
     Args:
         entry: The program.
         workspace: Where it runs, if that directory is there.
         output: Where what it writes goes.
+        make: The class that starts and stops it; None for `Program`.
     """
     env = {**os.environ, "FRAY_CLIENT": os.environ.get("FRAY_CLIENT", "ray")}
     env["PATH"] = with_own_python(env.get("PATH"))
     cwd = workspace if workspace is not None and os.path.isdir(workspace) else None
-    program = _Program([entry.command, *entry.args], env, cwd, output)
+    program = (make or Program)([entry.command, *entry.args], env, cwd, output)
     try:
         # A cancelled task gets KeyboardInterrupt, which only reaches Python code that runs.
         program.start()
@@ -46,7 +49,7 @@ def run_program(entry: BinaryEntrypoint, workspace: str | None, output: OutputFi
     )
 
 
-class _Program:
+class Program:
     """A program with a thread of its own, which starts it, too.
 
     KeyboardInterrupt comes to the main thread between any two steps: there it could separate the start of a process
@@ -67,6 +70,10 @@ class _Program:
         """Start it."""
         self._thread.start()
 
+    def launch(self) -> ProcessTree:
+        """Start its process, in its thread."""
+        return ProcessTree.start(self._argv, self._env, self._cwd, self._output)
+
     def join(self, timeout: float) -> bool:
         """Wait; returns whether it has ended."""
         return self._ended.wait(timeout)
@@ -86,7 +93,7 @@ class _Program:
                 with self._lock:
                     if self._stopping:
                         return
-                    self._tree = ProcessTree.start(self._argv, self._env, self._cwd, self._output)
+                    self._tree = self.launch()
                 kill_with_us(self._tree.group)
                 self.code = self._tree.wait()
         except Exception as error:  # a word that is no text, or has a NUL in it, is refused in other ways than a file
