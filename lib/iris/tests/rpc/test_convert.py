@@ -5,7 +5,7 @@ from iris.domain.ids import WorkerId
 from iris.domain.runtime import PackageSource
 from iris.domain.states import FailureKind, JobState, PriorityBand, TaskState
 from iris.rpc import iris_pb2 as pb
-from iris.rpc.convert import spec_from_wire, spec_to_wire
+from iris.rpc.convert_job import spec_from_wire, spec_to_wire
 from rigging.errors import InvalidRequest
 
 

@@ -13,19 +13,21 @@ from iris.domain.silence import SilentAttempt
 from iris.domain.states import ExistingJobPolicy, JobState, PriorityBand, TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.convert import (
-    SpecReader,
     budget_from_wire,
     budget_to_wire,
     bundle_parts,
-    entrypoint_from_wire,
     existing_policy_from_wire,
     job_states_from_wire,
     job_status,
+    silent_attempt,
+    task_status,
+)
+from iris.rpc.convert_job import (
+    SpecReader,
+    entrypoint_from_wire,
     resources_from_wire,
     resources_to_wire,
-    silent_attempt,
     spec_from_wire,
-    task_status,
 )
 from iris.rpc.convert_runtime import runtime_from_wire, runtime_to_wire
 from rigging.errors import InvalidRequest

@@ -35,7 +35,7 @@ from iris.controller.workers.sessions import Sessions
 from iris.core.state.view import ClusterView
 from iris.domain.ids import WorkerId
 from iris.rpc.auth import load_or_create_secret
-from iris.rpc.convert import SpecReader
+from iris.rpc.convert_job import SpecReader
 from iris.store.damage import DatabaseDamaged
 from iris.store.replicate.leadership import Leadership, acquire
 from iris.store.replicate.replicator import Replicator

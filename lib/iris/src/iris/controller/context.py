@@ -23,7 +23,7 @@ from iris.domain.entities import JobSpec
 from iris.domain.events import JobSubmitted, StopRequested, WorkerCordoned, WorkerGone, WorkerUncordoned
 from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.states import ExistingJobPolicy
-from iris.rpc.convert import SpecReader
+from iris.rpc.convert_job import SpecReader
 from iris.store.replicate.replicator import Replicator
 from rigging.errors import AlreadyExists, Conflict, InvalidRequest
 

@@ -66,18 +66,21 @@ class JobSpec:
     replicas: int = 1
     max_retries_failure: int = 0
     max_retries_preemption: int = 1000
+    max_task_failures: int = 0
     timeout_ms: int = 0
     scheduling_timeout_ms: int = 0
     constraints: tuple[Constraint, ...] = ()
     coscheduling_group_by: str = ""
     ports: tuple[str, ...] = ()
     band: PriorityBand = PriorityBand.INTERACTIVE
-    max_task_failures: int = 0
     reserve: bool = False
     exclusive: bool = False
     fence_after_ms: int = 0
     runtime: TaskRuntime = DEFAULT_RUNTIME
 
+
+PLAIN_FIELDS: Final = tuple(item.name for item in fields(JobSpec) if item.type in (int, bool, str))
+"""Fields that are a number, a flag or text: the wire and the rows have them as they are, under the same names."""
 
 _ALL_BUT_NAME: Final = attrgetter(*(item.name for item in fields(JobSpec) if item.name != "job_id"))
 

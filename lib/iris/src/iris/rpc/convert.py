@@ -1,139 +1,18 @@
-"""Wire ↔ domain for jobs, tasks and resources. Nothing here decides; what the wire cannot mean is InvalidRequest."""
+"""Wire ↔ domain for the states of jobs and tasks, and budgets. What the wire cannot mean is InvalidRequest."""
 
 import math
 from collections.abc import Iterable
-from enum import IntEnum
-from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError
 
-from iris.domain.constraints import Constraint, ConstraintOp
-from iris.domain.entities import (
-    DEFAULT_FENCE_AFTER_MS,
-    CallableEntrypoint,
-    CommandEntrypoint,
-    Entrypoint,
-    Job,
-    JobSpec,
-    Task,
-    UserBudget,
-    renamed,
-)
-from iris.domain.ids import parent_of, validate_job_id, validate_name
-from iris.domain.resources import Device, Resources
+from iris.domain.entities import Job, Task, UserBudget
+from iris.domain.ids import parent_of, validate_name
 from iris.domain.silence import SilentAttempt
 from iris.domain.states import ExistingJobPolicy, JobState, PriorityBand, TaskState
 from iris.rpc import iris_pb2 as pb
-from iris.rpc.convert_runtime import runtime_from_wire, runtime_to_wire
+from iris.rpc.convert_job import spec_to_wire
+from iris.rpc.enums import number
 from rigging.errors import InvalidRequest
-
-_Number = TypeVar("_Number", bound=IntEnum)
-
-_KEPT_SPECS: Final = 64
-_KEPT_BYTES: Final = 64 * 1024
-
-
-def number(kind: type[_Number], value: int, what: str) -> _Number:
-    """The member of `kind` with this number; InvalidRequest names `what` and the numbers there are."""
-    try:
-        return kind(value)
-    except ValueError:
-        known = ", ".join(f"{member.value} {member.name}" for member in kind)
-        raise InvalidRequest(f"{what} {value} is unknown; known are {known}") from None
-
-
-def resources_from_wire(message: pb.Resources) -> Resources:
-    device = None
-    if message.HasField("device") and message.device.kind:
-        wire = message.device
-        device = Device(wire.kind, wire.variant, wire.count, tuple(wire.alternatives))
-    return Resources(message.cpu_millis, message.memory_bytes, message.disk_bytes, device)
-
-
-def resources_to_wire(resources: Resources) -> pb.Resources:
-    message = pb.Resources(
-        cpu_millis=resources.cpu_millis, memory_bytes=resources.memory_bytes, disk_bytes=resources.disk_bytes
-    )
-    device = resources.device
-    if device is not None:
-        message.device.CopyFrom(
-            pb.Device(
-                kind=device.kind, variant=device.variant, count=device.count, alternatives=list(device.alternatives)
-            )
-        )
-    return message
-
-
-def entrypoint_from_wire(message: pb.Entrypoint) -> Entrypoint:
-    kind = message.WhichOneof("kind")
-    if kind == "command":
-        return CommandEntrypoint(tuple(message.command.argv))
-    if kind == "callable":
-        return CallableEntrypoint(message.callable.payload_digest, message.callable.display_name)
-    raise InvalidRequest("the job has no entrypoint: give a command or a callable")
-
-
-def entrypoint_to_wire(entrypoint: Entrypoint) -> pb.Entrypoint:
-    if isinstance(entrypoint, CommandEntrypoint):
-        return pb.Entrypoint(command=pb.Command(argv=entrypoint.argv))
-    return pb.Entrypoint(
-        callable=pb.Callable(payload_digest=entrypoint.payload_digest, display_name=entrypoint.display_name)
-    )
-
-
-def spec_from_wire(message: pb.JobSpec, default_band: PriorityBand = PriorityBand.INTERACTIVE) -> JobSpec:
-    """The spec as asked for; `default_band` is taken when the message names no band."""
-    environment = message.environment
-    return JobSpec(
-        job_id=validate_job_id(message.job_id),
-        entrypoint=entrypoint_from_wire(message.entrypoint),
-        resources=resources_from_wire(message.resources),
-        extras=tuple(environment.extras),
-        pip_packages=tuple(environment.pip_packages),
-        env_vars=dict(environment.env_vars),
-        bundle_digest=message.bundle_digest,
-        replicas=message.replicas,
-        max_retries_failure=message.max_retries_failure,
-        max_retries_preemption=message.max_retries_preemption,
-        timeout_ms=message.timeout_ms,
-        scheduling_timeout_ms=message.scheduling_timeout_ms,
-        constraints=tuple(
-            Constraint(c.key, number(ConstraintOp, c.op, f"constraint {c.key!r}: operator"), tuple(c.values), c.soft)
-            for c in message.constraints
-        ),
-        coscheduling_group_by=message.coscheduling_group_by,
-        ports=tuple(message.ports),
-        band=number(PriorityBand, message.band, "priority band") if message.band else default_band,
-        max_task_failures=message.max_task_failures,
-        reserve=message.reserve,
-        exclusive=message.exclusive,
-        fence_after_ms=message.fence_after_ms or (DEFAULT_FENCE_AFTER_MS if message.exclusive else 0),
-        runtime=runtime_from_wire(message.runtime if message.HasField("runtime") else None),
-    )
-
-
-class SpecReader:
-    """Reads jobs from the wire. Those that differ in their names only are read once and share their parts."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[bytes, PriorityBand], JobSpec] = {}
-
-    def read(self, message: pb.JobSpec, default_band: PriorityBand) -> JobSpec:
-        """As `spec_from_wire`."""
-        nameless = pb.JobSpec()
-        nameless.CopyFrom(message)
-        nameless.ClearField("job_id")
-        key = (nameless.SerializeToString(), default_band)
-        known = self._known.get(key)
-        if known is not None:
-            return renamed(known, validate_job_id(message.job_id))
-        spec = spec_from_wire(message, default_band)
-        if len(key[0]) <= _KEPT_BYTES:
-            if len(self._known) >= _KEPT_SPECS:
-                self._known.clear()
-            self._known[key] = spec
-        return spec
-
 
 _POLICIES = {
     pb.EXISTING_JOB_POLICY_UNSPECIFIED: ExistingJobPolicy.FAIL,
@@ -177,40 +56,6 @@ def bundle_parts(manifest: bytes) -> set[str]:
     except DecodeError:
         return set()
     return {digest for file in files for digest in file.part_digests}
-
-
-def environment_to_wire(spec: JobSpec, with_env_vars: bool = True) -> pb.Environment:
-    return pb.Environment(
-        extras=spec.extras, pip_packages=spec.pip_packages, env_vars=dict(spec.env_vars) if with_env_vars else {}
-    )
-
-
-def spec_to_wire(spec: JobSpec) -> pb.JobSpec:
-    """The spec as shown to people: without env_vars, which may hold secrets."""
-    return pb.JobSpec(
-        job_id=spec.job_id,
-        entrypoint=entrypoint_to_wire(spec.entrypoint),
-        resources=resources_to_wire(spec.resources),
-        environment=environment_to_wire(spec, with_env_vars=False),
-        bundle_digest=spec.bundle_digest,
-        replicas=spec.replicas,
-        max_retries_failure=spec.max_retries_failure,
-        max_retries_preemption=spec.max_retries_preemption,
-        timeout_ms=spec.timeout_ms,
-        scheduling_timeout_ms=spec.scheduling_timeout_ms,
-        constraints=[
-            pb.Constraint(key=c.key, op=pb.ConstraintOp.ValueType(int(c.op)), values=c.values, soft=c.soft)
-            for c in spec.constraints
-        ],
-        coscheduling_group_by=spec.coscheduling_group_by,
-        ports=spec.ports,
-        band=pb.PriorityBand.ValueType(int(spec.band)),
-        max_task_failures=spec.max_task_failures,
-        reserve=spec.reserve,
-        exclusive=spec.exclusive,
-        fence_after_ms=spec.fence_after_ms,
-        runtime=runtime_to_wire(spec.runtime),
-    )
 
 
 def job_status(job: Job, pending_reason: str = "", include_spec: bool = False) -> pb.JobStatus:

@@ -4,7 +4,7 @@ from functools import lru_cache
 
 from iris.domain.runtime import DEFAULT_RUNTIME, PackageSource, TaskRuntime
 from iris.rpc import iris_pb2 as pb
-from rigging.errors import InvalidRequest
+from iris.rpc.enums import number
 
 
 def runtime_from_wire(message: pb.Runtime | None) -> TaskRuntime:
@@ -15,16 +15,11 @@ def runtime_from_wire(message: pb.Runtime | None) -> TaskRuntime:
 @lru_cache(maxsize=256)  # the jobs of a day have few different ones, and to look one up takes a tenth of reading it
 def _read(encoded: bytes) -> TaskRuntime:
     message = pb.Runtime.FromString(encoded)
-    try:
-        packages = PackageSource(message.packages)
-    except ValueError:
-        known = ", ".join(f"{source.value} {source.name}" for source in PackageSource)
-        raise InvalidRequest(f"package source {message.packages} is unknown; known are {known}") from None
     return TaskRuntime(
         working_dir=message.working_dir,
         project_dir=message.project_dir,
         python=message.python,
-        packages=packages,
+        packages=number(PackageSource, message.packages, "package source"),
         environment_path=message.environment_path,
         interpreter=message.interpreter,
     )

@@ -1,7 +1,8 @@
 """Domain records ↔ rows and the JSON in them; the only place that knows both."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from functools import lru_cache
 from typing import Any, Final
 
@@ -9,6 +10,7 @@ from iris.domain.constraints import Constraint, ConstraintOp
 from iris.domain.endpoints import Endpoint
 from iris.domain.entities import (
     NO_TASKS,
+    PLAIN_FIELDS,
     CallableEntrypoint,
     CommandEntrypoint,
     Entrypoint,
@@ -184,37 +186,24 @@ def lost_of(row: Row) -> tuple[AttemptId, LostAttempt]:
 
 def spec_to_json(spec: JobSpec) -> str:
     """The spec as JSON, without env_vars, which are kept apart; fields at their default are left out."""
-    entrypoint = spec.entrypoint
+    given = ((name, getattr(spec, name)) for name in _SPEC_FIELDS)
+    return _dump(
+        {
+            name: _TO_JSON[name](value) if name in _TO_JSON else value
+            for name, value in given
+            if name in _ALWAYS or value != _DEFAULTS[name]
+        }
+    )
+
+
+def _entrypoint_to_json(entrypoint: Entrypoint) -> Mapping[str, object]:
     if isinstance(entrypoint, CommandEntrypoint):
-        entry: dict[str, object] = {"argv": entrypoint.argv}
-    else:
-        entry = {"payload_digest": entrypoint.payload_digest, "display_name": entrypoint.display_name}
-    fields: dict[str, object] = {
-        "entrypoint": entry,
-        "resources": _resources_to_json(spec.resources),
-        "extras": spec.extras,
-        "pip_packages": spec.pip_packages,
-        "bundle_digest": spec.bundle_digest,
-        "replicas": spec.replicas,
-        "max_retries_failure": spec.max_retries_failure,
-        "max_retries_preemption": spec.max_retries_preemption,
-        "max_task_failures": spec.max_task_failures,
-        "timeout_ms": spec.timeout_ms,
-        "scheduling_timeout_ms": spec.scheduling_timeout_ms,
-        "constraints": [[c.key, int(c.op), c.values, c.soft] for c in spec.constraints],
-        "coscheduling_group_by": spec.coscheduling_group_by,
-        "ports": spec.ports,
-        "band": int(spec.band),
-        "reserve": spec.reserve,
-        "exclusive": spec.exclusive,
-        "fence_after_ms": spec.fence_after_ms,
-        "runtime": runtime_to_json(spec.runtime),
-    }
-    return _dump({name: value for name, value in fields.items() if value or name in _ALWAYS})
+        return {"argv": entrypoint.argv}
+    return {"payload_digest": entrypoint.payload_digest, "display_name": entrypoint.display_name}
 
 
-# Their defaults are not empty, so an empty value must be written.
-_ALWAYS: Final = frozenset({"entrypoint", "replicas", "max_retries_preemption", "band"})
+def _constraints_to_json(constraints: Sequence[Constraint]) -> Sequence[object]:
+    return [[c.key, int(c.op), c.values, c.soft] for c in constraints]
 
 
 class SpecWriter:
@@ -236,32 +225,22 @@ def env_vars_to_json(spec: JobSpec) -> str:
 
 
 def spec_of(job_id: JobId, text: str, env_vars: str | None = None) -> JobSpec:
-    fields = json.loads(text)
+    written = json.loads(text)
     return JobSpec(
         job_id=job_id,
-        entrypoint=_entrypoint_of(fields["entrypoint"]),
-        resources=_resources_of(fields.get("resources", {})),
-        extras=tuple(fields.get("extras", ())),
-        pip_packages=tuple(fields.get("pip_packages", ())),
+        entrypoint=_entrypoint_of(written["entrypoint"]),
+        resources=_resources_of(written.get("resources", {})),
+        extras=tuple(written.get("extras", ())),
+        pip_packages=tuple(written.get("pip_packages", ())),
         env_vars=json.loads(env_vars) if env_vars else {},
-        bundle_digest=fields.get("bundle_digest", ""),
-        replicas=fields["replicas"],
-        max_retries_failure=fields.get("max_retries_failure", 0),
-        max_retries_preemption=fields["max_retries_preemption"],
-        max_task_failures=fields.get("max_task_failures", 0),
-        timeout_ms=fields.get("timeout_ms", 0),
-        scheduling_timeout_ms=fields.get("scheduling_timeout_ms", 0),
         constraints=tuple(
             Constraint(key, ConstraintOp(op), tuple(values), soft)
-            for key, op, values, soft in fields.get("constraints", ())
+            for key, op, values, soft in written.get("constraints", ())
         ),
-        coscheduling_group_by=fields.get("coscheduling_group_by", ""),
-        ports=tuple(fields.get("ports", ())),
-        band=PriorityBand(fields["band"]),
-        reserve=fields.get("reserve", False),
-        exclusive=fields.get("exclusive", False),
-        fence_after_ms=fields.get("fence_after_ms", 0),
-        runtime=runtime_from_json(fields["runtime"]) if "runtime" in fields else DEFAULT_RUNTIME,
+        ports=tuple(written.get("ports", ())),
+        band=PriorityBand(written["band"]),
+        runtime=runtime_from_json(written["runtime"]) if "runtime" in written else DEFAULT_RUNTIME,
+        **{name: written[name] for name in PLAIN_FIELDS if name in _ALWAYS or name in written},
     )
 
 
@@ -309,6 +288,20 @@ def _resources_of(fields: Mapping[str, Any]) -> Resources:
         device=device,
     )
 
+
+_TO_JSON: Final[Mapping[str, Callable[[Any], object]]] = {
+    "entrypoint": _entrypoint_to_json,
+    "resources": _resources_to_json,
+    "constraints": _constraints_to_json,
+    "band": int,
+    "runtime": runtime_to_json,
+}
+"""Of the fields of a spec that JSON cannot hold as they are."""
+
+_DEFAULTS: Final = {item.name: item.default for item in fields(JobSpec)}
+_SPEC_FIELDS: Final = tuple(name for name in _DEFAULTS if name not in ("job_id", "env_vars"))
+# Readers of every release expect these.
+_ALWAYS: Final = frozenset({"entrypoint", "replicas", "max_retries_preemption", "band"})
 
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 

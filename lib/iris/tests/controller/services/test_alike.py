@@ -11,7 +11,7 @@ from iris.domain.ids import JobId, WorkerId
 from iris.domain.resources import Resources
 from iris.domain.states import PriorityBand
 from iris.rpc import iris_pb2 as pb
-from iris.rpc.convert import SpecReader, spec_from_wire, spec_to_wire
+from iris.rpc.convert_job import SpecReader, spec_from_wire, spec_to_wire
 from iris.store.rows import SpecWriter, env_vars_to_json, spec_to_json
 from rigging.errors import InvalidRequest
 

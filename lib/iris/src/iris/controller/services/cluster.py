@@ -18,7 +18,8 @@ from iris.domain.states import TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
 from iris.rpc.auth import PrincipalKind, make_token
-from iris.rpc.convert import budget_from_wire, budget_to_wire, resources_to_wire
+from iris.rpc.convert import budget_from_wire, budget_to_wire
+from iris.rpc.convert_job import resources_to_wire
 from iris.rpc.protocol import PROTOCOL_VERSION
 from iris.store.query import run_query
 from rigging.errors import Conflict

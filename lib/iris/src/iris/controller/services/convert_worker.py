@@ -9,8 +9,9 @@ from iris.domain.events import AttemptObserved
 from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.states import FailureKind, TaskState
 from iris.rpc import iris_pb2 as pb
-from iris.rpc.convert import entrypoint_to_wire, environment_to_wire, number, resources_to_wire
+from iris.rpc.convert_job import entrypoint_to_wire, environment_to_wire, resources_to_wire
 from iris.rpc.convert_runtime import runtime_to_wire
+from iris.rpc.enums import number
 from rigging.errors import InvalidRequest
 
 OBSERVABLE_STATES = frozenset(

@@ -25,7 +25,7 @@ from iris.domain.states import TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
 from iris.rpc.auth import PrincipalKind, make_token
-from iris.rpc.convert import resources_from_wire
+from iris.rpc.convert_job import resources_from_wire
 from iris.rpc.protocol import PROTOCOL_VERSION
 from rigging.errors import Conflict, InvalidRequest
 from rigging.printable import is_printable_line

@@ -1,0 +1,135 @@
+"""Wire ↔ domain for what a job is. Nothing here decides; what the wire cannot mean is InvalidRequest."""
+
+from typing import Any, Final
+
+from iris.domain.constraints import Constraint, ConstraintOp
+from iris.domain.entities import (
+    DEFAULT_FENCE_AFTER_MS,
+    PLAIN_FIELDS,
+    CallableEntrypoint,
+    CommandEntrypoint,
+    Entrypoint,
+    JobSpec,
+    renamed,
+)
+from iris.domain.ids import validate_job_id
+from iris.domain.resources import Device, Resources
+from iris.domain.states import PriorityBand
+from iris.rpc import iris_pb2 as pb
+from iris.rpc.convert_runtime import runtime_from_wire, runtime_to_wire
+from iris.rpc.enums import number
+from rigging.errors import InvalidRequest
+
+_KEPT_SPECS: Final = 64
+_KEPT_BYTES: Final = 64 * 1024
+
+
+def spec_to_wire(spec: JobSpec, *, with_env_vars: bool = False) -> pb.JobSpec:
+    """The spec; as shown to people it is without env_vars, which may hold secrets."""
+    plain: dict[str, Any] = {name: getattr(spec, name) for name in PLAIN_FIELDS}
+    return pb.JobSpec(
+        job_id=spec.job_id,
+        entrypoint=entrypoint_to_wire(spec.entrypoint),
+        resources=resources_to_wire(spec.resources),
+        environment=environment_to_wire(spec, with_env_vars=with_env_vars),
+        constraints=[
+            pb.Constraint(key=c.key, op=pb.ConstraintOp.ValueType(int(c.op)), values=c.values, soft=c.soft)
+            for c in spec.constraints
+        ],
+        ports=spec.ports,
+        band=pb.PriorityBand.ValueType(int(spec.band)),
+        runtime=runtime_to_wire(spec.runtime),
+        **plain,
+    )
+
+
+def spec_from_wire(message: pb.JobSpec, default_band: PriorityBand = PriorityBand.INTERACTIVE) -> JobSpec:
+    """The spec as asked for; `default_band` is taken when the message names no band."""
+    environment = message.environment
+    plain = {name: getattr(message, name) for name in PLAIN_FIELDS}
+    if message.exclusive and not message.fence_after_ms:
+        plain["fence_after_ms"] = DEFAULT_FENCE_AFTER_MS
+    return JobSpec(
+        job_id=validate_job_id(message.job_id),
+        entrypoint=entrypoint_from_wire(message.entrypoint),
+        resources=resources_from_wire(message.resources),
+        extras=tuple(environment.extras),
+        pip_packages=tuple(environment.pip_packages),
+        env_vars=dict(environment.env_vars),
+        constraints=tuple(
+            Constraint(c.key, number(ConstraintOp, c.op, f"constraint {c.key!r}: operator"), tuple(c.values), c.soft)
+            for c in message.constraints
+        ),
+        ports=tuple(message.ports),
+        band=number(PriorityBand, message.band, "priority band") if message.band else default_band,
+        runtime=runtime_from_wire(message.runtime if message.HasField("runtime") else None),
+        **plain,
+    )
+
+
+class SpecReader:
+    """Reads jobs from the wire. Those that differ in their names only are read once and share their parts."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[bytes, PriorityBand], JobSpec] = {}
+
+    def read(self, message: pb.JobSpec, default_band: PriorityBand) -> JobSpec:
+        """As `spec_from_wire`."""
+        nameless = pb.JobSpec()
+        nameless.CopyFrom(message)
+        nameless.ClearField("job_id")
+        key = (nameless.SerializeToString(), default_band)
+        known = self._known.get(key)
+        if known is not None:
+            return renamed(known, validate_job_id(message.job_id))
+        spec = spec_from_wire(message, default_band)
+        if len(key[0]) <= _KEPT_BYTES:
+            if len(self._known) >= _KEPT_SPECS:
+                self._known.clear()
+            self._known[key] = spec
+        return spec
+
+
+def resources_from_wire(message: pb.Resources) -> Resources:
+    device = None
+    if message.HasField("device") and message.device.kind:
+        wire = message.device
+        device = Device(wire.kind, wire.variant, wire.count, tuple(wire.alternatives))
+    return Resources(message.cpu_millis, message.memory_bytes, message.disk_bytes, device)
+
+
+def resources_to_wire(resources: Resources) -> pb.Resources:
+    message = pb.Resources(
+        cpu_millis=resources.cpu_millis, memory_bytes=resources.memory_bytes, disk_bytes=resources.disk_bytes
+    )
+    device = resources.device
+    if device is not None:
+        message.device.CopyFrom(
+            pb.Device(
+                kind=device.kind, variant=device.variant, count=device.count, alternatives=list(device.alternatives)
+            )
+        )
+    return message
+
+
+def entrypoint_from_wire(message: pb.Entrypoint) -> Entrypoint:
+    kind = message.WhichOneof("kind")
+    if kind == "command":
+        return CommandEntrypoint(tuple(message.command.argv))
+    if kind == "callable":
+        return CallableEntrypoint(message.callable.payload_digest, message.callable.display_name)
+    raise InvalidRequest("the job has no entrypoint: give a command or a callable")
+
+
+def entrypoint_to_wire(entrypoint: Entrypoint) -> pb.Entrypoint:
+    if isinstance(entrypoint, CommandEntrypoint):
+        return pb.Entrypoint(command=pb.Command(argv=entrypoint.argv))
+    return pb.Entrypoint(
+        callable=pb.Callable(payload_digest=entrypoint.payload_digest, display_name=entrypoint.display_name)
+    )
+
+
+def environment_to_wire(spec: JobSpec, with_env_vars: bool = True) -> pb.Environment:
+    return pb.Environment(
+        extras=spec.extras, pip_packages=spec.pip_packages, env_vars=dict(spec.env_vars) if with_env_vars else {}
+    )
