@@ -1,11 +1,19 @@
-"""Jobs as their submitters describe them, and the check that every part is of the right type."""
+"""Jobs as their submitters describe them, checked, and as iris knows them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
-from iris.cluster.constraints import Constraint
+from iris.cluster.constraints import Constraint, validate_constraint
 from iris.cluster.types import CoschedulingConfig, Entrypoint, EnvironmentSpec, PriorityBand, ResourceSpec
+from iris.domain.entities import MAX_FENCE_AFTER_MS, CallableEntrypoint, CommandEntrypoint, JobSpec
+from iris.domain.ids import JobId
+from iris.domain.resources import Device, Resources
 from rigging.arguments import as_list, as_texts, check_text, check_type
+from rigging.errors import InvalidRequest
+from rigging.quantities import check_count, check_seconds
+
+_SHORTEST_S: Final = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +112,88 @@ def _check_types(plan: JobPlan) -> None:
     for what, text in (("user", plan.user), ("working_dir", plan.working_dir)):
         if text is not None:
             check_text(text, what)
+
+
+def spec_of(
+    plan: JobPlan, job_id: JobId, *, payload_digest: str, environment: EnvironmentSpec, replicas: int
+) -> JobSpec:
+    """The job of a plan, but for its workspace.
+
+    Args:
+        plan: One of `checked_plans`.
+        job_id: The full name.
+        payload_digest: SHA-256 (hex) of the pickled callable; empty for a command.
+        environment: What the plan asks for, and what is passed on or inherited.
+        replicas: Number of tasks.
+
+    Raises:
+        InvalidRequest: A value is none that is allowed; the message names the argument.
+    """
+    for constraint in plan.constraints:
+        validate_constraint(constraint)
+    entrypoint, limits = plan.entrypoint, plan.limits
+    return JobSpec(
+        job_id=job_id,
+        entrypoint=CommandEntrypoint(entrypoint.argv)
+        if entrypoint.argv
+        else CallableEntrypoint(payload_digest, entrypoint.display),
+        resources=task_resources(plan.resources),
+        extras=tuple(environment.extras),
+        pip_packages=tuple(environment.pip_packages),
+        env_vars=environment.env_vars,
+        replicas=replicas,
+        max_retries_failure=check_count(limits.max_retries_failure, "max_retries_failure"),
+        max_retries_preemption=check_count(limits.max_retries_preemption, "max_retries_preemption"),
+        max_task_failures=check_count(limits.max_task_failures, "max_task_failures"),
+        timeout_ms=_to_ms(limits.timeout, "timeout"),
+        scheduling_timeout_ms=_to_ms(limits.scheduling_timeout, "scheduling_timeout"),
+        constraints=tuple(plan.constraints),
+        coscheduling_group_by=plan.coscheduling.group_by if plan.coscheduling else "",
+        ports=tuple(plan.ports),
+        band=_band(plan.priority_band) or PriorityBand.INTERACTIVE,
+        reserve=plan.reserve,
+        exclusive=plan.exclusive,
+        fence_after_ms=_fence_ms(plan),
+    )
+
+
+def task_resources(asked: ResourceSpec) -> Resources:
+    """The resources of one task."""
+    device = asked.device
+    return Resources(
+        asked.cpu_millis,
+        asked.memory_bytes,
+        asked.disk_bytes,
+        None if device is None else Device(device.kind, device.variant, device.count, device.alternatives),
+    )
+
+
+def _to_ms(seconds: float | None, name: str) -> int:
+    if seconds is None:
+        return 0
+    if check_seconds(seconds, name) < _SHORTEST_S:
+        raise InvalidRequest(
+            f"{name} must be at least {_SHORTEST_S} s, not {seconds!r}: the cluster counts milliseconds"
+        )
+    return round(seconds * 1000)
+
+
+def _fence_ms(plan: JobPlan) -> int:
+    if plan.fence_after is None:
+        return 0
+    if not plan.exclusive:
+        raise InvalidRequest(f"fence_after is {plan.fence_after!r}, but the job is not exclusive: give exclusive, too")
+    if not 0 < plan.fence_after <= MAX_FENCE_AFTER_MS / 1000:
+        limit = f"{MAX_FENCE_AFTER_MS // 1000} s"
+        raise InvalidRequest(f"fence_after must be seconds above 0, at most {limit}, not {plan.fence_after!r}")
+    return max(1, round(plan.fence_after * 1000))
+
+
+def _band(band: PriorityBand | str | None) -> PriorityBand | None:
+    if band is None or isinstance(band, PriorityBand):
+        return band
+    try:
+        return PriorityBand[band.upper()]
+    except KeyError:
+        allowed = ", ".join(item.word for item in PriorityBand)
+        raise InvalidRequest(f"priority band {band!r} is not one of {allowed}") from None

@@ -8,6 +8,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from iris.client.connection import wire
+from iris.client.plan import JobLimits, JobPlan, spec_of
 from iris.client.types import JobStatus, SilentAttempt, TaskStatus
 from iris.cluster.constraints import region_constraint
 from iris.cluster.types import (
@@ -21,8 +22,11 @@ from iris.cluster.types import (
     TaskState,
     gpu_device,
 )
+from iris.domain.entities import JobSpec
+from iris.domain.ids import JobId
 from iris.domain.runtime import TaskRuntime
 from iris.rpc import iris_pb2 as pb
+from iris.rpc.convert_job import spec_to_wire
 
 NUMBERS = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT32)
 
@@ -128,41 +132,40 @@ def test_budgets_checkpoints_and_answers() -> None:
     assert answer.truncated
 
 
-def request(**changes: Any) -> wire.JobRequest:
-    base = wire.JobRequest(
-        job_id="/a/b",
+def job(**changes: Any) -> JobSpec:
+    plan = JobPlan(
+        name="b",
         entrypoint=Entrypoint.from_command("python", "x.py"),
-        payload_digest="",
         resources=ResourceSpec(1.5, "2GB", "3GB", gpu_device("H100", 4)),
         environment=EnvironmentSpec(["numpy"], {"K": "v"}, ["tpu"]),
-        bundle_digest="d",
-        replicas=3,
-        max_retries_failure=4,
-        max_retries_preemption=5,
-        timeout_ms=6,
-        scheduling_timeout_ms=7,
+        limits=JobLimits(4, 5, 6, 7, 8),
         constraints=[region_constraint(["r1", "r2"])],
         coscheduling=CoschedulingConfig("slice"),
         ports=["http"],
-        band=PriorityBand.BATCH,
-        max_task_failures=8,
+        priority_band=PriorityBand.BATCH,
         reserve=True,
         exclusive=True,
-        fence_after_ms=9,
-        runtime=TaskRuntime(working_dir="sub"),
+        fence_after=9,
     )
-    return dataclasses.replace(base, **changes)
+    plan = dataclasses.replace(plan, **changes)
+    spec = spec_of(plan, JobId("/a/b"), payload_digest="ab", environment=plan.environment, replicas=3)
+    return dataclasses.replace(spec, bundle_digest="d", runtime=TaskRuntime(working_dir="sub"))
 
 
-def test_every_field_of_a_request_is_sent() -> None:
-    spec = wire.job_spec(request())
+def sent(**changes: Any) -> pb.JobSpec:
+    return spec_to_wire(job(**changes), with_env_vars=True)
+
+
+def test_every_field_of_a_job_is_sent() -> None:
+    spec = sent()
     given = {field.name for field, _ in spec.ListFields()}
     assert given == {field.name for field in pb.JobSpec.DESCRIPTOR.fields}
-    plain = (
-        "job_id", "bundle_digest", "replicas", "max_retries_failure", "max_retries_preemption", "timeout_ms",
-        "scheduling_timeout_ms", "max_task_failures", "reserve", "exclusive", "fence_after_ms",
-    )  # fmt: skip
-    assert {name: getattr(spec, name) for name in plain} == {name: getattr(request(), name) for name in plain}
+    plain = {
+        "job_id": "/a/b", "bundle_digest": "d", "replicas": 3, "max_retries_failure": 4, "max_retries_preemption": 5,
+        "timeout_ms": 6000, "scheduling_timeout_ms": 7000, "max_task_failures": 8, "reserve": True, "exclusive": True,
+        "fence_after_ms": 9000,
+    }  # fmt: skip
+    assert {name: getattr(spec, name) for name in plain} == plain
     assert list(spec.entrypoint.command.argv) == ["python", "x.py"]
     assert (spec.resources.cpu_millis, spec.resources.memory_bytes) == (1500, 2 * 2**30)
     assert spec.resources.disk_bytes == 3 * 2**30
@@ -176,24 +179,30 @@ def test_every_field_of_a_request_is_sent() -> None:
     assert spec.runtime.working_dir == "sub"
 
 
+def written(**fields: Any) -> pb.SubmitJobRequest:
+    given = {"names_band": True, "idempotency_key": "k", "inline_blobs": [b"x"], "existing": ExistingJobPolicy.FAIL}
+    return wire.RequestWriter().write(job(), **{**given, **fields})
+
+
 def test_what_was_not_asked_for_is_not_sent() -> None:
-    spec = wire.job_spec(request(coscheduling=None, band=None, resources=ResourceSpec(1)))
-    assert (spec.coscheduling_group_by, spec.band) == ("", pb.PRIORITY_BAND_UNSPECIFIED)
+    spec = sent(coscheduling=None, resources=ResourceSpec(1))
+    assert spec.coscheduling_group_by == ""
+    assert written(names_band=False).spec.band == pb.PRIORITY_BAND_UNSPECIFIED
     assert not spec.resources.HasField("device")
 
 
 def test_a_callable_is_named_by_its_digest() -> None:
-    spec = wire.job_spec(request(entrypoint=Entrypoint.from_callable(request), payload_digest="ab"))
+    spec = sent(entrypoint=Entrypoint.from_callable(sent))
     assert spec.entrypoint.callable.payload_digest == "ab"
-    assert spec.entrypoint.callable.display_name.endswith(":request")
+    assert spec.entrypoint.callable.display_name.endswith(":sent")
 
 
 @pytest.mark.parametrize("policy", ExistingJobPolicy)
 def test_a_submission_has_its_key_its_policy_and_its_blobs(policy: ExistingJobPolicy) -> None:
-    found = wire.RequestWriter().write(request(), idempotency_key="k", inline_blobs=[b"x"], existing=policy)
+    found = written(existing=policy)
     assert (found.idempotency_key, list(found.inline_blobs)) == ("k", [b"x"])
     assert pb.ExistingJobPolicy.Name(found.existing) == f"EXISTING_JOB_POLICY_{policy.name}"
-    assert found.spec == wire.job_spec(request())
+    assert found.spec == sent()
 
 
 def test_statuses_as_plain_data_have_all_their_fields() -> None:

@@ -1,8 +1,6 @@
-"""The client's edge to the wire format: specs to protobuf, statuses from it. The only such file of the client."""
+"""The client's edge to the wire format: submissions to protobuf, statuses from it."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
-from operator import attrgetter
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from iris.client.types import (
@@ -18,132 +16,43 @@ from iris.client.types import (
     UserBudgetStatus,
     WorkerStatus,
 )
-from iris.cluster.constraints import Constraint
-from iris.cluster.types import (
-    CoschedulingConfig,
-    Entrypoint,
-    EnvironmentSpec,
-    ExistingJobPolicy,
-    JobState,
-    PriorityBand,
-    ResourceSpec,
-    TaskState,
-)
-from iris.domain.runtime import DEFAULT_RUNTIME, TaskRuntime
+from iris.cluster.types import ExistingJobPolicy, JobState, PriorityBand, TaskState
+from iris.domain.entities import JobSpec, is_alike
 from iris.rpc import iris_pb2 as pb
-from iris.rpc.convert_runtime import runtime_to_wire
-
-
-@dataclass(frozen=True, slots=True)
-class JobRequest:
-    """Everything of a submission that is decided before it goes out; times in ms, 0 for none."""
-
-    job_id: str
-    entrypoint: Entrypoint
-    payload_digest: str
-    resources: ResourceSpec
-    environment: EnvironmentSpec
-    bundle_digest: str
-    replicas: int
-    max_retries_failure: int
-    max_retries_preemption: int
-    timeout_ms: int
-    scheduling_timeout_ms: int
-    constraints: Sequence[Constraint]
-    coscheduling: CoschedulingConfig | None
-    ports: Sequence[str]
-    band: PriorityBand | None
-    max_task_failures: int
-    reserve: bool
-    exclusive: bool
-    fence_after_ms: int
-    runtime: TaskRuntime = DEFAULT_RUNTIME
-
-
-_ALL_BUT_NAME: Final = attrgetter(*(item.name for item in fields(JobRequest) if item.name != "job_id"))
-
-
-def job_spec(request: JobRequest) -> pb.JobSpec:
-    """The wire form of a job."""
-    spec = pb.JobSpec(
-        job_id=request.job_id,
-        entrypoint=_entrypoint(request.entrypoint, request.payload_digest),
-        resources=_resources(request.resources),
-        environment=pb.Environment(
-            extras=request.environment.extras,
-            pip_packages=request.environment.pip_packages,
-            env_vars=request.environment.env_vars,
-        ),
-        bundle_digest=request.bundle_digest,
-        replicas=request.replicas,
-        max_retries_failure=request.max_retries_failure,
-        max_retries_preemption=request.max_retries_preemption,
-        timeout_ms=request.timeout_ms,
-        scheduling_timeout_ms=request.scheduling_timeout_ms,
-        coscheduling_group_by=request.coscheduling.group_by if request.coscheduling else "",
-        ports=request.ports,
-        band=pb.PriorityBand.Value(f"PRIORITY_BAND_{request.band.name if request.band else 'UNSPECIFIED'}"),
-        max_task_failures=request.max_task_failures,
-        reserve=request.reserve,
-        exclusive=request.exclusive,
-        fence_after_ms=request.fence_after_ms,
-        runtime=runtime_to_wire(request.runtime),
-    )
-    for constraint in request.constraints:
-        spec.constraints.add(
-            key=constraint.key,
-            op=pb.ConstraintOp.Value(f"CONSTRAINT_OP_{constraint.op.name}"),
-            values=constraint.values,
-            soft=constraint.soft,
-        )
-    return spec
+from iris.rpc.convert_job import spec_to_wire
 
 
 class RequestWriter:
-    """The wire form of submissions. A command that differs from the last one in its name only is copied from that."""
+    """The wire form of submissions. A job that differs from the last one in its name only is copied from that."""
 
     def __init__(self) -> None:
-        self._last: tuple[JobRequest, pb.JobSpec] | None = None
+        self._last: tuple[JobSpec, pb.JobSpec] | None = None
 
     def write(
-        self, request: JobRequest, *, idempotency_key: str, inline_blobs: Iterable[bytes], existing: ExistingJobPolicy
+        self,
+        spec: JobSpec,
+        *,
+        names_band: bool,
+        idempotency_key: str,
+        inline_blobs: Iterable[bytes],
+        existing: ExistingJobPolicy,
     ) -> pb.SubmitJobRequest:
-        """One submission."""
+        """One submission; without `names_band` the controller chooses the job's band."""
         last = self._last
-        # The arguments of a callable are the user's: what they say of being equal is not asked for.
-        if last is None or not request.entrypoint.argv or _ALL_BUT_NAME(request) != _ALL_BUT_NAME(last[0]):
-            spec = job_spec(request)
-            self._last = (request, spec) if request.entrypoint.argv else None
-        else:
-            spec = last[1]
+        if last is None or not is_alike(spec, last[0]):
+            last = self._last = (spec, spec_to_wire(spec, with_env_vars=True))
         message = pb.SubmitJobRequest(
-            spec=spec, idempotency_key=idempotency_key, inline_blobs=inline_blobs, existing=_POLICIES[existing]
+            spec=last[1], idempotency_key=idempotency_key, inline_blobs=inline_blobs, existing=_POLICIES[existing]
         )
-        message.spec.job_id = request.job_id
+        message.spec.job_id = spec.job_id
+        if not names_band:
+            message.spec.ClearField("band")
         return message
 
 
 _POLICIES: Final = {
     policy: pb.ExistingJobPolicy.Value(f"EXISTING_JOB_POLICY_{policy.name}") for policy in ExistingJobPolicy
 }
-
-
-def _entrypoint(entrypoint: Entrypoint, payload_digest: str) -> pb.Entrypoint:
-    if entrypoint.argv:
-        return pb.Entrypoint(command=pb.Command(argv=entrypoint.argv))
-    return pb.Entrypoint(callable=pb.Callable(payload_digest=payload_digest, display_name=entrypoint.display))
-
-
-def _resources(resources: ResourceSpec) -> pb.Resources:
-    device = resources.device
-    return pb.Resources(
-        cpu_millis=resources.cpu_millis,
-        memory_bytes=resources.memory_bytes,
-        disk_bytes=resources.disk_bytes,
-        device=None
-        if device is None
-        else pb.Device(kind=device.kind, variant=device.variant, count=device.count, alternatives=device.alternatives),
-    )
 
 
 def job_status(message: pb.JobStatus) -> JobStatus:

@@ -4,35 +4,33 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from iris.client.connection.calls import JobCalls
 from iris.client.connection.connection import Connection
-from iris.client.connection.wire import JobRequest, RequestWriter
+from iris.client.connection.wire import RequestWriter
 from iris.client.errors import JobAlreadyExists
 from iris.client.job_env import JobEnv
-from iris.client.plan import JobPlan, checked_plans
+from iris.client.plan import JobPlan, checked_plans, spec_of, task_resources
 from iris.client.submission.bundle import blob_digest, upload_bundle, upload_messages
 from iris.client.submission.job_workspace import JobWorkspace
-from iris.cluster.constraints import validate_constraint
 from iris.cluster.types import (
     Entrypoint,
     EnvironmentSpec,
     ExistingJobPolicy,
     JobName,
-    PriorityBand,
 )
-from iris.domain.entities import MAX_FENCE_AFTER_MS
-from iris.domain.resources import Device
+from iris.domain.entities import JobSpec
+from iris.domain.ids import JobId
 from iris.domain.tpu import SLICE_ATTRIBUTE, slice_hosts, whole_slices
 from iris.rpc import iris_pb2 as pb
 from iris.user_name import default_user
 from rigging.arguments import check_text, check_type
 from rigging.errors import AlreadyExists, Conflict, InvalidRequest, MarinError
-from rigging.quantities import check_count, check_seconds
+from rigging.quantities import check_count
 
 FORWARDED_PREFIX: Final = "MARIN_"
 """Variables that every job gets from its submitter, unless the job sets them: where data lives must not change."""
@@ -40,8 +38,6 @@ FORWARDED_PREFIX: Final = "MARIN_"
 INLINE_PAYLOAD_BYTES: Final = 1024 * 1024
 
 logger = logging.getLogger(__name__)
-
-_SHORTEST_S: Final = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,15 +121,20 @@ class Submitter:
         self, plan: JobPlan, policy: ExistingJobPolicy, idempotency_key: str | None
     ) -> tuple[pb.SubmitJobRequest, bytes]:
         """The request, whose blobs are in the cluster or come with it, and the pickled callable."""
-        for constraint in plan.constraints:
-            validate_constraint(constraint)
         payload = pickle_callable(plan.entrypoint)
-        request = self._request(plan, blob_digest(payload) if payload else "")
+        digest = blob_digest(payload) if payload else ""
+        spec = self._spec(plan, digest)
         inline = [payload] if 0 < len(payload) <= INLINE_PAYLOAD_BYTES else []
-        if payload and not inline and self._connection.missing_blobs([request.payload_digest]):
-            self._connection.upload_blobs(lambda: upload_messages([(request.payload_digest, payload)]))
-        key = idempotency_key or os.urandom(16).hex()
-        return self._writer.write(request, idempotency_key=key, inline_blobs=inline, existing=policy), payload
+        if payload and not inline and self._connection.missing_blobs([digest]):
+            self._connection.upload_blobs(lambda: upload_messages([(digest, payload)]))
+        message = self._writer.write(
+            spec,
+            names_band=plan.priority_band is not None,
+            idempotency_key=idempotency_key or os.urandom(16).hex(),
+            inline_blobs=inline,
+            existing=policy,
+        )
+        return message, payload
 
     def _upload_again(self, refused: Sequence[tuple[pb.SubmitJobRequest, bytes]]) -> bool:
         """Send what the cluster lacks of the bundle and of payloads; whether that was anything."""
@@ -147,42 +148,27 @@ class Submitter:
                 sent += upload_bundle(self._connection, self._workspace.bundle)
         return sent > 0
 
-    def _request(self, plan: JobPlan, payload_digest: str) -> JobRequest:
-        """What is sent for a plan; its bundle is in the cluster when this returns."""
-        limits = plan.limits
-        return JobRequest(
-            job_id=str(self.job_name(plan.name, plan.user)),
-            entrypoint=plan.entrypoint,
+    def _spec(self, plan: JobPlan, payload_digest: str) -> JobSpec:
+        """The job of a plan; its bundle is in the cluster when this returns."""
+        spec = spec_of(
+            plan,
+            JobId(str(self.job_name(plan.name, plan.user))),
             payload_digest=payload_digest,
-            resources=plan.resources,
             environment=self.environment(plan.environment),
             replicas=self._whole_slices(plan),
-            max_retries_failure=check_count(limits.max_retries_failure, "max_retries_failure"),
-            max_retries_preemption=check_count(limits.max_retries_preemption, "max_retries_preemption"),
-            timeout_ms=_to_ms(limits.timeout, "timeout"),
-            scheduling_timeout_ms=_to_ms(limits.scheduling_timeout, "scheduling_timeout"),
-            constraints=tuple(plan.constraints),
-            coscheduling=plan.coscheduling,
-            ports=tuple(plan.ports),
-            band=_band(plan.priority_band),
-            max_task_failures=check_count(limits.max_task_failures, "max_task_failures"),
-            reserve=plan.reserve,
-            exclusive=plan.exclusive,
-            fence_after_ms=_fence_ms(plan),
-            # Last, because they send the workspace: what can be refused without that is refused by now.
-            runtime=self._workspace.runtime(
-                is_callable=not plan.entrypoint.argv, working_dir=plan.working_dir, extras=plan.environment.extras
-            ),
-            bundle_digest=self.bundle_digest(),
         )
+        # Last, because they send the workspace: what can be refused without that is refused by now.
+        runtime = self._workspace.runtime(
+            is_callable=not plan.entrypoint.argv, working_dir=plan.working_dir, extras=plan.environment.extras
+        )
+        return replace(spec, runtime=runtime, bundle_digest=self.bundle_digest())
 
     def _whole_slices(self, plan: JobPlan) -> int:
         """The number of tasks; for a gang on TPU slices, that of whole slices."""
         replicas = check_count(plan.replicas, "replicas", least=1)
-        wanted, group = plan.resources.device, plan.coscheduling
-        if wanted is None:
+        device, group = task_resources(plan.resources).device, plan.coscheduling
+        if device is None:
             return replicas
-        device = Device(wanted.kind, wanted.variant, wanted.count, wanted.alternatives)
         hosts = slice_hosts(device)
         if group is None and hosts is not None and hosts > 1 and not plan.reserve:
             self._warn(
@@ -256,27 +242,6 @@ def pickle_callable(entrypoint: Entrypoint) -> bytes:
     return payload
 
 
-def _to_ms(seconds: float | None, name: str) -> int:
-    if seconds is None:
-        return 0
-    if check_seconds(seconds, name) < _SHORTEST_S:
-        raise InvalidRequest(
-            f"{name} must be at least {_SHORTEST_S} s, not {seconds!r}: the cluster counts milliseconds"
-        )
-    return round(seconds * 1000)
-
-
-def _fence_ms(plan: JobPlan) -> int:
-    if plan.fence_after is None:
-        return 0
-    if not plan.exclusive:
-        raise InvalidRequest(f"fence_after is {plan.fence_after!r}, but the job is not exclusive: give exclusive, too")
-    if not 0 < plan.fence_after <= MAX_FENCE_AFTER_MS / 1000:
-        limit = f"{MAX_FENCE_AFTER_MS // 1000} s"
-        raise InvalidRequest(f"fence_after must be seconds above 0, at most {limit}, not {plan.fence_after!r}")
-    return max(1, round(plan.fence_after * 1000))
-
-
 def chosen_policy(existing: ExistingJobPolicy | str, *, adopt: bool) -> ExistingJobPolicy:
     """The policy of `existing` and `adopt_existing` together. Raises InvalidRequest if they contradict each other."""
     check_type(adopt, bool, "adopt_existing", "True or False")
@@ -292,13 +257,3 @@ def _policy(existing: ExistingJobPolicy | str) -> ExistingJobPolicy:
     except ValueError:
         allowed = ", ".join(policy.value for policy in ExistingJobPolicy)
         raise InvalidRequest(f"existing {existing!r} is not one of {allowed}") from None
-
-
-def _band(band: PriorityBand | str | None) -> PriorityBand | None:
-    if band is None or isinstance(band, PriorityBand):
-        return band
-    try:
-        return PriorityBand[band.upper()]
-    except KeyError:
-        allowed = ", ".join(item.word for item in PriorityBand)
-        raise InvalidRequest(f"priority band {band!r} is not one of {allowed}") from None
