@@ -14,10 +14,10 @@ from fray.backends.iris import client as backend
 from fray.client import GivesNewOutput, JobHandle, wait_all
 from fray.errors import JobAlreadyExists, JobFailed
 from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus
-from iris.client import IrisClient, LogLine
+from iris.client import IrisClient, JobPlan, LogLine
 from iris.client import JobAlreadyExists as IrisJobAlreadyExists
 from iris.client import JobStatus as IrisJobStatus
-from iris.cluster.types import JobState
+from iris.cluster.types import ExistingJobPolicy, JobState
 from rigging.errors import Conflict, DeadlineExceeded, Unavailable
 
 
@@ -26,7 +26,8 @@ class FakeIris:
 
     def __init__(self, outcome: IrisJobStatus | None = None) -> None:
         self.outcome = outcome or IrisJobStatus("", JobState.SUCCEEDED)
-        self.submitted: list[dict[str, Any]] = []
+        self.submitted: list[JobPlan] = []
+        self.policies: list[ExistingJobPolicy] = []
         self.terminated: list[str] = []
         self.workspaces: list[str] = []
         self.closed = False
@@ -36,11 +37,12 @@ class FakeIris:
         self.workspaces.append(workspace)
         return self
 
-    def submit(self, entrypoint: object, name: str, *args: object, **kwargs: object) -> SimpleNamespace:
-        if any(job["name"] == name for job in self.submitted) and not kwargs["adopt_existing"]:
-            raise IrisJobAlreadyExists(f"job /ann/{name} is running")
-        self.submitted.append({"name": name, **kwargs})
-        return SimpleNamespace(job_id=f"/ann/{name}")
+    def submit_plan(self, plan: JobPlan, *, existing: ExistingJobPolicy) -> SimpleNamespace:
+        if any(job.name == plan.name for job in self.submitted) and existing is ExistingJobPolicy.FAIL:
+            raise IrisJobAlreadyExists(f"job /ann/{plan.name} is running")
+        self.submitted.append(plan)
+        self.policies.append(existing)
+        return SimpleNamespace(job_id=f"/ann/{plan.name}")
 
     def status(self, job_id: str) -> IrisJobStatus:
         return replace(self.outcome, job_id=job_id)
@@ -85,9 +87,9 @@ def test_submit_passes_the_request_on() -> None:
     fake = FakeIris()
     handle = make(fake).submit(request(replicas=2, max_retries_failure=1), adopt_existing=False)
     assert handle.job_id == "/ann/job"
-    assert fake.submitted[0]["replicas"] == 2
-    assert fake.submitted[0]["max_retries_failure"] == 1
-    assert fake.submitted[0]["adopt_existing"] is False
+    assert fake.submitted[0].replicas == 2
+    assert fake.submitted[0].limits.max_retries_failure == 1
+    assert fake.policies == [ExistingJobPolicy.FAIL]
 
 
 def test_a_taken_name_is_frays_own_error() -> None:
@@ -211,7 +213,7 @@ def test_each_workspace_has_its_client_over_one_connection(tmp_path: Path) -> No
     for name, workspace in (("a", tmp_path), ("b", tmp_path / "x" / ".."), ("c", tmp_path / "other")):
         client.submit(request(name, environment=EnvironmentConfig(workspace=str(workspace))))
     assert fake.workspaces == [str(tmp_path), str(tmp_path / "other")]
-    assert [job["name"] for job in fake.submitted] == ["a", "b", "c"]
+    assert [job.name for job in fake.submitted] == ["a", "b", "c"]
 
 
 def test_the_project_around_the_current_directory_goes_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +228,7 @@ def test_the_project_around_the_current_directory_goes_along(tmp_path: Path, mon
 def test_inside_a_job_its_own_workspace_goes_on() -> None:
     fake = FakeIris()
     make(fake, inside_job=True).submit(request(environment=EnvironmentConfig(workspace="/elsewhere")))
-    assert [job["name"] for job in fake.submitted] == ["job"]
+    assert [job.name for job in fake.submitted] == ["job"]
     assert fake.workspaces == []
 
 

@@ -2,7 +2,7 @@ import pickle
 
 import pytest
 
-from fray.backends.iris.convert import to_fray_status, to_iris_request, to_iris_resources
+from fray.backends.iris.convert import to_fray_status, to_iris_plan, to_iris_resources
 from fray.backends.iris.slices import call_on_slices
 from fray.types import (
     CpuConfig,
@@ -27,33 +27,33 @@ def request(resources: ResourceConfig | None = None, **fields: object) -> JobReq
 
 
 def constraints(resources: ResourceConfig) -> list[tuple[str, ConstraintOp, tuple[str, ...]]]:
-    found = to_iris_request(request(resources), ENVIRONMENT).constraints
+    found = to_iris_plan(request(resources), ENVIRONMENT).constraints
     return [(constraint.key, constraint.op, tuple(constraint.values)) for constraint in found]
 
 
 def test_a_callable_keeps_its_arguments_whatever_they_are_called() -> None:
     entrypoint = Entrypoint.from_callable(print, [1], {"fn": 2, "args": 3})
-    iris = to_iris_request(JobRequest("job", entrypoint), ENVIRONMENT).entrypoint
+    iris = to_iris_plan(JobRequest("job", entrypoint), ENVIRONMENT).entrypoint
     assert pickle.loads(iris.pickled) == (print, (1,), {"fn": 2, "args": 3})
     assert (iris.argv, iris.display) == ((), "builtins:print")
 
 
 def test_a_program_becomes_a_command() -> None:
-    iris = to_iris_request(JobRequest("job", Entrypoint.from_binary("ls", ["-l", "/"])), ENVIRONMENT)
+    iris = to_iris_plan(JobRequest("job", Entrypoint.from_binary("ls", ["-l", "/"])), ENVIRONMENT)
     assert iris.entrypoint.argv == ("ls", "-l", "/")
 
 
 def test_plain_resources_and_counts() -> None:
     asked = request(ResourceConfig(cpu=0.5, ram="512m", disk="2g"), max_retries_failure=2, replicas=3)
-    iris = to_iris_request(asked, ENVIRONMENT)
+    iris = to_iris_plan(asked, ENVIRONMENT)
     assert (iris.resources.cpu_millis, iris.resources.memory_bytes, iris.resources.disk_bytes) == (500, 2**29, 2**31)
     assert iris.resources.device is None
-    assert (iris.replicas, iris.max_retries_failure, iris.max_retries_preemption) == (3, 2, 100)
+    assert (iris.replicas, iris.limits.max_retries_failure, iris.limits.max_retries_preemption) == (3, 2, 100)
     assert (iris.constraints, iris.coscheduling) == ((), None)
 
 
 def test_one_host_of_a_tpu_slice_for_each_task_and_the_slice_as_a_gang() -> None:
-    iris = to_iris_request(request(ResourceConfig.with_tpu(["v6e-16", "v5litepod-16"])), ENVIRONMENT)
+    iris = to_iris_plan(request(ResourceConfig.with_tpu(["v6e-16", "v5litepod-16"])), ENVIRONMENT)
     device = iris.resources.device
     assert device is not None
     assert (device.kind, device.variant, device.count, device.alternatives) == ("tpu", "v6e-16", 4, ("v5litepod-16",))
@@ -63,28 +63,28 @@ def test_one_host_of_a_tpu_slice_for_each_task_and_the_slice_as_a_gang() -> None
 
 
 def test_a_slice_of_one_host_is_no_gang() -> None:
-    assert to_iris_request(request(ResourceConfig.with_tpu("v5p-8")), ENVIRONMENT).coscheduling is None
+    assert to_iris_plan(request(ResourceConfig.with_tpu("v5p-8")), ENVIRONMENT).coscheduling is None
     # Nor are copies of it, such as a group of actors.
-    assert to_iris_request(request(ResourceConfig.with_tpu("v5p-8"), replicas=3), ENVIRONMENT).coscheduling is None
+    assert to_iris_plan(request(ResourceConfig.with_tpu("v5p-8"), replicas=3), ENVIRONMENT).coscheduling is None
 
 
 @pytest.mark.parametrize(("tpu", "hosts"), [("v6e-16", 4), ("v5p-8", 1)])
 def test_several_slices_are_one_gang_of_whole_slices(tpu: str, hosts: int) -> None:
     resources = ResourceConfig.with_tpu(tpu, slice_count=3)
-    iris = to_iris_request(request(resources), ENVIRONMENT)
+    iris = to_iris_plan(request(resources), ENVIRONMENT)
     assert iris.replicas == 3 * hosts
     assert iris.coscheduling is not None
     assert iris.coscheduling.group_by == "tpu-name"
     assert pickle.loads(iris.entrypoint.pickled) == (call_on_slices, (hosts, print, (), {}), {})
     assert iris.entrypoint.display == "builtins:print"
     program = JobRequest("job", Entrypoint.from_binary("train", ["-v"]), resources)
-    argv = to_iris_request(program, ENVIRONMENT).entrypoint.argv
+    argv = to_iris_plan(program, ENVIRONMENT).entrypoint.argv
     assert argv == ("python", "-m", "fray.backends.iris.slices", str(hosts), "train", "-v")
 
 
 def test_gpus() -> None:
     asked = ResourceConfig(device=GpuConfig("H100", count=8), device_alternatives=["H200"])
-    device = to_iris_request(request(asked), ENVIRONMENT).resources.device
+    device = to_iris_plan(request(asked), ENVIRONMENT).resources.device
     assert device is not None
     assert (device.kind, device.variant, device.count, device.alternatives) == ("gpu", "H100", 8, ("H200",))
 
@@ -105,13 +105,13 @@ def test_environment_variables_win_over_the_devices_defaults() -> None:
     environment = create_environment(
         env_vars={"JAX_PLATFORMS": "mine"}, extras=["cpu"], pip_packages=["einops"], environ={"HF_TOKEN": "t"}
     )
-    iris = to_iris_request(request(), environment).environment
+    iris = to_iris_plan(request(), environment).environment
     assert (tuple(iris.extras), tuple(iris.pip_packages)) == (("cpu",), ("einops",))
     assert iris.env_vars["JAX_PLATFORMS"] == "mine"
     assert iris.env_vars["HF_TOKEN"] == "t"
-    on_tpu = to_iris_request(request(ResourceConfig.with_tpu("v5p-8")), ENVIRONMENT).environment
+    on_tpu = to_iris_plan(request(ResourceConfig.with_tpu("v5p-8")), ENVIRONMENT).environment
     assert on_tpu.env_vars["PJRT_DEVICE"] == "TPU"
-    plain = dict(to_iris_request(request(), ENVIRONMENT).environment.env_vars)
+    plain = dict(to_iris_plan(request(), ENVIRONMENT).environment.env_vars)
     assert float(plain.pop("MARIN_MIRROR_BUDGET_GB")) > 0
     assert plain == CpuConfig().default_env_vars()
 
@@ -131,7 +131,7 @@ def test_environment_variables_win_over_the_devices_defaults() -> None:
 )
 def test_what_iris_jobs_cannot_have_is_refused(asked: JobRequest, environment: EnvironmentConfig, reason: str) -> None:
     with pytest.raises(InvalidRequest, match=reason):
-        to_iris_request(asked, environment)
+        to_iris_plan(asked, environment)
 
 
 def test_every_state_has_a_status_and_ends_when_it_does() -> None:

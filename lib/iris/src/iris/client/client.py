@@ -191,15 +191,38 @@ class IrisClient:
     ) -> Job:
         """Submit a job; when this returns it is stored by the controller and will not be lost.
 
-        `iris.client.plan.JobPlan` explains the arguments. `existing` (an ExistingJobPolicy; `adopt_existing` is
-        short for "adopt") is for when a live job has that name. One `idempotency_key` makes one job.
+        Args:
+            entrypoint: What each task runs.
+            name: Names the job among the live ones of its user (or of its parent job): no "/".
+            resources: What each task needs; None: one core and 1 GB.
+            environment: Extra packages and variables. Inside a job whose workspace is used on, extras and pip packages
+                that are not given are those of that job. Variables named MARIN_* are passed on from this process.
+            ports: Names of ports to allocate, at most 100; a task finds them as IRIS_PORT_<NAME>.
+            scheduling_timeout: Seconds until the first task is placed, or the job fails; None: no limit.
+            constraints: On the workers' attributes.
+            coscheduling: Makes the tasks a gang, placed, restarted and stopped together.
+            replicas: Number of tasks; of a gang on TPU slices, rounded up to whole slices, with a warning.
+            max_retries_failure: How often a task starts again after it failed.
+            max_retries_preemption: How often a task starts again after its worker was lost.
+            timeout: Seconds from the first task's start, after which the job fails; None: no limit.
+            user: Whose the job is, instead of the client's user; not inside a job.
+            priority_band: "production", "interactive" or "batch"; None: the parent job's, or "interactive".
+            max_task_failures: Tasks that may fail for good before the job fails; not for gangs.
+            reserve: Hold the accelerators without attaching them to the tasks.
+            exclusive: A task never has two live attempts, even when its host is out of reach: the host ends an attempt
+                `fence_after` seconds after its last contact with the controller, and the next one waits for that.
+            fence_after: Only with `exclusive`; None: 600 s.
+            working_dir: Where in the workspace the tasks run, e.g. "sub/folder"; "" is its top. None: in the directory
+                that is the current one here, when that is in the workspace, else at its top.
+            existing: When a live job has that name: fail, adopt it, or replace it.
+            adopt_existing: Short for `existing="adopt"`.
+            idempotency_key: Submissions with one key make one job; None: each makes its own.
 
         Raises:
             InvalidRequest: The request can never be met; the message says what is allowed.
             JobAlreadyExists: A live job of that name exists.
             ControllerUnreachable: The controller does not answer.
         """
-        limits = JobLimits(max_retries_failure, max_retries_preemption, timeout, scheduling_timeout, max_task_failures)
         plan = JobPlan(
             entrypoint=entrypoint,
             name=name,
@@ -207,7 +230,9 @@ class IrisClient:
             resources=ResourceSpec() if resources is None else resources,
             environment=EnvironmentSpec() if environment is None else environment,
             replicas=replicas,
-            limits=limits,
+            limits=JobLimits(
+                max_retries_failure, max_retries_preemption, timeout, scheduling_timeout, max_task_failures
+            ),
             constraints=() if constraints is None else constraints,
             coscheduling=coscheduling,
             ports=() if ports is None else ports,
@@ -217,8 +242,19 @@ class IrisClient:
             fence_after=fence_after,
             working_dir=working_dir,
         )
-        policy = chosen_policy(existing, adopt=adopt_existing)
-        submission = self._submitter.submit(plan, existing=policy, idempotency_key=idempotency_key)
+        return self.submit_plan(
+            plan, existing=chosen_policy(existing, adopt=adopt_existing), idempotency_key=idempotency_key
+        )
+
+    def submit_plan(
+        self,
+        plan: JobPlan,
+        *,
+        existing: ExistingJobPolicy | str = ExistingJobPolicy.FAIL,
+        idempotency_key: str | None = None,
+    ) -> Job:
+        """Submit a job that is described by a `JobPlan`; all else as in `submit`."""
+        submission = self._submitter.submit(plan, existing=existing, idempotency_key=idempotency_key)
         return Job(self, submission.job_id, submission.key)
 
     def submit_many(

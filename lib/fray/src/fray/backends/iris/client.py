@@ -10,7 +10,7 @@ from fray.backends.common.actors import ActorRequest
 from fray.backends.common.client import BaseClient
 from fray.backends.iris.actor_main import serve_actor
 from fray.backends.iris.actors import ACTOR_JOB_PREFIX, IrisActorGroup, IrisActors
-from fray.backends.iris.convert import to_fray_status, to_iris_request
+from fray.backends.iris.convert import to_fray_status, to_iris_plan
 from fray.backends.iris.output import NewLines
 from fray.backends.iris.watch import JobWatcher
 from fray.capabilities import BackendCapabilities
@@ -19,7 +19,7 @@ from fray.protocols import Client, JobHandle
 from fray.types import Entrypoint, JobRequest, JobStatus, ResourceConfig, create_environment
 from iris.client import IrisClient, Job, error_with_source, find_workspace, use_grpc
 from iris.client import JobAlreadyExists as IrisJobAlreadyExists
-from iris.cluster.types import JobState
+from iris.cluster.types import ExistingJobPolicy, JobState
 from rigging.errors import Conflict, Unavailable
 
 _POLL_SECONDS = 30.0
@@ -137,21 +137,10 @@ class IrisBackend(BaseClient):
     def _submit(self, request: JobRequest, adopt_existing: bool, max_task_failures: int = 0) -> Job:
         self._check_open(f"job {request.name!r}")
         environment = request.environment or create_environment()
-        iris = to_iris_request(request, environment)
+        plan = to_iris_plan(request, environment, max_task_failures)
+        existing = ExistingJobPolicy.ADOPT if adopt_existing else ExistingJobPolicy.FAIL
         try:
-            return self._client_for(environment.workspace).submit(
-                iris.entrypoint,
-                iris.name,
-                iris.resources,
-                iris.environment,
-                constraints=iris.constraints,
-                coscheduling=iris.coscheduling,
-                replicas=iris.replicas,
-                max_retries_failure=iris.max_retries_failure,
-                max_retries_preemption=iris.max_retries_preemption,
-                adopt_existing=adopt_existing,
-                max_task_failures=max_task_failures,
-            )
+            return self._client_for(environment.workspace).submit_plan(plan, existing=existing)
         except IrisJobAlreadyExists as error:
             raise JobAlreadyExists(str(error)) from None
 

@@ -3,7 +3,6 @@
 import dataclasses
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from fray.backends.iris import slices
@@ -19,6 +18,7 @@ from fray.types import (
     TpuConfig,
 )
 from fray.types import Entrypoint as FrayEntrypoint
+from iris.client import JobLimits, JobPlan
 from iris.cluster.constraints import (
     Constraint,
     ConstraintOp,
@@ -51,22 +51,7 @@ _STATUS: Final[Mapping[JobState, JobStatus]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class IrisRequest:
-    """The arguments of `IrisClient.submit` for a fray request."""
-
-    entrypoint: Entrypoint
-    name: str
-    resources: ResourceSpec
-    environment: EnvironmentSpec
-    constraints: tuple[Constraint, ...]
-    coscheduling: CoschedulingConfig | None
-    replicas: int
-    max_retries_failure: int
-    max_retries_preemption: int
-
-
-def to_iris_request(request: JobRequest, environment: EnvironmentConfig) -> IrisRequest:
+def to_iris_plan(request: JobRequest, environment: EnvironmentConfig, max_task_failures: int = 0) -> JobPlan:
     """Say a request in iris's words.
 
     Raises:
@@ -79,7 +64,7 @@ def to_iris_request(request: JobRequest, environment: EnvironmentConfig) -> Iris
         )
     hosts = slice_hosts(request)
     several = hosts if hosts is not None and request.replica_count > hosts else None
-    return IrisRequest(
+    return JobPlan(
         entrypoint=to_iris_entrypoint(request.entrypoint, f"job {request.name!r}", environment.workspace, several),
         name=request.name,
         resources=to_iris_resources(request.resources),
@@ -87,8 +72,11 @@ def to_iris_request(request: JobRequest, environment: EnvironmentConfig) -> Iris
         constraints=to_iris_constraints(request.resources),
         coscheduling=None if hosts is None else CoschedulingConfig(group_by=WellKnownAttribute.TPU_NAME),
         replicas=request.replica_count,
-        max_retries_failure=request.max_retries_failure,
-        max_retries_preemption=request.max_retries_preemption,
+        limits=JobLimits(
+            max_retries_failure=request.max_retries_failure,
+            max_retries_preemption=request.max_retries_preemption,
+            max_task_failures=max_task_failures,
+        ),
     )
 
 
