@@ -73,7 +73,11 @@ def test_resource_fields_encode_as_they_always_did() -> None:
         (GpuConfig, "variant kind count"),
         (TpuConfig, "variant kind topology"),
         (EnvironmentConfig, "workspace docker_image pip_packages env_vars extras"),
-        (JobRequest, "name entrypoint resources environment replicas max_retries_failure max_retries_preemption"),
+        (
+            JobRequest,
+            "name entrypoint resources environment replicas max_retries_failure max_retries_preemption "
+            "max_task_failures",
+        ),
         (ActorConfig, "max_concurrency max_restarts max_task_retries"),
     ],
 )
@@ -158,6 +162,7 @@ def test_refusals_explain_themselves(call: object, reason: str) -> None:
         ({"name": "j", "replicas": 0}, "job 'j': replicas must be at least 1"),
         ({"name": "j", "max_retries_failure": -1}, "max_retries_failure must be 0 or more"),
         ({"name": "j", "max_retries_preemption": -1}, "max_retries_preemption must be 0 or more"),
+        ({"name": "j", "max_task_failures": -1}, "max_task_failures must be 0 or more"),
     ],
 )
 def test_requests_are_checked_when_they_are_made(fields: dict[str, object], reason: str) -> None:

@@ -32,6 +32,7 @@ class BackendCapabilities:
     installs_packages: bool
     enforces_resources: bool
     replicas_retried_together: bool
+    failed_replicas_tolerated: bool = False
     free_names: bool
     shared_names: bool
     children_end_with_parent: bool
@@ -74,6 +75,10 @@ DIFFERENCES: dict[str, Difference] = {
     "replicas_retried_together": Difference(
         "when a replica fails and is retried, all of the job's replicas start over, those that had ended well too",
         "without an accelerator, only the replica that failed is run again; the hosts of a slice start over together",
+    ),
+    "failed_replicas_tolerated": Difference(
+        "a job goes on, and may succeed, while no more than max_task_failures of its replicas have failed for good",
+        "a job fails with its first replica; max_task_failures above 0 is refused at submission",
     ),
     "free_names": Difference(
         "job and actor names may have any characters that can be seen, and spaces, but no '/'",

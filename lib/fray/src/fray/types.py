@@ -320,6 +320,8 @@ class JobRequest:
         replicas: Copies that start together; None for `resources.replicas`.
         max_retries_failure: How often to start over after the job itself failed.
         max_retries_preemption: How often to start over after capacity was taken away.
+        max_task_failures: Replicas that may fail for good, after their retries, before the job fails; the hosts of a
+            slice fail together. Backends whose replicas all fail together refuse more than 0.
     """
 
     name: str
@@ -329,6 +331,7 @@ class JobRequest:
     replicas: int | None = None
     max_retries_failure: int = 0
     max_retries_preemption: int = 100
+    max_task_failures: int = 0
 
     def __post_init__(self) -> None:
         check_name("job", self.name)
@@ -336,6 +339,7 @@ class JobRequest:
             check_count(f"job {self.name!r}: replicas", self.replicas)
         check_count(f"job {self.name!r}: max_retries_failure", self.max_retries_failure, 0)
         check_count(f"job {self.name!r}: max_retries_preemption", self.max_retries_preemption, 0)
+        check_count(f"job {self.name!r}: max_task_failures", self.max_task_failures, 0)
 
     @property
     def replica_count(self) -> int:

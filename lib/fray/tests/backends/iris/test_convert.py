@@ -15,6 +15,7 @@ from fray.types import (
     TpuConfig,
     create_environment,
 )
+from iris.client import JobLimits
 from iris.cluster.constraints import ConstraintOp
 from iris.cluster.types import JobState
 from rigging.errors import InvalidRequest
@@ -44,11 +45,14 @@ def test_a_program_becomes_a_command() -> None:
 
 
 def test_plain_resources_and_counts() -> None:
-    asked = request(ResourceConfig(cpu=0.5, ram="512m", disk="2g"), max_retries_failure=2, replicas=3)
+    asked = request(
+        ResourceConfig(cpu=0.5, ram="512m", disk="2g"), max_retries_failure=2, max_task_failures=1, replicas=3
+    )
     iris = to_iris_plan(asked, ENVIRONMENT)
     assert (iris.resources.cpu_millis, iris.resources.memory_bytes, iris.resources.disk_bytes) == (500, 2**29, 2**31)
     assert iris.resources.device is None
-    assert (iris.replicas, iris.limits.max_retries_failure, iris.limits.max_retries_preemption) == (3, 2, 100)
+    assert iris.replicas == 3
+    assert iris.limits == JobLimits(max_retries_failure=2, max_retries_preemption=100, max_task_failures=1)
     assert (iris.constraints, iris.coscheduling) == ((), None)
 
 

@@ -20,7 +20,7 @@ from fray.backends.common.job_life import (
 )
 from fray.protocols import JobHandle
 from fray.types import JobRequest, JobStatus
-from rigging.errors import DeadlineExceeded
+from rigging.errors import DeadlineExceeded, InvalidRequest
 from rigging.latch import Latch
 
 logger = logging.getLogger(__name__)
@@ -34,9 +34,17 @@ class AttemptedJob(ABC):
         request: The job to run.
         interruptible: Whether what runs can be stopped (see `JobRules`).
         reviewed: Whether failed attempts are looked at before they count (see `JobRules`).
+
+    Raises:
+        InvalidRequest: It asks for `max_task_failures`: attempts are of all replicas together.
     """
 
     def __init__(self, job_id: str, request: JobRequest, interruptible: bool, reviewed: bool) -> None:
+        if request.max_task_failures:
+            raise InvalidRequest(
+                f"job {request.name!r}: max_task_failures is {request.max_task_failures}, but here all replicas "
+                "of a job fail with the first one; leave it at 0, or submit to Iris"
+            )
         self.request = request
         self._job_id = job_id
         self._life = new_job(

@@ -35,6 +35,7 @@ CAPABILITIES = BackendCapabilities(
     installs_packages=True,
     enforces_resources=True,
     replicas_retried_together=False,
+    failed_replicas_tolerated=True,
     free_names=False,
     shared_names=True,
     children_end_with_parent=True,
@@ -129,15 +130,15 @@ class IrisBackend(BaseClient):
             resources=request.resources or DEFAULT_ACTOR_RESOURCES,
             replicas=request.count,
             max_retries_failure=config.max_restarts or 0,
+            max_task_failures=request.count - 1,  # one that fails for good leaves the others alone
         )
-        # One that fails for good leaves the others alone.
-        job = self._submit(job_request, adopt_existing=False, max_task_failures=request.count - 1)
+        job = self._submit(job_request, adopt_existing=False)
         return self._actors.follow(job.job_id, ref, request.count)
 
-    def _submit(self, request: JobRequest, adopt_existing: bool, max_task_failures: int = 0) -> Job:
+    def _submit(self, request: JobRequest, adopt_existing: bool) -> Job:
         self._check_open(f"job {request.name!r}")
         environment = request.environment or create_environment()
-        plan = to_iris_plan(request, environment, max_task_failures)
+        plan = to_iris_plan(request, environment)
         existing = ExistingJobPolicy.ADOPT if adopt_existing else ExistingJobPolicy.FAIL
         try:
             return self._client_for(environment.workspace).submit_plan(plan, existing=existing)

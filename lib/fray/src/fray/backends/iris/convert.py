@@ -51,7 +51,7 @@ _STATUS: Final[Mapping[JobState, JobStatus]] = {
 }
 
 
-def to_iris_plan(request: JobRequest, environment: EnvironmentConfig, max_task_failures: int = 0) -> JobPlan:
+def to_iris_plan(request: JobRequest, environment: EnvironmentConfig) -> JobPlan:
     """Say a request in iris's words.
 
     Raises:
@@ -75,7 +75,7 @@ def to_iris_plan(request: JobRequest, environment: EnvironmentConfig, max_task_f
         limits=JobLimits(
             max_retries_failure=request.max_retries_failure,
             max_retries_preemption=request.max_retries_preemption,
-            max_task_failures=max_task_failures,
+            max_task_failures=request.max_task_failures,
         ),
     )
 

@@ -12,6 +12,7 @@ from fray.testing.contract.lifecycle import HOLD_LOCK, is_held
 from fray.testing.fixture import LONG, SMALL, BackendFixture
 from fray.testing.signals import eventually
 from fray.types import JobStatus, ResourceConfig
+from rigging.errors import InvalidRequest
 
 
 def meet_in_order(directory: Path, parties: int) -> None:
@@ -62,6 +63,21 @@ class TestReplicas:
             job.wait(LONG)
         assert caught.value.exit_code == 5
         eventually(lambda: not is_held(flag), "the other replica is gone")
+
+    def test_some_may_fail_for_good_where_that_is_offered(self, fray_backend: BackendFixture) -> None:
+        flag = fray_backend.flag("failed")
+        # The one that succeeds begins to end after the other has ended.
+        script = (
+            'if mkdir "$1.first" 2>/dev/null; then touch "$1"; exit 5; fi; while ! [ -e "$1" ]; do sleep 0.02; done'
+        )
+        if not fray_backend.capabilities.failed_replicas_tolerated:
+            with pytest.raises(InvalidRequest, match=r"max_task_failures is 1, but .* leave it at 0"):
+                fray_backend.shell(script, flag.path, replicas=2, max_task_failures=1)
+            return
+        assert fray_backend.shell(script, flag.path, replicas=2, max_task_failures=1).wait(LONG) is JobStatus.SUCCEEDED
+        with pytest.raises(JobFailed) as caught:
+            fray_backend.shell("exit 6", replicas=2, max_task_failures=1).wait(LONG)
+        assert caught.value.exit_code == 6
 
     def test_what_is_retried_when_one_fails(self, fray_backend: BackendFixture) -> None:
         together = fray_backend.capabilities.replicas_retried_together
