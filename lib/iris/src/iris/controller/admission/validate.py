@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Final
 
 from iris.controller.storage.blobs import check_digest
@@ -21,6 +22,11 @@ MAX_CONSTRAINTS: Final = 100
 MAX_CONSTRAINT_VALUES: Final = 1_000
 """Of all constraints of a job: each round holds all of them against every worker."""
 
+_COUNTS: Final = tuple(
+    item.name for item in fields(JobSpec) if item.type is int and item.name not in ("replicas", "fence_after_ms")
+)
+"""Numbers of a job; the two that are left out have other bounds."""
+
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _EXTRA: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _PORT: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
@@ -35,10 +41,7 @@ def validate_spec(spec: JobSpec) -> None:
     job = f"job {spec.job_id}"
     if not 1 <= spec.replicas <= MAX_REPLICAS:
         raise InvalidRequest(f"{job}: replicas is {spec.replicas}; allowed are 1 to {MAX_REPLICAS}")
-    for name in (
-        *("max_retries_failure", "max_retries_preemption", "max_task_failures"),
-        *("timeout_ms", "scheduling_timeout_ms"),
-    ):
+    for name in _COUNTS:
         if getattr(spec, name) < 0:
             raise InvalidRequest(f"{job}: {name} is {getattr(spec, name)}; it must be 0 or more")
     if spec.reserve and spec.resources.accelerator is None:
