@@ -10,6 +10,7 @@ from iris.controller.admission.admission import Admission
 from iris.controller.admission.validate import (
     MAX_CONSTRAINT_VALUES,
     MAX_CONSTRAINTS,
+    MAX_PLAIN_TEXT_LENGTH,
     MAX_PORTS,
     MAX_REPLICAS,
     MAX_TEXT_LENGTH,
@@ -39,6 +40,7 @@ def spec(argv: tuple[str, ...] = ("true",), **fields: Any) -> JobSpec:
         {},
         {"replicas": 1},
         {"replicas": MAX_REPLICAS},
+        {"coscheduling_group_by": "x" * MAX_PLAIN_TEXT_LENGTH},
         {"reserve": True, "resources": GPU},
         {"exclusive": True, "fence_after_ms": 1},
         {"exclusive": True, "fence_after_ms": MAX_FENCE_AFTER_MS},
@@ -71,6 +73,10 @@ def test_what_is_accepted(fields: dict[str, Any]) -> None:
     ("fields", "reason"),
     [
         ({"replicas": 0}, "replicas is 0; allowed are 1 to 100000"),
+        (
+            {"coscheduling_group_by": "x" * (MAX_PLAIN_TEXT_LENGTH + 1)},
+            "coscheduling_group_by has 4097 characters; at most 4096 are allowed",
+        ),
         ({"replicas": MAX_REPLICAS + 1}, "replicas is 100001; allowed"),
         *(
             ({name: -1}, f"{name} is -1; it must be 0 or more")

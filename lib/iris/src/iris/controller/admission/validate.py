@@ -16,6 +16,7 @@ from rigging.errors import InvalidRequest
 
 MAX_REPLICAS: Final = 100_000
 MAX_TEXT_LENGTH: Final = 1024 * 1024
+MAX_PLAIN_TEXT_LENGTH: Final = 4096
 MAX_PORTS: Final = 100
 """Of a task. A worker finds them one by one: 100,000 kept it from everything else for minutes, once an attempt."""
 MAX_CONSTRAINTS: Final = 100
@@ -26,6 +27,7 @@ _COUNTS: Final = tuple(
     item.name for item in fields(JobSpec) if item.type is int and item.name not in ("replicas", "fence_after_ms")
 )
 """Numbers of a job; the two that are left out have other bounds."""
+_TEXTS: Final = tuple(item.name for item in fields(JobSpec) if item.type is str)
 
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _EXTRA: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
@@ -44,6 +46,10 @@ def validate_spec(spec: JobSpec) -> None:
     for name in _COUNTS:
         if getattr(spec, name) < 0:
             raise InvalidRequest(f"{job}: {name} is {getattr(spec, name)}; it must be 0 or more")
+    for name in _TEXTS:
+        if len(getattr(spec, name)) > MAX_PLAIN_TEXT_LENGTH:
+            size = len(getattr(spec, name))
+            raise InvalidRequest(f"{job}: {name} has {size} characters; at most {MAX_PLAIN_TEXT_LENGTH} are allowed")
     if spec.reserve and spec.resources.accelerator is None:
         raise InvalidRequest(f"{job}: reserve is set, but no accelerator is asked for; name one to hold")
     _validate_fence(job, spec)
