@@ -76,7 +76,7 @@ def test_resource_fields_encode_as_they_always_did() -> None:
         (
             JobRequest,
             "name entrypoint resources environment replicas max_retries_failure max_retries_preemption "
-            "max_task_failures",
+            "max_task_failures description",
         ),
         (ActorConfig, "max_concurrency max_restarts max_task_retries"),
     ],
@@ -163,6 +163,7 @@ def test_refusals_explain_themselves(call: object, reason: str) -> None:
         ({"name": "j", "max_retries_failure": -1}, "max_retries_failure must be 0 or more"),
         ({"name": "j", "max_retries_preemption": -1}, "max_retries_preemption must be 0 or more"),
         ({"name": "j", "max_task_failures": -1}, "max_task_failures must be 0 or more"),
+        ({"name": "j", "description": None}, "job 'j': description must be text, not None"),
     ],
 )
 def test_requests_are_checked_when_they_are_made(fields: dict[str, object], reason: str) -> None:

@@ -322,6 +322,7 @@ class JobRequest:
         max_retries_preemption: How often to start over after capacity was taken away.
         max_task_failures: Replicas that may fail for good, after their retries, before the job fails; the hosts of a
             slice fail together. Backends whose replicas all fail together refuse more than 0.
+        description: What the job is for, in a line for people; Iris shows it.
     """
 
     name: str
@@ -332,6 +333,7 @@ class JobRequest:
     max_retries_failure: int = 0
     max_retries_preemption: int = 100
     max_task_failures: int = 0
+    description: str = ""
 
     def __post_init__(self) -> None:
         check_name("job", self.name)
@@ -340,6 +342,7 @@ class JobRequest:
         check_count(f"job {self.name!r}: max_retries_failure", self.max_retries_failure, 0)
         check_count(f"job {self.name!r}: max_retries_preemption", self.max_retries_preemption, 0)
         check_count(f"job {self.name!r}: max_task_failures", self.max_task_failures, 0)
+        check_word(f"job {self.name!r}: description", self.description)
 
     @property
     def replica_count(self) -> int:

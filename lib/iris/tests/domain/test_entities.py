@@ -52,6 +52,7 @@ def test_a_job_that_says_nothing_asks_for_nothing_and_is_retried_only_when_its_h
         "exclusive": False,
         "fence_after_ms": 0,
         "runtime": DEFAULT_RUNTIME,
+        "description": "",
     }
 
 

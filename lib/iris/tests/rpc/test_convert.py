@@ -42,6 +42,7 @@ def full_spec() -> pb.JobSpec:
             environment_path="/v",
             interpreter="/p",
         ),
+        description="why",
     )
 
 

@@ -27,8 +27,13 @@ JOBS = 300
 def fill(store: Store) -> None:
     chance = random.Random(1)
     for number in range(1, JOBS + 1):
+        # Damage inside of free text cannot be told, so there is none.
         spec = replace(
-            FULL_SPEC, job_id=JobId(f"/ann/j{number:03}"), env_vars={"A": "x" * chance.randrange(200)}, replicas=2
+            FULL_SPEC,
+            job_id=JobId(f"/ann/j{number:03}"),
+            env_vars={"A": "x" * chance.randrange(200)},
+            replicas=2,
+            description="",
         )
         ended = number % 2 == 0
         counts = tuple(2 if state is (TaskState.SUCCEEDED if ended else TaskState.PENDING) else 0 for state in states())

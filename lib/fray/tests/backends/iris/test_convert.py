@@ -46,12 +46,16 @@ def test_a_program_becomes_a_command() -> None:
 
 def test_plain_resources_and_counts() -> None:
     asked = request(
-        ResourceConfig(cpu=0.5, ram="512m", disk="2g"), max_retries_failure=2, max_task_failures=1, replicas=3
+        ResourceConfig(cpu=0.5, ram="512m", disk="2g"),
+        max_retries_failure=2,
+        max_task_failures=1,
+        replicas=3,
+        description="why",
     )
     iris = to_iris_plan(asked, ENVIRONMENT)
     assert (iris.resources.cpu_millis, iris.resources.memory_bytes, iris.resources.disk_bytes) == (500, 2**29, 2**31)
     assert iris.resources.device is None
-    assert iris.replicas == 3
+    assert (iris.replicas, iris.description) == (3, "why")
     assert iris.limits == JobLimits(max_retries_failure=2, max_retries_preemption=100, max_task_failures=1)
     assert (iris.constraints, iris.coscheduling) == ((), None)
 

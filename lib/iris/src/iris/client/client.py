@@ -185,6 +185,7 @@ class IrisClient:
         exclusive: bool = False,
         fence_after: float | None = None,
         working_dir: str | None = None,
+        description: str = "",
         existing: ExistingJobPolicy | str = ExistingJobPolicy.FAIL,
         adopt_existing: bool = False,
         idempotency_key: str | None = None,
@@ -214,6 +215,7 @@ class IrisClient:
             fence_after: Only with `exclusive`; None: 600 s.
             working_dir: Where in the workspace the tasks run, e.g. "sub/folder"; "" is its top. None: in the directory
                 that is the current one here, when that is in the workspace, else at its top.
+            description: What the job is for, in a line for people.
             existing: When a live job has that name: fail, adopt it, or replace it.
             adopt_existing: Short for `existing="adopt"`.
             idempotency_key: Submissions with one key make one job; None: each makes its own.
@@ -241,6 +243,7 @@ class IrisClient:
             exclusive=exclusive,
             fence_after=fence_after,
             working_dir=working_dir,
+            description=description,
         )
         return self.submit_plan(
             plan, existing=chosen_policy(existing, adopt=adopt_existing), idempotency_key=idempotency_key

@@ -50,6 +50,7 @@ class JobPlan:
     exclusive: bool = False
     fence_after: float | None = None
     working_dir: str | None = None
+    description: str = ""
 
 
 def checked_plans(plans: Iterable[JobPlan]) -> list[JobPlan]:
@@ -74,6 +75,7 @@ def _check_types(plan: JobPlan) -> None:
     entrypoint = "an Entrypoint: use Entrypoint.from_command(program, *args) or Entrypoint.from_callable(fn, *args)"
     check_type(plan.entrypoint, Entrypoint, "entrypoint", entrypoint)
     check_text(plan.name, "name")
+    check_text(plan.description, "description")
     check_type(plan.resources, ResourceSpec, "resources", "a ResourceSpec")
     check_type(plan.environment, EnvironmentSpec, "environment", "an EnvironmentSpec")
     check_type(plan.limits, JobLimits, "limits", "JobLimits")
@@ -129,6 +131,7 @@ def spec_of(
         reserve=plan.reserve,
         exclusive=plan.exclusive,
         fence_after_ms=_fence_ms(plan),
+        description=plan.description,
     )
 
 

@@ -54,6 +54,7 @@ class JobSpec:
         reserve: The accelerators are held while the job lives, and not attached to its tasks.
         exclusive: No task ever has two live attempts, even when a host is out of reach: docs/durability.md.
         fence_after_ms: Of an exclusive job: its attempts end so long after their host's last contact.
+        description: For people.
     """
 
     job_id: JobId
@@ -77,6 +78,7 @@ class JobSpec:
     exclusive: bool = False
     fence_after_ms: int = 0
     runtime: TaskRuntime = DEFAULT_RUNTIME
+    description: str = ""
 
 
 PLAIN_FIELDS: Final = tuple(item.name for item in fields(JobSpec) if item.type in (int, bool, str))

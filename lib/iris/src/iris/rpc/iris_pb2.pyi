@@ -514,6 +514,7 @@ class JobSpec(_message.Message):
     EXCLUSIVE_FIELD_NUMBER: _builtins.int
     FENCE_AFTER_MS_FIELD_NUMBER: _builtins.int
     RUNTIME_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """"/user/name" or "/user/parent/child" """
     bundle_digest: _builtins.str
@@ -536,6 +537,8 @@ class JobSpec(_message.Message):
     """at most one live attempt of each task, even across hosts that are out of reach"""
     fence_after_ms: _builtins.int
     """of exclusive jobs: an attempt ends so long after the last contact; 0: the default"""
+    description: _builtins.str
+    """for people"""
     @_builtins.property
     def entrypoint(self) -> Global___Entrypoint: ...
     @_builtins.property
@@ -572,10 +575,11 @@ class JobSpec(_message.Message):
         exclusive: _builtins.bool = ...,
         fence_after_ms: _builtins.int = ...,
         runtime: Global___Runtime | None = ...,
+        description: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["entrypoint", b"entrypoint", "environment", b"environment", "resources", b"resources", "runtime", b"runtime"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["band", b"band", "bundle_digest", b"bundle_digest", "constraints", b"constraints", "coscheduling_group_by", b"coscheduling_group_by", "entrypoint", b"entrypoint", "environment", b"environment", "exclusive", b"exclusive", "fence_after_ms", b"fence_after_ms", "job_id", b"job_id", "max_retries_failure", b"max_retries_failure", "max_retries_preemption", b"max_retries_preemption", "max_task_failures", b"max_task_failures", "ports", b"ports", "replicas", b"replicas", "reserve", b"reserve", "resources", b"resources", "runtime", b"runtime", "scheduling_timeout_ms", b"scheduling_timeout_ms", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["band", b"band", "bundle_digest", b"bundle_digest", "constraints", b"constraints", "coscheduling_group_by", b"coscheduling_group_by", "description", b"description", "entrypoint", b"entrypoint", "environment", b"environment", "exclusive", b"exclusive", "fence_after_ms", b"fence_after_ms", "job_id", b"job_id", "max_retries_failure", b"max_retries_failure", "max_retries_preemption", b"max_retries_preemption", "max_task_failures", b"max_task_failures", "ports", b"ports", "replicas", b"replicas", "reserve", b"reserve", "resources", b"resources", "runtime", b"runtime", "scheduling_timeout_ms", b"scheduling_timeout_ms", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -31,6 +31,7 @@ FULL_SPEC = JobSpec(
     exclusive=True,
     fence_after_ms=30_000,
     runtime=TaskRuntime("sub/dir", "proj", "3.12", PackageSource.SUBMITTER, "/venv", "/usr/bin/python3"),
+    description="how a füll spec is kept",
 )
 PLAIN_SPEC = JobSpec(job_id=JobId("/ann/plain"), entrypoint=CommandEntrypoint(("true",)))
 

@@ -123,6 +123,7 @@ def test_what_is_not_said_has_its_documented_default(iris: Iris, cluster: Cluste
         "reserve": False,
         "exclusive": False,
         "fence_after": None,
+        "description": "",
     }
     assert cluster.guarded == ["/ann/j"]
     assert cluster.followed == [("/ann/j", 1, True)]

@@ -146,6 +146,7 @@ def job(**changes: Any) -> JobSpec:
         reserve=True,
         exclusive=True,
         fence_after=9,
+        description="why",
     )
     plan = dataclasses.replace(plan, **changes)
     spec = spec_of(plan, JobId("/a/b"), payload_digest="ab", environment=plan.environment, replicas=3)
@@ -163,7 +164,7 @@ def test_every_field_of_a_job_is_sent() -> None:
     plain = {
         "job_id": "/a/b", "bundle_digest": "d", "replicas": 3, "max_retries_failure": 4, "max_retries_preemption": 5,
         "timeout_ms": 6000, "scheduling_timeout_ms": 7000, "max_task_failures": 8, "reserve": True, "exclusive": True,
-        "fence_after_ms": 9000,
+        "fence_after_ms": 9000, "description": "why",
     }  # fmt: skip
     assert {name: getattr(spec, name) for name in plain} == plain
     assert list(spec.entrypoint.command.argv) == ["python", "x.py"]

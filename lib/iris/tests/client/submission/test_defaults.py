@@ -29,6 +29,7 @@ def test_a_plan_that_says_nothing() -> None:
     assert (plan.user, plan.replicas, plan.resources, plan.environment) == (None, 1, ResourceSpec(), EnvironmentSpec())
     assert (plan.constraints, plan.coscheduling, plan.ports, plan.priority_band) == ((), None, (), None)
     assert (plan.reserve, plan.exclusive, plan.fence_after, plan.working_dir) == (False, False, None, None)
+    assert plan.description == ""
 
 
 @pytest.mark.parametrize(
@@ -40,8 +41,8 @@ def test_a_plan_that_says_nothing() -> None:
                 "resources": None, "environment": None, "ports": None, "scheduling_timeout": None, "constraints": None,
                 "coscheduling": None, "replicas": 1, "max_retries_failure": 0, "max_retries_preemption": 1000,
                 "timeout": None, "user": None, "priority_band": None, "max_task_failures": 0, "reserve": False,
-                "exclusive": False, "fence_after": None, "working_dir": None, "existing": ExistingJobPolicy.FAIL,
-                "adopt_existing": False, "idempotency_key": None,
+                "exclusive": False, "fence_after": None, "working_dir": None, "description": "",
+                "existing": ExistingJobPolicy.FAIL, "adopt_existing": False, "idempotency_key": None,
             },
         ),
         (IrisClient.submit_many, {"existing": ExistingJobPolicy.FAIL}),

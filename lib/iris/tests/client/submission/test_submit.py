@@ -227,6 +227,7 @@ def test_a_callable_is_pickled_and_a_pickle_left_as_it_is() -> None:
         ({"exclusive": "no"}, r"^exclusive must be True or False, not 'no'$"),
         ({"exclusive": True, "fence_after": "9"}, r"^fence_after must be a number of seconds, or None, not '9'$"),
         ({"working_dir": 5}, r"^working_dir must be text, not 5$"),
+        ({"description": 5}, r"^description must be text, not 5$"),
         ({"key": 5}, r"^idempotency_key must be text, not 5$"),
         ({"limits": 3}, r"^limits must be JobLimits, not 3$"),
     ],

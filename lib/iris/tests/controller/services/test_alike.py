@@ -26,6 +26,7 @@ OTHER_VALUES: dict[str, object] = {
     "band": pb.PRIORITY_BAND_BATCH,
     "bundle_digest": "ef" * 32,
     "coscheduling_group_by": "other",
+    "description": "other",
     "reserve": True,
     "exclusive": True,
 }

@@ -77,6 +77,7 @@ def to_iris_plan(request: JobRequest, environment: EnvironmentConfig) -> JobPlan
             max_retries_preemption=request.max_retries_preemption,
             max_task_failures=request.max_task_failures,
         ),
+        description=request.description,
     )
 
 

@@ -70,6 +70,7 @@ class RunOptions:
     zone: str | None
     priority: str | None
     job_name: str | None
+    description: str
     user: str | None
     preemptible: bool | None
     wait: bool
@@ -138,6 +139,7 @@ class RunOptions:
 @click.option("--zone", type=NAME, help="Zone to run in.")
 @click.option("--priority", type=click.Choice(["production", "interactive", "batch"]), help="Priority band.")
 @click.option("--job-name", type=NAME, metavar="NAME", help="Name of the job; made from the command otherwise.")
+@click.option("--description", default="", metavar="TEXT", help="What it is for, in a line for people.")
 @click.option("--user", type=NAME, help="Who the job belongs to: admins may say. [default: you]")
 @click.option("--preemptible/--no-preemptible", default=None, help="Only on capacity that can (not) be taken away.")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Follow the job, or print its id and go.")
@@ -220,6 +222,7 @@ def _submit(client: "IrisClient", options: RunOptions, command: Sequence[str], n
         reserve=options.reserve,
         exclusive=options.exclusive,
         fence_after=options.fence_after,
+        description=options.description,
     )
 
 
