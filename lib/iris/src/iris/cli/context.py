@@ -1,4 +1,4 @@
-"""What every command shares: which cluster is meant, and a client of it."""
+"""Shared by all commands: the choice of the cluster, and a client of it."""
 
 import contextlib
 from collections.abc import Iterator

@@ -97,7 +97,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _words_of(error: OSError) -> str:
-    """What the system refused, and where."""
+    """Return what the system refused."""
     place = f"{error.filename}: " if error.filename else ""
     return f"{place}{error.strerror or error}"
 

@@ -1,8 +1,4 @@
-"""How commands show what they found: tables for people, JSON for programs. Lines about progress go to stderr.
-
-All that a command writes passes through here, but for task logs, which are shown as they are: names, commands, reasons
-and errors are texts of others, and whatever a terminal would obey in them is escaped.
-"""
+"""Results of commands: tables for people, JSON for programs. Lines about progress go to stderr."""
 
 import contextlib
 import json
@@ -34,7 +30,14 @@ class Output(Protocol):
         records: Sequence[Mapping[str, Any]],
         notes: Sequence[str] = (),
     ) -> None:
-        """Show a list: as a table of `rows`, with a note below each that has one, or as the `records` behind them."""
+        """Show a list: as a table, or as JSON.
+
+        Args:
+            columns: Headers of the table.
+            rows: Cells of the table.
+            records: The same as plain data.
+            notes: For each row a line that goes below it; empty: none.
+        """
 
     def record(self, lines: Sequence[str], record: Mapping[str, Any]) -> None:
         """Show one thing: as `lines` of text, or as its `record`."""
@@ -104,9 +107,11 @@ def terminal_width() -> int | None:
 def table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = (), width: int | None = None
 ) -> list[str]:
-    """Lines of a table with a header, columns aligned, no trailing spaces.
+    """Return the lines of a table with a header, columns aligned, no trailing spaces.
 
     Args:
+        columns: Headers.
+        rows: Cells.
         notes: For each row a line that goes below it; empty: none.
         width: Columns of the terminal: the last column and the notes are cut to fit. None: nothing is cut.
     """

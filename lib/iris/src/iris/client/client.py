@@ -122,7 +122,13 @@ class IrisClient:
     def connect(
         cls, cluster: str | None = None, workspace: Path | str | None = None, *, config: str | None = None
     ) -> "IrisClient":
-        """A client of the cluster that the command line would use; see `find_cluster`."""
+        """Return a client of the cluster that the command line would use.
+
+        Args:
+            cluster: Its name in the configuration; None: as `find_cluster` chooses.
+            workspace: As of the class.
+            config: Path of a configuration file; None: those that `find_cluster` reads.
+        """
         return cls.of(find_cluster(cluster, config=config), workspace)
 
     @classmethod
@@ -137,7 +143,17 @@ class IrisClient:
         on_interrupted: Callable[[str], None] | None = None,
         inherit_workspace: bool = True,
     ) -> "IrisClient":
-        """A client of a cluster that was chosen; arguments as those of the class and of `Connection`."""
+        """Return a client of a cluster that was chosen.
+
+        Args:
+            target: The cluster.
+            workspace: As of the class.
+            user: As of the class; None: the one that the target names.
+            on_warning: As of the class.
+            on_notice: As of the class.
+            on_interrupted: Called once, with one line for people, when a controller that answered before is away.
+            inherit_workspace: As of the class.
+        """
         connection = target.connect(on_interrupted=on_interrupted)
         return cls(
             connection,
@@ -193,9 +209,9 @@ class IrisClient:
         """Submit a job; when this returns it is stored by the controller and will not be lost.
 
         Args:
-            entrypoint: What each task runs.
+            entrypoint: The command or callable that each task runs.
             name: Names the job among the live ones of its user (or of its parent job): no "/".
-            resources: What each task needs; None: one core and 1 GB.
+            resources: Needs of each task; None: one core and 1 GB.
             environment: Extra packages and variables. Inside a job whose workspace is used on, extras and pip packages
                 that are not given are those of that job. Variables named MARIN_* are passed on from this process.
             ports: Names of ports to allocate, at most 100; a task finds them as IRIS_PORT_<NAME>.
@@ -203,20 +219,20 @@ class IrisClient:
             constraints: On the workers' attributes.
             coscheduling: Makes the tasks a gang, placed, restarted and stopped together.
             replicas: Number of tasks; of a gang on TPU slices, rounded up to whole slices, with a warning.
-            max_retries_failure: How often a task starts again after it failed.
-            max_retries_preemption: How often a task starts again after its worker was lost.
+            max_retries_failure: Number of times that a task starts again after it failed.
+            max_retries_preemption: Number of times that a task starts again after its worker was lost.
             timeout: Seconds from the first task's start, after which the job fails; None: no limit.
-            user: Whose the job is, instead of the client's user; not inside a job.
+            user: Instead of the client's; not inside a job.
             priority_band: "production", "interactive" or "batch"; None: the parent job's, or "interactive".
             max_task_failures: Tasks that may fail for good before the job fails; not for gangs.
             reserve: Hold the accelerators without attaching them to the tasks.
             exclusive: A task never has two live attempts, even when its host is out of reach: the host ends an attempt
                 `fence_after` seconds after its last contact with the controller, and the next one waits for that.
             fence_after: Only with `exclusive`; None: 600 s.
-            working_dir: Where in the workspace the tasks run, e.g. "sub/folder"; "" is its top. None: in the directory
-                that is the current one here, when that is in the workspace, else at its top.
-            description: What the job is for, in a line for people.
-            existing: When a live job has that name: fail, adopt it, or replace it.
+            working_dir: Directory of the workspace in which the tasks run, e.g. "sub/folder"; "" is its top. None: the
+                current one, when that is in the workspace, else its top.
+            description: The purpose of the job, in a line for people.
+            existing: The policy for when a live job has that name: fail, adopt it, or replace it.
             adopt_existing: Short for `existing="adopt"`.
             idempotency_key: Submissions with one key make one job; None: each makes its own.
 
@@ -263,20 +279,26 @@ class IrisClient:
     def submit_many(
         self, plans: Sequence[JobPlan], *, existing: ExistingJobPolicy | str = ExistingJobPolicy.FAIL
     ) -> list[Job]:
-        """Submit many jobs together, far cheaper than one by one; their handles, in the same order.
+        """Submit many jobs together, far cheaper than one by one; return their handles, in the same order.
 
-        Raises InvalidRequest when one can never work (none was submitted), SomeRefused when the cluster refused some
-        (it has the handles of the others, which are stored), ControllerUnreachable.
+        Args:
+            plans: The jobs.
+            existing: The policy for when a live job has the name of one.
+
+        Raises:
+            InvalidRequest: One can never work; none was submitted.
+            SomeRefused: The cluster refused some; it has the handles of the others, which are stored.
+            ControllerUnreachable: The controller does not answer.
         """
         return handles(self, self._submitter.submit_many(plans, existing=existing))
 
     @property
     def user(self) -> str:
-        """Whose the jobs submitted here are."""
+        """The user to whom the jobs submitted here belong."""
         return user_of(self.full_name_prefix())
 
     def full_name_prefix(self) -> str:
-        """What stands in front of the name of a job submitted here: "/user", or inside a job that job's id."""
+        """Return the start of the full names of jobs submitted here: "/user", or inside a job that job's id."""
         return self._submitter.prefix()
 
     def job(self, job_id: str) -> Job:
@@ -284,20 +306,28 @@ class IrisClient:
         return Job(self, str(JobName.from_string(job_id).job))
 
     def status(self, job_id: str | JobName) -> JobStatus:
-        """How a job is. Raises NotFound."""
+        """Return the status of a job. Raises NotFound."""
         request = pb.GetJobRequest(job_id=str(job_id))
         reply = self._connection.run(lambda c: c.jobs.GetJob(request, timeout=c.timeout, metadata=c.metadata))
         return job_status(reply)
 
     def terminate(self, job_id: str | JobName, reason: str = "", *, include_children: bool = True) -> list[str]:
-        """Stop a job and its live children; returns the ids of those stopped (none: it had ended before).
+        """Stop a job and its live children; return the ids of those stopped (none: it had ended before).
 
-        The decision is final when this returns; `wait_jobs` waits until the processes are gone. Raises NotFound.
+        The decision is final when this returns; `wait_jobs` waits until the processes are gone.
+
+        Args:
+            job_id: The job.
+            reason: Shown to users.
+            include_children: False: its child jobs go on.
+
+        Raises:
+            NotFound: There is no such job.
         """
         return list(self.stop(job_id, reason, include_children=include_children).job_ids)
 
     def stop(self, job_id: str | JobName, reason: str = "", *, include_children: bool = True) -> Stopped:
-        """As `terminate`; the answer also names what may live on where it cannot be stopped now. Raises NotFound."""
+        """Stop as `terminate`; the answer also names attempts that may live on where they cannot be stopped now."""
         (result,) = self.stop_many([job_id], reason, include_children=include_children)
         if isinstance(result, MarinError):
             raise result
@@ -306,13 +336,19 @@ class IrisClient:
     def stop_many(
         self, job_ids: Sequence[str | JobName], reason: str = "", *, include_children: bool = True
     ) -> list[Stopped | MarinError]:
-        """As `stop` for many jobs in one decision; for each what it did, or why it could not be."""
+        """Stop as `stop` many jobs in one decision; return for each its result, or why it could not be stopped."""
         keep = not include_children
         requests = [pb.StopJobRequest(job_id=str(job_id), reason=reason, keep_children=keep) for job_id in job_ids]
         return [reply if isinstance(reply, MarinError) else stopped(reply) for reply in self._calls.stop(requests)]
 
     def list_jobs(self, prefix: str = "", states: Iterable[JobState] = (), limit: int = 0) -> list[JobStatus]:
-        """Jobs, newest first: those below `prefix` ("/user" or "/user/job"), in one of `states`; 0: the last 200."""
+        """Return jobs, newest first.
+
+        Args:
+            prefix: Only those below "/user" or "/user/job".
+            states: Only those in one of these states; none: in any.
+            limit: At most so many; 0: 200.
+        """
         wanted = [pb.JobState.Value(f"JOB_STATE_{state.name}") for state in states]
         request = pb.ListJobsRequest(prefix=prefix, states=wanted, limit=check_count(limit, "limit"))
         reply = self._connection.run(lambda c: c.jobs.ListJobs(request, timeout=c.timeout, metadata=c.metadata))
@@ -325,7 +361,7 @@ class IrisClient:
         return [task_status(task) for task in reply.tasks]
 
     def task_status(self, task_id: str | JobName) -> TaskStatus:
-        """How a task ("/user/job/0") is. Raises NotFound."""
+        """Return the status of a task ("/user/job/0"). Raises NotFound."""
         request = pb.GetTaskRequest(task_id=str(task_id))
         reply = self._connection.run(lambda c: c.jobs.GetTask(request, timeout=c.timeout, metadata=c.metadata))
         return task_status(reply)
@@ -340,12 +376,13 @@ class IrisClient:
         follow: bool = False,
         include_children: bool = False,
     ) -> Iterator[LogLine]:
-        """The output of a task, or of all tasks of a job; survives a restart of the controller without gap or repeat.
+        """Read the output of a task or job, without gap or repeat, also when the controller restarts.
 
         Args:
             task_id: A task ("/user/job/0") or a job ("/user/job").
             since: Unix time in seconds; lines printed before are left out.
             max_lines: The last ones (the first ones with `from_start`); 0: all.
+            from_start: Begin with the first line.
             follow: Go on until the job has ended.
             include_children: Also the jobs below.
 
@@ -360,9 +397,11 @@ class IrisClient:
     def wait_jobs(
         self, jobs: Iterable[Job | JobName | str], any: bool = False, timeout: float | None = None
     ) -> list[JobStatus]:
-        """Wait until all jobs (or with `any` one of them) have ended; returns their statuses in the order given.
+        """Wait until all jobs (or one of them) have ended; return their statuses in the order given.
 
         Args:
+            jobs: Jobs or ids.
+            any: One end is enough.
             timeout: Seconds; None: no limit. 0 and less: only look.
 
         Raises:
@@ -374,13 +413,13 @@ class IrisClient:
         return wait_jobs(self._connection, self._calls, wanted, any_of_them=any, timeout=timeout)
 
     def exception(self, status: JobStatus) -> BaseException | None:
-        """What the callable of a failed job of this client's user raised; None where that cannot be had."""
+        """Return the exception of a failed callable of this client's user; None where it cannot be had."""
         return fetch_exception(self._connection, self.user, status)
 
     def poll_jobs(
         self, job_ids: Sequence[str], *, any: bool = False, seconds: float = 0
     ) -> tuple[list[JobStatus], bool]:
-        """As `wait_jobs` for at most `seconds` (up to about a minute); also says whether the wait is over."""
+        """Wait as `wait_jobs` for at most `seconds` (up to about a minute); also return whether the wait is over."""
         return poll_jobs(self._connection, job_ids, any_of_them=any, seconds=seconds)
 
     def cluster_status(self, *, all_workers: bool = False) -> ClusterStatus:
@@ -393,9 +432,14 @@ class IrisClient:
     def query(self, sql: str, max_rows: int = 0) -> QueryResult:
         """Answer one SELECT over the controller's tables (docs/query.md).
 
-        Args: `max_rows`: give at most so many; 0: 1,000.
+        Args:
+            sql: The SELECT.
+            max_rows: Return at most so many; 0: 1,000.
 
-        Raises InvalidRequest (no valid SELECT), Denied (not a mere SELECT), BudgetExceeded (it took too long).
+        Raises:
+            InvalidRequest: It is no valid SELECT.
+            Denied: It is more than a SELECT.
+            BudgetExceeded: It took too long.
         """
         request = pb.QueryRequest(sql=sql, max_rows=check_count(max_rows, "max_rows"))
         return query_result(
@@ -412,12 +456,12 @@ class IrisClient:
 
     @property
     def operator(self) -> Operator:
-        """What operators do: cordons, budgets, checkpoints."""
+        """The calls of operators: cordons, budgets, checkpoints."""
         return Operator(self._connection)
 
     @property
     def address(self) -> str:
-        """Where the controller was found last, "host:port"."""
+        """The address at which the controller was found last, "host:port"."""
         return self._connection.address
 
     @property
@@ -427,11 +471,11 @@ class IrisClient:
 
     @property
     def connection(self) -> Connection:
-        """How the controller is reached."""
+        """The connection to the controller."""
         return self._connection
 
     def shutdown(self) -> None:
-        """Let go of the connection; jobs go on."""
+        """Close the connection; jobs go on."""
         self._connection.close()
 
     def __enter__(self) -> "IrisClient":

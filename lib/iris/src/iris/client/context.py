@@ -13,12 +13,7 @@ from rigging.errors import Conflict
 
 @dataclass(frozen=True, slots=True)
 class IrisContext:
-    """What a task knows about itself.
-
-    Args:
-        job: Everything the worker told it.
-        client: A client of its cluster; what it submits are child jobs.
-    """
+    """The identity of a task and its way to the cluster."""
 
     job: JobEnv
     client: IrisClient = field(repr=False)

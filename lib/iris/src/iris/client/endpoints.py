@@ -13,11 +13,13 @@ from iris.rpc.status_map import from_rpc_error
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where one attempt answers under a name; it is gone when the attempt ends.
+    """The address at which one attempt answers under a name; it is gone when the attempt ends.
 
     Args:
         name: The full name, "/user/job/leaf".
-        address: "host:port", or whatever those who call understand.
+        attempt_id: The attempt.
+        address: "host:port", or anything that callers understand.
+        metadata: As it was registered.
     """
 
     name: str
@@ -28,10 +30,12 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class EndpointSet:
-    """What answers at one moment.
+    """The endpoints of a name or prefix at one moment.
 
     Args:
-        ended: The job of that namespace has ended or does not exist, so nothing more will answer; and which it is.
+        endpoints: In the order of their registration.
+        ended: The job of that namespace has ended or does not exist, so nothing more will answer.
+        ended_reason: Which job that is.
     """
 
     endpoints: tuple[Endpoint, ...]
@@ -52,10 +56,11 @@ class EndpointRegistry:
         Args:
             name: "server" is put into the namespace of this job; "/user/job/server" names this job or one above it.
             address: Where this process answers, "host:port".
-            metadata: What callers should know besides; at most 8 KiB.
+            metadata: Further facts for callers; at most 8 KiB.
 
         Raises:
-            InvalidRequest: A name or address that cannot be. Denied: A name outside of this job and those above it.
+            InvalidRequest: A name or address that cannot be.
+            Denied: A name outside of this job and those above it.
             Conflict: This attempt is over.
         """
         request = pb.RegisterEndpointRequest(
@@ -65,9 +70,10 @@ class EndpointRegistry:
         return endpoint_of(reply.endpoint)
 
     def unregister(self, name: str, *, retry: bool = True) -> None:
-        """Unbind what this attempt registered as `name`; nothing happens when there is none.
+        """Unbind `name`; nothing happens when this attempt has not registered it.
 
         Args:
+            name: As it was registered.
             retry: False: do not wait for a controller that is away; raises Unavailable then.
         """
         request = pb.UnregisterEndpointRequest(name=name, attempt_id=self._attempt_id)
@@ -104,7 +110,7 @@ class EndpointResolver:
         return [endpoint_of(message) for message in reply.endpoints]
 
     def watch(self, name: str = "", *, prefix: str = "") -> Iterator[EndpointSet]:
-        """What answers under a name (or below a prefix) now, and again after every change, as the cluster tells it.
+        """Yield the endpoints of a name (or below a prefix) now, and again after every change, as the cluster tells it.
 
         Goes on through a restart of the controller, for ever: leave the loop, or close the iterator.
         """
@@ -145,7 +151,7 @@ class WatchState:
         self._found = {}
 
     def take(self, update: pb.EndpointsUpdate) -> EndpointSet | None:
-        """What answers after this update; None when that is what is known."""
+        """Return the endpoints after this update; None when nothing has changed."""
         for endpoint in _all(update.removed):
             self._found.pop((endpoint.name, endpoint.attempt_id), None)
         for endpoint in _all(update.added):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class JobClient(Protocol):
-    """What handles need of `IrisClient`."""
+    """The calls of `IrisClient` that handles make."""
 
     def status(self, job_id: str) -> JobStatus: ...
     def terminate(self, job_id: str, reason: str = "") -> list[str]: ...
@@ -48,11 +48,11 @@ class Task:
         return f"Task({self.task_id!r})"
 
     def status(self) -> TaskStatus:
-        """How it is now."""
+        """Return its present status."""
         return self._client.task_status(self.task_id)
 
     def logs(self, max_lines: int = 0) -> list[LogLine]:
-        """What it printed so far; only the last `max_lines` unless that is 0."""
+        """Return its output so far; only the last `max_lines` unless that is 0."""
         return list(self._client.fetch_task_logs(self.task_id, max_lines=max_lines))
 
 
@@ -77,7 +77,7 @@ class Job:
         return JobName.from_string(self.job_id)
 
     def status(self) -> JobStatus:
-        """How it is now."""
+        """Return its present status."""
         return self._client.status(self.job_id)
 
     @property
@@ -90,7 +90,7 @@ class Job:
         return [Task(self._client, status.task_id) for status in self._client.list_tasks(self.job_id)]
 
     def logs(self, max_lines: int = 0) -> list[LogLine]:
-        """What its tasks printed so far; only the last `max_lines` unless that is 0."""
+        """Return the output of its tasks so far; only the last `max_lines` unless that is 0."""
         return list(self._client.fetch_task_logs(self.job_id, max_lines=max_lines))
 
     def wait(
@@ -179,7 +179,7 @@ class LogThread:
         except MarinError as error:
             self.error = error
         except (BrokenPipeError, ValueError):
-            self._stopped = True  # nobody reads (or the stream is closed): the job matters more than its output
+            self._stopped = True  # stdout is closed: the job matters more than its output
         except OSError as error:
             self.unwritten = error.strerror or str(error)
 

@@ -1,4 +1,4 @@
-"""What a task is told about itself in its environment variables, read in one place."""
+"""The variables by which a task knows about itself, read in one place."""
 
 import json
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ class JobEnv:
 
 
 def job_env(environ: Mapping[str, str]) -> JobEnv | None:
-    """Who this process is, or None outside a job. Raises InvalidRequest on damaged variables."""
+    """Return the identity of this process, or None outside a job. Raises InvalidRequest on damaged variables."""
     job_id, address = environ.get("IRIS_JOB_ID"), environ.get("IRIS_CONTROLLER_ADDRESS")
     if not job_id or not address:
         return None

@@ -1,4 +1,4 @@
-"""What operators do to a cluster through a client: cordons, budgets, checkpoints."""
+"""The calls of operators: cordons, budgets, checkpoints."""
 
 from iris.client.connection.connection import Connection
 from iris.client.connection.wire import checkpoint, user_budget
@@ -18,8 +18,10 @@ class Operator:
     def cordon(self, worker_id: str, reason: str, *, drain: bool = False) -> list[str]:
         """Assign nothing more to a worker; with `drain` send away what runs there, and return those attempts.
 
-        Raises:
-            NotFound: No such worker. InvalidRequest: No reason.
+        Args:
+            worker_id: The worker.
+            reason: Shown to users.
+            drain: Its attempts start again elsewhere, at no charge to their retries.
         """
         request = pb.CordonWorkerRequest(worker_id=worker_id, reason=reason, drain=drain)
         reply = self._connection.run(lambda c: c.cluster.CordonWorker(request, timeout=c.timeout, metadata=c.metadata))
@@ -44,13 +46,22 @@ class Operator:
         return list(reply.lost_attempt_ids)
 
     def set_budget(self, user: str, *, max_weight: float = 0, max_band: PriorityBand = PriorityBand.PRODUCTION) -> None:
-        """Say what a user may have; see `UserBudgetStatus`. Raises InvalidRequest."""
+        """Set the limits of a user; see `UserBudgetStatus`.
+
+        Args:
+            user: The user.
+            max_weight: Of what runs at a time; None: as it is.
+            max_band: The most urgent band allowed; None: as it is.
+
+        Raises:
+            InvalidRequest: A limit that cannot be.
+        """
         band = pb.PriorityBand.Value(f"PRIORITY_BAND_{max_band.name}")
         request = pb.SetBudgetRequest(budget=pb.UserBudget(user=user, max_weight=max_weight, max_band=band))
         self._connection.run(lambda c: c.cluster.SetBudget(request, timeout=c.timeout, metadata=c.metadata))
 
     def budgets(self, user: str = "") -> list[UserBudgetStatus]:
-        """What this user (empty: everybody for whom something was set) may have, and has."""
+        """Return the limits and the use of this user; empty: of every user for whom limits were set."""
         request = pb.ListBudgetsRequest(user=user)
         reply = self._connection.run(lambda c: c.cluster.ListBudgets(request, timeout=c.timeout, metadata=c.metadata))
         return [user_budget(budget) for budget in reply.budgets]

@@ -18,7 +18,7 @@ _SHORTEST_S: Final = 0.001
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """How often a job tries and how long; the fields are arguments of `IrisClient.submit`, which explains them."""
+    """Retries and time limits of a job; the fields are arguments of `IrisClient.submit`, which explains them."""
 
     max_retries_failure: int = 0
     max_retries_preemption: int = 1000

@@ -16,10 +16,12 @@ _PYTHON: Final = b"%d.%d" % sys.version_info[:2]
 
 
 def fetch_exception(connection: Connection, user: str, status: JobStatus) -> BaseException | None:
-    """What the callable of a failed job raised; None where that cannot be had: the job's error has it in words.
+    """Return the exception of a failed job's callable; None where it cannot be had: the job's error describes it.
 
     Args:
+        connection: To the controller.
         user: Whose processes are trusted: unpickling runs code, so only exceptions of this user's own jobs are made.
+        status: Of the job.
     """
     if status.state is not JobState.FAILED or not status.deciding_task_id or user_of(status.job_id) != user:
         return None

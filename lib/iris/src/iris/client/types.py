@@ -1,4 +1,4 @@
-"""What the client tells about jobs, tasks, logs and the cluster: plain values, free of the wire format."""
+"""Jobs, tasks, logs and the cluster as users see them: plain values, free of the wire format."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -110,11 +110,11 @@ class SilentAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """What a stop did.
+    """Result of a stop.
 
     Args:
         job_ids: The job and its live children that it stopped; none: the job had ended before.
-        silent: Attempts of them that may live where nobody can be reached now.
+        silent: Attempts of them that may live where they cannot be reached now.
     """
 
     job_ids: tuple[str, ...]
@@ -249,12 +249,7 @@ class WorkerStatus:
 
 @dataclass(frozen=True, slots=True)
 class UserBudgetStatus:
-    """What a user may have, and has.
-
-    Args:
-        max_weight: Held at a time before the rest is served as batch (a core is 1, an accelerator 32); 0: no limit.
-        max_band: The most urgent band in which the user may submit. held_weight: What the user holds now.
-    """
+    """The limits of a user, and their use."""
 
     user: str
     max_weight: float

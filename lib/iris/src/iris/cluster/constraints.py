@@ -1,4 +1,4 @@
-"""Where a job may run: conditions on the attributes of workers, and the usual ones ready made."""
+"""Conditions on the attributes of the workers that a job may run on, and the usual ones ready made."""
 
 from collections.abc import Sequence
 from enum import StrEnum

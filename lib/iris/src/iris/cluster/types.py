@@ -33,7 +33,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Entrypoint:
-    """What each task of a job runs: a command, or a Python callable with its arguments. Use the constructors."""
+    """The command that each task of a job runs, or a Python callable with its arguments. Use the constructors."""
 
     argv: tuple[str, ...] = ()
     fn: Callable[..., Any] | None = None
@@ -60,7 +60,7 @@ class Entrypoint:
 
     @staticmethod
     def from_pickle(pickled: bytes, label: str) -> "Entrypoint":
-        """Run what somebody pickled: `(fn, args, kwargs)`. `label` names it for people, e.g. "module:function"."""
+        """Run a pickled `(fn, args, kwargs)`. `label` names it for people, e.g. "module:function"."""
         return Entrypoint(pickled=pickled, label=label)
 
     @staticmethod

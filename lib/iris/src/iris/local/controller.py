@@ -41,6 +41,8 @@ def serve_local(
     """Serve until the controller leaves.
 
     Args:
+        paths: The files of the local cluster.
+        idle_exit_seconds: Leave after so long without jobs and clients; 0: never.
         first_worker: The worker's process that was started besides.
         start_worker: Starts another worker's process when the one there is has ended.
         on_listening: Called when cluster.json tells where the controller is.
@@ -150,7 +152,7 @@ class _Run:
             self._on_trouble(trouble)
 
     def _look(self) -> None:
-        """Write the record again when it was damaged or removed: without it nobody finds this controller."""
+        """Write the record again when it was damaged or removed: without it clients do not find this controller."""
         asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
         with contextlib.suppress(Unavailable):
             if read_record(self._paths) == self._record:
@@ -175,7 +177,16 @@ class _Run:
 
 
 def local_config(paths: LocalPaths, port: int = 0, idle_exit_seconds: float = 0) -> ControllerConfig:
-    """How the local controller runs: as `iris cluster start --local` was told last. Raises InvalidRequest."""
+    """Return the local controller's configuration, as `iris cluster start --local` was told last.
+
+    Args:
+        paths: The files of the local cluster.
+        port: To listen on; 0: any.
+        idle_exit_seconds: As of `serve_local`.
+
+    Raises:
+        InvalidRequest: The settings are damaged.
+    """
     settings = read_settings(paths)
     given = Given(paths.root, port, idle_exit_seconds, settings.remote_state_dir or None, settings.durability or None)
     return controller_config(Path(settings.config) if settings.config else None, given)

@@ -58,7 +58,7 @@ class Pipe:
             os.set_inheritable(descriptor, False)
 
     def say(self, line: str) -> None:
-        """Say the line and close; does nothing the second time, or when nobody listens any more."""
+        """Say the line and close; does nothing the second time, or when there is no reader any more."""
         if self._descriptor < 0:
             return
         descriptor, self._descriptor = self._descriptor, -1
@@ -74,6 +74,8 @@ def run_worker_process(paths: LocalPaths, go_fd: int, words: Pipe) -> int:
     """Be the worker of the local cluster. Imports first, then waits for the controller to listen.
 
     Args:
+        paths: The files of the local cluster.
+        go_fd: Where a line comes when the controller listens; -1: it does already.
         words: Where it says why it ends when that is no end in order.
     """
     import logging
@@ -108,7 +110,7 @@ def run_worker_process(paths: LocalPaths, go_fd: int, words: Pipe) -> int:
 
 
 def _words_of(error: OSError, paths: LocalPaths) -> str:
-    """What the system refused the worker, and where."""
+    """Return what the system refused the worker."""
     return f"{error.filename or paths.worker_dir}: {error.strerror or error}"
 
 

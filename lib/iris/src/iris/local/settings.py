@@ -1,4 +1,4 @@
-"""What `iris cluster start --local` was told about the local cluster's state; it holds for later starts, too."""
+"""Settings of the local cluster's state from `iris cluster start --local`; they hold for later starts, too."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -11,12 +11,7 @@ from rigging.filesystem import write_bytes_atomic
 
 @dataclass(frozen=True, slots=True)
 class LocalSettings:
-    """Where the state is kept besides, and what an acknowledged submit has survived; see docs/durability.md.
-
-    Args:
-        config: Path of the cluster config that was given; empty: none. It is read again at each start.
-        remote_state_dir, durability: Given by themselves; empty: what the config says.
-    """
+    """The remote place of the state, and the durability of an acknowledged submit; see docs/durability.md."""
 
     config: str = ""
     remote_state_dir: str = ""

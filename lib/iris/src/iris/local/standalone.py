@@ -26,7 +26,14 @@ TOKEN_NAME = "user-token"
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """Where the state is now, from where it came, its last commit, and where what was there before is."""
+    """Result of `restore_state`.
+
+    Args:
+        state_dir: The state.
+        remote_state_dir: Where it came from.
+        sequence: Its last commit.
+        moved_to: Where the former content of `state_dir` is now.
+    """
 
     state_dir: Path
     remote_state_dir: str
@@ -36,7 +43,7 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What is wrong with the database in a directory; empty: nothing was found."""
+    """The damage of the database in a directory; empty: none was found."""
 
     state_dir: Path
     damage: str
@@ -51,13 +58,19 @@ def serve_standalone(
     durability: str | None,
     on_ready: Callable[[str, Path], None],
 ) -> None:
-    """Be a controller until SIGTERM or SIGINT; None: as the config file says.
+    """Be a controller until SIGTERM or SIGINT. Settings that are None are as the config file says.
 
     Args:
+        config_path: The config file.
+        state_dir: Where its state is.
+        port: To listen on.
+        remote_state_dir: Where its state is copied to.
+        durability: What an acknowledged submit has survived: "local" or "remote".
         on_ready: Called with the address and the file that holds this user's token.
 
     Raises:
-        InvalidRequest: The settings are wrong. Conflict: Another controller uses the state, here or off the machine.
+        InvalidRequest: The settings are wrong.
+        Conflict: Another controller uses the state, here or off the machine.
     """
     config = controller_config(
         config_path, Given(state_dir, port, remote_state_dir=remote_state_dir, durability=durability)
@@ -69,7 +82,7 @@ def serve_standalone(
     def tell(address: Address) -> None:
         token = make_token(load_or_create_secret(config.state_dir / "secret"), PrincipalKind.ADMIN, default_user())
         place = config.state_dir / TOKEN_NAME
-        # Nobody else can ever read it, also where the directory was there before and is open to others.
+        # Other users can never read it, also where the directory was there before and is open to others.
         made = place.with_name(f".{TOKEN_NAME}")
         made.unlink(missing_ok=True)
         made.touch(mode=0o600)
@@ -87,12 +100,16 @@ def serve_standalone(
 
 
 def salvage_state(config_path: Path | None, *, state_dir: Path | None, check_only: bool) -> Salvaged | Checked:
-    """Make a controller's damaged database again from what can be read of it, or only tell what is wrong with it.
+    """Make a controller's damaged database again from what can be read of it.
 
-    Without a config file and a directory it is the local cluster's.
+    Args:
+        config_path: The config file.
+        state_dir: Where the state is. Without a config file and a directory it is the local cluster's.
+        check_only: Only tell what is wrong with it.
 
     Raises:
-        Conflict: A controller runs on it, or nothing is wrong with it. MarinError: Nothing can be read.
+        Conflict: A controller runs on it, or nothing is wrong with it.
+        MarinError: Nothing can be read.
     """
     if config_path is None and state_dir is None:
         state_dir = LocalCluster().paths.root
@@ -115,12 +132,18 @@ def _make(state_dir: Path) -> None:
 def restore_state(
     config_path: Path | None, *, state_dir: Path | None, remote_state_dir: str | None, at_ms: int | None
 ) -> Restored:
-    """Make a controller's state from its remote state as of `at_ms` (Unix ms; None: the latest).
+    """Make a controller's state from its remote state.
 
-    Without a config file and a directory it is the local cluster's.
+    Args:
+        config_path: The config file.
+        state_dir: Where the state is to be. Without a config file and a directory it is the local cluster's.
+        remote_state_dir: The remote state; None: as the config file says.
+        at_ms: As of this Unix time in ms; None: the latest.
 
     Raises:
-        InvalidRequest: No directory or no remote state is known. Conflict, NotFound: As `rewind` has it.
+        InvalidRequest: No directory or no remote state is known.
+        Conflict: As of `rewind`.
+        NotFound: As of `rewind`.
     """
     if config_path is None and state_dir is None:
         local = local_config(LocalCluster().paths)

@@ -110,7 +110,7 @@ class LocalCluster:
         if record is not None and record.is_settled:
             return self._found(record)
         self.paths.make()
-        # Whoever starts one holds this lock for as long as that takes; the others then find it.
+        # A process that starts one holds this lock for as long as that takes; the others then find it.
         with held_lock(self.paths.start_lock, timeout=self._start_timeout + self._leaving_timeout):
             record = self.find() or self._after_the_former()
             if record is not None:
@@ -208,7 +208,13 @@ class LocalCluster:
 
 
 def controller_command(paths: LocalPaths, ready_fd: int, idle_exit_seconds: float) -> list[str]:
-    """The command line of a controller that runs in the background."""
+    """Return the command line of a controller that runs in the background.
+
+    Args:
+        paths: The files of the local cluster.
+        ready_fd: Where it says that it is ready, or why not.
+        idle_exit_seconds: Leave after so long without jobs and clients; 0: never.
+    """
     return [
         *(sys.executable, "-m", "iris.local.daemon", "controller", "--state-dir", str(paths.root)),
         *("--idle-exit", str(idle_exit_seconds), "--ready-fd", str(ready_fd)),
@@ -224,9 +230,11 @@ def foreground_command(paths: LocalPaths, idle_exit_seconds: float) -> list[str]
 
 
 def daemon_environment(environ: Mapping[str, str], paths: LocalPaths, *, storage: bool = False) -> dict[str, str]:
-    """What the processes of a local cluster keep of the environment of the command that starts them.
+    """Return the variables that the processes of a local cluster keep of those of the command that starts them.
 
     Args:
+        environ: The environment of that command.
+        paths: The files of the local cluster.
         storage: Also what reaches the remote state directory, for a controller that has one.
     """
     # IRIS_* belongs to the job from which a command may have been run.
@@ -267,7 +275,7 @@ def _listens(address: str) -> bool:
 
 
 def _read_line(descriptor: int, timeout: float) -> str | None:
-    """What was written before the newline or the end; None when neither came in time."""
+    """Return the text before the newline or the end; None when neither came in time."""
     deadline = time.monotonic() + timeout
     poller = select.poll()  # not select.select, which fails for descriptors above 1023
     poller.register(descriptor, select.POLLIN | select.POLLHUP)

@@ -1,4 +1,4 @@
-"""What a local cluster keeps on disk: where it is, who holds it, how to reach it."""
+"""The files of a local cluster: its state, the locks of its processes, the record by which clients find it."""
 
 import contextlib
 import dataclasses
@@ -29,7 +29,7 @@ class LocalPaths:
 
     @property
     def record(self) -> Path:
-        """How to reach the controller (`ClusterRecord`)."""
+        """The address and tokens of the controller (`ClusterRecord`)."""
         return self.root / "cluster.json"
 
     @property
@@ -44,7 +44,7 @@ class LocalPaths:
 
     @property
     def socket(self) -> Path:
-        """Where the controller serves the processes of this machine; not there with an older controller."""
+        """The controller's socket for processes of this machine; not there with an older controller."""
         return self.root / SOCKET_NAME
 
     @property
@@ -73,7 +73,7 @@ class LocalPaths:
         """Make the directory, for this user alone.
 
         Raises:
-            Denied: It belongs to somebody else.
+            Denied: It belongs to another user.
             InvalidRequest: It cannot be made there.
         """
         try:
@@ -104,12 +104,13 @@ def local_paths(environ: Mapping[str, str]) -> LocalPaths:
 
 @dataclass(frozen=True, slots=True)
 class ClusterRecord:
-    """How to reach a local controller; only its user may read the file.
+    """Address and tokens of a local controller; only its user may read the file.
 
     Args:
         ready: A worker has joined, so the cluster can judge and run jobs.
         worker_trouble: Why its worker does not start, while that is so; it is tried again and again.
-        token: This user's, as an admin. worker_token: the local worker's.
+        token: This user's, as an admin.
+        worker_token: The local worker's.
         idle_exit_seconds: 0: it never leaves by itself.
     """
 
@@ -161,7 +162,7 @@ def read_record(paths: LocalPaths) -> ClusterRecord | None:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process holds the lock. The test takes it for a moment, so whoever wants it tries more than once."""
+    """Whether a process holds the lock. The test takes it for a moment, so others must try more than once."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
@@ -206,7 +207,7 @@ def held_lock(path: Path, *, timeout: float) -> Iterator[None]:
 
 
 def wait_unlocked(path: Path, *, timeout: float) -> bool:
-    """Wait until nobody holds the lock; False when that took longer than `timeout` seconds."""
+    """Wait until the lock is free; False when that took longer than `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while is_locked(path):
         if time.monotonic() >= deadline:

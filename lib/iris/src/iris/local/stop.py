@@ -19,10 +19,15 @@ _OURS: Final = (b"iris.local.daemon", b"iris.worker.guardian")
 def wait_stopped(
     paths: LocalPaths, *, timeout: float = LEAVE_SECONDS, on_wait: Callable[[str], None] | None = None
 ) -> None:
-    """Wait until all its processes are gone. Raises Unavailable when one is not after `timeout` seconds.
+    """Wait until all processes of the local cluster are gone.
 
     Args:
+        paths: The files of the local cluster.
+        timeout: Seconds for each.
         on_wait: Called with one line for each process that takes longer than a second.
+
+    Raises:
+        Unavailable: One is still there.
     """
     for what, lock in locks_of(paths).items():
         if wait_unlocked(lock, timeout=min(_QUIET_SECONDS, timeout)):
@@ -98,7 +103,7 @@ def _end(lock: Path) -> int | None:
 
 
 def _is_ours(pid: int) -> bool:
-    """Guards against a pid that the system gave to somebody else meanwhile."""
+    """Guard against a pid that the system gave to another process meanwhile."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

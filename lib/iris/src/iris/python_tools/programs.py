@@ -1,4 +1,4 @@
-"""Where Pythons lie on a machine, under the names of their versions."""
+"""Pythons of a machine, found by the names of their versions."""
 
 import os
 import re

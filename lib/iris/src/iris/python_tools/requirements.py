@@ -1,4 +1,4 @@
-"""What requirements files name by path: other requirements files, folders and archives."""
+"""Paths that requirements files name: other requirements files, folders and archives."""
 
 import os
 import re
@@ -65,7 +65,7 @@ def named_paths(path: Path, _seen: set[Path] | None = None, _root: Path | None =
 
 
 def file_target(written: str, directory: Path) -> Path:
-    """Where a path, or a "file:" URL, points from `directory`."""
+    """Return the target of a path or a "file:" URL as written in a file of `directory`."""
     if written.lower().startswith("file:"):
         written = unquote(urlsplit(written).path)
     return Path(os.path.normpath(directory / written))

@@ -12,7 +12,7 @@ _NETWORK: Final = re.compile(
 
 
 def uv_program() -> str:
-    """Where uv is. Raises FileNotFoundError."""
+    """Return the path of uv. Raises FileNotFoundError."""
     import uv
 
     return os.fsdecode(uv.find_uv_bin())

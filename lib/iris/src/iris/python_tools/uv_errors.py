@@ -1,4 +1,4 @@
-"""Why uv failed, in one line, out of all that it said."""
+"""uv's errors in one line, out of all of its output."""
 
 import re
 from typing import Final

@@ -22,7 +22,7 @@ _CONTROLLER: Final = "controller"
 
 
 class Blow(StrEnum):
-    """What may strike a process."""
+    """Things that may strike a process."""
 
     KILL = "kill -9"
     FREEZE = "SIGSTOP"
@@ -44,7 +44,14 @@ class Stroke:
 
 
 def draw_strokes(source: random.Random, targets: list[str], count: int, most_pause_s: float) -> list[Stroke]:
-    """So many strokes; half of the pauses are below an eighth of the longest."""
+    """Draw strokes at random; half of the pauses are below an eighth of the longest.
+
+    Args:
+        source: Of the randomness.
+        targets: Names of processes.
+        count: Number of strokes.
+        most_pause_s: The longest pause before one, in seconds.
+    """
     strokes = []
     for _ in range(count):
         target = source.choice(targets)
@@ -82,7 +89,7 @@ class Fleet:
 
     @property
     def targets(self) -> list[str]:
-        """What can be struck; the controller as often as two workers."""
+        """Return the names of the processes; the controller's as often as two workers'."""
         return [_CONTROLLER, _CONTROLLER, *self.workers]
 
     def strike_all(self, strokes: list[Stroke]) -> None:

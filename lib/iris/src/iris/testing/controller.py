@@ -151,9 +151,10 @@ class _WithMetadata(
 
 @contextmanager
 def running_controller(state_dir: Path, **settings: Any) -> Iterator[RunningController]:
-    """A controller with its state in `state_dir`, ended in order at the end of the block.
+    """Run a controller in this process; it ends in order at the end of the block.
 
     Args:
+        state_dir: Its state.
         settings: Fields of ControllerConfig to change.
     """
     controller = RunningController(

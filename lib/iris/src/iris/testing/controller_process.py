@@ -20,7 +20,7 @@ from rigging.errors import MarinError
 _LEASE_TIMEOUT_S: Final = 2.0
 
 
-# Below what systems give to outgoing connections: while a controller is down nobody else comes by its port.
+# Below what systems give to outgoing connections: while a controller is down no other process gets its port.
 _PORTS: Final = range(20_000, 30_000)
 
 

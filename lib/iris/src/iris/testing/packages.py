@@ -37,7 +37,14 @@ build_editable = build_wheel
 
 
 def make_wheel(path: Path, name: str, version: str, files: Mapping[str, str]) -> None:
-    """Write a wheel with these files."""
+    """Write a wheel.
+
+    Args:
+        path: The file.
+        name: Of the distribution.
+        version: Of the distribution.
+        files: Contents by path.
+    """
     dist_info = f"{name}-{version}.dist-info"
     contents = {
         **files,
@@ -52,7 +59,14 @@ def make_wheel(path: Path, name: str, version: str, files: Mapping[str, str]) ->
 
 
 def write_package(folder: Path, name: str, version: str, code: str) -> None:
-    """Write a project whose one module, in a folder of its own layout, is only found once the project is built."""
+    """Write a project whose one module, in a folder of its own layout, is only found once the project is built.
+
+    Args:
+        folder: The project.
+        name: Of the distribution and the module.
+        version: Of the distribution.
+        code: Of the module.
+    """
     (folder / "python").mkdir(parents=True, exist_ok=True)
     (folder / "python" / f"{name}.py").write_text(code)
     (folder / "backend.py").write_text(_BACKEND.format(name=name, version=version))
@@ -78,7 +92,7 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 @contextlib.contextmanager
 def serve_index(folder: Path, port: int = 0) -> Iterator[int]:
-    """Serve what `write_index` made, on loopback; the port. Afterwards nobody listens there."""
+    """Serve what `write_index` made, on loopback; yield the port."""
     server = ThreadingHTTPServer(("127.0.0.1", port), partial(_Quiet, directory=str(folder)))
     thread = threading.Thread(target=server.serve_forever)
     thread.start()

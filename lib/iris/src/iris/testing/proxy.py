@@ -61,7 +61,7 @@ class TcpProxy:
         self._flowing.set()
 
     def held(self) -> bytes:
-        """What clients have sent that was not passed on, as far as the kernel takes it."""
+        """Return what clients have sent that was not passed on, as far as the kernel takes it."""
         with self._lock:
             return b"".join(self._in_hand.get(near, b"") + _received(near) for near, _ in self._pairs)
 
@@ -114,7 +114,7 @@ class TcpProxy:
 
 
 def _received(end: socket.socket) -> bytes:
-    """What has come and was not read yet."""
+    """Return what has come and was not read yet."""
     with suppress(OSError):  # nothing, or the connection is broken
         return end.recv(_KERNEL_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     return b""

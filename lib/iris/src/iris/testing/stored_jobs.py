@@ -37,10 +37,12 @@ PLAIN_SPEC = JobSpec(job_id=JobId("/ann/plain"), entrypoint=CommandEntrypoint(("
 
 
 def make_job(spec: JobSpec, sequence: int = 1, **fields: Any) -> Job:
+    """Return a job that was just submitted."""
     return replace(Job(spec, JobState.PENDING, 5, sequence=sequence, task_counts=NO_TASKS), **fields)
 
 
 def make_tasks(spec: JobSpec, **fields: Any) -> list[Task]:
+    """Return the tasks of a job that was just submitted."""
     return [replace(Task(task_id(spec.job_id, i), spec.job_id, i), **fields) for i in range(spec.replicas)]
 
 

@@ -59,6 +59,7 @@ def job_spec(
     pip_packages: tuple[str, ...] = (),
     **fields: Any,
 ) -> pb.JobSpec:
+    """Return the specification of a small job; `fields` are those of the message."""
     return pb.JobSpec(
         job_id=name,
         entrypoint=fields.pop("entrypoint", pb.Entrypoint(command=pb.Command(argv=argv))),

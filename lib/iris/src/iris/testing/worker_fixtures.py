@@ -218,7 +218,18 @@ def run_command(
     environment: pb.Environment | None = None,
     ports: Iterable[str] = (),
 ) -> pb.RunAttempts:
-    """The message by which a controller starts attempts of one job."""
+    """Return the message by which a controller starts attempts of one job.
+
+    Args:
+        argv: The command.
+        job_id: The job.
+        indexes: Of the tasks to start.
+        attempt: The number of each attempt.
+        bundle: Digest of the bundle; empty: none.
+        payload: Digest of the callable; empty: a command.
+        environment: Of the job.
+        ports: Names of ports.
+    """
     entrypoint = pb.Entrypoint(command=pb.Command(argv=argv))
     if payload:
         entrypoint = pb.Entrypoint(callable=pb.Callable(payload_digest=payload))

@@ -40,19 +40,19 @@ EXIT_INCOMPATIBLE: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """How a worker runs.
+    """Settings of a worker process.
 
     Args:
         work_dir: Everything the worker keeps; one worker at a time.
-        capacity: What it offers; None: what `probe` finds.
-        attributes: Added to what `probe` finds.
+        capacity: Resources that it offers; None: what `probe` finds.
+        attributes: Added to those that `probe` finds.
         orphan_timeout_s: Exit when no controller was reached for so long and no task runs.
-        stop_grace_s: What tasks are given between SIGTERM and SIGKILL when the worker itself must go.
-        platform: What the host stands on; one that says so when it takes the host away makes the worker leave at once,
+        stop_grace_s: Time between SIGTERM and SIGKILL for tasks when the worker itself must go.
+        platform: The platform of the host; one that tells when it takes the host away makes the worker leave at once,
             and its attempts count as preempted.
         isolation: The best way of keeping tasks from changing what others share that is tried.
         log_limit_bytes: So much of an attempt's log may wait on this host's disk for the controller.
-        guardian_linger_s: How long a guardian without worker and tasks waits for a worker to tell their ends to.
+        guardian_linger_s: How long a guardian without worker and tasks waits for a worker to report their ends to.
     """
 
     work_dir: Path
@@ -114,7 +114,7 @@ async def _serve_guardian(
         logger.info("took up %d attempts from guardian %s (process %d)", len(held), guardian.guardian_id, guardian.pid)
     logger.info("tasks are isolated by %s; %s says why", guardian.isolation, GuardianPaths(paths.root).log)
     identity = _identity(config, paths, guardian.guardian_id)
-    # What somebody has said that it offers stays as it was said.
+    # A capacity that was configured stays as it is.
     free = None if config.capacity is not None else lambda: free_disk(paths.root)
     agent = Agent(identity, resolve, config.orphan_timeout_s, offer=CapacityOffer(identity.capacity, free))
     base = base_variables(os.environ)

@@ -114,10 +114,7 @@ def write_error(text: str, exception: bytes = b"") -> None:
 
 
 def wrong_python(pickled_by: str) -> str:
-    """Why this interpreter cannot read what Python `pickled_by` ("3.12") pickled; empty when it can.
-
-    A pickled function holds bytecode, which another version would run into a crash, or worse, to another result.
-    """
+    """Return why this interpreter cannot read what Python `pickled_by` ("3.12") pickled; empty when it can."""
     own = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if not pickled_by or pickled_by == own:
         return ""
@@ -343,7 +340,7 @@ def leave(code: object) -> None:
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # closed, or nobody reads it
+        with contextlib.suppress(OSError, ValueError):  # closed, or not read
             stream.flush()
     os._exit(number & 0xFF)
 

@@ -1,4 +1,4 @@
-"""Where a worker keeps what: everything is below one work directory, which one worker at a time owns."""
+"""The files of a worker: everything is below one work directory, which one worker at a time owns."""
 
 import hashlib
 from collections.abc import Iterable

@@ -15,7 +15,7 @@ NOT_FOUND: Final = 127
 
 
 class StartFailure(StrEnum):
-    """Why a command did not start."""
+    """Reasons why a command did not start."""
 
     COMMAND = "command"
     """There is no such program, or it cannot be executed."""
@@ -104,7 +104,7 @@ class ProcessSpec:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a process ended: by `code`, or by signal number `signal` (then `code` is 0)."""
+    """The end of a process: by `code`, or by signal number `signal` (then `code` is 0)."""
 
     code: int
     signal: int
@@ -154,9 +154,10 @@ class RunningCommand(Protocol):
     """One command that was handed over to be run."""
 
     def terminate(self, grace_ms: int, note: Mapping[str, Any] | None = None) -> None:
-        """SIGTERM now and SIGKILL after `grace_ms` to its process group; one that has not started never is.
+        """Send SIGTERM now and SIGKILL after a while to its process group; a command that has not started never starts.
 
         Args:
+            grace_ms: Time between the two.
             note: Replaces the one of its spec.
         """
         ...
@@ -185,12 +186,12 @@ class Runtime(Protocol):
 
     @property
     def isolation(self) -> IsolationMode:
-        """How it keeps tasks apart, or that it cannot."""
+        """The way in which it keeps tasks apart."""
         ...
 
     @property
     def most_live(self) -> int:
-        """How many it can hold at a time."""
+        """Number of commands that it can hold at a time."""
         ...
 
     def start(self, spec: ProcessSpec, listener: Listener) -> RunningCommand:
@@ -206,7 +207,7 @@ class Runtime(Protocol):
         ...
 
     def trouble(self) -> str:
-        """Why nothing can be started at present; empty: nothing is known to speak against it."""
+        """Return why nothing can be started at present; empty: nothing is known to speak against it."""
         ...
 
     def contact(self, sent_ms: int) -> None:

@@ -67,6 +67,8 @@ class StartRequest:
 
 @dataclass(frozen=True, slots=True)
 class StopRequest:
+    """One attempt to stop: SIGTERM now, SIGKILL after `grace_ms`."""
+
     attempt_id: str
     grace_ms: int
     reason: str

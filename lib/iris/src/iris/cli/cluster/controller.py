@@ -75,7 +75,7 @@ def status(context: CliContext, as_json: bool) -> None:
 
 
 def storage_lines(found: "ClusterStatus") -> list[str]:
-    """What is to be said of the disk, and where the state is off the machine, and how far behind, if it is."""
+    """Return the lines about the disk and, if there is one, the remote copy of the state and its lag."""
     warning = [f"disk:       {found.disk_warning}"] if found.disk_warning else []
     if not found.remote_state_dir:
         return warning

@@ -69,7 +69,13 @@ def parse_tpu(text: str) -> "DeviceSpec":
 
 
 def default_job_name(command: Sequence[str], now: time.struct_time, salt: str) -> str:
-    """A name for a job nobody named: what it runs, when, and a salt; e.g. "hello_world-1121-140301-9f3a"."""
+    """Return a name for a job without one, e.g. "hello_world-1121-140301-9f3a".
+
+    Args:
+        command: The command that it runs.
+        now: The time of the submission.
+        salt: Makes it unlike others of the same second.
+    """
     name = re.sub(r"[^A-Za-z0-9_.@+=-]", "-", _program(command))[:80].strip("-.")
     return f"{name or 'job'}-{time.strftime('%m%d-%H%M%S', now)}-{salt}"
 

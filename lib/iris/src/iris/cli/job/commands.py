@@ -77,7 +77,7 @@ def list_command(context: CliContext, as_json: bool, states: tuple[str, ...], us
 
 
 def _note(status: "JobStatus") -> str:
-    """Why a job waits, or what is to be said of its end."""
+    """Return why a job waits, or a note on its end."""
     return f"waits: {status.pending_reason}" if status.pending_reason else status.error
 
 
@@ -100,7 +100,7 @@ def in_tree_order(jobs: Sequence["JobStatus"]) -> list[tuple[int, "JobStatus"]]:
 
 
 def tasks_text(status: "JobStatus") -> str:
-    """How many tasks are in which state, e.g. "3 running, 1 pending"; just the number when all agree with the job."""
+    """Return the number of tasks by state, e.g. "3 running, 1 pending"; just the number when all agree with the job."""
     counts = {state.word: count for state, count in status.task_counts.items() if count}
     if len(counts) <= 1 and next(iter(counts), status.state.word) == status.state.word:
         return str(status.replicas)

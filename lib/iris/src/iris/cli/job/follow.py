@@ -51,7 +51,7 @@ class Follower:
 
     @contextlib.contextmanager
     def guard_submission(self, expected_id: str) -> Iterator[None]:
-        """A signal during the submission must not leave a job behind that nobody was told of."""
+        """A signal during the submission must not leave a job behind whose name was not shown."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             # What is ignored stays ignored: nohup, and jobs a shell runs in the background, rely on it.
             if signal.getsignal(number) is not signal.SIG_IGN:
@@ -173,7 +173,7 @@ def _tell_retry(task_id: str, attempt: int) -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """End now: a thread may still be in a call that nobody waits for."""
+    """End now: a thread may still be in a call whose answer is not needed."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()

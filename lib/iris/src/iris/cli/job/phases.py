@@ -23,9 +23,10 @@ class PhaseTeller:
         self._next_word = 0.0
 
     def tell(self, status: "JobStatus", now: float) -> str:
-        """The line to show for what was just seen; empty when there is nothing new to say.
+        """Return the line to show for a new status; empty when there is nothing new to say.
 
         Args:
+            status: Of the job.
             now: Monotonic seconds.
         """
         if status.state is JobState.BUILDING and not status.pending_reason:

@@ -1,4 +1,4 @@
-"""What is said of a job that was stopped: the truth, also about attempts that nobody can reach now."""
+"""The lines about jobs that were stopped: the truth, also about attempts that cannot be reached now."""
 
 import time
 from collections.abc import Iterator, Sequence

@@ -46,7 +46,7 @@ Resolver = Callable[[bool], ControllerAddress]
 
 @dataclass(frozen=True, slots=True)
 class Stubs:
-    """What one call needs from the connection as it is now."""
+    """The stubs of one channel, and the metadata and time limit of its calls."""
 
     jobs: JobServiceStub
     clients: ClientServiceStub
@@ -96,7 +96,7 @@ class Connection:
 
     @property
     def address(self) -> str:
-        """Where the controller was found last."""
+        """The address at which the controller was found last."""
         return self._endpoint.address if self._endpoint else "unknown"
 
     @property
@@ -166,7 +166,7 @@ class Connection:
         _close(channel, call)
 
     def controller_address(self) -> ControllerAddress:
-        """Where the controller is as far as is known, for a channel of one's own; `reconnect` looks again."""
+        """Return the controller's address as far as is known, for a channel of one's own; `reconnect` looks again."""
         self.current()
         with self._lock:
             if self._endpoint is None:
@@ -224,7 +224,7 @@ class Connection:
             return self._call
 
     def missing_blobs(self, digests: Sequence[str]) -> list[str]:
-        """Which of these blobs the cluster does not have."""
+        """Return those of these blobs that the cluster does not have."""
         request = pb.FindMissingBlobsRequest(digests=digests)
         reply = self.run(lambda c: c.blobs.FindMissingBlobs(request, timeout=c.timeout, metadata=c.metadata))
         return list(reply.digests)
@@ -253,7 +253,7 @@ def _close(channel: grpc.Channel | None, call: Stubs | None) -> None:
 
 
 class RetryDeadline:
-    """How long one call keeps trying: growing pauses with jitter, until the connection's limit."""
+    """The retries of one call: growing pauses with jitter, until the connection's limit."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -1,4 +1,4 @@
-"""Which cluster is meant: one named, one configured, the one this job runs on, or the user's local one."""
+"""Finding a cluster: one named, one configured, the one this job runs on, or the user's local one."""
 
 import contextlib
 import os
@@ -91,7 +91,7 @@ def local_cluster(local: LocalCluster | None = None) -> ClusterTarget:
 
     def resolve(answered: bool) -> ControllerAddress:
         record = cluster.find() if answered else cluster.ensure().record
-        # Without a new one the old record stands: whoever waits may yet see the controller come back there.
+        # Without a new one the old record stands: a client that waits may yet see the controller come back there.
         record = record or read_record(cluster.paths)
         if record is None:
             return ControllerAddress("127.0.0.1:1", "")
@@ -113,13 +113,13 @@ def cluster_at(
     token_file: str | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> ClusterTarget:
-    """The cluster whose controller is at `address`.
+    """Return the cluster whose controller is at `address`.
 
-    The token is `token`, else what `token_file` holds at the time of each connection. Without either it is this job's
-    own when the address is its controller's; that of IRIS_TOKEN_FILE; the user's own when it is the local cluster.
-
-    Raises:
-        InvalidRequest: The address is not "host:port".
+    Args:
+        address: "host:port".
+        token: Shown to the controller.
+        token_file: A file that holds the token; read again at each connection.
+        environ: The environment; None: this process's.
     """
     environ = os.environ if environ is None else environ
     target = parse_address(address)
@@ -143,10 +143,7 @@ def cluster_at(
 
 
 def _local_address(inside: JobEnv) -> str:
-    """Where the local cluster's controller is now, for a job of it; empty for a job of another cluster.
-
-    A controller that had to take another port after a crash tells so in a file beside its worker's directory.
-    """
+    """Return the present address of the local cluster's controller, for a job of it; empty for another cluster's."""
     if inside.worker_id != WORKER_ID or not inside.work_dir:
         return ""
     record = read_record(LocalPaths(Path(inside.work_dir).parent))

@@ -50,7 +50,7 @@ class KnownEnds:
             self._known[status.job_id] = status
 
     def find(self, job_id: str, key: str) -> pb.JobStatus | None:
-        """How the job of this submission ended, if that is known."""
+        """Return the status with which the job of this submission ended, if that is known."""
         if not key or self._keys.get(job_id) != key:
             return None
         return self._known.get(job_id)
@@ -136,10 +136,14 @@ class ClientSession:
         return self._error is not None
 
     def call(self, calls: Sequence[pb.ClientCall], timeout: float) -> list[pb.ClientReply]:
-        """Make these calls together; their replies in the same order.
+        """Make these calls together and return their replies in the same order.
+
+        Args:
+            calls: The calls.
+            timeout: Seconds.
 
         Raises:
-            grpc.RpcError: The stream ended before all were answered, or `timeout` seconds passed.
+            grpc.RpcError: The stream ended before all were answered, or time ran out.
         """
         with self._lock:
             self._check_open()
@@ -165,13 +169,16 @@ class ClientSession:
     def wait(
         self, jobs: Sequence[tuple[str, str]], *, any_of_them: bool, timeout: float
     ) -> tuple[dict[str, pb.JobStatus], bool]:
-        """Wait until all (or any) of these jobs have ended; the ends that are known then, and whether that is so.
+        """Wait until all (or any) of these jobs have ended; return the ends known then, and whether the wait is over.
 
         Args:
-            jobs: Ids, each with the idempotency key of its submission ("": whatever has the name now).
+            jobs: Ids, each with the idempotency key of its submission ("": the job that has the name now).
+            any_of_them: One end is enough.
+            timeout: Seconds.
 
         Raises:
-            grpc.RpcError: The stream ended before. MarinError: One does not exist, or may not be seen.
+            grpc.RpcError: The stream ended before.
+            MarinError: One does not exist, or may not be seen.
         """
         with self._lock:
             self._check_open()
@@ -227,7 +234,7 @@ class ClientSession:
             return pb.ClientMessage(calls=calls, watch=watch, waiting=self._waiting > 0)
 
     def _is_done(self) -> bool:
-        """Whether there is nothing more to send: the stream is over, or nobody has used it for long."""
+        """True if there is nothing more to send: the stream is over, or was not used for long."""
         with self._lock:
             if self._error is not None:
                 return True
@@ -272,7 +279,7 @@ class ClientSession:
     def _take_reply(self, reply: pb.ClientReply) -> None:
         begun = self._calls.pop(reply.call_id, None)
         if begun is None:
-            return  # nobody waits for it any more
+            return  # its caller has given up
         if reply.HasField("submitted"):
             self._ends.submitted(reply.submitted.job_id, begun.keys[reply.call_id])
         begun.replies[reply.call_id] = reply

@@ -47,9 +47,10 @@ class SessionStream(Protocol):
     """One stream to the controller. Thread-safe, but for the one who reads."""
 
     def begin(self, take: Take, is_done: Callable[[], bool]) -> None:
-        """From now on messages are sent.
+        """Send messages from now on.
 
         Args:
+            take: Returns the next message.
             is_done: Asked now and then by a stream that costs something while it is open; True: it is to end.
         """
         ...
@@ -59,7 +60,7 @@ class SessionStream(Protocol):
         ...
 
     def news(self) -> Iterator[pb.ClientNews]:
-        """What the controller says. Raises grpc.RpcError when the stream ends otherwise than by `close`."""
+        """Yield the controller's messages. Raises grpc.RpcError when the stream ends otherwise than by `close`."""
         ...
 
     def close(self) -> None:
@@ -107,12 +108,15 @@ class GrpcStream:
 
 
 class SocketStream:
-    """A stream of the controller's socket: who wakes it sends.
+    """A stream of the controller's socket: the thread that wakes it sends.
 
     Args:
+        path: The socket.
+        metadata: Of the call.
         timeout_s: For the connection, and for a message that the controller does not take.
 
-    Raises OSError when nobody listens there.
+    Raises:
+        OSError: The controller does not listen there.
     """
 
     def __init__(self, path: str, metadata: Metadata, timeout_s: float) -> None:
@@ -151,7 +155,7 @@ class SocketStream:
         try:
             yield from self._received()
         finally:
-            with self._lock:  # nobody sends meanwhile by a descriptor that may soon be another's
+            with self._lock:  # nothing is sent meanwhile by a descriptor that may soon be another's
                 self._socket.close()
 
     def _received(self) -> Iterator[pb.ClientNews]:
@@ -186,7 +190,14 @@ def _news_from(content: bytes) -> pb.ClientNews:
 
 
 def open_stream(path: str, stub: ClientServiceStub, metadata: Metadata, timeout_s: float) -> SessionStream:
-    """The stream by the socket at `path`, or by gRPC where there is none ("": there is none)."""
+    """Open a stream to the controller.
+
+    Args:
+        path: Its Unix socket; empty, or out of order: gRPC is used.
+        stub: For gRPC.
+        metadata: Of the call.
+        timeout_s: For the connection by the socket.
+    """
     if path:
         with contextlib.suppress(OSError):
             return SocketStream(path, metadata, timeout_s)

@@ -21,7 +21,15 @@ Wanted = Sequence[tuple[str, str]]
 def wait_jobs(
     connection: Connection, calls: JobCalls, wanted: Wanted, *, any_of_them: bool, timeout: float | None
 ) -> list[JobStatus]:
-    """Wait until all (or any) of these jobs have ended: for none not at all. Errors as in `IrisClient.wait_jobs`."""
+    """Wait until all (or any) of these jobs have ended: for none not at all. Errors as in `IrisClient.wait_jobs`.
+
+    Args:
+        connection: For calls by themselves.
+        calls: For waits through the session.
+        wanted: The jobs.
+        any_of_them: One end is enough.
+        timeout: Seconds; None: no limit.
+    """
     if timeout is not None and not _is_number(timeout):
         raise InvalidRequest(f"timeout must be a number of seconds, or None for no limit, not {timeout!r}")
     if not wanted:
@@ -47,7 +55,14 @@ def _is_number(seconds: float) -> bool:
 def poll_jobs(
     connection: Connection, job_ids: Sequence[str], *, any_of_them: bool, seconds: float
 ) -> tuple[list[JobStatus], bool]:
-    """How these jobs are once all (or any) have ended, or after so many seconds; and whether they have."""
+    """Return the statuses of these jobs once all (or any) have ended, or time ran out; and whether they have.
+
+    Args:
+        connection: To the controller.
+        job_ids: The jobs.
+        any_of_them: One end is enough.
+        seconds: Up to about a minute.
+    """
     request = pb.WaitJobsRequest(job_ids=job_ids, any=any_of_them, timeout_ms=max(1, round(seconds * 1000)))
     reply = connection.run(lambda c: c.jobs.WaitJobs(request, timeout=seconds + c.timeout, metadata=c.metadata))
     return [job_status(status) for status in reply.jobs], reply.done

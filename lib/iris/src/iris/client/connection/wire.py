@@ -37,7 +37,15 @@ class RequestWriter:
         inline_blobs: Iterable[bytes],
         existing: ExistingJobPolicy,
     ) -> pb.SubmitJobRequest:
-        """One submission; without `names_band` the controller chooses the job's band."""
+        """Return the message of one submission.
+
+        Args:
+            spec: The job.
+            names_band: False: the controller chooses the job's band.
+            idempotency_key: Names the submission.
+            inline_blobs: Blobs that come with it.
+            existing: The policy for when a live job has that name.
+        """
         last = self._last
         if last is None or not is_alike(spec, last[0]):
             last = self._last = (spec, spec_to_wire(spec, with_env_vars=True))
@@ -76,7 +84,7 @@ def job_status(message: pb.JobStatus) -> JobStatus:
 
 
 def stopped(message: pb.StopJobResponse) -> Stopped:
-    """What a stop did."""
+    """Return the result of a stop."""
     return Stopped(tuple(message.stopped_job_ids), tuple(map(silent_attempt, message.silent)))
 
 

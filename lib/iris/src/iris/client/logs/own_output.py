@@ -14,7 +14,7 @@ _DESCRIPTORS: Final = {False: 1, True: 2}
 def shown_already(job_id: str, environ: Mapping[str, str]) -> frozenset[bool]:
     """The streams (False: stdout, True: stderr) on which the lines of a job need not be printed by this process.
 
-    Whoever follows a job sees what its child jobs print, each under its name. A job that followed its own child on the
+    The follower of a job sees what its child jobs print, each under its name. A job that followed its own child on the
     output that is its log would have every line there twice, four times at the next depth. Output that goes elsewhere,
     to a file or through a pipe of the job's own, gets the lines.
     """

@@ -14,16 +14,7 @@ from iris.rpc.status_map import from_rpc_error
 
 @dataclass(frozen=True, slots=True)
 class LogSelection:
-    """Which lines to read.
-
-    Args:
-        id: A job or one task.
-        include_children: Also the jobs below it.
-        since_ms: Unix time in ms; 0 from the start.
-        max_lines: 0 for all.
-        from_start: Take the first `max_lines`, not the last.
-        follow: Go on until the job has ended and everything is sent.
-    """
+    """The lines to read."""
 
     id: str
     include_children: bool = False
@@ -80,7 +71,7 @@ def read_logs(connection: Connection, query: LogSelection) -> Iterator[LogLine]:
 
 @dataclass(slots=True)
 class _Seen:
-    """What was delivered of one attempt: the first line, how many in all, and how many of them came again."""
+    """The part of one attempt's output that was delivered: the first line, how many in all, and how many came again."""
 
     first: LogLine
     count: int

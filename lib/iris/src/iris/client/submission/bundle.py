@@ -23,7 +23,7 @@ PART_BYTES: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class PartSource:
-    """Where the bytes of a blob can be read again: a range of a file."""
+    """A range of a file, from which the bytes of a blob can be read again."""
 
     path: Path
     offset: int
@@ -62,8 +62,9 @@ def make_bundle(
     """Pack the workspace at `root`. The same files give the same digest on any machine.
 
     Args:
-        project_dir: Where in the bundle the workspace goes; empty: at its root.
-        beside: What else goes along: files and folders, by their paths in the bundle.
+        root: The workspace.
+        project_dir: The directory of the bundle that the workspace becomes; empty: its root.
+        beside: Further files and folders, by their paths in the bundle.
         snapshot: An empty directory for a copy of what is read, from which the bundle can be sent whatever happens to
             the files meanwhile; None: files are read again when they are sent.
 
@@ -90,12 +91,7 @@ def make_bundle(
 
 @dataclass(frozen=True, slots=True)
 class BundleContent:
-    """What goes into a bundle, by its paths there.
-
-    Args:
-        files: Each with where it is now.
-        warnings: For the user.
-    """
+    """The files of a bundle, by their paths there."""
 
     files: Mapping[str, tuple[Path, WorkspaceFile]]
     empty_folders: tuple[str, ...]

@@ -61,7 +61,7 @@ class JobWorkspace:
 
     @property
     def bundle(self) -> Bundle | None:
-        """What was packed so far."""
+        """The bundle that was packed, if any."""
         return self._packed.bundle if self._packed else None
 
     def bundle_digest(self) -> str:
@@ -72,7 +72,16 @@ class JobWorkspace:
         return packed.bundle.digest
 
     def runtime(self, *, is_callable: bool, working_dir: str | None, extras: Sequence[str]) -> TaskRuntime:
-        """Where the tasks of a job run, and with which Python and packages. Raises InvalidRequest."""
+        """Return the Python, packages and working directory of a job's tasks.
+
+        Args:
+            is_callable: It runs a callable, not a command.
+            working_dir: As the user gave it.
+            extras: Extras that the job asks for.
+
+        Raises:
+            InvalidRequest: The workspace has no such directory or extra, or its metadata cannot be read.
+        """
         if self._parent is not None:
             chosen = self._parent.runtime
             if is_callable:  # only the Python that pickled it can read it

@@ -26,15 +26,17 @@ _NOT_FOR_UV_EITHER: Final = ("UV_LOCKED", "UV_RUN_RECURSION_DEPTH", "UV_PYTHON",
 def lock_project(
     project: Project, project_dir: str, beside: Mapping[str, Path], python: str, environ: Mapping[str, str]
 ) -> Path:
-    """Lock `project`; returns the lock file. The packages stay those of its former lock as far as they can.
+    """Lock `project` and return the lock file. The packages stay those of its former lock as far as they can.
 
     Args:
-        project_dir: Of the project in the bundle, which the copy is laid out as.
+        project: The project; it is not changed.
+        project_dir: Its directory in the bundle, which the copy is laid out as.
         beside: As for `make_bundle`.
         python: The interpreter to lock with; empty: uv's choice.
+        environ: The environment that uv runs in.
 
     Raises:
-        InvalidRequest: It cannot be locked; with uv's own words.
+        InvalidRequest: It cannot be locked; the message is uv's own.
     """
     kept = _kept_lock(project.root, environ)
     with tempfile.TemporaryDirectory(prefix="iris-lock-") as scratch:

@@ -32,12 +32,7 @@ _SLOW_SECONDS: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where things go in a bundle.
-
-    Args:
-        project_dir: The workspace; empty: at the root.
-        beside: Other files and folders, by their paths in the bundle.
-    """
+    """The places of folders in a bundle."""
 
     project_dir: str
     beside: Mapping[str, Path]

@@ -1,4 +1,4 @@
-"""What a workspace says about its packages (pyproject.toml, uv.lock, requirements.txt) and its Python."""
+"""The packages and the Python of a workspace, from pyproject.toml, uv.lock and requirements.txt."""
 
 import os
 import re
@@ -44,17 +44,7 @@ class LocalDependency:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """What a workspace says about its packages and its Python.
-
-    Args:
-        packages: LOCK, REQUIREMENTS, or NONE when it says nothing.
-        locked: Whether there is a uv.lock; without one the project is locked when it is submitted.
-        requires_python: Of the root project; empty: any.
-        python_version: What .python-version says; empty without one.
-        extras: Normalized names of its optional-dependency groups; None: only a build could tell.
-        dependencies: All that are named by their paths, members of the workspace aside.
-        builds: Whether something must be built to know what it needs.
-    """
+    """The packages and the Python of a workspace."""
 
     root: Path
     packages: PackageSource = PackageSource.NONE
@@ -67,9 +57,10 @@ class Project:
 
 
 def read_project(root: Path, *, same_machine: bool = False) -> Project:
-    """Read what the workspace at `root` (a resolved path) says.
+    """Read the metadata of a workspace.
 
     Args:
+        root: The workspace, a resolved path.
         same_machine: Whether jobs run on this machine, where absolute paths hold.
 
     Raises:
@@ -151,7 +142,7 @@ def _is_static(table: Mapping[str, Any] | None) -> bool:
 def _from_tables(
     tables: Mapping[Path, Mapping[str, Any]], root: Path, known: dict[Path, dict[str, Any] | None]
 ) -> Iterator[LocalDependency]:
-    """What pyproject files name by path, and what the projects found there name."""
+    """Yield the paths that pyproject files name, and those that the projects found there name."""
     for directory, table in tables.items():
         origin = os.path.relpath(directory / PROJECT_FILE, root)
         yield from _file_urls(table, origin)

@@ -1,4 +1,4 @@
-"""Which Python and which packages a job gets: decided from what its workspace says and from where it is submitted."""
+"""The choice of a job's Python and packages, from its workspace and from where it is submitted."""
 
 import os
 import sys
@@ -66,10 +66,11 @@ def _environment_at(prefix: str) -> PythonEnvironment | None:
 
 
 def choose_runtime(project: Project | None, here: Submitting, *, is_callable: bool) -> tuple[TaskRuntime, str]:
-    """The runtime of a job without its directories, and what the user should be told about it (empty: nothing).
+    """Return the runtime of a job without its directories, and a note for the user (empty: none).
 
     Args:
-        project: What its workspace says; None: it has none.
+        project: Metadata of its workspace; None: it has none.
+        here: The process that submits.
         is_callable: A pickled callable, which only the Python that pickled it can read; else a command.
 
     Raises:

@@ -85,7 +85,7 @@ class Submitter:
         )
 
     def submit(self, plan: JobPlan, *, existing: ExistingJobPolicy | str, idempotency_key: str | None) -> "Submission":
-        """Send a job. Errors as in `IrisClient.submit`."""
+        """Submit one job as `submit_many` does, and raise its refusal. Errors as in `IrisClient.submit`."""
         (result,) = self.submit_many([plan], existing=existing, idempotency_key=idempotency_key)
         if isinstance(result, MarinError):
             raise result
@@ -94,14 +94,16 @@ class Submitter:
     def submit_many(
         self, plans: Sequence[JobPlan], *, existing: ExistingJobPolicy | str, idempotency_key: str | None = None
     ) -> list["Submission | MarinError"]:
-        """Send jobs; what became of each. All are checked before the first is sent.
+        """Submit jobs and return what became of each. All are checked before the first is sent.
 
         Args:
+            plans: The jobs.
+            existing: The policy for when a live job has the name of one.
             idempotency_key: Of a single plan.
 
         Raises:
-            InvalidRequest: One can never work, whatever the cluster; nothing was sent. ControllerUnreachable: Some may
-                have been submitted.
+            InvalidRequest: One can never work, whatever the cluster; nothing was sent.
+            ControllerUnreachable: Some may have been submitted.
         """
         policy = _policy(existing)
         if idempotency_key is not None:

@@ -1,4 +1,4 @@
-"""Which folder goes along with jobs, and in which directory of it a command runs."""
+"""The folder that goes along with jobs, and the directory of it in which a command runs."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,7 +29,7 @@ def find_workspace(cwd: Path, *, environ: Mapping[str, str] | None = None) -> Pa
 
 
 def check_workspace_root(root: Path, *, environ: Mapping[str, str] | None = None) -> None:
-    """Raise InvalidRequest for a folder that is nobody's project: "/", the home directory, /tmp and the like."""
+    """Raise InvalidRequest for a folder that is no project: "/", the home directory, /tmp and the like."""
     rigging.workspace.check_workspace_root(root, rules=WORKSPACE_RULES, environ=environ)
 
 

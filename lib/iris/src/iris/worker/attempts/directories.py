@@ -98,13 +98,16 @@ class AttemptDirectories:
         return self._compiled(Path(tree), f"{prepared.bin_dirs[0]}/python") if is_ours and prepared.bin_dirs else ""
 
     def make(self, attempt_id: str, prepared: PreparedEnvironment, relative: str = "") -> str:
-        """Make them; where the attempt begins, as its mounts will show it.
+        """Make the attempt's directories and return the one in which it begins, as its mounts will show it.
 
         Args:
-            relative: Where in the workspace that is. A directory that is not there is made: empty ones are not sent.
+            attempt_id: The attempt.
+            prepared: The environment that it runs in.
+            relative: Its working directory in the workspace. One that is missing is made: empty ones are not sent.
 
         Raises:
-            StartFailed: `relative` is a file. OSError: The host cannot make them.
+            StartFailed: `relative` is a file.
+            OSError: The host cannot make them.
         """
         place = os.path.join(prepared.bundle_dir, relative) if prepared.bundle_dir is not None else ""
         try:
@@ -125,7 +128,7 @@ class AttemptDirectories:
         return place or slot.working
 
     def _own_place(self, attempt_id: str, path: str) -> str:
-        """Where the attempt's own part of `path` is, which is below its bundle."""
+        """Return the attempt's own part of `path`, which is below its bundle."""
         if self._mode is IsolationMode.COPY:
             return path
         bundle = str(self._paths.bundle_of(Path(path)))
@@ -154,7 +157,7 @@ class AttemptDirectories:
         return self._taken[attempt_id].temporary
 
     def slot(self, attempt_id: str) -> str:
-        """Where the attempt's directories are, for the next worker process: see `adopt`."""
+        """Return the directory of the attempt's slot, for the next worker process: see `adopt`."""
         return self._taken[attempt_id].path
 
     def adopt(self, attempt_id: str, slot: str) -> None:

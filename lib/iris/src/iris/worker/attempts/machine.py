@@ -17,6 +17,8 @@ from rigging.errors import MarinError
 
 
 class AttemptPhase(StrEnum):
+    """Stages of an attempt on this worker."""
+
     NEW = "new"
     BUILDING = "building"
     STARTING = "starting"
@@ -45,6 +47,8 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class PrepareFailed:
+    """Something that the command needs cannot be had; `kind` says whose fault that is."""
+
     kind: FailureKind
     error: str
 
@@ -56,11 +60,15 @@ class Handed:
 
 @dataclass(frozen=True, slots=True)
 class Spawned:
+    """The command runs."""
+
     pid: int
 
 
 @dataclass(frozen=True, slots=True)
 class SpawnFailed:
+    """The command was not started and never will be."""
+
     kind: FailureKind
     error: str
     exit_code: int = 0
@@ -96,7 +104,7 @@ class StopAsked:
 
 @dataclass(frozen=True, slots=True)
 class HandedBack:
-    """The attempt's turn did not come in time: somebody else is to have the task."""
+    """The attempt's turn did not come in time: another worker is to have the task."""
 
     reason: str
 
@@ -127,7 +135,7 @@ Instruction = Act | Terminate
 
 @dataclass(frozen=True, slots=True)
 class AttemptState:
-    """Where an attempt is, and what there is to report of it."""
+    """The stage of an attempt, and what there is to report of it."""
 
     phase: AttemptPhase = AttemptPhase.NEW
     task_state: TaskState = TaskState.ASSIGNED

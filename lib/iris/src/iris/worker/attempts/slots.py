@@ -2,7 +2,7 @@
 
 Making and removing directories costs more than all else that a worker does for a short attempt; most leave theirs
 untouched, which two looks tell: a directory's time of change is another once an entry, its mode or an attribute of it
-was, and nobody can set it back.
+was, and it cannot be set back.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ class Watched:
     """Directories of one attempt at a time, of which can be told whether it changed them.
 
     Args:
-        mode: Theirs, as long as nobody changes it.
+        mode: Theirs, as long as it is not changed.
     """
 
     __slots__ = ("_is_told_apart", "_marks", "_mode", "_paths")
@@ -177,10 +177,11 @@ class Slots:
             slot.has_own = True
 
     def give(self, slot: Slot, key: tuple[str, str] = ("", "")) -> None:
-        """Its attempt has ended: keep the slot, or have it removed if something was left in it.
+        """Keep the slot of an ended attempt, or have it removed if something was left in it.
 
         Args:
-            key: What its layers are of.
+            slot: The slot.
+            key: The bundle and environment that its layers belong to.
         """
         if slot.has_own and (slot.layers is None or not slot.layers.are_free()):
             self._take_off(slot)

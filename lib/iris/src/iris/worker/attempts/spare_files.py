@@ -39,12 +39,12 @@ class SpareFiles:
             try:
                 return name, os.open(name, flags)
             except FileNotFoundError:
-                self._spare.clear()  # somebody removed them
+                self._spare.clear()  # they were removed
         name = f"{self._place}/f{next(self._names)}"
         return name, os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o600)
 
     def give(self, path: str) -> None:
-        """Remove `path`, which nobody uses any more; what is not there is no mistake."""
+        """Take back `path`, which is not used any more; a missing file is no error."""
         try:
             found = os.lstat(path)
             plain = found.st_mode == _FILE_MODE and found.st_uid == self._uid and found.st_nlink == 1

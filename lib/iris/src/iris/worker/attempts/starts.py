@@ -1,4 +1,4 @@
-"""Which attempts are to start, in order; one of a task at a time, and no more than the runtime can hold."""
+"""The attempts that are to start, in order: one of a task at a time, and no more than the runtime can hold."""
 
 import asyncio
 from collections import deque

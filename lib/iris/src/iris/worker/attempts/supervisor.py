@@ -117,7 +117,7 @@ class Supervisor:
         return sum(self._attempts[name].request.launch.resources.disk_bytes for name in self._live)
 
     def trouble(self) -> str:
-        """Why nothing can be started here at present; empty: nothing is known to speak against it."""
+        """Return why nothing can be started here at present; empty: nothing is known to speak against it."""
         return self._runtime.trouble()
 
     def now_ms(self) -> int:
@@ -159,9 +159,12 @@ class Supervisor:
         self._runtime.contact(sent_ms)
 
     async def stop_all(self, reason: str, grace_ms: int, preempted: bool = False) -> None:
-        """End every attempt as a failure of this worker, or of the platform, and whatever is still sent to it.
+        """End every attempt, and whatever is still sent, and return when all are gone.
 
-        Returns when all are gone.
+        Args:
+            reason: Told to the controller.
+            grace_ms: Time between SIGTERM and SIGKILL.
+            preempted: The platform takes the host away; else the attempts count as failures of this worker.
         """
         self._leaving = reason
         self.outbox.leave()
@@ -243,7 +246,7 @@ class Supervisor:
     def _forget(self, attempt_id: str) -> None:
         attempt = self._attempts.get(attempt_id)
         if attempt is None or not attempt.ended:
-            return  # what still runs is not forgotten, or nobody would ever end it
+            return  # what still runs is not forgotten, or it would never be ended
         del self._attempts[attempt_id]
         self.outbox.forget(attempt_id)
         attempt.log.release()

@@ -39,7 +39,7 @@ class ControllerLink(Protocol):
 
 
 class AgentEnd(StrEnum):
-    """Why the agent returned."""
+    """Reasons for the agent to return."""
 
     GOODBYE = "the controller told the worker to exit"
     LEFT = "the worker left"
@@ -82,7 +82,7 @@ class Agent:
         self._last_complaint = ""
 
     def address(self) -> str:
-        """Where tasks find the controller; empty before the first connection."""
+        """Return the address at which tasks find the controller; empty before the first connection."""
         return self._link.address if self._link is not None else ""
 
     async def fetch(self, digests: list[str]) -> AsyncIterator[tuple[str, int, bytes, bool]]:
@@ -93,7 +93,7 @@ class Agent:
             yield chunk
 
     async def run(self, supervisor: Supervisor) -> AgentEnd:
-        """Serve sessions until the controller ends that, `leave` does, or nobody was there for too long."""
+        """Serve sessions until the controller ends that, `leave` does, or no controller was reached for too long."""
         alone_since = self._monotonic()
         while True:
             end = await self._serve(supervisor)
@@ -149,7 +149,7 @@ class Agent:
         return link.open_session()
 
     def _complain(self, text: str) -> None:
-        if text != self._last_complaint:  # the same line every second helps nobody
+        if text != self._last_complaint:  # the same line every second does not help
             logger.warning("no session with the controller: %s", text)
         self._last_complaint = text
 

@@ -45,7 +45,7 @@ class Incompatible(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class WorkerIdentity:
-    """Who this worker is and what it offers."""
+    """The worker's name and the resources and attributes that it offers."""
 
     worker_id: str
     instance_id: str
@@ -54,6 +54,8 @@ class WorkerIdentity:
 
 
 class SessionEnd(StrEnum):
+    """How to go on after a session."""
+
     RECONNECT = "reconnect"
     EXIT = "exit"
 
@@ -244,7 +246,7 @@ class WorkerSession:
         return self._beat
 
     def _new_trouble(self) -> str | None:
-        """Why nothing can be started at present, "" when it can again; None when that was said."""
+        """Return why nothing can be started at present, "" when it can again, None when that was said."""
         trouble = self._supervisor.trouble()
         if trouble == self._said_trouble:
             return None

@@ -43,7 +43,7 @@ class SocketCall:
 
     @classmethod
     async def connect(cls, path: str, token: str) -> "SocketCall":
-        """Begin a session. Raises OSError when nobody listens there."""
+        """Begin a session. Raises OSError when the controller does not listen there."""
         _, stream = await asyncio.get_running_loop().create_unix_connection(_Stream, path)
         await stream.write(Opening(_METHOD, call_metadata(token)).to_frame())
         return cls(stream)
@@ -63,11 +63,11 @@ class SocketCall:
             raise error_of_status(code, details) from None
 
     async def code(self) -> grpc.StatusCode:
-        """How the stream ended."""
+        """Return the status with which the stream ended."""
         return self._stream.ended[0]
 
     async def details(self) -> str:
-        """Why the stream ended so."""
+        """Return the controller's explanation of the end."""
         return self._stream.ended[1]
 
     async def done_writing(self) -> None:

@@ -37,6 +37,7 @@ def _shared(data: bytes) -> Launch:
 
 
 def launch_from_wire(message: pb.Launch) -> Launch:
+    """Return the common part of a job's attempts."""
     environment = message.environment
     return Launch(
         job_id=message.job_id,
@@ -96,7 +97,18 @@ def hello(
     leaving: bool = False,
     sent_at_ms: int = 0,
 ) -> pb.WorkerMessage:
-    """The first message of a session: who this is, what it has, and every attempt it knows of."""
+    """Make the first message of a session.
+
+    Args:
+        worker_id: The worker's name.
+        instance_id: Its guardian's id: another one has other tasks.
+        protocol_version: `PROTOCOL_VERSION`.
+        capacity: Resources that it offers.
+        attributes: Attributes that constraints refer to.
+        inventory: An observation of every attempt that it knows of.
+        leaving: It goes away and takes nothing new.
+        sent_at_ms: Now, by the clock of the observations.
+    """
     return pb.WorkerMessage(
         hello=pb.Hello(
             worker_id=worker_id,
@@ -112,6 +124,7 @@ def hello(
 
 
 def resources_to_wire(resources: Resources) -> pb.Resources:
+    """Return the message for `resources`."""
     device = resources.device
     return pb.Resources(
         cpu_millis=resources.cpu_millis,
@@ -122,6 +135,7 @@ def resources_to_wire(resources: Resources) -> pb.Resources:
 
 
 def device_to_wire(device: Device) -> pb.Device:
+    """Return the message for `device`."""
     return pb.Device(
         kind=device.kind, variant=device.variant, count=device.count, alternatives=list(device.alternatives)
     )

@@ -72,7 +72,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def serve(paths: GuardianPaths, listener: socket.socket, linger_s: float, isolation: IsolationMode) -> None:
-    """Guard until told to finish, or until there was neither worker nor task for `linger_s` seconds."""
+    """Guard until told to finish, or until there was neither worker nor task for a while.
+
+    Args:
+        paths: The files of the guardian.
+        listener: The listening socket, for workers.
+        linger_s: Seconds to wait for a worker when there is nothing to guard.
+        isolation: The best way of keeping tasks apart that is tried.
+    """
     views = open_views(paths.root, isolation)
     reactor = Reactor()
     os.chdir("/")
@@ -115,7 +122,7 @@ def serve(paths: GuardianPaths, listener: socket.socket, linger_s: float, isolat
     server.send_news()
     server.close()
     runtime.close()
-    signal.set_wakeup_fd(-1)  # whoever signals from now on reaches nobody
+    signal.set_wakeup_fd(-1)  # signals have no effect from now on
     reactor.close()
 
 

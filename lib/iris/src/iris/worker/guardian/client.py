@@ -143,7 +143,7 @@ class GuardianClient(asyncio.Protocol):
         self.ask("forget", owner)
 
     def trouble(self) -> str:
-        """Why nothing can be started at present: the guardian does not answer. Empty while it does."""
+        """Return why nothing can be started at present: the guardian does not answer. Empty while it does."""
         asked = (self._commands[name] for name in self._live)
         since = min((command.asked_at for command in asked if not command.started), default=None)
         if since is None or self._loop.time() - max(since, self._heard_at) < SILENCE_S:
@@ -280,12 +280,16 @@ async def attach(
     """Connect to the guardian of a work directory as its worker; start it if there is none.
 
     Args:
+        paths: The files of the guardian.
         versions: The oldest and the newest version of the protocol that are spoken.
         start: As `launch.launch`, which is the default.
+        linger_s: Seconds that a new guardian without worker and tasks waits for a worker.
+        patience_s: Seconds to wait for a guardian that is ending or has another worker.
         isolation: The best way of keeping tasks apart that a new one tries.
 
     Raises:
-        Conflict: It speaks another version. Unavailable: It cannot be started, or has another worker.
+        Conflict: It speaks another version.
+        Unavailable: It cannot be started, or has another worker.
     """
     deadline = asyncio.get_running_loop().time() + patience_s
     why = ""

@@ -7,9 +7,15 @@ from iris.worker.processes import NOT_FOUND, ProcessSpec, StartFailed
 
 
 def find_executable(command: str, path: str, cwd: str) -> str:
-    """The file that `command` names for a task with this PATH and directory.
+    """Find the file that a task's command names.
 
-    Raises StartFailed, saying where it was looked for.
+    Args:
+        command: `argv[0]`.
+        path: The task's PATH.
+        cwd: The directory that relative names start from.
+
+    Raises:
+        StartFailed: There is none.
     """
     if not command:
         raise StartFailed("the command is empty: argv[0] must name a program")
@@ -28,7 +34,13 @@ def find_executable(command: str, path: str, cwd: str) -> str:
 
 
 def start_error(executable: str, spec: ProcessSpec, error: OSError) -> str:
-    """Why the kernel did not start the executable, for people."""
+    """Explain to people why the kernel did not start the executable.
+
+    Args:
+        executable: As `find_executable` returned it.
+        spec: The command.
+        error: The kernel's refusal.
+    """
     if isinstance(error, FileNotFoundError):
         if not os.path.isdir(spec.cwd):
             return f"command {spec.argv[0]!r} cannot be started: its directory {spec.cwd} does not exist"

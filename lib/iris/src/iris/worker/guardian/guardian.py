@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 _STARTS_PER_TURN: Final = 8
 """Between so many starts the loop looks after output, ends and messages."""
 FLUSH_S: Final = 0.1
-"""An unfinished line is stored, for somebody who may follow, so long after its first byte."""
+"""An unfinished line is stored so long after its first byte, for readers who follow the log."""
 _SWEEP_S: Final = 5.0
 _FENCE_TICK_S: Final = 1.0
 _STARTED_LATE_S: Final = 0.05
@@ -160,7 +160,7 @@ class Guardian:
     def _forget(self, name: str) -> None:
         attempt = self._attempts.get(name)
         if attempt is None or attempt.is_live:
-            return  # what still runs is not forgotten, or nobody would ever end it
+            return  # what still runs is not forgotten, or it would never be ended
         del self._attempts[name]
         self._dirty.pop(name, None)
         if attempt.log_size:

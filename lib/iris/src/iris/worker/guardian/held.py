@@ -15,6 +15,8 @@ Json = dict[str, Any]
 
 
 class HeldPhase(Enum):
+    """Stages of an attempt in the guardian."""
+
     QUEUED = "queued"
     RUNNING = "running"
     REFUSED = "refused"
@@ -94,7 +96,7 @@ class HeldAttempt:
         return self.writer
 
     def flush(self) -> None:
-        """Store unfinished lines, too: somebody may be waiting for a prompt."""
+        """Store unfinished lines, too: a reader may be waiting for a prompt."""
         self.flush_timer = None
         if self.writer is not None and self.is_live:
             self.writer.flush(self._now_ms())
@@ -220,7 +222,21 @@ def fields_of_common(common: CommonSpec) -> Json:
 def spec_of_run(
     common: CommonSpec, name: str, cwd: str, log: str, env: Json, note: Json, mounts: Any = ()
 ) -> ProcessSpec:
-    """Parse a "run". Raises TypeError or ValueError for what cannot be run."""
+    """Parse a "run".
+
+    Args:
+        common: The common part, as the worker sent it before.
+        name: The attempt.
+        cwd: Its working directory.
+        log: Its log file.
+        env: Variables besides the common ones.
+        note: State for the next worker process, besides the common one.
+        mounts: As `Mount.words`.
+
+    Raises:
+        TypeError: Something is of the wrong type.
+        ValueError: Something has a wrong value.
+    """
     if not all(type(value) is str for value in env.values()):
         raise TypeError("a variable is no text")
     return ProcessSpec(

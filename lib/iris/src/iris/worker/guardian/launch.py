@@ -28,7 +28,7 @@ class GuardianPaths:
 
     @property
     def socket(self) -> Path:
-        """Where it listens."""
+        """The socket at which it listens."""
         return self.root / "guardian.sock"
 
     @property
@@ -59,8 +59,10 @@ def launch(
     """Start a guardian if there is none. The returned process ends once it listens (0) or cannot (else).
 
     Args:
+        paths: The files of the guardian.
         prefix: Goes before its command line.
-        isolation: How it keeps tasks apart, if the host allows that.
+        linger_s: Seconds that it waits for a worker when it has neither worker nor tasks.
+        isolation: The best way of keeping tasks apart that it tries.
     """
     with _open_log(paths.log) as log:
         return subprocess.Popen(

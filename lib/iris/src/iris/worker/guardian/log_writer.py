@@ -54,7 +54,7 @@ class LineSplitter:
         return b"".join(records)
 
     def flush(self, at_ms: int) -> bytes:
-        """The bytes held back, as a partial record: somebody may be waiting for a prompt or a progress bar."""
+        """The bytes held back, as a partial record: a reader may be waiting for a prompt or a progress bar."""
         if not self._rest:
             return b""
         rest, self._rest, self._open = self._rest, b"", True
@@ -120,7 +120,13 @@ class LogWriter:
         return lost_output(self._pending, self._pending_why).decode() if self._pending else ""
 
     def feed(self, is_stderr: bool, data: bytes, at_ms: int) -> None:
-        """Store output as it was read."""
+        """Store output as it was read.
+
+        Args:
+            is_stderr: Of which stream it is.
+            data: The bytes, cut anywhere.
+            at_ms: Unix time of the read.
+        """
         self._write((self._stderr if is_stderr else self._stdout).feed(data, at_ms), at_ms)
 
     def flush(self, at_ms: int) -> None:

@@ -152,7 +152,7 @@ class OrphanReaper:
         self._own.discard(pid)
 
     def forget(self, number: int) -> None:
-        """Whatever is still marked with this number is nobody's."""
+        """Release the number: what still carries it belongs to no attempt from now on."""
         self._numbers.pop(number, None)
 
     def close(self) -> None:

@@ -172,7 +172,7 @@ class ProcessRuntime:
     def spawn_helper(self, executable: str, argv: tuple[str, ...], env: Mapping[str, str], descriptor: int) -> int:
         self._go_home()
         with self._views.may_enter_namespaces():
-            pid = os.posix_spawn(  # without a mark: an orphan of its own would be nobody's
+            pid = os.posix_spawn(  # without a mark: an orphan of its own belongs to no attempt
                 executable,
                 argv,
                 env,

@@ -86,7 +86,16 @@ class JsonFrameReader:
 
 
 def agree(theirs: object, oldest: int = OLDEST_VERSION, newest: int = NEWEST_VERSION) -> int:
-    """The newest version that both sides speak. Raises ProtocolError naming both ranges."""
+    """Return the newest version that both sides speak.
+
+    Args:
+        theirs: The peer's oldest and newest version, as it sent them.
+        oldest: Ours.
+        newest: Ours.
+
+    Raises:
+        ProtocolError: There is none; the message names both ranges.
+    """
     match theirs:
         case [int(their_oldest), int(their_newest)] if max(oldest, their_oldest) <= min(newest, their_newest):
             return min(newest, their_newest)

@@ -28,7 +28,7 @@ class ProcessListener(Protocol):
 
 
 class ProcessOwner(Protocol):
-    """Has started a process and looks after its descendants."""
+    """The runtime that has started a process and looks after its descendants."""
 
     def stop_reading(self, descriptor: int) -> None:
         """Stop watching a pipe and close it."""
@@ -40,6 +40,8 @@ class ProcessOwner(Protocol):
 
 
 class PipeState(Enum):
+    """Result of one read of an output pipe."""
+
     DATA = 1
     EMPTY = 2
     CLOSED = 3

@@ -1,4 +1,4 @@
-"""The guardian's socket: one worker at a time, and whoever only looks."""
+"""The guardian's socket: one worker at a time, and any number of peers that only look."""
 
 import logging
 import os
@@ -125,7 +125,7 @@ class GuardianServer:
         return self._worker is not None
 
     def wait_s(self) -> float | None:
-        """How long there is nothing to tell; None: until something happens."""
+        """Return for how many seconds there is nothing to tell; None: until something happens."""
         if self._worker is None or self._worker.is_busy or self._guardian.news_due is None:
             return None
         return max(self._guardian.news_due - time.monotonic(), 0.0)

@@ -39,7 +39,17 @@ class WarmPoolHost(Protocol):
     """The runtime that a warm pool works for."""
 
     def spawn_helper(self, executable: str, argv: tuple[str, ...], env: Mapping[str, str], descriptor: int) -> int:
-        """Start a helper with `descriptor` as its descriptor 3; its pid. Raises OSError."""
+        """Start a helper and return its pid.
+
+        Args:
+            executable: The interpreter.
+            argv: Its command line.
+            env: Its variables.
+            descriptor: Becomes its descriptor 3.
+
+        Raises:
+            OSError: It cannot be started.
+        """
         ...
 
     def namespace(self, mounts: Sequence[Mount]) -> int | None:
@@ -76,12 +86,17 @@ class WarmPool:
         err: int,
         mounts: Sequence[Mount] = (),
     ) -> int | None:
-        """Start the callable by a helper; its pid, or None: start it in the usual way.
+        """Start the callable by a helper; return its pid, or None: start it in the usual way.
 
         Args:
-            sharer: Whose helpers may do it.
+            sharer: The user whose helpers may do it.
+            executable: The interpreter.
             argv: Of the usual way; the last word is the payload's path.
-            mounts: What it sees in place of what is shared.
+            env: All its variables.
+            cwd: Its working directory.
+            out: Descriptor of its stdout.
+            err: Descriptor of its stderr.
+            mounts: Its mounts in place of shared directories.
         """
         shared = {name: value for name, value in env.items() if name in _KEPT or not _is_own(name)}
         kind = (sharer, executable, argv[:-1], frozenset(shared.items()))
@@ -180,11 +195,17 @@ class _Helper:
         descriptors: tuple[int, ...],
         adopt: Callable[[int], None],
     ) -> int:
-        """The pid of a fork that has begun. Raises OSError when the helper is broken. Only when it is ready.
+        """Return the pid of a fork that has begun. Call it only when the helper is ready.
 
         Args:
-            env: What the helper itself does not have.
+            payload: Path of the callable.
+            env: Variables that the helper itself does not have.
+            cwd: The working directory.
             descriptors: Of stdout, stderr and perhaps the mount namespace that it is to enter.
+            adopt: Called with the pid before the fork may run the payload.
+
+        Raises:
+            OSError: The helper is broken.
         """
         self.forks += 1
         words = [payload, cwd, *(f"{name}={value}" for name, value in env.items())]

@@ -6,9 +6,9 @@ import socket
 
 
 def source_address(controller_address: str) -> str:
-    """Where machines on the way to "host:port" find this host (IPv6 in brackets); empty when nobody but itself does.
+    """Return the address of this host at which machines on the way to "host:port" find it; empty when only itself does.
 
-    Nothing is sent: the system is asked which of its addresses it would send from.
+    The system is asked which of its addresses it would send from; nothing is sent. IPv6 addresses are in brackets.
     """
     host, _, port = controller_address.rpartition(":")
     with contextlib.suppress(OSError, ValueError):

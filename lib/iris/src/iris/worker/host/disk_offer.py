@@ -12,10 +12,15 @@ _NOTABLE_SHARE: Final = 20
 
 
 def next_offer(offered: int, free: int, reserved: int) -> int:
-    """Bytes to offer when `free` bytes are free now, and live attempts were promised `reserved`.
+    """Return the bytes of disk to offer.
 
-    How much of what they were promised those attempts have used is not known: anything between nothing and all. So what
-    there is lies between `free` and `free + reserved`, and an offer in between stands.
+    How much of what they were promised the live attempts have used is not known: anything between nothing and all. So
+    what there is lies between `free` and `free + reserved`, and an offer in between stands.
+
+    Args:
+        offered: The present offer.
+        free: Bytes that are free now.
+        reserved: Bytes that live attempts were promised.
     """
     wanted = min(max(offered, free), free + reserved)
     change = abs(wanted - offered)

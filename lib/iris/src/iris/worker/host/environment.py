@@ -37,15 +37,16 @@ def is_passed_to_tasks(name: str) -> bool:
 
 
 def is_kept(name: str) -> bool:
-    """Whether controllers and workers keep a variable of whoever starts them."""
+    """True if controllers and workers keep a variable of the process that starts them."""
     return is_passed_to_tasks(name) or ((name in KEPT or name.startswith(KEPT_PREFIXES)) and not _SECRET.search(name))
 
 
 def host_environment(environ: Mapping[str, str], *, storage: bool = False) -> dict[str, str]:
-    """The kept part of an environment.
+    """Return the kept part of an environment.
 
     Args:
-        storage: Also what reaches remote storage (STORAGE_PREFIXES), secrets included.
+        environ: The environment.
+        storage: Also keep what reaches remote storage (STORAGE_PREFIXES), secrets included.
     """
     return {
         name: value

@@ -25,10 +25,11 @@ class OomKills:
 
 
 def oom_counters(root: Path, own: str) -> list[Path]:
-    """Where the kernel counts its kills.
+    """Return the files in which the kernel counts its kills.
 
     Args:
-        root: Where the cgroup filesystems are mounted. own: The content of /proc/self/cgroup; versions 1 and 2.
+        root: Where the cgroup filesystems are mounted.
+        own: The content of /proc/self/cgroup; versions 1 and 2.
     """
     found: list[Path] = []
     for line in own.splitlines():

@@ -39,7 +39,7 @@ def free_disk(work_dir: Path) -> int:
 
 
 def own_oom_counters() -> list[Path]:
-    """Where the kernel counts what it kills in this process's control groups for lack of memory."""
+    """Return the files in which the kernel counts what it kills in this process's control groups for lack of memory."""
     return oom_counters(_CGROUP_ROOT, _OWN_CGROUPS.read_text() if _OWN_CGROUPS.exists() else "")
 
 

@@ -12,7 +12,7 @@ _DIRTY: Final = "work/incompat/volatile/dirty"
 
 
 def layer_paths(layer: str) -> tuple[str, str]:
-    """Where the upper directory of a layer and its work directory are."""
+    """Return the upper directory of a layer and its work directory."""
     return layer, f"{layer}{_WORK}"
 
 
@@ -47,7 +47,7 @@ def remove_unused_layers(directory: str) -> bool:
                 os.rmdir(path)
                 continue
             if os.geteuid() != 0:
-                os.chmod(f"{path}/work", 0o700)  # the kernel made it for nobody
+                os.chmod(f"{path}/work", 0o700)  # the kernel made it without any permission
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(f"{path}/{_DIRTY}")
             for inner in _MADE_BY_KERNEL:

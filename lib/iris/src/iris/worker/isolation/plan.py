@@ -7,7 +7,7 @@ from typing import Any
 
 
 class IsolationMode(StrEnum):
-    """How a task is kept from changing what others share, best first."""
+    """Ways of keeping a task from changing what others share, best first."""
 
     OVERLAY = "overlay"
     """Shared directories are read-only; an attempt's bundle and environment have a layer on top for its writes."""
@@ -50,9 +50,10 @@ def mounts_of(
     own_directory: str,
     compiled: Callable[[str], str] = lambda tree: "",  # noqa: ARG005
 ) -> tuple[Mount, ...]:
-    """The mounts of one attempt.
+    """Return the mounts of one attempt.
 
     Args:
+        mode: How tasks are kept apart on this host.
         bundle: The directory of its whole bundle; empty: none.
         environment: Its virtual environment, if that is not read-only for all tasks already.
         own_directory: Of the attempt; `private_copy` of it has the copy of the bundle, where that is needed.
@@ -75,10 +76,10 @@ def variables_of(mode: IsolationMode) -> dict[str, str]:
 
 
 def bundle_layer(own_directory: str) -> str:
-    """Where an attempt's changes to its bundle are, if it has a layer."""
+    """Return the directory that takes an attempt's changes to its bundle, if it has a layer."""
     return f"{own_directory}/bundle"
 
 
 def private_copy(own_directory: str) -> str:
-    """Where an attempt's copy of its bundle is."""
+    """Return the directory of an attempt's copy of its bundle."""
     return f"{own_directory}/copy"

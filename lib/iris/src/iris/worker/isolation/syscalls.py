@@ -40,7 +40,18 @@ def setns(descriptor: int, kind: int) -> None:
 
 
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
-    """Mount. Raises OSError that names the target."""
+    """Mount a filesystem, as mount(2).
+
+    Args:
+        source: The device or directory.
+        target: The mount point.
+        kind: The type of filesystem.
+        flags: MS_*.
+        options: Of the filesystem.
+
+    Raises:
+        OSError: It was refused; the message names the target.
+    """
     result = _libc.mount(
         os.fsencode(source), os.fsencode(target), kind.encode(), ctypes.c_ulong(flags), os.fsencode(options) or None
     )
@@ -48,7 +59,7 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
 
 
 def bind(source: str, target: str, read_only: bool) -> None:
-    """Show `source` at `target`. Raises OSError."""
+    """Show the directory `source` at `target`. Raises OSError."""
     mount(source, target, "", MS_BIND | MS_REC)
     if read_only:
         found = os.statvfs(target).f_flag

@@ -1,1 +1,1 @@
-"""What an attempt needs before it starts: its code, its Python environment, its variables."""
+"""Preparation of attempts: their code, their Python environment, their variables."""

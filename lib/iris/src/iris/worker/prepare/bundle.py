@@ -32,7 +32,7 @@ _SHOWN = 3
 
 
 class BlobSource(Protocol):
-    """Where blobs come from."""
+    """Source of blobs: the controller."""
 
     def fetch(self, digests: list[str]) -> AsyncIterator[tuple[str, int, bytes, bool]]:
         """Chunks (digest, offset, data, last), the chunks of one blob in order. Raises MarinError."""
@@ -40,7 +40,7 @@ class BlobSource(Protocol):
 
 
 class SingleFlight(Generic[T]):
-    """Runs one piece of work per key at a time; whoever else asks for the key waits for its result."""
+    """Runs one piece of work per key at a time; further callers with the same key wait for its result."""
 
     def __init__(self) -> None:
         self._running: dict[str, asyncio.Task[T]] = {}
@@ -64,7 +64,7 @@ class SingleFlight(Generic[T]):
     def _done(self, key: str, task: asyncio.Task[T]) -> None:
         del self._running[key]
         if not task.cancelled():
-            task.exception()  # seen by those who waited, if anybody still did
+            task.exception()  # raised to those who still wait
 
 
 class BundleStore:
@@ -73,7 +73,7 @@ class BundleStore:
     What is damaged on this host is removed and fetched anew: an unpacked bundle is compared with its manifest before
     this process uses it first, and again when a file's times, size or mode are others than then. What the controller
     does not have, or what is no bundle, is the job's failure (START); that the controller cannot be reached, or that
-    it breaks off, is nobody's (PREEMPTED: another attempt, no word against the host); only this host's disk is the
+    it breaks off, is charged to none (PREEMPTED: another attempt, no word against the host); only the disk is the
     host's (WORKER).
 
     Args:
@@ -209,7 +209,7 @@ class BundleStore:
             await self._fetch(missing[start : start + _FETCH_BATCH], what)
 
     async def _fetch(self, digests: list[str], what: str) -> None:
-        """Fetch blobs, once more if they arrive damaged, and for a while if nobody answers."""
+        """Fetch blobs, once more if they arrive damaged, and for a while if there is no answer."""
         deadline = time.monotonic() + self._patience_s
         backoff = ExponentialBackoff(initial=0.05, maximum=1.0, factor=1.6, jitter=0.2)
         damaged = False
@@ -320,7 +320,7 @@ Signature = tuple[int, int, int, int]
 
 
 def signature(path: Path | str) -> Signature | None:
-    """What no write to a file leaves as it was, however its times are set back; None when it is not there."""
+    """Return numbers that change with any write to a file, even if its times are set back; None for a missing file."""
     try:
         status = os.stat(path)
     except FileNotFoundError:

@@ -61,12 +61,15 @@ class SoundTrees:
 def wrong_entries(
     root: Path, entries: Iterable[BundleEntry], part_size: Callable[[str], int]
 ) -> tuple[list[BundleEntry], list[Path]]:
-    """The entries that are not below `root` as they were sent, and what is there and was not sent.
+    """Return the entries that are not below `root` as they were sent, and the files there that were not sent.
 
     Args:
+        root: The unpacked bundle.
+        entries: The bundle's manifest.
         part_size: The size of a part of a file that has several; raises OSError where that is not known.
 
-    Raises OSError when a directory cannot be read.
+    Raises:
+        OSError: A directory cannot be read.
     """
     listed = list(entries)
     names = {entry.path for entry in listed}
@@ -87,7 +90,7 @@ def remove_strays(strays: Sequence[Path]) -> None:
 
 
 def mode_of(entry: BundleEntry) -> int:
-    """What a file of a bundle may be used for: a task may write into its own view."""
+    """Return the permissions of a bundle's file: a task may write into its own view."""
     return 0o755 if entry.executable else 0o644
 
 

@@ -18,7 +18,16 @@ _MOST_BYTES = 1024 * 1024
 
 
 def compile_tree(tree: str, parts: str, target: str) -> int:
-    """Make `target`; how many files it has. Raises OSError."""
+    """Compile the Python files of a directory and return how many there are.
+
+    Args:
+        tree: The directory.
+        parts: A directory for unfinished work.
+        target: Where the result goes, whole or not at all.
+
+    Raises:
+        OSError: There is no space, or something cannot be read.
+    """
     parts = os.path.join(parts, sys.implementation.cache_tag or "none")
     os.makedirs(parts, exist_ok=True)
     temporary = f"{target}.{os.getpid()}"

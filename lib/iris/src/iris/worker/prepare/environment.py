@@ -39,7 +39,7 @@ REQUIREMENTS_FILE: Final = "requirements.txt"
 
 @dataclass(frozen=True, slots=True)
 class _Recipe:
-    """How an environment is built: uv commands, run in `directory`."""
+    """The uv commands that build an environment, run in `directory`."""
 
     directory: Path
     commands: tuple[tuple[str, ...], ...]
@@ -91,7 +91,19 @@ class EnvironmentStore:
         packages: Sequence[str],
         python: Interpreter,
     ) -> Path:
-        """The environment of a locked workspace. Raises PreparationFailed (ENVIRONMENT) with uv's own words."""
+        """Return the environment of a locked workspace, built if it is not there.
+
+        Args:
+            key: As `locked_key` returned it.
+            workspace: The workspace in the bundle.
+            bundle: The unpacked bundle.
+            extras: Extras of the workspace.
+            packages: Further requirements, as pip has them.
+            python: The interpreter.
+
+        Raises:
+            PreparationFailed: It cannot be built (ENVIRONMENT); the message is uv's own.
+        """
         sync = ["sync", "--frozen", "--no-install-workspace", "--all-packages", "--no-default-groups", "--no-editable"]
         for extra in sorted(set(extras)):
             sync += ["--extra", extra]
@@ -116,7 +128,18 @@ class EnvironmentStore:
         return self._key(f"required {digest.hexdigest()} {self._settings()}", (), packages, python)
 
     async def required(self, key: str, root: Path, bundle: Path, packages: Sequence[str], python: Interpreter) -> Path:
-        """The environment of the requirements.txt in `root`. Raises PreparationFailed (ENVIRONMENT)."""
+        """Return the environment of the requirements.txt in `root`, built if it is not there.
+
+        Args:
+            key: As `required_key` returned it.
+            root: The project.
+            bundle: The unpacked bundle.
+            packages: Further requirements, as pip has them.
+            python: The interpreter.
+
+        Raises:
+            PreparationFailed: It cannot be built (ENVIRONMENT); the message is uv's own.
+        """
         path = self._paths.envs / key
         install = ("pip", "install", "--python", str(path / "bin" / "python"), "--no-editable")
         recipe = _Recipe(
@@ -130,7 +153,16 @@ class EnvironmentStore:
         return await self._ready(key, recipe)
 
     async def plain(self, packages: Sequence[str], python: Interpreter, *, over: Interpreter | None = None) -> Path:
-        """Nothing but `packages`, on top of those of the environment `over`. Raises PreparationFailed."""
+        """Return an environment of nothing but `packages`, built if it is not there.
+
+        Args:
+            packages: Requirements, as pip has them.
+            python: The interpreter.
+            over: Another environment whose packages are visible, too.
+
+        Raises:
+            PreparationFailed: It cannot be built (ENVIRONMENT); the message is uv's own.
+        """
         below = f"{over.program} {over.identity}" if over else ""
         key = self._key(f"plain {below} {self._settings() if packages else ''}", (), packages, python)
         path = self._paths.envs / key

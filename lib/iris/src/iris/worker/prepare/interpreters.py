@@ -26,7 +26,10 @@ class ToolRunner(Protocol):
     """Runs a program to its end."""
 
     async def run(self, argv: tuple[str, ...], env: Mapping[str, str], cwd: Path) -> tuple[bool, str]:
-        """Whether it succeeded, and the tail of its output. It is killed when the caller is cancelled."""
+        """Run the program; return whether it succeeded, and the tail of its output.
+
+        It is killed when the caller is cancelled.
+        """
         ...
 
 

@@ -1,4 +1,4 @@
-"""Which environment the attempts of a job run in, from what the job asks for."""
+"""The choice of the environment that a job's attempts run in, from what the job asks for."""
 
 import asyncio
 import hashlib

@@ -87,7 +87,7 @@ class TaskEnvironment:
         ports: Mapping[str, int],
         temporary: str = "",
     ) -> dict[str, str]:
-        """All variables of an attempt."""
+        """Return all variables of an attempt; arguments as those of `common` and `own`."""
         return self.common(request.launch, prepared, controller_address) | self.own(
             request, token_path, ports, temporary
         )
@@ -95,9 +95,12 @@ class TaskEnvironment:
     def own(
         self, request: StartRequest, token_path: str, ports: Mapping[str, int], temporary: str = ""
     ) -> dict[str, str]:
-        """The variables of an attempt that are not common; they win over the common ones, and are always the truth.
+        """Return the variables of an attempt that are not common. They win over the common ones.
 
         Args:
+            request: The attempt.
+            token_path: Its token file.
+            ports: The number of each port that it asked for.
             temporary: Its TMPDIR, unless the job has another; empty: none.
         """
         launch = request.launch
@@ -117,10 +120,15 @@ class TaskEnvironment:
         return env
 
     def common(self, launch: Launch, prepared: PreparedEnvironment, controller_address: str) -> dict[str, str]:
-        """The variables that do not differ between attempts, nor between jobs that run the same.
+        """Return the variables that do not differ between attempts, nor between jobs that run the same.
 
         The job's own win over the worker's. Only where its actors listen may a job say otherwise than IRIS_* do: it may
         know a network that is faster.
+
+        Args:
+            launch: The job.
+            prepared: The environment that it runs in.
+            controller_address: Where tasks find the controller.
         """
         env = {**self._base, "PYTHONUNBUFFERED": "1"}
         if prepared.virtual_env:

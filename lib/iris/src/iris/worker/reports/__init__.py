@@ -1,1 +1,1 @@
-"""What the controller is told: observations, output, and the cause of an end."""
+"""Reports to the controller: observations, output, and the cause of an end."""

@@ -1,4 +1,4 @@
-"""Whose fault the end of a command was, by what can be seen of it: exit code, the kernel's counters, its last words.
+"""Whose fault the end of a command was, by what can be seen of it: exit code, the kernel's counters, the end of stderr.
 
 Nothing is guessed: without evidence a bad end is the user's.
 """
@@ -11,7 +11,7 @@ from iris.domain.states import FailureKind
 from iris.worker.processes import Exit
 
 DEVICE_EXIT_CODE: Final = 86
-"""A command that finds its accelerator broken or held by somebody else may say so by this exit code."""
+"""A command that finds its accelerator broken or in use elsewhere may say so by this exit code."""
 
 TAIL_BYTES: Final = 16 * 1024
 """So much of the end of stderr is searched for the words of drivers."""
@@ -33,15 +33,16 @@ _DEVICE_WORDS: Final = re.compile(
 )
 
 ExitCause = tuple[FailureKind, str]
-"""Whose fault, and why in words; empty words: the end speaks for itself."""
+"""Whose fault, and why; the text is empty when the exit status alone explains the end."""
 
 
 def classify_exit(
     exit: Exit, stderr_tail: bytes, has_accelerator: bool, was_out_of_memory: Callable[[], bool]
 ) -> ExitCause:
-    """Whose fault a bad end was.
+    """Return whose fault a bad end was, and why.
 
     Args:
+        exit: The end.
         stderr_tail: The last TAIL_BYTES of what it wrote to stderr.
         has_accelerator: Only then its words about devices count.
         was_out_of_memory: Asked only when it was killed; claims one of the kernel's kills.

@@ -1,4 +1,4 @@
-"""What a task that failed has left for its worker: see `callable_main.write_error`."""
+"""The error that a failed callable leaves in a file for its worker: see `callable_main.write_error`."""
 
 from typing import Final, NamedTuple
 
@@ -15,7 +15,7 @@ class LastWords(NamedTuple):
 
 
 def read_last_words(path: str) -> LastWords:
-    """What is in the task's IRIS_ERROR_FILE; nothing where there is none."""
+    """Return the content of a task's IRIS_ERROR_FILE; nothing where there is none."""
     try:
         with open(path, "rb") as file:
             found = file.read(_LONGEST_TEXT + 1 + EXCEPTION_BYTES + 1)

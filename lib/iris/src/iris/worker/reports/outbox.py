@@ -20,6 +20,8 @@ COMPANY_S: float = 0.05
 
 @dataclass(frozen=True, slots=True)
 class LogChunk:
+    """A piece of an attempt's log."""
+
     attempt_id: str
     offset: int
     data: bytes
