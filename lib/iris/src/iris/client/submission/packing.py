@@ -112,7 +112,7 @@ class WorkspacePacker:
         self._same_machine = same_machine
 
     def read(self) -> Project:
-        """What the workspace says about its packages. Raises InvalidRequest."""
+        """Return the metadata of the workspace. Raises InvalidRequest."""
         check_workspace_root(self._root, environ=self._environ)
         return read_project(self._root, same_machine=self._same_machine)
 

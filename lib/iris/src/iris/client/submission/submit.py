@@ -151,7 +151,7 @@ class Submitter:
         return sent > 0
 
     def _spec(self, plan: JobPlan, payload_digest: str) -> JobSpec:
-        """The job of a plan; its bundle is in the cluster when this returns."""
+        """Return the job of a plan; its bundle is in the cluster by then."""
         spec = spec_of(
             plan,
             JobId(str(self.job_name(plan.name, plan.user))),
@@ -196,7 +196,7 @@ class Submitter:
         return parent.child(name)
 
     def prefix(self) -> str:
-        """What the names of its jobs begin with, without the last "/"."""
+        """Return the start of the names of its jobs, without the last "/"."""
         return self._inside.job_id if self._inside else f"/{self._default_user()}"
 
     def _default_user(self) -> str:
@@ -205,7 +205,7 @@ class Submitter:
         return self._login
 
     def environment(self, wanted: EnvironmentSpec) -> EnvironmentSpec:
-        """What the job gets: MARIN_* variables of this process, and inside a job that job's packages."""
+        """Return the job's environment: MARIN_* variables of this process, and inside a job that job's packages."""
         # By name first: reading all values of the environment takes longer than all else about a submission.
         forwarded = {name: self._environ[name] for name in self._environ if name.startswith(FORWARDED_PREFIX)}
         inherit = self._parent
