@@ -25,8 +25,10 @@ from marin.execution.lease.status_file import LockedStatus, StatusFile, step_loc
 from marin.execution.lease.step_lease import step_lease
 from marin.execution.record.info import STEP_INFO_FILE, caller_path, plain
 from marin.execution.record.output_state import read_output_states
-from marin.execution.run import runner as runner_module
-from marin.execution.run.step_task import describe_error
+from marin.execution.report.events import describe_error
+from marin.execution.run.plan_source import PlanSource
+from marin.execution.run.runner import StepRun
+from marin.execution.run.step_task import StepResult, StepTask
 from marin.execution.step_spec import ExecutorStepFunction
 from marin.execution.version import canonical
 from rigging.distributed_lock import LeaseLostError
@@ -186,15 +188,13 @@ def test_a_choice_of_steps_that_are_not_there_is_raised_to_a_program(make_step: 
         executor_main(ExecutorMainConfig(prefix=prefix, run_only=["nowhere"], verbose=True), [make_step("a")])
 
 
-def test_a_defect_of_the_run_itself_ends_the_run(
-    make_step: MakeStep, make_executor: MakeExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: object) -> Any:
-        raise ZeroDivisionError("a defect")
+def test_a_defect_of_the_run_itself_ends_the_run(tmp_path: Path) -> None:
+    class Broken(PlanSource):
+        def ended(self, result: StepResult) -> list[StepTask | StepResult]:
+            raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr(runner_module, "open_step_lease", broken)
     with pytest.raises(ZeroDivisionError, match="a defect"):
-        make_executor().run([make_step("a")])
+        StepRun(Broken([StepTask("a", str(tmp_path), frozenset(), lambda: None)], {})).run()
 
 
 def test_outside_of_any_run_a_function_may_write_and_loses_nothing(tmp_path: Path) -> None:

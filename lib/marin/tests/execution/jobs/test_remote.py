@@ -25,9 +25,8 @@ from marin.execution.jobs.step_call import call_step, is_ray_function, mirror_bu
 from marin.execution.lease.status_file import StatusFile
 from marin.execution.lease.status_words import STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS
 from marin.execution.lease.step_lease import LeaseTerms
-from marin.execution.report.events import RunEvent, StepEnded, StepJobQueued
+from marin.execution.report.events import RunEvent, StepEnd, StepEnded, StepJobQueued
 from marin.execution.report.log_lines import LogLines
-from marin.execution.run.runner import Outcome
 from rigging.errors import DeadlineExceeded, InvalidRequest, JobFailed, StepFailed
 from rigging.filesystem import current_budget, mirror_budget
 
@@ -228,7 +227,7 @@ def test_the_job_of_a_step_that_lost_its_lease_is_terminated(
     monkeypatch.setattr("marin.execution.jobs.placement.submit_step", lambda *_, **__: Handle())
     with pytest.raises(StepFailed, match=r"LeaseLostError.*\[job /u/train\]"):
         executor.run([make_step("train", fn=decorated)])
-    assert [result.outcome for result in executor.results] == [Outcome.LOST]
+    assert [result.end for result in executor.results] == [StepEnd.LOST]
     [path] = executor.output_paths.values()
     assert StatusFile(path).status == STATUS_RUNNING
 

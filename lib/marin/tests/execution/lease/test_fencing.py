@@ -23,7 +23,7 @@ from marin.execution.jobs.step_call import call_step, call_step_in_job
 from marin.execution.lease.opening import open_step_lease
 from marin.execution.lease.status_file import LockedStatus, StatusFile, mark_dependency_failed, step_lock
 from marin.execution.lease.step_lease import LeaseTerms, StepLease, step_lease
-from marin.execution.run.runner import Outcome
+from marin.execution.report.events import StepEnd
 from rigging.distributed_lock import LeaseLostError
 from rigging.errors import StepFailed
 from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
@@ -155,7 +155,7 @@ def test_a_steps_own_lost_lease_keeps_its_return_value_from_its_successors(tmp_p
         executor.run([step])
     [path] = executor.output_paths.values()
     assert Path(path, ".artifact").read_text() == '"successor"'
-    assert executor.results[0].outcome is Outcome.LOST
+    assert executor.results[0].end is StepEnd.LOST
     assert StatusFile(path).status == "SUCCESS"
 
 

@@ -19,7 +19,8 @@ from marin.execution.lease.status_file import StatusFile
 from marin.execution.lease.status_words import STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS
 from marin.execution.lease.step_lease import LeaseTerms, StepLease, step_lease
 from marin.execution.report.events import RunEvent, StepEnd, StepEnded
-from marin.execution.run.runner import Outcome, StepRun, StepTask
+from marin.execution.run.plan_source import run_tasks
+from marin.execution.run.step_task import StepTask
 from rigging.distributed_lock import LeaseLostError
 from rigging.errors import InvalidRequest, StepFailed
 from rigging.testing import eventually
@@ -87,7 +88,7 @@ def test_a_function_is_told_that_its_lease_is_lost(make_step: MakeStep, make_exe
     assert told == [True]
     [path] = executor.output_paths.values()
     assert StatusFile(path).status == STATUS_RUNNING  # what the thief found there; it speaks for this output now
-    assert executor.results[0].outcome is Outcome.LOST
+    assert executor.results[0].end is StepEnd.LOST
     assert [event.status for event in events.seen if isinstance(event, StepEnded)] == [StepEnd.LOST]
 
 
@@ -105,8 +106,8 @@ def test_what_runs_elsewhere_is_stopped_when_the_lease_is_lost(tmp_path: Path) -
         raise RuntimeError("the job was terminated")
 
     task = StepTask("a", str(tmp_path), frozenset(), work, stop=stopped.set)
-    [result] = StepRun([task], {}, terms=SHORT).run()
-    assert result.outcome is Outcome.LOST
+    [result] = run_tasks([task], {}, terms=SHORT)
+    assert result.end is StepEnd.LOST
     assert isinstance(result.error, LeaseLostError)
     assert "terminated" in str(result.error.__cause__)
 
@@ -118,8 +119,8 @@ def test_a_lease_that_nobody_renews_is_taken_over_after_its_time(tmp_path: Path)
     ran = []
     task = StepTask("a", str(tmp_path), frozenset(), lambda: ran.append(time.monotonic()))
     started = time.monotonic()
-    [result] = StepRun([task], {str(tmp_path): STATUS_RUNNING}, terms=SHORT).run()
-    assert result.outcome is Outcome.RAN
+    [result] = run_tasks([task], {str(tmp_path): STATUS_RUNNING}, terms=SHORT)
+    assert result.end is StepEnd.SUCCEEDED
     assert ran[0] - started >= SHORT.timeout_seconds
     assert StatusFile(str(tmp_path)).status == STATUS_SUCCESS
 
@@ -140,10 +141,10 @@ def test_a_lease_that_is_renewed_is_waited_for(tmp_path: Path) -> None:
     finisher = threading.Thread(target=finish)
     finisher.start()
     task = StepTask("a", str(tmp_path), frozenset(), lambda: pytest.fail("ran"))
-    [result] = StepRun([task], {}, terms=SHORT).run()
+    [result] = run_tasks([task], {}, terms=SHORT)
     finisher.join()
     keeper.stop()
-    assert result.outcome is Outcome.ALREADY_DONE
+    assert result.end is StepEnd.CACHED
 
 
 def test_waiting_for_another_run_takes_no_place(tmp_path: Path) -> None:
@@ -154,8 +155,8 @@ def test_waiting_for_another_run_takes_no_place(tmp_path: Path) -> None:
         StepTask("shared", str(tmp_path / "shared"), frozenset(), lambda: pytest.fail("ran")),
         StepTask("own", str(tmp_path / "own"), frozenset(), lambda: other.end(STATUS_SUCCESS)),
     ]
-    results = StepRun(tasks, {}, max_concurrent=1).run()
-    assert [result.outcome for result in results] == [Outcome.ALREADY_DONE, Outcome.RAN]
+    results = run_tasks(tasks, {}, max_concurrent=1)
+    assert [result.end for result in results] == [StepEnd.CACHED, StepEnd.SUCCEEDED]
 
 
 def test_a_lease_that_cannot_be_renewed_counts_as_lost_in_time() -> None:

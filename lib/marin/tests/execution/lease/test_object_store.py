@@ -23,7 +23,7 @@ from marin.execution.lease.status_words import STATUS_FAILED, STATUS_RUNNING, ST
 from marin.execution.lease.step_lease import LeaseTerms
 from marin.execution.record.output_state import read_statuses
 from marin.execution.report.event_log import EventLog
-from marin.execution.run.runner import Outcome
+from marin.execution.report.events import StepEnd
 from rigging.distributed_lock import LeaseLostError
 from rigging.errors import StepFailed
 from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
@@ -101,7 +101,7 @@ def test_a_step_takes_six_requests_and_a_cached_one_at_most_one(server: Server, 
     assert first.total() <= 6 * 29 + per_run, first
     server.reset_traffic()
     executor = run(root, steps)
-    assert {result.outcome for result in executor.results} == {Outcome.ALREADY_DONE}
+    assert {result.end for result in executor.results} == {StepEnd.CACHED}
     at_most = per_run if is_gcs(root) else 30 + 2  # of a cached step the listing is all
     assert requests(server).total() <= at_most, requests(server)
 
@@ -260,7 +260,7 @@ def test_a_dead_machines_lease_is_taken_over_after_its_time(server: Server, root
     assert open_step_lease(path, "the dead one", terms).begin(force_run_failed=True)
     started = time.monotonic()
     executor.run([step])
-    assert [result.outcome for result in executor.results] == [Outcome.RAN]
+    assert [result.end for result in executor.results] == [StepEnd.SUCCEEDED]
     assert time.monotonic() - started >= terms.timeout_seconds
     assert StatusFile(path).status == STATUS_SUCCESS
 
@@ -280,6 +280,6 @@ def test_a_run_killed_on_this_machine_is_followed_at_once(server: Server, root: 
     assert StatusFile(path).status == STATUS_RUNNING
     started = time.monotonic()
     executor.run([step])
-    assert [result.outcome for result in executor.results] == [Outcome.RAN]
+    assert [result.end for result in executor.results] == [StepEnd.SUCCEEDED]
     assert time.monotonic() - started < executor.lease_terms.timeout_seconds / 3
     assert StatusFile(path).status == STATUS_SUCCESS

@@ -26,7 +26,6 @@ from marin.execution.jobs.remote import remote
 from marin.execution.record.function_source import function_source
 from marin.execution.record.info import STEP_INFO_FILE, StepText
 from marin.execution.report.events import StepEnd, StepEnded
-from marin.execution.run.runner import Outcome
 from marin.execution.run.step_runner import StepRunner
 from marin.execution.script.explain import explain_steps
 from marin.execution.script.main import summary_lines
@@ -64,7 +63,7 @@ def run_twice(executors: MakeExecutor, first: ExecutorStep[Any], second: Executo
     executors().run([first])
     executor = executors()
     executor.run([second], **options)
-    assert executor.results[-1].outcome is Outcome.ALREADY_DONE
+    assert executor.results[-1].end is StepEnd.CACHED
     return executor
 
 
@@ -118,7 +117,7 @@ def test_an_output_that_another_run_makes_meanwhile(
     with pytest.raises(StepFailed, match="y: 10 -> 99") if is_strict else contextlib.nullcontext():
         executor.run([first, make_step("b", versioned(1), 99)], max_concurrent=1, strict=is_strict)
     [result] = [result for result in executor.results if result.task.name == "b"]
-    assert result.outcome is (Outcome.FAILED if is_strict else Outcome.ALREADY_DONE)
+    assert result.end is (StepEnd.FAILED if is_strict else StepEnd.CACHED)
 
 
 def test_steps_of_one_run_that_differ_in_what_does_not_count(
@@ -415,7 +414,7 @@ def test_numbers_that_are_none_are_strict_json(make_step: MakeStep, make_executo
         Path(path, STEP_INFO_FILE).write_text(text)
         again = make_executor()
         again.run([step], strict=True)
-        assert again.results[0].outcome is Outcome.ALREADY_DONE
+        assert again.results[0].end is StepEnd.CACHED
 
 
 def test_a_bare_spec_says_which_code_differs(prefix: str, load: Load, caplog: pytest.LogCaptureFixture) -> None:

@@ -18,9 +18,11 @@ import pytest
 
 from marin.execution import Executor, ExecutorStep, step_lease
 from marin.execution.lease.status_file import StatusFile
+from marin.execution.report.events import StepEnd
 from marin.execution.run.children import Process, StepProcesses, processes_of_steps, ticks_now
 from marin.execution.run.interruption import EndingTerms
-from marin.execution.run.runner import Outcome, StepRun, StepTask
+from marin.execution.run.plan_source import run_tasks
+from marin.execution.run.step_task import StepTask
 from rigging.testing import eventually
 
 MakeStep = Callable[..., ExecutorStep[Any]]
@@ -43,7 +45,7 @@ def interrupted_run(path: Path, work: Callable[[], None]) -> None:
     interrupter = threading.Thread(target=interrupt)
     interrupter.start()
     with pytest.raises(KeyboardInterrupt):
-        StepRun([StepTask("a", str(path), frozenset(), begin)], {}, ending=BRIEF).run()
+        run_tasks([StepTask("a", str(path), frozenset(), begin)], {}, ending=BRIEF)
     interrupter.join()
 
 
@@ -62,8 +64,8 @@ def test_a_cell_run_again_waits_for_the_interrupted_function(tmp_path: Path, cap
     assert "the function of step a still runs" in caplog.text
     threading.Timer(0.3, go_on.set).start()
     again = StepTask("a", str(tmp_path), frozenset(), lambda: order.append("second began"))
-    [result] = StepRun([again], {}).run()
-    assert result.outcome is Outcome.RAN
+    [result] = run_tasks([again], {})
+    assert result.end is StepEnd.SUCCEEDED
     assert order == ["first ended", "second began"]
     assert StatusFile(str(tmp_path)).status == "SUCCESS"
 
@@ -90,9 +92,9 @@ def test_the_lease_of_an_interrupted_function_is_renewed_until_it_ends(tmp_path:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     threading.Thread(target=interrupt).start()
-    run = StepRun([StepTask("a", str(tmp_path), frozenset(), work)], {}, terms=LeaseTerms(0.02, 30), ending=BRIEF)
+    task = StepTask("a", str(tmp_path), frozenset(), work)
     with pytest.raises(KeyboardInterrupt):
-        run.run()
+        run_tasks([task], {}, terms=LeaseTerms(0.02, 30), ending=BRIEF)
     lock = tmp_path / ".executor_status.lock"
     for _ in range(3):
         before = lock.read_bytes()
@@ -158,8 +160,8 @@ def test_a_steps_child_ends_before_its_lease(tmp_path: Path, number: signal.Sign
         taken = subprocess.run(["flock", "--nonblock", str(output / "witness"), "true"], check=False)
         ran_after_child.append(taken.returncode == 0)
 
-    [result] = StepRun([StepTask("a", str(output), frozenset(), take_over)], {str(output): "RUNNING"}).run()
-    assert result.outcome is Outcome.RAN
+    [result] = run_tasks([StepTask("a", str(output), frozenset(), take_over)], {str(output): "RUNNING"})
+    assert result.end is StepEnd.SUCCEEDED
     assert ran_after_child == [True]
     assert (output / "ended-well").exists()
     script.communicate(timeout=30)

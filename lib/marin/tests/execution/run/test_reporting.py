@@ -11,7 +11,7 @@ import pytest
 
 from marin.execution import Executor, ExecutorStep, executor_main, this_output_path
 from marin.execution.lease.status_file import StatusFile
-from marin.execution.run.runner import Outcome
+from marin.execution.report.events import StepEnd
 from marin.execution.script.main import ExecutorMainConfig
 from rigging.errors import StepFailed
 
@@ -40,7 +40,7 @@ def test_a_run_whose_own_file_cannot_be_written_runs(tmp_path: Path, caplog: pyt
     (tmp_path / "no-directory").write_text("")
     executor = Executor(str(tmp_path), str(tmp_path / "no-directory"))
     executor.run([step])
-    assert [result.outcome for result in executor.results] == [Outcome.ALREADY_DONE]
+    assert [result.end for result in executor.results] == [StepEnd.CACHED]
     assert executor.executor_info_path is None
     assert f"info file could not be written to {tmp_path}/no-directory" in caplog.text
 

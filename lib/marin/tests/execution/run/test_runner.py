@@ -14,7 +14,7 @@ import pytest
 from marin.execution import Executor, ExecutorStep, output_path_of, versioned
 from marin.execution.lease.status_file import PreviousTaskFailedError, StatusFile
 from marin.execution.lease.status_words import STATUS_DEP_FAILED, STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS
-from marin.execution.run.runner import Outcome
+from marin.execution.report.events import StepEnd
 from rigging.errors import InvalidRequest, StepFailed
 from rigging.testing import eventually
 
@@ -45,8 +45,8 @@ def statuses(executor: Executor) -> dict[str, str | None]:
     return {step.name: StatusFile(path).status for step, path in executor.output_paths.items()}
 
 
-def outcomes(executor: Executor) -> dict[str, Outcome]:
-    return {result.task.name: result.outcome for result in executor.results}
+def outcomes(executor: Executor) -> dict[str, StepEnd]:
+    return {result.task.name: result.end for result in executor.results}
 
 
 def test_dependencies_run_first_and_once(make_step: MakeStep, make_executor: MakeExecutor, journal: Journal) -> None:
@@ -70,7 +70,7 @@ def test_a_second_run_finds_everything_done(make_step: MakeStep, make_executor: 
     other.run([b])
     assert journal.names == ["a", "b"]
     for each in (executor, other):
-        assert outcomes(each) == dict.fromkeys("ab", Outcome.ALREADY_DONE)
+        assert outcomes(each) == dict.fromkeys("ab", StepEnd.CACHED)
 
 
 def test_files_in_an_output_path(make_step: MakeStep, make_executor: MakeExecutor, prefix: str) -> None:
@@ -289,7 +289,7 @@ def test_a_step_waits_for_whoever_holds_its_lock_and_uses_the_result(
     holder.release_lock()
     run.join(20)
     assert journal.names == []
-    assert outcomes(executor) == {"a": Outcome.ALREADY_DONE}
+    assert outcomes(executor) == {"a": StepEnd.CACHED}
 
 
 def test_two_executors_at_once_run_each_step_once(

@@ -18,8 +18,7 @@ from marin.execution.lease.status_words import STATUS_DEP_FAILED, STATUS_FAILED,
 from marin.execution.lease.step_lease import step_lease
 from marin.execution.record.function_source import function_source
 from marin.execution.report.events import RunEnded, RunEvent, RunStarted, StepEnd, StepEnded, StepQueued
-from marin.execution.run import spec_stream
-from marin.execution.run.spec_stream import LOOKING_THREADS, READ_AHEAD
+from marin.execution.run.spec_source import StreamTerms
 from marin.execution.run.step_runner import StepRunner, check_cache, run_step
 from marin.execution.step_spec import StepSpec
 from rigging.errors import InvalidRequest, StepFailed
@@ -166,7 +165,7 @@ def test_a_long_stream_needs_little_memory(prefix: str, make_spec: MakeSpec) -> 
             yield spec
 
     StepRunner([]).run(stream(), max_concurrent=4)
-    assert most <= READ_AHEAD + LOOKING_THREADS + 8
+    assert most <= StreamTerms().read_ahead + StreamTerms().readers + 8
     assert len(list(Path(prefix).glob("s*_*"))) == count + 1
 
 
@@ -331,10 +330,8 @@ def test_the_job_of_a_spec_that_fails_is_named(make_spec: MakeSpec, prefix: str,
     assert end.log.startswith("job ")
 
 
-def test_of_many_failures_some_are_named_and_the_rest_is_counted(
-    runner: StepRunner, make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(spec_stream, "LISTED_FAILURES", 2)
+def test_of_many_failures_some_are_named_and_the_rest_is_counted(recorder: Recorder, make_spec: MakeSpec) -> None:
+    runner = StepRunner([recorder], terms=StreamTerms(listed_failures=2))
     specs = [make_spec(f"s{number}", fn=fail) for number in range(5)]
     with pytest.raises(StepFailed) as failed:
         runner.run([*specs, make_spec("after", specs[0])])
@@ -371,9 +368,9 @@ def test_a_status_that_cannot_be_read_fails_its_step_only(
 
 
 def test_outputs_that_are_not_remembered_any_more_are_looked_at_again(
-    runner: StepRunner, make_spec: MakeSpec, journal: list[str], monkeypatch: pytest.MonkeyPatch
+    recorder: Recorder, make_spec: MakeSpec, journal: list[str]
 ) -> None:
-    monkeypatch.setattr(spec_stream, "REMEMBERED_OUTPUTS", 1)
+    runner = StepRunner([recorder], terms=StreamTerms(remembered_outputs=1))
     a = make_spec("a")
     b = make_spec("b", a)
     runner.run([a, b, make_spec("c", a), make_spec("d", a, b)])

@@ -258,7 +258,7 @@ def test_a_failure_shows_the_frames_of_the_steps_own_code_once(tmp_path: Path, w
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     if words:
-        assert "runner.py" in done.stderr
+        assert "attempt.py" in done.stderr
         return
     assert done.stderr.count("Traceback (most recent call last)") == 1
     assert done.stderr.count('return table["missing"]') == 1

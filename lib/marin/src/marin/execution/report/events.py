@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
+
+from rigging.printable import text_of
 
 logger = logging.getLogger(__name__)
 
@@ -136,3 +140,31 @@ def notify(observers: Sequence[RunObserver], event: RunEvent) -> None:
             observer.on_event(event)
         except Exception:  # an observer may raise anything
             logger.warning("a run's observer %s failed on %r", type(observer).__name__, event, exc_info=True)
+
+
+@contextlib.contextmanager
+def told_run(
+    observers: Sequence[RunObserver],
+    steps: int | None,
+    description: str | None = None,
+    info_path: str | None = None,
+) -> Iterator[None]:
+    """Tell observers that a run begins with the block and ends with it; the arguments are those of `RunStarted`."""
+    started = time.monotonic()
+    notify(observers, RunStarted(time.time(), steps, description, info_path))
+    error: str | None = None
+    try:
+        yield
+    except BaseException as caught:
+        error = describe_error(caught)
+        raise
+    finally:
+        notify(observers, RunEnded(time.time(), time.monotonic() - started, error))
+
+
+def describe_error(error: BaseException | None) -> str:
+    """An error in one line's beginning: its type and its words."""
+    if error is None:
+        return "unknown error"
+    text = text_of(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import time
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,14 +28,16 @@ from marin.execution.record.info import (
     now_text,
     user_name,
 )
-from marin.execution.record.output_state import read_output_states, statuses_of
+from marin.execution.record.output_state import OutputState, read_output_states, statuses_of
 from marin.execution.record.provenance import compared, refuse_differences, report_merged
-from marin.execution.report.events import RunEnded, RunObserver, RunStarted, notify
+from marin.execution.report.events import RunObserver, StepEnd, describe_error, told_run
 from marin.execution.report.explain_mode import explain_request
 from marin.execution.report.observers import default_observers
 from marin.execution.report.step_output import step_output
+from marin.execution.run.plan_source import run_tasks
 from marin.execution.run.prefix import warn_of_other_mirror
-from marin.execution.run.runner import Outcome, StepResult, StepRun, StepTask, check_max_concurrent, describe_error
+from marin.execution.run.runner import check_max_concurrent
+from marin.execution.run.step_task import StepResult, StepTask
 from marin.execution.version.differences import Difference
 from marin.execution.version.step_version import Step
 from rigging.errors import InvalidRequest, StepFailed
@@ -179,34 +180,27 @@ class Executor:
                     check_function(step)
                     check_job_region(step, self.configs[step], path)
             self._note_run()
-            tasks = [self._task(step, jobs, differing, strict) for step in chosen]
+            tasks = [self._task(step, jobs, states, differing, strict) for step in chosen]
         observers = self.observers if self.observers is not None else default_observers()
-        started = time.monotonic()
-        notify(observers, RunStarted(time.time(), len(chosen), self.description, self.executor_info_path))
-        error: str | None = None
-        run = StepRun(
-            tasks,
-            statuses_of(states),
-            force_run_failed=force_run_failed,
-            max_concurrent=max_concurrent,
-            stop_work=jobs.terminate,
-            terms=self.lease_terms,
-            observers=observers,
-        )
         here = [
             step
             for step in chosen
             if states[self.output_paths[step]].status != STATUS_SUCCESS and remote_function(step) is None
         ]
         warn_of_other_mirror(here, self.prefix)
-        try:
-            with step_output(is_parallel=max_concurrent != 1 and len(here) > 1):
-                self.results = run.run()
-        except BaseException as caught:
-            error = describe_error(caught)
-            raise
-        finally:
-            notify(observers, RunEnded(time.time(), time.monotonic() - started, error))
+        with (
+            told_run(observers, len(chosen), self.description, self.executor_info_path),
+            step_output(is_parallel=max_concurrent != 1 and len(here) > 1),
+        ):
+            self.results = run_tasks(
+                tasks,
+                statuses_of(states),
+                force_run_failed=force_run_failed,
+                max_concurrent=max_concurrent,
+                stop_work=jobs.terminate,
+                terms=self.lease_terms,
+                observers=observers,
+            )
 
     def get_infos(self) -> None:
         """Collect `step_infos` and `executor_info`."""
@@ -270,16 +264,23 @@ class Executor:
         return PlannedStep(step, self.plan.version_of(step), path, self._texts[path].indented, self._info_of[path])
 
     def _task(
-        self, step: Step, jobs: LiveJobs, differing: Mapping[str, Sequence[Difference]], strict: bool
+        self,
+        step: Step,
+        jobs: LiveJobs,
+        states: Mapping[str, OutputState],
+        differing: Mapping[str, Sequence[Difference]],
+        strict: bool,
     ) -> StepTask:
         path = self.output_paths[step]
+        text = self._texts[path]
         return StepTask(
             name=step.name,
             output_path=path,
             dependencies=frozenset(self.output_paths[dependency] for dependency in self.dependencies[step]),
             work=lambda: bind(step, self.configs[step], path, self.prefix, jobs)(),
-            info=self._texts[path].indented,
+            info=lambda: text.indented,
             in_process=remote_function(step) is None,
+            is_fresh=states[path].status is None,
             stop=functools.partial(jobs.terminate_one, path),
             take_log=functools.partial(jobs.take_log, path),
             differences=differing.get(path, ()),
@@ -304,7 +305,7 @@ def raise_failures(results: Sequence[StepResult]) -> None:
     Raises:
         StepFailed: with the first failure as its cause.
     """
-    failed = [result for result in results if result.outcome in (Outcome.FAILED, Outcome.LOST)]
+    failed = [result for result in results if result.end in (StepEnd.FAILED, StepEnd.LOST)]
     if not failed:
         return
     rows = [("step", "path", "error", "log")]
@@ -318,7 +319,7 @@ def raise_failures(results: Sequence[StepResult]) -> None:
         first, _, rest = error.partition("\n")
         lines.append(f"  {name:<{widths[0]}}  {path:<{widths[1]}}  {first}  [{log}]")
         lines += [f"      {line}" for line in rest.splitlines()]
-    left_out = [result.task.name for result in results if result.outcome is Outcome.DEPENDENCY_FAILED]
+    left_out = [result.task.name for result in results if result.end is StepEnd.DEP_FAILED]
     if left_out:
         lines.append(f"not run, because a dependency failed: {', '.join(left_out)}")
     raise StepFailed("\n".join(lines)) from failed[0].error

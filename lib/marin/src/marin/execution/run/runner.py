@@ -8,38 +8,19 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from marin.execution.lease.keeper import LeaseKeeper
-from marin.execution.lease.opening import open_step_lease
-from marin.execution.lease.status_file import (
-    PreviousTaskFailedError,
-    StepAlreadyDone,
-    check_status,
-    mark_dependency_failed,
-)
-from marin.execution.lease.status_words import STATUS_SUCCESS
-from marin.execution.lease.step_lease import DEFAULT_TERMS, LeaseTerms, StepLease, end_failed, set_step_lease
+from marin.execution.lease.status_file import mark_dependency_failed
+from marin.execution.lease.step_lease import DEFAULT_TERMS, LeaseTerms
 from marin.execution.plan.gc_pause import gc_paused
-from marin.execution.record.info import STEP_INFO_FILE
 from marin.execution.report.error_text import log_failure
-from marin.execution.report.events import RunObserver, StepEnded, StepQueued, notify
-from marin.execution.report.progress import StepProgress, set_step_progress
+from marin.execution.report.events import RunObserver, StepEnd, StepEnded, StepQueued, describe_error, notify
+from marin.execution.run.attempt import Attempt
 from marin.execution.run.children import ticks_now
-from marin.execution.run.interruption import DEFAULT_ENDING, AtWork, EndingTerms, end_work
-from marin.execution.run.step_task import (
-    STEP_ENDS,
-    Outcome,
-    StepResult,
-    StepTask,
-    describe_error,
-    made_by_another,
-    worked,
-)
-from rigging.distributed_lock import LeaseLostError
-from rigging.errors import InvalidRequest, MarinError, StepFailed
-
-__all__ = ["MAX_STEP_THREADS", "Outcome", "StepResult", "StepRun", "StepTask", "check_max_concurrent", "describe_error"]
+from marin.execution.run.interruption import DEFAULT_ENDING, EndingTerms, end_work
+from marin.execution.run.step_task import StepResult, StepTask, TaskSource
+from rigging.errors import InvalidRequest, MarinError
 
 logger = logging.getLogger(__name__)
 
@@ -51,9 +32,13 @@ MAX_STEP_THREADS = 800
 _STALL_SECONDS = 0.001
 _MOST_PAUSE_SECONDS = 0.008
 
+# A signal that arrives just before a thread begins to wait is handled only after that wait.
+_SIGNAL_SECONDS = 0.25
+
 # Threads that take leases and write statuses at once. On local files more only get into each other's way; on an object
 # store they spend their time waiting for answers.
-_STARTERS = {True: 1, False: 64}
+_LOCAL_STARTERS = 1
+_REMOTE_STARTERS = 64
 
 
 def check_max_concurrent(max_concurrent: int | None) -> None:
@@ -66,15 +51,19 @@ def check_max_concurrent(max_concurrent: int | None) -> None:
         raise InvalidRequest(f"max_concurrent={max_concurrent}: must be at least 1, or None for no limit")
 
 
+def most_at_work(max_concurrent: int | None) -> int:
+    """The number of tasks that a run has at work at once, at most."""
+    return min(max_concurrent or MAX_STEP_THREADS, MAX_STEP_THREADS)
+
+
 class StepRun:
-    """One run over a set of tasks; used once.
+    """One run of what a source gives; used once.
 
     Threads take up tasks, and take up the next when they are done: what follows a task needs no hand-over. There are
     as many threads as it takes for every ready task to be at work within moments.
 
     Args:
-        tasks: The tasks, any order, no cycles.
-        statuses: Status of each output path at the start.
+        source: Gives the tasks as they become ready.
         force_run_failed: Whether what failed in an earlier run is tried again.
         max_concurrent: Tasks at work at once; None for every ready one (up to `MAX_STEP_THREADS`). A task that waits
             for another run to make its output is not at work.
@@ -87,8 +76,7 @@ class StepRun:
 
     def __init__(
         self,
-        tasks: Sequence[StepTask],
-        statuses: Mapping[str, str | None],
+        source: TaskSource,
         *,
         force_run_failed: bool = True,
         max_concurrent: int | None = None,
@@ -98,37 +86,31 @@ class StepRun:
         observers: Sequence[RunObserver] = (),
     ) -> None:
         check_max_concurrent(max_concurrent)
-        self._tasks = {task.output_path: task for task in tasks}
-        self._statuses = statuses
+        self._source = source
         self._force_run_failed = force_run_failed
-        self._limit = min(max_concurrent or MAX_STEP_THREADS, MAX_STEP_THREADS)
+        self._limit = most_at_work(max_concurrent)
         self._stop_work = stop_work
         self._terms = terms
         self._ending = ending
         self._began = ticks_now()
         self._observers = observers
-        is_local = not any("://" in path for path in self._tasks)
-        self._keeper = LeaseKeeper(terms, is_local=is_local)
-        self._starters = _STARTERS[is_local]
+        self._tell = functools.partial(notify, observers)
+        self._keeper = LeaseKeeper(terms, is_local=source.is_local)
+        self._starters = _LOCAL_STARTERS
         self._context = contextvars.copy_context()
-        self._results: dict[str, StepResult] = {}
-        self._waiting_for: dict[str, set[str]] = {}
-        self._dependants: dict[str, list[str]] = {path: [] for path in self._tasks}
         # Below, everything changes under one of these two conditions, which share a lock.
         guard = threading.Lock()
         self._work_or_end = threading.Condition(guard)
         self._supervision = threading.Condition(guard)
-        self._ready: deque[str] = deque()
-        self._leases: dict[str, StepLease] = {}
-        self._at_work: dict[StepLease, AtWork] = {}
-        self._working: dict[str, float] = {}
+        self._ready: deque[StepTask | Attempt] = deque()
+        self._at_work: set[Attempt] = set()
         self._threads = 0
         self._idle = 0
         self._closed = False
         self._trouble: BaseException | None = None
 
-    def run(self) -> list[StepResult]:
-        """Run every task whose output is not there, and return the results in the order of the tasks.
+    def run(self) -> None:
+        """Run every task whose output is not there.
 
         An interrupt of this thread (Ctrl-C, SystemExit from a signal handler) stops jobs and the processes that steps
         have started, tells functions (`step_lease().lost`), and is raised again. The status of what was at work becomes
@@ -136,7 +118,7 @@ class StepRun:
         """
         try:
             with gc_paused():
-                self._queue()
+                self._source.start(self)
             self._supervise()
         except BaseException as error:
             self._abandon(by_keyboard=isinstance(error, KeyboardInterrupt))
@@ -145,27 +127,54 @@ class StepRun:
             with self._work_or_end:
                 self._closed = True
                 self._work_or_end.notify_all()
+            self._source.stop()
             self._keeper.stop()
-        return [self._results[path] for path in self._tasks]
 
-    def _queue(self) -> None:
-        """Note what waits for what, and settle what waits for nothing."""
-        for path, task in self._tasks.items():
-            self._waiting_for[path] = waiting = {other for other in task.dependencies if other in self._tasks}
-            for dependency in waiting:
-                self._dependants[dependency].append(path)
-            self._tell_queued(task)
-        self._settle([path for path, waiting in self._waiting_for.items() if not waiting])
+    def tell_queued(self, name: str, output_path: str) -> None:
+        """Tell observers of a step that the run has from now on."""
+        if self._observers:
+            self._tell(StepQueued(time.time(), name, output_path))
+
+    def add(self, items: Iterable[StepTask | StepResult]) -> None:
+        """Take in tasks that are ready, and results of tasks that need no work; from any thread."""
+        self._settle(items)
+        with self._supervision:
+            self._supervision.notify()
+
+    def _settle(self, items: Iterable[StepTask | StepResult]) -> None:
+        """Note results, and those that follow from them; what is ready is taken up by threads."""
+        unsettled = deque(items)
+        ready: list[StepTask] = []
+        while unsettled:
+            item = unsettled.popleft()
+            if isinstance(item, StepTask):
+                ready.append(item)
+            else:
+                self._note(item)
+                unsettled.extend(self._source.ended(item))
+        with self._supervision:
+            self._ready.extend(ready)
+            if self._starters == _LOCAL_STARTERS and any("://" in task.output_path for task in ready):
+                self._starters = _REMOTE_STARTERS
+            # One of them is taken up by the thread that made it ready.
+            if len(self._ready) > 1 or self._source.is_done():
+                self._supervision.notify()
+
+    def fail(self, error: BaseException) -> None:
+        """End the run with an error; from any thread."""
+        with self._supervision:
+            self._trouble = error
+            self._supervision.notify()
 
     def _supervise(self) -> None:
         """Wait for the end, and have threads started while too few take up what is ready."""
         pause = _STALL_SECONDS
         with self._supervision:
-            while len(self._results) < len(self._tasks):
+            while not self._source.is_done():
                 if self._trouble is not None:
                     raise self._trouble
                 if not self._ready:
-                    self._supervision.wait()
+                    self._supervision.wait(_SIGNAL_SECONDS)
                     continue
                 # Looking often at threads that get on well would slow them down.
                 pause = _STALL_SECONDS if self._add_threads() else min(2 * pause, _MOST_PAUSE_SECONDS)
@@ -180,7 +189,8 @@ class StepRun:
             Whether functions hold threads up.
         """
         stuck_since = time.monotonic() - _STALL_SECONDS
-        stuck = sum(since < stuck_since for since in list(self._working.values()))
+        since = [attempt.working_since for attempt in self._at_work]
+        stuck = sum(began is not None and began < stuck_since for began in since)
         active = self._threads - self._idle
         wanted = min(max(self._starters, stuck) - (active - stuck), len(self._ready), self._limit - active)
         if wanted <= 0:
@@ -195,17 +205,14 @@ class StepRun:
     def _serve(self) -> None:
         """A thread: one ready task after the other, until the run is over."""
         try:
-            while (path := self._take()) is not None:
-                result = self._context.copy().run(self._attempt, self._tasks[path])
-                if result is not None:
-                    self._finish(result)
+            while (taken := self._take()) is not None:
+                self._work_on(taken)
+                del taken  # not held while there is nothing to do
         # A defect of the run itself: to be raised by the run, and not lost with this thread.
         except BaseException as error:
-            with self._supervision:
-                self._trouble = error
-                self._supervision.notify()
+            self.fail(error)
 
-    def _take(self) -> str | None:
+    def _take(self) -> StepTask | Attempt | None:
         with self._work_or_end:
             while not self._closed:
                 if self._ready:
@@ -217,138 +224,59 @@ class StepRun:
                     self._idle -= 1
             return None
 
-    def _settle(self, paths: Sequence[str]) -> None:
-        """Book the results of tasks that need no work, and of those that follow; the others become ready."""
-        unsettled = list(paths)
-        ready = []
-        while unsettled:
-            path = unsettled.pop()
-            result = self._settled(self._tasks[path])
-            if result is None:
-                ready.append(path)
-            else:
-                unsettled += self._book(result)
-        if not ready:
-            return
-        ready.reverse()
-        with self._supervision:
-            self._ready.extend(ready)
-            # One of them is taken up by the thread that made it ready.
-            if len(self._ready) > 1:
-                self._supervision.notify()
-
-    def _settled(self, task: StepTask) -> StepResult | None:
-        """The result of a task that needs no work; None when it does."""
-        status = self._statuses.get(task.output_path)
-        if status == STATUS_SUCCESS:
-            return StepResult(task, Outcome.ALREADY_DONE, differences=task.differences)
-        failed = [self._results[path] for path in task.dependencies if path in self._results]
-        failed = [result for result in failed if not result.ok]
-        if failed:
-            return StepResult(task, Outcome.DEPENDENCY_FAILED, error=_dependency_error(failed[0]))
+    def _work_on(self, taken: StepTask | Attempt) -> None:
+        """Make a task's output, and go on from there; or have it wait, when another run is at work on it."""
+        attempt = taken
+        if isinstance(attempt, StepTask):
+            attempt = Attempt(
+                attempt, self._keeper, terms=self._terms, force_run_failed=self._force_run_failed, tell=self._tell
+            )
         try:
-            check_status(status, task.name, task.output_path, force_run_failed=self._force_run_failed)
-        except PreviousTaskFailedError as error:
-            return StepResult(task, Outcome.FAILED, error=error)
-        return None
-
-    def _finish(self, result: StepResult) -> None:
-        """Book the result of work, and go on from there."""
-        with self._work_or_end:
-            closed = self._closed
-        if not closed:  # else nobody waits for it any more
-            self._settle(self._book(result))
-
-    def _book(self, result: StepResult) -> list[str]:
-        """Book a result and give the tasks that it leaves waiting for nothing."""
-        task = result.task
-        if result.outcome is Outcome.DEPENDENCY_FAILED:
-            _mark_dependency_failed(task)
-        self._tell_ended(result)
-        if result.outcome is Outcome.FAILED and result.error is not None:
-            log_failure(task.name, task.output_path, result.error)
-        with self._supervision:
-            # Before the dependants are freed, as they look at it.
-            self._results[task.output_path] = result
-            free = []
-            for path in self._dependants[task.output_path]:
-                self._waiting_for[path].discard(task.output_path)
-                if not self._waiting_for[path]:
-                    free.append(path)
-            if len(self._results) == len(self._tasks):
-                self._supervision.notify()
-        return free
-
-    def _attempt(self, task: StepTask) -> StepResult | None:
-        """Make a task's output; None when somebody else is at work on it: it will be ready again after that."""
-        path = task.output_path
-        progress = StepProgress(task.name, path, functools.partial(notify, self._observers))
-        lease = self._leases.get(path) or open_step_lease(path, task.name, self._terms)
-        try:
-            is_fresh = path in self._statuses and self._statuses[path] is None and path not in self._leases
-            if not lease.begin(force_run_failed=self._force_run_failed, is_fresh=is_fresh):
-                self._wait_for_another(task, lease)
-                return None
-            self._keeper.keep(lease, task.stop)
-            with self._work_or_end:
-                self._at_work[lease] = AtWork(lease, threading.get_native_id(), task.in_process)
-                if self._closed:
-                    lease.interrupt()
-            progress = StepProgress(task.name, path, functools.partial(notify, self._observers))
-            self._make(task, lease, progress)
-        except StepAlreadyDone:
-            return made_by_another(task)
-        except LeaseLostError as error:
-            return worked(task, Outcome.LOST, progress, error)
-        # A step may raise anything, SystemExit and KeyboardInterrupt included; all of it is that step's failure.
-        except BaseException as error:
-            return worked(task, Outcome.FAILED, progress, error)
+            result = self._context.copy().run(attempt.run, self._on_begin)
         finally:
-            self._keeper.drop(lease)
             with self._work_or_end:
-                self._at_work.pop(lease, None)
-                if self._closed:
+                self._at_work.discard(attempt)
+                closed = self._closed
+                if closed:
                     self._work_or_end.notify_all()
-        return worked(task, Outcome.RAN, progress)
+        if closed:  # the run waits for it no longer
+            return
+        if result is not None:
+            self._settle([result])
+            return
+        if taken is not attempt:
+            logger.info(
+                "step %s: another run is at work on %s, waiting for it", attempt.task.name, attempt.task.output_path
+            )
+        self._keeper.watch(attempt.lease, functools.partial(self._again, attempt))
 
-    def _make(self, task: StepTask, lease: StepLease, progress: StepProgress) -> None:
-        """Do a task's work and end its lease with a true status."""
-        set_step_lease(lease)
-        set_step_progress(progress)
-        try:
-            lease.check()
-            if task.info is not None:
-                lease.write(STEP_INFO_FILE, task.info)
-            if task.in_process:
-                progress.started()
-            self._working[task.output_path] = time.monotonic()
-            try:
-                task.work()
-            finally:
-                del self._working[task.output_path]
-        except BaseException as error:
-            end_failed(lease, error)
-            raise
-        lease.end(STATUS_SUCCESS)
+    def _on_begin(self, attempt: Attempt) -> None:
+        with self._work_or_end:
+            self._at_work.add(attempt)
+            if self._closed:
+                attempt.lease.interrupt()
 
-    def _wait_for_another(self, task: StepTask, lease: StepLease) -> None:
-        if task.output_path not in self._leases:
-            logger.info("step %s: another run is at work on %s, waiting for it", task.name, task.output_path)
-            self._leases[task.output_path] = lease
+    def _again(self, attempt: Attempt) -> None:
+        with self._supervision:
+            self._ready.append(attempt)
+            self._supervision.notify()
 
-        def again() -> None:
-            with self._supervision:
-                self._ready.append(task.output_path)
-                self._supervision.notify()
-
-        self._keeper.watch(lease, again)
+    def _note(self, result: StepResult) -> None:
+        """Write down and tell how a task ended."""
+        task = result.task
+        if result.end is StepEnd.DEP_FAILED:
+            _mark_dependency_failed(task)
+        if self._observers:
+            self._tell(_ended(result))
+        if result.end is StepEnd.FAILED and result.error is not None:
+            log_failure(task.name, task.output_path, result.error)
 
     def _abandon(self, *, by_keyboard: bool) -> None:
         """End what is at work when the run is interrupted."""
         with self._work_or_end:
             self._closed = True
             self._ready.clear()
-            working = list(self._at_work.values())
+            working = [attempt.at_work for attempt in self._at_work]
         end_work(
             working,
             self._all_ended,
@@ -362,34 +290,19 @@ class StepRun:
         with self._work_or_end:
             return self._work_or_end.wait_for(lambda: not self._at_work, seconds)
 
-    def _tell_queued(self, task: StepTask) -> None:
-        if self._observers:
-            notify(self._observers, StepQueued(time.time(), task.name, task.output_path))
 
-    def _tell_ended(self, result: StepResult) -> None:
-        if not self._observers:
-            return
-        task = result.task
-        error = None if result.error is None else describe_error(result.error)
-        end = StepEnded(
-            time.time(),
-            task.name,
-            task.output_path,
-            STEP_ENDS[result.outcome],
-            result.seconds,
-            error,
-            result.log,
-            tuple(map(str, result.differences)),
-            result.queued_seconds,
-        )
-        notify(self._observers, end)
-
-
-def _dependency_error(failed: StepResult) -> BaseException:
-    if failed.outcome is Outcome.DEPENDENCY_FAILED and failed.error is not None:
-        return failed.error
-    task = failed.task
-    return StepFailed(f"dependency {task.name} failed ({task.output_path}): {describe_error(failed.error)}")
+def _ended(result: StepResult) -> StepEnded:
+    return StepEnded(
+        time.time(),
+        result.task.name,
+        result.task.output_path,
+        result.end,
+        result.seconds,
+        None if result.error is None else describe_error(result.error),
+        result.log,
+        tuple(map(str, result.differences)),
+        result.queued_seconds,
+    )
 
 
 def _mark_dependency_failed(task: StepTask) -> None:

@@ -1,19 +1,23 @@
-"""Running bare step specs: a list of them, or a generator that never ends (see `marin.execution.run.spec_stream`)."""
+"""Running bare step specs: a list of them, or a generator that never ends (see `marin.execution.run.spec_source`)."""
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from marin.execution.jobs.placement import LiveJobs
 from marin.execution.lease.keeper import LeaseKeeper
 from marin.execution.lease.status_file import StatusFile
 from marin.execution.lease.status_words import STATUS_SUCCESS
-from marin.execution.report.events import RunObserver, StepEnd
+from marin.execution.report.error_text import log_failure
+from marin.execution.report.events import RunObserver, StepEnd, told_run
 from marin.execution.report.explain_mode import explain_request
 from marin.execution.report.observers import default_observers
-from marin.execution.run.runner import check_max_concurrent
-from marin.execution.run.spec_attempt import Attempt
-from marin.execution.run.spec_stream import SpecStream
+from marin.execution.report.step_output import step_output
+from marin.execution.run.attempt import Attempt
+from marin.execution.run.runner import StepRun, check_max_concurrent, most_at_work
+from marin.execution.run.spec_source import DEFAULT_STREAM_TERMS, SpecSource, StreamTerms
+from marin.execution.run.spec_task import spec_task
 from marin.execution.step_spec import StepSpec
 from marin.execution.version.graph import dependencies_first
 from rigging.errors import InvalidRequest
@@ -24,10 +28,14 @@ class StepRunner:
 
     Args:
         observers: What shows the run; by default the log, or a live view on a terminal.
+        terms: How many specs of a long stream are in hand at once.
     """
 
-    def __init__(self, observers: Sequence[RunObserver] | None = None) -> None:
+    def __init__(
+        self, observers: Sequence[RunObserver] | None = None, *, terms: StreamTerms = DEFAULT_STREAM_TERMS
+    ) -> None:
         self._observers = observers
+        self._terms = terms
 
     def run(
         self,
@@ -57,7 +65,20 @@ class StepRunner:
                 print(f"  {spec.name}  {spec.output_path}")
             return
         observers = default_observers() if self._observers is None else self._observers
-        SpecStream(checked, observers, force_run_failed, max_concurrent).run()
+        jobs = LiveJobs()
+        source = SpecSource(
+            checked, most_at_work(max_concurrent), force_run_failed=force_run_failed, jobs=jobs, terms=self._terms
+        )
+        run = StepRun(
+            source,
+            force_run_failed=force_run_failed,
+            max_concurrent=max_concurrent,
+            stop_work=jobs.terminate,
+            observers=observers,
+        )
+        with told_run(observers, steps=None), step_output(is_parallel=max_concurrent != 1):
+            run.run()
+        source.raise_failures()
 
     def run_step(self, step: StepSpec, *, force_run_failed: bool = True) -> bool:
         """`run_step`."""
@@ -75,11 +96,16 @@ def run_step(step: StepSpec, *, force_run_failed: bool = True) -> bool:
         PreviousTaskFailedError: It failed previously, and `force_run_failed` is off.
         Exception: Whatever its function raised.
     """
+    task = spec_task(step, step.output_path, LiveJobs())
     keeper = LeaseKeeper()
     try:
-        result = Attempt(step, force_run_failed, LiveJobs(), keeper).run()
+        attempt = Attempt(task, keeper, force_run_failed=force_run_failed)
+        # The function sees its own lease, and nobody else does.
+        result = contextvars.copy_context().run(attempt.run_to_end)
     finally:
         keeper.stop()
+    if result.end is StepEnd.FAILED and result.error is not None:
+        log_failure(task.name, task.output_path, result.error)
     if result.error is not None:
         raise result.error
     return result.end is StepEnd.SUCCEEDED

@@ -17,10 +17,11 @@ from marin.execution.config.step import ExecutorStep
 from marin.execution.plan.selection import NoSuchStep
 from marin.execution.record.provenance import in_words
 from marin.execution.report.error_text import end_without_traceback
+from marin.execution.report.events import StepEnd, describe_error
 from marin.execution.report.explain_mode import ExplainRequest, explain_request
 from marin.execution.run.pipeline import Executor
 from marin.execution.run.prefix import prefix_in_force
-from marin.execution.run.runner import Outcome, StepResult, describe_error
+from marin.execution.run.step_task import StepResult
 from marin.execution.script.command_line import (
     ExecutorMainConfig,
     end_with_usage_error,
@@ -133,14 +134,14 @@ def summary_lines(results: Sequence[StepResult], info_path: str | None) -> list[
 
 
 def _words(result: StepResult) -> str:
-    if result.outcome is Outcome.RAN:
+    if result.end is StepEnd.SUCCEEDED:
         queued = f", queued {result.queued_seconds:.2f}s" if result.queued_seconds else ""
         return f"SUCCESS (ran {result.seconds:.2f}s{queued})"
-    if result.outcome is Outcome.ALREADY_DONE:
+    if result.end is StepEnd.CACHED:
         return (
             f"SUCCESS (already done{', made with other ' + in_words(result.differences) if result.differences else ''})"
         )
-    if result.outcome is Outcome.DEPENDENCY_FAILED:
+    if result.end is StepEnd.DEP_FAILED:
         return "DEP_FAILED (not run)"
     first_line = describe_error(result.error).partition("\n")[0]
     return f"FAILED ({first_line})"

@@ -1,0 +1,53 @@
+"""Which outputs wait for which others; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class _Node:
+    waiting_for: set[str] = field(default_factory=set)
+    dependants: list[str] = field(default_factory=list)
+
+
+class Dependencies:
+    """The outputs that are still to be made or looked at; each is forgotten when it has ended."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, _Node] = {}
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._nodes
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def add(self, path: str) -> None:
+        """Take in an output that has not ended."""
+        self._nodes[path] = _Node()
+
+    def wait(self, path: str, dependencies: Iterable[str]) -> bool:
+        """Note what an output waits for, and return whether it is anything; what is not taken in, has ended."""
+        waiting = self._nodes[path].waiting_for
+        for dependency in dependencies:
+            node = self._nodes.get(dependency)
+            if node is not None and dependency not in waiting:
+                waiting.add(dependency)
+                node.dependants.append(path)
+        return bool(waiting)
+
+    def dependants(self, path: str) -> list[str]:
+        """The outputs that wait for this one, in the order in which they said so."""
+        return self._nodes[path].dependants
+
+    def end(self, path: str) -> list[str]:
+        """Forget an output that has ended, and return those that wait for nothing else."""
+        free = []
+        for dependant in self._nodes.pop(path).dependants:
+            waiting = self._nodes[dependant].waiting_for
+            waiting.discard(path)
+            if not waiting:
+                free.append(dependant)
+        return free

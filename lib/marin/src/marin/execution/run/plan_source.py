@@ -1,0 +1,88 @@
+"""The tasks of a plan as a source of work: all are known from the start."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from marin.execution.lease.status_words import STATUS_SUCCESS
+from marin.execution.report.events import StepEnd
+from marin.execution.run.dependencies import Dependencies
+from marin.execution.run.runner import StepRun
+from marin.execution.run.step_task import Run, StepResult, StepTask, check_end, dependency_error
+
+
+class PlanSource:
+    """A set of tasks, each given to the run when those that it depends on have ended.
+
+    Args:
+        tasks: The tasks, any order, no cycles.
+        statuses: Status of each output path at the start.
+        force_run_failed: Whether what failed in an earlier run is tried again.
+    """
+
+    def __init__(
+        self, tasks: Sequence[StepTask], statuses: Mapping[str, str | None], *, force_run_failed: bool = True
+    ) -> None:
+        self._tasks = {task.output_path: task for task in tasks}
+        self._statuses = statuses
+        self._force_run_failed = force_run_failed
+        self.is_local = not any("://" in path for path in self._tasks)
+        self._guard = threading.Lock()
+        self._dependencies = Dependencies()
+        self._results: dict[str, StepResult] = {}
+
+    @property
+    def results(self) -> list[StepResult]:
+        """How the tasks have ended, in the order of the tasks."""
+        return [self._results[path] for path in self._tasks]
+
+    def start(self, run: Run) -> None:
+        """Give the run what waits for nothing."""
+        for path, task in self._tasks.items():
+            self._dependencies.add(path)
+            run.tell_queued(task.name, path)
+        waiting = {path for path, task in self._tasks.items() if self._dependencies.wait(path, task.dependencies)}
+        run.add([self._next(task) for path, task in self._tasks.items() if path not in waiting])
+
+    def ended(self, result: StepResult) -> list[StepTask | StepResult]:
+        """Note how a task ended, and return those that wait for nothing else."""
+        path = result.task.output_path
+        with self._guard:
+            self._results[path] = result
+            free = self._dependencies.end(path)
+        return [self._next(self._tasks[path]) for path in free]
+
+    def is_done(self) -> bool:
+        """Whether every task has ended."""
+        return len(self._results) == len(self._tasks)
+
+    def stop(self) -> None:
+        """Nothing more comes by itself anyway."""
+
+    def _next(self, task: StepTask) -> StepTask | StepResult:
+        """A task whose dependencies have ended, or its result, when it needs no work."""
+        status = self._statuses.get(task.output_path)
+        if status != STATUS_SUCCESS:
+            for path in task.dependencies:
+                result = self._results.get(path)
+                if result is not None and not result.ok:
+                    return StepResult(task, StepEnd.DEP_FAILED, error=dependency_error(result))
+        return check_end(task, status, force_run_failed=self._force_run_failed) or task
+
+
+def run_tasks(
+    tasks: Sequence[StepTask], statuses: Mapping[str, str | None], *, force_run_failed: bool = True, **options: Any
+) -> list[StepResult]:
+    """Run every task whose output is not there, and return how they ended, in the order of the tasks.
+
+    Args:
+        tasks: The tasks, any order, no cycles.
+        statuses: Status of each output path at the start.
+        force_run_failed: Whether what failed in an earlier run is tried again.
+        options: Those of `StepRun`.
+    """
+    source = PlanSource(tasks, statuses, force_run_failed=force_run_failed)
+    StepRun(source, force_run_failed=force_run_failed, **options).run()
+    return source.results

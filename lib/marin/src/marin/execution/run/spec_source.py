@@ -1,0 +1,259 @@
+"""Step specs that come one by one, in any number, as a source of work.
+
+Only the specs that are at work, or wait for others that are, are held in memory, and the next one is asked for when
+there is room for it; what has ended is known by its status in storage. Of failures the paths are kept, because the
+error at the end lists them.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from marin.execution.jobs.placement import LiveJobs
+from marin.execution.jobs.remote import function_name
+from marin.execution.lease.status_file import StatusFile
+from marin.execution.lease.status_words import STATUS_SUCCESS
+from marin.execution.report.events import StepEnd, describe_error
+from marin.execution.run.dependencies import Dependencies
+from marin.execution.run.spec_task import spec_differences, spec_task
+from marin.execution.run.step_task import Run, StepResult, StepTask, check_end, dependency_error
+from marin.execution.step_spec import StepSpec
+from rigging.errors import Conflict, StepFailed
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTerms:
+    """How much of a stream of specs is in hand at once.
+
+    Attributes:
+        read_ahead: Specs held beyond those at work, so that statuses are read ahead.
+        readers: Statuses that are read at once.
+        remembered_outputs: Outputs that are remembered to be there, so that dependants that come soon need not look.
+        listed_failures: Failed steps that the error at the end names; the rest is counted.
+    """
+
+    read_ahead: int = 64
+    readers: int = 16
+    remembered_outputs: int = 20_000
+    listed_failures: int = 100
+
+
+DEFAULT_STREAM_TERMS = StreamTerms()
+
+
+@dataclass(slots=True)
+class _Node:
+    """A spec that has not ended."""
+
+    spec: StepSpec
+    was_asked_for: bool
+    error: BaseException | None = None  # of the first dependency that failed
+
+
+class SpecSource:
+    """The specs of an iterator and their deps, each given to the run when its deps have ended.
+
+    Args:
+        steps: The specs; asked for by a thread of its own.
+        limit: How many tasks the run has at work at once, at most.
+        force_run_failed: Whether what failed in an earlier run is tried again.
+        jobs: Where the jobs of specs are kept while they run.
+        terms: How much is in hand at once.
+    """
+
+    # Specs may be anywhere, so other runs' leases are not looked at more often than suits an object store.
+    is_local = False
+
+    def __init__(
+        self,
+        steps: Iterator[StepSpec],
+        limit: int,
+        *,
+        force_run_failed: bool,
+        jobs: LiveJobs,
+        terms: StreamTerms = DEFAULT_STREAM_TERMS,
+    ) -> None:
+        self._steps = steps
+        self._force_run_failed = force_run_failed
+        self._jobs = jobs
+        self._terms = terms
+        self._room = threading.Semaphore(limit + terms.read_ahead)
+        self._readers = ThreadPoolExecutor(terms.readers, thread_name_prefix="marin-step-status")
+        self._context = contextvars.copy_context()
+        self._stopped = False
+        # Below, everything changes under this lock.
+        self._guard = threading.Lock()
+        self._exhausted = False
+        self._nodes: dict[str, _Node] = {}
+        self._dependencies = Dependencies()
+        # Paths with what was to be made there, in a number: see `_identity`.
+        self._outputs: OrderedDict[str, int | None] = OrderedDict()
+        self._failed: dict[str, int | None] = {}
+        self._refused = 0
+        self._listed: list[str] = []
+        self._left_out = 0
+        self._first_error: BaseException | None = None
+
+    def start(self, run: Run) -> None:
+        """Begin to ask for specs."""
+        self._run = run
+        asking = contextvars.copy_context()
+        threading.Thread(target=asking.run, args=(self._ask,), name="marin-step-source", daemon=True).start()
+
+    def stop(self) -> None:
+        """Ask for nothing more."""
+        self._stopped = True
+        self._room.release()
+        self._readers.shutdown(wait=False, cancel_futures=True)
+
+    def is_done(self) -> bool:
+        """Whether every spec has ended and there are no more."""
+        return self._exhausted and not self._nodes
+
+    def _ask(self) -> None:
+        """Ask for the next spec whenever there is room for one."""
+        try:
+            while True:
+                self._room.acquire()
+                if self._stopped:
+                    return
+                spec = next(self._steps, None)
+                if spec is None:
+                    break
+                with self._guard:
+                    is_new = self._take(spec, was_asked_for=True)
+                if not is_new:
+                    self._room.release()
+                del spec  # not held while there is no room for the next one
+        # Whatever the generator raises ends the run.
+        except BaseException as error:
+            self._run.fail(error)
+            return
+        with self._guard:
+            self._exhausted = True
+        self._run.add([])
+
+    def _take(self, spec: StepSpec, *, was_asked_for: bool = False) -> bool:
+        """Take a spec in and have its status read, unless it is known; whether it was new."""
+        path = spec.output_path
+        if path in self._nodes or path in self._failed or path in self._outputs:
+            self._check_same(spec, path)
+            return False
+        self._nodes[path] = _Node(spec, was_asked_for)
+        self._dependencies.add(path)
+        self._run.tell_queued(spec.name, path)
+        if not self._stopped:
+            self._readers.submit(self._look, spec, path)
+        return True
+
+    def _check_same(self, spec: StepSpec, path: str) -> None:
+        """Count a spec as failed when another one of this run has its output path: it would never be run."""
+        node = self._nodes.get(path)
+        if node is not None:
+            there = None if node.spec is spec else _identity(node.spec)
+        else:
+            there = self._outputs[path] if path in self._outputs else self._failed[path]
+        if there is None or _identity(spec) in (None, there):
+            return
+        error = Conflict("another step of this run has this output path, with another name, attributes or function")
+        logger.error("step %s: not run: %s", spec.name, error)
+        self._refused += 1
+        self._list_failure(spec.name, path, error)
+
+    def _look(self, spec: StepSpec, path: str) -> None:
+        """Read the status of a spec's output, and give the run what follows from it; never raises."""
+        try:
+            self._run.add(self._context.copy().run(self._looked, spec, path))
+        # A defect of the run itself: to be raised by the run, and not lost with this thread.
+        except BaseException as error:
+            self._run.fail(error)
+
+    def _looked(self, spec: StepSpec, path: str) -> list[StepTask | StepResult]:
+        task = spec_task(spec, path, self._jobs)
+        try:
+            status = StatusFile(path).status
+            differences = spec_differences(spec, path) if status == STATUS_SUCCESS else ()
+        # Whatever a storage library raises is for the step that it concerns.
+        except Exception as error:
+            return [StepResult(task, StepEnd.FAILED, error=error)]
+        task = replace(task, is_fresh=status is None, differences=differences)
+        end = check_end(task, status, force_run_failed=self._force_run_failed)
+        if end is not None:
+            return [end]
+        with self._guard:
+            for dep in spec.deps:
+                if dep.output_path not in self._failed:
+                    self._take(dep)
+                elif self._nodes[path].error is None:
+                    self._nodes[path].error = StepFailed(f"dependency {dep.name} failed ({dep.output_path})")
+            if self._dependencies.wait(path, [dep.output_path for dep in spec.deps]):
+                return []
+            return [self._next(path, task)]
+
+    def _next(self, path: str, task: StepTask | None = None) -> StepTask | StepResult:
+        """A spec whose deps have ended."""
+        node = self._nodes[path]
+        task = task or spec_task(node.spec, path, self._jobs)
+        return task if node.error is None else StepResult(task, StepEnd.DEP_FAILED, error=node.error)
+
+    def ended(self, result: StepResult) -> list[StepTask | StepResult]:
+        """Note how a spec ended, and return those that wait for nothing else."""
+        path = result.task.output_path
+        with self._guard:
+            if not result.ok:
+                for dependant in self._dependencies.dependants(path):
+                    node = self._nodes[dependant]
+                    node.error = node.error or dependency_error(result)
+            node = self._nodes.pop(path)
+            self._keep_in_mind(node.spec, result)
+            free = [self._next(dependant) for dependant in self._dependencies.end(path)]
+        if node.was_asked_for:
+            self._room.release()
+        return free
+
+    def _keep_in_mind(self, spec: StepSpec, result: StepResult) -> None:
+        path = result.task.output_path
+        if result.ok:
+            self._outputs[path] = _identity(spec)
+            if len(self._outputs) > self._terms.remembered_outputs:
+                self._outputs.popitem(last=False)
+            return
+        self._failed[path] = _identity(spec)
+        if result.end is StepEnd.DEP_FAILED:
+            self._left_out += 1
+        else:
+            self._list_failure(spec.name, path, result.error, result.log)
+
+    def _list_failure(self, name: str, path: str, error: BaseException | None, log: str | None = None) -> None:
+        self._first_error = self._first_error or error
+        if len(self._listed) < self._terms.listed_failures:
+            self._listed.append(f"  {name} -> {path}: {describe_error(error)}{f'  [{log}]' if log else ''}")
+
+    def raise_failures(self) -> None:
+        """Raise one error that names failed steps, when there are some.
+
+        Raises:
+            StepFailed: with the first failure as its cause.
+        """
+        failed = len(self._failed) - self._left_out + self._refused
+        if not failed:
+            return
+        lines = [f"{failed} step(s) failed:", *self._listed]
+        if failed > len(self._listed):
+            lines.append(f"  and {failed - len(self._listed)} more")
+        if self._left_out:
+            lines.append(f"not run, because a dependency failed: {self._left_out} step(s)")
+        raise StepFailed("\n".join(lines)) from self._first_error
+
+
+def _identity(spec: StepSpec) -> int | None:
+    """A number that tells specs of one output path apart by names, attributes and functions' names; None for any."""
+    return None if spec.fn is None else hash((spec.name_with_hash, function_name(spec.fn)))

@@ -1,0 +1,72 @@
+"""A bare step spec as a task: its function, its job, its info file."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from marin.execution.config.prefix import prefix_or_default
+from marin.execution.config.step import ExecutorStep
+from marin.execution.jobs.placement import LiveJobs, bind
+from marin.execution.jobs.remote import RemoteCallable, function_name
+from marin.execution.record.function_source import function_source
+from marin.execution.record.info import plain
+from marin.execution.record.output_state import read_infos
+from marin.execution.record.provenance import parse_info, source_differences
+from marin.execution.record.redacted import redacted
+from marin.execution.run.step_task import StepTask
+from marin.execution.step_spec import StepSpec
+from marin.execution.version.canonical import to_bytes
+from marin.execution.version.differences import Difference
+
+#: What `.executor_info` says about who wrote it.
+EXECUTOR_VERSION = "step_runner"
+
+
+def spec_task(spec: StepSpec, output_path: str, jobs: LiveJobs, *, is_fresh: bool = False) -> StepTask:
+    """The task that makes a spec's output.
+
+    Args:
+        spec: The spec.
+        output_path: Its output path, which takes a while to compute.
+        jobs: Where its job is kept meanwhile, if it is one.
+        is_fresh: There was no status a moment ago.
+    """
+    return StepTask(
+        name=spec.name,
+        output_path=output_path,
+        dependencies=frozenset(),
+        work=lambda: _work(spec, output_path, jobs),
+        info=lambda: to_bytes(spec_info(spec)),
+        in_process=spec.resources is None and not isinstance(spec.fn, RemoteCallable),
+        is_fresh=is_fresh,
+        stop=functools.partial(jobs.terminate_one, output_path),
+        take_log=functools.partial(jobs.take_log, output_path),
+    )
+
+
+def _work(spec: StepSpec, output_path: str, jobs: LiveJobs) -> None:
+    step = ExecutorStep[str](spec.name, spec.fn, output_path, resources=spec.resources)
+    bind(step, output_path, output_path, prefix_or_default(spec.output_path_prefix), jobs)()
+
+
+def spec_info(spec: StepSpec) -> dict[str, Any]:
+    """The content of a bare spec's `.executor_info`."""
+    return {
+        "name": spec.name,
+        "fn_name": function_name(spec.fn),
+        "config": redacted(plain(dict(spec.hash_attrs))),
+        "description": None,
+        "override_output_path": spec.override_output_path,
+        "version": {},
+        "dependencies": spec.dep_paths,
+        "output_path": spec.output_path,
+        "executor_version": EXECUTOR_VERSION,
+        "source": function_source(spec.fn),
+    }
+
+
+def spec_differences(spec: StepSpec, output_path: str) -> list[Difference]:
+    """What differs between the code that made a spec's output and the spec's; nothing where that was not recorded."""
+    there = parse_info(read_infos([output_path])[output_path])
+    return [] if there is None else source_differences(there, function_source(spec.fn))
