@@ -108,7 +108,7 @@ Iris = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def client() -> Client:
     return Client(
-        job("/ann/train", submitted_at_ms=1, command="python train.py", replicas=2),
+        job("/ann/train", submitted_at_ms=1, command="python train.py", replicas=2, description="the big one"),
         job("/ann/train/eval", submitted_at_ms=2),
         job("/ann/train/eval/deep", submitted_at_ms=3),
         job("/ann/train/test", JobState.FAILED, submitted_at_ms=4, error="exit code 3"),
@@ -152,6 +152,7 @@ def test_a_summary_tells_of_each_task_what_became_of_its_attempts(iris: Iris, cl
     lines = [line.split() for line in out.splitlines()]
     assert ["job:", "/ann/train"] in lines
     assert ["command:", "python", "train.py"] in lines
+    assert ["description:", "the", "big", "one"] in lines
     assert ["0", "running", "1", "w1", "-"] in lines
     assert ["1", "pending", "-", "-", "-", "needs", "4", "cores"] in lines
     assert "  task 0: attempt 0 on w2: lost" in out.splitlines()

@@ -32,7 +32,7 @@ from iris.rpc.convert_job import (
 from iris.rpc.convert_runtime import runtime_from_wire, runtime_to_wire
 from rigging.errors import InvalidRequest
 
-SPEC = JobSpec(JobId("/ann/a/b"), CommandEntrypoint(("true", "x")), replicas=4)
+SPEC = JobSpec(JobId("/ann/a/b"), CommandEntrypoint(("true", "x")), replicas=4, description="why")
 
 
 def counts(**states: int) -> tuple[int, ...]:
@@ -48,7 +48,7 @@ def test_the_status_of_a_job() -> None:
     assert message == pb.JobStatus(
         job_id="/ann/a/b", state=pb.JOB_STATE_FAILED, error="why", pending_reason="waits", submitted_at_ms=1,
         started_at_ms=2, finished_at_ms=3, exit_code=4, exit_signal=5, parent_id="/ann/a", replicas=4,
-        deciding_task_id="/ann/a/b/2", display_command="true x",
+        deciding_task_id="/ann/a/b/2", display_command="true x", description="why",
         task_counts=[
             pb.TaskCount(state=pb.TaskState.ValueType(int(state)), count=count)
             for state, count in sorted([(TaskState.RUNNING, 7), (TaskState.FAILED, 8)])

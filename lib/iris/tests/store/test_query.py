@@ -27,6 +27,7 @@ SPEC = JobSpec(
     env_vars={"TOKEN": "hunter2"},
     replicas=2,
     band=PriorityBand.PRODUCTION,
+    description="a try",
 )
 
 ENDPOINT = Endpoint("/ann/train/server", AttemptId("/ann/train/0:0"), "host:1", {"role": "main"}, 5)
@@ -226,9 +227,9 @@ def test_a_query_sees_one_moment_and_does_not_hold_up_the_writer(
 
 
 def test_a_user_sees_of_others_what_there_is_and_not_what_it_says(state_dir: Path) -> None:
-    jobs = "SELECT job_id, state_word, command, error, bundle_digest FROM jobs ORDER BY submitted_at_ms LIMIT 1"
+    jobs = "SELECT job_id, state_word, command, error, description FROM jobs ORDER BY submitted_at_ms LIMIT 1"
     own = run_query(state_dir, jobs, reader="ann").rows[0]
-    assert own == ("/ann/train", "failed", '["python","train.py"]', "task 0 failed: it's over", None)
+    assert own == ("/ann/train", "failed", '["python","train.py"]', "task 0 failed: it's over", "a try")
     assert run_query(state_dir, jobs, reader="bob").rows[0] == ("/ann/train", "failed", None, None, None)
     assert run_query(state_dir, "SELECT count(*), count(error), count(causes) FROM tasks", reader="bob").rows == (
         (3, 0, 0),

@@ -18,6 +18,7 @@ class JobStatus:
         exit_code: Of the task that decided the end; exit_signal is 0 when that exited by itself.
         parent_id: Empty for a root job.
         command: What it runs, for people.
+        description: What it is for, as its submitter said.
     """
 
     job_id: str
@@ -34,6 +35,7 @@ class JobStatus:
     replicas: int = 1
     deciding_task_id: str = ""
     command: str = ""
+    description: str = ""
 
     @property
     def is_terminal(self) -> bool:
@@ -65,6 +67,7 @@ class JobStatus:
             "parent_id": self.parent_id,
             "deciding_task_id": self.deciding_task_id,
             "command": self.command,
+            "description": self.description,
         }
 
 

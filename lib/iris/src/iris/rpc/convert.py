@@ -75,6 +75,7 @@ def job_status(job: Job, pending_reason: str = "", include_spec: bool = False) -
         replicas=job.spec.replicas,
         deciding_task_id=job.deciding_task_id or "",
         display_command=str(job.spec.entrypoint),
+        description=job.spec.description,
     )
 
 

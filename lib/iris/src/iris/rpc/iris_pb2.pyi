@@ -681,6 +681,7 @@ class JobStatus(_message.Message):
     REPLICAS_FIELD_NUMBER: _builtins.int
     DECIDING_TASK_ID_FIELD_NUMBER: _builtins.int
     DISPLAY_COMMAND_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     state: Global___JobState.ValueType
     error: _builtins.str
@@ -699,6 +700,8 @@ class JobStatus(_message.Message):
     replicas: _builtins.int
     deciding_task_id: _builtins.str
     display_command: _builtins.str
+    description: _builtins.str
+    """for people"""
     @_builtins.property
     def task_counts(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskCount]: ...
     @_builtins.property
@@ -723,10 +726,11 @@ class JobStatus(_message.Message):
         replicas: _builtins.int = ...,
         deciding_task_id: _builtins.str = ...,
         display_command: _builtins.str = ...,
+        description: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deciding_task_id", b"deciding_task_id", "display_command", b"display_command", "error", b"error", "exit_code", b"exit_code", "exit_signal", b"exit_signal", "finished_at_ms", b"finished_at_ms", "job_id", b"job_id", "parent_id", b"parent_id", "pending_reason", b"pending_reason", "replicas", b"replicas", "spec", b"spec", "started_at_ms", b"started_at_ms", "state", b"state", "submitted_at_ms", b"submitted_at_ms", "task_counts", b"task_counts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deciding_task_id", b"deciding_task_id", "description", b"description", "display_command", b"display_command", "error", b"error", "exit_code", b"exit_code", "exit_signal", b"exit_signal", "finished_at_ms", b"finished_at_ms", "job_id", b"job_id", "parent_id", b"parent_id", "pending_reason", b"pending_reason", "replicas", b"replicas", "spec", b"spec", "started_at_ms", b"started_at_ms", "state", b"state", "submitted_at_ms", b"submitted_at_ms", "task_counts", b"task_counts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -47,7 +47,7 @@ VIEWS: Final = {
             {_spec("resources.device[0]")} AS device_kind, {_spec("resources.device[1]")} AS device_variant,
             {_spec("resources.device[2]")} AS device_count,
             coalesce({_spec("entrypoint.display_name")}, {_spec("entrypoint.argv")}) AS command,
-            {_spec("bundle_digest")} AS bundle_digest,
+            {_spec("bundle_digest")} AS bundle_digest, {_spec("description")} AS description,
             coalesce({_spec("max_retries_failure")}, 0) AS max_retries_failure,
             {_spec("max_retries_preemption")} AS max_retries_preemption,
             error, exit_code, exit_signal, deciding_task_id, submitted_at_ms, started_at_ms, finished_at_ms
@@ -77,7 +77,7 @@ VIEWS: Final = {
 }
 
 HIDDEN: Final = {
-    "jobs": frozenset({"command", "bundle_digest", "error", "deciding_task_id"}),
+    "jobs": frozenset({"command", "bundle_digest", "description", "error", "deciding_task_id"}),
     "tasks": frozenset({"error", "causes"}),
 }
 """Columns that are NULL in the rows of other users, for a reader who is no admin: what a job runs and says."""

@@ -34,13 +34,14 @@ def names(user: Any, **query: Any) -> list[str]:
 
 def test_of_others_jobs_a_list_has_no_command_and_no_reason(user: Any, admin: Any, worker: ScriptedWorker) -> None:
     for name in ("/ann/a", "/bob/b"):
-        admin.submit(name, argv=("secret", "--key"))
+        admin.submit(name, argv=("secret", "--key"), description="secret plan")
         worker.wait_for_start(f"{name}/0:0")
         worker.observe(f"{name}/0:0", FAILED, exit_code=3, error="says something")
     admin.wait("/ann/a", "/bob/b")
     theirs, own = user.jobs.ListJobs(pb.ListJobsRequest()).jobs
     assert (own.job_id, own.display_command, "says something" in own.error) == ("/ann/a", "secret --key", True)
-    assert (theirs.job_id, theirs.display_command, theirs.error) == ("/bob/b", "", "")
+    assert own.description == "secret plan"
+    assert (theirs.job_id, theirs.display_command, theirs.description, theirs.error) == ("/bob/b", "", "", "")
     assert (theirs.state, theirs.exit_code) == (pb.JOB_STATE_FAILED, 3)
     for status in admin.jobs.ListJobs(pb.ListJobsRequest()).jobs:
         assert status.display_command == "secret --key"

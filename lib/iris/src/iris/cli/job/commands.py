@@ -213,6 +213,7 @@ def _summary_lines(
         ("job", status.job_id),
         ("state", status.state.word),
         ("command", printable_line(status.command)),
+        ("description", printable_line(status.description)),
         ("submitted", moment(status.submitted_at_ms, now)),
         ("started", moment(status.started_at_ms, now)),
         ("finished", moment(status.finished_at_ms, now)),
@@ -222,7 +223,7 @@ def _summary_lines(
         ("error", status.error),
         ("decided by", status.deciding_task_id if status.state.word != "succeeded" else ""),
     ]
-    lines = [f"{label + ':':<12}{text}" for label, text in facts if text and text != "-"]
+    lines = [f"{label + ':':<11} {text}" for label, text in facts if text and text != "-"]
     rows = [
         [
             task.task_id.rpartition("/")[2],

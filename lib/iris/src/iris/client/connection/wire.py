@@ -80,6 +80,7 @@ def job_status(message: pb.JobStatus) -> JobStatus:
         replicas=message.replicas,
         deciding_task_id=message.deciding_task_id,
         command=message.display_command,
+        description=message.description,
     )
 
 

@@ -168,6 +168,7 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         if not readable:
             status.ClearField("error")
             status.ClearField("display_command")
+            status.ClearField("description")
         return status
 
     @contextmanager
