@@ -1,11 +1,11 @@
 """Where buckets are: what a name says, what is asked once, and what is not asked again for a while."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from rigging.errors import NotFound, Unavailable
-from rigging.filesystem import bucket_location
 from rigging.filesystem.bucket_location import BUCKET_LOCATIONS, BucketLocations, get_bucket_location, same_place
 
 
@@ -37,11 +37,9 @@ def test_a_multi_region_is_where_its_regions_are(one: str, other: str, same: boo
 
 
 @pytest.fixture
-def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def now() -> list[float]:
     """The time, which the test sets."""
-    times = [1000.0]
-    monkeypatch.setattr(bucket_location.time, "monotonic", lambda: times[0])
-    return times
+    return [1000.0]
 
 
 class TestWhatIsKnown:
@@ -60,7 +58,7 @@ class TestWhatIsKnown:
     def test_what_could_not_be_learned_is_unknown_for_five_minutes(
         self, info: Any, now: list[float], caplog: pytest.LogCaptureFixture
     ) -> None:
-        known = BucketLocations()
+        known = BucketLocations(monotonic=lambda: now[0])
         assert known.learn("other", info, PermissionError("no")) is None
         assert "the location of gs://other is unknown (no): its bytes count as crossing" in caplog.text
         now[0] += 299.9
@@ -80,50 +78,60 @@ class TestWhatIsKnown:
 
 class TestAsking:
     @pytest.fixture
-    def asked(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-        """The buckets that were asked about; the answers are by name."""
-        found: list[str] = []
+    def asked(self) -> list[str]:
+        """The buckets that were asked about."""
+        return []
+
+    @pytest.fixture
+    def location(self, asked: list[str], now: list[float]) -> Callable[[str], str]:
+        """Looks a bucket up; the answers are by name."""
 
         def info(bucket: str) -> Any:
-            found.append(bucket)
+            asked.append(bucket)
             if bucket == "missing":
                 raise FileNotFoundError(bucket)
             if bucket == "away":
                 raise ConnectionError("no network")
             return {"location": "EU"} if bucket == "there" else {}
 
-        monkeypatch.setattr(bucket_location, "_bucket_info", info)
-        BUCKET_LOCATIONS.forget()
-        return found
+        return BucketLocations(info, lambda: now[0]).location
 
-    @pytest.mark.parametrize("path", ["there", "gs://there", "gs://there/a/b", "gcs://there/a"])
-    def test_it_is_asked_once(self, asked: list[str], path: str) -> None:
-        for _ in range(3):
+    def test_a_path_means_its_bucket(self) -> None:
+        BUCKET_LOCATIONS.learn("known-there", {"location": "EU"})
+        for path in ("known-there", "gs://known-there", "gs://known-there/a/b", "gcs://known-there/a"):
             assert get_bucket_location(path) == "eu"
+
+    def test_it_is_asked_once(self, asked: list[str], location: Callable[[str], str]) -> None:
+        for _ in range(3):
+            assert location("there") == "eu"
         assert asked == ["there"]
-        assert get_bucket_location("gs://marin-us-central2/x") == "us-central2"
+        assert location("marin-us-central2") == "us-central2"
         assert asked == ["there"], "a name that says it is not asked about"
 
-    def test_a_bucket_that_is_not_there_is_said_and_asked_about_again(self, asked: list[str]) -> None:
+    def test_a_bucket_that_is_not_there_is_said_and_asked_about_again(
+        self, asked: list[str], location: Callable[[str], str]
+    ) -> None:
         for _ in range(2):
             with pytest.raises(NotFound, match="gs://missing: there is no such bucket, or this account may not"):
-                get_bucket_location("gs://missing/x")
+                location("missing")
         assert asked == ["missing", "missing"]
 
-    def test_where_nothing_answers_it_is_not_asked_again_for_a_while(self, asked: list[str], now: list[float]) -> None:
+    def test_where_nothing_answers_it_is_not_asked_again_for_a_while(
+        self, asked: list[str], now: list[float], location: Callable[[str], str]
+    ) -> None:
         with pytest.raises(Unavailable, match="the location of gs://away cannot be asked for: no network") as raised:
-            get_bucket_location("gs://away")
+            location("away")
         assert isinstance(raised.value.__cause__, ConnectionError)
         with pytest.raises(Unavailable, match="the location of gs://away is not known"):
-            get_bucket_location("gs://away")
+            location("away")
         assert asked == ["away"]
         now[0] += 301
         with pytest.raises(Unavailable, match="cannot be asked for"):
-            get_bucket_location("gs://away")
+            location("away")
         assert asked == ["away", "away"]
 
-    def test_metadata_without_a_location_is_not_known(self, asked: list[str]) -> None:
+    def test_metadata_without_a_location_is_not_known(self, asked: list[str], location: Callable[[str], str]) -> None:
         for _ in range(2):
             with pytest.raises(Unavailable, match=r"may not read the bucket's metadata \(storage.buckets.get\)"):
-                get_bucket_location("hidden")
+                location("hidden")
         assert asked == ["hidden"]

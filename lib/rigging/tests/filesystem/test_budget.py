@@ -11,6 +11,7 @@ from rigging.errors import BudgetExceeded, InvalidRequest
 from rigging.filesystem import budget as budget_module
 from rigging.filesystem.budget import (
     GB,
+    ProcessBudget,
     TransferBudget,
     TransferBudgetExceeded,
     budget_environment,
@@ -247,15 +248,17 @@ def test_tasks_inherit() -> None:
 
 
 def test_the_process_budget_follows_the_environment_and_keeps_what_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget_module, "_process", None)
+    process = ProcessBudget()
     monkeypatch.delenv("MARIN_MIRROR_BUDGET_GB", raising=False)
-    assert current_budget().limit_bytes == 10 * GB
-    record(9, "x")
+    assert process.current().limit_bytes == 10 * GB
+    process.current().record(9, "x")
     monkeypatch.setenv("MARIN_MIRROR_BUDGET_GB", "0.5")
-    assert (current_budget().limit_bytes, current_budget().bytes_used) == (GB // 2, 9)
+    assert (process.current().limit_bytes, process.current().bytes_used) == (GB // 2, 9)
+    assert current_budget().limit_bytes == GB // 2
     monkeypatch.setenv("MARIN_MIRROR_BUDGET_GB", "lots")
-    with pytest.raises(InvalidRequest, match="MARIN_MIRROR_BUDGET_GB='lots'"):
-        current_budget()
+    for budget in (process.current, current_budget):
+        with pytest.raises(InvalidRequest, match="MARIN_MIRROR_BUDGET_GB='lots'"):
+            budget()
 
 
 def test_what_is_left_is_carried_into_other_processes_to_the_byte(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,10 +266,9 @@ def test_what_is_left_is_carried_into_other_processes_to_the_byte(monkeypatch: p
         budget.record(1234567891, "x")
         left = budget.bytes_left
         carried = budget_environment()
-    monkeypatch.setattr(budget_module, "_process", None)
     for name, value in carried.items():
         monkeypatch.setenv(name, value)
-    assert current_budget().limit_bytes == left
+    assert ProcessBudget().current().limit_bytes == current_budget().limit_bytes == left
     with mirror_budget(1) as budget:
         budget.record(GB, "x")
         assert budget_environment() == {"MARIN_MIRROR_BUDGET_GB": "0.0"}
@@ -345,7 +347,7 @@ def test_a_fork_in_the_middle_of_counting_counts_on(monkeypatch: pytest.MonkeyPa
     """The thread that has the locks does not exist in the child, which would wait for ever."""
     monkeypatch.setenv("MARIN_MIRROR_BUDGET_GB", "1")
     own = TransferBudget(10)
-    with budget_module._counting, budget_module._making_process_budget:
+    with budget_module._counting:
         child = os.fork()
         if child == 0:
             signal.alarm(10)  # its default action ends it, and that is seen

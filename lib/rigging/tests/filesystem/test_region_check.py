@@ -22,17 +22,16 @@ def test_bytes_cross_unless_both_are_known_to_be_in_one_place(location: str | No
 def test_who_pays_is_logged_once_for_each_thing_and_region(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(region_check, "_told", set())
     monkeypatch.delenv("MARIN_I_WILL_PAY_FOR_ALL_FEES", raising=False)
     assert not is_paid_for("gs://b", "us")
     monkeypatch.setenv("MARIN_I_WILL_PAY_FOR_ALL_FEES", "  ")
     assert not is_paid_for("gs://b", "us")
     assert caplog.records == []
-    monkeypatch.setenv("MARIN_I_WILL_PAY_FOR_ALL_FEES", " ann ")
+    monkeypatch.setenv("MARIN_I_WILL_PAY_FOR_ALL_FEES", " ann, who is told of once ")
     for what, region in (("gs://b", "us"), ("gs://b", "us"), ("gs://c", "us"), ("gs://b", "eu")):
         assert is_paid_for(what, region)
     assert [record.getMessage() for record in caplog.records] == [
-        f"reading {what} from {region} across regions without a budget: ann pays all fees"
+        f"reading {what} from {region} across regions without a budget: ann, who is told of once pays all fees"
         for what, region in (("gs://b", "us"), ("gs://c", "us"), ("gs://b", "eu"))
     ]
     monkeypatch.setenv("MARIN_I_WILL_PAY_FOR_ALL_FEES", "bob")

@@ -3,14 +3,12 @@ import platform
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rigging.distributed_lock import create_lock
-from rigging.lease import identity
-from rigging.lease.identity import HolderState, acquisition_id, give_up, holder_state
+from rigging.lease.identity import HolderState, ProcessStatus, ProcessTable, acquisition_id, give_up, holder_state
 from rigging.testing import eventually
 
 
@@ -20,13 +18,6 @@ def dead_id() -> str:
     program = "from rigging.lease.identity import acquisition_id; print(acquisition_id())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     return done.stdout.strip()
-
-
-@pytest.fixture
-def forget_place() -> Iterator[None]:
-    yield
-    identity._place.cache_clear()
-    identity._where.cache_clear()
 
 
 # A process of its own: a fork of one with many threads may never begin.
@@ -114,6 +105,13 @@ def test_another_process_with_the_same_number_is_another() -> None:
     assert holder_state(mine.replace(f"{place}.{started}", f"{place}.{int(started) + 1}")) is HolderState.GONE
 
 
+class Hidden(ProcessTable):
+    """A /proc that shows no processes of others, as some are mounted."""
+
+    def status(self, pid: int) -> ProcessStatus | None:
+        return None
+
+
 def test_a_process_of_another_user_is_seen_and_one_that_proc_does_not_show_is_not_judged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -123,8 +121,7 @@ def test_a_process_of_another_user_is_seen_and_one_that_proc_does_not_show_is_no
     mine = acquisition_id()
     monkeypatch.setattr(os, "kill", not_ours)
     assert holder_state(mine) is HolderState.ALIVE
-    monkeypatch.setattr(identity, "_process", lambda pid: None)
-    assert holder_state(mine) is HolderState.UNKNOWN
+    assert holder_state(mine, Hidden()) is HolderState.UNKNOWN
 
 
 @pytest.mark.parametrize("chosen", ["w", "", "host-1-2-3", "x-999999999-1-0123456789ab", "ray-worker-2147483647"])
@@ -132,17 +129,13 @@ def test_of_chosen_ids_nothing_is_known(chosen: str) -> None:
     assert holder_state(chosen) is HolderState.UNKNOWN
 
 
-def test_of_other_boots_machines_and_namespaces_nothing_is_known(
-    dead_id: str, forget_place: None, monkeypatch: pytest.MonkeyPatch, tmp_path: object
-) -> None:
+def test_of_other_boots_machines_and_namespaces_nothing_is_known(dead_id: str, tmp_path: Path) -> None:
     place = dead_id.rsplit("-", 2)[1].partition(".")[0]
     assert holder_state(dead_id.replace(place, place[:-1] + ("0" if place[-1] != "0" else "1"))) is HolderState.UNKNOWN
     # Nor where the system does not tell what it is.
-    monkeypatch.setattr(identity, "_BOOT_ID_FILE", f"{tmp_path}/none")
-    identity._place.cache_clear()
-    identity._where.cache_clear()
-    assert holder_state(dead_id) is HolderState.UNKNOWN
-    assert len(acquisition_id().split("-")) == len(dead_id.split("-")) - 1
+    nothing = ProcessTable(str(tmp_path))
+    assert holder_state(dead_id, nothing) is HolderState.UNKNOWN
+    assert len(acquisition_id(nothing).split("-")) == len(dead_id.split("-")) - 1
 
 
 def test_a_dead_processs_lease_is_free_at_once_and_said_to_be(

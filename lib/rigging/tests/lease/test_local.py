@@ -6,15 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from rigging.distributed_lock import Lease, LeaseLostError, create_lock
+from rigging.distributed_lock import Lease, LeaseLock, LeaseLostError, create_lock
 from rigging.errors import Unavailable
-from rigging.lease import local
 from rigging.lease.local import LocalLeaseStore
 
 
-def test_a_stopped_process_inside_the_kernel_lock_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "_BUSY_LIMIT_SECONDS", 0.01)
-    lock = create_lock(str(tmp_path / "x.lock"))
+def test_a_stopped_process_inside_the_kernel_lock_is_reported(tmp_path: Path) -> None:
+    lock = LeaseLock(LocalLeaseStore(str(tmp_path / "x.lock"), busy_seconds=0.01))
     with open(tmp_path / "x.lock.fence", "w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         with pytest.raises(Unavailable, match=r"x\.lock\.fence has been locked"):
@@ -142,7 +140,6 @@ def test_on_a_full_disk_a_lease_stays_as_it_was(tmp_path: Path, monkeypatch: pyt
 def test_a_child_that_was_forked_within_a_turn_does_not_keep_others_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "_BUSY_LIMIT_SECONDS", 0.01)
     of_child: list[int] = []
     store = LocalLeaseStore(str(tmp_path / "x.lock"))
     flock = fcntl.flock
@@ -155,5 +152,5 @@ def test_a_child_that_was_forked_within_a_turn_does_not_keep_others_out(
     monkeypatch.setattr(fcntl, "flock", forked)
     with store.exclusive(create=True):
         pass
-    assert create_lock(str(tmp_path / "x.lock")).try_acquire()
+    assert LeaseLock(LocalLeaseStore(str(tmp_path / "x.lock"), busy_seconds=0.01)).try_acquire()
     os.close(of_child[0])

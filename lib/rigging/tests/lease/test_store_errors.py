@@ -61,7 +61,7 @@ def test_s3(status: int, code: str, kind: type[MarinError] | None) -> None:
     assert str(error).startswith(f"get_object s3://b/k: HTTP {status} {code}: m")
 
 
-def test_s3_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s3_without_an_answer() -> None:
     from botocore import exceptions as failures
 
     for failure, kind in (
@@ -77,23 +77,22 @@ def test_s3_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
         def fail(failure: Exception = failure, **_: Any) -> None:
             raise failure
 
-        monkeypatch.setattr(s3, "_client", lambda pid, fail=fail: SimpleNamespace(get_object=fail))
+        client = SimpleNamespace(get_object=fail)
         with pytest.raises(MarinError, match="get_object s3://b/k: ") as caught:
-            s3.S3Objects("b").get("k")
+            s3.S3Objects("b", lambda _, client=client: client).get("k")
         assert type(caught.value) is kind
 
 
-def test_gcs_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gcs_without_credentials() -> None:
     from google.auth.exceptions import DefaultCredentialsError, TransportError
 
     for failure, kind in ((TransportError("later"), StoreTrouble), (DefaultCredentialsError("none"), Denied)):
 
-        def fail(failure: Exception = failure) -> None:
+        def fail(failure: Exception = failure) -> tuple[str, dict[str, str]]:
             raise failure
 
-        monkeypatch.setattr(gcs, "_endpoint_and_headers", fail)
         with pytest.raises(MarinError, match="no credentials for gs://b") as caught:
-            gcs.GcsObjects("b").get("k")
+            gcs.GcsObjects("b", fail).get("k")
         assert type(caught.value) is kind
 
 

@@ -4,7 +4,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from rigging.errors import NotFound, Unavailable
@@ -41,12 +41,32 @@ def _contains(location: str, region: str) -> bool:
     return region.startswith(_MULTI_REGIONS.get(location, ())) or region in _DUAL_REGIONS.get(location, ())
 
 
-class BucketLocations:
-    """Locations that are known, by bucket; thread-safe."""
+def bucket_info(bucket: str) -> Mapping[str, Any]:
+    """Return the metadata of a GCS bucket. Raises what the store's client raises."""
+    import fsspec
 
-    def __init__(self) -> None:
+    info: Mapping[str, Any] = fsspec.filesystem("gs").info(bucket)
+    return info
+
+
+class BucketLocations:
+    """Locations that are known, by bucket; thread-safe.
+
+    Args:
+        ask: Gives the metadata of a bucket.
+        monotonic: Clock, seconds.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[str], Mapping[str, Any]] = bucket_info,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ask = ask
+        self._monotonic = monotonic
         self._known: dict[str, str] = {}
         self._unknown_until: dict[str, float] = {}
+        self._asking = threading.Lock()
 
     def named(self, bucket: str) -> str | None:
         """Return the location that the name says (`marin-...` buckets) or that was learned before, else None."""
@@ -54,7 +74,7 @@ class BucketLocations:
 
     def is_known_unknown(self, bucket: str) -> bool:
         """Say whether asking failed a short while ago."""
-        return self._unknown_until.get(bucket, 0.0) > time.monotonic()
+        return self._unknown_until.get(bucket, 0.0) > self._monotonic()
 
     def learn(self, bucket: str, info: Mapping[str, Any] | None, error: BaseException | None = None) -> str | None:
         """Remember and return the location in the bucket's metadata.
@@ -66,29 +86,50 @@ class BucketLocations:
             logger.warning(
                 "the location of gs://%s is unknown (%s): its bytes count as crossing", bucket, error or info
             )
-            self._unknown_until[bucket] = time.monotonic() + UNKNOWN_FOR_SECONDS
+            self._unknown_until[bucket] = self._monotonic() + UNKNOWN_FOR_SECONDS
             return None
         self._known[bucket] = location.lower()
         return self._known[bucket]
+
+    def location(self, bucket: str) -> str:
+        """Return a bucket's location, asked for if it is not known; errors as for `get_bucket_location`."""
+        known = self.named(bucket)
+        if known is not None:
+            return known
+        with self._asking:
+            location = self.named(bucket)
+            if location is None and not self.is_known_unknown(bucket):
+                location = self._asked(bucket)
+        if location is None:
+            raise Unavailable(
+                f"the location of gs://{bucket} is not known: this account may not read the bucket's metadata "
+                "(storage.buckets.get), or the store could not be reached"
+            )
+        return location
+
+    def _asked(self, bucket: str) -> str | None:
+        try:
+            info = self._ask(bucket)
+        except FileNotFoundError:
+            raise NotFound(f"gs://{bucket}: there is no such bucket, or this account may not see it") from None
+        except Exception as error:  # whatever the store's client raises: no network, no credentials, not installed
+            self.learn(bucket, None, error)
+            raise Unavailable(f"the location of gs://{bucket} cannot be asked for: {error}") from error
+        return self.learn(bucket, info)
 
     def forget(self) -> None:
         """Ask anew about every bucket."""
         self._known.clear()
         self._unknown_until.clear()
 
+    def renew_lock(self) -> None:
+        """Go on in a forked child: another thread of the parent may have been asking, and does not exist here."""
+        self._asking = threading.Lock()
+
 
 #: Locations that this process has learned.
 BUCKET_LOCATIONS = BucketLocations()
-_asking = threading.Lock()
-
-
-def _renew_lock_after_fork() -> None:
-    # Another thread of the parent may have been asking, and does not exist here.
-    global _asking
-    _asking = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_renew_lock_after_fork)
+os.register_at_fork(after_in_child=BUCKET_LOCATIONS.renew_lock)
 
 
 def get_bucket_location(bucket_or_path: str) -> str:
@@ -105,35 +146,4 @@ def get_bucket_location(bucket_or_path: str) -> str:
         Unavailable: The store cannot be asked, or does not let this account read the bucket's metadata; the client
             library's own error, when there is one, is the cause.
     """
-    bucket = bucket_or_path.removeprefix("gs://").removeprefix("gcs://").partition("/")[0]
-    known = BUCKET_LOCATIONS.named(bucket)
-    if known is not None:
-        return known
-    with _asking:
-        location = BUCKET_LOCATIONS.named(bucket)
-        if location is None and not BUCKET_LOCATIONS.is_known_unknown(bucket):
-            location = _ask(bucket)
-    if location is None:
-        raise Unavailable(
-            f"the location of gs://{bucket} is not known: this account may not read the bucket's metadata "
-            "(storage.buckets.get), or the store could not be reached"
-        )
-    return location
-
-
-def _ask(bucket: str) -> str | None:
-    try:
-        info = _bucket_info(bucket)
-    except FileNotFoundError:
-        raise NotFound(f"gs://{bucket}: there is no such bucket, or this account may not see it") from None
-    except Exception as error:  # whatever the store's client raises: no network, no credentials, not installed
-        BUCKET_LOCATIONS.learn(bucket, None, error)
-        raise Unavailable(f"the location of gs://{bucket} cannot be asked for: {error}") from error
-    return BUCKET_LOCATIONS.learn(bucket, info)
-
-
-def _bucket_info(bucket: str) -> Mapping[str, Any]:
-    import fsspec
-
-    info: Mapping[str, Any] = fsspec.filesystem("gs").info(bucket)
-    return info
+    return BUCKET_LOCATIONS.location(bucket_or_path.removeprefix("gs://").removeprefix("gcs://").partition("/")[0])

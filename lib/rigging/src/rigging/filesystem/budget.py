@@ -123,12 +123,6 @@ class TransferBudget:
             if limit is not None:
                 self._limit_bytes = limit
 
-    def set_limit(self, limit_bytes: int) -> None:
-        """Change the limit and keep what is used."""
-        limit = _checked_bytes(limit_bytes, "limit_bytes")
-        with _counting:
-            self._limit_bytes = limit
-
     def adjust(self, difference: int, epoch: int) -> None:
         """Correct what is used by `difference` bytes, unless the budget was reset since `epoch` (for reservations)."""
         with _counting:
@@ -233,7 +227,7 @@ def current_budget() -> TransferBudget:
     Raises:
         InvalidRequest: MARIN_MIRROR_BUDGET_GB is not a number of GB.
     """
-    return block_budget() or _process_budget()
+    return block_budget() or _process.current()
 
 
 @contextlib.contextmanager
@@ -305,25 +299,31 @@ def block_budget() -> TransferBudget | None:
     return _of_thread.get(threading.current_thread())
 
 
-_process: tuple[str, TransferBudget] | None = None
-_making_process_budget = threading.Lock()
+class ProcessBudget:
+    """The budget of what runs outside of blocks; MARIN_MIRROR_BUDGET_GB sets its limit, whenever it changes."""
+
+    def __init__(self) -> None:
+        self._made: tuple[str, TransferBudget] | None = None
+
+    def current(self) -> TransferBudget:
+        """Return the budget, with the limit that the environment sets now; what is used stays.
+
+        Raises:
+            InvalidRequest: MARIN_MIRROR_BUDGET_GB is not a number of GB.
+        """
+        text = os.environ.get(MARIN_MIRROR_BUDGET_ENV, "").strip()
+        made = self._made
+        if made is not None and made[0] == text:
+            return made[1]
+        fresh = TransferBudget()
+        with _counting:
+            budget = fresh if self._made is None else self._made[1]
+            budget._limit_bytes = fresh._limit_bytes
+            self._made = (text, budget)
+        return budget
 
 
-def _process_budget() -> TransferBudget:
-    """Return the process's budget; a changed MARIN_MIRROR_BUDGET_GB changes its limit, not what is used."""
-    global _process
-    text = os.environ.get(MARIN_MIRROR_BUDGET_ENV, "").strip()
-    made = _process
-    if made is not None and made[0] == text:
-        return made[1]
-    limit = _default_limit()
-    with _making_process_budget:
-        if _process is None:
-            _process = (text, TransferBudget(limit))
-        elif _process[0] != text:
-            _process[1].set_limit(limit)
-            _process = (text, _process[1])
-        return _process[1]
+_process = ProcessBudget()
 
 
 def _default_limit() -> int:
@@ -350,14 +350,13 @@ def _let_threads_inherit() -> None:
     threading.Thread.start = start_with_budget  # type: ignore[method-assign]
 
 
-def _renew_locks_after_fork() -> None:
-    # Another thread of the parent may have held them at the moment of the fork, and does not exist here.
-    global _counting, _making_process_budget
+def _renew_lock_after_fork() -> None:
+    # Another thread of the parent may have held it at the moment of the fork, and does not exist here.
+    global _counting
     _counting = threading.Lock()
-    _making_process_budget = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_renew_locks_after_fork)
+os.register_at_fork(after_in_child=_renew_lock_after_fork)
 
 
 def _checked_bytes(n: int, what: str) -> int:

@@ -8,7 +8,7 @@ ones for minutes, and has no condition on deletion.
 import functools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
@@ -34,13 +34,15 @@ class GcsObjects:
 
     Args:
         bucket: Its name.
+        access: Gives the endpoint and the headers that say who is asking.
     """
 
     #: Generations only grow.
     marks_are_unique = True
 
-    def __init__(self, bucket: str) -> None:
+    def __init__(self, bucket: str, access: Callable[[], tuple[str, dict[str, str]]] | None = None) -> None:
         self._bucket = bucket
+        self._access = access or _endpoint_and_headers
 
     def get(self, key: str) -> StoredLease | None:
         response = self._request("GET", f"download/storage/v1/b/{_quoted(self._bucket)}/o/{_quoted(key)}", alt="media")
@@ -88,7 +90,7 @@ class GcsObjects:
         from urllib3.exceptions import HTTPError
 
         try:
-            location, headers = _endpoint_and_headers()
+            location, headers = self._access()
         except TransportError as error:
             raise StoreTrouble(f"no credentials for gs://{self._bucket} yet: {error}") from error
         except GoogleAuthError as error:

@@ -19,8 +19,6 @@ from rigging.lease.record import Lease, StoredLease
 FENCE_SUFFIX = ".fence"
 _FENCE_DIGITS = 20
 _BUSY_POLL_SECONDS = 0.0005
-#: The kernel lock is held for microseconds; longer means that its holder is stopped.
-_BUSY_LIMIT_SECONDS = 10.0
 
 
 class _Exclusion(AbstractContextManager[bool]):
@@ -40,10 +38,17 @@ class _Exclusion(AbstractContextManager[bool]):
 
 
 class LocalLeaseStore:
-    """One lock file at an absolute path of this machine."""
+    """One lock file at an absolute path of this machine.
 
-    def __init__(self, path: str) -> None:
+    Args:
+        path: The lock file.
+        busy_seconds: How long to wait for the kernel lock. It is held for microseconds; longer means that its holder
+            is stopped.
+    """
+
+    def __init__(self, path: str, busy_seconds: float = 10.0) -> None:
         self._path = path
+        self._busy_seconds = busy_seconds
         self._sidecar = path + FENCE_SUFFIX
         # One name is enough, as it is only used under the kernel lock; what a crash leaves is overwritten.
         directory, _, name = path.rpartition("/")
@@ -171,9 +176,9 @@ class LocalLeaseStore:
     def _lock(self, descriptor: int) -> None:
         started = time.monotonic()
         while not try_lock(descriptor):
-            if time.monotonic() - started > _BUSY_LIMIT_SECONDS:
+            if time.monotonic() - started > self._busy_seconds:
                 raise Unavailable(
-                    f"lease {self._path}: {self._sidecar} has been locked for {_BUSY_LIMIT_SECONDS:.0f} s by "
+                    f"lease {self._path}: {self._sidecar} has been locked for {self._busy_seconds:.0f} s by "
                     "another process, which must be stopped or hung (see `lslocks`)"
                 )
             time.sleep(_BUSY_POLL_SECONDS)

@@ -6,6 +6,7 @@ credentials and endpoint that s3fs has: the usual AWS files and environment, and
 
 import functools
 import os
+from collections.abc import Callable
 from typing import Any
 
 from rigging.errors import Denied, InvalidRequest, MarinError, NotFound, Unavailable
@@ -28,13 +29,15 @@ class S3Objects:
 
     Args:
         bucket: Its name.
+        client: Gives botocore's client for the process of this id.
     """
 
     #: An ETag is the MD5 of the content, as a rule.
     marks_are_unique = False
 
-    def __init__(self, bucket: str) -> None:
+    def __init__(self, bucket: str, client: Callable[[int], Any] | None = None) -> None:
         self._bucket = bucket
+        self._client = client or _client
 
     def get(self, key: str) -> StoredLease | None:
         answer = self._call("get_object", key)
@@ -58,7 +61,9 @@ class S3Objects:
 
         what = f"{operation} s3://{self._bucket}/{key}"
         try:
-            answer: dict[str, Any] = getattr(_client(os.getpid()), operation)(Bucket=self._bucket, Key=key, **arguments)
+            answer: dict[str, Any] = getattr(self._client(os.getpid()), operation)(
+                Bucket=self._bucket, Key=key, **arguments
+            )
             if "Body" in answer:
                 answer["content"] = answer["Body"].read()
             return answer
