@@ -25,7 +25,7 @@ from rigging.mirror.copying.fetch import copy_files
 from rigging.mirror.copying.local.part import part_path
 from rigging.mirror.copying.request import Settings, version_of
 from rigging.mirror.copying.source import SourceChangedError
-from rigging.mirror.prefix_store import local_store
+from rigging.mirror.prefix_store import local_store, other_stores
 from rigging.testing.faults import Fault, FaultKind
 
 MB = 2**20
@@ -287,15 +287,14 @@ def test_what_a_user_writes_meanwhile_is_not_replaced(watched: Any, here, size):
 def test_checksums_of_the_store_are_compared(make_regions: Any, monkeypatch: Any, budget: Any, here, there, size):
     regions = make_regions(here, there, chunk_bytes=5 * MB)
     regions.put(1, "x", os.urandom(size))
-    from rigging.mirror.copying import source
+    fs = other_stores()[0].fs
+    cat_file = fs.cat_file
 
-    read = source._read
-
-    def one_bit_wrong(*arguments: Any) -> bytes:
-        data = read(*arguments)
+    def one_bit_wrong(*arguments: Any, **options: Any) -> bytes:
+        data = cat_file(*arguments, **options)
         return bytes([data[0] ^ 1]) + data[1:]
 
-    monkeypatch.setattr(source, "_read", one_bit_wrong)
+    monkeypatch.setattr(fs, "cat_file", one_bit_wrong)
     with pytest.raises(CorruptCopyError, match=r"x: the copy has md5 \w+ instead of"):
         regions.fs.cat_file("x")
     assert regions.files(0) == []
@@ -417,15 +416,15 @@ def test_a_killed_copy_is_taken_up_where_it_was(make_regions: Any, monkeypatch: 
     done = subprocess.run([sys.executable, "-c", KILLED, str(20 * MB)], check=False)
     assert done.returncode == -signal.SIGKILL
     assert regions.has(0, "d/x") is None
-    from rigging.mirror.copying import source
+    fs, begun = other_stores()[0].fs, []
+    cat_file = fs.cat_file
 
-    read, begun = source._read, []
+    def counted(path: str, start: int = 0, **options: Any) -> Any:
+        if path.endswith("d/x"):
+            begun.append(start)
+        return cat_file(path, start=start, **options)
 
-    def counted(wanted: Any, begin: int, end: int) -> bytes:
-        begun.append(begin)
-        return read(wanted, begin, end)
-
-    monkeypatch.setattr(source, "_read", counted)
+    monkeypatch.setattr(fs, "cat_file", counted)
     assert regions.fs.cat_file("d/x") == data
     assert min(begun) >= 10 * MB, "what had arrived must not be fetched again"
     assert budget.bytes_used == len(data) - min(begun)

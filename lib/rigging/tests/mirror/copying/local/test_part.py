@@ -145,12 +145,12 @@ def test_filesystems_without_the_kernels_rename_publish_and_replace_nothing_eith
     def link(*_: Any) -> None:
         raise PermissionError(errno.EPERM, "no links here")
 
-    monkeypatch.setattr(part_module, "_renameat2", rename)
     if no_links:
         monkeypatch.setattr(os, "link", link)
     published, late = (claim_part(str(tmp_path / name), "v", 60) for name in ("x", "y"))
     assert published is not None
     assert late is not None
+    published.kernel_rename = late.kernel_rename = rename
     (tmp_path / "y").write_bytes(b"mine")
     published.append(b"1")
     assert published.publish(str(tmp_path / "x"))
@@ -169,10 +169,10 @@ def test_a_part_that_cannot_be_published_says_why(
     def link(*_: Any) -> None:
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
 
-    monkeypatch.setattr(part_module, "_renameat2", renameat2_with(errno.ENOSYS if by_link else errno.EDQUOT))
     monkeypatch.setattr(os, "link", link)
     part = claim_part(str(tmp_path / "x"), "v", 60)
     assert part is not None
+    part.kernel_rename = renameat2_with(errno.ENOSYS if by_link else errno.EDQUOT)
     with pytest.raises(OSError, match="quota"):
         part.publish(str(tmp_path / "x"))
     part.close()

@@ -7,18 +7,19 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from s3fs import S3FileSystem
 
 from rigging.distributed_lock import LeaseLostError
 from rigging.filesystem import mirror_plan
 from rigging.filesystem.budget import TransferBudget
 from rigging.mirror.copying import fetch as fetching
-from rigging.mirror.copying import source
 from rigging.mirror.copying.digest import CorruptCopyError
 from rigging.mirror.copying.fetch import copy_files
 from rigging.mirror.copying.objects import to_gcs, to_s3
 from rigging.mirror.copying.objects.journal import Journal
 from rigging.mirror.copying.request import Settings
-from rigging.mirror.prefix_store import local_store
+from rigging.mirror.paths import PRIVATE_DIRECTORY
+from rigging.mirror.prefix_store import local_store, other_stores
 
 MB = 2**20
 CHUNKS = {"gcs": 1000, "s3": 5 * MB}  # S3 has no smaller parts
@@ -29,42 +30,47 @@ class Killed(BaseException):
 
 
 @pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> Any:
+def reads(make_regions: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Where the pieces that are read begin; `reads.fail(at, error)` makes one fail."""
-    read, failing = source._read, dict[int, BaseException]()
+    failing = dict[int, BaseException]()
 
     class Begun(list[int]):
+        def make_regions(self, *regions: str, **options: Any) -> Any:
+            """Make regions, and watch the reads of the other one."""
+            made, fs = make_regions(*regions, **options), other_stores()[0].fs
+            cat_file = fs.cat_file
+
+            def watched(path: str, start: int = 0, **options: Any) -> Any:
+                if PRIVATE_DIRECTORY not in path:
+                    if start in failing:
+                        raise failing.pop(start)
+                    self.append(start)
+                return cat_file(path, start=start, **options)
+
+            monkeypatch.setattr(fs, "cat_file", watched)
+            return made
+
         def fail(self, at: int, error: BaseException) -> None:
             failing[at] = error
 
-    begun = Begun()
-
-    def watched(wanted: Any, begin: int, end: int) -> bytes:
-        if begin in failing:
-            raise failing.pop(begin)
-        begun.append(begin)
-        return read(wanted, begin, end)
-
-    monkeypatch.setattr(source, "_read", watched)
-    return begun
+    return Begun()
 
 
 @pytest.fixture
 def s3_calls(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The calls of S3's methods; `change(method, arguments)` may change or refuse one."""
-    call = to_s3._call
+    """The calls of S3's methods about copies; `change(method, arguments)` may change or refuse one."""
 
     class Calls(list[str]):
         change: Callable[[str, dict[str, Any]], None] = staticmethod(lambda method, arguments: None)
 
-    calls = Calls()
+    calls, call_s3 = Calls(), S3FileSystem.call_s3
 
-    def watched(destination: Any, wanted: Any, method: str, **arguments: Any) -> Any:
+    def watched(fs: Any, method: str, *arguments: Any, **options: Any) -> Any:
         calls.append(method)
-        calls.change(method, arguments)
-        return call(destination, wanted, method, **arguments)
+        calls.change(method, options)
+        return call_s3(fs, method, *arguments, **options)
 
-    monkeypatch.setattr(to_s3, "_call", watched)
+    monkeypatch.setattr(S3FileSystem, "call_s3", watched)
     return calls
 
 
@@ -75,10 +81,10 @@ def one_part_a_page(method: str, arguments: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("here", ["gcs", "s3"])
 def test_what_a_killed_upload_has_sent_is_not_sent_again(
-    make_regions: Any, budget: TransferBudget, reads: Any, s3_calls: Any, here: str
+    budget: TransferBudget, reads: Any, s3_calls: Any, here: str
 ) -> None:
     chunk = CHUNKS[here]
-    regions = make_regions(here, "memory", chunk_bytes=chunk)
+    regions = reads.make_regions(here, "memory", chunk_bytes=chunk)
     data = os.urandom(2 * chunk + 17)
     regions.put(1, "d/x", data)
     reads.fail(2 * chunk, Killed())
@@ -93,8 +99,8 @@ def test_what_a_killed_upload_has_sent_is_not_sent_again(
 
 
 @pytest.mark.parametrize("lost", ["upload", "journal"])
-def test_an_upload_that_the_store_has_lost_is_begun_anew(make_regions: Any, reads: Any, lost: str) -> None:
-    regions = make_regions("s3", "memory", chunk_bytes=5 * MB)
+def test_an_upload_that_the_store_has_lost_is_begun_anew(reads: Any, lost: str) -> None:
+    regions = reads.make_regions("s3", "memory", chunk_bytes=5 * MB)
     data = os.urandom(11 * MB)
     regions.put(1, "d/x", data)
     reads.fail(10 * MB, Killed())
@@ -115,11 +121,11 @@ def test_an_upload_that_the_store_has_lost_is_begun_anew(make_regions: Any, read
 
 @pytest.mark.parametrize("here", ["gcs", "s3"])
 def test_who_lost_the_lease_leaves_what_was_sent_to_its_successor(
-    make_regions: Any, budget: TransferBudget, monkeypatch: pytest.MonkeyPatch, reads: Any, here: str
+    budget: TransferBudget, monkeypatch: pytest.MonkeyPatch, reads: Any, here: str
 ) -> None:
     """The successor goes on with it: to remove it would break the other's copy."""
     chunk = CHUNKS[here]
-    regions = make_regions(here, "memory", chunk_bytes=chunk)
+    regions = reads.make_regions(here, "memory", chunk_bytes=chunk)
     data = os.urandom(2 * chunk + 17)
     regions.put(1, "d/x", data)
 
@@ -281,17 +287,23 @@ def test_a_rewrite_that_was_killed_is_gone_on_with_if_gcs_still_knows_it(
 ) -> None:
     regions = make_regions("gcs", "gcs")
     regions.put(1, "d/x", bytes(70 * MB))
-    wanted, rewrite, tokens = fetching.locate("d/x"), to_gcs._rewrite, list[str]()
-    token = str(rewrite(wanted, local_store(), "")["rewriteToken"]) if usable else "a week old"
+    wanted, fs, tokens = fetching.locate("d/x"), local_store().fs, list[str | None]()
+    source, target = wanted.source_path.partition("/"), local_store().path("d/x").partition("/")
+    call, token = fs.call, "a week old"
+    if usable:
+        paths = (source[0], source[2], target[0], target[2])
+        answer = call("POST", "b/{}/o/{}/rewriteTo/b/{}/o/{}", *paths, ifGenerationMatch="0", json_out=True)
+        token = str(answer["rewriteToken"])
     Journal(wanted, local_store()).write(token)
 
-    def noted(wanted: Any, destination: Any, token: str) -> Any:
-        tokens.append(token)
-        if token == "a week old":
-            raise ValueError("Invalid rewrite token")
-        return rewrite(wanted, destination, token)
+    def noted(method: str, path: str, *arguments: Any, **options: Any) -> Any:
+        if "rewriteTo" in path:
+            tokens.append(options["rewriteToken"])
+            if options["rewriteToken"] == "a week old":
+                raise ValueError("Invalid rewrite token")
+        return call(method, path, *arguments, **options)
 
-    monkeypatch.setattr(to_gcs, "_rewrite", noted)
+    monkeypatch.setattr(fs, "call", noted)
     copy_files([wanted], local_store(), Settings())
     assert (tokens[-1] == token) is usable
     assert regions.fs.info("d/x")["size"] == 70 * MB

@@ -28,6 +28,7 @@ LOCK_NOT_OFFERED = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP, errn
 _UNSUPPORTED = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL, errno.EXDEV, errno.EMLINK)
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
+RenameAt = Callable[[int, bytes, int, bytes, int], int]
 
 
 class Part:
@@ -37,14 +38,18 @@ class Part:
         path: Where it is, beside the file that it will become.
         descriptor: The open file, with the kernel lock.
         size: Bytes that are in it; at first, those that an earlier copier left.
+
+    Attributes:
+        kernel_rename: Gives the kernel's rename that replaces nothing, None where there is none.
     """
 
-    __slots__ = ("descriptor", "path", "size")
+    __slots__ = ("descriptor", "kernel_rename", "path", "size")
 
     def __init__(self, path: str, descriptor: int, size: int) -> None:
         self.path = path
         self.descriptor = descriptor
         self.size = size
+        self.kernel_rename = kernel_rename
 
     def restart(self) -> None:
         """Drop what is in it."""
@@ -62,7 +67,7 @@ class Part:
     def publish(self, final: str) -> bool:
         """Give the part its final name; False when a file of that name has come up meanwhile, which is left alone."""
         try:
-            _rename_without_replacing(self.path, final)
+            _rename_without_replacing(self.path, final, self.kernel_rename())
         except FileExistsError:
             self.discard()
             return False
@@ -162,9 +167,8 @@ def _lock(part: Part) -> bool:
     return True
 
 
-def _rename_without_replacing(path: str, final: str) -> None:
+def _rename_without_replacing(path: str, final: str, rename: RenameAt | None) -> None:
     """Rename a file; FileExistsError when the new name is taken, perhaps by what a user wrote meanwhile."""
-    rename = _renameat2()
     if rename is not None:
         if rename(_AT_FDCWD, os.fsencode(path), _AT_FDCWD, os.fsencode(final), _RENAME_NOREPLACE) == 0:
             return
@@ -184,7 +188,7 @@ def _rename_without_replacing(path: str, final: str) -> None:
 
 def rename_at(directory: int, name: str, new_name: str) -> bool:
     """Rename a file in an open directory; False when the new name is taken, or this cannot be done in one step."""
-    rename = _renameat2()
+    rename = kernel_rename()
     return rename is not None and not rename(
         directory, os.fsencode(name), directory, os.fsencode(new_name), _RENAME_NOREPLACE
     )
@@ -210,7 +214,8 @@ def make_parents(directory: str, known: set[str]) -> list[str]:
 
 
 @functools.cache
-def _renameat2() -> Callable[[int, bytes, int, bytes, int], int] | None:
+def kernel_rename() -> RenameAt | None:
+    """Return the C library's renameat2, None where there is none."""
     try:
         function = ctypes.CDLL(None, use_errno=True).renameat2
     except (AttributeError, OSError):
