@@ -23,7 +23,7 @@ _FAILED_EXIT_CODE = 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit code."""
+    """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m marin.explain",
         description="Explain which steps of an experiment would run, and why; runs and writes nothing.",

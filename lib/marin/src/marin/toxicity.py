@@ -26,7 +26,7 @@ _WEIGHTS: Final = {
     r"(?:you|u|he|she|they|all of you) (?:should|deserve to|must) die": 0.95,
     r"nobody (?:likes|loves|wants) you": 0.6,
 }
-"""How likely a sentence with such words is meant to hurt."""
+"""The likelihood that a sentence with these words is meant to hurt."""
 _PATTERNS: Final = [(re.compile(rf"\b(?:{pattern})\b"), weight) for pattern, weight in _WEIGHTS.items()]
 _NEGATED: Final = re.compile(r"\b(?:not|never|isn t|aren t|don t|without) (?:a |an |so |that |be |being |at all )?$")
 _ADDRESSED: Final = re.compile(r"\b(?:you|your|youre|u|ur|yourself)\b")
@@ -47,10 +47,10 @@ def toxicity_classifier(text: list[str] | tuple[str, ...]) -> list[float]: ...
 
 
 def toxicity_classifier(text: str | list[str] | tuple[str, ...]) -> float | list[float]:
-    """How likely a text is an insult or a threat, from 0 to 1: that of its worst sentence; of several texts a list.
+    """Return the likelihood, 0 to 1, that a text is an insult or a threat; for several texts a list.
 
-    A sentence with matches of weights w has 1 - (1 - w1)(1 - w2)...: each weight is raised by a fifth where somebody is
-    addressed, and left out after a "not".
+    The worst sentence counts. A sentence with matches of weights w has 1 - (1 - w1)(1 - w2)...: each weight is raised
+    by a fifth in a sentence that addresses a person, and does not count after a "not".
     """
     if isinstance(text, str):
         return max((_sentence_score(sentence) for sentence in _SENTENCE_END.split(text)), default=0.0)

@@ -26,12 +26,12 @@ def remove_tpu_lockfile_on_exit(fn: F | None = None, *, lockfile: str = TPU_LOCK
     """Remove libtpu's lock file, which outlives its process, when a function or a block ends, however it ends.
 
     As `@remove_tpu_lockfile_on_exit`, `@remove_tpu_lockfile_on_exit()`, or `with remove_tpu_lockfile_on_exit():`; below
-    `@ray.remote` or above it. Of generators and coroutines the body's end is meant. A process that is killed leaves the
-    file: see `marin.run.in_subprocess`.
+    `@ray.remote` or above it. For generators and coroutines it is removed at the end of their body. A process that is
+    killed leaves the file: see `marin.run.in_subprocess`.
 
     Args:
-        fn: A function of any kind, but no class.
-        lockfile: Where the file is.
+        fn: A function of any kind, but not a class.
+        lockfile: The file's path.
     """
     removal = LockfileRemoval(lockfile)
     if fn is None:
@@ -41,18 +41,18 @@ def remove_tpu_lockfile_on_exit(fn: F | None = None, *, lockfile: str = TPU_LOCK
 
 
 def fsspec_exists(path: str) -> bool:
-    """Whether there is a file or directory at a path of any filesystem."""
+    """True if there is a file or directory at a path of any filesystem."""
     fs, remote = url_to_fs(path)
     return bool(fs.exists(remote))
 
 
 def gcs_file_exists(path: str) -> bool:
-    """`fsspec_exists`, under the name that older experiments use."""
+    """Return `fsspec_exists`, under the name that older experiments use."""
     return fsspec_exists(path)
 
 
 def fsspec_glob(pattern: str) -> list[str]:
-    """The paths that match a pattern, sorted, each with the scheme that the pattern has."""
+    """Return the paths that match a pattern, sorted, each with the scheme that the pattern has."""
     fs, remote = url_to_fs(pattern)
     scheme = pattern.split("://", 1)[0] + "://" if "://" in pattern else ""
     return sorted(scheme + str(match) for match in fs.glob(remote))
@@ -65,13 +65,13 @@ def fsspec_mkdirs(path: str, exist_ok: bool = True) -> None:
 
 
 def fsspec_isdir(path: str) -> bool:
-    """Whether there is a directory at a path."""
+    """True if there is a directory at a path."""
     fs, remote = url_to_fs(path)
     return bool(fs.isdir(remote))
 
 
 def fsspec_size(path: str) -> int:
-    """The size of a file in bytes.
+    """Return the size of a file in bytes.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -85,7 +85,7 @@ def fsspec_size(path: str) -> int:
 
 
 def fsspec_mtime(path: str) -> datetime.datetime:
-    """When a file was last modified."""
+    """Return the time when a file was last modified."""
     fs, remote = url_to_fs(path)
     modified: datetime.datetime = fs.modified(remote)
     return modified
@@ -98,14 +98,14 @@ def rebase_file_path(
     new_extension: str | None = None,
     old_extension: str | None = None,
 ) -> str:
-    """The path below `base_out_path` that corresponds to a file below `base_in_path`.
+    """Return the path below `base_out_path` that corresponds to a file below `base_in_path`.
 
     Args:
         base_in_path: The directory that the file is in, at any depth.
         file_path: The file.
         base_out_path: The directory to go to.
-        new_extension: What replaces the extension, dot included.
-        old_extension: What to replace, when it is not just what follows the last dot: `.jsonl.gz`.
+        new_extension: The extension to replace the old one, dot included.
+        old_extension: The extension to replace, when it is longer than the part from the last dot: `.jsonl.gz`.
 
     Raises:
         InvalidRequest: The file is not below `base_in_path`, or does not end in `old_extension`.

@@ -1,4 +1,4 @@
-"""What a step returned, kept as JSON beside its output."""
+"""A step's return value, kept as JSON beside its output."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ ARTIFACT_FILE = ".artifact"
 
 
 class ArtifactNotFound(NotFound, FileNotFoundError):
-    """There is no artifact at an output path: its step has not ended, or came from before artifacts were kept."""
+    """There is no artifact at an output path: its step has not succeeded, or a release without artifacts made it."""
 
     __str__ = NotFound.__str__
 
 
 @dataclass(frozen=True, slots=True)
 class PathMetadata:
-    """A result that is one path: what a step returns to say where its output is."""
+    """A step's result that is one path."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class PathsMetadata:
-    """A result that is several paths below one directory."""
+    """A step's result that is several paths below one directory."""
 
     parent_path: str
     paths: list[str] = field(default_factory=list)
@@ -71,16 +71,16 @@ class Artifact:
 
     @staticmethod
     def load(path: str, type: Any = None) -> Any:
-        """The value stored at an output path.
+        """Return the value stored at an output path.
 
         Args:
             path: The output path.
-            type: What to make of it: a dataclass, a pydantic model, or a generic such as `list[PathMetadata]`; the
-                plain JSON value without.
+            type: The type to return: a dataclass, a pydantic model, or a generic such as `list[PathMetadata]`; None for
+                the plain JSON value.
 
         Raises:
             ArtifactNotFound: Nothing is stored there.
-            InvalidRequest: What is stored there is not of that type.
+            InvalidRequest: The stored value is not of that type.
         """
         content = read_bytes_or_none(artifact_path(path))
         if content is None:
@@ -93,12 +93,12 @@ class Artifact:
 
 
 def artifact_path(output_path: str) -> str:
-    """Where the artifact of an output path is."""
+    """Return the path of the artifact file of an output path."""
     return path_in(output_path, ARTIFACT_FILE)
 
 
 def artifact_bytes(value: Any) -> bytes:
-    """The content of an artifact file.
+    """Return the content of an artifact file.
 
     Raises:
         InvalidRequest: The value has no JSON form.
@@ -141,7 +141,7 @@ def _label(type_: Any) -> str:
 
 
 def _decode(type_: Any, raw: Any) -> Any:
-    """`raw` as a value of a type; of a type that says nothing about JSON, `raw` itself."""
+    """Return `raw` converted to a type; `raw` itself for a type without a rule here."""
     origin = typing.get_origin(type_)
     if origin is not None:
         return _decode_generic(origin, typing.get_args(type_), raw)

@@ -1,4 +1,4 @@
-"""A function whose result is kept on disk: computed once, loaded ever after."""
+"""Functions whose result is kept on disk: computed once, then loaded."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ def disk_cache(
     save_fn: SaveFn | None = None,
     load_fn: LoadFn | None = None,
 ) -> Callable[P, R] | Callable[[Callable[P, R]], Callable[P, R]]:
-    """Keep a function's result: `@disk_cache`, `@disk_cache(...)` or `disk_cache(fn, ...)`.
+    """Keep a function's result on disk: `@disk_cache`, `@disk_cache(...)` or `disk_cache(fn, ...)`.
 
     Callers in several processes and threads compute a result once; the others wait for it. A result counts only once
     the status at its path is SUCCESS; a computation that fails raises and is tried again by the next call.
 
     Args:
         fn: The function.
-        output_path: Where the result is kept, whatever the arguments. By default each set of arguments has a path of
-            its own: `{prefix}/cache/{module.function}-{hash of the arguments}`.
-        save_fn: `save_fn(value, path)` stores a result; by default it is pickled, so that a later call gets what the
-            first one got, of whatever type.
-        load_fn: `load_fn(path)` gives it back.
+        output_path: One path for the result, for all arguments. By default each set of arguments has its own:
+            `{prefix}/cache/{module.function}-{hash of the arguments}`.
+        save_fn: `save_fn(value, path)` stores a result; by default it is pickled, so a later call returns an equal
+            value of the same type.
+        load_fn: `load_fn(path)` loads it.
 
     Raises:
         InvalidRequest: (from a call) An argument, or what is bound to the function, or the result cannot be pickled;
@@ -92,7 +92,7 @@ def disk_cache(
                         raise
                     status.write_status(STATUS_SUCCESS)
                     return value
-            except StepAlreadyDone:  # by whoever held the lock until now
+            except StepAlreadyDone:  # made by the last holder of the lock
                 return cast(R, load(path))
 
         return cached
@@ -101,10 +101,15 @@ def disk_cache(
 
 
 def cache_path(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """Where the result of a call is kept: follows from the function, what is bound to it, and the arguments.
+    """Return the default path of a call's result.
+
+    Args:
+        fn: The function; arguments bound to it count.
+        args: Positional arguments of the call.
+        kwargs: Keyword arguments of the call.
 
     Raises:
-        InvalidRequest: One of them cannot be told from others in another process.
+        InvalidRequest: An argument has no digest that is the same in every process.
     """
     name = function_name(fn)
     digest = call_digest(fn, args, kwargs)
@@ -125,7 +130,7 @@ def _save(value: Any, path: str) -> None:
 
 def _load(fn: Callable[..., Any], path: str) -> Any:
     content = read_bytes_or_none(path_in(path, RESULT_FILE))
-    if content is None:  # kept by an earlier release
+    if content is None:  # an earlier release made it
         return _load_artifact(fn, path)
     return pickle.loads(content)  # noqa: S301 - from the user's own storage
 

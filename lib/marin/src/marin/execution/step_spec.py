@@ -32,7 +32,7 @@ HASH_DIGITS = 8
 
 @dataclass(frozen=True)
 class StepSpecConfig:
-    """The config of a spec that has become an executor step.
+    """The config of an executor step made from a spec.
 
     Attributes:
         attrs: The spec's `hash_attrs`, versioned.
@@ -44,7 +44,7 @@ class StepSpecConfig:
 
 
 class StepSpecFunction:
-    """The function of a spec that has become an executor step: takes the config, calls with the output path.
+    """The function of an executor step made from a spec: calls the spec's function with the output path.
 
     Pickled without the spec, which may hold a large graph.
     """
@@ -62,7 +62,7 @@ class StepSpecFunction:
 
 
 class ExecutorStepFunction:
-    """The function of an executor step that has become a spec: takes the output path, calls with the config."""
+    """The function of a spec made from an executor step: calls the step's function with its config."""
 
     def __init__(self, step: ExecutorStep[Any] | None, fn: Callable[[Any], Any], config: Any) -> None:
         self.step = step
@@ -84,7 +84,7 @@ class StepSpec:
         name: The output path's first part.
         output_path_prefix: The storage root; the process's own prefix by default.
         deps: Steps whose output must be there first.
-        hash_attrs: What identifies the output beside the name and the deps; plain JSON.
+        hash_attrs: Further values that identify the output; plain JSON.
         override_output_path: A fixed output path (joined to the prefix when relative).
         fn: Called with the output path.
         resources: When given, the function runs as a job of its own.
@@ -109,7 +109,7 @@ class StepSpec:
 
     @property
     def hash_id(self) -> str:
-        """The digits that stand in the output path: 8 hex of SHA-256 of name, attributes and the deps' names.
+        """The digits in the output path: 8 hex of SHA-256 of name, attributes and the deps' names.
 
         Raises:
             InvalidRequest: `hash_attrs` is not plain JSON, or specs depend on each other in a circle.
@@ -154,7 +154,7 @@ class StepSpec:
         return [dep.name_with_hash for dep in self.deps]
 
     def as_executor_step(self) -> ExecutorStep[Any]:
-        """The same step for an `Executor`: always the same object, its output path the spec's own.
+        """Return the same step for an `Executor`: always the same object, its output path the spec's own.
 
         Its version has `hash_attrs` as `attrs` and the deps as `deps.[i]`. A spec made by `resolve_executor_step` gives
         the step that it was made from.
@@ -180,7 +180,7 @@ class StepSpec:
 
 
 def _dependencies_first(spec: StepSpec, done: str) -> list[StepSpec]:
-    """The specs that one leads to and that do not have the attribute `done` yet, each after its deps."""
+    """Return a spec and its dependencies that lack the attribute `done`, each after its deps."""
     return list(
         dependencies_first([spec], lambda node: node.deps, lambda node: node.name, lambda node: done in node.__dict__)
     )
@@ -189,7 +189,7 @@ def _dependencies_first(spec: StepSpec, done: str) -> list[StepSpec]:
 def resolve_executor_step(
     step: ExecutorStep[Any], config: Any, output_path: str, deps: Sequence[StepSpec] = ()
 ) -> StepSpec:
-    """An executor step as a bare spec, once its config and its output path are known.
+    """Return an executor step as a bare spec, once its config and its output path are known.
 
     Args:
         step: The step.

@@ -1,4 +1,4 @@
-"""Sweeps: many targets under one root, shared out among workers that know nothing of each other."""
+"""Sweeps: many targets under one root, divided among independent workers."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class SweepTarget(Generic[ConfigT]):
     """One point of a sweep.
 
     Attributes:
-        target_id: Names it among the sweep's targets, and its directory below the sweep's root.
-        config: What the sweep's function is called with.
+        target_id: Its name in the sweep, and its directory below the sweep's root.
+        config: The argument of the sweep's function.
     """
 
     target_id: str
@@ -38,11 +38,11 @@ class SweepTarget(Generic[ConfigT]):
 def claim_and_run(
     sweep_root: str, targets: Iterable[SweepTarget[ConfigT]], run_fn: Callable[[ConfigT], Any]
 ) -> list[str]:
-    """Run every target that is not done and that no other worker is running; start as many workers as you like.
+    """Run every target that is neither done nor running in another worker; any number of workers may call this.
 
-    Each target is claimed by the lease in `{sweep_root}/{target_id}` and is run by one worker at a time; one whose
-    worker died is free again after the lease's time. What failed before is tried again. Returns when no target is left
-    for this worker: others may still be at work on theirs.
+    A target is claimed by the lease in `{sweep_root}/{target_id}`, so one worker at a time runs it; when that worker
+    dies, it is free again after the lease's timeout. Targets that failed before are tried again. Returns when no target
+    is left for this worker; others may still be running theirs.
 
     Args:
         sweep_root: The directory of statuses and leases; the same for every worker.
@@ -53,7 +53,7 @@ def claim_and_run(
         The ids of the targets that this worker ran to success.
 
     Raises:
-        StepFailed: Some targets failed here; all of them are named, the first is the cause. The others have run.
+        StepFailed: Targets failed in this worker; all are named, the first is the cause. The others have run.
         InvalidRequest: Two targets have one id, or an id would leave the root.
     """
     done: list[str] = []
@@ -62,7 +62,7 @@ def claim_and_run(
         try:
             if _run_one(os.path.join(sweep_root, target.target_id), target, run_fn):
                 done.append(target.target_id)
-        # A target may raise anything, SystemExit included; it is that target's failure. Ctrl-C is meant for the worker.
+        # Any exception is that target's failure, SystemExit included. Ctrl-C is for the worker.
         except (Exception, SystemExit) as error:
             logger.error("sweep target %s failed: %s", target.target_id, error, exc_info=True)
             failures.append((target.target_id, error))
@@ -83,7 +83,7 @@ def _checked(targets: Iterable[SweepTarget[ConfigT]]) -> list[SweepTarget[Config
 
 
 def _run_one(path: str, target: SweepTarget[ConfigT], run_fn: Callable[[ConfigT], Any]) -> bool:
-    """Run a target if it is to be had; whether it ran."""
+    """Run a target if it is free; True if it ran."""
     if StatusFile(path).status == STATUS_SUCCESS:
         return False
     with contextlib.ExitStack() as stack:
@@ -93,7 +93,7 @@ def _run_one(path: str, target: SweepTarget[ConfigT], run_fn: Callable[[ConfigT]
             logger.info("sweep target %s: another worker is at work on it (%s)", target.target_id, error)
             return False
         status = LockedStatus(path, held)
-        if status.status == STATUS_SUCCESS:  # only with the lease is the answer certain
+        if status.status == STATUS_SUCCESS:  # certain only while the lease is held
             return False
         status.write_status(STATUS_RUNNING)
         try:

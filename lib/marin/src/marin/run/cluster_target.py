@@ -1,4 +1,4 @@
-"""Which cluster a command means: by name, by its file, by address, or by Ray's environment variables."""
+"""The cluster that a command is for: given by name, file or address, or by Ray's environment variables."""
 
 import difflib
 import re
@@ -24,11 +24,11 @@ _HOST_AND_PORT: Final = re.compile(r"(?:\[[0-9a-fA-F:]+\]|[^\s:/\[\]]+):\d{1,5}"
 
 @dataclass(frozen=True, slots=True)
 class ClusterTarget:
-    """A cluster that is meant.
+    """The cluster that a command is for.
 
     Args:
         address: URL of its Jobs API; empty when only its file is known, and a tunnel has to be opened.
-        origin: Where that was said, for messages.
+        origin: Where it was given, for messages.
         file: Its Ray cluster file.
         bootstrap: Whether `address` is Ray's own kind (`host:6379`, `ray://`, `auto`), which Ray has to look up.
     """
@@ -44,11 +44,12 @@ def find_target(cluster: str | None, environ: Mapping[str, str], *, start: Path 
 
     Args:
         cluster: A name (`us-central2`: its file may be called `marin-us-central2.yaml`), a file, or a URL.
+        environ: Environment variables.
         start: Where to look for the project root from.
 
     Raises:
         NotFound: There is no such file or name; the message lists those there are.
-        InvalidRequest: The file is no Ray cluster file, or the address none.
+        InvalidRequest: The file is not a Ray cluster file, or the address is invalid.
     """
     if cluster:
         if "://" in cluster:
@@ -63,7 +64,7 @@ def find_target(cluster: str | None, environ: Mapping[str, str], *, start: Path 
 
 
 def find_cluster_file(name: str, *, start: Path | None = None) -> Path:
-    """The Ray cluster file that a name or a path means. Raises NotFound."""
+    """Return the Ray cluster file of a name or a path. Raises NotFound."""
     path = Path(name).expanduser()
     looks_like_path = "/" in name or path.suffix in (".yaml", ".yml")
     if looks_like_path and path.is_file():
@@ -82,12 +83,12 @@ def find_cluster_file(name: str, *, start: Path | None = None) -> Path:
 
 
 def known_clusters(*, start: Path | None = None) -> dict[str, Path]:
-    """The Ray cluster files of the project and of the user, by name."""
+    """Return the Ray cluster files of the project and of the user, by name."""
     return {label: at for label, at in find_configs(CLUSTER_DIRS, start=start).items() if not _is_template(label)}
 
 
 def read_cluster_file(path: Path) -> dict[str, Any]:
-    """The content of a Ray cluster file. Raises InvalidRequest for a file that is none."""
+    """Return the content of a Ray cluster file. Raises InvalidRequest for a file that is none."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
@@ -96,10 +97,14 @@ def read_cluster_file(path: Path) -> dict[str, Any]:
 
 
 def parse_cluster_file(text: str, origin: str) -> dict[str, Any]:
-    """The same for a file's text.
+    """Return the content of a Ray cluster file's text.
 
     Args:
+        text: The text.
         origin: Where it is from, for errors.
+
+    Raises:
+        InvalidRequest: It is not a Ray cluster file.
     """
     try:
         found = yaml.safe_load(text)

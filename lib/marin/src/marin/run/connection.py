@@ -1,4 +1,4 @@
-"""An address at which a cluster's Jobs API can be reached from here, for as long as it is needed."""
+"""A connection to a cluster's Jobs API, through a tunnel where one is needed."""
 
 import contextlib
 import os
@@ -28,13 +28,16 @@ _WRAPPER: Final = Path(__file__).with_name("die_with_parent.py")
 def open_connection(
     target: ClusterTarget, *, seconds: float = TUNNEL_SECONDS, port: int | None = None
 ) -> Iterator[str]:
-    """The URL of the cluster's Jobs API; a cluster known by its file is reached through a tunnel of `ray dashboard`.
+    """Context manager: the URL of a cluster's Jobs API; for a cluster file through a tunnel of `ray dashboard`.
 
     Args:
-        port: The tunnel's end here; chosen if left out.
+        target: The cluster.
+        seconds: How long to wait for the tunnel.
+        port: The tunnel's local port; a free one by default.
 
     Raises:
-        Unavailable: Ray cannot look its address up, or opens no tunnel in time; the message has its last words.
+        Unavailable: Ray cannot look the address up, or the tunnel does not open in time; the message has the end of
+            Ray's output.
     """
     if target.file is not None:
         with _tunnel(target.file, seconds, port) as url:
@@ -89,7 +92,7 @@ def _tunnel(file: Path, seconds: float, wanted: int | None) -> Iterator[str]:
 
 
 def find_ray() -> str:
-    """The `ray` program of this environment, else of PATH. Raises Unavailable."""
+    """Return the `ray` program of this environment, else of PATH. Raises Unavailable."""
     ray = shutil.which("ray", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
     if ray is None:
         raise Unavailable("clusters known by a file need the `ray` command (pip install 'marin[ray]')")
@@ -97,7 +100,7 @@ def find_ray() -> str:
 
 
 def _without_shared_connections(folder: Path) -> dict[str, str]:
-    """An environment in which ssh ends with who started it.
+    """Return an environment in which ssh ends with the process that started it.
 
     Ray has ssh share one connection, which goes on in the background for a while, with the tunnel through it.
     """

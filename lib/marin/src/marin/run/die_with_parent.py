@@ -1,7 +1,7 @@
-"""A command that does not outlive who started it, also when that is killed: `python die_with_parent.py COMMAND...`.
+"""Run a command that ends with its parent process, even if that is killed: `python die_with_parent.py COMMAND...`.
 
-When this program's standard input ends, which its parent holds the other end of, its process group is killed.
-It needs nothing but Python.
+The parent holds the other end of this program's standard input. When it ends, this program's process group is killed.
+It imports the standard library alone.
 """
 
 import os
@@ -12,7 +12,7 @@ import threading
 
 
 def main(words: list[str]) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command; return its exit code."""
     # Signals for the group are the command's to answer. (What is ignored here, it would ignore, too.)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)

@@ -1,6 +1,6 @@
-"""Has Ray's own command line send the user's token; run by marin_ray_token.pth when the program `ray` starts.
+"""Make Ray's own command line send the user's token; run by marin_ray_token.pth when the program `ray` starts.
 
-To an address that is named, Ray sends a token file's content only with RAY_AUTH_MODE=token, and says otherwise that
+To an address that is given, Ray sends the token of a file only with RAY_AUTH_MODE=token, and reports otherwise that
 there is no token: `ray job submit --address ...` would fail against a cluster whose token the user has.
 """
 
@@ -18,21 +18,23 @@ _COMMANDS: Final = frozenset({"job", "list", "get", "summary", "logs"})
 
 
 def use_token() -> None:
-    """Do it for this process."""
+    """Set the mode for this process."""
     set_auth_mode(sys.orig_argv[2:], os.environ, Path.home())
 
 
 def set_auth_mode(words: Sequence[str], environ: MutableMapping[str, str], home: Path) -> None:
-    """Set RAY_AUTH_MODE=token if what follows `ray` asks a dashboard, there is a token, and no mode is set.
+    """Set RAY_AUTH_MODE=token if the command asks a dashboard, there is a token, and no mode is set.
 
     Args:
         words: The command line, without `ray`.
+        environ: The environment to change.
+        home: The user's home directory.
     """
     if MODE_VARIABLE in environ or not words or words[0] not in _COMMANDS:
         return
     try:
         token = find_token(environ, home)
     except Denied:
-        return  # Ray says so itself
+        return  # Ray reports it itself
     if token.value:
         environ[MODE_VARIABLE] = "token"

@@ -53,7 +53,7 @@ _EPILOG: Final = (
 
 
 class RayRunCommand(click.Command):
-    """Splits off the command at the first "--" itself, so that no typo can become part of it."""
+    """A command line that is split at the first "--", so that a mistyped option cannot become part of the command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         before = args[: args.index("--")] if "--" in args else args
@@ -96,12 +96,12 @@ class RayRunCommand(click.Command):
 @click.option("--auto-stop", is_flag=True, help="Stop the job however this command ends, not by Ctrl-C alone.")
 @click.option("--dry-run", is_flag=True, help="Print what would be sent, and send nothing.")
 @click.pass_context
-def command_line(ctx: click.Context, /, **given: Any) -> None:
+def command_line(ctx: click.Context, /, **given: Any) -> None:  # noqa: D103 - its help is the module's docstring
     ctx.exit(run(_options(ctx.meta["command"], given), os.environ))
 
 
 def run(options: RunOptions, environ: Mapping[str, str]) -> int:
-    """Submit the job and follow it; returns the exit code. Raises MarinError."""
+    """Submit the job and follow it; return the exit code. Raises MarinError."""
     try:
         from marin.run.submit.run_job import submit_and_follow
     except ModuleNotFoundError as error:
@@ -111,12 +111,12 @@ def run(options: RunOptions, environ: Mapping[str, str]) -> int:
 
 
 def exit_code_of(error: MarinError) -> int:
-    """The exit code for an error that ends the command."""
+    """Return the exit code for an error that ends the command."""
     return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 1)
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
+    """Run the command line; return the exit code."""
     if words is None:
         _leave_process_list()
     try:

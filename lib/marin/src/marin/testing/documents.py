@@ -5,12 +5,12 @@ from pathlib import Path
 
 
 def blocks(document: Path) -> list[str]:
-    """The Python blocks of a document."""
+    """Return the Python blocks of a document."""
     return re.findall(r"^```python\n(.*?)^```", document.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 
 
 def filled(text: str, *fillings: tuple[str, str]) -> str:
-    """The text with the first `...` after each of these beginnings replaced."""
+    """Return the text with the first `...` after each of these beginnings replaced."""
     for before, filling in fillings:
         head, found, tail = text.partition(before)
         assert found, before

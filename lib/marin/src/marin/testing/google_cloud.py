@@ -38,7 +38,7 @@ _DONE: Final = {"name": "operation-1", "status": "DONE", "done": True, "response
 
 
 class Computers(Protocol):
-    """What a server's VMs and slices run on."""
+    """The computers that a server's VMs and slices run on."""
 
     def start(self, names: Sequence[str], accelerator: str, metadata: dict[str, str]) -> list[str]:
         """Start computers; returns their addresses.
@@ -120,7 +120,14 @@ class GcpServer:
             self.slices[name]["state"] = "PREEMPTED"
 
     def answer(self, method: str, path: str, query: dict[str, str], body: dict[str, Any]) -> _Answer:
-        """What a request is answered."""
+        """Return the answer to a request.
+
+        Args:
+            method: The HTTP method.
+            path: The URL's path.
+            query: The URL's query.
+            body: The request's JSON.
+        """
         with self.lock:
             self.requests.append(f"{method} {path}")
             if self.failing:
@@ -240,7 +247,7 @@ class GcpServer:
 def serve(
     handler: type[BaseHTTPRequestHandler], listener: socket.socket | None = None, tls: ssl.SSLContext | None = None
 ) -> ThreadingHTTPServer:
-    """A server that has not started yet; without a listener on a free port of 127.0.0.1."""
+    """Return a server that has not started yet; without a listener on a free port of 127.0.0.1."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler, bind_and_activate=listener is None)
     server.daemon_threads = True
     if listener is not None:
@@ -248,7 +255,7 @@ def serve(
         server.socket = listener
         server.server_address = listener.getsockname()
     if tls is not None:
-        # The handshake in the request's own thread: a client that does not speak holds up nobody.
+        # The handshake runs in the request's own thread, so that a silent client does not block others.
         server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     return server
 
@@ -280,7 +287,7 @@ def _handler(server: GcpServer) -> type[BaseHTTPRequestHandler]:
 
 
 def _hosts(name: str, slice_: dict[str, Any]) -> list[str]:
-    """The names of a slice's hosts; none if it was taken away."""
+    """Return the names of a slice's hosts; none if it was taken away."""
     if slice_["state"] != "READY":
         return []
     return [f"{name.rpartition('/')[2]}-w-{index}" for index in range(len(slice_.get("networkEndpoints", [])))]

@@ -71,7 +71,7 @@ class JobsServer:
         self._thread.join(10)
 
     def files(self) -> dict[str, bytes]:
-        """What is in the one package that was sent."""
+        """Return the files of the one package that was sent."""
         (data,) = self.packages.values()
         with zipfile.ZipFile(BytesIO(data)) as archive:
             return {name: archive.read(name) for name in archive.namelist()}
@@ -197,7 +197,7 @@ async def _answer(value: object) -> web.Response:
 
 
 def _described(job: Job) -> dict[str, Any]:
-    """A job as Ray lists it: what was asked for its entrypoint is left out."""
+    """Return a job as Ray lists it: what was asked for its entrypoint is left out."""
     body = job.body
     return {
         "type": "SUBMISSION",

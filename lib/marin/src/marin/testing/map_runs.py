@@ -8,7 +8,7 @@ _AT_ONCE_SECONDS = 2.0
 
 
 def made(out: Path) -> list[str]:
-    """The outputs; not what is being written."""
+    """Return the outputs; not what is being written."""
     return [name for name in os.listdir(out) if not name.startswith(".")] if out.exists() else []
 
 

@@ -76,7 +76,7 @@ class SshMachine:
         self.file.write_text(yaml.safe_dump({**config, **changed}))
 
     def command(self, *words: str) -> list[str]:
-        """The words of `python -m marin.run.cluster`."""
+        """Return the words of `python -m marin.run.cluster`."""
         return [sys.executable, "-m", "marin.run.cluster", words[0], "--cluster", str(self.file), *words[1:]]
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:

@@ -24,11 +24,12 @@ def is_array(value: Any) -> bool:
 
 
 def array_text(value: Any, most_bytes: int) -> str | None:
-    """A numpy array as its type, shape and the digest of what it holds: `float64[3, 4] 0a1b2c3d4e5f6071`.
+    """Return a numpy array's type, shape and digest of its content: `float64[3, 4] 0a1b2c3d4e5f6071`.
 
     Args:
-        most_bytes: Of one that is larger only blocks of so many bytes altogether are looked at, evenly spread, from
-            the first to the last, and the text says so.
+        value: The array.
+        most_bytes: Of a larger array only blocks of this many bytes in all are hashed, evenly spread from the first to
+            the last; the text says so.
 
     Returns:
         None for an array whose bytes are not its value: of objects, of records, of `longdouble`.
@@ -37,7 +38,7 @@ def array_text(value: Any, most_bytes: int) -> str | None:
     if kind.hasobject or kind.fields is not None or kind.itemsize > _LONGEST_NUMBER.get(kind.kind, kind.itemsize):
         return None
     digest = hashlib.blake2b(digest_size=8)
-    # Of one that lies in pieces, as a column does, only what is looked at is copied.
+    # Of an array that is not contiguous, such as a column, only the hashed items are copied.
     items = value.reshape(-1) if value.flags.c_contiguous else value.flat
     is_whole = value.nbytes <= most_bytes
     if is_whole:

@@ -1,4 +1,4 @@
-"""What the jobs of steps print, shown by the run that waits for them."""
+"""Output of steps' jobs, printed by the run that waits for them."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE_SECONDS: Final = 0.25
 _LAST_PAUSE_SECONDS: Final = 2.0
-# Each look gets the whole log: the longer that takes, the rarer they are.
+# Each look reads the whole log: the longer that takes, the longer the pause.
 _PAUSE_PER_LOOK: Final = 4.0
 _PAUSE_PER_ROUND: Final = 20.0
 _END_SECONDS: Final = 30.0
 
 
 class JobLines:
-    """Makes whole lines of what the replicas of a step's job write, each with the step's name.
+    """Splits the output of a step's job into complete lines, each with the step's name.
 
     Args:
-        step_name: What lines begin with; where there are several replicas, with the replica's number.
-        replicas: How many there are.
+        step_name: Stands at the start of each line, with the replica's number when there are several replicas.
+        replicas: The number of replicas.
     """
 
     def __init__(self, step_name: str, replicas: int) -> None:
@@ -41,14 +41,14 @@ class JobLines:
         self._rows: dict[int | None, Rows] = {}
 
     def take_new(self, logs: Mapping[int | None, str], *, ended: bool = False) -> str:
-        """The lines that were not taken yet; with `ended` those without a line break, too."""
+        """Return the complete lines of `logs` that were not returned before; with `ended` also unfinished ones."""
         from fray.growing_text import GrowingText
 
         new = {key: self._texts.setdefault(key, GrowingText()).take_new(logs[key], ended=ended) for key in logs}
         return self.add(new, ended=ended)
 
     def add(self, new: Mapping[int | None, str], *, ended: bool = False) -> str:
-        """The lines that are whole by what was written now; with `ended` those without a line break, too."""
+        """Return the lines that the new text completes; with `ended` also unfinished ones."""
         lines: list[str] = []
         for replica in sorted({*new, *(self._rows if ended else ())}, key=lambda key: -1 if key is None else key):
             rows = self._rows.setdefault(replica, Rows())
@@ -63,12 +63,12 @@ class JobLines:
 
 @contextlib.contextmanager
 def shown_output(handle: JobHandle, step_name: str, replicas: int) -> Iterator[None]:
-    """Show during the block what the job of a step writes, where nobody else does.
+    """Context manager: print the output of a step's job, if its backend does not print it already.
 
     Args:
         handle: The job.
-        step_name: The step's.
-        replicas: How many the job has.
+        step_name: The step's name.
+        replicas: The number of the job's replicas.
     """
     from fray.client import GivesNewOutput, GivesReplicaLogs
 
@@ -78,7 +78,7 @@ def shown_output(handle: JobHandle, step_name: str, replicas: int) -> Iterator[N
         try:
             yield
         except BaseException:
-            # Perhaps nobody answers any more: the error is the news, and is not held up for long.
+            # The cluster may not answer any more; the error must not be held up for long.
             _log_reader.remove(followed)
             last = threading.Thread(target=followed.show, kwargs={"ended": True}, name="marin-job-output", daemon=True)
             last.start()
@@ -101,7 +101,7 @@ def shown_output(handle: JobHandle, step_name: str, replicas: int) -> Iterator[N
 
 
 class _JobLog:
-    """A job of which new output is shown now and then."""
+    """A job whose new output is printed at intervals."""
 
     def __init__(self, handle: GivesNewOutput, lines: JobLines) -> None:
         self._handle = handle
@@ -110,7 +110,7 @@ class _JobLog:
         self._is_over = False
 
     def show(self, *, ended: bool = False) -> None:
-        """Show what is new."""
+        """Print the output since the last call."""
         with self._lock:
             if self._is_over:
                 return
@@ -123,7 +123,7 @@ class _JobLog:
 
 
 class _LogReader:
-    """One thread that looks at all jobs in turn while there are some: a run may have thousands."""
+    """One thread that prints the output of all jobs in turn: a run may have thousands. It ends when there are none."""
 
     def __init__(self, pause_seconds: float) -> None:
         self._pause = pause_seconds
@@ -146,7 +146,7 @@ class _LogReader:
     def _run(self) -> None:
         spent = 0.0
         while True:
-            # Not at once: most jobs are short, and shown at their end.
+            # Most jobs are short, and are printed at their end without a look before.
             time.sleep(max(self._pause, _PAUSE_PER_ROUND * spent))
             with self._lock:
                 now = list(self._followed)
@@ -169,7 +169,7 @@ def _job_id(handle: object) -> str:
 
 def _write(text: str) -> None:
     if text:
-        # One write, so that nobody else's text comes between.
+        # One write, so that no other text comes in between.
         sys.stdout.write(text)
         sys.stdout.flush()
 
@@ -190,5 +190,5 @@ def _follow(handle: JobHandle, lines: JobLines, ended: threading.Event) -> None:
             pause = _FIRST_PAUSE_SECONDS if text else min(1.5 * pause, _LAST_PAUSE_SECONDS)
             pause = max(pause, _PAUSE_PER_LOOK * (time.monotonic() - began))
     except Exception as error:
-        # What cannot be shown decides nothing: the job's end tells how it went.
+        # Output that cannot be shown must not fail the step.
         logger.warning("the output of job %s is shown no further: %s", handle.job_id, error)

@@ -1,4 +1,4 @@
-"""Which of a step's `pip_dependency_groups` are extras of this project, and which are packages."""
+"""A step's `pip_dependency_groups`, split into extras of this project and packages for pip."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class DependencyGroups:
 
 
 def split_dependency_groups(groups: Sequence[str], root: Path | None = None) -> DependencyGroups:
-    """Tell extras from pip requirements.
+    """Split dependency groups into extras and pip requirements.
 
     Args:
-        groups: Names: an optional-dependency key of lib/marin or of the root project is an extra, anything else a
-            requirement as pip takes it.
+        groups: Names. An optional-dependency key of lib/marin or of the root project is an extra; any other is taken
+            for a requirement in pip's syntax.
         root: The project's root; by default the nearest directory above the current one that holds a uv workspace, or
             else any pyproject.toml.
 
     Raises:
-        InvalidRequest: One is neither.
+        InvalidRequest: A group is neither an extra nor a requirement.
     """
     if not groups:
         return DependencyGroups([], [])

@@ -1,4 +1,4 @@
-"""Where a step's function runs: in this process, or as a job of its own."""
+"""Placement of a step's function: in this process, or as a job of its own."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-# How often a job that is queued is looked at; one that runs is not.
+# Seconds between looks at a queued job: the first pause, and the longest.
 _FIRST_LOOK_SECONDS = 0.1
 _LAST_LOOK_SECONDS = 5.0
 
 
 class LiveJobs:
-    """The jobs that this run waits for, so that they can be stopped with it or one by one."""
+    """The jobs that a run waits for, so that they can be stopped, all or one by one."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -42,7 +42,7 @@ class LiveJobs:
         self._stopped = False
 
     def wait(self, handle: JobHandle, output_path: str = "") -> None:
-        """Wait for the job that makes an output to succeed; it is terminated at once when the run has been stopped."""
+        """Wait until the job that makes an output succeeds; terminate it at once if the run has been stopped."""
         with self._guard:
             stopped = self._stopped
             self._handles[output_path] = handle
@@ -56,16 +56,16 @@ class LiveJobs:
                 self._handles.pop(output_path, None)
 
     def take_log(self, output_path: str) -> str | None:
-        """Where the log of the job that made an output is; None when there was no job, and when asked again."""
+        """Return where the log of an output's job is; None when there was no job, or at the second call."""
         with self._guard:
             job_id = self._ids.pop(output_path, None)
         return None if job_id is None else f"job {job_id}"
 
     def terminate(self) -> bool:
-        """Stop every job that is waited for, and every later one; one that cannot be stopped is named in the log.
+        """Stop every job that is waited for, and every later one. A job that cannot be stopped is logged.
 
         Returns:
-            Whether there were any.
+            True if there were any.
         """
         with self._guard:
             self._stopped = True
@@ -84,7 +84,7 @@ class LiveJobs:
 
 
 def _wait(handle: JobHandle, progress: StepProgress) -> None:
-    """Wait for a job's success, and tell for how long it is queued, why, and when it runs."""
+    """Wait until a job succeeds, and report when it is queued, why, and when it runs."""
     pause = _FIRST_LOOK_SECONDS
     while (reason := _queue_reason(handle)) is not None:
         progress.queued(reason)
@@ -94,7 +94,7 @@ def _wait(handle: JobHandle, progress: StepProgress) -> None:
             if not handle.status().finished():
                 pause = min(1.5 * pause, _LAST_LOOK_SECONDS)
                 continue
-            handle.wait()  # it has ended by now: in success, or by an error of its own, which may be such a one
+            handle.wait()  # the job has ended: DeadlineExceeded may be its own error
         progress.started(ended=True)
         return
     progress.started()
@@ -102,7 +102,7 @@ def _wait(handle: JobHandle, progress: StepProgress) -> None:
 
 
 def _queue_reason(handle: JobHandle) -> str | None:
-    """Why a job does not run yet, "" when that is not known; None when it does."""
+    """Return why a job does not run yet, "" when that is not known; None for a job that runs or has ended."""
     from fray.client import TellsPendingReason
     from fray.types import JobStatus
 
@@ -119,10 +119,10 @@ def _terminate(handle: JobHandle) -> None:
 
 
 def remote_function(step: ExecutorStep[Any]) -> RemoteCallable[Any] | None:
-    """What a step submits as a job: None when its function runs in this process.
+    """Return the function that a step submits as a job; None when it runs in this process.
 
-    A `remote()` function, or any function of a step with resources or packages of its own. What the step says comes
-    before what its function says.
+    A job is submitted for a `remote()` function, and for any function of a step that has resources or packages. The
+    step's resources replace the function's; packages are added.
     """
     fn = step.fn
     if isinstance(fn, RemoteCallable):
@@ -136,10 +136,10 @@ def remote_function(step: ExecutorStep[Any]) -> RemoteCallable[Any] | None:
 
 
 def check_function(step: ExecutorStep[Any]) -> None:
-    """Refuse a step whose function is a generator function.
+    """Check that a step's function is not a generator function.
 
     Raises:
-        InvalidRequest: naming the step.
+        InvalidRequest: It is one; the message names the step.
     """
     fn = step.fn
     while isinstance(fn, (RemoteCallable, functools.partial)):
@@ -149,7 +149,12 @@ def check_function(step: ExecutorStep[Any]) -> None:
 
 
 def check_job_region(step: ExecutorStep[Any], config: Any, output_path: str) -> None:
-    """Refuse a step whose job has no region to run in, as far as that is known before it is submitted.
+    """Check that there is one region for a step's job, as far as its paths tell.
+
+    Args:
+        step: The step.
+        config: Its instantiated config.
+        output_path: Its output path.
 
     Raises:
         RegionConflict: Its inputs and its output are in different regions.
@@ -160,7 +165,15 @@ def check_job_region(step: ExecutorStep[Any], config: Any, output_path: str) -> 
 
 
 def bind(step: ExecutorStep[Any], config: Any, output_path: str, prefix: str, jobs: LiveJobs) -> Callable[[], Any]:
-    """The call that does a step's work and returns when it is done."""
+    """Return a callable that does a step's work, here or in a job, and returns when it is done.
+
+    Args:
+        step: The step.
+        config: Its instantiated config.
+        output_path: Its output path.
+        prefix: The run's prefix, which becomes the job's.
+        jobs: The jobs of the run; the step's job is added while it is waited for.
+    """
     fn = step.fn
     if fn is None:
         return lambda: None
@@ -173,7 +186,7 @@ def bind(step: ExecutorStep[Any], config: Any, output_path: str, prefix: str, jo
                 return call_step(fn, (config,), output_path, budget_gb)
 
         return call_here
-    # The hash keeps the name of one output's job the same from run to run, and apart from every other's.
+    # The job of an output has one name in every run, which lets a run adopt the job of an earlier one.
     unique = hashlib.md5(output_path.encode(), usedforsecurity=False).hexdigest()
     name = job_name(remote_fn.name or step.name, unique)
 

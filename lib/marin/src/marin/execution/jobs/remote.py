@@ -1,4 +1,4 @@
-"""Functions that run as jobs of their own: with their own machine, environment variables and packages."""
+"""Functions that run as jobs of their own, with their own resources, environment variables and packages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RemoteCallable(Generic[P]):
 
     Attributes:
         fn: The function.
-        resources: What its machine needs.
+        resources: The resources of its machine.
         env_vars: Variables of its environment.
         pip_dependency_groups: Optional-dependency keys of this project, or pip requirements.
         name: The job's name; the function's by default.
@@ -44,7 +44,7 @@ class RemoteCallable(Generic[P]):
     name: str | None = None
 
     def named(self, name: str) -> RemoteCallable[P]:
-        """The same function under another job name."""
+        """Return the same function under another job name."""
         return replace(self, name=name)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -96,7 +96,7 @@ def remote(
     Args:
         fn: The function.
         name: The job's name; the function's (or the step's) by default.
-        resources: What its machine needs; one CPU (`ResourceConfig.with_cpu()`) by default.
+        resources: The resources of its machine; one CPU (`ResourceConfig.with_cpu()`) by default.
         env_vars: Variables of its environment.
         pip_dependency_groups: Optional-dependency keys of this project (such as `tokenize_train`), or pip requirements.
     """
@@ -115,7 +115,7 @@ def remote(
 
 
 def job_name(label: str, unique: str) -> str:
-    """A job name that says what it is: `hello_world/stats` becomes `hello_world-stats-{6 characters of unique}`."""
+    """Return a readable job name: for `hello_world/stats` it is `hello_world-stats-{6 characters of unique}`."""
     plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", label).strip("-.") or "step"
     return f"{plain[:_MAX_JOB_NAME]}-{unique[:6]}"
 
@@ -127,10 +127,17 @@ def job_request(
     kwargs: Mapping[str, Any] | None = None,
     env_vars: Mapping[str, str] | None = None,
 ) -> JobRequest:
-    """The fray job that runs `remote_fn(*args, **kwargs)`.
+    """Return the fray job that runs `remote_fn(*args, **kwargs)`.
 
-    Its environment has this process's prefix and what is left of its transfer budget, then `env_vars`, then the
-    function's own variables; the later ones win.
+    Its environment has this process's prefix and the rest of its transfer budget, then `env_vars`, then the function's
+    own variables; later ones replace earlier ones.
+
+    Args:
+        remote_fn: The function, its resources, environment and packages.
+        name: The job's name.
+        args: Positional arguments.
+        kwargs: Keyword arguments.
+        env_vars: Further variables.
     """
     from fray.types import Entrypoint, JobRequest, create_environment
     from marin.execution.jobs.packages import split_dependency_groups
@@ -153,9 +160,9 @@ def job_request(
 
 
 def plain_function(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that a job calls: what a remote function wraps, as a job that submitted itself would never end.
+    """Return the function that a job calls: the one inside a `remote()` wrapper, which would submit another job.
 
-    A Ray remote function is called by Ray's own means, which only works in a job on Ray.
+    A Ray remote function becomes a call through the Ray backend.
     """
     while isinstance(fn, RemoteCallable):
         fn = fn.fn
@@ -165,7 +172,7 @@ def plain_function(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _shown_as(call: functools.partial[Any], fn: Callable[..., Any]) -> functools.partial[Any]:
-    """`call`, which lists of jobs show as the function that it is for."""
+    """Make lists of jobs show `call` under the name of `fn`."""
     while isinstance(fn, RemoteCallable):
         fn = fn.fn
     call.__wrapped__ = fn  # type: ignore[attr-defined]
@@ -183,7 +190,7 @@ def submit(
     kwargs: Mapping[str, Any] | None = None,
     env_vars: Mapping[str, str] | None = None,
 ) -> JobHandle:
-    """Submit the function to the current fray client and return at once."""
+    """Submit the function to the current fray client and return at once; arguments as for `job_request`."""
     from fray.current_client import current_client
 
     return current_client().submit(job_request(remote_fn, name, args, kwargs, env_vars))
@@ -203,15 +210,15 @@ def submit_step(
     """Submit a step's function as a job and return at once; the job stores what the function returns.
 
     Args:
-        remote_fn: The function and what its job needs. Unless that says where to run, the job runs in the region that
-            the step's inputs and output agree on.
+        remote_fn: The function and its job's resources. Unless they name a region or zone, the job runs in the region
+            of the step's inputs and output.
         name: The job's name.
         config: The step's instantiated config.
         step_name: For messages.
         output_path: Where the step's output goes.
         prefix: The run's prefix, which becomes the job's.
-        budget_gb: What the function may copy between regions; None for what is left here.
-        token: The lease that the step is made under, without which the job stores nothing.
+        budget_gb: The function's budget for copies between regions, in 2^30 bytes; None for the rest of this process's.
+        token: The lease that the step is made under; the job stores its result only while it is held.
 
     Raises:
         RegionConflict: The inputs and the output are in different regions.
@@ -223,14 +230,20 @@ def submit_step(
     env_vars = {PREFIX_VARIABLE: prefix}
     if budget_gb is not None:
         env_vars[MARIN_MIRROR_BUDGET_ENV] = repr(float(budget_gb))
-    # The wrapper goes into the job, where the budget is to be in force and the return value is.
+    # The job calls the wrapper: there the budget applies, and there the return value is stored.
     function = _shown_as(functools.partial(call_step_in_job, plain_function(remote_fn.fn)), remote_fn.fn)
     call = replace(remote_fn, fn=function, resources=resources)
     return submit(call, name, ((config,), output_path, budget_gb, token), env_vars=env_vars)
 
 
 def job_region(remote_fn: RemoteCallable[Any], config: Any, *, step_name: str, output_path: str) -> str | None:
-    """The region that a step's job is to run in; None when its resources say where, or no path does.
+    """Return the region that a step's job must run in; None when its resources name one, or no path tells.
+
+    Args:
+        remote_fn: The function and its job's resources.
+        config: The step's instantiated config.
+        step_name: For messages.
+        output_path: Where the step's output goes.
 
     Raises:
         RegionConflict: The inputs and the output are in different regions.
@@ -242,7 +255,7 @@ def job_region(remote_fn: RemoteCallable[Any], config: Any, *, step_name: str, o
 
 
 def function_name(fn: Callable[..., Any] | None) -> str:
-    """`module.qualified_name` of a function, seen through `remote()`, Ray and `functools` wrappers."""
+    """Return `module.qualified_name` of a function, inside `remote()`, Ray and `functools` wrappers."""
     while fn is not None:
         ray_proxy = getattr(fn, "remote", None) if is_ray_function(fn) else None
         if isinstance(fn, (RemoteCallable, functools.partial)):
@@ -257,7 +270,7 @@ def function_name(fn: Callable[..., Any] | None) -> str:
         return "None"
     module = getattr(fn, "__module__", None) or "builtins"
     if module == "__main__":
-        # `python -m package.module` knows better.
+        # With `python -m package.module` the spec has the real name.
         spec = getattr(sys.modules["__main__"], "__spec__", None)
         module = spec.name if spec is not None else module
     return f"{module}.{getattr(fn, '__qualname__', None) or type(fn).__qualname__}"

@@ -1,4 +1,4 @@
-"""Keeping what a step returned: fenced by its lease, patiently, and never what decides whether the step is done."""
+"""Storage of a step's return value: under its lease, with retries; a failure to store it does not fail the step."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class ResultFiles(Protocol):
 def keep_result(
     value: Any, output_path: str, files: ResultFiles | None, patience_seconds: float = RETRY_SECONDS
 ) -> None:
-    """Store what a step's function returned; what cannot be stored is said loudly, for the work is done.
+    """Store a step's return value. A value that cannot be stored is logged as an error: the step's work is done.
 
     Args:
-        value: What the function returned.
+        value: The return value.
         output_path: The step's output path.
         files: Writes under the step's lease; None outside of any run.
-        patience_seconds: How long a disk that takes nothing is tried; object stores are tried as long by `files`.
+        patience_seconds: How long a full or failing disk is tried again; `files` does the same for object stores.
 
     Raises:
         LeaseLostError: The lease is lost; nothing is stored.
@@ -65,7 +65,7 @@ def keep_result(
         )
     except LeaseLostError:
         raise
-    # A model's own code and storage libraries may raise anything.
+    # The value's own code and storage libraries may raise any exception.
     except Exception as error:
         logger.error(
             "step at %s is done, but its RETURN VALUE IS NOT KEPT, so that Artifact.load finds none: %s: %s",
@@ -77,10 +77,15 @@ def keep_result(
 
 
 def keep_result_of_job(value: Any, output_path: str, token: ResultFiles | None) -> None:
-    """`keep_result` in the job that did a step's work.
+    """Store a step's return value from within its job, as `keep_result` does.
 
-    A job may outlive the run that submitted it, and be adopted by the next: then the lease is that one's, which takes
-    the value from a file that is named after the job (`take_result_of_job`).
+    A job may outlive the run that submitted it and be adopted by the next run, which then holds the lease. In that case
+    the value is left in a file named after the job, for that run to take (`take_result_of_job`).
+
+    Args:
+        value: The return value.
+        output_path: The step's output path.
+        token: The lease of the run that submitted the job; None outside of any run.
     """
     try:
         keep_result(value, output_path, token)
@@ -88,7 +93,7 @@ def keep_result_of_job(value: Any, output_path: str, token: ResultFiles | None) 
         job_id = os.environ.get(_JOB_ID)
         if job_id is None:
             raise
-        logger.warning("step at %s: %s; its return value is left to whoever adopted this job", output_path, error)
+        logger.warning("step at %s: %s; its return value is left to the run that adopted this job", output_path, error)
         try:
             write_bytes_atomic(_file_of_job(output_path, job_id), artifact_bytes(value))
         # As in keep_result: the work is done.
@@ -97,7 +102,16 @@ def keep_result_of_job(value: Any, output_path: str, token: ResultFiles | None) 
 
 
 def take_result_of_job(output_path: str, job_id: str, files: ResultFiles) -> None:
-    """Make the value that an adopted job left the step's own; raises LeaseLostError when the lease is lost."""
+    """Store the return value that an adopted job left as the step's.
+
+    Args:
+        output_path: The step's output path.
+        job_id: The job.
+        files: Writes under the step's lease.
+
+    Raises:
+        LeaseLostError: The lease is lost; nothing is stored.
+    """
     try:
         left = _file_of_job(output_path, job_id)
         content = read_bytes_or_none(left)
@@ -129,7 +143,7 @@ def _content(value: Any) -> bytes:
 
 
 def _remove_older(output_path: str, files: ResultFiles | None) -> None:
-    """An earlier attempt's value must not pass for this one's."""
+    """Remove an earlier attempt's value, which would be taken for this one's."""
     if files is None:
         return
     try:

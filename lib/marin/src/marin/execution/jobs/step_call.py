@@ -1,4 +1,4 @@
-"""The call of a step's function, in this process or in a job: within its transfer budget, its return value kept."""
+"""The call of a step's function, in this process or in a job, with its transfer budget; stores the return value."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ def call_step(
     budget_gb: float | None = None,
     token: LeaseToken | None = None,
 ) -> Any:
-    """Call a step's function and store what it returns at its output path.
+    """Call a step's function and store its return value at its output path.
 
-    A value that cannot be stored is only reported: the work is done.
+    A value that cannot be stored is only logged: the work is done.
 
     Args:
         fn: The function.
-        args: What it is called with.
+        args: Its arguments.
         output_path: Where `.artifact` goes.
-        budget_gb: What it may copy between regions, in 2^30 bytes; None for what is in force around the call.
-        token: The lease that the step is made under, when this is not the process that holds it.
+        budget_gb: Its budget for copies between regions, in 2^30 bytes; None for the present one.
+        token: The lease that the step is made under, when another process holds it.
 
     Raises:
         LeaseLostError: The lease on the output path was lost on the way; nothing is stored.
-        Exception: Whatever the function raises.
+        Exception: The function's own.
     """
     with _budget(budget_gb):
         value = _call(fn, args)
@@ -61,7 +61,10 @@ def call_step_in_job(
     budget_gb: float | None,
     token: LeaseToken | None = None,
 ) -> None:
-    """`call_step` in a job, of whose replicas only the first stores what its function returned: there is one file."""
+    """Call a step's function in its job; of several replicas the first stores the return value.
+
+    Arguments and errors are those of `call_step`.
+    """
     from fray.replica import replica_index
 
     with _budget(budget_gb):
@@ -71,7 +74,7 @@ def call_step_in_job(
 
 
 def _call(fn: Callable[..., Any], args: Sequence[Any]) -> Any:
-    # Each call gets its own: the plan, another attempt and the other replicas in this process have the same config.
+    # Each call gets its own copy: the plan, other attempts and other replicas in this process share the config.
     args = [copy_config(arg) for arg in args]
     if is_ray_function(fn):
         return call_ray_function(fn, args)
@@ -79,15 +82,15 @@ def _call(fn: Callable[..., Any], args: Sequence[Any]) -> Any:
 
 
 def is_ray_function(fn: Any) -> bool:
-    """Whether a function is Ray's (`@ray.remote`): recognised by its attributes, without importing ray."""
+    """True for a function of `@ray.remote`: recognised by its attributes, without importing ray."""
     return callable(getattr(fn, "remote", None)) and callable(getattr(fn, "options", None))
 
 
 def call_ray_function(fn: Any, args: Sequence[Any]) -> Any:
-    """Run a Ray remote function as a task of Ray's, with what its decorator says, and wait for what it returns.
+    """Run a Ray remote function as a Ray task, with its decorator's options, and return its result.
 
     Raises:
-        InvalidRequest: The current fray client does not run such functions: it is not of the Ray backend.
+        InvalidRequest: The current fray client is not of the Ray backend.
     """
     from fray.client import RunsRayFunctions
     from fray.current_client import current_client
@@ -103,7 +106,7 @@ def call_ray_function(fn: Any, args: Sequence[Any]) -> Any:
 
 
 def mirror_budget_gb(config: Any) -> float | None:
-    """The largest budget of the `mirrored()` values in a config (before it is instantiated); None without any."""
+    """Return the largest budget of the `mirrored()` values in a config that is not instantiated; None without any."""
     found: list[float] = []
     _note_budgets(config, found)
     return max(found, default=None)

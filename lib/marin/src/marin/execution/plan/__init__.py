@@ -1,1 +1,1 @@
-"""What a set of steps comes to before anything runs: which are chosen, which are one, and which would collide."""
+"""The plan of a run, made before anything runs: steps selected, equal steps merged, collisions of paths refused."""

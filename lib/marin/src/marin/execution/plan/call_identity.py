@@ -1,4 +1,4 @@
-"""A digest of a function and its arguments, the same in every process, another one where the result could differ."""
+"""Digests of functions and calls: equal in every process, different where the result could differ."""
 
 from __future__ import annotations
 
@@ -35,14 +35,19 @@ _STORED_NAMES: Final[Mapping[type[Any], str]] = {
 
 
 class Unidentified(InvalidRequest):
-    """A value that cannot be told from others in another process."""
+    """A value has no digest that is the same in another process."""
 
 
 def call_digest(fn: Callable[..., Any], args: Iterable[Any], kwargs: Mapping[str, Any]) -> str:
-    """A digest of a call: its function, with what is bound to it, and its arguments.
+    """Return a digest of a call.
+
+    Args:
+        fn: The function; arguments bound to it and values it closes over count.
+        args: Its positional arguments.
+        kwargs: Its keyword arguments; their order does not count.
 
     Raises:
-        Unidentified: Something in it cannot be pickled; it is named.
+        Unidentified: A value in the call cannot be pickled; the message names it.
     """
     hasher = hashlib.md5(usedforsecurity=False)
     where = f"a call of {function_name(fn)}"
@@ -56,24 +61,24 @@ def call_digest(fn: Callable[..., Any], args: Iterable[Any], kwargs: Mapping[str
 
 
 def function_identity(fn: Callable[..., Any]) -> str:
-    """A digest of a function: its name, and what its partials and closures hold.
+    """Return a digest of a function.
 
-    A function of a module is its name alone: that its code changed does not count. Of `__main__` the file counts, too;
-    of lambdas and inner functions the code and what they close over.
+    A module's function counts by its name alone; a change of its code does not change the digest. For a function of
+    `__main__` the script's path counts, too; for lambdas and inner functions their code and the values they close over.
 
     Raises:
-        Unidentified: It holds something that cannot be pickled.
+        Unidentified: A value that the function holds cannot be pickled.
     """
     return call_digest(fn, (), {})
 
 
 def _pieces(value: Any, where: str, above: tuple[int, ...]) -> Iterator[bytes]:
-    """The value in pieces that no other value has; types count, the order of dicts and sets does not.
+    """Yield bytes that identify a value: its type counts, the order of dicts and sets does not.
 
     Args:
         value: The value.
-        where: What it is part of, for errors.
-        above: Ids of what it stands in, outermost first: what holds itself is known by how far up that is.
+        where: The place it was found at, for errors.
+        above: Ids of the containers around it, outermost first; a reference back to one of them yields its distance.
     """
     kind = type(value)
     if id(value) in above:
@@ -116,7 +121,7 @@ def _joined(value: Any, where: str, above: tuple[int, ...]) -> bytes:
 
 
 def _function_parts(fn: Any) -> tuple[Any, ...] | None:
-    """What tells a function from others; None for an object that merely can be called."""
+    """Return the values that identify a function; None for other callable objects."""
     if isinstance(fn, RemoteCallable):
         return _function_parts(fn.fn)
     if isinstance(fn, functools.partial):
@@ -140,13 +145,13 @@ def _function_parts(fn: Any) -> tuple[Any, ...] | None:
 
 
 def _inner_parts(fn: types.FunctionType) -> tuple[Any, ...]:
-    """Code and held values of a function, which tell it from others that were made at the same place."""
+    """Return the code and held values that distinguish functions defined at the same place."""
     cells = [cell.cell_contents if _is_filled(cell) else None for cell in fn.__closure__ or ()]
     return (_code_parts(fn.__code__), cells, fn.__defaults__, fn.__kwdefaults__)
 
 
 def _is_of_its_module(fn: types.FunctionType) -> bool:
-    """Whether a decorated function is what its module has under its name, perhaps decorated once more."""
+    """True if a function, or a wrapper around it, is what its module has under its name."""
     found: Any = sys.modules.get(fn.__module__)
     for part in fn.__qualname__.split("."):
         found = getattr(found, part, None)
@@ -165,7 +170,7 @@ def _function_place(fn: types.FunctionType) -> str:
 
 
 def _main_file() -> str:
-    """The running script, relative to its project, so that a checkout in another place counts as the same."""
+    """Return the running script's path relative to its project: equal for two checkouts of it."""
     path = os.path.abspath(getattr(sys.modules["__main__"], "__file__", None) or "")
     from rigging.config_discovery import find_project_root
 

@@ -1,4 +1,4 @@
-"""Two different versions with one output path: found before anything runs, in one run or against what is in storage."""
+"""Refusal of collisions: two different versions with one output path, within a run or against storage."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _SHOWN = 300
 
 @dataclass(frozen=True, slots=True)
 class PlannedStep:
-    """A step as this run would make it.
+    """A step as a run would make it.
 
     Attributes:
         step: The step.
         version: Its version.
         output_path: Its output path.
         content: The content that its `.executor_info` would have.
-        info: What that says.
+        info: That content, as fields.
     """
 
     step: Step
@@ -43,10 +43,17 @@ class PlannedStep:
 
 
 def check_same_version(first: Step, one: StepVersion, second: Step, other: StepVersion, path: str) -> None:
-    """Refuse two steps of different versions at one output path, also where `override_output_path` pins them to it.
+    """Check that two steps with one output path have one version.
+
+    Args:
+        first: A step.
+        one: Its version.
+        second: Another step.
+        other: Its version.
+        path: The output path of both, computed or pinned by `override_output_path`.
 
     Raises:
-        Conflict: naming both.
+        Conflict: The versions differ; the message names both steps.
     """
     if one.digest == other.digest:
         return
@@ -58,14 +65,18 @@ def check_same_version(first: Step, one: StepVersion, second: Step, other: StepV
 
 
 def check_existing(planned: Sequence[PlannedStep], states: Mapping[str, OutputState]) -> dict[str, list[Difference]]:
-    """Refuse output paths that hold another version, as their `.executor_info` says.
+    """Check that no output path holds another version, according to its `.executor_info`.
+
+    Args:
+        planned: The steps of the run.
+        states: The state of each output path.
 
     Returns:
-        For each output that is there, and was made with other unversioned values or by other code: what differs. Of
-        one at a fixed path what differs between the versions, too.
+        Differences by output path, for finished outputs that were made with other unversioned values or other code;
+        at a path fixed by `override_output_path` also the differences between the versions.
 
     Raises:
-        Conflict: naming both.
+        Conflict: An output path holds another version; the message names both.
     """
     doubtful = [item for item in planned if _is_doubtful(item, states[item.output_path])]
     infos = read_infos([item.output_path for item in doubtful])
@@ -85,7 +96,7 @@ def _is_doubtful(item: PlannedStep, state: OutputState) -> bool:
         return state.status is not None
     if state.info_md5 == md5_of(item.content):
         return False
-    # A release that recorded less may have made it: then there is nothing more to learn from the file.
+    # An earlier release recorded fewer keys; when those agree, the file has nothing more to compare.
     return state.info_md5 != md5_of(to_bytes(item.info.identity()))
 
 
@@ -122,7 +133,7 @@ def _canonical(version: Any) -> str:
 
 
 def describe(version: StepVersion) -> str:
-    """A version in a few words."""
+    """Return a short description of a version: its digest and its config."""
     return f"version {version.digest}, config {_short(version.version['config'])}"
 
 

@@ -1,4 +1,4 @@
-"""Planning without the garbage collector, which would look through the plan again and again and find nothing."""
+"""A pause of the garbage collector while a plan is made: it would scan the growing plan many times and free nothing."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def gc_paused() -> Iterator[None]:
-    """Let the cycle collector rest within the block, in all threads of the process.
+    """Context manager: switch the cycle collector off, in all threads of the process.
 
-    For code of ours that makes many objects to keep and no garbage; never around a step's function. Of blocks that
-    overlap, the first that began ends the pause.
+    For code of the executor that makes many objects which live on; never around a step's function. When blocks overlap
+    in several threads, the end of the first one ends the pause.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -1,4 +1,4 @@
-"""What a set of steps comes to: versions, output paths, instantiated configs, and which steps are really one."""
+"""The plan of a set of steps: their versions, output paths and instantiated configs, with equal steps merged."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from rigging.errors import Conflict, InvalidRequest, NotFound
 
 
 class StepPlan:
-    """Steps and what follows from their configs. Touches no storage.
+    """Steps with their versions, output paths and instantiated configs. Does not touch storage.
 
     Args:
         prefix: The storage root of every output path.
 
     Attributes:
-        merged: By output path: what other steps of the same version differ in that the version does not count, so that
-            what they would have made is not made.
+        merged: By output path: unversioned values and code in which later steps of the same version differ from the
+            first one, which alone is run.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -50,11 +50,11 @@ class StepPlan:
         self._canonical: dict[str, Step] = {}
 
     def add(self, step: Step, is_pseudo_dep: bool) -> None:
-        """Take in a step and everything that it refers to.
+        """Add a step and everything that it refers to.
 
         Args:
             step: The step.
-            is_pseudo_dep: Whether it is only named, so that it need not run; a step that is also needed stays needed.
+            is_pseudo_dep: True for a step that is only named and need not run; ignored for one that must run already.
 
         Raises:
             InvalidRequest: A config cannot be versioned, a placeholder is bound to a function, or steps depend on each
@@ -78,7 +78,7 @@ class StepPlan:
             self._need(step)
 
     def _need(self, step: Step) -> None:
-        """Note that a step is to run, and so is what it depends on."""
+        """Mark a step and its dependencies as to be run."""
         stack = [step]
         while stack:
             node = stack.pop()
@@ -87,14 +87,14 @@ class StepPlan:
                 stack += self.dependencies[node]
 
     def version_of(self, step: Step) -> StepVersion:
-        """The version of a step."""
+        """Return the version of a step."""
         return self._versions.version_of(step)
 
     def canonicalize(self, step: Step) -> Step:
-        """The first step taken in that has this step's version and output path.
+        """Return the first step added that has this step's version and output path.
 
         Raises:
-            NotFound: The step has not been taken in.
+            NotFound: The step has not been added.
         """
         path = self.output_paths.get(step)
         if path is None:
@@ -102,12 +102,12 @@ class StepPlan:
         return self._canonical[path]
 
     def merged_among(self, steps: Iterable[Step]) -> dict[str, list[Difference]]:
-        """`merged` of some steps."""
+        """Return the part of `merged` that belongs to the given steps."""
         paths = [self.output_paths[step] for step in steps]
         return {path: self.merged[path] for path in paths if path in self.merged}
 
     def info(self, step: Step) -> ExecutorStepInfo:
-        """What is written down about a step."""
+        """Return the content of a step's `.executor_info`."""
         return ExecutorStepInfo(
             name=step.name,
             fn_name=function_name(step.fn),
@@ -122,7 +122,7 @@ class StepPlan:
         )
 
     def written_version(self, step: Step) -> dict[str, Any]:
-        """The version as it is written down: with dependencies by name where it would be very long."""
+        """Return the version for `.executor_info`: dependencies by name and hash where it would be very long."""
         version = self.version_of(step)
         if version.text.is_flat:
             return version.version
@@ -176,7 +176,7 @@ def _check_same_function(first: Step, second: Step, version: StepVersion) -> Non
 
 
 def _check_bound(step: Step) -> None:
-    """Refuse a function that holds a placeholder: it would get it in place of its value."""
+    """Check that a step's function holds no placeholder: it would never be replaced by its value."""
     fn = step.fn
     while isinstance(fn, (RemoteCallable, StepSpecFunction, ExecutorStepFunction)):
         fn = fn.fn if isinstance(fn, RemoteCallable) else fn.__wrapped__
@@ -190,7 +190,7 @@ def _check_bound(step: Step) -> None:
 
 
 def _is_same_function(first: Callable[..., Any], second: Callable[..., Any]) -> bool:
-    """Whether two functions of one name also hold the same; what cannot be identified counts as another."""
+    """True if two functions of one name hold equal values; False when that cannot be determined."""
     try:
         return function_identity(first) == function_identity(second)
     except Unidentified:
@@ -198,7 +198,7 @@ def _is_same_function(first: Callable[..., Any], second: Callable[..., Any]) -> 
 
 
 class VersionTexts(Mapping[Step, str]):
-    """`json.dumps(version, sort_keys=True)` of each step, made when asked for: in deep graphs they are very long."""
+    """`json.dumps(version, sort_keys=True)` of each step, computed on access: in deep graphs they are very long."""
 
     def __init__(self, plan: StepPlan) -> None:
         self._plan = plan

@@ -1,4 +1,4 @@
-"""Which steps are meant: the wanted ones with all that they need, or those whose names match regexes."""
+"""Selection of steps: the requested ones with their dependencies, or those whose names match regular expressions."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class NoSuchStep(InvalidRequest):
 
 
 def check_steps(steps: Iterable[Step]) -> list[Step]:
-    """What an experiment was given as its steps.
+    """Return the steps that were given to a run, as a list.
 
     Raises:
-        InvalidRequest: It is one step instead of a list, or has something that is none.
+        InvalidRequest: `steps` is one step instead of a list, or has an item that is not a step.
     """
     if isinstance(steps, ExecutorStep):
         raise InvalidRequest(f"run(steps=...): {steps!r} is one step, not a list of them; write steps=[step]")
@@ -37,15 +37,18 @@ def check_steps(steps: Iterable[Step]) -> list[Step]:
 
 
 def select_steps(plan: StepPlan, steps: Sequence[Step], run_only: Sequence[str] | None) -> list[Step]:
-    """The (canonical) steps to run, each after its dependencies.
+    """Select the requested steps and their dependencies.
 
     Args:
-        plan: Has taken all of them in.
-        steps: The steps wanted; what they depend on comes with them.
-        run_only: Of these, only those whose name matches one of these regexes (`re.search`), with what they need.
+        plan: The plan; every step of `steps` has been added to it.
+        steps: The steps requested.
+        run_only: Select only steps whose name matches one of these regexes (`re.search`), and their dependencies.
+
+    Returns:
+        The selected steps (the canonical one of equal ones), each after its dependencies.
 
     Raises:
-        InvalidRequest: `run_only` has something that is no regex, or matches no step.
+        InvalidRequest: `run_only` has an item that is not a regex, or matches no step.
     """
     needed = reachable([plan.canonicalize(step) for step in steps], plan.dependencies.__getitem__)
     if run_only is not None:
@@ -54,11 +57,15 @@ def select_steps(plan: StepPlan, steps: Sequence[Step], run_only: Sequence[str] 
 
 
 def matching_steps(steps: Iterable[Step], patterns: Sequence[str], option: str) -> list[Step]:
-    """The steps whose name matches one of the regexes (`re.search`).
+    """Return the steps whose name matches one of the regexes.
+
+    Args:
+        steps: The steps to choose from.
+        patterns: Regexes, matched with `re.search`.
+        option: The option's name, for messages.
 
     Raises:
-        InvalidRequest: Something is no regex, or (`NoSuchStep`) nothing matches; `option` is what the message calls
-            them.
+        InvalidRequest: A pattern is not a regex, or (`NoSuchStep`) nothing matches.
     """
     check_patterns(patterns, option)
     every = list(steps)
@@ -82,7 +89,7 @@ def _no_such_step(names: Sequence[str], patterns: Sequence[str], option: str) ->
 
 
 def check_patterns(patterns: Iterable[str], option: str) -> None:
-    """Refuse what is not a list of regexes.
+    """Check that `patterns` is a list of regexes.
 
     Raises:
         InvalidRequest: naming the option and the pattern.

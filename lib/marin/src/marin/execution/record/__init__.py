@@ -1,1 +1,1 @@
-"""What is written down about steps and runs beside their outputs, and compared with what a run would make."""
+"""Records beside outputs: info files, statuses, provenance, and their comparison with the steps of a run."""

@@ -1,4 +1,4 @@
-"""Which commit is checked out around a directory."""
+"""The commit that is checked out around a directory, for a run's info file."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import re
 import subprocess
 from pathlib import Path
 
-# By these git looks for the checkout elsewhere, or not everywhere.
+# With these variables git looks for the checkout elsewhere, or in fewer places.
 _RELOCATING = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_CEILING_DIRECTORIES"})
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def git_commit(directory: str) -> str | None:
-    """The commit that is checked out around a directory; None outside a checkout or without git."""
-    # To start git takes longer than to plan fifty steps, even when it then runs beside the planning; so the usual forms
-    # of a checkout are read here. A checkout of another user, as in a container, is known thus too: git refuses those.
+    """Return the commit that is checked out around a directory; None outside a checkout or without git."""
+    # Starting git takes longer than planning fifty steps, so the usual forms of a checkout are read here. That also
+    # works for a checkout that belongs to another user, as in a container, which git refuses to read.
     return _commit_in_files(Path(directory)) or _commit_by_git(directory)
 
 
 def _commit_in_files(directory: Path) -> str | None:
-    """The commit as the files of a checkout say; None when they do not say it plainly."""
+    """Read the commit from the files of a checkout; None when they are of a form that is not known here."""
     if not _RELOCATING.isdisjoint(os.environ):
         return None
     try:
@@ -29,7 +29,7 @@ def _commit_in_files(directory: Path) -> str | None:
         git = next((found for parent in (place, *place.parents) if (found := parent / ".git").exists()), None)
         if git is None:
             return None
-        if git.is_file():  # of a further worktree, or a submodule
+        if git.is_file():  # a linked worktree or a submodule
             git = git.parent / git.read_text().removeprefix("gitdir:").strip()
         head = (git / "HEAD").read_text().strip()
         if not head.startswith("ref:"):

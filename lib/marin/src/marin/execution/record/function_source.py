@@ -1,6 +1,6 @@
-"""What a step's function is made of: its source, and what it names in its own module, each as a short text.
+"""The source of a step's function and of the names it uses in its own module, each as a short text or digest.
 
-Kept beside an output, so that a later run can say that the code which made it was another. It is no part of a version.
+Recorded beside an output, so that a later run can tell that other code made it. It is not part of the version.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from marin.execution.jobs.remote import RemoteCallable
 from marin.execution.jobs.step_call import is_ray_function
 from marin.execution.record.redacted import redacted
 
-# Names of a module that are followed from one function; a module that is one web of functions is cut there.
+# At most this many names of a module are followed from one function.
 MOST_PARTS: Final = 200
 _DIGITS: Final = 16
 _SHOWN_CHARACTERS: Final = 120
@@ -40,25 +40,25 @@ _class_sources: weakref.WeakKeyDictionary[type[Any], str | None] = weakref.WeakK
 
 
 def function_source(fn: Callable[..., Any] | None) -> dict[str, str]:
-    """The parts of a function by name.
+    """Return the parts of a function by name.
 
-    Of functions and classes (itself, and those of its module that it names, and so on) a digest of their source
-    without comments, docstrings, blank lines and `remote` decorators, base classes and what a table of functions holds
-    included; of plain values that it names, closes over or has bound to it, or to the object that it is or is a method
-    of, their text. What other modules hold is not followed. Empty where there is no source to be had.
+    Functions and classes count with a digest of their source, without comments, docstrings, blank lines and `remote`
+    decorators: the function itself, those of its module that it names (also as base classes or in tables), and so on.
+    Plain values count with their text: those that it names or closes over, that are bound to it, or that its object
+    holds. Names of other modules are not followed. Empty when the source cannot be read.
     """
     return {} if fn is None else {**dict(_bound_values(fn)), **dict(_parts_of(fn))}
 
 
 class FunctionSources:
-    """`function_source` of the functions of one plan, each looked at once: in a notebook, what they name may change."""
+    """`function_source` of one plan's functions, each computed once: values that they name may change in a notebook."""
 
     def __init__(self) -> None:
-        # By identity, with the function so that nothing else gets its id: not all that can be called has a hash.
+        # By id, as not every callable can be hashed; the function is kept, so that its id is not used again.
         self._known: dict[int, tuple[Callable[..., Any] | None, dict[str, str]]] = {}
 
     def of(self, fn: Callable[..., Any] | None) -> dict[str, str]:
-        """The parts of a function by name."""
+        """Return the parts of a function by name."""
         known = self._known.get(id(fn))
         if known is None:
             known = self._known[id(fn)] = (fn, function_source(fn))
@@ -79,7 +79,7 @@ def _bound_values(fn: Any) -> Iterator[tuple[str, str]]:
 
 
 def _attribute_texts(owner: Any) -> Iterator[tuple[str, str]]:
-    """What an object that is called, or one of whose methods is, holds: as far as that is plain."""
+    """Yield the plain attributes of an object whose method, or which itself, is called."""
     is_function = isinstance(owner, (*_FUNCTIONS, types.BuiltinFunctionType, types.ModuleType))
     if is_function or hasattr(owner, "__wrapped__") or is_ray_function(owner):
         return
@@ -96,7 +96,7 @@ def _slots_of(kind: type[Any]) -> Iterable[str]:
 
 
 def _plain(fn: Any) -> Any:
-    """The function behind wrappers; an object that can be called stands for its class."""
+    """Return the function behind wrappers; the class of another callable object."""
     while True:
         if isinstance(fn, RemoteCallable):
             fn = fn.fn
@@ -159,7 +159,7 @@ def _parts_of_member(value: Any) -> tuple[Any, ...]:
 
 
 def _names_of(fn: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """What a function reads of its module and closes over."""
+    """Yield the names that a function reads from its module and its closure, with their values."""
     for name in _global_names(fn.__code__):
         if name in fn.__globals__:
             yield name, fn.__globals__[name]
@@ -178,10 +178,13 @@ def _global_names(code: types.CodeType) -> tuple[str, ...]:
 
 
 def _constant_text(name: str, value: Any, shown: str, may_change: bool) -> Iterator[tuple[str, str]]:
-    """The text of a value that a program is written with, if it is one, under the name `shown`.
+    """Yield the text of a plain value, if it is one.
 
     Args:
-        may_change: Whether to take what can change (lists, dicts, sets, arrays) for one, as under a constant's name.
+        name: The name that it stands under; a secret's name redacts it.
+        value: The value.
+        shown: The name to yield it under.
+        may_change: Whether lists, dicts, sets and arrays count as plain, as under a constant's name.
     """
     containers = _CHANGING if may_change else _LASTING
     try:
@@ -195,7 +198,7 @@ def _constant_text(name: str, value: Any, shown: str, may_change: bool) -> Itera
 
 
 def _with_names(value: Any, containers: tuple[type[Any], ...]) -> Any:
-    """A copy in which the functions, classes and arrays of a table are texts."""
+    """Return a copy of a table with functions, classes and arrays replaced by texts."""
     if isinstance(value, _FUNCTIONS):
         return described(value)
     if is_array(value) and list in containers:
@@ -212,7 +215,7 @@ def _with_names(value: Any, containers: tuple[type[Any], ...]) -> Any:
 
 
 def _functions_in(table: Any) -> list[Any]:
-    """The functions and classes in a table, in tables inside it, too."""
+    """Return the functions and classes in a table and in the tables inside it."""
     found: list[Any] = []
     waiting, seen = [table], set()
     while waiting and len(found) < MOST_PARTS:
@@ -271,7 +274,7 @@ def _class_source(kind: type[Any]) -> str | None:
 
 
 def _lambda_source(code: types.CodeType) -> str:
-    """The lambdas on the line of this one: what else stands there (a config, say) is not its source."""
+    """Return the lambdas on the line of this one, without the other code of that line."""
     lines, _ = inspect.findsource(code)
     found = [node for node in _lambdas("".join(lines)) if node[0] == code.co_firstlineno]
     return "\n".join(text for _, text in found)
@@ -284,7 +287,7 @@ def _lambdas(source: str) -> list[tuple[int, str]]:
 
 
 def _bare(source: str) -> str:
-    """Source without what does not change what it does: comments, docstrings, blank lines, `remote` decorators."""
+    """Return source without comments, docstrings, blank lines and `remote` decorators."""
     text = textwrap.dedent(source)
     lines = text.splitlines()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):

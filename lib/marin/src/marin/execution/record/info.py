@@ -1,4 +1,4 @@
-"""What is written down about steps and runs, for people and tools that read the storage later."""
+"""Info files of steps and runs, for people and tools that read the storage later."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class ExecutorStepInfo:
         version: The step's version; dependencies as `{name}-{hash}` where writing them out would be very long.
         dependencies: Output paths of the steps it waited for, one per reference.
         output_path: Where its output is.
-        unversioned: What its config holds beside versioned values and inputs (`unversioned_part`).
-        source: What its function is made of (`function_source`).
+        unversioned: The values of its config that are neither versioned nor inputs (`unversioned_part`).
+        source: The parts of its function (`function_source`).
     """
 
     name: str
@@ -57,16 +57,16 @@ class ExecutorStepInfo:
     source: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The content of `.executor_info`, without secrets in what is not versioned."""
+        """Return the content of `.executor_info`; secrets among unversioned values are redacted."""
         return self.content(self.identity())
 
     def content(self, identity: dict[str, Any]) -> dict[str, Any]:
-        """The content of `.executor_info`, when `identity()` has been asked for already."""
+        """Return the content of `.executor_info`, given what `identity()` returned."""
         config, unversioned = redacted(identity["config"]), redacted(self.unversioned)
         return {**identity, "config": config, "unversioned": unversioned, "source": self.source}
 
     def identity(self) -> dict[str, Any]:
-        """The keys that the name of a run's file follows from: all that earlier releases wrote, as they wrote it."""
+        """Return the keys that the name of a run's info file is computed from: those that the first release wrote."""
         return {
             "name": self.name,
             "fn_name": self.fn_name,
@@ -92,17 +92,17 @@ class ExecutorInfo:
     steps: list[ExecutorStepInfo]
 
     def to_json(self) -> dict[str, Any]:
-        """The content of the run's info file."""
+        """Return the content of the run's info file."""
         return {**self._head(), "steps": [step.to_json() for step in self.steps]}
 
     def to_bytes(self, steps: Sequence[StepText]) -> bytes:
-        """The text of the run's info file, from those of its steps, which are large and there already."""
+        """Return the text of the run's info file, put together from the texts of its steps."""
         head = indented_text(self._head(), "\n").removesuffix("\n}")
         texts = ",\n    ".join(step.indented.decode().replace("\n", "\n    ") for step in steps)
         return f'{head},\n  "steps": {f"[{chr(10)}    {texts}{chr(10)}  ]" if steps else "[]"}\n}}'.encode()
 
     def file_name(self, steps: Sequence[StepText]) -> str:
-        """`{script name}-{6 hex}.json`; the digits follow from the steps alone."""
+        """Return `{script name}-{6 hex}.json`; the digits depend on the steps alone."""
         text = "[" + ", ".join(step.canonical for step in steps) + "]"
         digest = hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
         return f"{pathlib.PurePath(self.caller_path).stem}-{digest[:6]}.json"
@@ -113,11 +113,11 @@ class ExecutorInfo:
 
 @dataclass(frozen=True, slots=True)
 class StepText:
-    """The JSON texts of one step's info.
+    """The two JSON texts of one step's info.
 
     Attributes:
         indented: The content of its `.executor_info`.
-        canonical: Of its identity alone, with sorted keys, in one line.
+        canonical: Its identity (`ExecutorStepInfo.identity`), in one line with sorted keys.
     """
 
     indented: bytes
@@ -125,13 +125,19 @@ class StepText:
 
     @classmethod
     def of(cls, info: ExecutorStepInfo) -> StepText:
-        """Make both texts."""
+        """Compute both texts."""
         identity = info.identity()
         return cls(to_bytes(info.content(identity)), canonical_text(identity))
 
 
 def bounded_version(version: StepVersion, hashed_names: list[str], pseudo_hashed_names: list[str]) -> dict[str, Any]:
-    """A version with its dependencies by name and hash."""
+    """Return a version with its dependencies as `{name}-{hash}`.
+
+    Args:
+        version: The version.
+        hashed_names: `{name}-{hash}` of each dependency.
+        pseudo_hashed_names: The same of each non-blocking dependency.
+    """
     short = {**version.version, "dependencies": hashed_names}
     if pseudo_hashed_names:
         short["pseudo_dependencies"] = pseudo_hashed_names
@@ -139,7 +145,7 @@ def bounded_version(version: StepVersion, hashed_names: list[str], pseudo_hashed
 
 
 def plain(value: Any) -> Any:
-    """A JSON form of any config, for reading: what has none becomes its text."""
+    """Return a JSON form of any config, for people; objects without one become their text."""
     kind = type(value)
     if kind in _PLAIN_TYPES:
         return value
@@ -167,7 +173,7 @@ def _key(key: Any) -> Any:
 
 
 def caller_path() -> str:
-    """The file of the code that called the executor; `<stdin>`-like names as they are."""
+    """Return the file of the code that called the executor; special names such as `<stdin>` as they are."""
     frame = inspect.currentframe()
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))
@@ -178,7 +184,7 @@ def caller_path() -> str:
 
 
 def user_name() -> str:
-    """The user's name; `uid-{number}` for an id without one."""
+    """Return the user's name; `uid-{number}` for an id without one."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -186,5 +192,5 @@ def user_name() -> str:
 
 
 def now_text() -> str:
-    """The local time with its offset, ISO 8601."""
+    """Return the local time with its offset, ISO 8601."""
     return datetime.datetime.now().astimezone().isoformat()

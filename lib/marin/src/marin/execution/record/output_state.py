@@ -1,6 +1,6 @@
-"""How outputs stand before a run: their statuses and what was written down about them, in few requests.
+"""The state of many outputs before a run: their statuses and the digests of their info files, in few requests.
 
-A listing tells what a small file says by its hash, so that most files need not be read.
+A bucket listing has each file's MD5, which tells a status without reading its file.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ T = TypeVar("T")
 # Requests in flight while files are read one by one from an object store.
 _READERS = 64
 _PAGE = 1000
-# A listing of a directory is worth its pages while they are fewer than what it saves, and never more than this.
+# A directory is listed as long as that takes fewer requests than looking at each output, and at most these pages.
 _MOST_PAGES = 16
 _STEPS_PER_PAGE = 50
 
 _COMMON_PREFIX = ".executor_"
-# One read of this size brings most files; a far larger one would cost more in memory than in time.
+# Most files fit in one read of this size.
 _CHUNK_BYTES = 1 << 14
 
 
 def md5_of(content: bytes) -> str:
-    """The MD5 of a file's content, as `OutputState.info_md5` has it."""
+    """Return the MD5 of a file's content in the form of `OutputState.info_md5`."""
     return hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 
@@ -51,11 +51,12 @@ INFO_UNKNOWN = "?"
 
 @dataclass(frozen=True, slots=True)
 class OutputState:
-    """What is at an output path.
+    """The state of one output path.
 
     Attributes:
-        status: The status, None when there is none.
-        info_md5: MD5 of `.executor_info`, 32 hex digits; None when there is none, `INFO_UNKNOWN` when not asked.
+        status: The status; None when there is no status file.
+        info_md5: MD5 of `.executor_info`, 32 hex digits; None when there is no such file, `INFO_UNKNOWN` when it was
+            not looked for.
     """
 
     status: str | None
@@ -67,10 +68,10 @@ OutputStates = dict[str, OutputState]
 
 
 def read_output_states(output_paths: Sequence[str]) -> OutputStates:
-    """How many outputs stand.
+    """Return the state of each output path.
 
     Local files are read one by one. On GCS, outputs in one directory are listed together as long as that takes few
-    pages; the rest, and those on S3, are listed one by one in parallel; other stores have only their statuses read.
+    pages; the rest, and those on S3, are listed one by one in parallel. On other stores only the statuses are read.
     """
     states: OutputStates = {}
     remote: list[str] = []
@@ -87,7 +88,7 @@ def read_output_states(output_paths: Sequence[str]) -> OutputStates:
 
 
 def read_infos(output_paths: Sequence[str]) -> dict[str, bytes | None]:
-    """The content of many `.executor_info` files."""
+    """Return the content of each output's `.executor_info`; None where there is none."""
     return _in_parallel(lambda path: read_bytes_or_none(os.path.join(path, STEP_INFO_FILE)), output_paths)
 
 
@@ -149,7 +150,7 @@ def _look_at_one(path: str) -> OutputState:
 
 
 def _list_gcs(parent: str, members: Sequence[str]) -> OutputStates:
-    """What one listing tells about output paths in a directory: about all of them when there is only one."""
+    """Return the states that one listing of a directory shows; of several members perhaps not all."""
     fs, directory = url_to_fs(parent)
     bucket, _, key = directory.partition("/")
     names = [path.rpartition("/")[2] for path in members]
@@ -181,7 +182,7 @@ def _hex(md5_hash: Any) -> str:
 
 
 def _output_state(path: str, output: str, hashes: Mapping[str, str]) -> OutputState:
-    """How an output stands, from the hashes of its files; a status that is none of the plain words is read."""
+    """Return the state of an output from the hashes of its files; reads a status that is not one of the plain words."""
     status_hash = hashes.get(f"{output}/{STATUS_FILE}")
     info_md5 = hashes.get(f"{output}/{STEP_INFO_FILE}")
     if status_hash is None:
@@ -191,12 +192,12 @@ def _output_state(path: str, output: str, hashes: Mapping[str, str]) -> OutputSt
 
 
 def statuses_of(states: Mapping[str, OutputState]) -> dict[str, str | None]:
-    """The statuses alone."""
+    """Return the status of each output path."""
     return {path: state.status for path, state in states.items()}
 
 
 def read_statuses(output_paths: Iterable[str]) -> dict[str, str | None]:
-    """The status of many output paths, in few requests."""
+    """Read the status of each output path, in few requests."""
     paths = list(output_paths)
     states = read_output_states(paths)
     return {path: states[path].status for path in paths}

@@ -1,4 +1,4 @@
-"""What made an output that is there, beside its version: whether a step of this run would be made of the same."""
+"""Provenance: comparison of the unversioned values and code that made an output with those of a step now."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHOWN_DIFFERENCES = 10
 
 
 def parse_info(content: bytes | None) -> dict[str, Any] | None:
-    """A stored `.executor_info`; None for one that is missing, cut short by an older writer, or no such file."""
+    """Return the content of a stored `.executor_info`; None when it is missing or not a JSON object."""
     try:
         info = None if content is None else json.loads(content)
     except (ValueError, RecursionError):
@@ -30,10 +30,10 @@ def parse_info(content: bytes | None) -> dict[str, Any] | None:
 
 
 def provenance_differences(there: Mapping[str, Any], info: ExecutorStepInfo) -> list[Difference]:
-    """What differs between what made an output and a step of equal version: unversioned values and the code.
+    """Return the unversioned values and code in which an output and a step of equal version differ.
 
     Args:
-        there: The `.executor_info` of the output. What a release did not record is not compared.
+        there: The `.executor_info` of the output. Keys that an earlier release did not record are not compared.
         info: The step as it would be run now.
     """
     found: list[Difference] = []
@@ -44,7 +44,7 @@ def provenance_differences(there: Mapping[str, Any], info: ExecutorStepInfo) -> 
 
 
 def source_differences(there: Mapping[str, Any], now: Mapping[str, str]) -> list[Difference]:
-    """What differs between the code that made an output and a function's parts (`function_source`)."""
+    """Return the parts of a function (`function_source`) in which it differs from the code that made an output."""
     old = there.get("source")
     if not isinstance(old, dict) or not old or not now:
         return []
@@ -68,10 +68,15 @@ def _of_source(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Dif
 
 
 def compared(output_path: str, info: ExecutorStepInfo, strict: bool) -> list[Difference]:
-    """`provenance_differences` of an output that another run has made meanwhile.
+    """Return the provenance differences of an output that another run has made meanwhile.
+
+    Args:
+        output_path: Where the output is.
+        info: The step as this run would make it.
+        strict: Whether differences are an error.
 
     Raises:
-        Conflict: There are some, and `strict` is on.
+        Conflict: `strict` is on and there are differences.
     """
     there = parse_info(read_infos([output_path])[output_path])
     found = [] if there is None else provenance_differences(there, info)
@@ -81,19 +86,19 @@ def compared(output_path: str, info: ExecutorStepInfo, strict: bool) -> list[Dif
 
 
 def in_words(found: Sequence[Difference]) -> str:
-    """Differences in one line: `k: 10 -> 99; source of train: 0a1b -> 2c3d`."""
+    """Return differences in one line: `k: 10 -> 99; source of train: 0a1b -> 2c3d`."""
     return "; ".join(str(difference) for difference in found)
 
 
 def report_merged(merged: Mapping[str, Sequence[Difference]], strict: bool) -> None:
-    """Say which outputs several steps of a run would make, though not of the same: only the first of them runs.
+    """Warn of steps that have one version but differ in unversioned values or code: only the first of them runs.
 
     Args:
-        merged: What they differ in, by output path.
-        strict: Whether that is an error.
+        merged: The differences, by output path.
+        strict: Whether they are an error.
 
     Raises:
-        Conflict: `strict` is on, and there are some; nothing has run.
+        Conflict: `strict` is on and there are differences; nothing has run.
     """
     lines = [
         f"{path}: several steps of this run have this version but differ in what does not count ({_begin(found)}), "
@@ -107,19 +112,19 @@ def report_merged(merged: Mapping[str, Sequence[Difference]], strict: bool) -> N
 
 
 def _begin(found: Sequence[Difference]) -> str:
-    """The first of them in words: each of a sweep's thousand points may differ from the one that is run."""
+    """Return the first differences in one line; a sweep of a thousand points may have thousands."""
     rest = len(found) - _SHOWN_DIFFERENCES
     return in_words(found[:_SHOWN_DIFFERENCES]) + (f"; and {rest} more" if rest > 0 else "")
 
 
 def refuse_differences(found: Mapping[str, Sequence[Difference]]) -> None:
-    """Refuse to take outputs for what was made otherwise.
+    """Check that no finished output differs in its provenance.
 
     Args:
-        found: What differs, by output path.
+        found: Differences by output path.
 
     Raises:
-        Conflict: Naming them, and what to do.
+        Conflict: There are differences; the message names them and says what to do.
     """
     differing = {path: differences for path, differences in found.items() if differences}
     if not differing:

@@ -1,4 +1,4 @@
-"""Secrets kept out of what is written down about steps: by the name that a value stands under, and by its shape."""
+"""Redaction of secrets in records of steps, by the name that a value stands under and by its shape."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from rigging.redaction import REDACTED, is_secret_name, redact_string
 
 _is_secret_name = functools.lru_cache(maxsize=8192)(is_secret_name)
 
-# A config has thousands of texts, most of them paths. One that has none of these cannot be or hold a secret, as
-# `rigging.redaction` knows them, and need not be looked at any closer: the beginnings of tokens, in small letters ...
+# A config has thousands of texts, most of them paths. A text without any of these signs holds no secret that
+# `rigging.redaction` knows, and is not searched: the beginnings of tokens, in lower case ...
 _SHAPES: Final = (
     *("hf_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "sk-", "aiza", "ya29.", "xox", "akia"),
     *("asia", "eyj", "-----begin", "bearer", "basic", "@"),
 )
-# ... or the name of a secret, with what is between a name and its value.
+# ... or a secret's name together with a separator between a name and its value.
 _NAMES: Final = ("token", "secret", "passw", "passphrase", "key", "credential", "authorization")
 _BETWEEN: Final = ("=", " ", '"', "'", "\t", "\n")
 
 
 def redacted(value: Any) -> Any:
-    """A copy of a JSON form without secrets; what holds none is shared.
+    """Return a JSON value with its secrets replaced; parts without secrets are shared, not copied.
 
-    Under a secret's name everything but None and truth values is replaced.
+    Every value under a secret's name is replaced, except None and booleans.
     """
     kind = type(value)
     if kind is str:

@@ -1,1 +1,1 @@
-"""What a run tells while it goes on: events, log lines, a live view, a file for programs, errors for people."""
+"""The report of a run while it goes on: events, log lines, a live view, a file for programs, errors for people."""

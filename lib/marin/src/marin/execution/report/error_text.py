@@ -20,14 +20,14 @@ from rigging.printable import printable
 logger = logging.getLogger(__name__)
 
 _EXECUTION: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-# What lies between a run and a step's function, beside the executor itself.
+# Packages between a run and a step's function, besides the executor itself.
 _LIBRARIES: Final = ("fray", "iris")
 _CARRIERS: Final = (
     os.path.dirname(os.path.abspath(rigging.__file__ or __file__)) + os.sep,
     os.path.dirname(os.path.abspath(concurrent.futures.__file__)) + os.sep,
     os.path.abspath(threading.__file__),
 )
-# The same in another process, whose packages may lie elsewhere.
+# The same in another process, where packages may be installed elsewhere.
 _OURS_ELSEWHERE: Final = re.compile(
     r"/(?:src|site-packages)/(?:fray|iris|rigging|ray|marin/execution)/|/concurrent/futures/[^/]+$|/threading\.py$"
 )
@@ -36,7 +36,13 @@ _FRAME: Final = re.compile(r'  File "(?P<file>[^"]+)", line \d+')
 
 
 def log_failure(name: str, output_path: str, error: BaseException) -> None:
-    """Log why a step failed: with the frames of its own code, or with all of them when debug messages are logged."""
+    """Log why a step failed, with the frames of its own code; with all frames when debug messages are logged.
+
+    Args:
+        name: The step's name.
+        output_path: Its output path.
+        error: The exception.
+    """
     if logger.isEnabledFor(logging.DEBUG):
         logger.error("step %s failed -> %s", name, output_path, exc_info=error)
     else:
@@ -44,10 +50,10 @@ def log_failure(name: str, output_path: str, error: BaseException) -> None:
 
 
 def own_traceback(error: BaseException) -> str:
-    """The traceback of an error without the frames of the executor that led to the code which failed.
+    """Return an error's traceback without the executor's own frames above the step's code.
 
-    What that code called is shown to its end. Errors that have no other frames than the executor's keep them. Of an
-    error in a step's job it is the traceback there, or what the failure of the job says.
+    Frames below the step's code stay. A traceback of the executor's frames alone keeps them. For an error in a step's
+    job, return the traceback of the job's process, or the message of the job's failure.
     """
     there = _text_of_its_process(error)
     if there is not None:
@@ -66,7 +72,7 @@ def own_traceback(error: BaseException) -> str:
 
 
 def _text_of_its_process(error: BaseException) -> str | None:
-    """The traceback of an error that came from another process, where it was only waited for by the executor."""
+    """Return the traceback text of an error of another process; None for an error that was raised in this one."""
     for link in _causes(error):
         text = getattr(link, "text", None)
         if type(link).__name__ == "RemoteTraceback" and isinstance(text, str):  # fray's, which need not be there
@@ -93,9 +99,9 @@ def _has_our_frames_only(error: BaseException) -> bool:
 
 
 def _without_ours(text: str) -> tuple[str, int]:
-    """A traceback as text without the frames that led to the code which failed, and how many these were."""
+    """Return a traceback's text without the executor's leading frames, and the number of frames left out."""
     kept: list[str] = []
-    leading: list[str] | None = None  # of the traceback that is being read, until a frame is another's
+    leading: list[str] | None = None  # frames of the traceback being read, up to the first that is not the executor's
     left_out = count = 0
     for line in text.splitlines():
         frame = _FRAME.match(line)
@@ -108,7 +114,7 @@ def _without_ours(text: str) -> tuple[str, int]:
             leading.append(line)
             count += 1
         else:
-            if frame is None:  # no other frames: they stay
+            if frame is None:  # only the executor's frames: they stay
                 kept += leading
             else:
                 left_out += count
@@ -126,7 +132,7 @@ def _leave_out(told: traceback.TracebackException | None) -> int:
         return 0
     first = next((index for index, frame in enumerate(told.stack) if not _is_ours(frame.filename)), 0)
     del told.stack[:first]
-    # Errors may lead back to each other; what is told of them never does.
+    # Errors may refer to each other in a circle; their TracebackExceptions never do.
     parts = [told.__cause__, told.__context__, *(told.exceptions or ())]
     return first + sum(map(_leave_out, parts))
 
@@ -140,7 +146,7 @@ def _is_ours(filename: str) -> bool:
 
 
 def end_without_traceback(error: BaseException) -> None:
-    """Let the process, if it ends by this error, say it in words: where it came from has been logged, or is no help."""
+    """If the process ends by this error, print its message alone: the traceback is logged already, or is no help."""
     before = sys.excepthook
 
     def tell(kind: type[BaseException], raised: BaseException, frames: TracebackType | None) -> None:

@@ -1,4 +1,4 @@
-"""What happens in a run, as events: the seam between the running of steps and everything that shows or records it."""
+"""Events of a run: the interface between the runner and everything that shows or records a run."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ logger = logging.getLogger(__name__)
 
 
 class StepEnd(StrEnum):
-    """How a run left a step."""
+    """How a step ended in a run."""
 
     CACHED = "cached"
-    """Its output was there: made by an earlier run, or by another one that held its lease until now."""
+    """Its output was there already, or another run made it meanwhile."""
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     """Its function failed, or it failed in an earlier run and is not to be tried again."""
     DEP_FAILED = "dep_failed"
     """It was not started, because a dependency failed."""
     LOST = "lost"
-    """Its lease was lost on the way, so that nothing it did counts."""
+    """Its lease was lost while it ran, so that its work does not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class RunStarted:
     Attributes:
         time: When, in seconds since the epoch.
         steps: How many steps it has; None when they are not known beforehand.
-        description: The experiment's, for people.
+        description: The experiment's description, for people.
         info_path: The run's info file; None when there is none.
     """
 
@@ -48,7 +48,7 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class StepQueued:
-    """A step that the run has; it waits for its dependencies or for its turn. Comes once a step, before its others."""
+    """A step waits for its dependencies or for its turn. The first event of every step, sent once."""
 
     time: float
     name: str
@@ -63,7 +63,7 @@ class StepJobQueued:
         time: When, in seconds since the epoch.
         name: The step's name.
         path: Its output path.
-        reason: Why it waits, as its cluster says; "" when that is not known.
+        reason: Why it waits, according to its cluster; "" when that is not known.
     """
 
     time: float
@@ -83,7 +83,7 @@ class StepStarted:
 
 @dataclass(frozen=True, slots=True)
 class StepEnded:
-    """A step's end; comes once for each step that was queued, unless the run is interrupted.
+    """A step ended. Sent once for each queued step, unless the run is interrupted.
 
     Attributes:
         time: When, in seconds since the epoch.
@@ -91,10 +91,10 @@ class StepEnded:
         path: Its output path; identifies the step in the run.
         status: How it ended.
         seconds: How long its function took.
-        error: Why it failed (of DEP_FAILED: the dependency's error); None when it did not.
-        log: Where its own log can be read; None when that is this process's log.
-        differences: Of CACHED: unversioned values and code that made the output and differ from this run's, in words.
-        queued_seconds: How long its job waited before that.
+        error: Why it failed (for DEP_FAILED: the dependency's error); None when it did not.
+        log: Where its log can be read; None when it is in this process's log.
+        differences: For CACHED: unversioned values and code of this run that differ from those that made the output.
+        queued_seconds: How long its job was queued.
     """
 
     time: float
@@ -110,12 +110,12 @@ class StepEnded:
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """The run's end, also by an interrupt or an error of its own.
+    """The run ended: all steps have ended, or it was interrupted, or failed itself.
 
     Attributes:
         time: When, in seconds since the epoch.
         seconds: How long it took.
-        error: What ended it before its steps were through; None for a run that came to its end, failed steps or not.
+        error: What ended it early; None when all of its steps have ended, failed ones included.
     """
 
     time: float
@@ -130,11 +130,11 @@ class RunObserver(Protocol):
     """Sees every event of a run. Called by the run's threads, several at a time."""
 
     def on_event(self, event: RunEvent) -> None:
-        """Take note of an event; quickly, as the run waits for it."""
+        """Handle an event. Must be quick: the run waits for it."""
 
 
 def notify(observers: Sequence[RunObserver], event: RunEvent) -> None:
-    """Give an event to every observer. One that fails is reported: to show a run must never be what ends it."""
+    """Give an event to every observer. An observer that fails is logged and never ends the run."""
     for observer in observers:
         try:
             observer.on_event(event)

@@ -10,7 +10,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ExplainRequest:
-    """That experiments are to be explained instead of run: names of steps to show (`re.search`), None for all."""
+    """A request to explain experiments instead of running them.
+
+    Attributes:
+        step: Regex (`re.search`) for the names of the steps to show; None for all.
+    """
 
     step: str | None = None
 
@@ -20,7 +24,7 @@ _requested: ContextVar[ExplainRequest | None] = ContextVar("marin_explain", defa
 
 @contextmanager
 def explaining(request: ExplainRequest) -> Iterator[None]:
-    """Make every `executor_main` within the block explain instead of run."""
+    """Context manager: every `executor_main` within the block explains instead of running."""
     token = _requested.set(request)
     try:
         yield
@@ -29,5 +33,5 @@ def explaining(request: ExplainRequest) -> Iterator[None]:
 
 
 def explain_request() -> ExplainRequest | None:
-    """What is asked for around this call, if anything."""
+    """Return the request of the enclosing `explaining` block; None outside of any."""
     return _requested.get()

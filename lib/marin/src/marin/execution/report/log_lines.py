@@ -20,12 +20,12 @@ from marin.execution.report.events import (
 logger = logging.getLogger(__name__)
 
 
-# In a larger run, steps whose output was there are only counted: a line for each would bury what is new.
+# In a larger run, steps whose output was there are only counted: a line for each would bury the other lines.
 MOST_CACHED_LINES = 50
 
 
 class LogLines:
-    """Writes a log line for each thing that happens: what starts, what ends and how, and where each output is."""
+    """Observer that writes a log line for each event: which step starts or ends, how, and where its output is."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -34,7 +34,7 @@ class LogLines:
         self._differing = 0
 
     def on_event(self, event: RunEvent) -> None:
-        """Log an event; that a step is queued is not news."""
+        """Log an event; StepQueued is not logged."""
         match event:
             case StepQueued():
                 pass
@@ -73,7 +73,7 @@ def _warn_of_differences(event: StepEnded, count: int) -> None:
 
 
 def count_words(ended: Mapping[StepEnd, int]) -> str:
-    """How many steps ended in each way: `3 done, 2 cached, 1 failed`."""
+    """Return how many steps ended in each way: `3 done, 2 cached, 1 failed`."""
     failed = ended[StepEnd.FAILED] + ended[StepEnd.LOST]
     words = [f"{ended[StepEnd.SUCCEEDED]} done", f"{ended[StepEnd.CACHED]} cached", f"{failed} failed"]
     if ended[StepEnd.DEP_FAILED]:
@@ -82,12 +82,12 @@ def count_words(ended: Mapping[StepEnd, int]) -> str:
 
 
 def queue_words(reason: str) -> str:
-    """That a step's job waits, and why."""
+    """Return a description of a queued job: `queued: {reason}`."""
     return f"queued: {reason}" if reason else "queued"
 
 
 def end_words(event: StepEnded) -> str:
-    """How a step ended, in a line for people: `stats: done in 1.20 s -> /prefix/stats-0a1b2c`."""
+    """Return how a step ended, in one line: `stats: done in 1.20 s -> /prefix/stats-0a1b2c`."""
     log = f" (log: {event.log})" if event.log else ""
     match event.status:
         case StepEnd.CACHED:

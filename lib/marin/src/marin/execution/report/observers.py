@@ -1,4 +1,4 @@
-"""Who watches a run: the log or a live view for people, and a file of events for programs."""
+"""The observers of a run: the log or a live view for people, and a file of events for programs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from marin.execution.report.log_lines import LogLines
 
 
 def default_observers() -> list[RunObserver]:
-    """The observers of an ordinary run, each made anew.
+    """Return new observers for a run: a live view or log lines, and an event log.
 
-    A live view when stderr is a terminal that can show one, else plain log lines; and the event log, which writes only
-    for runs that have an info file.
+    The view is chosen when stderr is a terminal that can show it. The event log writes only for runs that have an info
+    file.
     """
     shown: RunObserver = LogLines()
     if is_terminal():
@@ -25,11 +25,11 @@ def default_observers() -> list[RunObserver]:
 
 
 def is_terminal() -> bool:
-    """Whether stderr is a terminal on which lines can be drawn over, and no view is drawn on it yet.
+    """True if stderr is a terminal that can show a live view, and shows none yet.
 
-    A run inside a step of another run has plain lines, above the view of that one.
+    A run inside a step of another run logs plain lines, which appear above that run's view.
     """
     if os.environ.get("TERM", "dumb") == "dumb" or "CI" in os.environ:
         return False
-    # Standard error that was closed before the program began is None.
+    # None when standard error was closed before the program began.
     return sys.stderr is not None and sys.stderr.isatty() and not getattr(sys.stderr, "has_view", False)

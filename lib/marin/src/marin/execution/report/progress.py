@@ -1,4 +1,4 @@
-"""How far one attempt at a step is: queued as a job, at work; and how long it was in each."""
+"""The progress of one attempt at a step: queued as a job, or running, and the time spent in each state."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from marin.execution.report.events import RunEvent, StepJobQueued, StepStarted
 
 
 class StepProgress:
-    """Tells of an attempt what happens, and counts its time.
+    """Reports the states of an attempt as events, and measures their time.
 
     Args:
         name: The step's name.
         path: Its output path.
-        tell: Gets the events.
+        tell: Called with each event.
     """
 
     def __init__(self, name: str, path: str, tell: Callable[[RunEvent], None]) -> None:
@@ -28,14 +28,14 @@ class StepProgress:
         self._reason: str | None = None
 
     def queued(self, reason: str) -> None:
-        """The step's job waits to be run, because of `reason` ("" when that is not known)."""
+        """Report that the step's job is queued, because of `reason` ("" when that is not known)."""
         self._queued_until = time.monotonic()
         if reason != self._reason:
             self._reason = reason
             self._tell(StepJobQueued(time.time(), self._name, self._path, reason))
 
     def started(self, *, ended: bool = False) -> None:
-        """The step's function runs; with `ended`, it has run since the step was last seen to be queued."""
+        """Report that the step's function runs; with `ended`, that it ran since the job was last seen queued."""
         if self._started is None:
             now = time.monotonic()
             self._started = self._queued_until if ended and self._queued_until is not None else now
@@ -43,12 +43,12 @@ class StepProgress:
 
     @property
     def seconds(self) -> float:
-        """For how long the function has run."""
+        """How long the function has run."""
         return 0.0 if self._started is None else time.monotonic() - self._started
 
     @property
     def queued_seconds(self) -> float:
-        """For how long the step's job was queued."""
+        """How long the step's job was queued."""
         if self._queued_until is None:
             return 0.0
         return (self._queued_until if self._started is None else self._started) - self._began
@@ -59,10 +59,10 @@ _current: contextvars.ContextVar[StepProgress | None] = contextvars.ContextVar("
 
 
 def step_progress() -> StepProgress:
-    """The progress of the step whose work this is called in; one that tells nobody outside of any."""
+    """Return the progress of the step that is running in this context; outside of any step, one without effect."""
     return _current.get() or _NO_PROGRESS
 
 
 def set_step_progress(progress: StepProgress) -> None:
-    """Make `step_progress()` give this in the present context."""
+    """Make `step_progress()` return `progress` in this context."""
     _current.set(progress)

@@ -1,8 +1,8 @@
-"""What steps print in the run's own process: whole lines with the step's name, however many steps print at once.
+"""Output of steps that run in the run's own process: whole lines with the step's name, however many print at once.
 
-Standard output and error are replaced for the length of a run. What a step's function writes is gathered until its line
-is whole; a progress bar (text that a carriage return takes back) is shown by the live view meanwhile, and in a log now
-and then. What is written outside of steps goes through as it is.
+Standard output and error are replaced for the length of a run. Text that a step's function writes is buffered until its
+line is complete. A progress bar (a line that a carriage return restarts) is shown by the live view, and written to a
+log every `BAR_SECONDS`. Text written outside of steps passes through unchanged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final, TextIO
 
-# How often a bar that has not come to its end is written to a log, seconds.
+# Seconds between two writes of an unfinished progress bar to a log.
 BAR_SECONDS: Final = 10.0
 
 _PIECES: Final = re.compile(r"\r?\n|\r|\x1b\[(?P<up>\d*)A|[^\r\n\x1b]+|\x1b(?:\[[0-9;?]*[A-Za-z])?")
@@ -26,12 +26,12 @@ _PIECES: Final = re.compile(r"\r?\n|\r|\x1b\[(?P<up>\d*)A|[^\r\n\x1b]+|\x1b(?:\[
 
 @dataclass(slots=True)
 class Rows:
-    """The lines of one step that are not whole yet, as a terminal would show them: nested bars take several.
+    """The unfinished lines of one step, as a terminal would show them: nested progress bars take several.
 
     Attributes:
         texts: The lines, the first one uppermost.
-        bars: Which of them a carriage return has gone back in.
-        at: The one that is written to.
+        bars: For each line, whether a carriage return has restarted it.
+        at: Index of the line that is written to.
     """
 
     texts: list[str] = field(default_factory=lambda: [""])
@@ -40,7 +40,7 @@ class Rows:
     _overwrites: bool = False
 
     def feed(self, text: str) -> list[str]:
-        """Take in what is written; the lines that are whole by it."""
+        """Add text; return the lines that it completes."""
         whole: list[str] = []
         for match in _PIECES.finditer(text):
             piece = match[0]
@@ -72,20 +72,20 @@ class Rows:
         return []
 
     def settle(self) -> list[str]:
-        """Take out the lines above the one that is written to: no bar has gone back to them."""
+        """Remove and return the lines above the one that is written to; a bar that has not returned to them is done."""
         whole = [text for text in self.texts[: self.at] if text.strip()]
         del self.texts[: self.at], self.bars[: self.at]
         self.at = 0
         return whole
 
     def take_open(self) -> str:
-        """Take out the line that is not whole."""
+        """Remove and return the unfinished line."""
         text, self.texts[self.at], self.bars[self.at] = self.texts[self.at], "", False
         return text
 
     @property
     def is_bar(self) -> bool:
-        """Whether what is written to is a bar."""
+        """True if there is a progress bar among the lines."""
         return any(self.bars)
 
 
@@ -106,11 +106,11 @@ _current: StepOutput | None = None
 
 
 class StepOutput:
-    """Gathers what steps write and passes whole lines on.
+    """Buffers the text that steps write and passes on complete lines.
 
     Args:
         prefixed: Whether lines begin with their step's name.
-        is_live: Whether a view shows what is not whole yet; else what is flushed is written at once.
+        is_live: Whether a live view shows unfinished lines; without one, flushed text is written at once.
         now: A clock that never goes back, seconds.
     """
 
@@ -123,11 +123,11 @@ class StepOutput:
         self._open: Speaker | None = None
 
     def renew_lock(self) -> None:
-        """In a fork, where another step's thread may have held the lock and is gone."""
+        """Replace the lock after a fork: a thread that does not exist in the child may have held it."""
         self._guard = threading.RLock()
 
     def write(self, stream: TextIO, text: str) -> None:
-        """Write what somebody says: a step, or code outside of steps, which is passed on."""
+        """Write text of the current step, or pass it on outside of steps."""
         speaker = _speaker.get()
         if speaker is None:
             with self._guard:
@@ -144,7 +144,7 @@ class StepOutput:
             self._emit(speaker, whole)
 
     def flush(self, stream: TextIO) -> None:
-        """Write out what has no line break yet, unless a view shows it, or it is a bar."""
+        """Write out the unfinished line, unless a view shows it or it is a progress bar."""
         speaker = _speaker.get()
         if speaker is not None and not self._is_live and not speaker.rows.is_bar:
             with self._guard:
@@ -152,13 +152,13 @@ class StepOutput:
         stream.flush()
 
     def settle(self) -> None:
-        """Pass on lines that only wait for a bar that might go back to them."""
+        """Pass on complete lines that were held back for a progress bar above them."""
         with self._guard:
             for speaker in list(self._speakers.values()):
                 self._emit(speaker, speaker.rows.settle())
 
     def take_open(self) -> str:
-        """Take out the unfinished line of the step that asks: a prompt, which is to stand where it is answered."""
+        """Remove and return the unfinished line of the current step: the prompt of a question."""
         speaker = _speaker.get()
         if speaker is None:
             return ""
@@ -167,12 +167,12 @@ class StepOutput:
         return f"{self._prefix(speaker)}{text}" if text else ""
 
     def open_line(self, path: str) -> str:
-        """The unfinished line of a step, for a view; takes no lock, as the view has one of its own."""
+        """Return the unfinished line of the step at `path`, for a view. Takes no lock: the view holds one."""
         speaker = self._speakers.get(path)
         return "" if speaker is None else next((text for text in list(speaker.rows.texts) if text.strip()), "")
 
     def end(self, speaker: Speaker) -> None:
-        """A step's function has ended: what it left unfinished is written out."""
+        """Write out the unfinished lines of a step whose function has ended."""
         with self._guard:
             self._speakers.pop(speaker.path, None)
             left = [text for text in speaker.rows.texts if text.strip()]
@@ -198,7 +198,7 @@ class StepOutput:
         self._open = speaker
 
     def _leave_open_line(self, stream: TextIO | None, speaker: Speaker | None) -> None:
-        """Begin a new line where another step's unfinished one stands."""
+        """Start a new line if another step's unfinished one is on the terminal."""
         if self._open is None or self._open is speaker or stream is None:
             return
         self._open.is_partly_out = False
@@ -232,7 +232,7 @@ class _Routed:
 
 @contextlib.contextmanager
 def speaking(name: str, path: str) -> Iterator[None]:
-    """Make what is printed in the block, and by nobody else, that step's."""
+    """Context manager: text printed in this context belongs to the step `name`."""
     speaker = Speaker(name, path)
     token = _speaker.set(speaker)
     try:
@@ -246,7 +246,7 @@ def speaking(name: str, path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def step_output(*, is_parallel: bool) -> Iterator[None]:
-    """Gather what steps print during a run; a run within a step of another leaves it to that one.
+    """Context manager: collect what steps print during a run. A run within a step of another run changes nothing.
 
     Args:
         is_parallel: Whether steps may print at the same time, so that lines need their names.
@@ -258,7 +258,7 @@ def step_output(*, is_parallel: bool) -> Iterator[None]:
         return
     output = _current = StepOutput(is_parallel, is_live)
     before = {name: getattr(sys, name) for name in ("stdout", "stderr")}
-    # One that was closed before the program began is None, and print() knows that.
+    # A stream that was closed before the program began is None, which print() accepts.
     routed = {name: _Routed(stream, output) for name, stream in before.items() if stream is not None}
     for name, stream in routed.items():
         setattr(sys, name, stream)
@@ -266,7 +266,7 @@ def step_output(*, is_parallel: bool) -> Iterator[None]:
         yield
     finally:
         for name, stream in routed.items():
-            # What somebody else put there meanwhile stays.
+            # A stream that other code has put there meanwhile stays.
             if getattr(sys, name) is stream:
                 setattr(sys, name, before[name])
         output.settle()
@@ -274,7 +274,7 @@ def step_output(*, is_parallel: bool) -> Iterator[None]:
 
 
 def current_output() -> StepOutput | None:
-    """What gathers the output of the run that is on; None when there is none."""
+    """Return the collector of the present run's output; None when there is none."""
     return _current
 
 

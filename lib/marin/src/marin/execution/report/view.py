@@ -1,4 +1,4 @@
-"""The live view of a run on a terminal: what is at work, for how long and where it writes, below what has ended.
+"""The live view of a run on a terminal: running steps with their times and paths, below the steps that have ended.
 
 Steps whose output was there are only counted: an experiment may have thousands of them.
 """
@@ -45,14 +45,14 @@ _PLAIN = "\x1b[0m"
 
 @dataclass(slots=True)
 class RunProgress:
-    """What a run's view shows; built from its events, without a clock or a terminal.
+    """The progress of a run, computed from its events without a clock or a terminal.
 
     Attributes:
         started: When the run began, in seconds since the epoch.
-        total: Its steps; None when they come as they come.
+        total: The number of its steps; None when it is not known beforehand.
         waiting: Names of steps that wait, by path.
-        queued: Name of steps whose job waits, and why, by path.
-        running: Name and start of steps at work, by path.
+        queued: Name of steps whose job is queued, and why, by path.
+        running: Name and start of running steps, by path.
         ended: How many ended in each way.
     """
 
@@ -64,7 +64,7 @@ class RunProgress:
     ended: dict[StepEnd, int] = field(default_factory=lambda: dict.fromkeys(StepEnd, 0))
 
     def take(self, event: RunEvent) -> None:
-        """Take note of an event."""
+        """Update the progress by an event."""
         match event:
             case RunStarted(time=when, steps=steps):
                 self.started, self.total = when, steps
@@ -86,10 +86,13 @@ class RunProgress:
                 pass
 
     def lines(self, now: float, width: int, height: int, open_line: Callable[[str], str] = lambda _: "") -> list[str]:
-        """The view as at most `height` lines of at most `width` characters.
+        """Return the lines of the view.
 
         Args:
-            open_line: Gives what a step has written of a line that is not whole yet (a progress bar), by path.
+            now: Seconds since the epoch.
+            width: At most this many characters a line.
+            height: At most this many lines.
+            open_line: Returns the unfinished line (a progress bar) of the step at a path; "" for none.
         """
         room = max(1, height - 2)
         steps = list(self.running.items())
@@ -99,7 +102,7 @@ class RunProgress:
         for path, (name, when) in shown:
             lines.append(f"  {name:<{name_width}}  {clock_text(now - when):>7}  {path}")
             unfinished = open_line(path)
-            # A bar needs a line of its own; where there is no room for all of them, the steps themselves come first.
+            # A progress bar takes a line of its own; when there is not enough room, steps come first.
             if unfinished and len(lines) + len(shown) < room:
                 lines.append(f"    {unfinished}")
         if len(shown) < len(steps):
@@ -109,7 +112,7 @@ class RunProgress:
         return [line[: width - 1] for line in (*lines, self.summary(now))]
 
     def summary(self, now: float) -> str:
-        """The counts in one line."""
+        """Return the counts in one line."""
         queued = f"{len(self.queued)} queued, " if self.queued else ""
         counts = f"{len(self.running)} running, {queued}{len(self.waiting)} waiting, {count_words(self.ended)}"
         total = "" if self.total is None else f"{sum(self.ended.values())}/{self.total} steps: "
@@ -117,7 +120,7 @@ class RunProgress:
 
 
 def clock_text(seconds: float) -> str:
-    """A length of time as `5.2s`, `3:05` or `1:02:03`."""
+    """Return a duration as `5.2s`, `3:05` or `1:02:03`."""
     if seconds < 60:
         return f"{max(0.0, seconds):.1f}s"
     minutes, rest = divmod(int(seconds), 60)
@@ -129,14 +132,14 @@ _views: weakref.WeakSet[LiveView] = weakref.WeakSet()
 
 
 class LiveView:
-    """Draws a run on a terminal: ended steps scroll by, what is at work stays at the bottom.
+    """Observer that draws a run on a terminal: ended steps scroll by, running steps stay at the bottom.
 
-    During the run, what is written to stdout and stderr (log records too) goes above the view.
+    During the run, text written to stdout and stderr (log records too) goes above the view.
 
     Args:
         terminal: Where to draw.
-        size: Gives the terminal's columns and lines.
-        now: Gives seconds since the epoch.
+        size: Returns the terminal's columns and lines.
+        now: Returns seconds since the epoch.
     """
 
     def __init__(
@@ -158,12 +161,12 @@ class LiveView:
         self._redirected = contextlib.ExitStack()
 
     def renew_lock(self) -> None:
-        """In a fork, where the thread that draws may have held the lock and is gone."""
+        """Replace the lock after a fork: the drawing thread, which does not exist in the child, may have held it."""
         self._guard = threading.RLock()
 
     def on_event(self, event: RunEvent) -> None:
         """Show an event."""
-        # Not under the guard: log handlers have locks of their own, and hold them when they write above the view.
+        # Not under the guard: log handlers hold locks of their own while they write above the view.
         if isinstance(event, RunStarted):
             self._redirected.enter_context(self._above_the_view())
         elif isinstance(event, RunEnded):
@@ -184,7 +187,7 @@ class LiveView:
                 self._terminal.flush()
 
     def draw(self) -> None:
-        """Draw the view anew."""
+        """Redraw the view."""
         with self._guard:
             if self._held is not None:
                 return
@@ -200,16 +203,16 @@ class LiveView:
             self._drawn = len(lines)
 
     def write_above(self, text: str) -> None:
-        """Write what a program says, above the view."""
+        """Write a program's text above the view."""
         with self._guard:
             self._write_above(text)
 
     @contextlib.contextmanager
     def answering(self, prompt: str) -> Iterator[None]:
-        """Leave the terminal to somebody who answers a prompt; what is said meanwhile is shown after the answer.
+        """Context manager: leave the terminal to a prompt; text written meanwhile is shown after the answer.
 
         Args:
-            prompt: What of it is not on the terminal yet.
+            prompt: The part of the prompt that is not on the terminal yet.
         """
         with self._guard:
             self._write_above(prompt)
@@ -300,13 +303,13 @@ class _Above:
         self._view.write_above("".join(lines))
 
     def fileno(self) -> int:
-        # Another number than the terminal's own: else `input()` would write its prompt past the view.
+        # A copy: with the terminal's own descriptor, `input()` would write its prompt past the view.
         if self._descriptor < 0:
             self._descriptor = os.dup(self._stream.fileno())
         return self._descriptor
 
     def release(self) -> None:
-        """Close the descriptor that was given out, if one was."""
+        """Close the descriptor that `fileno` returned, if it was called."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -316,7 +319,7 @@ class _Above:
 
 
 class _Keyboard:
-    """Standard input on a terminal with a view: who reads a line has the terminal for that time (pdb's prompt)."""
+    """Standard input on a terminal with a view: the view rests while a line is read (at a prompt of pdb, say)."""
 
     def __init__(self, stream: TextIO, view: LiveView) -> None:
         self._stream = stream

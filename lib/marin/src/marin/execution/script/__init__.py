@@ -1,1 +1,1 @@
-"""The command line of an experiment's script, and the explanation of what it would run."""
+"""The command line of an experiment script, and the explanation of what it would run."""

@@ -1,4 +1,4 @@
-"""The options of an experiment script."""
+"""The command-line options of an experiment script."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ExecutorMainConfig:
 
 
 def parse_command_line(arguments: Sequence[str]) -> ExecutorMainConfig:
-    """Read the options from command-line words; a wrong one ends the process with a usage error."""
+    """Parse command-line words; end the process with a usage error when an option is wrong."""
     import draccus
 
     try:
@@ -71,25 +71,25 @@ def parse_command_line(arguments: Sequence[str]) -> ExecutorMainConfig:
 
 
 def end_with_usage_error(error: BaseException) -> NoReturn:
-    """End the process in one sentence: an option was wrong."""
+    """Print a wrong option's error in one sentence and end the process."""
     print(printable(f"{os.path.basename(sys.argv[0])}: error: {error}"), file=sys.stderr)
     sys.exit(_USAGE_EXIT_CODE)
 
 
 def script_arguments() -> list[str]:
-    """The words after the script's name; none in a notebook or an IPython shell, whose words are for the kernel."""
+    """Return the words after the script's name; [] in a notebook or IPython shell, whose words are for the kernel."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    # A script that `%run` or `ipython SCRIPT` runs has a file, and words of its own.
+    # A script run by `%run` or `ipython SCRIPT` has a file, and words of its own.
     if shell is not None and not hasattr(sys.modules.get("__main__"), "__file__"):
         return []
     return sys.argv[1:]
 
 
 def _check_names(words: Sequence[str]) -> None:
-    """Refuse an option that there is not, naming the nearest.
+    """Check that all options exist.
 
     Raises:
-        InvalidRequest: naming the option.
+        InvalidRequest: One does not; the message names it and the nearest that does.
     """
     known = [f"--{item.name}" for item in fields(ExecutorMainConfig)]
     for word in words:
@@ -101,10 +101,10 @@ def _check_names(words: Sequence[str]) -> None:
 
 
 def _check(options: ExecutorMainConfig) -> None:
-    """Refuse what can be seen to be wrong before there are steps.
+    """Check the options' values, as far as that is possible without steps.
 
     Raises:
-        InvalidRequest: naming the option.
+        InvalidRequest: One is wrong; the message names it.
     """
     check_max_concurrent(options.max_concurrent)
     check_patterns(options.run_only or (), "--run_only")
@@ -115,7 +115,7 @@ def _check(options: ExecutorMainConfig) -> None:
 
 
 def _as_draccus_reads(arguments: Sequence[str]) -> list[str]:
-    """Let people write `-v`, `--dry_run`, `--run_only stats`, any regex, where draccus wants `true`, a list, YAML."""
+    """Translate `-v`, `--dry_run` and `--run_only stats` to the forms that draccus reads: `true`, a list, YAML."""
     words = [part for word in arguments for part in (word.split("=", 1) if word.startswith("--") else [word])]
     read: list[str] = []
     for index, word in enumerate(words):

@@ -1,6 +1,6 @@
-"""Why a step would run: whether its output is there, and if not, what differs from the nearest output that is.
+"""Explanation of what a run would do: whether a step would run, and how it differs from the nearest earlier output.
 
-Reads storage, and runs and writes nothing.
+Reads storage; runs and writes nothing.
 """
 
 from __future__ import annotations
@@ -30,32 +30,33 @@ R = TypeVar("R")
 
 _READERS = 32
 _OUTPUT = re.compile(rf"(?P<stem>.+)-[0-9a-f]{{{HASH_DIGITS}}}", re.DOTALL)
-# Earlier outputs of one name that are compared with.
+# At most this many earlier outputs of one name are compared.
 MOST_SIBLINGS = 200
 
 
 class PlannedAction(StrEnum):
-    """What a run would do about a step."""
+    """The action that a run would take for a step."""
 
     CACHED = "cached"
     RUN = "run"
     WAIT = "wait"
-    """Another run is at work on it: this one would wait for that."""
+    """Another run is at work on it, and this one would wait for it."""
     FAIL = "fail"
     """It failed previously, and `force_run_failed` is off."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What a run would do about one step, and why.
+    """The action that a run would take for one step, and the reason.
 
     Attributes:
         name: The step's name.
         path: Its output path.
-        action: What would be done.
-        reason: Why.
-        nearest: The earlier output of that name that differs least; of a cached step its own, when that differs.
-        differences: What differs from that one; empty when there is none, or nothing differs.
+        action: The action.
+        reason: The reason.
+        nearest: The earlier output of that name with the fewest differences; for a cached step its own output, when it
+            differs.
+        differences: The differences from `nearest`.
     """
 
     name: str
@@ -87,17 +88,17 @@ def explain_steps(
     force_run_failed: bool = True,
     show: str | None = None,
 ) -> list[Explanation]:
-    """Say for every step of an experiment whether a run would run it, and why.
+    """Explain for every step of an experiment whether a run would run it, and why.
 
     Args:
         executor: Where they would run.
-        steps: The steps wanted; what they depend on comes with them.
+        steps: The steps requested; their dependencies are included.
         run_only: As for `Executor.run`.
         force_run_failed: As for `Executor.run`.
         show: Explain only the steps whose name matches this regex.
 
     Raises:
-        InvalidRequest: `steps` is no list of steps; `show` or `run_only` is no regular expression, or matches no step.
+        InvalidRequest: `steps` is not a list of steps; `show` or `run_only` is not a regex, or matches no step.
     """
     wanted = check_steps(steps)
     for step in wanted:
@@ -118,7 +119,7 @@ def explain_steps(
 
 
 def explanation_lines(explanations: Sequence[Explanation]) -> list[str]:
-    """All explanations for people, those that are cached in one line each."""
+    """Return all explanations as lines for people; one line for each cached step."""
     count = sum(explanation.action is not PlannedAction.CACHED for explanation in explanations)
     lines = [f"explain: {len(explanations)} step(s), {count} without a finished output"]
     for explanation in explanations:
@@ -179,14 +180,14 @@ def _unfinished(path: str, status: str, force_run_failed: bool) -> tuple[Planned
 
 
 class EarlierOutputs:
-    """The outputs of other versions of steps, by name; each directory is listed once, when it is first asked about."""
+    """The outputs of all versions of steps, by name; each directory is listed once, on first use."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
         self._by_stem: dict[str, dict[str, list[str]]] = {}
 
     def of(self, name: str) -> list[str]:
-        """The output paths of every version of a step."""
+        """Return the output paths of every version of a step."""
         directory, _, stem = os.path.join(self._prefix, name).rpartition("/")
         if directory not in self._by_stem:
             self._by_stem[directory] = _outputs_in(directory)
@@ -203,7 +204,7 @@ def _outputs_in(directory: str) -> dict[str, list[str]]:
 
 
 def _entries(directory: str) -> list[str]:
-    """The names in a directory; none when there is no such directory."""
+    """Return the names in a directory; [] when there is no such directory."""
     local = local_path(directory)
     try:
         if local is not None:
@@ -215,7 +216,7 @@ def _entries(directory: str) -> list[str]:
 
 
 def _compare_with(paths: Sequence[str], version: dict[str, Any]) -> tuple[str, list[Difference]] | None:
-    """Of the outputs that say what made them, the one that differs least, and how."""
+    """Return the output with the fewest differences and these; None when no output has a recorded version."""
     some = list(paths)[:MOST_SIBLINGS]
     compared = []
     for path, info in zip(some, _each(_read_info, some), strict=True):
@@ -229,7 +230,7 @@ def _read_info(path: str) -> dict[str, Any] | None:
 
 
 def _each(read: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """Read many things at once: each may be a round trip."""
+    """Call `read` for each item, in parallel: each call may be a round trip."""
     if len(items) < 2:
         return [read(item) for item in items]
     with ThreadPoolExecutor(min(_READERS, len(items)), thread_name_prefix="explain") as pool:

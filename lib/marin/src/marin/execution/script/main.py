@@ -42,23 +42,23 @@ def executor_main(
     description: str | None = None,
     max_concurrent: int | None = None,
 ) -> dict[ExecutorStep[Any], str]:
-    """Run an experiment: what a script calls with its steps.
+    """Run an experiment; a script calls this with its steps.
 
-    Without a config, the script's command line is read: `--prefix`, `--executor_info_base_path`, `--dry_run`,
-    `--force_run_failed`, `--run_only`, `--max_concurrent`, `--strict`, `--explain`, `--step`, `--verbose`. A notebook
-    has none: there the defaults hold.
+    Without a config, the options come from the script's command line: `--prefix`, `--executor_info_base_path`,
+    `--dry_run`, `--force_run_failed`, `--run_only`, `--max_concurrent`, `--strict`, `--explain`, `--step`, `--verbose`.
+    In a notebook the defaults hold.
 
     Args:
-        config: The options, instead of the command line's.
-        steps: The steps wanted; what they depend on comes with them.
+        config: The options, instead of the command line.
+        steps: The steps requested; their dependencies are included.
         description: What the experiment is for.
-        max_concurrent: Steps at work at once; wins over the option.
+        max_concurrent: At most this many steps run at once; takes precedence over the option.
 
     Returns:
         The output path of every step, dependencies included.
 
     Raises:
-        StepFailed: Some steps failed; all are named, the first is the cause.
+        StepFailed: Steps failed; all are named, the first is the cause.
     """
     from rigging.log_setup import configure_logging
 
@@ -93,7 +93,7 @@ def _run_or_explain(
         _explain(executor, steps, options, request)
         return dict(executor.output_paths)
     try:
-        # As in jobs: what is read through the mirror, or by the process's own prefix, is below the run's.
+        # As in jobs: `mirror://` paths and `marin_prefix()` refer to the run's prefix.
         with exit_on_signals(), nullcontext() if options.prefix is None else prefix_in_force(executor.prefix):
             return executor.run(
                 steps,
@@ -123,7 +123,12 @@ def _explain(
 
 
 def summary_lines(results: Sequence[StepResult], info_path: str | None) -> list[str]:
-    """The end of a run for people: for each step its name, what became of it, and where its output is."""
+    """Return the summary of a run as lines for people: each step's name, outcome and output path.
+
+    Args:
+        results: The results of the steps.
+        info_path: The run's info file, named last; None when there is none.
+    """
     if not results:
         return []
     width = max(len(result.task.name) for result in results)
@@ -149,9 +154,9 @@ def _words(result: StepResult) -> str:
 
 @contextmanager
 def exit_on_signals() -> Iterator[None]:
-    """Make SIGTERM and SIGHUP raise SystemExit meanwhile, so that a stopped run leaves true statuses behind.
+    """Context manager: SIGTERM and SIGHUP raise SystemExit, so that a stopped run leaves true statuses behind.
 
-    Handlers that are there stay, and so does what is ignored, as SIGHUP under nohup.
+    Signals that have a handler, or are ignored (SIGHUP under nohup), are left alone.
     """
     numbers = [signal.SIGTERM, signal.SIGHUP]
     is_main = threading.current_thread() is threading.main_thread()

@@ -1,4 +1,4 @@
-"""The JSON texts that hashes are made of, and those of info files."""
+"""JSON texts: the canonical ones that are hashed, and the indented ones of info files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _string_text = json.encoder.encode_basestring_ascii
 
 
 def canonical_text(value: Any) -> str:
-    """`json.dumps(value, sort_keys=True)`, which makes an encoder anew at each call.
+    """Return `json.dumps(value, sort_keys=True)`, without making an encoder for each call.
 
     The value must not contain itself.
     """
@@ -33,15 +33,15 @@ _encoded = _slowly if _make_encoder is None else _make_encoder(*_SETTINGS)
 
 
 def to_bytes(content: dict[str, Any]) -> bytes:
-    """An info file's text: `json.dumps(content, indent=2)`, for which the json module has no fast way.
+    """Return an info file's text: `json.dumps(content, indent=2)`, made faster than the json module does.
 
-    Strict JSON: a number that is none stands as the text `"NaN"`, `"Infinity"` or `"-Infinity"`.
+    Strict JSON: numbers that are not finite stand as the texts `"NaN"`, `"Infinity"` and `"-Infinity"`.
     """
     return indented_text(content, "\n").encode()
 
 
 def strict(value: Any) -> Any:
-    """JSON content as an info file holds it, whether it has been read from one or not: see `to_bytes`."""
+    """Return a JSON value as an info file holds it: numbers that are not finite as texts (see `to_bytes`)."""
     if isinstance(value, float) and not math.isfinite(value):
         return _not_finite(value)
     if isinstance(value, dict):
@@ -65,7 +65,7 @@ def indented_text(value: Any, newline: str) -> str:
             return "{}"
         inner = newline + "  "
         items = [
-            # Most keys and most values are texts: those need no further call.
+            # Most keys and most values are texts; they need no further call.
             f"{_string_text(key) if type(key) is str else _key_text(key)}: "
             f"{_string_text(item) if type(item) is str else indented_text(item, inner)}"
             for key, item in value.items()

@@ -1,4 +1,4 @@
-"""What makes two versions of a step different, in words."""
+"""The differences between two versions of a step, or two JSON values, in words."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Version = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that differs between two versions.
+    """One difference between two versions.
 
     Attributes:
         where: The versioned field (`optimizer.lr`) or the dependency, seen from the step: `dependency data: n`.
-        before: What the earlier version has there, as JSON text; None when it has nothing there.
-        after: What the later version has there, likewise.
+        before: The earlier version's value, as JSON text; None when it has none.
+        after: The later version's value, likewise.
     """
 
     where: str
@@ -40,7 +40,7 @@ class Difference:
 
 
 def differences(before: Version, after: Version) -> list[Difference]:
-    """Everything that differs, each once, fields first; nothing when the versions are equal.
+    """Return the differences between two versions, each once, those of fields first.
 
     Args:
         before: A version as `.executor_info` holds it.
@@ -50,7 +50,7 @@ def differences(before: Version, after: Version) -> list[Difference]:
 
 
 def value_differences(before: Any, after: Any) -> list[Difference]:
-    """The parts that differ between two JSON values, each under its dotted path."""
+    """Return the differences between two JSON values, each under its dotted path."""
     if before == after:
         return []
     found = _compare_values(before, after, "")
@@ -58,7 +58,7 @@ def value_differences(before: Any, after: Any) -> list[Difference]:
 
 
 def _as_stored(version: Version) -> Any:
-    # A version in memory may have tuples and keys that are not texts, where a stored one has lists and texts.
+    # A version in memory may have tuples and other keys where a stored one has lists and texts.
     return strict(json.loads(json.dumps(version)))
 
 
@@ -74,7 +74,7 @@ def _compare(before: Version, after: Version, where: str) -> Iterator[Difference
 
 
 def _compare_values(old: Any, new: Any, where: str) -> Iterator[Difference]:
-    """The parts of a versioned value that differ: of dicts and lists of one length, the items."""
+    """Yield the parts of a versioned value that differ: of dicts and lists of one length, the items."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in dict.fromkeys([*new, *old]):
             if old.get(key, _MISSING) != new.get(key, _MISSING):
@@ -100,7 +100,7 @@ def _compare_dependencies(old: Sequence[Any], new: Sequence[Any], where: str, la
 
 
 def _hashed_name(dependency: Any) -> str | None:
-    """A dependency as `{name}-{hash}`, whichever of the two ways it is quoted."""
+    """Return a dependency as `{name}-{hash}`, whichever of the two ways it is quoted."""
     if dependency is _MISSING:
         return None
     if isinstance(dependency, str):

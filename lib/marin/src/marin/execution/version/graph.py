@@ -26,7 +26,7 @@ def dependencies_first(
         roots: Where to start, in order.
         dependencies: The nodes one node depends on; asked once a node.
         name: What to call a node in the error.
-        done: Nodes to leave out, with what only they lead to.
+        done: Nodes to leave out, together with nodes that only they lead to.
 
     Raises:
         DependencyCycle: naming the nodes of the cycle in order.
@@ -56,7 +56,7 @@ def _describe_cycle(path: list[Node], again: Node, name: Callable[[Node], str]) 
 
 
 def reachable(roots: Iterable[Node], neighbours: Callable[[Node], Iterable[Node]]) -> set[Node]:
-    """The roots and everything they lead to."""
+    """Return the roots and every node that can be reached from them."""
     found: set[Node] = set()
     stack = list(roots)
     while stack:

@@ -1,4 +1,4 @@
-"""Where a step's output goes."""
+"""The output path of a step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ logger = logging.getLogger(__name__)
 
 
 def output_path_for(step: Step, version: StepVersion, prefix: str) -> str:
-    """The output path of a step whose version is known; warns when an override differs from the computed path."""
+    """Return the output path of a step; warn when an override differs from the computed path.
+
+    Args:
+        step: The step.
+        version: Its version.
+        prefix: The storage root.
+    """
     computed = path_in(prefix, version.hashed_name)
     if step.override_output_path is None:
         return computed
@@ -32,7 +38,7 @@ def output_path_for(step: Step, version: StepVersion, prefix: str) -> str:
 def compute_output_path(
     name: str, config: Any, *, override_output_path: str | None = None, prefix: str | None = None
 ) -> str:
-    """The output path that a step of this name and config has.
+    """Return the output path that a step of this name and config has.
 
     Args:
         name: The step's name.

@@ -1,11 +1,11 @@
-"""Text made of shared pieces: a version quotes its dependencies' versions, which may be large and quoted often."""
+"""Ropes: texts made of shared pieces, as a version quotes its dependencies' versions, which may be large."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-# Below this many bytes a text is kept in one piece; above it, it shares its pieces with the texts that it quotes.
+# Shorter texts are kept in one piece; longer ones share their pieces with the texts that they quote.
 FLAT_BYTES = 1 << 18
 
 
@@ -22,7 +22,7 @@ class Rope:
     length: int
 
     def chunks(self) -> Iterator[bytes]:
-        """The bytes in order, in pieces of at most about `FLAT_BYTES`."""
+        """Yield the bytes in order, in pieces of at most about `FLAT_BYTES`."""
         stack = [iter(self.pieces)]
         while stack:
             for piece in stack[-1]:

@@ -1,4 +1,4 @@
-"""The version of a step, and its hash. Paths of existing data follow from both: see "version" in the README."""
+"""The version of a step and its hash. Paths of existing data depend on both: see "version" in the README."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BeginningKey = tuple[bytes, tuple[Step, ...]]
 
 
 class _LongDigest:
-    """MD5 of a long text, whose beginning another thread reads."""
+    """MD5 of a long text, whose beginning is hashed by another thread."""
 
     def __init__(self, begun: Future[Any], ending: Rope) -> None:
         self._begun = begun
@@ -37,7 +37,7 @@ class _LongDigest:
         self._hex: str | None = None
 
     def result(self) -> str:
-        """All 32 hex digits; waits for the beginning, and reads the ending at the first call."""
+        """Return all 32 hex digits; the first call waits for the beginning and hashes the ending."""
         if self._hex is None:
             self._hex = _hashed(self._ending, self._begun.result().copy()).hexdigest()
         return self._hex
@@ -45,15 +45,15 @@ class _LongDigest:
 
 @dataclass(frozen=True, slots=True)
 class StepVersion:
-    """What identifies one step's output.
+    """The identity of one step's output.
 
     Attributes:
         version: `{"name", "config", "dependencies"[, "pseudo_dependencies"]}`; dependencies share their dicts.
         text: `json.dumps(version, sort_keys=True)`, in UTF-8 (pure ASCII).
-        digest_source: MD5 of the text, all 32 hex digits, or of a long text what makes it.
+        digest_source: MD5 of the text, all 32 hex digits; for a long text the computation of it.
         depth: Blocking dependencies in the longest chain below the step.
         dependencies: Steps waited for, one entry per reference.
-        pseudo_dependencies: Steps only named, likewise.
+        pseudo_dependencies: Steps that are only named, likewise.
     """
 
     version: dict[str, Any]
@@ -71,7 +71,7 @@ class StepVersion:
 
     @property
     def hash_id(self) -> str:
-        """The digits that stand in the output path."""
+        """The digits in the output path."""
         return self.digest[:HASH_DIGITS]
 
     @property
@@ -81,7 +81,7 @@ class StepVersion:
 
     @property
     def quoted(self) -> dict[str, Any] | str:
-        """How a dependant's version names this step."""
+        """This step as a dependant's version quotes it."""
         return self.version if self.depth <= MAX_QUOTED_DEPTH else self.hashed_name
 
     @property
@@ -104,7 +104,7 @@ class VersionCache:
         self._hashers: ThreadPoolExecutor | None = None
 
     def version_of(self, step: Step) -> StepVersion:
-        """The version of a step; its dependencies' versions are computed on the way.
+        """Return the version of a step; its dependencies' versions are computed on the way.
 
         Raises:
             InvalidRequest: a versioned value has no stable encoding (step and field are named), or there is a cycle.
@@ -191,10 +191,10 @@ class VersionCache:
         )
 
     def _digest(self, key: _BeginningKey, beginning: Rope, ending: Rope) -> _LongDigest:
-        """MD5 of beginning + ending. A beginning that many steps share is read once, by another thread.
+        """Return MD5 of beginning + ending. A beginning that many steps share is hashed once, by another thread.
 
-        The digests of a layer are asked for one after the other by the first step that needs them, when all of them
-        are under way: hashlib lets other threads run while it reads. What is read there waits for nothing.
+        hashlib releases the interpreter lock, so the beginnings of a layer of steps are hashed in parallel, before the
+        first digest is needed. The threads never wait for each other.
         """
         if self._hashers is None:
             self._hashers = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="marin-version")

@@ -1,4 +1,4 @@
-"""Running the `ray` program in the user's terminal, or to have what a command on the head says without Ray's words."""
+"""Calls of the `ray` program: in the user's terminal, or to get the output of a command on the head."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ def run(command: RayCommand) -> None:
 
 
 def run_in_terminal(command: RayCommand) -> int:
-    """The same; returns its exit code, 128 + n when signal n ended it."""
+    """Run `ray` in the user's terminal; return its exit code, 128 + n when signal n ended it."""
     process = subprocess.Popen([find_ray(), *command.words], env={**os.environ, **dict(command.variables)})
     while True:
         try:
@@ -38,13 +38,15 @@ def run_in_terminal(command: RayCommand) -> int:
 
 
 def run_on_head(file: str, text: str, on_output: Callable[[str], None]) -> int:
-    """Run a shell command on the head; returns its own exit code, which `ray exec` does not tell.
+    """Run a shell command on the head; return its own exit code, which `ray exec` does not pass on.
 
     Args:
-        on_output: Called with each line that the command prints, with its end; Ray's own words are left out.
+        file: The cluster's file.
+        text: The shell command.
+        on_output: Called with each line that the command prints, with its line break; Ray's own output is left out.
 
     Raises:
-        Unavailable: Ray did not get so far; the message has its last words.
+        Unavailable: Ray could not run the command; the message has the end of Ray's output.
     """
     mark = f"marin-{secrets.token_hex(8)}"
     command = execute(file, marked(text, mark))
@@ -70,14 +72,14 @@ def run_on_head(file: str, text: str, on_output: Callable[[str], None]) -> int:
 
 
 def read_on_head(file: str, text: str) -> tuple[int, str]:
-    """Run a shell command on the head; returns its exit code and what it printed. Raises Unavailable."""
+    """Run a shell command on the head; return its exit code and its output. Raises Unavailable."""
     lines: list[str] = []
     code = run_on_head(file, text, lines.append)
     return code, "".join(lines)
 
 
 def marked(text: str, mark: str) -> str:
-    """A shell command that tells where its output begins and with which exit code it ends."""
+    """Return a shell command that prints marks around its output, and its exit code after them."""
     # In a shell of its own, so that `exit` in it does not end this one.
     return f"echo {mark}-begin\n(\n{text}\n)\necho {mark}-end $?"
 

@@ -16,7 +16,7 @@ _NAMES = ("cluster_name", "head_node_type")
 
 
 def state_folder(environ: Mapping[str, str], home: Path) -> Path:
-    """Where this user's notes of Ray clusters are."""
+    """Return the folder of this user's notes of Ray clusters."""
     return Path(environ.get("XDG_STATE_HOME") or home / ".local" / "state") / "marin" / "ray"
 
 
@@ -38,7 +38,7 @@ class LaunchedFiles:
         self._note(file).unlink(missing_ok=True)
 
     def find(self, file: Path) -> dict[str, Any] | None:
-        """What was noted of a file; None: nothing."""
+        """Return the file's content as noted at its cluster's start; None if nothing was noted."""
         try:
             found = yaml.safe_load(self._note(file).read_text(encoding="utf-8"))
         except (OSError, ValueError, yaml.YAMLError):
@@ -50,7 +50,7 @@ class LaunchedFiles:
 
 
 def names_on_head(shown: str) -> dict[str, Any] | None:
-    """The names by which the running cluster's nodes are found, from its head; None if there is no head.
+    """Return the names by which the running cluster's nodes are found, from its head; None if there is no head.
 
     Ray fills a file out before it puts it there: only the names are as they were written.
     """

@@ -38,42 +38,48 @@ class RayCommand:
 
 
 def shown_file(file: Path, here: Path) -> str:
-    """A path as people would write it: relative to the current directory when it is below it."""
+    """Return a path as people would write it: relative to the current directory when it is below it."""
     return os.path.relpath(file, here) if file.is_relative_to(here) else str(file)
 
 
 def up(file: str, *, keep_running: bool = False) -> RayCommand:
-    """Start a cluster; with `keep_running`, only hand a changed file to one that runs, whose jobs go on."""
+    """Return the command that starts a cluster; with `keep_running`, that applies a changed file to a running one."""
     return RayCommand(("up", "-y", *(["--no-restart"] if keep_running else []), file), (AUTOSCALER,))
 
 
 def down(file: str, *, workers_only: bool = False) -> RayCommand:
-    """Remove a cluster."""
+    """Return the command that removes a cluster."""
     return RayCommand(("down", "-y", *(["--workers-only"] if workers_only else []), file))
 
 
 def attach(file: str) -> RayCommand:
-    """A shell on the head."""
+    """Return the command for a shell on the head."""
     return RayCommand(("attach", file))
 
 
 def execute(file: str, command: str) -> RayCommand:
-    """A command on the head."""
+    """Return the `ray exec` that runs a command on the head."""
     return RayCommand(("exec", file, command))
 
 
 def monitor(file: str, lines: int) -> RayCommand:
-    """What the autoscaler says."""
+    """Return the command that follows the autoscaler's log."""
     return RayCommand(("monitor", "--lines", str(check_count(lines, "--lines")), file))
 
 
 def dashboard(file: str, port: int) -> RayCommand:
-    """A tunnel to the dashboard."""
+    """Return the command for a tunnel to the dashboard."""
     return RayCommand(("dashboard", "--port", str(port), "--remote-port", str(DASHBOARD_PORT), file))
 
 
 def fetch_unpacked(file: str, package: str, folder: str) -> RayCommand:
-    """Copy a job's working directory from the head, where it is unpacked."""
+    """Return the command that copies an unpacked working directory from the head.
+
+    Args:
+        file: The cluster's file.
+        package: The name of the working directory's package.
+        folder: Where to copy it.
+    """
     return RayCommand(("rsync-down", file, f"{_UNPACKED}/{package.removesuffix('.zip')}/", folder))
 
 
@@ -93,10 +99,15 @@ def parse_counts(words: tuple[str, ...], types: Mapping[str, Mapping[str, float]
 
 
 def request_workers(file: str, counts: Mapping[str, int], types: Mapping[str, Mapping[str, float]]) -> RayCommand:
-    """Have the autoscaler keep so many workers of each type, whatever work there is; replaces what was asked before.
+    """Return the command that makes the autoscaler keep workers, with or without work; replaces earlier requests.
+
+    Args:
+        file: The cluster's file.
+        counts: The number of workers of each type.
+        types: The worker types of the cluster's file.
 
     Raises:
-        InvalidRequest: A type has nothing that other types do not have, so it cannot be asked for.
+        InvalidRequest: A type has no resource that other types lack, so it cannot be requested.
     """
     bundles: list[dict[str, float]] = []
     for name, count in counts.items():

@@ -1,4 +1,4 @@
-"""Having the token of a cluster where Ray's own tools look for it."""
+"""The token of a cluster, in the file where Ray's own tools look for it."""
 
 import os
 import tempfile
@@ -13,19 +13,25 @@ _ASKED = "RAY_AUTH_MODE=token"
 
 
 def wants_token(config: Mapping[str, Any]) -> bool:
-    """Whether the cluster of a file asks for a token."""
+    """True if the cluster of a file asks for a token."""
     docker = config.get("docker") or {}
     texts = [*(docker.get("run_options") or ()), *(docker.get("head_run_options") or ())]
     return any(_ASKED in str(text) for text in [*texts, *(config.get("head_start_ray_commands") or ())])
 
 
 def store_token(value: str, environ: Mapping[str, str], home: Path) -> str:
-    """Write a token into the user's token file, and return what the user should know of it; empty when it was there.
+    """Write a token into the user's token file. Another cluster's token is kept beside it, with the ending `.before`.
 
-    Another cluster's token is kept beside it, with the ending `.before`.
+    Args:
+        value: The token.
+        environ: The environment variables, which may name the file.
+        home: The user's home directory.
+
+    Returns:
+        A message for the user; empty when the token was there already.
 
     Raises:
-        InvalidRequest: The cluster has given none.
+        InvalidRequest: The token is empty.
     """
     if not value or any(character.isspace() for character in value):
         raise InvalidRequest("the cluster's head has no token (RAY_AUTH_TOKEN_PATH, ~/.ray/auth_token)")

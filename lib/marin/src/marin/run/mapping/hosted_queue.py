@@ -33,14 +33,14 @@ class QueueActor:
         return () if queue is None else queue.workers
 
     def exchange(self, name: str, worker: str, life: str, reports: Sequence[FileReport], seconds: float) -> Assignment:
-        """See `FileQueue.exchange`."""
+        """Call `FileQueue.exchange` of the queue `name`; arguments as there."""
         queue = self._queues.get(name)
         return _CLOSED if queue is None else queue.exchange(worker, life, reports, seconds)
 
     def sync(
         self, name: str, tasks: Sequence[FileTask], exhausted: bool, ended: Sequence[EndedWorker]
     ) -> QueueUpdate | None:
-        """See `FileQueue.sync`; None: there is no such queue, as the actor was started again."""
+        """Call `FileQueue.sync` of the queue `name`; None when a restarted actor has no such queue."""
         queue = self._queues.get(name)
         return None if queue is None else queue.sync(tasks, exhausted, ended)
 
@@ -59,7 +59,7 @@ class HostedQueue:
         self._ask(typed_method(self.handle, QueueActor.open).remote(name, rules))
 
     def sync(self, tasks: Sequence[FileTask], exhausted: bool, ended: Sequence[EndedWorker]) -> QueueUpdate:
-        """See `FileQueue.sync`."""
+        """Call `FileQueue.sync`, arguments as there."""
         update = self._ask(typed_method(self.handle, QueueActor.sync).remote(self.name, tasks, exhausted, ended))
         if update is None:
             raise ActorLost(f"the queue {self.name} is gone: its process was started again")

@@ -62,7 +62,7 @@ class MapRun:
     logged_at: float = field(default_factory=time.monotonic)
 
     def work(self) -> None:
-        """Until all files are finished."""
+        """Work until all files are finished."""
         self._take(2 * self.rules.workers)
         while self.unfinished or not self.exhausted:
             try:
@@ -187,7 +187,7 @@ class MapRun:
 
 
 def _cause_of(handle: JobHandle) -> BaseException:
-    """Why a worker's job has failed."""
+    """Return why a worker's job has failed."""
     try:
         handle.wait()
     except Exception as error:

@@ -34,7 +34,7 @@ class OutputWriter:
             shutil.rmtree(folder, ignore_errors=True)
 
     def exists(self, output: str) -> bool:
-        """Whether the output is there already."""
+        """True if the output is there already."""
         path = local_path(output)
         if path is not None:
             return os.path.isfile(path)
@@ -66,7 +66,7 @@ class OutputWriter:
 
     def _folder_beside(self, path: str) -> str:
         folder = os.path.join(os.path.dirname(path), self._name)
-        # Each time: the one before may have been removed, by the function or whoever tidies up.
+        # Made each time: the function or a cleaner of temporary files may have removed the last one.
         os.makedirs(folder, exist_ok=True)
         self._folders.add(folder)
         return folder

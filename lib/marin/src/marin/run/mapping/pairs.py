@@ -24,7 +24,7 @@ def file_tasks(
     *,
     processes: bool = False,
 ) -> Iterator[FileTask]:
-    """The files to make, in order, one by one.
+    """Return the files to make, in order, one by one.
 
     What is given as sequences is checked at once, before the first is yielded.
 
@@ -107,7 +107,7 @@ def _path(what: str, value: object, source: str | None = None) -> str:
 
 
 def _written_for(manifest: str | os.PathLike[str] | None) -> frozenset[str]:
-    """The files that the manifest takes; one reached over links goes by both of its names."""
+    """Return the files that the manifest takes; one reached over links goes by both of its names."""
     if not isinstance(manifest, str | os.PathLike) or not os.fspath(manifest):
         return frozenset()
     url = os.fspath(manifest)
@@ -130,7 +130,7 @@ class _Seen:
         self._digests: set[int] = set()
 
     def add(self, text: str) -> bool:
-        """Whether it is new."""
+        """True if it is new."""
         digest = int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
         before = len(self._digests)
         self._digests.add(digest)

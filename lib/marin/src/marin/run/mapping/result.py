@@ -1,4 +1,4 @@
-"""What `map_files` returns, and what it raises."""
+"""The result of `map_files`, and its errors."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class FilesFailed(JobFailed):
 
 
 def failure_of(result: MapFilesResult) -> FilesFailed:
-    """The error to raise for a result with failures."""
+    """Return the error to raise for a result with failures."""
     lines = [f"{failure.input!r}: {failure.error}" for failure in result.failures[:_TOLD_FAILURES]]
     more = result.failed - len(lines)
     if more > 0:

@@ -1,4 +1,4 @@
-"""The queue of files as pure state: what is to be done, who has it, what became of it; time is told by the callers."""
+"""The queue of files as pure state: waiting files, files given to workers, results. Callers pass the time in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_HELD = 10_000
 
 
 class FileStatus(StrEnum):
-    """How it ended for one file.
+    """How one file ended.
 
     `existed`: its output was there before, so it was not made.
     """
@@ -32,7 +32,7 @@ class FileTask(NamedTuple):
 
 
 class FileReport(NamedTuple):
-    """How one try went; `error` is a line for people, `trace` where it was raised."""
+    """The result of one try; `error` is a line for people, `trace` its traceback."""
 
     number: int
     status: FileStatus
@@ -63,14 +63,14 @@ class EndedWorker(NamedTuple):
 
 
 class Assignment(NamedTuple):
-    """What a worker is to do: these files, or to ask again later, or to end."""
+    """A worker's assignment: files to make, or to ask again later, or to end."""
 
     tasks: tuple[FileTask, ...] = ()
     stop: bool = False
 
 
 class QueueUpdate(NamedTuple):
-    """What the driver learns of the queue.
+    """The news of the queue for the driver.
 
     Args:
         finished: Files that are done since the last update.
@@ -176,7 +176,7 @@ class FileQueue:
         return Assignment(stop=self._exhausted)
 
     def sync(self, tasks: Sequence[FileTask], exhausted: bool, ended: Sequence[EndedWorker] = ()) -> QueueUpdate:
-        """Take what the driver has, and tell what it is to know; each finished file is told once.
+        """Add the driver's files and ended workers; return the news since the last call, each finished file once.
 
         Args:
             tasks: More files, with numbers that were not used before.

@@ -24,7 +24,7 @@ _LONGEST_PAUSE = 0.5
 
 
 class WorkerOptions(NamedTuple):
-    """What a worker is told besides the function; after `batch_seconds` it gives back what it has not begun."""
+    """The options of a worker; it returns files that it has not begun to the queue after `batch_seconds`."""
 
     queue: str
     name: str
@@ -32,7 +32,12 @@ class WorkerOptions(NamedTuple):
 
 
 def run_worker(queue: ActorHandle, options: WorkerOptions, fn: FileFunction) -> None:
-    """Work until the queue says stop, or is gone.
+    """Make files until the queue ends the worker, or is gone.
+
+    Args:
+        queue: The queue.
+        options: The worker's options.
+        fn: The function that makes a file.
 
     Raises:
         Unavailable: The queue has never answered.
@@ -72,7 +77,13 @@ def _work_off(tasks: Sequence[FileTask], deadline: float, fn: FileFunction, writ
 
 
 def make_file(task: FileTask, fn: FileFunction, writer: OutputWriter) -> FileReport:
-    """Make one output, unless it is there, and report."""
+    """Make one output, unless it exists, and return the report.
+
+    Args:
+        task: The file to make.
+        fn: The function that makes it.
+        writer: Gives the function a path to write to.
+    """
     try:
         if writer.exists(task.output):
             return FileReport(task.number, FileStatus.EXISTED)

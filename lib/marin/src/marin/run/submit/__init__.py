@@ -1,1 +1,1 @@
-"""From the command line of `ray_run` to the end of a job: what is sent, the Jobs API, the log that is followed."""
+"""The way of a job from the command line of `ray_run` to its end: request, Jobs API, log, exit code."""

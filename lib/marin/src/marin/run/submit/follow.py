@@ -1,4 +1,4 @@
-"""Following a submitted job to its end: its log to the last line, its status, and what signals ask for."""
+"""The follower of a submitted job: its log to the last line, its status, and signals meanwhile."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ from rigging.errors import Conflict, Denied, NotFound, Unavailable
 from rigging.redaction import redact_string
 
 GONE: Final = 6
-"""Exit code: the cluster or its memory of the job went while it was waited for; nobody here knows how it ended."""
+"""Exit code: the cluster, or its record of the job, was lost while the job was followed; its end is unknown."""
 
 _LARGEST_CHECKED: Final = 32 << 20
 _MOST_SILENCE: Final = 600.0
@@ -27,7 +27,7 @@ _LOST: Final = ("failed to get job supervisor", "Job supervisor actor died")
 
 @dataclass(frozen=True, slots=True)
 class FollowTimes:
-    """Seconds.
+    """Times of a follower, in seconds.
 
     Args:
         poll: Between two looks at the job's status.
@@ -84,7 +84,7 @@ class Follower:
         return f"`ray job stop --address {self._api.shown_address} {self._job_id}`"
 
     async def run(self) -> int:
-        """Follow it to its end; returns the exit code for this command."""
+        """Follow the job to its end; return the exit code for this command."""
         self._main = asyncio.current_task()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -232,7 +232,7 @@ class Follower:
 
 
 def describe_end(job_id: str, info: JobInfo) -> str:
-    """One line, or more where the job never began: how it ended."""
+    """Return how the job ended, for people: one line, or several for a job that never began."""
     if info.status == "SUCCEEDED":
         return f"job {job_id} succeeded"
     if info.status == "STOPPED":
@@ -245,7 +245,7 @@ def describe_end(job_id: str, info: JobInfo) -> str:
 
 
 def exit_code(info: JobInfo, stopped_by: int = 0) -> int:
-    """The job's own exit code; 128 + n for signal n, to the job or to this command, which stopped it; 1 without any."""
+    """Return the job's exit code; 128 + n when signal n ended the job or made this command stop it; 1 when unknown."""
     if info.status == "SUCCEEDED":
         return 0
     if info.status == "STOPPED":

@@ -1,4 +1,4 @@
-"""A client of Ray's Jobs API: what Ray's own does, with limits to its patience and errors that say what to do."""
+"""A client of Ray's Jobs API, with timeouts, and errors that say what to do."""
 
 import asyncio
 import contextlib
@@ -105,7 +105,7 @@ class JobsApi:
         return str(found["ray_version"])
 
     async def has_package(self, name: str) -> bool:
-        """Whether the cluster has a package already, which it then keeps for a while."""
+        """True if the cluster has a package already, which it then keeps for a while."""
         try:
             await self._call("GET", f"/api/packages/gcs/{name}")
         except NotFound:
@@ -135,7 +135,7 @@ class JobsApi:
         )
 
     async def jobs(self) -> list[dict[str, Any]]:
-        """All jobs that the cluster remembers, each as Ray describes it."""
+        """Return all jobs that the cluster remembers, each as Ray describes it."""
         found = await self._call("GET", "/api/jobs/")
         return [job for job in found if isinstance(job, dict)] if isinstance(found, list) else []
 
@@ -145,13 +145,13 @@ class JobsApi:
         return bool(found.get("stopped"))
 
     async def logs(self, job_id: str) -> str:
-        """All that a job has printed. Raises NotFound."""
+        """Return all that a job has printed. Raises NotFound."""
         timeout = aiohttp.ClientTimeout(total=UPLOAD_SECONDS, sock_connect=self._connect_seconds)
         found = await self._call("GET", f"/api/jobs/{job_id}/logs", timeout=timeout)
         return str(found.get("logs") or "")
 
     async def tail(self, job_id: str, silence: float) -> AsyncIterator[str]:
-        """All that a job has printed, and what it goes on to print, until the server ends it.
+        """Yield all that a job has printed, and what it goes on to print, until the server ends it.
 
         Raises:
             TailBroken: The connection was lost, could not be had, or nothing came for `silence` seconds.
@@ -248,7 +248,7 @@ def _bearer(token: AuthToken) -> dict[str, str]:
 
 
 def _last_line(text: str) -> str:
-    """What an answer says in the end, where a traceback has its error; without markup."""
+    """Return the last line of an answer, where a traceback has its error, without markup."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines or "<html" in text[:200].lower():
         return ""

@@ -1,4 +1,4 @@
-"""What the command line of `ray_run` asks for."""
+"""The options of `ray_run`."""
 
 import secrets
 import string
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What was asked for on the command line.
+    """The options of the command line.
 
     Args:
         command: The job's own words.
@@ -35,6 +35,6 @@ class RunOptions:
 
 
 def new_submission_id() -> str:
-    """An id such as Ray makes."""
+    """Return an id such as Ray makes."""
     letters = string.ascii_letters + string.digits
     return "raysubmit_" + "".join(secrets.choice(letters) for _ in range(16))

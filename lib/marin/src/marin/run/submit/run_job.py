@@ -1,4 +1,4 @@
-"""From the options of `ray_run` to the end of the job."""
+"""`ray_run` from its options to the end of the job."""
 
 import asyncio
 import json
@@ -86,7 +86,13 @@ def prepare(options: RunOptions, environ: Mapping[str, str]) -> PreparedJob:
 def job_env(
     given: Mapping[str, str], needs: ProjectNeeds, environ: Mapping[str, str]
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The job's variables, and what the user should be told about them; those `given` win over those passed on."""
+    """Return the job's variables, and messages for the user about them.
+
+    Args:
+        given: Variables of the command line, which take precedence.
+        needs: The project's needs, with the import paths of its code.
+        environ: The submitter's variables, of which some are passed on.
+    """
     passed = {name: value for name, value in environ.items() if name in FORWARDED_ENV_VARS or name.startswith("MARIN_")}
     notes = []
     prefix = passed.get(_PREFIX_VARIABLE, "")
@@ -105,7 +111,13 @@ def job_env(
 
 
 def describe(options: RunOptions, prepared: PreparedJob, target: ClusterTarget) -> str:
-    """What would be sent, for --dry-run: JSON without secrets."""
+    """Return the request as JSON without secrets, for --dry-run.
+
+    Args:
+        options: The command line's options.
+        prepared: The job.
+        target: The cluster.
+    """
     package = prepared.package
     shown = {
         "cluster": str(target.file) if target.file else target.address,
@@ -201,7 +213,7 @@ async def _end_early(api: JobsApi, job_id: str, early: _EarlyEnd, stop: bool) ->
     if not early.submitting:
         say("nothing was submitted")
     elif stop:
-        # Said before: who interrupts this, too, is not told any more.
+        # Printed before stopping: a second interrupt would skip it.
         say(f"stopping job {job_id} if it was submitted (Ctrl-C again: leave at once; {line} stops it)")
         try:
             say(await _take_back(api, job_id))
@@ -263,7 +275,7 @@ def _write(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as error:
-        # Whoever read the output has gone, or the disk is full: the job is followed all the same, for its end.
+        # The reader of the output has gone, or the disk is full; the job is still followed to its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         say(f"the rest of the job's output is not shown: {error.strerror}")
 

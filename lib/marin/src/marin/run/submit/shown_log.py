@@ -1,4 +1,4 @@
-"""What of a job's log has been shown, so that reading it again from its beginning shows only the rest."""
+"""The shown part of a job's log: a log that is read again from its beginning shows only the rest."""
 
 import hashlib
 from collections.abc import Callable
@@ -13,13 +13,13 @@ class ShownLog:
         self.length = 0
 
     def show(self, text: str) -> None:
-        """Show more of it."""
+        """Show more of the log."""
         self._digest.update(_encoded(text))
         self.length += len(text)
         self._write(text)
 
     def digest(self) -> str:
-        """Of all that was shown."""
+        """Return the digest of the text that was shown."""
         return self._digest.hexdigest()
 
 

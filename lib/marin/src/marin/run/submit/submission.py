@@ -1,4 +1,4 @@
-"""What is sent to submit a job: decided here, so that --dry-run shows it and the client sends the same."""
+"""The request that submits a job; --dry-run shows the same request that the client sends."""
 
 import json
 import shlex
@@ -17,7 +17,7 @@ ENTRYPOINT_METADATA: Final = "marin_entrypoint"
 
 @dataclass(frozen=True, slots=True)
 class EntrypointResources:
-    """What is kept for the job's own process, apart from its tasks; `memory` in bytes. None: not said."""
+    """Resources reserved for the job's own process, apart from its tasks; `memory` in bytes. None: not given."""
 
     num_cpus: float | None = None
     num_gpus: float | None = None
@@ -45,7 +45,7 @@ class Submission:
     resources: EntrypointResources = EntrypointResources()
 
     def runtime_env(self) -> dict[str, Any]:
-        """The job's runtime environment, in Ray's words."""
+        """Return the job's runtime environment, in Ray's words."""
         found: dict[str, Any] = {}
         if self.package_uri:
             found["working_dir"] = self.package_uri
@@ -57,7 +57,7 @@ class Submission:
         return found
 
     def body(self) -> dict[str, Any]:
-        """The request's body."""
+        """Return the request's body."""
         entry = {
             "entrypoint_num_cpus": self.resources.num_cpus,
             "entrypoint_num_gpus": self.resources.num_gpus,
@@ -69,22 +69,25 @@ class Submission:
             "entrypoint": shlex.join(self.command),
             "submission_id": self.submission_id,
             "runtime_env": self.runtime_env(),
-            # Ray does not tell these again, and whoever starts the cluster anew has to submit the job with them.
+            # Ray does not list these, and a restart of the cluster must submit the job with them again.
             "metadata": {ENTRYPOINT_METADATA: json.dumps(given)} if given else {},
             **given,
         }
 
     def shown_body(self) -> dict[str, Any]:
-        """The same for people, without secrets."""
+        """Return the request's body with secrets redacted, for people."""
         body = self.body()
         body["entrypoint"] = redact_string(body["entrypoint"])
         body["runtime_env"] = _shown_env(body["runtime_env"])
         return body
 
     def ray_command(self, address: str, working_dir: str, *, wait: bool, named: bool = False) -> str:
-        """The `ray job submit` line that does the same, for people: secrets are left out of it.
+        """Return the `ray job submit` line that does the same, for people: secrets are left out of it.
 
         Args:
+            address: URL of the cluster's dashboard.
+            working_dir: The folder to send.
+            wait: Whether the command waits for the job's end.
             named: Whether the job is to have the same id; the cluster refuses one that it has had.
         """
         words = ["ray", "job", "submit", "--address", redact_string(address), "--working-dir", working_dir]

@@ -41,7 +41,7 @@ class Package:
 
 
 def list_working_directory(root: Path, environ: Mapping[str, str]) -> WorkspaceListing:
-    """The files of `root` that go along with a job.
+    """Return the files of `root` that go along with a job.
 
     Raises:
         InvalidRequest: It is a folder such as the home directory, or it is too large; the message lists the largest
@@ -92,7 +92,7 @@ def pack_all(root: Path) -> Package:
 
 
 def _sources(root: Path, files: tuple[WorkspaceFile, ...]) -> Iterator[tuple[str, str, bool]]:
-    """Each path in the package, the file that it is read from, and whether that is executable."""
+    """Yield each path in the package, the file that it is read from, and whether that is executable."""
     plain = {file.path: file for file in files if file.symlink_target is None}
     for file in files:
         if file.symlink_target is None:

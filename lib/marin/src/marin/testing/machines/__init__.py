@@ -96,7 +96,7 @@ class Machine:
     pid: int
 
     def command(self, words: Sequence[str], *, cwd: str = "/root", **variables: str) -> list[str]:
-        """A command line, for this computer, that runs `words` on the machine."""
+        """Return a command line, for this computer, that runs `words` on the machine."""
         environment = {"HOME": "/root", "USER": "root", "LANG": "C.UTF-8", "TERM": "xterm", **VARIABLES, **variables}
         environment["PATH"] = f"{Path(sys.executable).parent}:{_SYSTEM_PATH}"
         assigned = [f"{name}={value}" for name, value in environment.items()]
@@ -121,7 +121,7 @@ class Machine:
         return self.folder / inside.lstrip("/")
 
     def processes(self) -> list[str]:
-        """The command lines of all that runs on it."""
+        """Return the command lines of all that runs on it."""
         found = self.run("ps", "-eo", "args", "--no-headers").stdout.splitlines()
         return [line for line in found if not line.startswith("ps -eo")]
 
@@ -278,7 +278,7 @@ class Machines:
 
 
 def local_cluster_file(config: Mapping[str, Any], machines: Machines) -> dict[str, Any]:
-    """A generated cluster file for these machines: its provider, with the types of its VMs, is another.
+    """Return a generated cluster file for these machines: its provider, with the types of its VMs, is another.
 
     The key is given, too, which Ray's provider for Google makes by itself. And Ray is started anew on a node after a
     minute without a sign of life, where a busy computer was too slow to start it.

@@ -76,7 +76,7 @@ class Cloud:
     api: GcpServer
 
     def vms(self) -> list[Machine]:
-        """The VMs that run: those of slices, too."""
+        """Return the VMs that run: those of slices, too."""
         return [machine for machine in list(self.machines.all.values()) if machine is not self.machines.laptop]
 
 
@@ -166,7 +166,7 @@ socket.send_fds(socket.socket(fileno=0), [b"x"], [listener.fileno()])
 
 
 def _listen(machine: Machine, address: str, port: int) -> socket.socket:
-    """A socket of this process that listens in the network of a machine."""
+    """Return a socket of this process that listens in the network of a machine."""
     own, other = socket.socketpair()
     with own, other:
         command = ["nsenter", *_network(machine), sys.executable, "-c", _LISTEN, address, str(port)]

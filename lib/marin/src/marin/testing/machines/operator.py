@@ -1,4 +1,4 @@
-"""Somebody who operates a cluster from the laptop, in a project like that of the documents."""
+"""The operator of a test cluster: commands at the laptop, in a project like that of the documents."""
 
 import re
 import signal
@@ -42,7 +42,7 @@ class Operator:
         return self.laptop.run(*words, seconds=seconds, cwd=PROJECT)
 
     def marin(self, *words: str, seconds: float = 400) -> subprocess.CompletedProcess[str]:
-        """The same, for `python -m marin.run.cluster`."""
+        """Run `python -m marin.run.cluster` in the project."""
         return self.run("python", "-m", "marin.run.cluster", *words, seconds=seconds)
 
     def terminal(self, *words: str) -> Terminal:
@@ -70,13 +70,13 @@ class Operator:
         return int(done.stdout) if done.returncode == 0 else -1
 
     def jobs(self, *options: str) -> dict[str, str]:
-        """The status of each job."""
+        """Return the status of each job."""
         done = self.marin("jobs", "--cluster", FILE, *options)
         assert done.returncode == 0, done.stderr
         return {line.split()[1]: line.split()[0] for line in done.stdout.splitlines()}
 
     def tunnels(self) -> list[str]:
-        """The programs at the laptop that forward ports to the head."""
+        """Return the programs at the laptop that forward ports to the head."""
         return [line for line in self.laptop.processes() if _TUNNEL.match(line)]
 
     def kill(self, text: str, number: signal.Signals) -> None:
@@ -88,12 +88,21 @@ class Operator:
         return [line for line in self.machines.all[name].processes() if not _FROM_THE_START.match(line)]
 
     def shared(self, name: str) -> Path:
-        """A file that all machines see below /srv."""
+        """Return a file that all machines see below /srv."""
         return self.machines.shared / name
 
 
 def until(condition: Callable[[], object], what: str, seconds: float) -> None:
-    """Wait for something that is true; a text says why it is not. Raises AssertionError if it does not come about."""
+    """Wait until a condition is true.
+
+    Args:
+        condition: Called until it returns True; any other value says what is missing.
+        what: What is waited for, for the message.
+        seconds: How long to wait.
+
+    Raises:
+        AssertionError: The time is over.
+    """
     deadline = time.monotonic() + seconds
     while (found := condition()) is not True:
         assert time.monotonic() < deadline, f"not in {seconds} s: {what}; {found}"

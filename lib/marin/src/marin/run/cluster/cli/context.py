@@ -1,4 +1,4 @@
-"""What the operations of a cluster have in common: its file, checked, and questions before what destroys."""
+"""Parts that the cluster commands share: the cluster's file, options, output, confirmations."""
 
 import os
 import sys
@@ -60,7 +60,7 @@ def load_cluster_file(cluster: str) -> ClusterFile:
 
 
 def launched_files() -> LaunchedFiles:
-    """This user's notes of clusters."""
+    """Return this user's notes of the clusters that were started."""
     return LaunchedFiles(state_folder(os.environ, Path.home()))
 
 
@@ -86,13 +86,13 @@ def yes_option(function: F) -> F:
 
 
 def show(*commands: RayCommand | str) -> None:
-    """Print what would be done."""
+    """Print the commands that would run, for --dry-run."""
     for command in commands:
         click.echo(str(command))
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask before something is destroyed. Raises Abort for no, and InvalidRequest where nobody can be asked."""
+    """Ask before something is destroyed. Raises Abort for no, and InvalidRequest without a terminal to ask on."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -101,7 +101,7 @@ def confirm(question: str, *, yes: bool) -> None:
 
 
 def say(text: str) -> None:
-    """Tell the user something that is no output."""
+    """Print a message for the user to stderr."""
     click.echo(f"cluster: {text}", err=True)
 
 
@@ -118,7 +118,7 @@ def clear_leftovers(found: ClusterFile, *, preempted_only: bool = False) -> None
 
 
 def shown_leftovers(found: ClusterFile, *, preempted_only: bool = False) -> list[str]:
-    """The same for --dry-run."""
+    """Return the nodes that `clear_leftovers` would delete, as lines for --dry-run."""
     provider = found.config.get("provider") or {}
     if provider.get("type") != "gcp":
         return []

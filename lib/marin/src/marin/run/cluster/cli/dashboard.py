@@ -55,7 +55,7 @@ def take_token(found: ClusterFile) -> None:
 
 @contextlib.contextmanager
 def ending_on_signals() -> Iterator[None]:
-    """Have SIGTERM and a closed terminal end this process as Ctrl-C does: with what it has opened."""
+    """Context manager: SIGTERM and a closed terminal end this process as Ctrl-C does, and close its connections."""
 
     def leave(number: int, _frame: object) -> None:
         raise SystemExit(128 + number)

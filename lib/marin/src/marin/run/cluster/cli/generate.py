@@ -39,7 +39,7 @@ def generate(folder: str | None, check: bool) -> None:
 
 
 def _warnings(path: Path, text: str | None) -> list[str]:
-    """What has to be thought of before the file is used for a cluster that runs."""
+    """Return warnings about using the file for a cluster that runs already."""
     if text is None:
         return ["no cluster makes this file any more; bring its cluster down before you remove it"]
     try:

@@ -1,4 +1,4 @@
-"""What it means for a running cluster that its file has changed."""
+"""The effects of a changed cluster file on a running cluster."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from rigging.errors import Conflict
 
 
 class Effect(IntEnum):
-    """What a change does to the running cluster, from harmless to harmful."""
+    """The effect of a change on the running cluster, from harmless to harmful."""
 
     NONE = 0
     TAKEN_UP = 1
@@ -36,18 +36,36 @@ _IDENTITY: Final = {
 
 
 def compare(running: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
-    """The changes from the file that a cluster was started with to a new one, the most harmful first."""
+    """Return the changes from the file that a cluster was started with to a new one, the most harmful first."""
     changes = [*_identity(running, new), *_types(running, new), *_others(running, new)]
     return sorted(changes, key=lambda change: -change.effect)
 
 
 def check_no_orphans(running: Mapping[str, Any], new: Mapping[str, Any], origin: str) -> None:
-    """Raise Conflict if nodes of the running cluster would be left that nothing finds and removes any more."""
+    """Check that a changed file still finds all nodes of the running cluster.
+
+    Args:
+        running: The file that the cluster was started with.
+        new: The changed file.
+        origin: The changed file's name, for messages.
+
+    Raises:
+        Conflict: Nodes would be left that no command finds and removes any more.
+    """
     _refuse(running, new, origin, Effect.ORPHANS, "bring the cluster down with its old file first")
 
 
 def check_taken_up(running: Mapping[str, Any], new: Mapping[str, Any], origin: str) -> None:
-    """Raise Conflict if a change does not take effect while the cluster runs."""
+    """Check that every change takes effect while the cluster runs.
+
+    Args:
+        running: The file that the cluster was started with.
+        new: The changed file.
+        origin: The changed file's name, for messages.
+
+    Raises:
+        Conflict: A change would have no effect.
+    """
     _refuse(running, new, origin, Effect.RESTART, "bring the cluster down, or restart it, with the jobs on it")
 
 

@@ -13,7 +13,7 @@ DEFAULT_FILE: Final = "marin-cluster.yaml"
 
 
 def make_files(folder: Path) -> dict[str, str]:
-    """The text of each cluster file of a folder with settings and a template, by file name. Raises MarinError."""
+    """Render the cluster files of a folder with settings and a template; texts by file name. Raises MarinError."""
     if not (folder / SETTINGS_FILE).is_file():
         raise NotFound(f"{folder} has no {SETTINGS_FILE}, which describes the clusters")
     settings = read_settings(folder / SETTINGS_FILE)
@@ -26,7 +26,7 @@ def make_files(folder: Path) -> dict[str, str]:
 
 
 def differing(folder: Path, files: Mapping[str, str]) -> list[str]:
-    """Which files are not as they would be made, and cluster files that nothing makes any more."""
+    """Return the names of files that differ from the rendered ones, and of cluster files without settings."""
     made = {name for name, text in files.items() if _read(folder / name) == text}
     left = {path.name for path in folder.glob("marin-*.yaml")} - set(files) - {TEMPLATE_FILE}
     return sorted((set(files) - made) | left)

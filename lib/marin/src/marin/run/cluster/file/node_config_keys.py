@@ -1,4 +1,4 @@
-"""What the APIs of Google Cloud know in a node_config, which Ray passes on as it is.
+"""The keys that Google Cloud's APIs accept in a node_config, which Ray passes on unchecked.
 
 Neither Ray nor Google's client looks for typos there: the API refuses them when a node is created, long after `ray up`.
 The names are those of the discovery documents "tpu v2" and "compute v1"; a test compares.
@@ -9,7 +9,7 @@ from typing import Final
 
 
 def keys(text: str) -> frozenset[str]:
-    """The words of a text."""
+    """Return the words of a text."""
     return frozenset(text.split())
 
 

@@ -1,4 +1,4 @@
-"""Mistakes in a Ray cluster file by Ray's own schema, which `ray up` looks at when it is too late for `--dry-run`."""
+"""Mistakes in a Ray cluster file by Ray's own schema, which `ray up` checks too late for `--dry-run`."""
 
 import importlib.util
 import json
@@ -10,7 +10,7 @@ _TYPES: Final = "available_node_types"
 
 
 def schema_mistakes(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Where a mistake is (a key of the file, or a worker type) and what it is; none where Ray is not installed."""
+    """Return the mistakes: place (a key of the file, or a worker type) and message; none when Ray is not installed."""
     # Ray itself takes a second to import.
     ray = importlib.util.find_spec("ray")
     if ray is None or ray.origin is None:

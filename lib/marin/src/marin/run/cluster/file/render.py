@@ -24,10 +24,10 @@ _SCHEDULING: Final = {
 
 
 def render(template: str, settings: ClusterSettings) -> str:
-    """The cluster file of `settings`.
+    """Return the cluster file of `settings`.
 
     Raises:
-        InvalidRequest: The template names a value that there is not, or leaves one out.
+        InvalidRequest: The template names an unknown value, or leaves one out.
     """
     values = {
         "cluster_name": settings.cluster_name,
@@ -54,7 +54,7 @@ def render(template: str, settings: ClusterSettings) -> str:
 
 
 def worker_resources(tpu: str, visible_cpus: int) -> dict[str, int]:
-    """What Ray counts on each host of a slice; only its first host gets the last entry, which Ray sees to."""
+    """Return the Ray resources of a slice's hosts; Ray gives the last entry to the first host alone."""
     topology = get_tpu_topology(tpu)
     cpus = get_tpu_generation(tpu).vm_cpus[topology.chips_per_vm]
     return {"CPU": min(visible_cpus, cpus), "TPU": topology.chips_per_vm, f"TPU-{tpu}-head": 1}

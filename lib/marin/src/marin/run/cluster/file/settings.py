@@ -33,7 +33,7 @@ _T = TypeVar("_T")
 
 
 class Capacity(StrEnum):
-    """How TPUs are had: taken away when others need them, from a reservation, or paid for by the hour."""
+    """How TPUs are provided: preemptible, from a reservation, or on demand."""
 
     PREEMPTIBLE = "preemptible"
     RESERVED = "reserved"
@@ -81,10 +81,10 @@ class ClusterSettings:
         image: Container image, with the Ray of those who use the cluster.
         head_image: Boot image of the head's VM.
         visible_cpus: CPUs of a TPU VM that Ray gives to tasks, at most.
-        idle_timeout_minutes: After how long without work a node above the minimum is removed.
-        heartbeat_timeout_seconds: After how long without a sign of life the autoscaler restarts Ray on a node.
+        idle_timeout_minutes: Nodes above the minimum are removed after this time without work.
+        heartbeat_timeout_seconds: The autoscaler restarts Ray on a node that sends no heartbeat for this time.
         token_auth: Whether the cluster asks for a token.
-        keep_job_history: Whether the head keeps what it knows on its disk, jobs among it, when Ray is started anew.
+        keep_job_history: Whether the head keeps its state on disk, jobs included, when Ray is restarted.
         prefix: MARIN_PREFIX of jobs, in a bucket that all nodes read; empty: the bucket of the region.
     """
 
@@ -176,7 +176,7 @@ def read_settings(path: Path) -> Settings:
 
 
 def parse_settings(found: Mapping[str, Any]) -> Settings:
-    """The same for what has been read."""
+    """Return the settings in parsed TOML. Raises InvalidRequest as `read_settings` does."""
     check_keys(found, ("default", "common", "clusters"), "the file")
     common = _table(found.get("common", {}), "common")
     clusters = {}
@@ -194,7 +194,16 @@ def parse_settings(found: Mapping[str, Any]) -> Settings:
 
 
 def check_keys(found: Mapping[str, Any], known: Sequence[str], owner: str) -> None:
-    """Raise InvalidRequest for a key that is not known, and suggest the nearest."""
+    """Check that all keys are known.
+
+    Args:
+        found: The keys to check.
+        known: The keys that are allowed.
+        owner: What has the keys, for messages.
+
+    Raises:
+        InvalidRequest: A key is unknown; the message suggests the nearest known one.
+    """
     for key in found:
         if key not in known:
             near = difflib.get_close_matches(str(key), known, 1)

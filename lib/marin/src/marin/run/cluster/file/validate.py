@@ -28,7 +28,7 @@ def check_cluster_file(config: Mapping[str, Any], origin: str) -> None:
 
 
 def find_mistakes(config: Mapping[str, Any]) -> list[str]:
-    """The mistakes of a cluster file; for another provider than `gcp` only those of numbers of workers and of form."""
+    """Return the mistakes of a cluster file; without provider `gcp` only form and numbers of workers are checked."""
     types = config.get("available_node_types") or {}
     found = [*_number_mistakes(config, types)]
     head = config.get("head_node_type")

@@ -1,4 +1,4 @@
-"""Which jobs of a cluster are submitted again after a restart, and how."""
+"""The jobs of a cluster that are submitted again after a restart."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -37,7 +37,7 @@ class LostJob:
 
 
 def select_jobs(described: Iterable[Mapping[str, Any]]) -> tuple[list[SavedJob], list[LostJob]]:
-    """The jobs that are to be submitted again, in the order in which they were, and those that cannot be.
+    """Return the jobs that are to be submitted again, in the order in which they were, and those that cannot be.
 
     Jobs that have ended are not submitted again.
 
@@ -61,7 +61,7 @@ def select_jobs(described: Iterable[Mapping[str, Any]]) -> tuple[list[SavedJob],
 
 
 def with_package(job: SavedJob, uri: str) -> SavedJob:
-    """The job with another working directory."""
+    """Return the job with another working directory."""
     return SavedJob({**job.body, "runtime_env": {**job.body["runtime_env"], "working_dir": uri}})
 
 
@@ -80,7 +80,7 @@ def _saved(job: Mapping[str, Any], runtime_env: Mapping[str, Any]) -> SavedJob:
 
 
 def _entrypoint(metadata: Mapping[str, str]) -> dict[str, Any]:
-    """The resources of the entrypoint, which Ray does not list: only jobs of `ray_run` have them noted."""
+    """Return the resources of the entrypoint, which Ray does not list: only jobs of `ray_run` have them noted."""
     try:
         found = json.loads(metadata.get(ENTRYPOINT_METADATA, "{}"))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Having Ray unpack jobs' working directories on a cluster's head, from where they can be copied.
+"""Unpacking of jobs' working directories on a cluster's head, from where they can be copied.
 
 A job's own process may be elsewhere, or may not have begun: then its directory is only in the cluster's memory, packed.
 """
@@ -19,10 +19,15 @@ JOB_PREFIX: Final = "marin-unpack-"
 
 
 async def unpack_on_head(api: JobsApi, jobs: Iterable[SavedJob], *, seconds: float = _SECONDS) -> None:
-    """Have all working directories of jobs on the head, each by a job that has it and does nothing.
+    """Have Ray unpack working directories on the head, each for a job of its own that does nothing.
+
+    Args:
+        api: The cluster's Jobs API.
+        jobs: The jobs whose working directories are wanted.
+        seconds: How long to wait for each.
 
     Raises:
-        Conflict: One of them cannot be had; the message names its jobs.
+        Conflict: A directory cannot be unpacked; the message names its jobs.
     """
     owners: dict[str, list[str]] = {}
     for job in jobs:

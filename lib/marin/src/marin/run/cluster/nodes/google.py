@@ -56,7 +56,7 @@ class GoogleNodes:
                 _check(response)
 
     def _pages(self, url: str, key: str, words: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Everything on a list (Ray's provider reads the first page only)."""
+        """Yield everything on a list (Ray's provider reads the first page only)."""
         page = ""
         while True:
             with _errors_named():
@@ -84,7 +84,7 @@ class GoogleNodes:
 
 
 def _credentials(provider: Mapping[str, Any]) -> Any:
-    """Those of the file, else those of the user's environment; the same as Ray's."""
+    """Return those of the file, else those of the user's environment; the same as Ray's."""
     import google.auth
     from google.oauth2 import credentials, service_account
 

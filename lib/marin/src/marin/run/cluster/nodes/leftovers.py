@@ -40,17 +40,19 @@ class CloudNodes(Protocol):
     """The nodes of a project in a zone."""
 
     def list(self) -> Sequence[CloudNode]:
-        """All of them, of whichever cluster. Raises Unavailable."""
+        """Return all of them, of whichever cluster. Raises Unavailable."""
 
     def delete(self, node: CloudNode) -> None:
         """Ask that a node be deleted; no error if it is gone or cannot be deleted just now. Raises Unavailable."""
 
 
 def select_leftovers(nodes: Sequence[CloudNode], cluster: str, *, preempted_only: bool) -> list[CloudNode]:
-    """The nodes to delete after a cluster was removed.
+    """Return the nodes to delete after a cluster was removed.
 
     Args:
-        preempted_only: The cluster goes on: only workers that were taken away, which its autoscaler has replaced.
+        nodes: All nodes of the project in the zone.
+        cluster: The cluster's name.
+        preempted_only: The cluster goes on: return only preempted workers, which its autoscaler has replaced.
     """
     found = [node for node in nodes if node.labels.get(CLUSTER_LABEL) == cluster and node.state not in _GOING]
     if preempted_only:
@@ -67,9 +69,11 @@ def remove_leftovers(
     timeout: float = 300.0,
     poll_interval: float = 0.1,
 ) -> None:
-    """Delete what is left of a cluster, and see that it is gone.
+    """Delete the remaining nodes of a cluster, and wait until they are gone.
 
     Args:
+        nodes: The nodes of the project in the zone.
+        cluster: The cluster's name.
         preempted_only: See `select_leftovers`.
         on_delete: Called with each node before it is deleted.
         timeout: Seconds until what is still there is an error.
