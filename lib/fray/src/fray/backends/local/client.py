@@ -32,21 +32,13 @@ from rigging.filesystem.budget import budget_environment
 logger = logging.getLogger(__name__)
 
 CAPABILITIES = BackendCapabilities(
-    separate_processes=False,
     crash_codes=True,
-    callable_logs=False,
     raises_own_exceptions=True,
-    installs_packages=False,
-    enforces_resources=False,
     replicas_retried_together=True,
     free_names=True,
-    shared_names=False,
-    children_end_with_parent=False,
-    jobs_outlive_client=False,
     forked_client=True,
     actors=True,
     hosted_in_process=True,
-    actor_restarts=False,
 )
 PROCESS_CAPABILITIES = replace(CAPABILITIES, separate_processes=True, callable_logs=True)
 
