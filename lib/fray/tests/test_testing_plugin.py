@@ -1,6 +1,7 @@
 """The users' view of `fray.testing`: fixtures, the option, a backend of their own held to the contract."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -103,3 +104,12 @@ def test_a_backend_of_ones_own_that_breaks_the_contract_is_found_out(tmp_path: P
     assert "TestNames::test_a_live_job_is_adopted[forgetful:Harness] PASSED" in done.stdout
     assert "DID NOT RAISE" in done.stdout
     assert "2 failed" in done.stdout  # this one, and that many who submit one name at once get one job
+
+
+def test_the_backend_that_the_documents_show_keeps_what_they_say(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[3] / "docs" / "contributing" / "add-a-backend.md").read_text(encoding="utf-8")
+    for name, code in re.findall(r"```python\n# (\w+\.py)\n(.*?)```", text, re.DOTALL):
+        (tmp_path / name).write_text(code)
+    done = pytest_in(tmp_path, "-k", "TestLifecycle or TestReplicas")
+    assert done.returncode == 0, done.stdout
+    assert "test_a_failed_program_is_retried_until_it_succeeds[pool:PoolHarness] PASSED" in done.stdout

@@ -61,7 +61,7 @@ class Work(NamedTuple):
 def task_name(job_id: str, attempt: int, replica: int) -> str:
     """Name the Ray task of one replica, which is how its worker knows whose it is.
 
-    An argument would say it more plainly, and costs Ray a fifth of a whole small task (see `TaskLauncher`).
+    An argument would say it more plainly, and costs a tenth of a small task's processor time (see `TaskLauncher`).
     """
     return f"{job_id}/{attempt}/{replica}"
 

@@ -20,10 +20,11 @@ _MOST_EXPORTED_BYTES = 16 << 20
 class TaskLauncher:
     """Starts the Ray tasks of a client.
 
-    A task's argument costs Ray a fifth of a whole small task, mostly in the worker. A payload that is sent again and
-    again (a function and the same arguments) therefore becomes a Ray function of its own, which each worker process
-    loads once, and the job's identity travels in the task's name. Ray keeps such functions as long as the cluster keeps
-    the driver's job, so their number is limited.
+    A payload that is sent again and again (a function and the same arguments) becomes a Ray function of its own, which
+    each worker process loads once. Ray keeps such functions as long as the cluster keeps the driver's job, so their
+    number is limited. Such a task has no argument, and the job's identity travels in the task's name: an argument
+    takes a tenth more processor time, owner and worker together, of an empty task's 0.84 ms (Ray 2.60, three runs with
+    4,000 to 8,000 tasks of each kind, interleaved: 1, 11 and 13 %).
     """
 
     def __init__(self) -> None:
