@@ -140,9 +140,9 @@ async def turns() -> None:
 
 async def error_of(call: PendingCall) -> str:
     """The kind and text of the error that a call ends with."""
-    await until(lambda: call.outcome.ended)
+    await until(lambda: call.future.done())
     with pytest.raises(MarinError) as failed:
-        call.outcome.get()
+        call.future.result()
     return f"{type(failed.value).__name__}: {failed.value}"
 
 
@@ -182,7 +182,7 @@ def test_calls_wait_for_the_connection_and_go_in_their_order(play: Play) -> None
             assert link.calls.find(call.number) is call
             settle(link, call)
             assert link.calls.find(call.number) is None
-            assert call.outcome.get().value() == call.method
+            assert call.future.result().value() == call.method
         assert (bench.where.opened, len(bench.links)) == (1, 1)
 
     play(scenario)
@@ -201,7 +201,7 @@ def test_after_a_break_what_the_server_does_not_know_is_said_again(play: Play) -
         await turns()
         assert second.session == first.session
         assert (second.outstanding, second.sent) == ([2, 3], ["c", "d"])
-        assert not any(call.outcome.ended for call in calls[1:])
+        assert not any(call.future.done() for call in calls[1:])
 
     play(scenario)
 
@@ -218,7 +218,7 @@ def test_what_may_have_begun_in_an_earlier_life_fails_unless_it_may_be_made_agai
         third = await bench.connected(3, NEW)
         assert (await error_of(twice)).startswith("ActorDied: ")
         assert third.sent == ["always"]
-        assert not always.outcome.ended
+        assert not always.future.done()
 
     play(scenario)
 
@@ -235,7 +235,7 @@ def test_an_actor_without_a_place_is_waited_for_until_it_has_ended(play: Play) -
         )
         waits = bench.call("waits")
         await turns()
-        assert not waits.outcome.ended
+        assert not waits.future.done()
         bench.where.move(SECOND)
         again = await bench.connected(2)
         assert (again.place, again.sent) == (SECOND, ["waits"])
@@ -267,9 +267,9 @@ def test_a_refusal_fails_all_calls_each_with_an_error_of_its_own(play: Play) -> 
         (await bench.link()).answer.set_exception(Denied("not one of this user's jobs"))
         assert [await error_of(call) for call in calls] == ["Denied: not one of this user's jobs"] * 2
         with pytest.raises(Denied) as first:
-            calls[0].outcome.get()
+            calls[0].future.result()
         with pytest.raises(Denied) as second:
-            calls[1].outcome.get()
+            calls[1].future.result()
         assert first.value is not second.value
         bench.where.move(None, error=Denied("no such user"))
         late = bench.call("late")
@@ -288,7 +288,7 @@ def test_an_address_that_does_not_answer_for_long_is_given_up(play: Play, monkey
             now[0] = at
             (await bench.link(number)).answer.set_exception(Unavailable("refused"))
             await turns()
-            assert not call.outcome.ended
+            assert not call.future.done()
         now[0] = 105.1
         (await bench.link(4)).answer.set_exception(Unavailable("refused"))
         assert await error_of(call) == (
@@ -301,7 +301,7 @@ def test_an_address_that_does_not_answer_for_long_is_given_up(play: Play, monkey
         now[0] = 140.0
         (await bench.link(6)).answer.set_exception(Unavailable("refused"))
         await turns()
-        assert not again.outcome.ended
+        assert not again.future.done()
 
     play(scenario)
 
@@ -441,7 +441,7 @@ def test_a_connection_to_an_actor_that_has_ended_is_kept_as_long_as_something_ma
         settle(link, call)
         bench.where.move(None, "its job has ended since")
         await until(lambda: link.closed)
-        assert call.outcome.get().value() == "call"
+        assert call.future.result().value() == "call"
 
     play(scenario)
 
@@ -463,7 +463,7 @@ def test_at_the_end_of_a_process_what_was_called_is_handed_over(play: Play, has_
             await bench.connected(2, KNOWN)
         await flushing
         assert bench.links[-1].finished == [False]
-        assert not call.outcome.ended
+        assert not call.future.done()
 
     play(scenario)
 

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from iris.actor import ActorClient, ActorServer
-from iris.actor.client.call_limiter import CallLimiter
 from iris.actor.client.caller import Caller
 from iris.actor.client.pending import PendingCall
 from iris.actor.client.places import FixedPlace, Place
@@ -123,8 +122,12 @@ def test_a_callback_may_wait_for_room(
     assert bench.seen == [0, 1, 2], "in their order"
 
 
-def test_nobody_waits_for_the_loop_in_the_loop() -> None:
-    full = CallLimiter(0)
+def test_nobody_waits_for_the_loop_in_the_loop(
+    server: ActorServer, bench: Any, connect: Callable[..., ActorClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("iris.actor.client.client.MAX_IN_FLIGHT", 1)
+    full = connect(server.address)
+    under_way = full.wait.remote()
     asked: list[str] = []
 
     def key() -> bytes:
@@ -135,7 +138,7 @@ def test_nobody_waits_for_the_loop_in_the_loop() -> None:
 
     async def inside() -> list[str]:
         said = []
-        for wait in (lambda: run(asyncio.sleep(0)), full.enter, unused.close, at_once.echo.remote):
+        for wait in (lambda: run(asyncio.sleep(0)), full.echo.remote, unused.close, at_once.echo.remote):
             with pytest.raises(Conflict, match="do it in a thread of your own") as refused:
                 wait()
             said.append(str(refused.value))
@@ -145,6 +148,8 @@ def test_nobody_waits_for_the_loop_in_the_loop() -> None:
     assert "this call waits until another one ends" in said[1]
     assert said[3].startswith("the first call of an ActorClient waits for its connection")
     assert asked == [], "nor for what is needed before there is one"
+    bench.gate.set()
+    under_way.result(WAIT_S)
 
 
 # ---- what is kept ----

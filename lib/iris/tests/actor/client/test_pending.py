@@ -115,7 +115,7 @@ class TestItsEnd:
             call, timer = call_with(), Timer()
             call.timer = timer  # type: ignore[assignment]
             end(call)
-            assert (timer.cancelled, call.timer, call.outcome.ended) == (1, None, True)
+            assert (timer.cancelled, call.timer, call.future.done()) == (1, None, True)
 
 
 def fails_when_loaded() -> object:
@@ -144,3 +144,12 @@ class TestErrorsThatCannotTravel:
         error = load_error(dump("text").whole, "Odd: no", "frames")
         assert type(error) is RemoteError
         assert str(error) == "Odd: no"
+
+
+def test_a_call_ends_once_and_the_first_end_stays() -> None:
+    made = PendingCall("add", Pickle(b"x"), None, 0, lambda: None)
+    assert made.take_back(InvalidRequest("no"))
+    assert not made.take_back(InvalidRequest("late"))
+    made.settle(Reply(pb.CallEnd(), b""))
+    made.fail(InvalidRequest("later"))
+    assert str(made.future.exception()) == "no"

@@ -205,8 +205,7 @@ class TestFromItsOwnProcess:
         return PendingCall(method, dump_arguments(args, {}), deadline, 0, lambda: None)
 
     def value(self, call: PendingCall) -> object:
-        assert call.outcome.wait(20)
-        return call.outcome.get().value()
+        return call.future.result(20).value()
 
     def test_a_call_is_in_the_queue_when_it_is_made(self, bench: Bench) -> None:
         caller = InProcessCaller(bench.actor)

@@ -98,7 +98,7 @@ class Caller:
     # ---- calls in and out ----
 
     def _take(self, call: PendingCall) -> None:
-        if call.outcome.ended:
+        if call.future.done():
             return  # cancelled before it came here
         if self._closed:
             call.fail(Conflict(f"{self._what(call)}: the client was closed"))

@@ -12,10 +12,9 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, NoReturn, Protocol
 
-from iris.actor.client.call_limiter import CallLimiter
+from iris.actor.client.callbacks import call_apart
 from iris.actor.client.caller import RECONNECT_TIMEOUT_S, Caller
 from iris.actor.client.keys import actor_key
-from iris.actor.client.outcome import call_apart
 from iris.actor.client.pending import PendingCall
 from iris.actor.client.places import FixedPlace, NamedPlace, Place, Target
 from iris.actor.transport.loop import actor_loop, refuse_in_loop, run
@@ -60,19 +59,22 @@ class ActorCall:
             ActorDied: The actor ended, or was started anew, before it answered. ActorStopped: It was shut down before.
             Conflict: The call was cancelled, or the client closed; or this is a fork, which the result does not reach.
         """
-        outcome = self._call.outcome
         self._refuse_in_fork()
-        if not outcome.wait(timeout):
-            raise DeadlineExceeded(f"{self._what}: no result after {timeout} s")
-        return outcome.get().value()
+        try:
+            error = self._call.future.exception(None if timeout is None else min(timeout, threading.TIMEOUT_MAX))
+        except TimeoutError:
+            raise DeadlineExceeded(f"{self._what}: no result after {timeout} s") from None
+        if error is not None:
+            raise error.with_traceback(None)  # else it grows by each who asks
+        return self._call.future.result().value()
 
     def done(self) -> bool:
         """True if `result` would return or raise at once."""
-        return self._call.outcome.ended
+        return self._call.future.done()
 
     def cancel(self) -> bool:
         """Take the call back: it does not run if it has not begun; what runs goes on, and its result is dropped."""
-        if not self._call.outcome.fail(Conflict(f"{self._what} was cancelled")):
+        if not self._call.take_back(Conflict(f"{self._what} was cancelled")):
             return False
         self._caller.cancel(self._call)
         return True
@@ -83,10 +85,10 @@ class ActorCall:
         It may make further calls; while it waits for something, the other callbacks wait too. What it raises is logged.
         """
         self._refuse_in_fork()
-        self._call.outcome.on_end(lambda: call_apart(lambda: callback(self)))
+        self._call.future.add_done_callback(lambda _: call_apart(lambda: callback(self)))
 
     def _refuse_in_fork(self) -> None:
-        if not self._call.outcome.ended and in_fork():
+        if not self._call.future.done() and in_fork():
             raise Conflict(f"{self._what}: its result goes to the process that made the call, and this is a fork of it")
 
     @property
@@ -190,7 +192,7 @@ class ActorClient:
         self._timeout = timeout
         self._max_retries = max_retries
         self._caller: AnyCaller | None = None
-        self._in_flight = CallLimiter(MAX_IN_FLIGHT)
+        self._in_flight = threading.Semaphore(MAX_IN_FLIGHT)
         self._lock = threading.Lock()
         self._closed = False
 
@@ -235,8 +237,10 @@ class ActorClient:
         limit = self._timeout if timeout is None else timeout
         deadline = None if limit is None else _deadline(method, limit)
         retries = self._max_retries if max_retries is None else max_retries
-        call = PendingCall(method, data, deadline, retries, self._in_flight.leave)
-        self._in_flight.enter()
+        call = PendingCall(method, data, deadline, retries, self._in_flight.release)
+        if not self._in_flight.acquire(blocking=False):
+            refuse_in_loop("this call waits until another one ends")
+            self._in_flight.acquire()
         caller.submit(call)
         return ActorCall(caller, call)
 

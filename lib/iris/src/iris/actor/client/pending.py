@@ -1,11 +1,12 @@
 """One call as its caller knows it."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
 from typing import Final
 
-from iris.actor.client.outcome import CallResult
 from iris.actor.errors import ActorStopped
 from iris.actor.transport.payload import INLINE_BYTES, Assembly, Pickle, load, load_error
 from iris.actor.transport.wire import Buffer, Envelope
@@ -52,11 +53,11 @@ class PendingCall:
         number: In its session. sent: Handed over whole, so the actor may have begun it.
         whole: Its arguments go along with it though they are large.
         retries_left: How often it may be made again after the actor died; negative: without limit.
-        deadline: By `time.monotonic`. outcome: Its end for those who wait; comes earlier when the call is taken back.
+        deadline: By `time.monotonic`. future: Its end for those who wait; comes earlier when the call is taken back.
     """
 
     __slots__ = (
-        "actor", "assembly", "data", "deadline", "end", "method", "number", "outcome", "retries_left", "sent", "timer",
+        "actor", "assembly", "data", "deadline", "end", "future", "method", "number", "retries_left", "sent", "timer",
         "whole",
     )  # fmt: skip
 
@@ -67,7 +68,8 @@ class PendingCall:
         self.data = data
         self.deadline = deadline
         self.retries_left = retries
-        self.outcome: CallResult[Reply] = CallResult(on_end)
+        self.future: Future[Reply] = Future()
+        self.future.add_done_callback(lambda _: on_end())
         self.number = 0
         self.actor = ""
         self.sent = False
@@ -78,7 +80,7 @@ class PendingCall:
 
     def fill(self, envelope: Envelope[pb.ClientFrames]) -> int:
         """The frame that begins it (see `frame_queue.Frame`)."""
-        if self.outcome.ended:
+        if self.future.done():
             return 0  # cancelled while it waited
         start = envelope.message.starts.add(call=self.number, actor=self.actor, method=self.method)
         if self.deadline is not None:
@@ -102,11 +104,20 @@ class PendingCall:
 
     def settle(self, reply: Reply) -> None:
         self.stop_timer()
-        self.outcome.succeed(reply)
+        with contextlib.suppress(InvalidStateError):  # it was taken back
+            self.future.set_result(reply)
 
     def fail(self, error: MarinError) -> None:
         self.stop_timer()
-        self.outcome.fail(error)
+        self.take_back(error)
+
+    def take_back(self, error: MarinError) -> bool:
+        """End the call for those who wait for it; False when it had ended. From any thread."""
+        try:
+            self.future.set_exception(error)
+        except InvalidStateError:
+            return False
+        return True
 
     def stop_timer(self) -> None:
         """Its deadline is of no interest any more, and must not keep its arguments."""

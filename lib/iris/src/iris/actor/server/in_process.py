@@ -82,7 +82,7 @@ class InProcessCaller:
         """As owner of a call: nothing is held for it."""
 
     def _watch(self, call: PendingCall) -> None:
-        if call.deadline is not None and not call.outcome.ended:
+        if call.deadline is not None and not call.future.done():
             left = max(0.0, call.deadline - time.monotonic())
             self._timers[call] = asyncio.get_running_loop().call_later(left, self._expire, call)
 
