@@ -163,12 +163,12 @@ def _forget_ends_of_tasks_that_are_no_more(patch: Patch) -> None:
 
 def _no_idempotency(patch: Patch) -> None:
     """A submit that comes a second time is taken for another one."""
-    real = context.Controller._admit
+    real = context.Controller.admit
 
     def admit(self: Any, turn: Any, spec: Any, key: str, *more: Any) -> Any:
         return real(self, turn, spec, "", *more)
 
-    patch.setattr(context.Controller, "_admit", admit)
+    patch.setattr(context.Controller, "admit", admit)
 
 
 def _charge_the_host_for_user_errors(patch: Patch) -> None:

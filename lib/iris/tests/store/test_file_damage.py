@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from iris.store import damage
 from iris.store.damage import (
     DATABASE_NAME,
+    MOST_CHECKED_BYTES,
     DatabaseDamaged,
     content_damage,
     database_damage,
@@ -72,10 +72,10 @@ def test_a_page_size_of_one_means_the_largest(database: Path) -> None:
     assert file_damage(database) == ""
 
 
-def content_of(database: Path) -> str:
+def content_of(database: Path, most_bytes: int = MOST_CHECKED_BYTES) -> str:
     connection = sqlite3.connect(database)
     try:
-        return content_damage(connection, database)
+        return content_damage(connection, database, most_bytes)
     finally:
         connection.close()
 
@@ -105,14 +105,12 @@ def test_three_findings_are_shown_and_the_rest_is_counted(database: Path) -> Non
     assert "***" not in found
 
 
-def test_a_large_database_is_not_read_as_a_whole(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_database_is_not_read_as_a_whole(database: Path) -> None:
     connection = sqlite3.connect(database)
     connection.execute("DROP TABLE schema_version")
     connection.close()
-    monkeypatch.setattr(damage, "_MOST_CHECKED_BYTES", database.stat().st_size)
-    assert content_of(database) == "it has none of the tables of a controller"
-    monkeypatch.setattr(damage, "_MOST_CHECKED_BYTES", database.stat().st_size - 1)
-    assert content_of(database) == ""
+    assert content_of(database, database.stat().st_size) == "it has none of the tables of a controller"
+    assert content_of(database, database.stat().st_size - 1) == ""
 
 
 def test_only_what_says_so_itself_is_corruption(tmp_path: Path) -> None:

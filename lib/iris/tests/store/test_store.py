@@ -1,9 +1,8 @@
 import os
 import sqlite3
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -147,28 +146,37 @@ def test_a_start_writes_nothing_that_need_not_be(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_disk_that_does_not_answer_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store.open(tmp_path)
+class Refusing:
+    """A connection on which each statement fails with `code`, once that is set."""
 
-    def refuse(code: int) -> Callable[..., None]:
-        def execute(*args: object) -> None:
-            error = sqlite3.OperationalError("what it says may be secret")
-            error.sqlite_errorcode = code
-            raise error
+    def __init__(self) -> None:
+        self.code = 0
 
-        return execute
+    def execute(self, *args: object) -> list[object]:
+        if not self.code:
+            return []
+        error = sqlite3.OperationalError("what it says may be secret")
+        error.sqlite_errorcode = self.code
+        raise error
+
+    def close(self) -> None: ...
+
+
+def test_a_disk_that_does_not_answer_is_no_damage(tmp_path: Path) -> None:
+    connection = Refusing()
+    lock = os.open(tmp_path / "lock", os.O_CREAT | os.O_RDWR)
+    store = Store(cast(sqlite3.Connection, connection), lock, tmp_path / DATABASE_NAME)
 
     for code, kind in (
         (sqlite3.SQLITE_IOERR, StorageUnavailable),
         (sqlite3.SQLITE_IOERR_READ, StorageUnavailable),
         (sqlite3.SQLITE_ERROR, DatabaseDamaged),
     ):
-        with monkeypatch.context() as patch:
-            patch.setattr(store, "_connection", SimpleNamespace(execute=refuse(code)))
-            with pytest.raises(kind) as refused:
-                store.tasks_of(JobId("/ann/a"))
-            with pytest.raises(kind):
-                store.load()
+        connection.code = code
+        with pytest.raises(kind) as refused:
+            store.tasks_of(JobId("/ann/a"))
+        with pytest.raises(kind):
+            store.load()
         assert ("secret" in str(refused.value)) is (kind is StorageUnavailable)
     store.close()
 

@@ -99,7 +99,7 @@ class Controller:
         self.admission.check(spec)
         if not self.uploads.is_known(spec):
             await self.uploads.check(spec)
-        return self.engine.begin(lambda transaction: self._admit(transaction, spec, idempotency_key, existing))
+        return self.engine.begin(lambda transaction: self.admit(transaction, spec, idempotency_key, existing))
 
     async def confirm(self) -> None:
         """Return once all that is committed is as durable as the cluster promises before it answers."""
@@ -172,7 +172,7 @@ class Controller:
 
         return await self.engine.decide(decide)
 
-    def _admit(self, transaction: Transaction, spec: JobSpec, key: str, existing: ExistingJobPolicy) -> Answer:
+    def admit(self, transaction: Transaction, spec: JobSpec, key: str, existing: ExistingJobPolicy) -> Answer:
         view = transaction.view
         known = view.job_of_key.get(key) if key else None
         if known is not None:

@@ -36,7 +36,7 @@ _LENGTH_BITS: Final = 21
 _LENGTHS: Final = 2**_LENGTH_BITS - 1
 _EARLIEST_MS: Final = 2**40
 _ZEROS: Final = bytes(RECORD_OVERHEAD)
-_READ_BYTES: Final = 256 * 1024
+READ_BYTES: Final = 256 * 1024
 # Where a record may begin: flags, a time of this century, a length that is allowed. Matches may overlap.
 _START: Final = re.compile(rb"(?=[\x00-\x07].{5}[\x01-\x03]\x00\x00.{2}[\x00-\x10]\x00)", re.DOTALL)
 
@@ -246,7 +246,7 @@ class _Reader:
         start = self.position
         position = start + 1
         while position + _HEADER.size <= self._end:
-            window = self._bytes(position, min(_READ_BYTES, self._end - position))
+            window = self._bytes(position, min(READ_BYTES, self._end - position))
             for match in _START.finditer(window):
                 candidate = position + match.start()
                 found = self._read_at(candidate)
@@ -264,7 +264,7 @@ class _Reader:
         offset = position - self._base
         if offset < 0 or offset + count > len(self._buffer):
             self._file.seek(position)
-            self._buffer = self._file.read(min(max(count, _READ_BYTES), self._end - position))
+            self._buffer = self._file.read(min(max(count, READ_BYTES), self._end - position))
             self._base, offset = position, 0
         return self._buffer[offset : offset + count]
 

@@ -53,7 +53,7 @@ class RoundPlan:
             yield Assigned(task, worker_id, ahead=True)
 
 
-def plan_round(view: ClusterView, now_ms: int) -> RoundPlan:
+def plan_round(view: ClusterView, now_ms: int, every_job: bool = False) -> RoundPlan:
     """Choose workers for as many pending tasks as fit, in the order of `iris.sched.order`.
 
     A job that does not fit does not hold up those behind it, unless it has waited long: then what it will need is kept
@@ -63,8 +63,9 @@ def plan_round(view: ClusterView, now_ms: int) -> RoundPlan:
     Args:
         view: Never modified.
         now_ms: Unix ms.
+        every_job: Look at every job, also where all ask for the same; the decisions are the same.
     """
-    round_ = _Round(view, now_ms)
+    round_ = _Round(view, now_ms, every_job)
     if view.queue:
         for turn in turns(view, now_ms):
             round_.place(turn)
@@ -94,7 +95,7 @@ def _is_uniform(view: ClusterView, now_ms: int) -> bool:
 class _Round:
     """Free capacity and what has been found not to fit, for one round."""
 
-    def __init__(self, view: ClusterView, now_ms: int) -> None:
+    def __init__(self, view: ClusterView, now_ms: int, every_job: bool) -> None:
         self.plan = RoundPlan()
         self._view = view
         # When no task waits, only what was assigned ahead is looked at.
@@ -108,9 +109,9 @@ class _Round:
         self._reasons: dict[tuple[object, ...], Reason] = {}
         self._settled: dict[tuple[Demand, PriorityBand], Reason] = {}
         self._hopeless: set[tuple[object, ...]] = set()
-        self._moved: set[JobId] = set()  # of which something is preempted in this round: nothing of them may start
+        self._moved: set[JobId] = set()  # jobs preempted in this round; none of their tasks may start in it
         self._gang_searches = 0
-        self._is_uniform = _is_uniform(view, now_ms)
+        self._is_uniform = not every_job and _is_uniform(view, now_ms)
         # Hosts of which something is on its way out; each demand looks at them in this order, and back never.
         self._coming = [host for host in self._hosts if host.coming is not None]
         self._coming_seen: dict[Demand, int] = {}

@@ -11,7 +11,7 @@ from rigging.errors import Conflict
 
 DATABASE_NAME: Final = "iris.db"
 _MAGIC: Final = b"SQLite format 3\x00"
-_MOST_CHECKED_BYTES: Final = 256 * 1024 * 1024
+MOST_CHECKED_BYTES: Final = 256 * 1024 * 1024
 """A larger database is not read as a whole at a start; what is damaged in it is told when it is read."""
 _SHOWN: Final = 3
 _CORRUPT: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
@@ -71,9 +71,9 @@ def file_damage(database: Path) -> str:
     return wal_damage(database)
 
 
-def content_damage(connection: sqlite3.Connection, database: Path) -> str:
+def content_damage(connection: sqlite3.Connection, database: Path, most_bytes: int = MOST_CHECKED_BYTES) -> str:
     """Return the damage found by SQLite's own check; empty: none. Large databases are not checked."""
-    if database.stat().st_size > _MOST_CHECKED_BYTES:
+    if database.stat().st_size > most_bytes:
         return ""
     try:
         found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(20)")]

@@ -328,9 +328,9 @@ class TestCalls:
         self, play: Play, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Until then the server keeps the result."""
-        monkeypatch.setattr(link_module, "_ACK_S", 0.001)
 
         async def scenario(bench: Bench) -> None:
+            bench.link.ack_s = 0.001
             running = bench.run()
             for number in (1, 2, 3):
                 bench.calls.add(number)

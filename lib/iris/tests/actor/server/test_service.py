@@ -9,7 +9,6 @@ import grpc
 import grpc.aio
 import pytest
 
-from iris.actor.server import service as service_module
 from iris.actor.server.service import ActorService, ServerLoad
 from iris.actor.transport.handshake import PASS_KEY, Handshake, new_nonce, pass_of
 from iris.rpc import actor_pb2 as pb
@@ -115,7 +114,7 @@ def test_who_leaves_or_says_nothing_or_has_another_key_is_not_let_in(
         text = "only jobs of the actor's own user may call it"
         found = await refusal(service, other, pb.ClientFrames(hello=other.hello))
         assert found == (grpc.StatusCode.PERMISSION_DENIED, text)
-        monkeypatch.setattr(service_module, "_HANDSHAKE_S", 0.01)
+        service.handshake_s = 0.01
         late = (grpc.StatusCode.DEADLINE_EXCEEDED, "no handshake in time")
         assert await refusal(service, Caller()) == late
 

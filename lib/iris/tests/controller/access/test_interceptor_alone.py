@@ -47,7 +47,9 @@ class Server:
         self.over = False
         self.looked_up: list[str] = []
         self.now = 0.0
-        self.interceptor = ServerInterceptor(SECRET, self.open_calls.append, self._check_live, lambda: self.now)
+        self.interceptor = ServerInterceptor(
+            SECRET, self.open_calls.append, self._check_live, lambda: self.now, max_known_tokens=2
+        )
 
     def _check_live(self, principal: Principal) -> None:
         if self.over:
@@ -230,7 +232,6 @@ def test_streams_that_are_open_all_the_time_do_not_count_as_use(server: Server) 
 def test_many_tokens_are_remembered_and_not_all(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     verified: list[str] = []
     verify = module.verify_token
-    monkeypatch.setattr(module, "_MAX_KNOWN_TOKENS", 2)
     monkeypatch.setattr(
         module, "verify_token", lambda secret, token: (verified.append(token), verify(secret, token))[1]
     )

@@ -7,13 +7,11 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import pytest
 
-from iris.controller.access import stream_server
 from iris.controller.access.stream_server import StreamServer
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind
@@ -298,13 +296,9 @@ def test_how_serving_failed_is_told(tmp_path: Path, error: Exception | None, end
 
 
 @pytest.mark.parametrize(("user", "served"), [(os.getuid(), True), (0, True), (os.getuid() + 12345, False)])
-def test_processes_of_other_users_are_not_heard(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: int, served: bool
-) -> None:
+def test_processes_of_other_users_are_not_heard(tmp_path: Path, user: int, served: bool) -> None:
     """Its mode keeps them out, too, but not one who was let into the folder before."""
-    peer = SimpleNamespace(size=12, unpack=lambda data: (1, user, 1))
-    monkeypatch.setattr(stream_server, "_PEER", peer)
-    server = Server(tmp_path / "s")
+    server = Server(tmp_path / "s", user_of=lambda connection: user)
     try:
         caller = Caller(tmp_path / "s")
         with contextlib.suppress(BrokenPipeError):

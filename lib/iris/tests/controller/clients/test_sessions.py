@@ -2,7 +2,6 @@
 
 import asyncio
 
-from iris.controller.clients import sessions as client_sessions
 from iris.controller.clients.sessions import MAX_CALLS, ClientSession, ClientSessions, Submitted
 from iris.core.state.view import ClusterView
 from iris.domain.effects import JobSettled
@@ -24,11 +23,9 @@ def test_a_client_with_too_many_calls_under_way_is_not_read() -> None:
     asyncio.run(asyncio.wait_for(test(), 10))
 
 
-def test_ends_go_with_answers_unless_somebody_waits(monkeypatch) -> None:
-    monkeypatch.setattr(client_sessions, "_TELL_WITHIN_S", 3600)
-
+def test_ends_go_with_answers_unless_somebody_waits() -> None:
     async def test() -> None:
-        sessions = ClientSessions(ClusterView())
+        sessions = ClientSessions(ClusterView(), new_session=lambda: ClientSession(tell_within_s=3600))
         session = sessions.open()
         sessions.watch_live(session, A)
         sessions.watch_live(session, B)
@@ -50,11 +47,9 @@ def test_ends_go_with_answers_unless_somebody_waits(monkeypatch) -> None:
     asyncio.run(asyncio.wait_for(test(), 10))
 
 
-def test_a_session_that_is_over_is_forgotten(monkeypatch) -> None:
-    monkeypatch.setattr(client_sessions, "_MAX_TOLD", 1)
-
+def test_a_session_that_is_over_is_forgotten() -> None:
     async def test() -> None:
-        sessions = ClientSessions(ClusterView())
+        sessions = ClientSessions(ClusterView(), new_session=lambda: ClientSession(max_told=1))
         session, other = sessions.open(), sessions.open()
         for job_id in (A, B):
             sessions.watch_live(session, job_id)

@@ -81,7 +81,7 @@ def test_what_a_follower_misses_is_lost_and_not_damaged(tmp_path: Path, seed: in
 def test_what_is_dropped_under_a_reader_is_lost_and_not_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr("iris.rpc.logformat._READ_BYTES", 20_000)
+    monkeypatch.setattr("iris.rpc.logformat.READ_BYTES", 20_000)
     rng = random.Random(seed)
     store = LogStore(tmp_path, 2**20)
     log, more = output(rng, 6000), output(rng, 9000)

@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from iris.controller.logs import reader as log_reader
 from iris.controller.logs.hub import LogHub
-from iris.controller.logs.reader import LogQuery, read_logs
+from iris.controller.logs.reader import LogQuery, ReadLimits, read_logs
 from iris.controller.logs.store import LogKey, LogStore
 from iris.domain.ids import JobId
 from iris.rpc.logformat import encode
 
+LIMITS = ReadLimits()
 T = 1_790_000_000_000
 TOP, CHILD = JobId("/ann/a"), JobId("/ann/a/b")
 
@@ -71,12 +71,12 @@ def run(tmp_path: Path, test: Callable[[Hub], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(main(), 20))
 
 
-def read(hub: Hub, **query: Any) -> Any:
-    return read_logs(cast(LogHub, hub), LogQuery(TOP, **query))
+def read(hub: Hub, limits: ReadLimits = LIMITS, **query: Any) -> Any:
+    return read_logs(cast(LogHub, hub), LogQuery(TOP, **query), limits)
 
 
-async def whole(hub: Hub, **query: Any) -> list[list[tuple[str, int, int]]]:
-    return [shown(batch) async for batch in read(hub, **query)]
+async def whole(hub: Hub, limits: ReadLimits = LIMITS, **query: Any) -> list[list[tuple[str, int, int]]]:
+    return [shown(batch) async for batch in read(hub, limits, **query)]
 
 
 def shown(batch: Sequence[Any]) -> list[tuple[str, int, int]]:
@@ -102,34 +102,33 @@ def test_lines_of_several_tasks_are_merged_by_time(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
-def test_very_many_logs_come_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_reader, "_MAX_MERGED", 2)
-
+def test_very_many_logs_come_one_after_another(tmp_path: Path) -> None:
     async def test(hub: Hub) -> None:
         hub.add(TOP, 0, 1, 4)
         hub.add(TOP, 1, 2, 3)
-        assert await whole(hub) == [[(TOP, 0, 1), (TOP, 1, 2), (TOP, 1, 3), (TOP, 0, 4)]]
+        assert await whole(hub, ReadLimits(merged=2)) == [[(TOP, 0, 1), (TOP, 1, 2), (TOP, 1, 3), (TOP, 0, 4)]]
         hub.add(TOP, 2, 0)
-        assert await whole(hub) == [[(TOP, 0, 1), (TOP, 0, 4), (TOP, 1, 2), (TOP, 1, 3), (TOP, 2, 0)]]
+        assert await whole(hub, ReadLimits(merged=2)) == [
+            [(TOP, 0, 1), (TOP, 0, 4), (TOP, 1, 2), (TOP, 1, 3), (TOP, 2, 0)]
+        ]
 
     run(tmp_path, test)
 
 
-def test_a_batch_is_bounded_by_lines_and_by_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_reader, "_BATCH_LINES", 3)
-    monkeypatch.setattr(log_reader, "_BATCH_BYTES", 100)
+def test_a_batch_is_bounded_by_lines_and_by_bytes(tmp_path: Path) -> None:
+    limits = ReadLimits(batch_lines=3, batch_bytes=100)
 
     async def test(hub: Hub) -> None:
         hub.add(TOP, 0, *range(7))
-        assert [len(batch) for batch in await whole(hub)] == [3, 3, 1]
-        assert [len(batch) for batch in await whole(hub, max_lines=4, from_start=True)] == [3, 1]
-        assert [len(batch) for batch in await whole(hub, max_lines=4)] == [3, 1]
+        assert [len(batch) for batch in await whole(hub, limits)] == [3, 3, 1]
+        assert [len(batch) for batch in await whole(hub, limits, max_lines=4, from_start=True)] == [3, 1]
+        assert [len(batch) for batch in await whole(hub, limits, max_lines=4)] == [3, 1]
         hub.store.remove(TOP)
         hub.add(TOP, 0, *range(6), size=50)
-        assert [len(batch) for batch in await whole(hub)] == [2, 2, 2]
+        assert [len(batch) for batch in await whole(hub, limits)] == [2, 2, 2]
         hub.store.remove(TOP)
         hub.add(TOP, 0, *range(2), size=200)
-        assert [len(batch) for batch in await whole(hub)] == [1, 1]
+        assert [len(batch) for batch in await whole(hub, limits)] == [1, 1]
 
     run(tmp_path, test)
 

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 
 from iris.controller.clients.waiters import JobWaiters
-from iris.controller.engine import engine as engine_module
 from iris.controller.engine.engine import Engine
 from iris.controller.services import jobs as services_jobs
 from iris.controller.services.jobs import JobService
@@ -67,12 +66,11 @@ def test_only_a_live_attempt_lends_its_own_cpu_and_only_while_it_waits(
 
 def test_a_wait_that_is_over_tells_only_what_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of several jobs one may have moved during the wait, in a batch that is still kept open for others."""
-    monkeypatch.setattr(engine_module, "_SHARE_COMMIT_S", 3600)
     monkeypatch.setattr(services_jobs, "current_principal", lambda: Principal(PrincipalKind.USER, "ann"))
 
     async def test() -> None:
         view, disk = ClusterView(), Disk()
-        engine = Engine(view, disk, lambda: 1000, lambda _: None)
+        engine = Engine(view, disk, lambda: 1000, lambda _: None, share_commit_s=3600)
         waiters = JobWaiters(view)
         engine.listen(waiters.on_effects)
         engine.watch(waiters.completes)

@@ -1,7 +1,5 @@
 import asyncio
 
-import pytest
-
 from iris.controller.workers.orders import Farewell, WorkerOrders
 from iris.domain.ids import AttemptId, JobId
 
@@ -73,11 +71,9 @@ def test_a_waiting_writer_wakes_for_news_and_for_the_end() -> None:
     asyncio.run(main())
 
 
-def test_what_ended_attempts_leave_to_be_said_goes_with_the_next_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iris.controller.workers.orders._COMPANY_S", 3600)
-
+def test_what_ended_attempts_leave_to_be_said_goes_with_the_next_start() -> None:
     async def main() -> None:
-        orders = WorkerOrders()
+        orders = WorkerOrders(company_s=3600)
         writer = asyncio.ensure_future(orders.take(10))
         await asyncio.sleep(0)
         orders.forget(A)

@@ -17,7 +17,6 @@ from iris.domain.entities import CommandEntrypoint, Job, JobSpec, Task, Worker
 from iris.domain.ids import JobId, WorkerId, task_id
 from iris.domain.resources import Resources
 from iris.domain.states import JobState, TaskState
-from iris.store.replicate import replicator as replicator_module
 from iris.store.replicate.leadership import acquire
 from iris.store.replicate.remote import RemoteState
 from iris.store.replicate.replicator import Pace, Replicator
@@ -250,12 +249,10 @@ def test_an_outage_of_the_storage_fills_the_disk_not_the_memory_and_is_caught_up
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = str(tmp_path / "remote")
-    monkeypatch.setattr(replicator_module, "_SEGMENT_BYTES", 20_000)
-    monkeypatch.setattr(replicator_module, "_MEMORY_BYTES", 40_000)
-    monkeypatch.setattr(replicator_module, "_RETRY_S", (0.01, 0.05))
+    pace = replace(PACE, segment_bytes=20_000, memory_bytes=40_000, retry_s=(0.01, 0.05))
 
     async def test() -> None:
-        life = ControllerRun(url, tmp_path / "a")
+        life = ControllerRun(url, tmp_path / "a", pace)
         storage = Storage(life.leadership.remote, monkeypatch)
         storage.is_away = True
         for number in range(1, 301):

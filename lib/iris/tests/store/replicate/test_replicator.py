@@ -83,11 +83,11 @@ def kept() -> Kept:
 @pytest.fixture
 def play(kept: Kept, tmp_path: Path) -> Callable[..., None]:
     def run(
-        scenario: Callable[[Replicator], Coroutine[Any, Any, None]], needs_snapshot: bool = False, **pace: float
+        scenario: Callable[[Replicator], Coroutine[Any, Any, None]], needs_snapshot: bool = False, **pace: Any
     ) -> None:
         async def whole() -> None:
             leadership = Leadership(cast(RemoteState, kept), cast(LeaseLock, kept), 7, needs_snapshot)
-            settings = Pace(**{"gather_s": 0.0, **pace})  # type: ignore[arg-type]
+            settings = Pace(**{"gather_s": 0.0, **pace})
             replicator = Replicator(leadership, tmp_path, cast(Journal, kept), settings, lambda why: pytest.fail(why))
             await asyncio.to_thread(replicator.start)
             try:
@@ -134,9 +134,6 @@ def test_a_wait_does_not_wait_for_commits_to_gather_and_others_do(kept: Kept, pl
 def test_memory_holds_the_first_that_wait_and_the_journal_the_rest(
     kept: Kept, play: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replicator_module, "_MEMORY_BYTES", 10)
-    monkeypatch.setattr(replicator_module, "_SEGMENT_BYTES", 8)
-    monkeypatch.setattr(replicator_module, "_RETRY_S", (0.001, 0.001))
     asked: list[tuple[int, int]] = []
 
     def read(database: Path, after: int, most: int) -> list[Entry]:
@@ -163,7 +160,7 @@ def test_memory_holds_the_first_that_wait_and_the_journal_the_rest(
         assert len(asked) == 2
         assert replicator.bytes_in_memory == 0
 
-    play(scenario)
+    play(scenario, memory_bytes=10, segment_bytes=8, retry_s=(0.001, 0.001))
 
 
 def test_what_waited_in_the_journal_from_before_is_written_first(
@@ -248,12 +245,11 @@ def test_a_snapshot_that_could_not_be_made_is_told_and_made_later(
 def test_of_what_is_tried_again_the_first_try_is_soon_and_later_ones_are_rarer(
     kept: Kept, play: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replicator_module, "_RETRY_S", (0.001, 0.004))
     pauses: list[float | None] = []
 
     async def scenario(replicator: Replicator) -> None:
-        wait = replicator._stop.wait
-        monkeypatch.setattr(replicator._stop, "wait", lambda seconds: (pauses.append(seconds), wait(seconds))[1])
+        wait = replicator.stopping.wait
+        monkeypatch.setattr(replicator.stopping, "wait", lambda seconds: (pauses.append(seconds), wait(seconds))[1])
         for _ in range(2):
             kept.failures, kept.fail = 0, True
             kept.commit()
@@ -263,4 +259,4 @@ def test_of_what_is_tried_again_the_first_try_is_soon_and_later_ones_are_rarer(
             assert pauses[:4] == [0.001, 0.002, 0.004, 0.004]
             pauses.clear()
 
-    play(scenario, lease_timeout_s=3600.0)
+    play(scenario, lease_timeout_s=3600.0, retry_s=(0.001, 0.004))

@@ -52,6 +52,7 @@ class Link:
 
     Attributes:
         last_word: When the server said something last, by `time.monotonic`.
+        ack_s: Seconds within which the server hears that a result is here.
     """
 
     def __init__(self, place: Place, session: str, calls: Calls, key: bytes) -> None:
@@ -68,6 +69,7 @@ class Link:
         self._over = asyncio.Event()
         self._unasked: dict[int, int] = {}
         self.last_word = time.monotonic()
+        self.ack_s = _ACK_S
 
     async def open(self, whoami: str, outstanding: list[int]) -> pb.ActorWelcome:
         """Prove who one is, and have it proved.
@@ -214,7 +216,7 @@ class Link:
         # In no hurry: it goes along with the next call, or by itself a little later.
         self._frame_queue.put(Number("acks", number), hurry=False)
         if self._ack_timer is None:
-            self._ack_timer = self._loop.call_later(_ACK_S, self._flush_acks)
+            self._ack_timer = self._loop.call_later(self.ack_s, self._flush_acks)
 
     def _flush_acks(self) -> None:
         self._ack_timer = None

@@ -67,13 +67,14 @@ class ActorService:
         self._loop = loop
         self._unknown = asyncio.Semaphore(_UNKNOWN_AT_ONCE)
         self._stopped = ""
+        self.handshake_s = _HANDSHAKE_S
         self.finished: Handoff[HostedCall] = Handoff(loop, lambda call: call.owner.finish(call))
         self.begun: Handoff[HostedCall] = Handoff(loop, lambda call: call.owner.release(call))
 
     async def connect(self, _: object, context: Context) -> None:
         """Serve one connection to its end."""
         try:
-            async with asyncio.timeout(_HANDSHAKE_S):
+            async with asyncio.timeout(self.handshake_s):
                 async with await self._turn(context):
                     hello, proof = await self._shake_hands(context)
         except TimeoutError:

@@ -50,6 +50,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
         on_client_call: Told True when a user's or job's call begins and False when it is over.
         check_live: Raises Denied for a job's token that has ended with the job or attempt (`authority.check_live`);
             asked at each call, and for each message that a stream answers.
+        max_known_tokens: Verified tokens to remember.
     """
 
     def __init__(
@@ -58,8 +59,10 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
         on_client_call: Callable[[bool], None],
         check_live: Callable[[Principal], None],
         clock: Callable[[], float] = time.monotonic,
+        max_known_tokens: int = _MAX_KNOWN_TOKENS,
     ) -> None:
         self._secret = secret
+        self._max_known_tokens = max_known_tokens
         self._on_client_call = on_client_call
         self._check_live = check_live
         self._handlers: dict[str, tuple[Rule, Handler]] = {}
@@ -130,7 +133,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
         if scheme.lower() != "bearer" or not token:
             raise Unauthenticated("the authorization metadata must read 'Bearer <token>'")
         principal = verify_token(self._secret, token)
-        if len(self._known) >= _MAX_KNOWN_TOKENS:
+        if len(self._known) >= self._max_known_tokens:
             self._known.clear()
         self._known[authorization] = principal
         return principal

@@ -45,6 +45,11 @@ def admit_stream(
     return interceptor.admit_stream(opening.method, opening.metadata, *known)
 
 
+def _user_of(connection: socket.socket) -> int:
+    _, user, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+    return int(user)
+
+
 class StreamServer:
     """The streams of one socket.
 
@@ -52,9 +57,17 @@ class StreamServer:
         path: Where it is made; what was there before is removed.
         admit: Judges who begins a stream, before a message is read.
         opening_s: So long a caller may say nothing.
+        user_of: Returns the user id of the process at the other end of a socket.
     """
 
-    def __init__(self, path: Path, admit: Admit, opening_s: float = _OPENING_S) -> None:
+    def __init__(
+        self,
+        path: Path,
+        admit: Admit,
+        opening_s: float = _OPENING_S,
+        user_of: Callable[[socket.socket], int] = _user_of,
+    ) -> None:
+        self.user_of = user_of
         self._path = path
         self.admit = admit
         self.opening_s = opening_s
@@ -115,12 +128,6 @@ class StreamContext:
         raise _Aborted
 
 
-def _is_own(connection: socket.socket) -> bool:
-    """True if a process of this user, or root, is at the other end."""
-    _, user, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
-    return user in (os.getuid(), 0)
-
-
 class _Stream(FramedStream):
     """One connection, from its opening to its end."""
 
@@ -133,7 +140,7 @@ class _Stream(FramedStream):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._server.opened(self)
-        if _is_own(transport.get_extra_info("socket")):
+        if self._server.user_of(transport.get_extra_info("socket")) in (os.getuid(), 0):
             self._late = asyncio.get_running_loop().call_later(self._server.opening_s, self.close)
         else:
             self.close()

@@ -14,9 +14,9 @@ from rigging.errors import MarinError
 
 MAX_CALLS: Final = 2000
 """Calls of one session that may be under way; beyond them its messages are left unread."""
-_MAX_TOLD: Final = 500
+MAX_TOLD: Final = 500
 """Ends told in one message."""
-_TELL_WITHIN_S: Final = 0.05
+TELL_WITHIN_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,9 @@ class ClientSession:
     more than all else about them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tell_within_s: float = TELL_WITHIN_S, max_told: int = MAX_TOLD) -> None:
+        self._tell_within_s = tell_within_s
+        self._max_told = max_told
         self.watched: set[JobId] = set()
         self._waiting = False
         self._loop = asyncio.get_running_loop()
@@ -115,7 +117,7 @@ class ClientSession:
         if self._waiting:
             self._wake.set()
         elif self._later is None:
-            self._later = self._loop.call_later(_TELL_WITHIN_S, self._wake.set)
+            self._later = self._loop.call_later(self._tell_within_s, self._wake.set)
 
     def refuse(self, job_id: JobId, error: MarinError) -> None:
         """A job cannot be watched."""
@@ -141,7 +143,7 @@ class ClientSession:
         if self._later is not None:
             self._later.cancel()
             self._later = None
-        told = list(islice(self._ended, _MAX_TOLD))
+        told = list(islice(self._ended, self._max_told))
         news = News(self._answers, told, list(self._refused.items()))
         self._answers, self._refused = [], {}
         if len(told) == len(self._ended):
@@ -158,9 +160,16 @@ class ClientSessions:
 
     Args:
         on_use: Called when a client says anything.
+        new_session: Makes a session.
     """
 
-    def __init__(self, view: ClusterView, on_use: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        view: ClusterView,
+        on_use: Callable[[], None] = lambda: None,
+        new_session: Callable[[], ClientSession] = ClientSession,
+    ) -> None:
+        self._new_session = new_session
         self._view = view
         self.on_use = on_use
         self._open: dict[ClientSession, None] = {}
@@ -177,7 +186,7 @@ class ClientSessions:
 
     def open(self) -> ClientSession:
         """Begin a session."""
-        session = ClientSession()
+        session = self._new_session()
         self._open[session] = None
         if self._closed:
             session.close()

@@ -44,7 +44,7 @@ from rigging.errors import MarinError, Unavailable
 
 logger = logging.getLogger(__name__)
 
-_SHARE_COMMIT_S: Final = 0.01
+SHARE_COMMIT_S: Final = 0.01
 _LEAVING: Final = "the controller is shutting down"
 
 # Named, because a union written in the loop is made anew for each effect.
@@ -115,6 +115,7 @@ class Engine:
         clock_ms: Unix time in milliseconds.
         on_fatal: Called when a commit failed for good; memory is then ahead of the disk, so the process must end.
         make_room: Called when the disk refused a commit; says whether it is worth another try at once.
+        share_commit_s: Seconds for which a batch without a waiting caller is kept open.
     """
 
     def __init__(
@@ -124,6 +125,7 @@ class Engine:
         clock_ms: Callable[[], int],
         on_fatal: Callable[[Exception], None],
         make_room: Callable[[], bool] = lambda: False,
+        share_commit_s: float = SHARE_COMMIT_S,
     ) -> None:
         self.view = view
         self.reasons: Mapping[JobId, str] = {}
@@ -131,6 +133,7 @@ class Engine:
         self._clock_ms = clock_ms
         self._on_fatal = on_fatal
         self._make_room = make_room
+        self._share_commit_s = share_commit_s
         self._stall: Stall | None = None
         self._readers: list[asyncio.Future[None]] = []
         self._loop = asyncio.get_running_loop()
@@ -237,7 +240,7 @@ class Engine:
         self._arm_timer(transaction.now_ms, self._schedule(transaction))
         if transaction.batch and not (answers or self._flush_due or self._is_urgent(transaction.batch.effects[known:])):
             if self._flush_timer is None:
-                self._flush_timer = self._loop.call_later(_SHARE_COMMIT_S, self._flush)
+                self._flush_timer = self._loop.call_later(self._share_commit_s, self._flush)
             return
         self._commit(answers)
 

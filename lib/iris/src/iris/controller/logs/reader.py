@@ -12,9 +12,6 @@ from iris.domain.ids import JobId
 from iris.rpc.logformat import Record
 
 # Logs merged by time hold a file open each; with more of them they come one after another instead.
-_MAX_MERGED: Final = 64
-_BATCH_BYTES: Final = 256 * 1024
-_BATCH_LINES: Final = 2000
 
 Line = tuple[LogKey, Record]
 
@@ -38,7 +35,25 @@ class LogQuery:
     follow: bool = False
 
 
-async def read_logs(hub: LogHub, query: LogQuery) -> AsyncGenerator[list[Line], None]:
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """Bounds of a reader's work.
+
+    Args:
+        batch_lines: Lines of a batch.
+        batch_bytes: Bytes at which a batch ends.
+        merged: Logs that are merged by time; more come one after another.
+    """
+
+    batch_lines: int = 2000
+    batch_bytes: int = 256 * 1024
+    merged: int = 64
+
+
+_LIMITS: Final = ReadLimits()
+
+
+async def read_logs(hub: LogHub, query: LogQuery, limits: ReadLimits = _LIMITS) -> AsyncGenerator[list[Line], None]:
     """Yield the lines asked for in batches; each attempt's in order, merged by time within a batch. Each line once."""
     subscription = hub.subscribe(query.job_id, query.include_children)
     try:
@@ -50,9 +65,9 @@ async def read_logs(hub: LogHub, query: LogQuery) -> AsyncGenerator[list[Line], 
         if query.max_lines and not query.from_start:
             first: Iterator[Line] = iter(_tails(hub, keys, query, positions))
         else:
-            first = _merged(hub, keys, query.since_ms, positions)
+            first = _merged(hub, keys, query.since_ms, positions, limits.merged)
         while True:
-            for batch in _batches(first if left is None else islice(first, left)):
+            for batch in _batches(first if left is None else islice(first, left), limits):
                 yield batch
                 left = None if left is None else left - len(batch)
             if done or not query.follow or left == 0 or _sequence(hub, query) != sequence:
@@ -62,7 +77,7 @@ async def read_logs(hub: LogHub, query: LogQuery) -> AsyncGenerator[list[Line], 
             # Asked before reading: what is complete now is read completely below.
             done = hub.is_complete(query.job_id, query.include_children)
             keys = [key for job_id in sorted(dirty) for key in hub.keys(job_id, query.index)]
-            first = _merged(hub, keys, query.since_ms, positions)
+            first = _merged(hub, keys, query.since_ms, positions, limits.merged)
     finally:
         hub.unsubscribe(subscription)
 
@@ -87,11 +102,11 @@ def _lines(hub: LogHub, key: LogKey, since_ms: int, positions: dict[LogKey, int]
         yield key, record
 
 
-def _merged(hub: LogHub, keys: list[LogKey], since_ms: int, positions: dict[LogKey, int]) -> Iterator[Line]:
+def _merged(hub: LogHub, keys: list[LogKey], since_ms: int, positions: dict[LogKey, int], most: int) -> Iterator[Line]:
     if len(keys) == 1:
         return _lines(hub, keys[0], since_ms, positions)
     sources = (_lines(hub, key, since_ms, positions) for key in keys)
-    if len(keys) > _MAX_MERGED:
+    if len(keys) > most:
         return (line for source in sources for line in source)
     return heapq.merge(*sources, key=_at_ms)
 
@@ -110,13 +125,13 @@ def _at_ms(line: Line) -> int:
     return line[1].at_ms
 
 
-def _batches(lines: Iterable[Line]) -> Iterator[list[Line]]:
+def _batches(lines: Iterable[Line], limits: ReadLimits) -> Iterator[list[Line]]:
     batch: list[Line] = []
     size = 0
     for line in lines:
         batch.append(line)
         size += len(line[1].data)
-        if size >= _BATCH_BYTES or len(batch) >= _BATCH_LINES:
+        if size >= limits.batch_bytes or len(batch) >= limits.batch_lines:
             yield batch
             batch, size = [], 0
     if batch:

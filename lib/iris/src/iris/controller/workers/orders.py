@@ -6,7 +6,7 @@ from typing import Final
 
 from iris.domain.ids import AttemptId, JobId
 
-_COMPANY_S: Final = 0.01
+COMPANY_S: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,14 @@ class Outgoing:
 
 
 class WorkerOrders:
-    """Merges what the engine wants of one worker until the writer of its session takes it."""
+    """Merges what the engine wants of one worker until the writer of its session takes it.
 
-    def __init__(self) -> None:
+    Args:
+        company_s: Seconds for which news of ended attempts wait for other orders.
+    """
+
+    def __init__(self, company_s: float = COMPANY_S) -> None:
+        self._company_s = company_s
         self._pending = Outgoing()
         self._wake = asyncio.Event()
         self._later: asyncio.TimerHandle | None = None
@@ -92,7 +97,7 @@ class WorkerOrders:
     def _wake_later(self) -> None:
         # The worker is in no hurry for these, and a message of their own would cost more than all else about them.
         if self._later is None:
-            self._later = asyncio.get_running_loop().call_later(_COMPANY_S, self._wake_late)
+            self._later = asyncio.get_running_loop().call_later(self._company_s, self._wake_late)
 
     def _wake_late(self) -> None:
         self._later = None

@@ -26,10 +26,7 @@ from rigging.distributed_lock import LeaseLostError
 
 logger = logging.getLogger(__name__)
 
-_SEGMENT_BYTES: Final = 8 * 2**20
-_MEMORY_BYTES: Final = 2 * _SEGMENT_BYTES
 _FAREWELL_S: Final = 10.0
-_RETRY_S: Final = (0.1, 5.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +38,9 @@ class Pace:
         snapshot_s: A snapshot is made so long after the last, if anything changed, or after
             `snapshot_bytes` of journal.
         history_s: The state can be restored as it was at any moment of this time.
+        segment_bytes: Commits of so many bytes share an object at most.
+        memory_bytes: Commits beyond these are read from the journal again.
+        retry_s: First and longest pause between tries.
     """
 
     gather_s: float = 0.25
@@ -48,6 +48,9 @@ class Pace:
     snapshot_bytes: int = 64 * 2**20
     history_s: float = 7 * 86_400.0
     lease_timeout_s: float = LEASE_TIMEOUT_S
+    segment_bytes: int = 8 * 2**20
+    memory_bytes: int = 16 * 2**20
+    retry_s: tuple[float, float] = (0.1, 5.0)
 
 
 class Replicator:
@@ -81,7 +84,7 @@ class Replicator:
         self._bytes_since_snapshot = 0
         self._last_snapshot_at_ms = 0
         self._snapshot_lock = threading.Lock()
-        self._stop = threading.Event()
+        self.stopping = threading.Event()
         self._threads: list[threading.Thread] = []
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._loop = asyncio.get_running_loop()
@@ -102,7 +105,7 @@ class Replicator:
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-        self._stop.set()
+        self.stopping.set()
         deadline = time.monotonic() + _FAREWELL_S
         for thread in self._threads:
             thread.join(max(deadline - time.monotonic(), 0.1))
@@ -161,7 +164,7 @@ class Replicator:
     def _offer(self, entry: Entry) -> None:
         with self._changed:
             known = self._recent[-1].sequence if self._recent else self._uploaded
-            if known + 1 == entry.sequence and self._recent_bytes < _MEMORY_BYTES:
+            if known + 1 == entry.sequence and self._recent_bytes < self._pace.memory_bytes:
                 self._recent.append(entry)
                 self._recent_bytes += len(entry.payload)
             self._committed = entry.sequence
@@ -173,7 +176,7 @@ class Replicator:
         return self._recent_bytes
 
     def _upload(self) -> None:
-        retry_s = _RETRY_S[0]
+        retry_s = self._pace.retry_s[0]
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._uploaded < self._committed or self._closing)
@@ -182,7 +185,7 @@ class Replicator:
                 self._changed.wait_for(lambda: self._hurry or self._closing, self._pace.gather_s)
                 part = self._next_part()
             try:
-                part = part or read_waiting(self._state_dir / DATABASE_NAME, self._uploaded, _SEGMENT_BYTES)
+                part = part or read_waiting(self._state_dir / DATABASE_NAME, self._uploaded, self._pace.segment_bytes)
                 self._leadership.remote.put_segment(self._leadership.generation, part)
             except Exception as error:  # every filesystem has errors of its own; the remedy is the same
                 if self._closing:
@@ -190,10 +193,10 @@ class Replicator:
                 logger.warning(
                     "the journal cannot be written to %s (%s); trying again", self._leadership.remote.url, error
                 )
-                self._stop.wait(retry_s)
-                retry_s = min(2 * retry_s, _RETRY_S[1])
+                self.stopping.wait(retry_s)
+                retry_s = min(2 * retry_s, self._pace.retry_s[1])
                 continue
-            retry_s = _RETRY_S[0]
+            retry_s = self._pace.retry_s[0]
             self._is_uploaded(part)
 
     def _next_part(self) -> list[Entry]:
@@ -201,7 +204,7 @@ class Replicator:
         for entry in self._recent:
             part.append(entry)
             size += len(entry.payload)
-            if size >= _SEGMENT_BYTES:
+            if size >= self._pace.segment_bytes:
                 break
         return part
 
@@ -241,7 +244,7 @@ class Replicator:
 
     def _renew(self) -> None:
         renewed = time.monotonic()
-        while not self._stop.wait(self._pace.lease_timeout_s / 3):
+        while not self.stopping.wait(self._pace.lease_timeout_s / 3):
             begun = time.monotonic()
             try:
                 self._leadership.lock.refresh()
