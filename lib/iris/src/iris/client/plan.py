@@ -1,6 +1,6 @@
 """Jobs as their submitters describe them, checked, and as iris knows them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -9,11 +9,13 @@ from iris.cluster.types import CoschedulingConfig, Entrypoint, EnvironmentSpec, 
 from iris.domain.entities import MAX_FENCE_AFTER_MS, CallableEntrypoint, CommandEntrypoint, JobSpec
 from iris.domain.ids import JobId
 from iris.domain.resources import Device, Resources
+from iris.domain.runtime import TaskRuntime
 from rigging.arguments import as_list, as_texts, check_text, check_type
 from rigging.errors import InvalidRequest
 from rigging.quantities import check_count, check_seconds
 
 _SHORTEST_S: Final = 0.001
+_BANDS: Final = ", ".join(band.word for band in PriorityBand)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +83,7 @@ def _check_types(plan: JobPlan) -> None:
     check_type(plan.limits, JobLimits, "limits", "JobLimits")
     gang = "a CoschedulingConfig, or None"
     check_type(plan.coscheduling, (CoschedulingConfig, type(None)), "coscheduling", gang)
-    bands = ", ".join(band.word for band in PriorityBand)
-    check_type(plan.priority_band, (PriorityBand, str, type(None)), "priority_band", f"one of {bands}, or None")
+    check_type(plan.priority_band, (PriorityBand, str, type(None)), "priority_band", f"one of {_BANDS}, or None")
     check_type(plan.reserve, bool, "reserve", "True or False")
     check_type(plan.exclusive, bool, "exclusive", "True or False")
     check_type(plan.fence_after, (int, float, type(None)), "fence_after", "a number of seconds, or None")
@@ -92,9 +93,16 @@ def _check_types(plan: JobPlan) -> None:
 
 
 def spec_of(
-    plan: JobPlan, job_id: JobId, *, payload_digest: str, environment: EnvironmentSpec, replicas: int
+    plan: JobPlan,
+    job_id: JobId,
+    *,
+    payload_digest: str,
+    environment: EnvironmentSpec,
+    replicas: int,
+    runtime: Callable[[], TaskRuntime],
+    bundle_digest: Callable[[], str],
 ) -> JobSpec:
-    """The job of a plan, but for its workspace.
+    """Return the job of a plan.
 
     Args:
         plan: One of `checked_plans`.
@@ -102,6 +110,8 @@ def spec_of(
         payload_digest: SHA-256 (hex) of the pickled callable; empty for a command.
         environment: What the plan asks for, and what is passed on or inherited.
         replicas: Number of tasks.
+        runtime: Called when nothing else of the plan can be refused any more, as it may send the workspace.
+        bundle_digest: Called after that.
 
     Raises:
         InvalidRequest: A value is none that is allowed; the message names the argument.
@@ -132,18 +142,20 @@ def spec_of(
         exclusive=plan.exclusive,
         fence_after_ms=_fence_ms(plan),
         description=plan.description,
+        runtime=runtime(),
+        bundle_digest=bundle_digest(),
     )
 
 
 def task_resources(asked: ResourceSpec) -> Resources:
-    """The resources of one task."""
+    """Return the resources of one task."""
+    return Resources(asked.cpu_millis, asked.memory_bytes, asked.disk_bytes, task_device(asked))
+
+
+def task_device(asked: ResourceSpec) -> Device | None:
+    """Return the accelerators of one task."""
     device = asked.device
-    return Resources(
-        asked.cpu_millis,
-        asked.memory_bytes,
-        asked.disk_bytes,
-        None if device is None else Device(device.kind, device.variant, device.count, device.alternatives),
-    )
+    return None if device is None else Device(device.kind, device.variant, device.count, device.alternatives)
 
 
 def _to_ms(seconds: float | None, name: str) -> int:
@@ -173,5 +185,4 @@ def _band(band: PriorityBand | str | None) -> PriorityBand | None:
     try:
         return PriorityBand[band.upper()]
     except KeyError:
-        allowed = ", ".join(item.word for item in PriorityBand)
-        raise InvalidRequest(f"priority band {band!r} is not one of {allowed}") from None
+        raise InvalidRequest(f"priority band {band!r} is not one of {_BANDS}") from None

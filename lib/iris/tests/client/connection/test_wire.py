@@ -149,8 +149,15 @@ def job(**changes: Any) -> JobSpec:
         description="why",
     )
     plan = dataclasses.replace(plan, **changes)
-    spec = spec_of(plan, JobId("/a/b"), payload_digest="ab", environment=plan.environment, replicas=3)
-    return dataclasses.replace(spec, bundle_digest="d", runtime=TaskRuntime(working_dir="sub"))
+    return spec_of(
+        plan,
+        JobId("/a/b"),
+        payload_digest="ab",
+        environment=plan.environment,
+        replicas=3,
+        runtime=lambda: TaskRuntime(working_dir="sub"),
+        bundle_digest=lambda: "d",
+    )
 
 
 def sent(**changes: Any) -> pb.JobSpec:

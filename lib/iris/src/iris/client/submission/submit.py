@@ -4,7 +4,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -14,7 +14,7 @@ from iris.client.connection.connection import Connection
 from iris.client.connection.wire import RequestWriter
 from iris.client.errors import JobAlreadyExists
 from iris.client.job_env import JobEnv
-from iris.client.plan import JobPlan, checked_plans, spec_of, task_resources
+from iris.client.plan import JobPlan, checked_plans, spec_of, task_device
 from iris.client.submission.bundle import blob_digest, upload_bundle, upload_messages
 from iris.client.submission.job_workspace import JobWorkspace
 from iris.cluster.types import (
@@ -152,23 +152,22 @@ class Submitter:
 
     def _spec(self, plan: JobPlan, payload_digest: str) -> JobSpec:
         """Return the job of a plan; its bundle is in the cluster by then."""
-        spec = spec_of(
+        return spec_of(
             plan,
             JobId(str(self.job_name(plan.name, plan.user))),
             payload_digest=payload_digest,
             environment=self.environment(plan.environment),
             replicas=self._whole_slices(plan),
+            runtime=lambda: self._workspace.runtime(
+                is_callable=not plan.entrypoint.argv, working_dir=plan.working_dir, extras=plan.environment.extras
+            ),
+            bundle_digest=self.bundle_digest,
         )
-        # Last, because they send the workspace: what can be refused without that is refused by now.
-        runtime = self._workspace.runtime(
-            is_callable=not plan.entrypoint.argv, working_dir=plan.working_dir, extras=plan.environment.extras
-        )
-        return replace(spec, runtime=runtime, bundle_digest=self.bundle_digest())
 
     def _whole_slices(self, plan: JobPlan) -> int:
         """The number of tasks; for a gang on TPU slices, that of whole slices."""
         replicas = check_count(plan.replicas, "replicas", least=1)
-        device, group = task_resources(plan.resources).device, plan.coscheduling
+        device, group = task_device(plan.resources), plan.coscheduling
         if device is None:
             return replicas
         hosts = slice_hosts(device)
