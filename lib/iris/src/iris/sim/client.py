@@ -12,7 +12,7 @@ from iris.rpc.auth import PrincipalKind, make_token
 from iris.rpc.convert_job import spec_to_wire
 from iris.sim.host import Process
 from iris.sim.network import Network
-from iris.sim.programs import JobPlan
+from iris.sim.programs import PlannedJob
 from iris.sim.world import Node
 from rigging.errors import InvalidRequest, MarinError
 
@@ -61,7 +61,7 @@ class Caller:
                     raise
             await asyncio.sleep(self._source.uniform(0.1, 2))
 
-    async def submit(self, plan: JobPlan, key: str, policy: pb.ExistingJobPolicy.ValueType) -> None:
+    async def submit(self, plan: PlannedJob, key: str, policy: pb.ExistingJobPolicy.ValueType) -> None:
         spec = spec_to_wire(plan.spec)
         request = pb.SubmitJobRequest(spec=spec, idempotency_key=key, existing=policy)
         while True:
@@ -97,18 +97,18 @@ class Users:
         self._source = source
         self._book = book
 
-    def begin(self, plans: tuple[JobPlan, ...]) -> None:
+    def begin(self, plans: tuple[PlannedJob, ...]) -> None:
         for plan in plans:
             self._book.open_stories += 1
             self._node.run(self._node.create_task, self._tell(plan))
 
-    async def _tell(self, plan: JobPlan) -> None:
+    async def _tell(self, plan: PlannedJob) -> None:
         await asyncio.sleep(plan.submit_s)
         name = plan.spec.job_id
         token = make_token(self._secret, PrincipalKind.USER, user_of(name))
         caller = Caller(self._network, self._node, "client", token, self._source, "")
         use = 1
-        current: JobPlan | None = plan
+        current: PlannedJob | None = plan
         replaces = False
         while current is not None:
             if not await self._run_one(caller, current, use, replaces):
@@ -117,7 +117,7 @@ class Users:
             current, use = current.again, use + 1
         self._book.open_stories -= 1
 
-    async def _run_one(self, caller: Caller, plan: JobPlan, use: int, replaces: bool) -> bool:
+    async def _run_one(self, caller: Caller, plan: PlannedJob, use: int, replaces: bool) -> bool:
         book, name = self._book, plan.spec.job_id
         policy = pb.EXISTING_JOB_POLICY_REPLACE if replaces else pb.EXISTING_JOB_POLICY_FAIL
         try:

@@ -36,7 +36,7 @@ class Program:
     cannot_start: bool = False
     prepare_s: float = 0.0
     prepare_fails: bool = False
-    children: tuple["JobPlan", ...] = ()
+    children: tuple["PlannedJob", ...] = ()
 
     def duration(self, source: random.Random) -> float:
         if self.long_s and source.random() < 0.1:
@@ -53,7 +53,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class JobPlan:
+class PlannedJob:
     """One job: what is asked for, what it does, when, and how it may end.
 
     Args:
@@ -68,7 +68,7 @@ class JobPlan:
     program: Program
     submit_s: float = 0.0
     stop_s: float = 0.0
-    again: "JobPlan | None" = None
+    again: "PlannedJob | None" = None
     allowed: frozenset[JobState] = frozenset({JobState.SUCCEEDED})
     is_refused: bool = False
     replaces: bool = False

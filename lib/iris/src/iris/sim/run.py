@@ -21,7 +21,7 @@ from iris.sim.host import Host, Process, SimContext
 from iris.sim.ledger import Ledger
 from iris.sim.network import Network
 from iris.sim.physics import Physics
-from iris.sim.programs import JobPlan, Program
+from iris.sim.programs import PlannedJob, Program
 from iris.sim.scenario import Fault, FaultKind, Scenario, make_scenario
 from iris.sim.trace import Trace
 from iris.sim.world import Node, World
@@ -295,7 +295,7 @@ class Simulation:
 
     # ---- what jobs are ----
 
-    def _plan_of(self, job_id: JobId, number: int) -> JobPlan:
+    def _plan_of(self, job_id: JobId, number: int) -> PlannedJob:
         plan, job = self._plans[job_id], self.ledger.jobs[job_id]
         if plan.again is not None and self._use_of(job) == 2 and not 0 <= number < job.first_attempt:
             return plan.again
@@ -385,7 +385,7 @@ class Simulation:
             host.vanish()
 
 
-def _all_plans(plans: tuple[JobPlan, ...]) -> Iterator[JobPlan]:
+def _all_plans(plans: tuple[PlannedJob, ...]) -> Iterator[PlannedJob]:
     for plan in plans:
         yield plan
         yield from _all_plans(plan.program.children)

@@ -13,7 +13,7 @@ from iris.domain.states import JobState, PriorityBand
 from iris.sim.controller import Faults
 from iris.sim.ledger import CommitFault
 from iris.sim.network import Weather
-from iris.sim.programs import JobPlan, Program
+from iris.sim.programs import PlannedJob, Program
 
 _GB: Final = 1 << 30
 _USERS: Final = ("ann", "bob", "eve")
@@ -83,7 +83,7 @@ class Scenario:
 
     seed: int
     hosts: tuple[HostPlan, ...]
-    plans: tuple[JobPlan, ...]
+    plans: tuple[PlannedJob, ...]
     faults: tuple[Fault, ...]
     lives: tuple[Faults, ...]
     weather: Weather
@@ -194,7 +194,7 @@ def _freezes(source: random.Random, hosts: tuple[HostPlan, ...], calm_s: float) 
 # ---- jobs ----
 
 
-def _plans(source: random.Random, calm_s: float) -> Iterator[JobPlan]:
+def _plans(source: random.Random, calm_s: float) -> Iterator[PlannedJob]:
     makers = list(_MAKERS)
     for number in range(source.choice([4, 6, 8, 10])):
         make = source.choice(makers)
@@ -203,7 +203,7 @@ def _plans(source: random.Random, calm_s: float) -> Iterator[JobPlan]:
         yield _at(plan, source.uniform(0, calm_s * 0.8), source)
 
 
-def _swift_plans(source: random.Random, calm_s: float) -> Iterator[JobPlan]:
+def _swift_plans(source: random.Random, calm_s: float) -> Iterator[PlannedJob]:
     """Arrays of short tasks, which are assigned ahead; in some seeds none."""
     begin_s = source.uniform(0, calm_s * 0.7)
     for number in range(source.choice([0, 0, 1, 2, 3])):
@@ -211,7 +211,7 @@ def _swift_plans(source: random.Random, calm_s: float) -> Iterator[JobPlan]:
         yield _at(plan, begin_s + source.uniform(0, 5), source)
 
 
-def _exclusive(source: random.Random, plan: JobPlan) -> JobPlan:
+def _exclusive(source: random.Random, plan: PlannedJob) -> PlannedJob:
     """The plan, for some as an exclusive job."""
     if source.random() < 0.7 or plan.is_refused:
         return plan
@@ -222,7 +222,7 @@ def _exclusive(source: random.Random, plan: JobPlan) -> JobPlan:
     return replace(plan, spec=replace(plan.spec, exclusive=True, fence_after_ms=fence_ms), again=again)
 
 
-def _at(plan: JobPlan, submit_s: float, source: random.Random) -> JobPlan:
+def _at(plan: PlannedJob, submit_s: float, source: random.Random) -> PlannedJob:
     stop_s = submit_s + source.uniform(0, 30) if plan.stop_s else 0.0
     return replace(plan, submit_s=submit_s, stop_s=stop_s)
 
@@ -243,16 +243,16 @@ def _program(source: random.Random, **fields: Any) -> Program:
     )
 
 
-def _single(source: random.Random, name: str) -> JobPlan:
-    return JobPlan(_prepared(_spec(source, name, source.choice([0.5, 1, 2]))), _program(source))
+def _single(source: random.Random, name: str) -> PlannedJob:
+    return PlannedJob(_prepared(_spec(source, name, source.choice([0.5, 1, 2]))), _program(source))
 
 
-def _many(source: random.Random, name: str) -> JobPlan:
+def _many(source: random.Random, name: str) -> PlannedJob:
     spec = _spec(source, name, source.choice([0.5, 1]), replicas=source.randint(3, 10))
-    return JobPlan(spec, _program(source, seconds=source.choice([0.5, 3.0])))
+    return PlannedJob(spec, _program(source, seconds=source.choice([0.5, 3.0])))
 
 
-def _swift(source: random.Random, name: str) -> JobPlan:
+def _swift(source: random.Random, name: str) -> PlannedJob:
     """Its tasks take milliseconds, but for some that take long, now and then; some fail, some are stopped."""
     retries = source.choice([0, 0, 1])
     spec = _spec(
@@ -263,97 +263,97 @@ def _swift(source: random.Random, name: str) -> JobPlan:
     program = Program(seconds=seconds, long_s=source.choice([0.0, 0.0, 2.0]), fails_below=retries)
     allowed = _SUCCEEDED if spec.max_retries_preemption == 1000 else _SUCCEEDED | {JobState.WORKER_FAILED}
     stop = source.random() < 0.3
-    return JobPlan(spec, program, stop_s=stop, allowed=allowed | _KILLED if stop else allowed)
+    return PlannedJob(spec, program, stop_s=stop, allowed=allowed | _KILLED if stop else allowed)
 
 
-def _user_error(source: random.Random, name: str) -> JobPlan:
+def _user_error(source: random.Random, name: str) -> PlannedJob:
     spec = _spec(source, name, 0.5, replicas=source.choice([1, 3]), max_retries_failure=source.choice([0, 1]))
     endings: list[dict[str, Any]] = [{"exit_code": 2}, {"signal": 9}, {"cannot_start": True}]
-    return JobPlan(spec, _program(source, **source.choice(endings)), allowed=_FAILED)
+    return PlannedJob(spec, _program(source, **source.choice(endings)), allowed=_FAILED)
 
 
-def _bad_environment(source: random.Random, name: str) -> JobPlan:
+def _bad_environment(source: random.Random, name: str) -> PlannedJob:
     spec = _prepared(_spec(source, name, 0.5))
-    return JobPlan(spec, replace(_program(source), prepare_s=1.0, prepare_fails=True), allowed=_FAILED)
+    return PlannedJob(spec, replace(_program(source), prepare_s=1.0, prepare_fails=True), allowed=_FAILED)
 
 
-def _flaky(source: random.Random, name: str) -> JobPlan:
+def _flaky(source: random.Random, name: str) -> PlannedJob:
     times = source.randint(1, 2)
     spec = _spec(source, name, 0.5, replicas=source.choice([1, 4]), max_retries_failure=times)
-    return JobPlan(spec, _program(source, seconds=2.0, fails_below=times))
+    return PlannedJob(spec, _program(source, seconds=2.0, fails_below=times))
 
 
-def _tolerant(source: random.Random, name: str) -> JobPlan:
+def _tolerant(source: random.Random, name: str) -> PlannedJob:
     bad = source.randint(1, 2)
     spec = _spec(source, name, 0.5, replicas=4, max_task_failures=1)
     program = _program(source, seconds=2.0, bad_tasks=frozenset(range(bad)))
-    return JobPlan(spec, program, allowed=_SUCCEEDED if bad <= spec.max_task_failures else _FAILED)
+    return PlannedJob(spec, program, allowed=_SUCCEEDED if bad <= spec.max_task_failures else _FAILED)
 
 
-def _gang(source: random.Random, name: str) -> JobPlan:
+def _gang(source: random.Random, name: str) -> PlannedJob:
     fields: dict[str, Any] = {"replicas": 2, "coscheduling_group_by": "tpu-name"}
     need = Resources(1000, _GB, device=Device("tpu", _TPU, 4))
     failures = source.choice([0, 0, 1])
     spec = _spec(source, name, 0, resources=need, max_retries_failure=failures, **fields)
-    return JobPlan(spec, _program(source, seconds=source.choice([3.0, 15.0]), fails_below=failures))
+    return PlannedJob(spec, _program(source, seconds=source.choice([3.0, 15.0]), fails_below=failures))
 
 
-def _cpu_gang(source: random.Random, name: str) -> JobPlan:
+def _cpu_gang(source: random.Random, name: str) -> PlannedJob:
     """Two of these fit beside each other on the slices' hosts by size; they must not be there together."""
     spec = _spec(source, name, 1, replicas=2, coscheduling_group_by="tpu-name")
-    return JobPlan(spec, _program(source, seconds=source.choice([3.0, 15.0])))
+    return PlannedJob(spec, _program(source, seconds=source.choice([3.0, 15.0])))
 
 
-def _failing_gang(source: random.Random, name: str) -> JobPlan:
+def _failing_gang(source: random.Random, name: str) -> PlannedJob:
     spec = _spec(source, name, 1, replicas=2, coscheduling_group_by="tpu-name")
-    return JobPlan(spec, _program(source, seconds=5.0, bad_tasks=frozenset({1})), allowed=_FAILED)
+    return PlannedJob(spec, _program(source, seconds=5.0, bad_tasks=frozenset({1})), allowed=_FAILED)
 
 
-def _endless(source: random.Random, name: str) -> JobPlan:
+def _endless(source: random.Random, name: str) -> PlannedJob:
     """Runs until it is stopped."""
     spec = _spec(source, name, 1, replicas=source.choice([1, 2]))
-    return JobPlan(spec, _program(source, seconds=_FOREVER_S), stop_s=1, allowed=_KILLED)
+    return PlannedJob(spec, _program(source, seconds=_FOREVER_S), stop_s=1, allowed=_KILLED)
 
 
-def _reused(source: random.Random, name: str) -> JobPlan:
+def _reused(source: random.Random, name: str) -> PlannedJob:
     """Stopped, and its name used again at once, while what ran may be on its way out."""
     plan = _endless(source, name)
-    again = JobPlan(_spec(source, name, 1, replicas=source.choice([1, 3])), _program(source, seconds=3.0))
+    again = PlannedJob(_spec(source, name, 1, replicas=source.choice([1, 3])), _program(source, seconds=3.0))
     return replace(plan, again=again)
 
 
-def _replaced(source: random.Random, name: str) -> JobPlan:
+def _replaced(source: random.Random, name: str) -> PlannedJob:
     """Another job of the name takes its place while it runs."""
     return replace(_reused(source, name), replaces=True)
 
 
-def _timed_out(source: random.Random, name: str) -> JobPlan:
+def _timed_out(source: random.Random, name: str) -> PlannedJob:
     spec = _spec(source, name, 0.5, timeout_ms=source.choice([2000, 8000]))
-    return JobPlan(spec, _program(source, seconds=_FOREVER_S), allowed=_FAILED)
+    return PlannedJob(spec, _program(source, seconds=_FOREVER_S), allowed=_FAILED)
 
 
-def _impatient(source: random.Random, name: str) -> JobPlan:
+def _impatient(source: random.Random, name: str) -> PlannedJob:
     spec = _spec(source, name, 2, scheduling_timeout_ms=source.choice([100, 5000]))
-    return JobPlan(spec, _program(source), allowed=_SUCCEEDED | {JobState.UNSCHEDULABLE})
+    return PlannedJob(spec, _program(source), allowed=_SUCCEEDED | {JobState.UNSCHEDULABLE})
 
 
-def _fragile(source: random.Random, name: str) -> JobPlan:
+def _fragile(source: random.Random, name: str) -> PlannedJob:
     """No preemption is tolerated."""
     spec = _spec(source, name, 1, replicas=2, max_retries_preemption=0)
-    return JobPlan(spec, _program(source), allowed=_SUCCEEDED | {JobState.WORKER_FAILED})
+    return PlannedJob(spec, _program(source), allowed=_SUCCEEDED | {JobState.WORKER_FAILED})
 
 
-def _urgent(source: random.Random, name: str) -> JobPlan:
+def _urgent(source: random.Random, name: str) -> PlannedJob:
     spec = _spec(source, name, 2, replicas=source.choice([1, 3]), band=PriorityBand.PRODUCTION)
-    return JobPlan(spec, _program(source, seconds=5.0))
+    return PlannedJob(spec, _program(source, seconds=5.0))
 
 
-def _filler(source: random.Random, name: str) -> JobPlan:
+def _filler(source: random.Random, name: str) -> PlannedJob:
     spec = _spec(source, name, 1, replicas=6, band=PriorityBand.BATCH)
-    return JobPlan(spec, _program(source, seconds=10.0))
+    return PlannedJob(spec, _program(source, seconds=10.0))
 
 
-def _parent(source: random.Random, name: str) -> JobPlan:
+def _parent(source: random.Random, name: str) -> PlannedJob:
     """A task that submits jobs and waits for them; as the cluster is small, they need the cpu that it lends."""
     children = []
     is_bad = source.random() < 0.3
@@ -364,15 +364,15 @@ def _parent(source: random.Random, name: str) -> JobPlan:
     program = _program(source, children=tuple(replace(p, spec=replace(p.spec, band=band)) for p in children))
     stop = source.random() < 0.2
     allowed = _FAILED if is_bad else _SUCCEEDED
-    return JobPlan(
+    return PlannedJob(
         _spec(source, name, 1, band=band), program, stop_s=stop, allowed=allowed | _KILLED if stop else allowed
     )
 
 
-def _impossible(source: random.Random, name: str) -> JobPlan:
+def _impossible(source: random.Random, name: str) -> PlannedJob:
     """Refused, unless no worker is known yet; then it is never placed."""
     spec = _spec(source, name, 1000, scheduling_timeout_ms=1000)
-    return JobPlan(spec, _program(source), allowed=frozenset({JobState.UNSCHEDULABLE}), is_refused=True)
+    return PlannedJob(spec, _program(source), allowed=frozenset({JobState.UNSCHEDULABLE}), is_refused=True)
 
 
 def _prepared(spec: JobSpec) -> JobSpec:
