@@ -33,6 +33,8 @@ class Cluster:
             "Checkpoint": pb.CheckpointResponse(remote_state_dir="gs://b", generation=1, sequence=2, at_ms=3),
         }
 
+    ask = Connection.ask
+
     def run(self, call: Callable[["Cluster"], Any], *, retry: bool = True) -> Any:
         self._retry = retry
         return call(self)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from iris.client.connection.connection import Connection as RealConnection
 from iris.client.task_exceptions import fetch_exception, load_exception
 from iris.client.types import JobStatus
 from iris.cluster.types import JobState
@@ -52,6 +53,8 @@ class Connection:
         if self._error is not None:
             raise self._error
         return self._reply
+
+    ask = RealConnection.ask
 
     def run(self, call: Any, *, retry: bool) -> Any:
         assert not retry, "the failure itself is not to be held up"

@@ -307,8 +307,7 @@ class IrisClient:
 
     def status(self, job_id: str | JobName) -> JobStatus:
         """Return the status of a job. Raises NotFound."""
-        request = pb.GetJobRequest(job_id=str(job_id))
-        reply = self._connection.run(lambda c: c.jobs.GetJob(request, timeout=c.timeout, metadata=c.metadata))
+        reply = self._connection.ask(lambda c: c.jobs.GetJob, pb.GetJobRequest(job_id=str(job_id)))
         return job_status(reply)
 
     def terminate(self, job_id: str | JobName, reason: str = "", *, include_children: bool = True) -> list[str]:
@@ -351,19 +350,17 @@ class IrisClient:
         """
         wanted = [pb.JobState.Value(f"JOB_STATE_{state.name}") for state in states]
         request = pb.ListJobsRequest(prefix=prefix, states=wanted, limit=check_count(limit, "limit"))
-        reply = self._connection.run(lambda c: c.jobs.ListJobs(request, timeout=c.timeout, metadata=c.metadata))
+        reply = self._connection.ask(lambda c: c.jobs.ListJobs, request)
         return [job_status(job) for job in reply.jobs]
 
     def list_tasks(self, job_id: str | JobName) -> list[TaskStatus]:
         """The tasks of a job, by index. Raises NotFound."""
-        request = pb.ListTasksRequest(job_id=str(job_id))
-        reply = self._connection.run(lambda c: c.jobs.ListTasks(request, timeout=c.timeout, metadata=c.metadata))
+        reply = self._connection.ask(lambda c: c.jobs.ListTasks, pb.ListTasksRequest(job_id=str(job_id)))
         return [task_status(task) for task in reply.tasks]
 
     def task_status(self, task_id: str | JobName) -> TaskStatus:
         """Return the status of a task ("/user/job/0"). Raises NotFound."""
-        request = pb.GetTaskRequest(task_id=str(task_id))
-        reply = self._connection.run(lambda c: c.jobs.GetTask(request, timeout=c.timeout, metadata=c.metadata))
+        reply = self._connection.ask(lambda c: c.jobs.GetTask, pb.GetTaskRequest(task_id=str(task_id)))
         return task_status(reply)
 
     def fetch_task_logs(
@@ -425,9 +422,7 @@ class IrisClient:
     def cluster_status(self, *, all_workers: bool = False) -> ClusterStatus:
         """The controller and its workers; with `all_workers` those too that are known but gone."""
         request = pb.ClusterStatusRequest(all_workers=all_workers)
-        return cluster_status(
-            self._connection.run(lambda c: c.cluster.Status(request, timeout=c.timeout, metadata=c.metadata))
-        )
+        return cluster_status(self._connection.ask(lambda c: c.cluster.Status, request))
 
     def query(self, sql: str, max_rows: int = 0) -> QueryResult:
         """Answer one SELECT over the controller's tables (docs/query.md).
@@ -442,16 +437,12 @@ class IrisClient:
             BudgetExceeded: It took too long.
         """
         request = pb.QueryRequest(sql=sql, max_rows=check_count(max_rows, "max_rows"))
-        return query_result(
-            self._connection.run(lambda c: c.cluster.Query(request, timeout=c.timeout, metadata=c.metadata))
-        )
+        return query_result(self._connection.ask(lambda c: c.cluster.Query, request))
 
     def stop_cluster(self, *, stop_jobs: bool = False) -> list[str]:
         """Make the controller leave; returns the jobs stopped for it. Raises Conflict when live jobs are to be kept."""
         request = pb.ShutdownRequest(stop_jobs=stop_jobs)
-        reply = self._connection.run(
-            lambda c: c.cluster.Shutdown(request, timeout=c.timeout, metadata=c.metadata), retry=False
-        )
+        reply = self._connection.ask(lambda c: c.cluster.Shutdown, request, retry=False)
         return list(reply.stopped_job_ids)
 
     @property

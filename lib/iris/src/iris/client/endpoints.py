@@ -1,14 +1,12 @@
 """Names bound to the addresses of live attempts: registering them, and finding them again."""
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import grpc
-
-from iris.client.connection.connection import Connection, is_away
+from iris.client.connection.connection import Connection, ReplyStream, Stubs
 from iris.client.job_env import JobEnv
 from iris.rpc import endpoints_pb2 as pb
-from iris.rpc.status_map import from_rpc_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ class EndpointRegistry:
         request = pb.RegisterEndpointRequest(
             name=name, attempt_id=self._attempt_id, address=address, metadata=dict(metadata or {})
         )
-        reply = self._connection.run(lambda c: c.endpoints.Register(request, timeout=c.timeout, metadata=c.metadata))
+        reply = self._connection.ask(lambda c: c.endpoints.Register, request)
         return endpoint_of(reply.endpoint)
 
     def unregister(self, name: str, *, retry: bool = True) -> None:
@@ -77,9 +75,7 @@ class EndpointRegistry:
             retry: False: do not wait for a controller that is away; raises Unavailable then.
         """
         request = pb.UnregisterEndpointRequest(name=name, attempt_id=self._attempt_id)
-        self._connection.run(
-            lambda c: c.endpoints.Unregister(request, timeout=c.timeout, metadata=c.metadata), retry=retry
-        )
+        self._connection.ask(lambda c: c.endpoints.Unregister, request, retry=retry)
 
 
 class EndpointResolver:
@@ -100,13 +96,12 @@ class EndpointResolver:
             name: A leaf, or "/user/job/leaf" from anywhere.
         """
         request = pb.ResolveEndpointRequest(name=name, namespace=self._namespace)
-        reply = self._connection.run(lambda c: c.endpoints.Resolve(request, timeout=c.timeout, metadata=c.metadata))
+        reply = self._connection.ask(lambda c: c.endpoints.Resolve, request)
         return [endpoint_of(message) for message in reply.endpoints]
 
     def list(self, prefix: str) -> "list[Endpoint]":
         """All whose full names begin with `prefix`, e.g. "/user/job/"."""
-        request = pb.ListEndpointsRequest(prefix=prefix)
-        reply = self._connection.run(lambda c: c.endpoints.List(request, timeout=c.timeout, metadata=c.metadata))
+        reply = self._connection.ask(lambda c: c.endpoints.List, pb.ListEndpointsRequest(prefix=prefix))
         return [endpoint_of(message) for message in reply.endpoints]
 
     def watch(self, name: str = "", *, prefix: str = "") -> Iterator[EndpointSet]:
@@ -114,25 +109,17 @@ class EndpointResolver:
 
         Goes on through a restart of the controller, for ever: leave the loop, or close the iterator.
         """
-        retry_deadline = self._connection.retry_deadline()
         state = WatchState()
-        while True:
-            call = self._connection.current()
-            stream = call.endpoints.Watch(self.watch_request(name, prefix), metadata=call.metadata)
+
+        def begin(c: Stubs) -> ReplyStream[pb.EndpointsUpdate]:
             state.restart()
-            try:
-                for update in stream:
-                    self._connection.note_answer()
-                    retry_deadline.reset()
+            return c.endpoints.Watch(self.watch_request(name, prefix), metadata=c.metadata)
+
+        while True:
+            with contextlib.closing(self._connection.stream(begin)) as updates:
+                for update in updates:
                     if (found := state.take(update)) is not None:
                         yield found
-                continue
-            except grpc.RpcError as error:
-                if not is_away(error):
-                    raise from_rpc_error(error) from None
-                retry_deadline.pause(error)
-            finally:
-                stream.cancel()
 
     def watch_request(self, name: str = "", prefix: str = "") -> pb.WatchEndpointsRequest:
         """The request of a watch, for those who hold a channel of their own."""

@@ -24,15 +24,13 @@ class Operator:
             drain: Its attempts start again elsewhere, at no charge to their retries.
         """
         request = pb.CordonWorkerRequest(worker_id=worker_id, reason=reason, drain=drain)
-        reply = self._connection.run(lambda c: c.cluster.CordonWorker(request, timeout=c.timeout, metadata=c.metadata))
+        reply = self._connection.ask(lambda c: c.cluster.CordonWorker, request)
         return list(reply.moved_attempt_ids)
 
     def uncordon(self, worker_id: str) -> str:
         """Use a worker again; returns why it was not, empty when it was. Raises NotFound."""
         request = pb.UncordonWorkerRequest(worker_id=worker_id)
-        reply = self._connection.run(
-            lambda c: c.cluster.UncordonWorker(request, timeout=c.timeout, metadata=c.metadata)
-        )
+        reply = self._connection.ask(lambda c: c.cluster.UncordonWorker, request)
         return reply.former_reason
 
     def remove_worker(self, worker_id: str, reason: str) -> list[str]:
@@ -42,7 +40,7 @@ class Operator:
             NotFound: No such worker. InvalidRequest: No reason. Conflict: The worker is connected.
         """
         request = pb.RemoveWorkerRequest(worker_id=worker_id, reason=reason)
-        reply = self._connection.run(lambda c: c.cluster.RemoveWorker(request, timeout=c.timeout, metadata=c.metadata))
+        reply = self._connection.ask(lambda c: c.cluster.RemoveWorker, request)
         return list(reply.lost_attempt_ids)
 
     def set_budget(self, user: str, *, max_weight: float = 0, max_band: PriorityBand = PriorityBand.PRODUCTION) -> None:
@@ -58,24 +56,20 @@ class Operator:
         """
         band = pb.PriorityBand.Value(f"PRIORITY_BAND_{max_band.name}")
         request = pb.SetBudgetRequest(budget=pb.UserBudget(user=user, max_weight=max_weight, max_band=band))
-        self._connection.run(lambda c: c.cluster.SetBudget(request, timeout=c.timeout, metadata=c.metadata))
+        self._connection.ask(lambda c: c.cluster.SetBudget, request)
 
     def budgets(self, user: str = "") -> list[UserBudgetStatus]:
         """Return the limits and the use of this user; empty: of every user for whom limits were set."""
-        request = pb.ListBudgetsRequest(user=user)
-        reply = self._connection.run(lambda c: c.cluster.ListBudgets(request, timeout=c.timeout, metadata=c.metadata))
+        reply = self._connection.ask(lambda c: c.cluster.ListBudgets, pb.ListBudgetsRequest(user=user))
         return [user_budget(budget) for budget in reply.budgets]
 
     def create_token(self, user: str) -> str:
         """A token by which `user` may act for the jobs of that name. Raises InvalidRequest."""
-        request = pb.CreateTokenRequest(user=user)
-        reply = self._connection.run(lambda c: c.cluster.CreateToken(request, timeout=c.timeout, metadata=c.metadata))
+        reply = self._connection.ask(lambda c: c.cluster.CreateToken, pb.CreateTokenRequest(user=user))
         return reply.token
 
     def checkpoint(self) -> Checkpoint:
         """Write a snapshot of the controller's state now. Raises Conflict when it keeps no remote state."""
         request = pb.CheckpointRequest()
-        reply = self._connection.run(
-            lambda c: c.cluster.Checkpoint(request, timeout=_CHECKPOINT_SECONDS, metadata=c.metadata), retry=False
-        )
+        reply = self._connection.ask(lambda c: c.cluster.Checkpoint, request, seconds=_CHECKPOINT_SECONDS, retry=False)
         return checkpoint(reply)

@@ -27,9 +27,7 @@ def fetch_exception(connection: Connection, user: str, status: JobStatus) -> Bas
         return None
     request = pb.GetExceptionRequest(job_id=status.job_id, submitted_at_ms=status.submitted_at_ms)
     try:
-        reply = connection.run(
-            lambda c: c.jobs.GetException(request, timeout=c.timeout, metadata=c.metadata), retry=False
-        )
+        reply = connection.ask(lambda c: c.jobs.GetException, request, retry=False)
     except MarinError:  # the job's failure is the news, not that nothing more is known; or an older controller
         return None
     return load_exception(reply.exception)

@@ -8,6 +8,7 @@ import pytest
 
 from iris.client.connection import calls as module
 from iris.client.connection.calls import JobCalls
+from iris.client.connection.connection import Connection as RealConnection
 from iris.client.connection.streams import SessionBroken
 from iris.client.errors import ControllerUnreachable
 from iris.rpc import iris_pb2 as pb
@@ -66,7 +67,9 @@ class Connection:
     def current(self) -> "Connection":
         return self
 
-    def run(self, call: Callable[["Connection"], Any]) -> Any:
+    ask = RealConnection.ask
+
+    def run(self, call: Callable[["Connection"], Any], *, retry: bool = True) -> Any:
         return call(self)
 
     def SubmitJob(self, request: pb.SubmitJobRequest, **options: Any) -> pb.SubmitJobResponse:

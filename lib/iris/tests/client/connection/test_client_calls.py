@@ -8,6 +8,7 @@ import pytest
 
 from iris.client import client as client_module
 from iris.client.client import IrisClient
+from iris.client.connection.connection import Connection
 from iris.client.connection.discovery import ClusterTarget
 from iris.client.endpoints import EndpointRegistry, EndpointResolver
 from iris.client.job_env import JobEnv
@@ -35,6 +36,8 @@ class Cluster:
         self.jobs = self.cluster = self.endpoints = self
         self.closed = False
         self._retry = True
+
+    ask = Connection.ask
 
     def run(self, call: Callable[["Cluster"], Any], *, retry: bool = True) -> Any:
         self._retry = retry
@@ -247,6 +250,8 @@ def test_a_watch_goes_on_through_broken_streams_and_tells_only_what_is_new() -> 
     waits: list[str] = []
 
     class Watched(Cluster):
+        stream = Connection.stream
+
         def current(self) -> "Watched":
             return self
 

@@ -86,6 +86,8 @@ class Connection:
         self.asked: list[tuple[pb.FetchLogsRequest, float | None]] = []
         self.events: list[str] = []
 
+    stream = RealConnection.stream
+
     def current(self) -> "Connection":
         return self
 

@@ -23,7 +23,6 @@ def actor_key(client: IrisClient, user: str = "") -> bytes:
         known = _known.setdefault(connection, {})
         if user in known:
             return known[user]
-    request = pb.ActorKeyRequest(user=user)
-    reply = connection.run(lambda c: c.endpoints.ActorKey(request, timeout=c.timeout, metadata=c.metadata))
+    reply = connection.ask(lambda c: c.endpoints.ActorKey, pb.ActorKeyRequest(user=user))
     known[user] = reply.key
     return known[user]

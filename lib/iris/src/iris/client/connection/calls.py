@@ -19,6 +19,7 @@ _ALONE: Final = 2
 _CALLS_PER_SECOND: Final = 100
 """As slow as a controller may be when very many calls are made together."""
 
+Request = TypeVar("Request")
 Reply = TypeVar("Reply")
 
 
@@ -48,7 +49,7 @@ class JobCalls:
             replies = self._by_session(calls)
             if replies is not None:
                 return [error_of(reply.error) if reply.HasField("error") else reply.submitted for reply in replies]
-        return [self._submit_alone(request) for request in requests]
+        return self._one_by_one(lambda c: c.jobs.SubmitJob, requests)
 
     def stop(self, requests: Sequence[pb.StopJobRequest]) -> list[pb.StopJobResponse | MarinError]:
         """Stop these jobs; what became of each. Raises ControllerUnreachable."""
@@ -56,12 +57,12 @@ class JobCalls:
             replies = self._by_session([pb.ClientCall(stop=request) for request in requests])
             if replies is not None:
                 return [error_of(reply.error) if reply.HasField("error") else reply.stopped for reply in replies]
-        return [self._stop_alone(request) for request in requests]
+        return self._one_by_one(lambda c: c.jobs.StopJob, requests)
 
     def wait(
         self, jobs: Sequence[tuple[str, str]], *, any_of_them: bool, seconds: float
     ) -> tuple[dict[str, pb.JobStatus], bool] | None:
-        """As `Session.wait`; None when this wait is to be a call of its own.
+        """Wait as `ClientSession.wait`; None when this wait is to be a call of its own.
 
         Raises MarinError as a call of its own would.
         """
@@ -116,18 +117,15 @@ class JobCalls:
             call.closing.append(session.close)
             return session
 
-    def _submit_alone(self, request: pb.SubmitJobRequest) -> pb.SubmitJobResponse | MarinError:
-        try:
-            return self._connection.run(lambda c: c.jobs.SubmitJob(request, timeout=c.timeout, metadata=c.metadata))
-        except MarinError as error:
-            if isinstance(error, ControllerUnreachable):
+    def _one_by_one(
+        self, rpc: "Callable[[Stubs], grpc.UnaryUnaryMultiCallable[Request, Reply]]", requests: Sequence[Request]
+    ) -> list[Reply | MarinError]:
+        replies: list[Reply | MarinError] = []
+        for request in requests:
+            try:
+                replies.append(self._connection.ask(rpc, request))
+            except ControllerUnreachable:
                 raise
-            return error
-
-    def _stop_alone(self, request: pb.StopJobRequest) -> pb.StopJobResponse | MarinError:
-        try:
-            return self._connection.run(lambda c: c.jobs.StopJob(request, timeout=c.timeout, metadata=c.metadata))
-        except MarinError as error:
-            if isinstance(error, ControllerUnreachable):
-                raise
-            return error
+            except MarinError as error:
+                replies.append(error)
+        return replies

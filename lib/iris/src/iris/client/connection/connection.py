@@ -4,9 +4,9 @@ import dataclasses
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import grpc
 
@@ -36,7 +36,9 @@ _OPTIONS: Final = (
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
 
+Request = TypeVar("Request")
 Reply = TypeVar("Reply")
+ReplyT_co = TypeVar("ReplyT_co", covariant=True)
 Metadata = tuple[tuple[str, str], ...]
 
 
@@ -60,6 +62,14 @@ class Stubs:
     """Path of the controller's Unix socket; empty: it has none here."""
     closing: list[Callable[[], None]] = field(default_factory=list)
     """To be called when the channel is closed: what else is to end with it."""
+
+
+class ReplyStream(Protocol[ReplyT_co]):
+    """A call with many replies."""
+
+    def __iter__(self) -> Iterator[ReplyT_co]: ...
+
+    def cancel(self) -> bool: ...
 
 
 class Connection:
@@ -143,6 +153,53 @@ class Connection:
                 self.note_answer()
                 return reply
 
+    def ask(
+        self,
+        rpc: "Callable[[Stubs], grpc.UnaryUnaryMultiCallable[Request, Reply]]",
+        request: Request,
+        *,
+        seconds: float | None = None,
+        retry: bool = True,
+    ) -> Reply:
+        """Make a call of one request and one reply; errors as of `run`.
+
+        Args:
+            rpc: Chooses it among the stubs.
+            request: May be sent several times, so it must be safe to repeat.
+            seconds: Time that it may take; None: as long as calls that need not wait.
+            retry: False: one attempt.
+        """
+        return self.run(
+            lambda c: rpc(c)(request, timeout=c.timeout if seconds is None else seconds, metadata=c.metadata),
+            retry=retry,
+        )
+
+    def stream(self, begin: Callable[[Stubs], ReplyStream[Reply]]) -> Generator[Reply]:
+        """Yield the replies of a call until it ends; it is begun again when the controller was away.
+
+        Args:
+            begin: Makes the call.
+
+        Raises:
+            ControllerUnreachable: The controller stayed away.
+            MarinError: It refused.
+        """
+        retry_deadline = self.retry_deadline()
+        while True:
+            call = begin(self.current())
+            try:
+                for reply in call:
+                    self.note_answer()
+                    retry_deadline.reset()
+                    yield reply
+                return
+            except grpc.RpcError as error:
+                if not is_away(error):
+                    raise from_rpc_error(error) from None
+                retry_deadline.pause(error)
+            finally:
+                call.cancel()
+
     def note_answer(self) -> None:
         """The controller answered: from now on it may be away for longer."""
         self._told_away = False
@@ -225,8 +282,7 @@ class Connection:
 
     def missing_blobs(self, digests: Sequence[str]) -> list[str]:
         """Return those of these blobs that the cluster does not have."""
-        request = pb.FindMissingBlobsRequest(digests=digests)
-        reply = self.run(lambda c: c.blobs.FindMissingBlobs(request, timeout=c.timeout, metadata=c.metadata))
+        reply = self.ask(lambda c: c.blobs.FindMissingBlobs, pb.FindMissingBlobsRequest(digests=digests))
         return list(reply.digests)
 
     def upload_blobs(self, messages: Callable[[], Iterator[pb.UploadBlobsRequest]]) -> None:

@@ -1,15 +1,14 @@
 """Reading logs over interruptions: a stream that broke goes on where it was, with no line lost or repeated."""
 
+import contextlib
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import grpc
-
-from iris.client.connection.connection import Connection, is_away
+from iris.client.connection.connection import Connection, ReplyStream, Stubs
 from iris.client.connection.wire import log_lines
 from iris.client.types import LogLine
 from iris.rpc import iris_pb2 as pb
-from iris.rpc.status_map import from_rpc_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,30 +42,19 @@ def read_logs(connection: Connection, query: LogSelection) -> Iterator[LogLine]:
         ControllerUnreachable: The controller stayed away.
     """
     memory = ReplayFilter(query)
-    retry_deadline = connection.retry_deadline()
-    while True:
-        current = connection.current()
+
+    def begin(c: Stubs) -> ReplyStream[pb.LogBatch]:
         # A call without a deadline: keepalive notices a dead controller.
-        stream = current.jobs.FetchLogs(
-            memory.next_query().to_wire(), metadata=current.metadata, timeout=None if query.follow else current.timeout
-        )
-        try:
-            for batch in stream:
-                connection.note_answer()
-                retry_deadline.reset()
-                for line in log_lines(batch):
-                    if memory.is_new(line):
-                        yield line
-                        # In the middle of a message: after an interruption more was asked for than is wanted.
-                        if memory.is_complete():
-                            return
-            return
-        except grpc.RpcError as error:
-            if not is_away(error):
-                raise from_rpc_error(error) from None
-            retry_deadline.pause(error)
-        finally:
-            stream.cancel()
+        timeout = None if query.follow else c.timeout
+        return c.jobs.FetchLogs(memory.next_query().to_wire(), metadata=c.metadata, timeout=timeout)
+
+    with contextlib.closing(connection.stream(begin)) as batches:
+        for line in itertools.chain.from_iterable(map(log_lines, batches)):
+            if memory.is_new(line):
+                yield line
+                # In the middle of a message: after an interruption more was asked for than is wanted.
+                if memory.is_complete():
+                    return
 
 
 @dataclass(slots=True)
