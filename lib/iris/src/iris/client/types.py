@@ -1,14 +1,37 @@
 """Jobs, tasks, logs and the cluster as users see them: plain values, free of the wire format."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from iris.cluster.types import JobState, PriorityBand, TaskState
 
 
+class _Record:
+    """A dataclass that programs may want as JSON."""
+
+    __slots__ = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as plain data; states as words."""
+        return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}  # type: ignore[arg-type]
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case _Record():
+            return value.to_json()
+        case JobState() | TaskState() | PriorityBand():
+            return value.word
+        case tuple():
+            return [_plain(item) for item in value]
+        case Mapping():
+            return {_plain(key): item for key, item in value.items()}
+    return value
+
+
 @dataclass(frozen=True, slots=True)
-class JobStatus:
+class JobStatus(_Record):
     """A job as the controller sees it.
 
     Args:
@@ -50,29 +73,9 @@ class JobStatus:
         """Seconds from start to end (to `now_ms` while it runs); None before the start."""
         return _duration(self.started_at_ms, self.finished_at_ms, now_ms)
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data; states as words."""
-        return {
-            "job_id": self.job_id,
-            "state": self.state.word,
-            "error": self.error,
-            "pending_reason": self.pending_reason,
-            "submitted_at_ms": self.submitted_at_ms,
-            "started_at_ms": self.started_at_ms,
-            "finished_at_ms": self.finished_at_ms,
-            "replicas": self.replicas,
-            "task_counts": {state.word: count for state, count in self.task_counts.items()},
-            "exit_code": self.exit_code,
-            "exit_signal": self.exit_signal,
-            "parent_id": self.parent_id,
-            "deciding_task_id": self.deciding_task_id,
-            "command": self.command,
-            "description": self.description,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class SilentAttempt:
+class SilentAttempt(_Record):
     """An attempt on a worker that is out of reach, or on which nothing can be stopped: it may live.
 
     Args:
@@ -99,17 +102,6 @@ class SilentAttempt:
         by = f", or by its fence, {fence} at the latest" if fence else ""
         return f"{who} will be stopped when its host {'can do so' if self.trouble else 'is reached'}{by}"
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {
-            "attempt_id": self.attempt_id,
-            "worker_id": self.worker_id,
-            "silent_seconds": self.silent_seconds,
-            "is_wanted": self.is_wanted,
-            "fenced_in_seconds": self.fenced_in_seconds,
-            "trouble": self.trouble,
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
@@ -125,7 +117,7 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskStatus:
+class TaskStatus(_Record):
     """A task as the controller sees it; fields as in `JobStatus`.
 
     Args:
@@ -153,25 +145,6 @@ class TaskStatus:
     def duration_seconds(self, now_ms: int) -> float | None:
         """Seconds from start to end (to `now_ms` while it runs); None before the start."""
         return _duration(self.started_at_ms, self.finished_at_ms, now_ms)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data; states as words."""
-        return {
-            "task_id": self.task_id,
-            "state": self.state.word,
-            "attempt": self.attempt,
-            "worker_id": self.worker_id,
-            "exit_code": self.exit_code,
-            "exit_signal": self.exit_signal,
-            "error": self.error,
-            "pending_reason": self.pending_reason,
-            "started_at_ms": self.started_at_ms,
-            "finished_at_ms": self.finished_at_ms,
-            "failures": self.failures,
-            "preemptions": self.preemptions,
-            "causes": list(self.causes),
-            "silent": [attempt.to_json() for attempt in self.silent],
-        }
 
 
 def _duration(started_at_ms: int, finished_at_ms: int, now_ms: int) -> float | None:
@@ -201,7 +174,7 @@ class LogLine:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerStatus:
+class WorkerStatus(_Record):
     """A worker as the controller sees it; cpu in cores, sizes in bytes."""
 
     worker_id: str
@@ -229,44 +202,15 @@ class WorkerStatus:
         words += ["cordoned"] if self.cordon_reason else []
         return ", ".join(filter(None, words)) or "connected"
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {
-            "worker_id": self.worker_id,
-            "connected": self.connected,
-            "cpu": self.cpu,
-            "memory_bytes": self.memory_bytes,
-            "disk_bytes": self.disk_bytes,
-            "device": self.device,
-            "committed_cpu": self.committed_cpu,
-            "committed_memory_bytes": self.committed_memory_bytes,
-            "running_tasks": self.running_tasks,
-            "attributes": dict(self.attributes),
-            "cordon_reason": self.cordon_reason,
-            "strikes": self.strikes,
-            "last_seen_at_ms": self.last_seen_at_ms,
-            "is_late": self.is_late,
-            "trouble": self.trouble,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class UserBudgetStatus:
+class UserBudgetStatus(_Record):
     """The limits of a user, and their use."""
 
     user: str
     max_weight: float
     max_band: PriorityBand
     held_weight: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {
-            "user": self.user,
-            "max_weight": self.max_weight,
-            "max_band": self.max_band.word,
-            "held_weight": self.held_weight,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +236,7 @@ class QueryResult:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterStatus:
+class ClusterStatus(_Record):
     """The controller and its workers; `idle_exit_seconds` 0 means that it never leaves by itself."""
 
     version: str
@@ -311,24 +255,3 @@ class ClusterStatus:
     generation: int = 0
     disk_warning: str = ""
     worker_trouble: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {
-            "version": self.version,
-            "protocol_version": self.protocol_version,
-            "pid": self.pid,
-            "state_dir": self.state_dir,
-            "started_at_ms": self.started_at_ms,
-            "idle_exit_seconds": self.idle_exit_seconds,
-            "pending_tasks": self.pending_tasks,
-            "running_tasks": self.running_tasks,
-            "remote_state_dir": self.remote_state_dir,
-            "durability": self.durability,
-            "unreplicated_commits": self.unreplicated_commits,
-            "last_snapshot_at_ms": self.last_snapshot_at_ms,
-            "generation": self.generation,
-            "disk_warning": self.disk_warning,
-            "worker_trouble": self.worker_trouble,
-            "workers": [worker.to_json() for worker in self.workers],
-        }
