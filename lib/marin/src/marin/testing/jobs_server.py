@@ -159,9 +159,10 @@ class JobsServer:
     async def _stop(self, request: web.Request) -> web.Response:
         job = self._find(request)
         self.stops.append(request.match_info["job"])
+        runs = job.status in ("PENDING", "RUNNING")
         self.on_stop(job)
         await asyncio.sleep(self.stop_seconds)
-        return await _answer({"stopped": True})
+        return await _answer({"stopped": runs})
 
     async def _logs(self, request: web.Request) -> web.Response:
         return await _answer({"logs": self._find(request).log})

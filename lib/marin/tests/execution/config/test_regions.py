@@ -8,6 +8,7 @@ import pytest
 
 from marin.execution import InputName, collect_dependencies_and_version, versioned
 from marin.execution.config.regions import RegionConflict, infer_region, warn_of_region_buckets
+from rigging.filesystem.bucket_location import BucketLocations
 
 CENTRAL = "gs://marin-us-central2"
 WEST = "gs://marin-us-west4"
@@ -19,14 +20,14 @@ class Config:
     output: str = ""
 
 
-@pytest.fixture(autouse=True)
-def _some_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
-    def info(bucket: str) -> dict[str, str] | None:
-        if bucket == "no-credentials":
-            raise PermissionError(bucket)
-        return {"continent": {"location": "US"}, "mine": {"location": "EUROPE-WEST4"}}.get(bucket)
+def bucket_info(bucket: str) -> dict[str, str]:
+    if bucket == "no-credentials":
+        raise PermissionError(bucket)
+    return {"continent": {"location": "US"}, "mine": {"location": "EUROPE-WEST4"}}.get(bucket, {})
 
-    monkeypatch.setattr("rigging.filesystem.bucket_location._bucket_info", info)
+
+def location_of(path: str) -> str:
+    return BucketLocations(bucket_info).location(path.split("/")[2])
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def _some_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_the_region_that_paths_agree_on(inputs: Any, output: str, region: str | None) -> None:
-    assert infer_region("n", Config(inputs, output), output) == region
+    assert infer_region("n", Config(inputs, output), output, location_of) == region
 
 
 def test_paths_that_do_not_agree_are_named() -> None:

@@ -13,8 +13,7 @@ import pytest
 from fray.current_client import set_current_client
 from fray.local_backend import LocalClient
 from marin.execution import Executor, ExecutorStep
-from marin.execution.jobs import output as job_output
-from marin.execution.jobs.output import JobLines, shown_output
+from marin.execution.jobs.output import JobLines, LogReader, shown_output
 from marin.execution.jobs.remote import remote
 from rigging.errors import StepFailed
 
@@ -73,12 +72,11 @@ class LostJob:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_new_output_that_cannot_be_had_is_asked_for_once_and_decides_nothing(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fails: bool
+    caplog: pytest.LogCaptureFixture, fails: bool
 ) -> None:
-    monkeypatch.setattr(job_output, "_log_reader", job_output._LogReader(0.001))
     job: Any = LostJob()
     ends: Any = pytest.raises(LookupError) if fails else contextlib.nullcontext()
-    with caplog.at_level(logging.WARNING), ends, shown_output(job, "s", 1):
+    with caplog.at_level(logging.WARNING), ends, shown_output(job, "s", 1, LogReader(0.001)):
         if fails:
             raise LookupError
     assert caplog.text.count("the output of job job-2 is shown no further: gone") == 1
@@ -113,16 +111,14 @@ class FarJob:
         return {0: text} if text else {}
 
 
-def test_one_thread_shows_what_many_far_jobs_write(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(job_output, "_log_reader", job_output._LogReader(0.01))
+def test_one_thread_shows_what_many_far_jobs_write(capsys: pytest.CaptureFixture[str]) -> None:
+    reader = LogReader(0.01)
     jobs: list[Any] = [FarJob() for _ in range(20)]
     for number, job in enumerate(jobs):
         job.written = f"begun {number}\nhalf"
     with contextlib.ExitStack() as stack:
         for number, job in enumerate(jobs):
-            stack.enter_context(shown_output(job, f"s{number}", 1))
+            stack.enter_context(shown_output(job, f"s{number}", 1, reader))
         assert all(job.shown.wait(10) for job in jobs)
         names = [thread.name for thread in threading.enumerate()]
         assert names.count("marin-job-output") == 1
@@ -133,11 +129,11 @@ def test_one_thread_shows_what_many_far_jobs_write(
     assert sorted(lines) == sorted(expected)
 
 
-def test_a_job_that_comes_after_a_pause_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_output, "_log_reader", job_output._LogReader(0.001))
+def test_a_job_that_comes_after_a_pause_is_looked_at_again() -> None:
+    reader = LogReader(0.001)
     for job in (FarJob(), FarJob()):
         given: Any = job
-        with shown_output(given, "s", 1):
+        with shown_output(given, "s", 1, reader):
             assert job.shown.wait(10), "while it runs"
         for thread in threading.enumerate():
             if thread.name == "marin-job-output":

@@ -31,7 +31,7 @@ from marin.execution import (
 from marin.execution.config.placeholder import OMIT_DEFAULT_METADATA
 from marin.execution.jobs.remote import remote
 from marin.execution.version.graph import DependencyCycle
-from marin.execution.version.step_version import VersionCache
+from marin.execution.version.step_version import VersionCache, hash_text_md5
 from rigging.errors import Conflict, InvalidRequest
 
 MakeStep = Callable[..., ExecutorStep[Any]]
@@ -312,21 +312,17 @@ def test_full_layers_stay_cheap(make_step: MakeStep) -> None:
 
 def test_long_versions_of_a_layer_are_hashed_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has a text of its own: two threads read two of them at once, and none waits for another."""
-    from marin.execution.version import step_version as module
-
     together = threading.Barrier(2, timeout=20)
-    hashed = module._hashed
 
-    def meeting(text: Any, hasher: Any = None) -> Any:
+    def meeting(text: Any, hasher: Any) -> Any:
         if threading.current_thread() is not threading.main_thread():
             together.wait()
-        return hashed(text, hasher)
+        return hash_text_md5(text, hasher)
 
-    monkeypatch.setattr(module, "_hashed", meeting)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     source = ExecutorStep("source", repr, versioned("x" * (1 << 20)))
     layer = [ExecutorStep(f"s{index}", repr, {"own": versioned(index), "in": source / "x"}) for index in range(3)]
-    cache = VersionCache()
+    cache = VersionCache(meeting)
     last = cache.version_of(ExecutorStep("last", repr, {"in": [step / "x" for step in layer]}))
     versions = [cache.version_of(step) for step in layer]
     for version in (*versions, last):
@@ -334,19 +330,15 @@ def test_long_versions_of_a_layer_are_hashed_side_by_side(monkeypatch: pytest.Mo
         assert version.digest == hashlib.md5(text.encode()).hexdigest()
 
 
-def test_a_beginning_that_many_share_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from marin.execution.version import step_version as module
-
+def test_a_beginning_that_many_share_is_read_once() -> None:
     read: list[int] = []
-    hashed = module._hashed
 
-    def counting(text: Any, hasher: Any = None) -> Any:
+    def counting(text: Any, hasher: Any) -> Any:
         read.append(text.length)
-        return hashed(text, hasher)
+        return hash_text_md5(text, hasher)
 
-    monkeypatch.setattr(module, "_hashed", counting)
     source = ExecutorStep("source", repr, versioned("x" * (1 << 20)))
-    cache = VersionCache()
+    cache = VersionCache(counting)
     versions = [cache.version_of(ExecutorStep(f"s{index}", repr, source / "x")) for index in range(10)]
     assert len({version.digest for version in versions}) == 10
     assert sum(length > 1 << 20 for length in read) == 1

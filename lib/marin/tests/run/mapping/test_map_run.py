@@ -10,7 +10,6 @@ import pytest
 
 from fray import Client, Entrypoint, JobHandle, JobRequest, JobStatus
 from fray.errors import ActorLost
-from marin.run.mapping import map_run
 from marin.run.mapping.hosted_queue import HostedQueue
 from marin.run.mapping.map_run import MapRun
 from marin.run.mapping.result import MapFilesResult, failure_of
@@ -85,7 +84,7 @@ class Bench:
         request = JobRequest("map", Entrypoint.from_callable(print))
         self.run = MapRun(
             cast(Client, self), print, request, QueueRules(workers, 0, 0), iter(TASKS), MapFilesResult(), None,
-            lambda result: None,
+            lambda result: None, pause=0.0, open_queue=cast(Any, Queue), shortest_wait=0.0, ending_seconds=0.01,
         )  # fmt: skip
 
     def submit(self, request: JobRequest, adopt_existing: bool) -> JobHandle:
@@ -93,13 +92,6 @@ class Bench:
         status = self.statuses.pop(0) if self.statuses else JobStatus.RUNNING
         self.handles.append(Handle(len(self.handles), status))
         return cast(JobHandle, self.handles[-1])
-
-
-@pytest.fixture(autouse=True)
-def played(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(map_run, "HostedQueue", Queue)
-    monkeypatch.setattr(map_run, "_SHORTEST_WAIT", 0.0)
-    monkeypatch.setattr(map_run, "_ENDING_SECONDS", 0.01)
 
 
 def done(*numbers: int, wanted: int = 1) -> QueueUpdate:

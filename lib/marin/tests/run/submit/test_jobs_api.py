@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from marin.run.auth_token import AuthToken
-from marin.run.submit import run_job
 from marin.run.submit.jobs_api import JobsApi, NotReady, TailBroken, stop_quietly
+from marin.run.submit.run_job import take_back
 from rigging.errors import Conflict, Denied, InvalidRequest, MarinError, NotFound, Unavailable
 
 NONE = AuthToken("", "nowhere", always=False)
@@ -168,9 +168,8 @@ class Interrupted:
     ],
 )
 def test_a_submission_that_was_interrupted_is_taken_back_as_far_as_can_be_known(
-    monkeypatch: pytest.MonkeyPatch, answers: list[MarinError | None], told: str
+    answers: list[MarinError | None], told: str
 ) -> None:
-    monkeypatch.setattr(run_job, "_LOOK_SECONDS", 0.0)
     api: Any = Interrupted(*answers)
-    assert asyncio.run(run_job._take_back(api, "j")) == told
+    assert asyncio.run(take_back(api, "j", look_seconds=0.0)) == told
     assert api.answers == []

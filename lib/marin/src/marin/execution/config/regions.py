@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rigging.errors import InvalidRequest, MarinError
@@ -15,8 +15,10 @@ class RegionConflict(InvalidRequest):
     """A step's inputs and output are in several regions, so that no job could read and write without crossing."""
 
 
-def infer_region(step_name: str, config: Any, output_path: str) -> str | None:
-    """The one region that the GCS paths of a step agree on.
+def infer_region(
+    step_name: str, config: Any, output_path: str, location_of: Callable[[str], str] | None = None
+) -> str | None:
+    """Return the one region that the GCS paths of a step agree on.
 
     Buckets whose location cannot be learned do not count; nor does a multi-region, which agrees with its regions.
 
@@ -24,6 +26,7 @@ def infer_region(step_name: str, config: Any, output_path: str) -> str | None:
         step_name: For messages.
         config: The step's instantiated config.
         output_path: Where its output goes.
+        location_of: Returns the location of a path's bucket; `rigging.filesystem.get_bucket_location` by default.
 
     Returns:
         The region, or None when no path names one.
@@ -31,13 +34,13 @@ def infer_region(step_name: str, config: Any, output_path: str) -> str | None:
     Raises:
         RegionConflict: They do not agree; the paths are named with their regions.
     """
-    from rigging.filesystem import collect_gcs_paths
+    from rigging.filesystem import collect_gcs_paths, get_bucket_location
     from rigging.filesystem.bucket_location import same_place
 
     located: list[tuple[str, str, str]] = []
     paths = collect_gcs_paths(config, skip_if_prefix_contains=None)
     for key, path in [*paths, *collect_gcs_paths({"(output path)": output_path})]:
-        location = _location(path)
+        location = _location(path, location_of or get_bucket_location)
         if location is not None:
             located.append((key, path, location))
     for index, (_, _, one) in enumerate(located):
@@ -52,11 +55,9 @@ def infer_region(step_name: str, config: Any, output_path: str) -> str | None:
     return next((location for _, _, location in located if "-" in location), None)
 
 
-def _location(path: str) -> str | None:
-    from rigging.filesystem import get_bucket_location
-
+def _location(path: str, location_of: Callable[[str], str]) -> str | None:
     try:
-        return get_bucket_location(path)
+        return location_of(path)
     except MarinError as error:
         logger.warning("the region of %s is not known, so the job may run anywhere: %s", path, error)
         return None

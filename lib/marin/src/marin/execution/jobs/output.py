@@ -62,29 +62,31 @@ class JobLines:
 
 
 @contextlib.contextmanager
-def shown_output(handle: JobHandle, step_name: str, replicas: int) -> Iterator[None]:
+def shown_output(handle: JobHandle, step_name: str, replicas: int, reader: LogReader | None = None) -> Iterator[None]:
     """Context manager: print the output of a step's job, if its backend does not print it already.
 
     Args:
         handle: The job.
         step_name: The step's name.
         replicas: The number of the job's replicas.
+        reader: The thread that reads the output; one for all jobs of the process by default.
     """
     from fray.client import GivesNewOutput, GivesReplicaLogs
 
     if isinstance(handle, GivesNewOutput):
-        followed = _JobLog(handle, JobLines(step_name, replicas))
-        _log_reader.add(followed)
+        followed = JobLog(handle, JobLines(step_name, replicas))
+        reader = reader or _log_reader
+        reader.add(followed)
         try:
             yield
         except BaseException:
             # The cluster may not answer any more; the error must not be held up for long.
-            _log_reader.remove(followed)
+            reader.remove(followed)
             last = threading.Thread(target=followed.show, kwargs={"ended": True}, name="marin-job-output", daemon=True)
             last.start()
             last.join(_END_SECONDS)
             raise
-        _log_reader.remove(followed)
+        reader.remove(followed)
         followed.show(ended=True)
         return
     if not isinstance(handle, GivesReplicaLogs):
@@ -100,7 +102,7 @@ def shown_output(handle: JobHandle, step_name: str, replicas: int) -> Iterator[N
         thread.join(_END_SECONDS)
 
 
-class _JobLog:
+class JobLog:
     """A job whose new output is printed at intervals."""
 
     def __init__(self, handle: GivesNewOutput, lines: JobLines) -> None:
@@ -122,16 +124,21 @@ class _JobLog:
                 logger.warning("the output of job %s is shown no further: %s", _job_id(self._handle), error)
 
 
-class _LogReader:
-    """One thread that prints the output of all jobs in turn: a run may have thousands. It ends when there are none."""
+class LogReader:
+    """One thread that prints the output of all jobs in turn: a run may have thousands. It ends when there are none.
+
+    Args:
+        pause_seconds: The least pause between two rounds.
+    """
 
     def __init__(self, pause_seconds: float) -> None:
         self._pause = pause_seconds
         self._lock = threading.Lock()
-        self._followed: dict[_JobLog, None] = {}
+        self._followed: dict[JobLog, None] = {}
         self._is_running = False
 
-    def add(self, followed: _JobLog) -> None:
+    def add(self, followed: JobLog) -> None:
+        """Print the job's output from now on."""
         with self._lock:
             self._followed[followed] = None
             if self._is_running:
@@ -139,7 +146,8 @@ class _LogReader:
             self._is_running = True
         threading.Thread(target=self._run, name="marin-job-output", daemon=True).start()
 
-    def remove(self, followed: _JobLog) -> None:
+    def remove(self, followed: JobLog) -> None:
+        """Stop printing the job's output."""
         with self._lock:
             self._followed.pop(followed, None)
 
@@ -160,7 +168,7 @@ class _LogReader:
             spent = time.monotonic() - began
 
 
-_log_reader = _LogReader(_LAST_PAUSE_SECONDS)
+_log_reader = LogReader(_LAST_PAUSE_SECONDS)
 
 
 def _job_id(handle: object) -> str:

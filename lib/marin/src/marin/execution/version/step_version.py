@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -26,12 +27,14 @@ _REGIONAL = b"://marin-"
 
 Step = ExecutorStep[Any]
 _BeginningKey = tuple[bytes, tuple[Step, ...]]
+HashText = Callable[[Rope, Any], Any]
 
 
 class _LongDigest:
     """MD5 of a long text, whose beginning is hashed by another thread."""
 
-    def __init__(self, begun: Future[Any], ending: Rope) -> None:
+    def __init__(self, begun: Future[Any], ending: Rope, hash_text: HashText) -> None:
+        self._hash_text = hash_text
         self._begun = begun
         self._ending = ending
         self._hex: str | None = None
@@ -39,7 +42,7 @@ class _LongDigest:
     def result(self) -> str:
         """Return all 32 hex digits; the first call waits for the beginning and hashes the ending."""
         if self._hex is None:
-            self._hex = _hashed(self._ending, self._begun.result().copy()).hexdigest()
+            self._hex = self._hash_text(self._ending, self._begun.result().copy()).hexdigest()
         return self._hex
 
 
@@ -94,9 +97,13 @@ class VersionCache:
     """Versions of steps, each computed once: the work is linear in the size of the graph.
 
     A step's config must not change once its version has been asked for.
+
+    Args:
+        hash_text: Hashes the parts of long texts.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, hash_text: HashText | None = None) -> None:
+        self._hash_text = hash_text or hash_text_md5
         self._collected: dict[Step, CollectedConfig] = {}
         self._versions: dict[Step, StepVersion] = {}
         self._beginnings: dict[_BeginningKey, Future[Any]] = {}
@@ -200,11 +207,12 @@ class VersionCache:
             self._hashers = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="marin-version")
         begun = self._beginnings.get(key)
         if begun is None:
-            begun = self._beginnings[key] = self._hashers.submit(_hashed, beginning)
-        return _LongDigest(begun, ending)
+            begun = self._beginnings[key] = self._hashers.submit(self._hash_text, beginning, None)
+        return _LongDigest(begun, ending, self._hash_text)
 
 
-def _hashed(text: Rope, hasher: Any = None) -> Any:
+def hash_text_md5(text: Rope, hasher: Any) -> Any:
+    """Feed a text to a hasher, a new MD5 one by default, and return it."""
     hasher = hashlib.md5(usedforsecurity=False) if hasher is None else hasher
     for chunk in text.chunks():
         hasher.update(chunk)

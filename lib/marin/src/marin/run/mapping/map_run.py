@@ -23,11 +23,9 @@ from rigging.errors import JobFailed
 
 logger = logging.getLogger(__name__)
 
-_SHORTEST_WAIT = 0.01
 _LONGEST_WAIT = 0.2
 _TAKING_SECONDS = 0.1
 _LOG_SECONDS = 10.0
-_ENDING_SECONDS = 5.0
 _MOST_STILLBORN = 3
 _MOST_LOST_QUEUES = 10
 _MOST_SHOWN_FAILURES = 5
@@ -36,7 +34,13 @@ _MOST_REASON_CHARACTERS = 300
 
 @dataclass(slots=True)
 class MapRun:
-    """One call of `map_files`: feeds the queue, keeps workers up, notes what is finished."""
+    """One call of `map_files`: feeds the queue, keeps workers up, notes what is finished.
+
+    Attributes:
+        open_queue: Starts a queue, by its name.
+        shortest_wait: The first pause between two looks at the queue, in seconds; it grows.
+        ending_seconds: How long workers have to end by themselves.
+    """
 
     client: Client
     fn: FileFunction
@@ -58,8 +62,11 @@ class MapRun:
     unfinished: dict[int, FileTask] = field(default_factory=dict)
     to_send: list[FileTask] = field(default_factory=list)
     ended: SimpleQueue[str] = field(default_factory=SimpleQueue)
-    pause: float = _SHORTEST_WAIT
+    pause: float = 0.01
     logged_at: float = field(default_factory=time.monotonic)
+    open_queue: Callable[[Client, str, QueueRules], HostedQueue] = HostedQueue
+    shortest_wait: float = 0.01
+    ending_seconds: float = 5.0
 
     def work(self) -> None:
         """Work until all files are finished."""
@@ -80,7 +87,7 @@ class MapRun:
         """End the workers, and the queue; those that work end by themselves, unless it is to be at once."""
         came = self.queue.close() if self.queue is not None else frozenset()
         self.queue = None
-        deadline = time.monotonic() + (0.0 if at_once else _ENDING_SECONDS)
+        deadline = time.monotonic() + (0.0 if at_once else self.ending_seconds)
         for name in [name for name in self.workers if at_once or name not in came]:
             self.workers.pop(name).terminate()
         while self.workers and time.monotonic() < deadline:
@@ -107,7 +114,7 @@ class MapRun:
     def _sync(self) -> QueueUpdate:
         if self.queue is None:
             name = f"{self.request.name}-{self.serial}-queue-{self.queues_made}"
-            self.queue = HostedQueue(self.client, name, self.rules)
+            self.queue = self.open_queue(self.client, name, self.rules)
             self.queues_made += 1
         ended: list[EndedWorker] = []
         while not self.ended.empty():
@@ -141,7 +148,7 @@ class MapRun:
             self.lost_queues = self.stillborn = 0
             if self.manifest is not None:
                 self.manifest.add(update.finished)
-            self.pause = _SHORTEST_WAIT
+            self.pause = self.shortest_wait
         self.on_progress(self.result)
         if time.monotonic() - self.logged_at > _LOG_SECONDS:
             self.logged_at = time.monotonic()

@@ -216,7 +216,7 @@ async def _end_early(api: JobsApi, job_id: str, early: _EarlyEnd, stop: bool) ->
         # Printed before stopping: a second interrupt would skip it.
         say(f"stopping job {job_id} if it was submitted (Ctrl-C again: leave at once; {line} stops it)")
         try:
-            say(await _take_back(api, job_id))
+            say(await take_back(api, job_id))
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
     else:
@@ -256,13 +256,22 @@ async def _submit_when_ready(api: JobsApi, submission: Submission) -> str:
             await asyncio.sleep(_LOOK_SECONDS)
 
 
-async def _take_back(api: JobsApi, job_id: str) -> str:
-    """Stop a job whose submission was interrupted, if it became one; returns what to tell the user."""
+async def take_back(api: JobsApi, job_id: str, look_seconds: float = _LOOK_SECONDS) -> str:
+    """Stop a job whose submission was interrupted, if the cluster has it.
+
+    Args:
+        api: The cluster's Jobs API.
+        job_id: The job.
+        look_seconds: Pause between two requests, while the cluster does not know the job.
+
+    Returns:
+        A message for the user.
+    """
     for _ in range(_LOOKS_AFTER_INTERRUPT):
         try:
             await api.stop(job_id)
         except NotFound:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(look_seconds)
         except MarinError as error:
             return f"job {job_id} may run ({error}): `ray job stop --address {api.shown_address} {job_id}` stops it"
         else:

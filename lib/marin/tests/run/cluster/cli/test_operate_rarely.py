@@ -39,12 +39,10 @@ def test_what_runs_in_the_terminal_has_rays_own_exit_code(ray: FakeRay) -> None:
     assert ray.calls() == [["monitor", "--lines", "5", FILE], ["attach", FILE]]
 
 
-def test_a_job_that_had_ended_is_told_from_one_that_is_stopped(
-    ray: FakeRay, capsys: Output, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for running, said in ((True, "job x is being stopped"), (False, "job x had ended")):
-        monkeypatch.setattr("marin.run.cluster.cli.jobs._ask", lambda target, question, running=running: running)
-        assert main(["stop-job", "x", "--yes", "--cluster", "http://h:1"]) == 0
+def test_a_job_that_had_ended_is_told_from_one_that_is_stopped(server: JobsServer, capsys: Output) -> None:
+    server.jobs["x"] = Job({"submission_id": "x", "entrypoint": "true"})
+    for said in ("job x is being stopped", "job x had ended"):
+        assert main(["stop-job", "x", "--yes", "--cluster", server.address]) == 0
         assert said in capsys.readouterr().err
 
 
@@ -78,7 +76,6 @@ def test_jobs_that_cannot_be_saved_are_named_before_a_restart(ray: FakeRay, serv
 def test_a_cluster_that_cannot_start_jobs_yet_is_waited_for(
     ray: FakeRay, server: JobsServer, tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("marin.run.cluster.cli.jobs._LOOK_SECONDS", 0.001)
     body = {"submission_id": "job-1", "entrypoint": "true"}
     (tmp_path / "jobs.json").write_text(json.dumps([{"package": "", "body": body}]))
     server.unready = 2

@@ -39,11 +39,14 @@ from marin.run.submit.jobs_api import JobsApi, NotReady
 from marin.run.submit.working_directory import Package, pack_all
 from rigging.errors import Conflict, InvalidRequest, MarinError, Unavailable
 from rigging.redaction import redact_string
+from rigging.timing import ExponentialBackoff
 
 _T = TypeVar("_T")
 _SHOWN: Final = 100
 READY_SECONDS: Final = 300.0
-_LOOK_SECONDS: Final = 1.0
+# Of a cluster that is being started: first and longest pause between two looks.
+_FIRST_LOOK_SECONDS: Final = 0.05
+_LAST_LOOK_SECONDS: Final = 1.0
 _CLUSTER_HELP: Final = "Cluster; else RAY_ADDRESS, else http://127.0.0.1:8265."
 
 
@@ -197,6 +200,7 @@ async def _submit(api: JobsApi, job: SavedJob, package: Package | None) -> None:
             await api.upload_package(package.name, package.data)
         job = with_package(job, package.uri)
     deadline = time.monotonic() + READY_SECONDS
+    pauses = _look_pauses()
     while True:
         try:
             await api.submit(job.body)
@@ -204,7 +208,11 @@ async def _submit(api: JobsApi, job: SavedJob, package: Package | None) -> None:
         except NotReady:
             if time.monotonic() >= deadline:
                 raise
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(pauses.next_interval())
+
+
+def _look_pauses() -> ExponentialBackoff:
+    return ExponentialBackoff(initial=_FIRST_LOOK_SECONDS, maximum=_LAST_LOOK_SECONDS)
 
 
 def _ask(target: ClusterTarget, question: Callable[[JobsApi], Awaitable[_T]], *, patience: float = 0.0) -> _T:
@@ -213,6 +221,7 @@ def _ask(target: ClusterTarget, question: Callable[[JobsApi], Awaitable[_T]], *,
     async def ask(address: str) -> _T:
         async with JobsApi(address, target.origin, find_token(os.environ, Path.home())) as api:
             deadline = time.monotonic() + patience
+            pauses = _look_pauses()
             while True:
                 try:
                     await api.check()
@@ -220,7 +229,7 @@ def _ask(target: ClusterTarget, question: Callable[[JobsApi], Awaitable[_T]], *,
                 except Unavailable:
                     if time.monotonic() >= deadline:
                         raise
-                await asyncio.sleep(_LOOK_SECONDS)
+                await asyncio.sleep(pauses.next_interval())
             return await question(api)
 
     deadline = time.monotonic() + patience
