@@ -8,7 +8,7 @@ from iris.cluster.constraints import Constraint, validate_constraint
 from iris.cluster.types import CoschedulingConfig, Entrypoint, EnvironmentSpec, PriorityBand, ResourceSpec
 from iris.domain.entities import MAX_FENCE_AFTER_MS, CallableEntrypoint, CommandEntrypoint, JobSpec
 from iris.domain.ids import JobId
-from iris.domain.resources import Device, Resources
+from iris.domain.resources import Resources
 from iris.domain.runtime import TaskRuntime
 from rigging.arguments import as_list, as_texts, check_text, check_type
 from rigging.errors import InvalidRequest
@@ -118,13 +118,13 @@ def spec_of(
     """
     for constraint in plan.constraints:
         validate_constraint(constraint)
-    entrypoint, limits = plan.entrypoint, plan.limits
+    entrypoint, asked, limits = plan.entrypoint, plan.resources, plan.limits
     return JobSpec(
         job_id=job_id,
         entrypoint=CommandEntrypoint(entrypoint.argv)
         if entrypoint.argv
         else CallableEntrypoint(payload_digest, entrypoint.display),
-        resources=task_resources(plan.resources),
+        resources=Resources(asked.cpu_millis, asked.memory_bytes, asked.disk_bytes, asked.device),
         extras=tuple(environment.extras),
         pip_packages=tuple(environment.pip_packages),
         env_vars=environment.env_vars,
@@ -145,17 +145,6 @@ def spec_of(
         runtime=runtime(),
         bundle_digest=bundle_digest(),
     )
-
-
-def task_resources(asked: ResourceSpec) -> Resources:
-    """Return the resources of one task."""
-    return Resources(asked.cpu_millis, asked.memory_bytes, asked.disk_bytes, task_device(asked))
-
-
-def task_device(asked: ResourceSpec) -> Device | None:
-    """Return the accelerators of one task."""
-    device = asked.device
-    return None if device is None else Device(device.kind, device.variant, device.count, device.alternatives)
 
 
 def _to_ms(seconds: float | None, name: str) -> int:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from iris.cluster.job_name import JobName
 from iris.cluster.sizes import parse_size
+from iris.domain.resources import Device as DeviceSpec
 from iris.domain.states import ExistingJobPolicy, JobState, PriorityBand, TaskState
 from rigging.arguments import as_texts, check_text, check_type
 from rigging.calls import generator_problem, is_generator_function, name_of
@@ -94,26 +95,6 @@ def display_name(fn: Callable[..., Any]) -> str:
     return f"{module}:{getattr(fn, '__qualname__', type(fn).__qualname__)}"
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceSpec:
-    """Accelerators of one task.
-
-    Args:
-        kind: "gpu" or "tpu".
-        variant: "H100", "v5p-8"; empty for any.
-        count: GPUs, or TPU chips of one host.
-        alternatives: Other variants that would do as well.
-    """
-
-    kind: str
-    variant: str
-    count: int
-    alternatives: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        check_count(self.count, f"the number of {self.kind}s of a task")
-
-
 def tpu_device(variant: str | Sequence[str], count: int | None = None) -> DeviceSpec:
     """One host of a TPU slice.
 
@@ -146,7 +127,13 @@ def gpu_device(variant: str = "", count: int = 1) -> DeviceSpec:
     check_type(count, int, "gpu_device: count", "a whole number")
     if count < 1:
         raise InvalidRequest(f"gpu_device: count must be at least 1, not {count}")
-    return DeviceSpec("gpu", variant, count)
+    device = DeviceSpec("gpu", variant, count)
+    _check_device_count(device)
+    return device
+
+
+def _check_device_count(device: DeviceSpec) -> None:
+    check_count(device.count, f"the number of {device.kind}s of a task")
 
 
 UNSTATED_DISK_BYTES: Final = 16 * 1024 * 1024
@@ -179,6 +166,8 @@ class ResourceSpec:
         if self.disk is not None:
             check_unit(self.disk, "disk")
         check_type(self.device, (DeviceSpec, type(None)), "device", "made by tpu_device or gpu_device, or None")
+        if self.device is not None:
+            _check_device_count(self.device)
 
     @property
     def cpu_millis(self) -> int:

@@ -14,7 +14,7 @@ from iris.client.connection.connection import Connection
 from iris.client.connection.wire import RequestWriter
 from iris.client.errors import JobAlreadyExists
 from iris.client.job_env import JobEnv
-from iris.client.plan import JobPlan, checked_plans, spec_of, task_device
+from iris.client.plan import JobPlan, checked_plans, spec_of
 from iris.client.submission.bundle import blob_digest, upload_bundle, upload_messages
 from iris.client.submission.job_workspace import JobWorkspace
 from iris.cluster.types import (
@@ -167,7 +167,7 @@ class Submitter:
     def _whole_slices(self, plan: JobPlan) -> int:
         """The number of tasks; for a gang on TPU slices, that of whole slices."""
         replicas = check_count(plan.replicas, "replicas", least=1)
-        device, group = task_device(plan.resources), plan.coscheduling
+        device, group = plan.resources.device, plan.coscheduling
         if device is None:
             return replicas
         hosts = slice_hosts(device)
