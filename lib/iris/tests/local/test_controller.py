@@ -49,7 +49,7 @@ class Played:
             await self.play()
         leaving()
 
-    def run(self, idle_exit_s: float = 5.0) -> None:
+    def run(self, idle_exit_s: float = 5.0, look_s: float = 0.01) -> None:
         def ready() -> None:
             assert self.record.ready, "others read the file as soon as they hear of it"
             self.told.append("ready")
@@ -58,6 +58,7 @@ class Played:
             self.paths, idle_exit_s,
             first_worker=WorkerStart(os.dup(self.words[0]), 0), start_worker=lambda: pytest.fail("another worker"),
             on_listening=lambda: self.told.append("listening"), on_ready=ready, on_trouble=self.told.append,
+            look_seconds=look_s, save_again_seconds=0.01,
         )  # fmt: skip
 
     @property
@@ -74,8 +75,6 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Played]:
     made = Played(paths)
     monkeypatch.setattr(controller, "serve", made.serve)
     monkeypatch.setattr(controller, "configure_logging", lambda level: None)
-    monkeypatch.setattr(controller, "_LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(controller, "_SAVE_AGAIN_SECONDS", 0.01)
     yield made
     for descriptor in made.words:
         with contextlib.suppress(OSError):
@@ -178,7 +177,6 @@ def test_on_a_full_disk_it_is_ready_as_soon_as_it_can_say_so(
         write_record(paths, record)
 
     monkeypatch.setattr(controller, "write_record", write)
-    monkeypatch.setattr(controller, "_LOOK_SECONDS", 100.0)
 
     async def play() -> None:
         with held_lock(played.paths.worker_lock, timeout=1):
@@ -187,7 +185,7 @@ def test_on_a_full_disk_it_is_ready_as_soon_as_it_can_say_so(
             await until(lambda: "ready" in played.told)
 
     played.play = play
-    played.run()
+    played.run(look_s=100.0)
     assert f"cannot write {played.paths.record}: No space left on device" in caplog.text
 
 

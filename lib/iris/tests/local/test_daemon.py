@@ -131,7 +131,7 @@ def test_a_controller_starts_its_worker_and_says_when_it_is_ready(
 ) -> None:
     go_reader, go_writer = os.pipe()
     started = WorkerStart(5, 0)
-    monkeypatch.setattr(daemon, "_start_worker", lambda paths: (Pipe(go_writer), Process(), started))
+    go = Pipe(go_writer)
     stopped: list[LocalPaths] = []
     monkeypatch.setattr(daemon, "stop_worker", stopped.append)
 
@@ -143,7 +143,16 @@ def test_a_controller_starts_its_worker_and_says_when_it_is_ready(
 
     monkeypatch.setattr(controller, "serve_local", serve_local)
     reader, writer = os.pipe()
-    assert run_controller_process(paths, writer, 5.0, foreground=foreground) == 0
+    assert (
+        run_controller_process(
+            paths,
+            writer,
+            5.0,
+            foreground=foreground,
+            start_worker=lambda _: (go, Process(), started),  # type: ignore[arg-type, return-value]
+        )
+        == 0
+    )
     assert (said(go_reader), said(reader)) == ("go\n", "ready\n")
     assert stopped == ([paths] if foreground else []), "in the background its worker waits for the next controller"
     assert not is_locked(paths.controller_lock)
@@ -152,9 +161,9 @@ def test_a_controller_starts_its_worker_and_says_when_it_is_ready(
 def test_a_worker_that_does_not_start_is_told_to_who_waits(paths: LocalPaths, monkeypatch: pytest.MonkeyPatch) -> None:
     again = [os.pipe() for _ in range(2)]
     pipes = [writer for _, writer in again]
-    monkeypatch.setattr(
-        daemon, "_start_worker", lambda paths: (Pipe(pipes.pop(0)), Process(), WorkerStart(5, len(pipes)))
-    )
+
+    def start(_: LocalPaths) -> Any:
+        return Pipe(pipes.pop(0)), Process(), WorkerStart(5, len(pipes))
 
     def serve_local(*_: object, **calls: Any) -> None:
         calls["on_trouble"]("no room")
@@ -163,30 +172,26 @@ def test_a_worker_that_does_not_start_is_told_to_who_waits(paths: LocalPaths, mo
 
     monkeypatch.setattr(controller, "serve_local", serve_local)
     reader, writer = os.pipe()
-    run_controller_process(paths, writer, 5.0, foreground=False)
+    run_controller_process(paths, writer, 5.0, foreground=False, start_worker=start)
     assert said(reader) == "worker: no room\n"
     for descriptor in (again[0][0], again[0][1]):
         os.close(descriptor)
 
 
-def test_a_controller_that_cannot_serve_says_why(
-    paths: LocalPaths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(daemon, "_LOCK_PATIENCE", 0.01)
+def test_a_controller_that_cannot_serve_says_why(paths: LocalPaths, capsys: pytest.CaptureFixture[str]) -> None:
     reader, writer = os.pipe()
     with held_lock(paths.controller_lock, timeout=1):
-        assert run_controller_process(paths, writer, 5.0, foreground=False) == 1
+        assert run_controller_process(paths, writer, 5.0, foreground=False, lock_patience=0.01) == 1
     words = said(reader)
     assert words.startswith("error: process ")
     assert "did not let go" in words
     assert capsys.readouterr().err.startswith("iris controller: process")
 
 
-def test_a_state_that_another_uses_is_told_in_one_line(paths: LocalPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_that_another_uses_is_told_in_one_line(paths: LocalPaths) -> None:
     def refuse(_: LocalPaths) -> Any:
         raise Conflict("another\ncontroller")
 
-    monkeypatch.setattr(daemon, "_start_worker", refuse)
     reader, writer = os.pipe()
-    assert run_controller_process(paths, writer, 5.0, foreground=True) == 1
+    assert run_controller_process(paths, writer, 5.0, foreground=True, start_worker=refuse) == 1
     assert said(reader) == "error: another controller\n"

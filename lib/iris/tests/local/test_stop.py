@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from iris.local import stop
 from iris.local.state import LocalPaths
 from iris.local.stop import kill_cluster, stop_worker, wait_stopped, wake
 from iris.worker.guardian import leftovers
@@ -26,10 +25,8 @@ def paths(tmp_path: Path) -> LocalPaths:
 
 
 @pytest.fixture
-def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+def start() -> Iterator[Start]:
     """Starts a process that holds a lock and ends by SIGTERM, unless it is to be stubborn."""
-    monkeypatch.setattr(stop, "_TERM_SECONDS", 60.0)
-    monkeypatch.setattr(stop, "_QUIET_SECONDS", 0.02)
     started: list[subprocess.Popen[bytes]] = []
 
     def begin(lock: Path, name: str = "iris.local.daemon", stubborn: bool = False) -> subprocess.Popen[bytes]:
@@ -69,7 +66,7 @@ def test_a_process_that_takes_long_is_named_and_one_that_never_ends_is_an_error(
     process = start(paths.worker_lock)
     told: list[str] = []
     with pytest.raises(Unavailable, match=rf"worker \(process {process.pid}\) did not end within 0.05 s; .*--force"):
-        wait_stopped(paths, timeout=0.05, on_wait=told.append)
+        wait_stopped(paths, timeout=0.05, quiet=0.02, on_wait=told.append)
     assert told == [f"waiting for the local cluster's worker (process {process.pid}) to end"]
     process.kill()
     wait_stopped(paths, timeout=20.0)
@@ -101,18 +98,15 @@ def test_all_of_a_cluster_is_ended_and_what_was_suspended_too(
         start(paths.controller_lock), start(paths.worker_lock), start(paths.guardian_lock, "iris.worker.guardian")
     ]  # fmt: skip
     suspend(processes[0])
-    assert kill_cluster(paths) == [process.pid for process in processes]
+    assert kill_cluster(paths, 60.0) == [process.pid for process in processes]
     assert [process.wait(20) for process in processes] == [-signal.SIGTERM] * 3
     assert cleaned == [paths.worker_dir], "tasks that outlive their guardian"
     assert kill_cluster(paths) == []
 
 
-def test_one_that_does_not_end_in_order_is_killed(
-    paths: LocalPaths, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_does_not_end_in_order_is_killed(paths: LocalPaths, start: Start) -> None:
     worker = start(paths.worker_lock, stubborn=True)
-    monkeypatch.setattr(stop, "_TERM_SECONDS", 0.1)
-    assert kill_cluster(paths) == [worker.pid]
+    assert kill_cluster(paths, 0.1) == [worker.pid]
     assert worker.wait(20) == -signal.SIGKILL
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from iris.local import worker_keeper
 from iris.local.state import LocalPaths, held_lock
 from iris.local.worker_keeper import WorkerKeeper, WorkerStart
 from rigging.testing import eventually
@@ -43,12 +42,12 @@ def paths(tmp_path: Path) -> LocalPaths:
     return LocalPaths(tmp_path)
 
 
-def played(paths: LocalPaths, *words: str) -> list[str]:
+def played(paths: LocalPaths, *words: str, **settings: float) -> list[str]:
     """What was told of as many starts as there are words."""
 
     async def play() -> list[str]:
         starts = Starts(*words)
-        keeper = WorkerKeeper(paths, starts.another, starts.on_trouble)
+        keeper = WorkerKeeper(paths, starts.another, starts.on_trouble, **settings)
         keeper.watch_start(starts.another())
         async with asyncio.timeout(10):
             await starts.done.wait()
@@ -185,9 +184,8 @@ def test_a_start_that_comes_too_late_is_let_go(paths):
     asyncio.run(play())
 
 
-def test_one_that_lived_long_is_replaced_at_once_again(paths, caplog, monkeypatch):
-    monkeypatch.setattr(worker_keeper, "_STEADY_SECONDS", 0.0)
-    played(paths, *["no"] * 4)
+def test_one_that_lived_long_is_replaced_at_once_again(paths, caplog):
+    played(paths, *["no"] * 4, steady_seconds=0.0)
     waits = [float(word) for word in re.findall(r"starting another in ([0-9.]+) s", caplog.text)]
     assert len(waits) == 4
     assert max(waits) < 0.3

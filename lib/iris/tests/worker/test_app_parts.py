@@ -151,13 +151,10 @@ def test_a_signal_ends_the_attempts_and_their_ends_are_told_before_it_goes(worke
 
 
 @pytest.mark.parametrize("hangs_before", ["leave", "end of the session"])
-def test_a_controller_that_does_not_listen_is_not_waited_for_for_ever(
-    worker: Played, monkeypatch: pytest.MonkeyPatch, hangs_before: str
-) -> None:
-    monkeypatch.setattr(app, "_LAST_WORDS_S", 0.01)
+def test_a_controller_that_does_not_listen_is_not_waited_for_for_ever(worker: Played, hangs_before: str) -> None:
     worker.is_signalled()
     worker.leave = asyncio.Event().wait if hangs_before == "leave" else lambda: asyncio.sleep(0)  # type: ignore[assignment]
-    assert worker.run() == 0
+    assert worker.run(leave_s=0.01) == 0
     assert worker.told[1:] == ["agent leave", "guardian0 finish", "agent cancelled", *LET_GO]
 
 

@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from iris.controller.app import Address, ControllerConfig, serve
 from iris.controller.config.options import Given, controller_config
@@ -24,8 +25,8 @@ from rigging.log_setup import configure_logging
 
 logger = logging.getLogger(__name__)
 
-_SAVE_AGAIN_SECONDS = 1.0
-_LOOK_SECONDS = 5.0
+SAVE_AGAIN_SECONDS: Final = 1.0
+LOOK_SECONDS: Final = 5.0
 
 
 def serve_local(
@@ -37,6 +38,8 @@ def serve_local(
     on_listening: Callable[[], None],
     on_ready: Callable[[], None],
     on_trouble: Callable[[str], None],
+    look_seconds: float = LOOK_SECONDS,
+    save_again_seconds: float = SAVE_AGAIN_SECONDS,
 ) -> None:
     """Serve until the controller leaves.
 
@@ -48,6 +51,8 @@ def serve_local(
         on_listening: Called when cluster.json tells where the controller is.
         on_ready: Called when the worker has joined, too.
         on_trouble: Called with the reason when the worker does not start.
+        look_seconds: So often it looks whether cluster.json is there.
+        save_again_seconds: So long after a failure to write cluster.json it tries again.
 
     Raises:
         MarinError: The state directory is damaged or no port is free.
@@ -56,7 +61,9 @@ def serve_local(
     # A controller that comes back where the former was is found by tasks that know only the address.
     former = read_record(paths)
     port = _port_of(former.address) if former is not None else 0
-    run = _Run(paths, idle_exit_seconds, _Worker(first_worker, start_worker), on_listening, on_ready, on_trouble)
+    worker = _Worker(first_worker, start_worker)
+    pauses = (look_seconds, save_again_seconds)
+    run = _Run(paths, idle_exit_seconds, worker, on_listening, on_ready, on_trouble, pauses)
     try:
         asyncio.run(run.serve(port))
     except Conflict as error:
@@ -83,8 +90,10 @@ class _Run:
         on_listening: Callable[[], None],
         on_ready: Callable[[], None],
         on_trouble: Callable[[str], None],
+        pauses: tuple[float, float],
     ) -> None:
         self._paths = paths
+        self._look_seconds, self._save_again_seconds = pauses
         self._idle_exit_seconds = idle_exit_seconds
         self._worker = worker
         self._on_listening = on_listening
@@ -133,7 +142,7 @@ class _Run:
         )
         write_record(self._paths, record)
         self._record = record
-        asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
+        asyncio.get_running_loop().call_later(self._look_seconds, self._look)
         self._on_listening()
 
     def _ready(self) -> None:
@@ -153,7 +162,7 @@ class _Run:
 
     def _look(self) -> None:
         """Write the record again when it was damaged or removed: without it clients do not find this controller."""
-        asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
+        asyncio.get_running_loop().call_later(self._look_seconds, self._look)
         with contextlib.suppress(Unavailable):
             if read_record(self._paths) == self._record:
                 return
@@ -167,7 +176,7 @@ class _Run:
             write_record(self._paths, self._record)
         except OSError as error:
             logger.error("cannot write %s: %s", self._paths.record, error.strerror)
-            asyncio.get_running_loop().call_later(_SAVE_AGAIN_SECONDS, self._save)
+            asyncio.get_running_loop().call_later(self._save_again_seconds, self._save)
             return
         if self._record.ready:
             self._on_ready()

@@ -8,7 +8,7 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -70,6 +70,9 @@ class Pipe:
             os.close(descriptor)
 
 
+StartWorker = Callable[[LocalPaths], tuple[Pipe, "subprocess.Popen[bytes]", WorkerStart]]
+
+
 def run_worker_process(paths: LocalPaths, go_fd: int, words: Pipe) -> int:
     """Be the worker of the local cluster. Imports first, then waits for the controller to listen.
 
@@ -114,12 +117,30 @@ def _words_of(error: OSError, paths: LocalPaths) -> str:
     return f"{error.filename or paths.worker_dir}: {error.strerror or error}"
 
 
-def run_controller_process(paths: LocalPaths, ready_fd: int, idle_exit_seconds: float, *, foreground: bool) -> int:
-    """Be the controller of the local cluster, and start its worker."""
+def run_controller_process(
+    paths: LocalPaths,
+    ready_fd: int,
+    idle_exit_seconds: float,
+    *,
+    foreground: bool,
+    start_worker: StartWorker | None = None,
+    lock_patience: float = _LOCK_PATIENCE,
+) -> int:
+    """Be the controller of the local cluster, and start its worker; return the exit code.
+
+    Args:
+        paths: The files of the local cluster.
+        ready_fd: Where it says that it is ready, or why not.
+        idle_exit_seconds: Leave after so long without jobs and clients; 0: never.
+        foreground: It stays in the terminal, and its worker leaves with it.
+        start_worker: Starts a worker's process, which waits for a line on the pipe; None: `start_worker_process`.
+        lock_patience: Seconds to wait for a controller that is ending.
+    """
+    start = start_worker or start_worker_process
     ready = Pipe(ready_fd)
     try:
-        with held_lock(paths.controller_lock, timeout=_LOCK_PATIENCE):
-            go, starting, first = _start_worker(paths)
+        with held_lock(paths.controller_lock, timeout=lock_patience):
+            go, starting, first = start(paths)
             # Imported only now, while the worker's process pays for its own imports.
             from iris.local.controller import serve_local
 
@@ -128,7 +149,7 @@ def run_controller_process(paths: LocalPaths, ready_fd: int, idle_exit_seconds: 
                 paths,
                 idle_exit_seconds,
                 first_worker=first,
-                start_worker=lambda: _restart_worker(paths),
+                start_worker=lambda: _restart_worker(paths, start),
                 on_listening=lambda: go.say("go"),
                 on_ready=lambda: ready.say("ready"),
                 on_trouble=lambda trouble: ready.say(WORKER_TROUBLE + trouble),
@@ -142,14 +163,14 @@ def run_controller_process(paths: LocalPaths, ready_fd: int, idle_exit_seconds: 
     return 0
 
 
-def _restart_worker(paths: LocalPaths) -> WorkerStart:
-    go, starting, start = _start_worker(paths)
+def _restart_worker(paths: LocalPaths, start: StartWorker) -> WorkerStart:
+    go, starting, started = start(paths)
     starting.wait()
     go.say("go")
-    return start
+    return started
 
 
-def _start_worker(paths: LocalPaths) -> tuple[Pipe, "subprocess.Popen[bytes]", WorkerStart]:
+def start_worker_process(paths: LocalPaths) -> tuple[Pipe, "subprocess.Popen[bytes]", WorkerStart]:
     """Start the worker's process; it waits for a line on the returned pipe before it connects."""
     reader, writer = os.pipe()
     words, words_writer = os.pipe()

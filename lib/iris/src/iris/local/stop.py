@@ -11,30 +11,35 @@ from iris.local.state import LocalPaths, is_locked, lock_holder, wait_unlocked
 from rigging.errors import Unavailable
 
 LEAVE_SECONDS: Final = 20.0
-_TERM_SECONDS: Final = 5.0
-_QUIET_SECONDS: Final = 1.0
+TERM_SECONDS: Final = 5.0
+QUIET_SECONDS: Final = 1.0
 _OURS: Final = (b"iris.local.daemon", b"iris.worker.guardian")
 
 
 def wait_stopped(
-    paths: LocalPaths, *, timeout: float = LEAVE_SECONDS, on_wait: Callable[[str], None] | None = None
+    paths: LocalPaths,
+    *,
+    timeout: float = LEAVE_SECONDS,
+    quiet: float = QUIET_SECONDS,
+    on_wait: Callable[[str], None] | None = None,
 ) -> None:
     """Wait until all processes of the local cluster are gone.
 
     Args:
         paths: The files of the local cluster.
         timeout: Seconds for each.
-        on_wait: Called with one line for each process that takes longer than a second.
+        quiet: Seconds after which `on_wait` is called.
+        on_wait: Called with one line for each process that takes longer.
 
     Raises:
         Unavailable: One is still there.
     """
     for what, lock in locks_of(paths).items():
-        if wait_unlocked(lock, timeout=min(_QUIET_SECONDS, timeout)):
+        if wait_unlocked(lock, timeout=min(quiet, timeout)):
             continue
         if on_wait is not None:
             on_wait(f"waiting for the local cluster's {what} (process {lock_holder(lock)}) to end")
-        if not wait_unlocked(lock, timeout=max(timeout - _QUIET_SECONDS, 0.0)):
+        if not wait_unlocked(lock, timeout=max(timeout - quiet, 0.0)):
             raise Unavailable(
                 f"the local cluster's {what} (process {lock_holder(lock)}) did not end within {timeout:g} s; "
                 "end it with `iris cluster stop --force`"
@@ -68,16 +73,16 @@ def _is_suspended(pid: int) -> bool:
     return fields[0] == "T"
 
 
-def kill_cluster(paths: LocalPaths) -> list[int]:
-    """End what still runs of the cluster by signal, the tasks of its worker with it; returns the pids signalled."""
-    ended = [pid for lock in locks_of(paths).values() if (pid := _end(lock)) is not None]
+def kill_cluster(paths: LocalPaths, term_seconds: float = TERM_SECONDS) -> list[int]:
+    """End what still runs of the cluster by signal, the tasks of its worker with it; return the pids signalled."""
+    ended = [pid for lock in locks_of(paths).values() if (pid := _end(lock, term_seconds)) is not None]
     _end_leftovers(paths)
     return ended
 
 
 def stop_worker(paths: LocalPaths) -> bool:
     """Make the worker end and stop what it runs; says whether there was one."""
-    found = [_end(lock) is not None for lock in (paths.worker_lock, paths.guardian_lock)]
+    found = [_end(lock, TERM_SECONDS) is not None for lock in (paths.worker_lock, paths.guardian_lock)]
     return any(found)
 
 
@@ -89,15 +94,15 @@ def _end_leftovers(paths: LocalPaths) -> None:
         end_leftovers(paths.worker_dir)
 
 
-def _end(lock: Path) -> int | None:
+def _end(lock: Path, term_seconds: float) -> int | None:
     pid = lock_holder(lock)
     if pid is None or not _is_ours(pid):
         return None
-    for number, patience in ((signal.SIGTERM, _TERM_SECONDS), (signal.SIGKILL, _TERM_SECONDS)):
+    for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
             os.kill(pid, signal.SIGCONT)  # one that is suspended would not hear of it
-        if wait_unlocked(lock, timeout=patience):
+        if wait_unlocked(lock, timeout=term_seconds):
             break
     return pid
 

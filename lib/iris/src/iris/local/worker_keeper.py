@@ -15,7 +15,7 @@ from rigging.timing import ExponentialBackoff
 
 logger = logging.getLogger(__name__)
 
-_STEADY_SECONDS: Final = 30.0
+STEADY_SECONDS: Final = 30.0
 """A worker that lived so long is replaced at once; one that keeps dying, ever more slowly."""
 
 
@@ -38,13 +38,20 @@ class WorkerKeeper:
     Lives in the controller's loop.
 
     Args:
+        paths: The files of the local cluster.
         start_worker: Starts a worker's process; may take a moment, and is called in a thread.
         on_trouble: Called with the reason when a worker does not start (again), and with "" when one has joined.
+        steady_seconds: One that lived so long is replaced soon; others after growing pauses.
     """
 
     def __init__(
-        self, paths: LocalPaths, start_worker: Callable[[], WorkerStart], on_trouble: Callable[[str], None]
+        self,
+        paths: LocalPaths,
+        start_worker: Callable[[], WorkerStart],
+        on_trouble: Callable[[str], None],
+        steady_seconds: float = STEADY_SECONDS,
     ) -> None:
+        self._steady_seconds = steady_seconds
         self._paths = paths
         self._start_worker = start_worker
         self._on_trouble = on_trouble
@@ -130,7 +137,7 @@ class WorkerKeeper:
         self._unwatch()
         if self._closed:
             return
-        if time.monotonic() - self._watched_since > _STEADY_SECONDS:
+        if time.monotonic() - self._watched_since > self._steady_seconds:
             self._backoff = _fresh_backoff()
         delay = self._backoff.next_interval()
         what = f"the worker does not start: {trouble}" if trouble else "the worker's process ended"

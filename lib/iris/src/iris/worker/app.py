@@ -32,8 +32,6 @@ from rigging.file_lock import open_lock_file, try_lock
 
 logger = logging.getLogger(__name__)
 
-_LAST_WORDS_S: Final = 2.0
-
 EXIT_OK: Final = 0
 EXIT_INCOMPATIBLE: Final = 1
 
@@ -53,6 +51,7 @@ class WorkerConfig:
         isolation: The best way of keeping tasks from changing what others share that is tried.
         log_limit_bytes: So much of an attempt's log may wait on this host's disk for the controller.
         guardian_linger_s: How long a guardian without worker and tasks waits for a worker to report their ends to.
+        leave_s: Time for a controller to take the last reports.
     """
 
     work_dir: Path
@@ -63,6 +62,7 @@ class WorkerConfig:
     stop_grace_s: float = 3.0
     platform: Platform = Platform.NONE
     guardian_linger_s: float = DEFAULT_LINGER_S
+    leave_s: float = 2.0
     isolation: IsolationMode = IsolationMode.OVERLAY
     log_limit_bytes: int = DEFAULT_LIMIT_BYTES
 
@@ -140,7 +140,7 @@ async def _serve_guardian(
         await _end_attempts(supervisor, guardian, why, int(config.stop_grace_s * 1000), preempted)
         if not serving.done():
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LAST_WORDS_S):
+                async with asyncio.timeout(config.leave_s):
                     await agent.leave()
                     await asyncio.wait((serving,))
         await guardian.finish()

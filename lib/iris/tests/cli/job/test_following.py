@@ -75,9 +75,11 @@ def followed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 
     monkeypatch.setattr(follow, "leave", leave)
 
-    def followed(client: Client, *, stops: bool = True, replicas: int = 1) -> tuple[int, list[str]]:
+    def followed(
+        client: Client, *, stops: bool = True, replicas: int = 1, patience: float = 15.0
+    ) -> tuple[int, list[str]]:
         try:
-            code = Follower(client, terminate_on_exit=stops).follow(JOB, replicas=replicas)
+            code = Follower(client, terminate_on_exit=stops, output_patience=patience).follow(JOB, replicas=replicas)
         except Left as left:
             code = left.args[0]
         return code, [line.removeprefix("iris: ") for line in capsys.readouterr().err.splitlines()]
@@ -172,10 +174,7 @@ def test_output_that_ended_early_is_told_and_does_not_change_the_code(followed: 
     )
 
 
-def test_output_that_does_not_come_is_not_waited_for_for_ever(
-    followed: Follow, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(follow, "_OUTPUT_PATIENCE_SECONDS", 0.01)
+def test_output_that_does_not_come_is_not_waited_for_for_ever(followed: Follow) -> None:
     client, held = Client(job(JobState.SUCCEEDED)), threading.Event()
 
     def never(job_id: str, **options: Any) -> Iterator[LogLine]:
@@ -185,7 +184,7 @@ def test_output_that_does_not_come_is_not_waited_for_for_ever(
     client.fetch_task_logs = never
     try:
         missing = "some output may be missing here; all of it: `iris job logs /ann/a`"
-        assert followed(client) == (0, [missing, "job /ann/a succeeded"])
+        assert followed(client, patience=0.01) == (0, [missing, "job /ann/a succeeded"])
     finally:
         held.set()
 

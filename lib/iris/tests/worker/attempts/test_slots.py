@@ -14,10 +14,10 @@ from iris.worker.isolation.plan import Mount
 
 
 class Bench:
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, **limits: int) -> None:
         self.place = place
         self.discarded: list[str] = []
-        self.slots = Slots(str(place), self.discard)
+        self.slots = Slots(str(place), self.discard, **limits)
 
     def discard(self, path: str) -> None:
         self.discarded.append(os.path.basename(path))
@@ -230,10 +230,9 @@ class TestLayers:
         assert bench.slots.take(("b2", "e")) is not one
         assert bench.slots.take(("b1", "e")) is one
 
-    def test_of_more_than_the_guardian_keeps_mounted_the_oldest_loses_its_layers(
-        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(module, "_MOST_LAYERED", 2)
+    def test_of_more_than_the_guardian_keeps_mounted_the_oldest_loses_its_layers(self, tmp_path: Path) -> None:
+        (tmp_path / "few").mkdir()
+        bench = Bench(tmp_path / "few", most_layered=2)
         keys = [(f"b{number}", "e") for number in range(3)]
         oldest, *others = self.layered(bench, *keys)
         assert [os.path.exists(slot.own) for slot in (oldest, *others)] == [False, True, True]

@@ -16,7 +16,6 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     own.mkdir(parents=True)
     (mount / "cgroup.controllers").write_text("")
     (own / "cgroup.procs").write_text("")
-    monkeypatch.setattr(cgroup, "_MOUNTS", (tmp_path / "none", mount))
     read = Path.read_text
 
     def read_text(self: Path, *args: object, **kwargs: object) -> str:
@@ -24,6 +23,10 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.setattr(Path, "read_text", read_text)
     return own
+
+
+def enter(groups: Path, work: Path) -> Path | None:
+    return cgroup.enter(work, (groups.parent.parent / "none", groups.parent))
 
 
 def give_files(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
@@ -49,7 +52,7 @@ def test_it_enters_a_group_of_its_own_that_the_next_one_will_find(
     groups: Path, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     give_files(monkeypatch, "cgroup.kill", "cgroup.procs")
-    path = cgroup.enter(work)
+    path = enter(groups, work)
     assert path is not None
     assert path.parent == groups
     assert path.name.endswith(f"-{os.getpid()}")
@@ -63,12 +66,12 @@ def test_two_work_directories_have_groups_of_different_names(
     give_files(monkeypatch, "cgroup.kill", "cgroup.procs")
     other = tmp_path / "other"
     os.mkdir(other)
-    assert cgroup.enter(work) != cgroup.enter(other)
+    assert enter(groups, work) != enter(groups, other)
 
 
 def test_without_a_way_to_kill_a_group_none_is_made(groups: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     give_files(monkeypatch)
-    assert cgroup.enter(work) is None
+    assert enter(groups, work) is None
     assert [path.name for path in groups.iterdir()] == ["cgroup.procs"], "and none is left behind"
 
 
@@ -76,15 +79,14 @@ def test_where_this_process_has_no_group_none_is_made(
     groups: Path, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (groups / "cgroup.procs").unlink()
-    assert cgroup.enter(work) is None
-    monkeypatch.setattr(cgroup, "_MOUNTS", ())
-    assert cgroup.enter(work) is None
+    assert enter(groups, work) is None
+    assert cgroup.enter(work, ()) is None
     assert list(work.iterdir()) == []
 
 
 def test_leaving_it_ends_what_is_left_there(groups: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     give_files(monkeypatch, "cgroup.kill", "cgroup.procs")
-    path = cgroup.enter(work)
+    path = enter(groups, work)
     assert path is not None
     cgroup.leave(path, work)
     assert (groups / "cgroup.procs").read_text() == f"{os.getpid()}\n", "it moves out first, or it would end itself"
@@ -94,7 +96,7 @@ def test_leaving_it_ends_what_is_left_there(groups: Path, work: Path, monkeypatc
 
 def test_one_that_cannot_leave_kills_nothing(groups: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     give_files(monkeypatch, "cgroup.kill", "cgroup.procs")
-    path = cgroup.enter(work)
+    path = enter(groups, work)
     assert path is not None
     (groups / "cgroup.procs").unlink()
     (groups / "cgroup.procs").mkdir()
@@ -106,7 +108,7 @@ def test_one_that_cannot_leave_kills_nothing(groups: Path, work: Path, monkeypat
 def test_what_a_former_guardian_left_is_ended(groups: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cgroup.kill_recorded(work)  # nothing was recorded
     give_files(monkeypatch, "cgroup.kill", "cgroup.procs")
-    path = cgroup.enter(work)
+    path = enter(groups, work)
     assert path is not None
     cgroup.kill_recorded(work)
     assert (path / "cgroup.kill").read_text() == "1\n"
@@ -120,7 +122,7 @@ def test_a_guardian_that_begins_ends_the_group_and_the_processes_that_were_left(
     left = [4711, 4712]
     monkeypatch.setattr(leftovers, "kill_leftovers", lambda work_dir: left if work_dir == work else [])
     give_files(monkeypatch, "cgroup.kill", "cgroup.procs")
-    path = cgroup.enter(work)
+    path = enter(groups, work)
     assert path is not None
     leftovers.end_leftovers(work)
     assert (path / "cgroup.kill").read_text() == "1\n"
@@ -144,7 +146,7 @@ def test_a_group_of_something_else_is_never_ended(groups: Path, work: Path) -> N
 def test_an_empty_group_goes(groups: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel lets a group be removed with its files; here they are taken out first."""
     give_files(monkeypatch, "cgroup.kill", "cgroup.procs")
-    path = cgroup.enter(work)
+    path = enter(groups, work)
     assert path is not None
     removed: list[Path] = []
     monkeypatch.setattr(Path, "rmdir", lambda self: removed.append(self))

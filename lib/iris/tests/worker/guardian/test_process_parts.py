@@ -37,12 +37,12 @@ class Seen:
 class Bench:
     """A runtime whose views and marks note what they are asked for; it has a real reactor and real processes."""
 
-    def __init__(self, own_cwd: str | None = "/", warm: bool = False) -> None:
+    def __init__(self, own_cwd: str | None = "/", warm: bool = False, **limits: int) -> None:
         self.calls: list[tuple[object, ...]] = []
         self.view_error: OSError | None = None
         self.clean_after = 0
         self.reactor = Reactor()
-        self.runtime = ProcessRuntime(self.reactor, self, own_cwd, warm, views=self)  # type: ignore[arg-type]
+        self.runtime = ProcessRuntime(self.reactor, self, own_cwd, warm, views=self, **limits)  # type: ignore[arg-type]
 
     # --- of the marks ---
 
@@ -141,9 +141,9 @@ def descriptors() -> Counter[str]:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+def bench(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Bench]:
     monkeypatch.chdir("/")
-    made = Bench()
+    made = Bench(**getattr(request, "param", {}))
     yield made
     made.runtime.close()
     made.reactor.close()
@@ -288,10 +288,10 @@ class TestFailures:
             os.kill(spawned[0], 0)  # it is reaped, too
         assert bench.runtime.live_count == 0
 
+    @pytest.mark.parametrize("bench", [{"sweep_tries": 3}], indirect=True)
     def test_descendants_that_do_not_die_are_waited_for_so_long_and_no_longer(
-        self, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+        self, bench: Bench, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        monkeypatch.setattr(module, "_SWEEP_TRIES", 3)
         bench.clean_after = 2
         bench.run("true", tmp_path)
         assert bench.named("sweep") == ["sweep"] * 3

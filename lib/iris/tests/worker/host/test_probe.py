@@ -112,19 +112,15 @@ class TestTheTightestCounts:
 
 
 @pytest.mark.parametrize("text", ["4:memory:/box\n0::/own\n", None])
-def test_the_control_groups_of_this_process_are_looked_at_where_there_are_any(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
-) -> None:
+def test_the_control_groups_of_this_process_are_looked_at_where_there_are_any(tmp_path: Path, text: str | None) -> None:
     own = tmp_path / "cgroup"
     if text is not None:
         own.write_text(text)
-    monkeypatch.setattr(probe, "_OWN_CGROUPS", own)
-    monkeypatch.setattr(probe, "_CGROUP_ROOT", tmp_path / "fs")
     (tmp_path / "fs" / "own").mkdir(parents=True)
     (tmp_path / "fs" / "own" / "cpu.max").write_text("1000 100000")
     names = ["memory/box/memory.oom_control", "own/memory.events"] if text else []
-    assert own_oom_counters() == [tmp_path / "fs" / name for name in names]
-    assert (probe_resources(tmp_path).cpu_millis == 10) == (text is not None)
+    assert own_oom_counters(tmp_path / "fs", own) == [tmp_path / "fs" / name for name in names]
+    assert (probe_resources(tmp_path, tmp_path / "fs", own).cpu_millis == 10) == (text is not None)
 
 
 @pytest.mark.parametrize("words", ["-1 100000", "50000", "50000 0", "50000 x", "1 2 3", "x 100000"])

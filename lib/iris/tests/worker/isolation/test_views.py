@@ -283,10 +283,8 @@ class TestViews:
         assert [call[0] for call in kernel.calls] == ["unshare", "mount"]
         assert not opened.drop_unused()
 
-    def test_what_is_not_used_for_a_while_is_let_go(
-        self, kernel: Kernel, opened: views.TaskViews, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(views, "_MOST_KEPT", 2)
+    def test_what_is_not_used_for_a_while_is_let_go(self, kernel: Kernel, tmp_path: Path) -> None:
+        opened = open_views(tmp_path, most_kept=2)
         (tmp_path / "lower").mkdir()
         before = len(os.listdir("/proc/self/fd"))
         for number in range(3):

@@ -55,18 +55,18 @@ class Source:
 
 
 class Bench:
-    def __init__(self, root: Path, patience_s: float = 0.0) -> None:
+    def __init__(self, root: Path, patience_s: float = 0.0, **limits: int) -> None:
         self.paths = WorkPaths(root)
         self.paths.make()
         self.source = Source()
-        self.store = BundleStore(self.paths, self.source, patience_s)
+        self.store = BundleStore(self.paths, self.source, patience_s, **limits)
 
     def left(self) -> list[str]:
         return sorted(path.name for path in self.paths.blobs.iterdir())
 
 
-def play(root: Path, scenario: Callable[[Bench], Awaitable[None]], patience_s: float = 0.0) -> None:
-    asyncio.run(scenario(Bench(root, patience_s)))
+def play(root: Path, scenario: Callable[[Bench], Awaitable[None]], patience_s: float = 0.0, **limits: int) -> None:
+    asyncio.run(scenario(Bench(root, patience_s, **limits)))
 
 
 def content(path: Path) -> bytes:
@@ -245,11 +245,7 @@ class TestBundles:
 
         play(tmp_path, scenario)
 
-    def test_many_parts_are_asked_for_a_limited_number_at_a_time(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(bundle_module, "_FETCH_BATCH", 2)
-
+    def test_many_parts_are_asked_for_a_limited_number_at_a_time(self, tmp_path: Path) -> None:
         async def scenario(bench: Bench) -> None:
             parts = [bench.source.add(b"part %d" % number) for number in range(5)]
             digest = bench.source.add_bundle(pb.BundleFile(path="a", size_bytes=30, part_digests=parts))
@@ -258,7 +254,7 @@ class TestBundles:
             assert [len(digests) for digests in bench.source.asked[1:]] == [2, 2, 1]
             assert sorted(part for digests in bench.source.asked[1:] for part in digests) == sorted(parts)
 
-        play(tmp_path, scenario)
+        play(tmp_path, scenario, fetch_batch=2)
 
     def test_one_that_is_half_there_is_made_anew(self, tmp_path: Path) -> None:
         async def scenario(bench: Bench) -> None:
@@ -297,7 +293,7 @@ class TestBundles:
                     raise OSError(number, "refused")
 
                 with monkeypatch.context() as patch:
-                    patch.setattr(BundleStore, "_write_entry", refuse)
+                    patch.setattr(os, "fchmod", refuse)
                     kind, text = await failure(bench.store.bundle(digest))
                 assert kind is expected
                 assert text == f"bundle {digest[:12]} cannot be unpacked to {bench.paths.bundles / digest}: refused"

@@ -241,7 +241,6 @@ def test_a_task_runs_what_was_sent_although_the_unpacked_file_was_changed(
     play: Callable[[Callable[[FakeController, InProcessWorker], Awaitable[None]]], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("iris.worker.prepare.bundle_check._LOOK_EVERY_S", 0.0)
     monkeypatch.setattr("iris.worker.prepare.bundle_check.SoundTrees.was_just_seen", lambda *_: False)
 
     async def scenario(controller: FakeController, worker: InProcessWorker) -> None:

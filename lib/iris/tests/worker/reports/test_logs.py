@@ -59,16 +59,19 @@ def test_words_that_found_no_room_come_after_the_file(tmp_path: Path) -> None:
     assert log.read(8, 5) == b""
 
 
+class SmallLog(AttemptLog):
+    LOOK_EVERY_BYTES = 4096
+    KEPT_BYTES = 40_000
+
+
 @pytest.mark.parametrize("is_short", [True, False])
 def test_the_disk_gets_back_what_the_controller_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_short: bool
 ) -> None:
-    monkeypatch.setattr("iris.worker.reports.logs._LOOK_EVERY_BYTES", 4096)
     monkeypatch.setattr("iris.worker.reports.logs.is_short", lambda path: is_short)
-    monkeypatch.setattr("iris.worker.reports.logs._KEPT_BYTES", 40_000)
     path = tmp_path / "log"
     path.write_bytes(b"x" * 100_000)
-    log = AttemptLog(path)
+    log = SmallLog(path)
     log.grew(100_000)
     with path.open("rb") as file:
         before = stored_bytes(file.fileno())

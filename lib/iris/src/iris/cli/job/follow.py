@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _PENDING_POLL_SECONDS: Final = 1.0
 _RUNNING_POLL_SECONDS: Final = 30.0
-_OUTPUT_PATIENCE_SECONDS: Final = 15.0
+OUTPUT_PATIENCE_SECONDS: Final = 15.0
 
 
 class Interrupted(KeyboardInterrupt):
@@ -42,10 +42,14 @@ class Follower:
 
     Args:
         terminate_on_exit: Whether a signal to this command stops the job.
+        output_patience: Seconds to wait for the rest of the output once the job has ended.
     """
 
-    def __init__(self, client: "IrisClient", *, terminate_on_exit: bool) -> None:
+    def __init__(
+        self, client: "IrisClient", *, terminate_on_exit: bool, output_patience: float = OUTPUT_PATIENCE_SECONDS
+    ) -> None:
         self._client = client
+        self._output_patience = output_patience
         self._terminate_on_exit = terminate_on_exit
         self._phases = PhaseTeller()
 
@@ -84,7 +88,7 @@ class Follower:
         try:
             status = self._wait(job_id)
             # The stream ends by itself once everything is sent.
-            if not output.join(_OUTPUT_PATIENCE_SECONDS):
+            if not output.join(self._output_patience):
                 say(f"some output may be missing here; all of it: `iris job logs {job_id}`")
         except Interrupted as interrupted:
             self._on_interrupt(job_id, interrupted.number, output)
@@ -126,7 +130,7 @@ class Follower:
             how = await_stop(self._client, stopped)
             if not stopped.job_ids:
                 how = f"had {self._client.status(job_id).state.word}"
-            output.join(0.0 if stopped.silent else _OUTPUT_PATIENCE_SECONDS)
+            output.join(0.0 if stopped.silent else self._output_patience)
             say(f"job {job_id} {how}")
         except Interrupted:
             output.stop()

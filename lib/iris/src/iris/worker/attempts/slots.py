@@ -20,7 +20,7 @@ _MOST_FREE: Final = 1000
 _GRANULE_NS: Final = 50_000_000
 """File systems tell times apart that are further from each other than this."""
 
-_MOST_LAYERED: Final = 48
+MOST_LAYERED: Final = 48
 """Fewer than the guardian keeps mounted."""
 _KERNELS_ATTRIBUTES: Final = ("trusted.overlay.", "user.overlay.", "security.")
 
@@ -138,10 +138,12 @@ class Slots:
     Args:
         place: The directory that has them.
         discard: Removes what is at a path, soon.
+        most_layered: So many free ones keep their layers.
     """
 
-    def __init__(self, place: str, discard: Callable[[str], None]) -> None:
+    def __init__(self, place: str, discard: Callable[[str], None], most_layered: int = MOST_LAYERED) -> None:
         self._place = place
+        self._most_layered = most_layered
         self._discard = discard
         self._numbers = itertools.count()
         self._free: list[Slot] = []
@@ -191,7 +193,7 @@ class Slots:
             self._free.append(slot)
         else:
             self._layered[slot] = key
-            if len(self._layered) > _MOST_LAYERED:
+            if len(self._layered) > self._most_layered:
                 oldest = next(iter(self._layered))
                 del self._layered[oldest]
                 self._take_off(oldest)

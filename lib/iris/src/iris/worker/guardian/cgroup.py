@@ -6,13 +6,14 @@ Only version 2 (also beside version 1) has cgroup.kill. Where no group can be ma
 import logging
 import os
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 logger = logging.getLogger(__name__)
 
 _RECORD: Final = "guardian.cgroup"
-_MOUNTS: Final = (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup"))
+MOUNTS: Final = (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup"))
 
 
 def kill_recorded(work_dir: Path) -> None:
@@ -27,9 +28,9 @@ def kill_recorded(work_dir: Path) -> None:
     record.unlink(missing_ok=True)
 
 
-def enter(work_dir: Path) -> Path | None:
+def enter(work_dir: Path, mounts: Sequence[Path] = MOUNTS) -> Path | None:
     """Move this process into a group of its own; None where that cannot be."""
-    parent = _own_group()
+    parent = _own_group(mounts)
     if parent is None or not (parent / "cgroup.procs").exists():
         return None
     path = parent / f"{_name(work_dir)}-{os.getpid()}"
@@ -62,13 +63,13 @@ def _name(work_dir: Path) -> str:
     return f"iris-{zlib.crc32(bytes(work_dir)):08x}"
 
 
-def _own_group() -> Path | None:
+def _own_group(mounts: Sequence[Path]) -> Path | None:
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
         return None
     path = next((line.removeprefix("0::") for line in lines if line.startswith("0::")), None)
-    mount = next((mount for mount in _MOUNTS if (mount / "cgroup.controllers").exists()), None)
+    mount = next((mount for mount in mounts if (mount / "cgroup.controllers").exists()), None)
     return mount / path.lstrip("/") if path is not None and mount is not None else None
 
 

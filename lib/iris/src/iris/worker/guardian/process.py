@@ -25,7 +25,7 @@ _LISTEN_LATE_S: Final = 0.01
 """A process's output is waited for from then on: the shortest have ended by that time, and all is read at the end."""
 _VIEWS_IDLE_S: Final = 60.0
 _SWEEP_AGAIN_S: Final = 0.002
-_SWEEP_TRIES: Final = 500
+SWEEP_TRIES: Final = 500
 _HOSTS_FAULT: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 _DEFAULT_SIGNALS: Final = tuple(map(int, (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM)))
 
@@ -41,6 +41,7 @@ class ProcessRuntime:
             into the command's directory, and goes home at the end of the turn.
         warm: Keep warm interpreters for callables; only in a subreaper with `own_cwd`.
         views: What tasks see of the file system; None: what this process sees. With views `own_cwd` must be "/".
+        sweep_tries: So often descendants of an ended command are looked for before its end is told all the same.
     """
 
     def __init__(
@@ -50,7 +51,9 @@ class ProcessRuntime:
         own_cwd: str | None = None,
         warm: bool = False,
         views: TaskViews | None = None,
+        sweep_tries: int = SWEEP_TRIES,
     ) -> None:
+        self._sweep_tries = sweep_tries
         self._reactor = reactor
         self._orphans = orphans
         self._own_cwd = own_cwd
@@ -156,7 +159,7 @@ class ProcessRuntime:
 
     def _finish_ended(self) -> None:
         ended, self._ended = self._ended, []
-        self._finish(ended, _SWEEP_TRIES)
+        self._finish(ended, self._sweep_tries)
 
     def _finish(self, ended: Sequence[CommandProcess], tries: int) -> None:
         if not self.sweep():

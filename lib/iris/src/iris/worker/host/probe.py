@@ -16,16 +16,22 @@ from iris.python_tools.programs import python_programs
 from iris.sched.pythons import PYTHON_VERSIONS_ATTRIBUTE
 from iris.worker.host.oom import oom_counters
 
-_CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
-_OWN_CGROUPS: Final = Path("/proc/self/cgroup")
+CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
+OWN_CGROUPS: Final = Path("/proc/self/cgroup")
 _NO_LIMIT_BYTES: Final = 1 << 60
 
 
-def probe_resources(work_dir: Path) -> Resources:
-    """cpu, memory and the disk free below `work_dir`; the tightest of machine, affinity and cgroup limits."""
+def probe_resources(work_dir: Path, groups: Path = CGROUP_ROOT, own: Path = OWN_CGROUPS) -> Resources:
+    """cpu, memory and the disk free below `work_dir`; the tightest of machine, affinity and cgroup limits.
+
+    Args:
+        work_dir: The worker's directory.
+        groups: Where the cgroup filesystems are mounted.
+        own: As /proc/self/cgroup.
+    """
     cpu_millis = len(os.sched_getaffinity(0)) * 1000
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    cpu_limit, memory_limit = cgroup_limits(_CGROUP_ROOT, _OWN_CGROUPS.read_text() if _OWN_CGROUPS.exists() else "")
+    cpu_limit, memory_limit = cgroup_limits(groups, own.read_text() if own.exists() else "")
     if cpu_limit is not None:
         cpu_millis = max(1, min(cpu_millis, cpu_limit))
     if memory_limit is not None:
@@ -38,9 +44,9 @@ def free_disk(work_dir: Path) -> int:
     return shutil.disk_usage(work_dir).free
 
 
-def own_oom_counters() -> list[Path]:
+def own_oom_counters(groups: Path = CGROUP_ROOT, own: Path = OWN_CGROUPS) -> list[Path]:
     """Return the files in which the kernel counts what it kills in this process's control groups for lack of memory."""
-    return oom_counters(_CGROUP_ROOT, _OWN_CGROUPS.read_text() if _OWN_CGROUPS.exists() else "")
+    return oom_counters(groups, own.read_text() if own.exists() else "")
 
 
 def disk_size(work_dir: Path) -> dict[str, str]:

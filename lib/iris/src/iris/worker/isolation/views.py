@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 _PROTECTED: Final = ("blobs", "bundles", "compiled", "envs", "sites")
 _HIDDEN: Final = "trash"
 _EMPTY: Final = "empty"
-_MOST_KEPT: Final = 64
+MOST_KEPT: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,10 @@ class ViewFailed(OSError):
 class TaskViews:
     """The namespaces of one guardian. Only for a process with one thread, which it changes."""
 
-    def __init__(self, ability: _Ability, home: int, shared: int, in_user_namespace: bool) -> None:
+    def __init__(
+        self, ability: _Ability, home: int, shared: int, in_user_namespace: bool, most_kept: int = MOST_KEPT
+    ) -> None:
+        self._most_kept = most_kept
         self.mode = ability.mode
         self.in_user_namespace = in_user_namespace
         """Then this process has capabilities that what it starts loses."""
@@ -117,7 +120,7 @@ class TaskViews:
             namespace = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
             syscalls.unshare(syscalls.CLONE_NEWNS)
             self._kept[mounts] = _Kept(namespace, (sources, _marks(_layers(mounts))))
-        if len(self._kept) > _MOST_KEPT:
+        if len(self._kept) > self._most_kept:
             self._drop(next(iter(self._kept)))
 
     def _drop(self, mounts: tuple[Mount, ...]) -> None:
@@ -165,7 +168,7 @@ def no_views() -> TaskViews:
     return TaskViews(_Ability(IsolationMode.COPY), -1, -1, False)
 
 
-def open_views(work_dir: Path, best: IsolationMode = IsolationMode.OVERLAY) -> TaskViews:
+def open_views(work_dir: Path, best: IsolationMode = IsolationMode.OVERLAY, most_kept: int = MOST_KEPT) -> TaskViews:
     """Find out what the host allows, say so in the log, and put this process where tasks are.
 
     The working directory is "/" afterwards.
@@ -173,6 +176,7 @@ def open_views(work_dir: Path, best: IsolationMode = IsolationMode.OVERLAY) -> T
     Args:
         work_dir: The worker's; what tasks share is below it.
         best: Nothing better is tried.
+        most_kept: So many namespaces stay mounted for further attempts.
     """
     ability, reasons = _find_ability(work_dir, best)
     logger.info("tasks are isolated by %s%s", ability.mode, f" ({'; '.join(reasons)})" if reasons else "")
@@ -191,7 +195,7 @@ def open_views(work_dir: Path, best: IsolationMode = IsolationMode.OVERLAY) -> T
     syscalls.bind(str(empty), str(work_dir / _HIDDEN), read_only=True)
     shared = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     os.chdir("/")
-    return TaskViews(ability, home, shared, in_user_namespace)
+    return TaskViews(ability, home, shared, in_user_namespace, most_kept)
 
 
 def shared_paths(work_dir: Path) -> list[str]:

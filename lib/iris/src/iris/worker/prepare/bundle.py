@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from iris.domain.states import FailureKind
 from iris.rpc.manifest import BundleEntry, check_entries, parse_manifest
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_FETCH_BATCH = 500
+FETCH_BATCH: Final = 500
 _MENDED_TIMES = 3
 _SHOWN = 3
 
@@ -77,9 +77,12 @@ class BundleStore:
     host's (WORKER).
 
     Args:
+        paths: The worker's files.
+        source: The controller.
         patience_s: How long a controller that cannot be reached is asked again.
         seals: Where tasks could change bundles: those that were changed are unpacked anew.
         sound: Which unpacked bundles are right, where tasks cannot change them.
+        fetch_batch: So many blobs are asked for at a time.
     """
 
     def __init__(
@@ -89,7 +92,9 @@ class BundleStore:
         patience_s: float = 60.0,
         seals: Seals | None = None,
         sound: SoundTrees | None = None,
+        fetch_batch: int = FETCH_BATCH,
     ) -> None:
+        self._fetch_batch = fetch_batch
         self._paths = paths
         self._source = source
         self._patience_s = patience_s
@@ -205,8 +210,8 @@ class BundleStore:
 
     async def _fetch_missing(self, parts: set[str], what: str) -> None:
         missing = await asyncio.to_thread(lambda: sorted(p for p in parts if not (self._paths.blobs / p).exists()))
-        for start in range(0, len(missing), _FETCH_BATCH):
-            await self._fetch(missing[start : start + _FETCH_BATCH], what)
+        for start in range(0, len(missing), self._fetch_batch):
+            await self._fetch(missing[start : start + self._fetch_batch], what)
 
     async def _fetch(self, digests: list[str], what: str) -> None:
         """Fetch blobs, once more if they arrive damaged, and for a while if there is no answer."""

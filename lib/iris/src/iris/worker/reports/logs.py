@@ -3,12 +3,9 @@
 import contextlib
 import os
 from pathlib import Path
-from typing import Final
+from typing import ClassVar
 
 from iris.worker.guardian.log_room import is_short, punch
-
-_LOOK_EVERY_BYTES: Final = 256 * 1024
-_KEPT_BYTES: Final = 16 * 1024 * 1024
 
 
 class AttemptLog:
@@ -16,6 +13,9 @@ class AttemptLog:
 
     `size` is what was written; `sent` and `acked` are how far the controller was sent it and said to have it.
     """
+
+    LOOK_EVERY_BYTES: ClassVar = 256 * 1024
+    KEPT_BYTES: ClassVar = 16 * 1024 * 1024
 
     __slots__ = ("_descriptor", "_finished", "_given_back", "_looked_at", "_path", "_words", "acked", "sent", "size")
 
@@ -66,15 +66,15 @@ class AttemptLog:
             self.sent = offset
         self.acked = offset
         self.sent = max(self.sent, offset)
-        if offset - self._looked_at >= _LOOK_EVERY_BYTES:
+        if offset - self._looked_at >= self.LOOK_EVERY_BYTES:
             self._looked_at = offset
             with contextlib.suppress(OSError):
                 self._give_back(offset)
 
     def _give_back(self, offset: int) -> None:
         """Let the disk have what the controller holds; where there is room, the newest of it stays for a while."""
-        kept = 0 if is_short(self._path) else _KEPT_BYTES
-        if offset - self._given_back < kept + _LOOK_EVERY_BYTES:
+        kept = 0 if is_short(self._path) else self.KEPT_BYTES
+        if offset - self._given_back < kept + self.LOOK_EVERY_BYTES:
             return
         descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         try:
