@@ -3,6 +3,7 @@
 import functools
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,11 @@ collect_ignore = ["tests/test_ray_cluster.py"]
 # A shell's background jobs are born deaf to Ctrl-C, and so would be all that the tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The tests start hundreds of interpreters. What these import is compiled once, beside the source: a task sees no other
+# folder. It takes a third off the time of tests with many tasks.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Any test may be the first to import ray, in the process where others start a cluster.
 RayHarness.prepare()
