@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 
-from iris.worker.guardian import warm_pool as nursery_module
+from iris.worker.guardian import warm_pool as warm_pool_module
 from iris.worker.guardian.warm_pool import HELPER_SOCKET, WarmPool
 from iris.worker.isolation.plan import Mount
 from rigging.testing import eventually
@@ -111,7 +111,7 @@ def killed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         assert number == signal.SIGKILL
         found.append(pid)
 
-    monkeypatch.setattr(nursery_module.os, "kill", kill)
+    monkeypatch.setattr(warm_pool_module.os, "kill", kill)
     return found
 
 
@@ -227,7 +227,7 @@ def test_where_none_can_be_started_all_go_the_usual_way(bench: Bench, caplog: py
     assert "cannot start a warm interpreter: [Errno 12] Cannot allocate memory" in caplog.text
 
 
-def test_all_end_with_the_nursery(bench: Bench, killed: list[int]) -> None:
+def test_all_end_with_the_warm_pool(bench: Bench, killed: list[int]) -> None:
     for sharer in ("a", "b"):
         bench.warm(sharer)
     bench.warm_pool.close()
