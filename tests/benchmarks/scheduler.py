@@ -15,9 +15,9 @@ from collections.abc import Callable
 
 from iris.core.rules.reduce import reduce
 from iris.core.state.view import ClusterView
-from iris.domain.entities import CommandEntrypoint, JobSpec
 from iris.domain.events import Event, JobSubmitted, WorkerConnected
 from iris.domain.ids import JobId, WorkerId
+from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.resources import Device, Resources
 from iris.domain.states import PriorityBand
 from iris.sched.plan import plan_round

@@ -24,9 +24,10 @@ from iris.controller.engine.engine import Engine, Transaction
 from iris.core.state.batch import Batch
 from iris.core.state.changes import Changes
 from iris.core.state.view import ClusterView
-from iris.domain.entities import CommandEntrypoint, Job, JobSpec, Task
+from iris.domain.entities import Job, Task
 from iris.domain.events import AttemptObserved, JobSubmitted, WorkerConnected
 from iris.domain.ids import JobId, WorkerId, task_id
+from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.resources import Resources
 from iris.domain.states import JobState, TaskState
 from iris.store.store import Store

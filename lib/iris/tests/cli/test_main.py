@@ -13,7 +13,7 @@ import pytest
 from iris.cli.exit_codes import exit_code_of
 from iris.cli.main import run
 from iris.cli.output import duration, moment, table
-from iris.domain.entities import CommandEntrypoint
+from iris.domain.job_spec import CommandEntrypoint
 from rigging.errors import AlreadyExists, Conflict, Denied, InvalidRequest, JobFailed, NotFound, Unavailable
 
 

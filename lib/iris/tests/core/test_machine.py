@@ -27,7 +27,7 @@ from iris.core.rules.timers import expired, next_deadline
 from iris.core.state.view import ClusterView
 from iris.domain.constraints import AHEAD_ATTRIBUTE, Constraint, ConstraintOp, evaluate
 from iris.domain.effects import JobEnded, JobSettled, StartAttempt
-from iris.domain.entities import CommandEntrypoint, JobSpec, Stopping, UserBudget, is_gang, waits_for_host
+from iris.domain.entities import Stopping, UserBudget
 from iris.domain.events import (
     AttemptMissing,
     AttemptObserved,
@@ -44,6 +44,7 @@ from iris.domain.events import (
     WorkerUncordoned,
 )
 from iris.domain.ids import AttemptId, JobId, WorkerId, parent_of
+from iris.domain.job_spec import CommandEntrypoint, JobSpec, is_gang, waits_for_host
 from iris.domain.resources import Device, Resources
 from iris.domain.states import FailureKind, PriorityBand, TaskState
 from iris.sched.plan import RoundPlan

@@ -5,21 +5,17 @@ from typing import Any
 
 import pytest
 
-from iris.domain.entities import (
-    NO_TASKS,
+from iris.domain.entities import NO_TASKS, Job, Task, UserBudget, Worker
+from iris.domain.ids import JobId, TaskId, WorkerId
+from iris.domain.job_spec import (
     CallableEntrypoint,
     CommandEntrypoint,
-    Job,
     JobSpec,
-    Task,
-    UserBudget,
-    Worker,
     is_alike,
     is_gang,
     renamed,
     waits_for_host,
 )
-from iris.domain.ids import JobId, TaskId, WorkerId
 from iris.domain.resources import Device, Resources
 from iris.domain.runtime import DEFAULT_RUNTIME
 from iris.domain.states import JobState, PriorityBand, TaskState

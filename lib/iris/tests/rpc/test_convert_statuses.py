@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from iris.domain.entities import CallableEntrypoint, CommandEntrypoint, Job, JobSpec, Task, UserBudget
+from iris.domain.entities import Job, Task, UserBudget
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId
+from iris.domain.job_spec import CallableEntrypoint, CommandEntrypoint, JobSpec
 from iris.domain.resources import Device, Resources
 from iris.domain.runtime import DEFAULT_RUNTIME, TaskRuntime
 from iris.domain.silence import SilentAttempt

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from iris.domain.constraints import Constraint, ConstraintOp
-from iris.domain.entities import CommandEntrypoint, JobSpec
 from iris.domain.ids import JobId, WorkerId
+from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.resources import Device, Resources
 from iris.domain.scale_groups import ScaleGroup
 from iris.sched.feasible import impossible_reason

@@ -10,8 +10,9 @@ import pytest
 
 from iris.core.state.changes import Changes
 from iris.domain.endpoints import Endpoint
-from iris.domain.entities import CommandEntrypoint, Job, JobSpec, Task, UserBudget, Worker
+from iris.domain.entities import Job, Task, UserBudget, Worker
 from iris.domain.ids import AttemptId, JobId, WorkerId, task_id
+from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.resources import Device, Resources
 from iris.domain.states import JobState, PriorityBand, TaskState
 from iris.store import query

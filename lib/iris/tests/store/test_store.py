@@ -8,14 +8,10 @@ import pytest
 
 from iris.core.state.changes import Changes
 from iris.domain.endpoints import Endpoint
-from iris.domain.entities import (
-    NO_TASKS,
-    CommandEntrypoint,
-    Stopping,
-    UserBudget,
-)
+from iris.domain.entities import NO_TASKS, Stopping, UserBudget
 from iris.domain.errors import StorageUnavailable
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId
+from iris.domain.job_spec import CommandEntrypoint
 from iris.domain.resources import Device, Resources
 from iris.domain.states import JobState, PriorityBand, TaskState
 from iris.store.damage import DatabaseDamaged

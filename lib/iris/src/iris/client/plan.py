@@ -6,8 +6,8 @@ from typing import Final
 
 from iris.cluster.constraints import Constraint, validate_constraint
 from iris.cluster.types import CoschedulingConfig, Entrypoint, EnvironmentSpec, PriorityBand, ResourceSpec
-from iris.domain.entities import MAX_FENCE_AFTER_MS, CallableEntrypoint, CommandEntrypoint, JobSpec
 from iris.domain.ids import JobId
+from iris.domain.job_spec import MAX_FENCE_AFTER_MS, CallableEntrypoint, CommandEntrypoint, JobSpec
 from iris.domain.resources import Resources
 from iris.domain.runtime import TaskRuntime
 from rigging.arguments import as_list, as_texts, check_text, check_type

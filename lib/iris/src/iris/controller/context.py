@@ -19,9 +19,9 @@ from iris.controller.workers.sessions import Sessions
 from iris.core.rules.job_rules import check_band, check_parent
 from iris.core.state.view import ClusterView
 from iris.domain.constraints import FENCE_ATTRIBUTE, Constraint, ConstraintOp
-from iris.domain.entities import JobSpec
 from iris.domain.events import JobSubmitted, StopRequested, WorkerCordoned, WorkerGone, WorkerUncordoned
 from iris.domain.ids import AttemptId, JobId, WorkerId
+from iris.domain.job_spec import JobSpec
 from iris.domain.states import ExistingJobPolicy
 from iris.rpc.convert_job import SpecReader
 from iris.store.replicate.replicator import Replicator

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from iris.domain.endpoints import Endpoint
-from iris.domain.entities import JobSpec, UserBudget
+from iris.domain.entities import UserBudget
 from iris.domain.ids import AttemptId, EndpointId, JobId, TaskId, WorkerId
+from iris.domain.job_spec import JobSpec
 from iris.domain.resources import Resources
 from iris.domain.states import FailureKind, TaskState, TimeoutKind
 

@@ -3,7 +3,8 @@
 from typing import Any, Final
 
 from iris.domain.constraints import Constraint, ConstraintOp
-from iris.domain.entities import (
+from iris.domain.ids import validate_job_id
+from iris.domain.job_spec import (
     DEFAULT_FENCE_AFTER_MS,
     PLAIN_FIELDS,
     CallableEntrypoint,
@@ -12,7 +13,6 @@ from iris.domain.entities import (
     JobSpec,
     renamed,
 )
-from iris.domain.ids import validate_job_id
 from iris.domain.resources import Device, Resources
 from iris.domain.states import PriorityBand
 from iris.rpc import iris_pb2 as pb

@@ -15,8 +15,9 @@ from iris.core.state.demand import Demand
 from iris.core.state.load import Kind
 from iris.core.state.view import ClusterView
 from iris.domain.constraints import AHEAD_ATTRIBUTE
-from iris.domain.entities import Job, may_be_ahead
+from iris.domain.entities import Job
 from iris.domain.ids import AttemptId, user_of
+from iris.domain.job_spec import may_be_ahead
 from iris.sched.fit import Host, Pool
 
 _AHEAD_MS: Final = 100

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from iris.core.state.demand import Demand
 from iris.core.state.view import ClusterView
 from iris.domain.constraints import Constraint, evaluate
-from iris.domain.entities import JobSpec
 from iris.domain.ids import JobId, WorkerId
+from iris.domain.job_spec import JobSpec
 from iris.domain.resources import Device, Resources, format_bytes, format_cores, shortfalls
 from iris.domain.tpu import SLICE_ATTRIBUTE
 from iris.sched.fit import Host, has_device, may_run_on

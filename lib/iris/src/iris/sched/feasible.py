@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from iris.domain.constraints import DISK_SIZE_ATTRIBUTE, evaluate
-from iris.domain.entities import JobSpec, is_gang
 from iris.domain.ids import WorkerId
+from iris.domain.job_spec import JobSpec, is_gang
 from iris.domain.resources import Resources, shortfalls
 from iris.domain.scale_groups import ScaleGroup, offers
 from iris.domain.tpu import tpu_mistake

@@ -7,9 +7,10 @@ from typing import Final
 
 from iris.core.state.demand import Demand
 from iris.core.state.view import ClusterView
-from iris.domain.entities import Job, is_gang
+from iris.domain.entities import Job
 from iris.domain.events import Assigned, Begun, Event, Preempted
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, task_id
+from iris.domain.job_spec import is_gang
 from iris.domain.states import PriorityBand
 from iris.sched.ahead import AheadShares, with_room
 from iris.sched.explain import explain_gang, explain_task

@@ -7,8 +7,8 @@ from heapq import heapify, heappop, heappush
 from iris.core.state.demand import Demand
 from iris.core.state.load import Booking
 from iris.core.state.view import ClusterView
-from iris.domain.entities import is_gang
 from iris.domain.ids import AttemptId, JobId
+from iris.domain.job_spec import is_gang
 from iris.domain.resources import Resources
 from iris.domain.states import PriorityBand
 from iris.sched.fit import Host, Pool

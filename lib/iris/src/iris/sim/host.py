@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from iris.domain.constraints import AHEAD_ATTRIBUTE, FENCE_ATTRIBUTE
-from iris.domain.entities import JobSpec
 from iris.domain.ids import AttemptId, JobId, parse_attempt_id, parse_task_id
+from iris.domain.job_spec import JobSpec
 from iris.domain.resources import Resources
 from iris.domain.states import FailureKind
 from iris.rpc.auth import PrincipalKind, make_token

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from iris.domain.entities import JobSpec, is_gang
 from iris.domain.ids import AttemptId, JobId, TaskId, parse_attempt_id, parse_task_id
+from iris.domain.job_spec import JobSpec, is_gang
 from iris.domain.resources import Resources
 
 

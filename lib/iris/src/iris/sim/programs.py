@@ -3,7 +3,7 @@
 import random
 from dataclasses import dataclass
 
-from iris.domain.entities import JobSpec
+from iris.domain.job_spec import JobSpec
 from iris.domain.states import JobState
 
 

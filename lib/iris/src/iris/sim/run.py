@@ -10,9 +10,10 @@ from typing import Final
 
 from iris.controller.config.controller_config import ControllerConfig
 from iris.core.state.changes import Changes
-from iris.domain.entities import Job, JobSpec, is_gang
+from iris.domain.entities import Job
 from iris.domain.events import WorkerCordoned, WorkerUncordoned
 from iris.domain.ids import AttemptId, JobId, TaskId
+from iris.domain.job_spec import JobSpec, is_gang
 from iris.domain.states import JobState, TaskState
 from iris.rpc.auth import load_or_create_secret
 from iris.sim.client import Book, Users, run_children

@@ -8,23 +8,17 @@ from typing import Any, Final
 
 from iris.domain.constraints import Constraint, ConstraintOp
 from iris.domain.endpoints import Endpoint
-from iris.domain.entities import (
-    NO_TASKS,
+from iris.domain.entities import NO_TASKS, Job, LostAttempt, Stopping, Task, UserBudget, Worker
+from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId
+from iris.domain.job_spec import (
     PLAIN_FIELDS,
     CallableEntrypoint,
     CommandEntrypoint,
     Entrypoint,
-    Job,
     JobSpec,
-    LostAttempt,
-    Stopping,
-    Task,
-    UserBudget,
-    Worker,
     is_alike,
     renamed,
 )
-from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId
 from iris.domain.resources import Device, Resources
 from iris.domain.runtime import DEFAULT_RUNTIME, runtime_from_json, runtime_to_json
 from iris.domain.states import JobState, PriorityBand, TaskState

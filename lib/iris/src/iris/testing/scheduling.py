@@ -8,7 +8,7 @@ from iris.core.state import invariants
 from iris.core.state.changes import Reduction
 from iris.core.state.view import ClusterView
 from iris.domain.effects import Effect
-from iris.domain.entities import CommandEntrypoint, Job, JobSpec, Task
+from iris.domain.entities import Job, Task
 from iris.domain.events import (
     AttemptObserved,
     Event,
@@ -17,6 +17,7 @@ from iris.domain.events import (
     WorkerConnected,
 )
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId
+from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.resources import Device, Resources
 from iris.domain.states import TaskState
 from iris.sched.plan import RoundPlan, plan_round

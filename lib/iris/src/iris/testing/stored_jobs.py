@@ -4,8 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 from iris.domain.constraints import Constraint, ConstraintOp
-from iris.domain.entities import NO_TASKS, CallableEntrypoint, CommandEntrypoint, Job, JobSpec, Task, Worker
+from iris.domain.entities import NO_TASKS, Job, Task, Worker
 from iris.domain.ids import JobId, WorkerId, task_id
+from iris.domain.job_spec import CallableEntrypoint, CommandEntrypoint, JobSpec
 from iris.domain.resources import Device, Resources
 from iris.domain.runtime import PackageSource, TaskRuntime
 from iris.domain.states import JobState, PriorityBand

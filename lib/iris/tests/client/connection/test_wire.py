@@ -22,8 +22,8 @@ from iris.cluster.types import (
     TaskState,
     gpu_device,
 )
-from iris.domain.entities import JobSpec
 from iris.domain.ids import JobId
+from iris.domain.job_spec import JobSpec
 from iris.domain.runtime import TaskRuntime
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.convert_job import spec_to_wire

@@ -19,8 +19,8 @@ from iris.controller.admission.validate import (
     validate_spec,
 )
 from iris.domain.constraints import Constraint, ConstraintOp
-from iris.domain.entities import MAX_FENCE_AFTER_MS, CallableEntrypoint, CommandEntrypoint, JobSpec
 from iris.domain.ids import JobId, WorkerId
+from iris.domain.job_spec import MAX_FENCE_AFTER_MS, CallableEntrypoint, CommandEntrypoint, JobSpec
 from iris.domain.resources import Device, Resources
 from iris.domain.runtime import TaskRuntime
 from iris.domain.scale_groups import ScaleGroup

@@ -12,10 +12,10 @@ from iris.core.state.changes import Changes
 from iris.core.state.task_table import TaskTable
 from iris.core.state.view import ClusterView
 from iris.domain.effects import Effect, StartAttempt
-from iris.domain.entities import CommandEntrypoint, JobSpec
 from iris.domain.errors import StorageUnavailable
 from iris.domain.events import JobSubmitted, StopRequested, WorkerConnected
 from iris.domain.ids import JobId, TaskId, WorkerId
+from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.resources import Resources
 from iris.sched.plan import RoundPlan, plan_round
 from rigging.errors import NotFound, Unavailable

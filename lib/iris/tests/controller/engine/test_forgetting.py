@@ -5,9 +5,9 @@ import pytest
 from iris.controller.engine.engine import Transaction
 from iris.core.state.batch import Batch
 from iris.domain.effects import JobForgotten
-from iris.domain.entities import CommandEntrypoint, JobSpec
 from iris.domain.events import JobSubmitted, WorkerDisconnected
 from iris.domain.ids import JobId, WorkerId
+from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.states import TaskState
 from iris.testing.scheduling import InMemoryCluster, resources
 

@@ -7,7 +7,6 @@ import pytest
 from iris.controller.engine.load import load_view
 from iris.core.rules.reduce import reduce
 from iris.core.state.view import ClusterView
-from iris.domain.entities import CommandEntrypoint, JobSpec
 from iris.domain.events import (
     Assigned,
     AttemptObserved,
@@ -17,6 +16,7 @@ from iris.domain.events import (
     WorkerConnected,
 )
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId
+from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.resources import Resources
 from iris.domain.states import TaskState
 from iris.store.store import Store

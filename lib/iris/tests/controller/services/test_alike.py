@@ -6,8 +6,8 @@ import pytest
 
 from iris.controller.admission.admission import Admission
 from iris.controller.services.convert_worker import launch_to_wire, relaunch
-from iris.domain.entities import JobSpec, is_alike, renamed
 from iris.domain.ids import JobId, WorkerId
+from iris.domain.job_spec import JobSpec, is_alike, renamed
 from iris.domain.resources import Resources
 from iris.domain.states import PriorityBand
 from iris.rpc import iris_pb2 as pb

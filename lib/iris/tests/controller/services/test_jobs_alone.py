@@ -11,9 +11,9 @@ from iris.controller.services import jobs as services_jobs
 from iris.controller.services.jobs import JobService
 from iris.core.state.changes import Changes
 from iris.core.state.view import ClusterView
-from iris.domain.entities import CommandEntrypoint, JobSpec
 from iris.domain.events import AttemptObserved, JobSubmitted, LendCpu, WorkerConnected
 from iris.domain.ids import AttemptId, JobId, WorkerId
+from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.resources import Resources
 from iris.domain.states import TaskState
 from iris.rpc import iris_pb2 as pb

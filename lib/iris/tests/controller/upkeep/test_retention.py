@@ -20,9 +20,10 @@ from iris.controller.upkeep import retention
 from iris.controller.upkeep.retention import Retention, forgettable, with_descendants
 from iris.core.state.changes import Changes
 from iris.core.state.view import ClusterView
-from iris.domain.entities import CommandEntrypoint, Job, JobSpec
+from iris.domain.entities import Job
 from iris.domain.events import JobSubmitted, StopRequested
 from iris.domain.ids import JobId
+from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.states import JobState
 from iris.rpc import iris_pb2 as pb
 from iris.store.store import Store

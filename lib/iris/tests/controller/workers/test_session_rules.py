@@ -14,7 +14,6 @@ from iris.controller.workers.sessions import Greeting, Report, Sessions, WorkerS
 from iris.core.rules.contact import ContactRules
 from iris.core.state.changes import Changes
 from iris.core.state.view import ClusterView
-from iris.domain.entities import CommandEntrypoint, JobSpec
 from iris.domain.errors import StorageUnavailable
 from iris.domain.events import (
     AttemptObserved,
@@ -27,6 +26,7 @@ from iris.domain.events import (
     WorkerLost,
 )
 from iris.domain.ids import AttemptId, JobId, WorkerId
+from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.resources import Resources
 from iris.domain.states import TaskState
 from iris.rpc.logformat import encode

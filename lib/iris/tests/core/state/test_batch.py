@@ -1,8 +1,8 @@
 from iris.core.state.batch import Batch
 from iris.domain.effects import StartAttempt
-from iris.domain.entities import CommandEntrypoint, JobSpec
 from iris.domain.events import JobSubmitted, LendCpu
 from iris.domain.ids import AttemptId, JobId
+from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.states import JobState, TaskState
 
 

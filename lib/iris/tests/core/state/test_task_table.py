@@ -1,7 +1,8 @@
 from iris.core.state.task_table import TaskTable
 from iris.core.state.view import ClusterView
-from iris.domain.entities import CommandEntrypoint, Job, JobSpec, Task
+from iris.domain.entities import Job, Task
 from iris.domain.ids import AttemptId, JobId, task_id
+from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.states import JobState, TaskState
 
 OLD, NEW = JobId("/ann/old"), JobId("/ann/new")

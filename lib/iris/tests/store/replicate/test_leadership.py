@@ -8,8 +8,9 @@ from typing import cast
 import pytest
 
 from iris.core.state.changes import Changes
-from iris.domain.entities import CommandEntrypoint, Job, JobSpec
+from iris.domain.entities import Job
 from iris.domain.ids import JobId
+from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.states import JobState
 from iris.store.damage import DatabaseDamaged
 from iris.store.db import DATABASE_NAME

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from iris.core.state.changes import Changes
-from iris.domain.entities import CommandEntrypoint, Job, JobSpec, Task, Worker
+from iris.domain.entities import Job, Task, Worker
 from iris.domain.ids import JobId, WorkerId, task_id
+from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.resources import Resources
 from iris.domain.states import JobState, TaskState
 from iris.store.replicate.leadership import acquire

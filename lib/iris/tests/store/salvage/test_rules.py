@@ -10,8 +10,9 @@ import pytest
 
 from iris.core.state.changes import Changes
 from iris.domain.endpoints import Endpoint
-from iris.domain.entities import NO_TASKS, JobSpec, UserBudget
+from iris.domain.entities import NO_TASKS, UserBudget
 from iris.domain.ids import AttemptId, JobId
+from iris.domain.job_spec import JobSpec
 from iris.domain.states import JobState, TaskState
 from iris.store.damage import DATABASE_NAME
 from iris.store.salvage.rules import ENDED, mend

@@ -17,7 +17,7 @@ from iris.client.types import (
     WorkerStatus,
 )
 from iris.cluster.types import ExistingJobPolicy, JobState, PriorityBand, TaskState
-from iris.domain.entities import JobSpec, is_alike
+from iris.domain.job_spec import JobSpec, is_alike
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.convert_job import spec_to_wire
 

@@ -23,8 +23,8 @@ from iris.cluster.types import (
     ExistingJobPolicy,
     JobName,
 )
-from iris.domain.entities import JobSpec
 from iris.domain.ids import JobId
+from iris.domain.job_spec import JobSpec
 from iris.domain.tpu import SLICE_ATTRIBUTE, slice_hosts, whole_slices
 from iris.rpc import iris_pb2 as pb
 from iris.user_name import default_user

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from iris.controller.admission.validate import validate_fence, validate_place, validate_spec
-from iris.domain.entities import JobSpec, is_alike
+from iris.domain.job_spec import JobSpec, is_alike
 from iris.domain.scale_groups import ScaleGroup
 from iris.sched.feasible import WorkerCapacity
 

@@ -3,7 +3,7 @@
 import asyncio
 
 from iris.controller.storage.blobs import BlobStore
-from iris.domain.entities import CallableEntrypoint, JobSpec
+from iris.domain.job_spec import CallableEntrypoint, JobSpec
 from iris.rpc.manifest import MAX_MANIFEST_BYTES, BundleEntry, check_entries, check_sizes, parse_manifest
 from rigging.errors import InvalidRequest, NotFound
 

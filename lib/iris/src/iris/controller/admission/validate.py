@@ -7,7 +7,7 @@ from typing import Final
 
 from iris.controller.storage.blobs import check_digest
 from iris.domain.constraints import validate_constraint
-from iris.domain.entities import MAX_FENCE_AFTER_MS, CommandEntrypoint, JobSpec
+from iris.domain.job_spec import MAX_FENCE_AFTER_MS, CommandEntrypoint, JobSpec
 from iris.domain.resources import validate_resources
 from iris.domain.runtime import validate_runtime
 from iris.domain.scale_groups import ScaleGroup

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from iris.controller.workers.orders import Outgoing
-from iris.domain.entities import JobSpec
 from iris.domain.events import AttemptObserved
 from iris.domain.ids import AttemptId, JobId, WorkerId
+from iris.domain.job_spec import JobSpec
 from iris.domain.states import FailureKind, TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.convert_job import entrypoint_to_wire, environment_to_wire, resources_to_wire

@@ -19,8 +19,8 @@ from iris.controller.services.convert_worker import (
 )
 from iris.controller.workers.orders import Outgoing
 from iris.controller.workers.sessions import Greeting, Report, WorkerSession
-from iris.domain.entities import JobSpec, is_alike
 from iris.domain.ids import AttemptId, JobId, WorkerId
+from iris.domain.job_spec import JobSpec, is_alike
 from iris.domain.states import TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc

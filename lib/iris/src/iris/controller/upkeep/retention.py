@@ -16,8 +16,9 @@ from iris.controller.engine.engine import Engine, Transaction
 from iris.controller.logs.store import LogStore
 from iris.controller.storage.blobs import BlobStore
 from iris.core.state.view import ClusterView
-from iris.domain.entities import CallableEntrypoint, Job
+from iris.domain.entities import Job
 from iris.domain.ids import JobId, parent_of, user_of
+from iris.domain.job_spec import CallableEntrypoint
 from iris.rpc.convert import bundle_parts
 from rigging.clock import unix_ms
 from rigging.errors import NotFound

@@ -13,7 +13,6 @@ from iris.core.rules.contact import ContactRules, Contacts
 from iris.core.rules.reconcile import reconcile
 from iris.domain.constraints import AHEAD_ATTRIBUTE
 from iris.domain.effects import Effect, ForgetAttempt, StartAttempt, StopAttempt
-from iris.domain.entities import JobSpec
 from iris.domain.events import (
     AttemptObserved,
     Begun,
@@ -25,6 +24,7 @@ from iris.domain.events import (
     WorkerTroubled,
 )
 from iris.domain.ids import AttemptId, WorkerId, parse_attempt_id, parse_task_id
+from iris.domain.job_spec import JobSpec
 from iris.domain.resources import Resources
 from iris.domain.states import TaskState
 from rigging.errors import Unavailable

@@ -9,9 +9,9 @@ from enum import IntEnum
 from typing import Final
 
 from iris.core.state.view import ClusterView
-from iris.domain.entities import JobSpec
 from iris.domain.events import AttemptFenced, Event, WorkerLate, WorkerLost
 from iris.domain.ids import WorkerId
+from iris.domain.job_spec import JobSpec
 
 _CLOCK_ERROR: Final = 1000
 """Two hosts' clocks may run apart by one part in so many."""

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from iris.core.state.changes import Changes, Reduction
 from iris.core.state.view import ClusterView
 from iris.domain.effects import Effect, EndpointChanged, JobSettled, StopAttempt
-from iris.domain.entities import Job, LostAttempt, Stopping, Task, Worker, waits_for_host
+from iris.domain.entities import Job, LostAttempt, Stopping, Task, Worker
 from iris.domain.ids import AttemptId, JobId, WorkerId
+from iris.domain.job_spec import waits_for_host
 from iris.domain.states import LIVE_TASK_STATES, TASK_TRANSITIONS, JobState, TaskState, check_task_transition
 
 

@@ -8,9 +8,10 @@ from iris.core.rules.task_rules import Verdict, kill
 from iris.core.state.view import ClusterView
 from iris.domain.constraints import PLACE_KEYS
 from iris.domain.effects import JobChanged, JobEnded
-from iris.domain.entities import NO_TASKS, Job, JobSpec, Task, is_gang
+from iris.domain.entities import NO_TASKS, Job, Task
 from iris.domain.events import JobSubmitted, StopRequested, TimedOut
 from iris.domain.ids import JobId, parent_of, task_id, user_of
+from iris.domain.job_spec import JobSpec, is_gang
 from iris.domain.states import TERMINAL_TASK_STATES, JobState, TaskState, TimeoutKind
 from rigging.errors import AlreadyExists, Conflict, Denied, NotFound
 

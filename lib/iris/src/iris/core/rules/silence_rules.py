@@ -7,9 +7,10 @@ from iris.core.rules.draft import Draft
 from iris.core.rules.task_rules import evict
 from iris.core.rules.worker_rules import lose_attempt
 from iris.domain.effects import StopAttempt
-from iris.domain.entities import LostAttempt, Worker, waits_for_host
+from iris.domain.entities import LostAttempt, Worker
 from iris.domain.events import AttemptFenced, WorkerGone, WorkerHeard, WorkerLate, WorkerLost
 from iris.domain.ids import WorkerId
+from iris.domain.job_spec import waits_for_host
 from iris.domain.states import TaskState
 from rigging.errors import Conflict, NotFound
 

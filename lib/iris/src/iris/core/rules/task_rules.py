@@ -9,8 +9,9 @@ from iris.core.rules.host_health import judge_host
 from iris.core.state.load import WorkerLoad
 from iris.domain.constraints import AHEAD_ATTRIBUTE
 from iris.domain.effects import ForgetAttempt, StartAttempt, StopAttempt
-from iris.domain.entities import JobSpec, Stopping, Task, Worker, is_gang, may_be_ahead
+from iris.domain.entities import Stopping, Task, Worker
 from iris.domain.events import Assigned, AttemptObserved, Begun
+from iris.domain.job_spec import JobSpec, is_gang, may_be_ahead
 from iris.domain.resources import NOTHING
 from iris.domain.states import LIVE_TASK_STATES, TERMINAL_TASK_STATES, FailureKind, TaskState
 from rigging.errors import Conflict, InvalidRequest, NotFound

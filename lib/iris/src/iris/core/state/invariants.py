@@ -5,9 +5,10 @@ from collections.abc import Iterator
 
 from iris.core.state.load import WorkerLoad
 from iris.core.state.view import ClusterView
-from iris.domain.entities import Job, Task, is_gang, waits_for_host
+from iris.domain.entities import Job, Task
 from iris.domain.errors import InvariantViolation
 from iris.domain.ids import JobId, WorkerId, parent_of, parse_attempt_id, user_of
+from iris.domain.job_spec import is_gang, waits_for_host
 from iris.domain.resources import Resources
 from iris.domain.states import JobState, TaskState
 

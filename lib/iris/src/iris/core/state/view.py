@@ -16,7 +16,7 @@ from iris.core.state.task_table import Archive, TaskTable
 from iris.core.state.usage import UsageLedger
 from iris.domain.constraints import Constraint
 from iris.domain.endpoints import Endpoint
-from iris.domain.entities import Job, JobSpec, LostAttempt, Stopping, Task, UserBudget, Worker, is_gang, may_be_ahead
+from iris.domain.entities import Job, LostAttempt, Stopping, Task, UserBudget, Worker
 from iris.domain.ids import (
     AttemptId,
     JobId,
@@ -28,6 +28,7 @@ from iris.domain.ids import (
     parse_task_id,
     user_of,
 )
+from iris.domain.job_spec import JobSpec, is_gang, may_be_ahead
 from iris.domain.resources import NOTHING, Resources, weight
 from iris.domain.states import LIVE_TASK_STATES, TaskState
 from rigging.errors import NotFound

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from iris.domain.entities import CommandEntrypoint, JobSpec
 from iris.domain.ids import JobId, WorkerId
+from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.resources import Device, Resources
 from iris.domain.states import PriorityBand
 

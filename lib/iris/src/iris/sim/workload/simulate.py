@@ -10,9 +10,9 @@ from iris.core.rules.reduce import reduce
 from iris.core.state.demand import PlacementKey
 from iris.core.state.view import ClusterView
 from iris.domain.effects import Effect, StartAttempt, StopAttempt
-from iris.domain.entities import JobSpec
 from iris.domain.events import Assigned, AttemptObserved, Event, JobSubmitted, WorkerConnected
 from iris.domain.ids import AttemptId, JobId, WorkerId, user_of
+from iris.domain.job_spec import JobSpec
 from iris.domain.resources import Resources, weight
 from iris.domain.states import PriorityBand, TaskState
 from iris.sched.feasible import impossible_reason
