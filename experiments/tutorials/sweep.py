@@ -13,7 +13,7 @@ import os
 from dataclasses import asdict, dataclass
 
 from fray import Entrypoint, JobRequest, ResourceConfig, current_client, wait_all
-from marin.execution.sweep import SweepTarget, claim_and_run
+from marin.execution.sweep import SweepTarget, run_sweep
 from rigging.filesystem import marin_prefix, open_url
 
 WORKERS = 3
@@ -48,7 +48,7 @@ def targets(root: str) -> list[SweepTarget[Point]]:
 
 def work(root: str) -> None:
     """A worker: run what no other one runs or has run."""
-    for name in claim_and_run(root, targets(root), descend):
+    for name in run_sweep(root, targets(root), descend):
         print(f"ran {name}", flush=True)
 
 

@@ -1,7 +1,15 @@
 """The client and its jobs, under the module path that experiments import them from."""
 
 from fray.errors import JobAlreadyExists, JobFailed
-from fray.protocols import Client, GivesNewOutput, GivesReplicaLogs, JobHandle, RunsRayFunctions, TellsPendingReason
+from fray.protocols import (
+    Client,
+    GivesNewOutput,
+    GivesReplicaLogs,
+    JobHandle,
+    RunsRayFunctions,
+    TellsPendingReason,
+    TellsRegions,
+)
 from fray.waiting import wait_all
 
 __all__ = [
@@ -13,5 +21,6 @@ __all__ = [
     "JobHandle",
     "RunsRayFunctions",
     "TellsPendingReason",
+    "TellsRegions",
     "wait_all",
 ]

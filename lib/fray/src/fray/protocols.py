@@ -14,6 +14,7 @@ __all__ = [
     "JobHandle",
     "RunsRayFunctions",
     "TellsPendingReason",
+    "TellsRegions",
 ]
 
 T = TypeVar("T")
@@ -143,6 +144,15 @@ class RunsRayFunctions(Protocol):
 
         It is no job: it has no name and no log.
         """
+        ...
+
+
+@runtime_checkable
+class TellsRegions(Protocol):
+    """A client whose cluster knows in which regions its accelerators are; ask by `isinstance`."""
+
+    def accelerator_regions(self, variants: Sequence[str]) -> list[str]:
+        """Return the regions, sorted, that have every one of these variants, such as "v5p-8"; may be empty."""
         ...
 
 

@@ -32,22 +32,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("script", metavar="SCRIPT", help="a script's path, or a module's dotted name")
     parser.add_argument("--step", metavar="REGEX", help="only the steps whose name matches")
     options, others = parser.parse_known_args(arguments)
-    before = sys.argv, list(sys.path)
-    sys.argv = [options.script, *others]
     try:
-        with explaining(ExplainRequest(options.step)):
-            if options.script.endswith(".py") or os.path.exists(options.script):
-                sys.path.insert(0, os.path.dirname(os.path.abspath(options.script)))  # as `python SCRIPT` does
-                runpy.run_path(options.script, run_name="__main__")
-            else:
-                sys.path.insert(0, os.getcwd())  # as `python -m` does
-                runpy.run_module(options.script, run_name="__main__", alter_sys=True)
+        explain_script(options.script, others, ExplainRequest(options.step))
     except (MarinError, ImportError, FileNotFoundError) as error:
         print(printable(f"explain: {type(error).__name__}: {error}"), file=sys.stderr)
         return _FAILED_EXIT_CODE
+    return 0
+
+
+def explain_script(script: str, arguments: Sequence[str], request: ExplainRequest) -> None:
+    """Have every `executor_main` of a script explain its experiment; the script itself runs.
+
+    Args:
+        script: Its path, or a module's dotted name.
+        arguments: Its command line.
+        request: What is to be explained.
+    """
+    before = sys.argv, list(sys.path)
+    sys.argv = [script, *arguments]
+    try:
+        with explaining(request):
+            if script.endswith(".py") or os.path.exists(script):
+                sys.path.insert(0, os.path.dirname(os.path.abspath(script)))  # as `python SCRIPT` does
+                runpy.run_path(script, run_name="__main__")
+            else:
+                sys.path.insert(0, os.getcwd())  # as `python -m` does
+                runpy.run_module(script, run_name="__main__", alter_sys=True)
     finally:
         sys.argv, sys.path[:] = before
-    return 0
 
 
 if __name__ == "__main__":

@@ -4,12 +4,31 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
+from marin.hugging_face import call_with_hf_backoff, load_dataset_with_backoff
 from marin.run.tpu_lockfile import TPU_LOCKFILE, LockfileRemoval
 from rigging.errors import InvalidRequest
 from rigging.filesystem import url_scheme, url_to_fs
+
+__all__ = [
+    "TPU_LOCKFILE",
+    "call_with_hf_backoff",
+    "fsspec_exists",
+    "fsspec_glob",
+    "fsspec_isdir",
+    "fsspec_mkdirs",
+    "fsspec_mtime",
+    "fsspec_size",
+    "gcs_file_exists",
+    "get_directory_friendly_name",
+    "is_path_like",
+    "load_dataset_with_backoff",
+    "rebase_file_path",
+    "remove_tpu_lockfile_on_exit",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,6 +57,16 @@ def remove_tpu_lockfile_on_exit(fn: F | None = None, *, lockfile: str = TPU_LOCK
         return removal
     decorated: F = removal(fn)
     return decorated
+
+
+def get_directory_friendly_name(name: str) -> str:
+    """Return a name, such as a Hugging Face repository's, as one directory's: "org/m.v1#x" gives "org--m-v1-x"."""
+    return name.replace("/", "--").replace(".", "-").replace("#", "-")
+
+
+def is_path_like(path: str) -> bool:
+    """True if `path` is a URL, or there is such a file or directory on this machine."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path) is not None or os.path.exists(path)
 
 
 def fsspec_exists(path: str) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from marin.execution.artifact import Artifact, PathMetadata
-from marin.execution.disk_cache import cache_path, disk_cache
+from marin.execution.disk_cache import cache_path, disk_cache, locked_disk_cache
 from marin.execution.lease.status_file import StatusFile
 from marin.execution.lease.status_words import STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS
 from marin.execution.plan.call_identity import function_identity
@@ -64,7 +64,7 @@ def test_other_ways_to_store(tmp_path: Path) -> None:
     assert make() == make() == b"\x00"
     assert calls == ["make"]
     with pytest.raises(InvalidRequest, match="load_fn is missing"):
-        disk_cache(make, save_fn=save)
+        locked_disk_cache(make, save_fn=save)
 
 
 def test_a_failure_is_tried_again(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_failure_is_tried_again(tmp_path: Path) -> None:
 def test_while_it_is_computed_its_status_says_so(tmp_path: Path) -> None:
     path = str(tmp_path / "out")
 
-    @disk_cache(output_path=path)
+    @locked_disk_cache(output_path=path)
     def look() -> str | None:
         return StatusFile(path).status
 
@@ -97,7 +97,7 @@ def test_while_it_is_computed_its_status_says_so(tmp_path: Path) -> None:
 def test_callers_at_once_compute_it_once(tmp_path: Path) -> None:
     go_on = threading.Event()
 
-    @disk_cache(output_path=str(tmp_path / "out"))
+    @locked_disk_cache(output_path=str(tmp_path / "out"))
     def slow() -> int:
         calls.append(None)
         go_on.wait(20)

@@ -10,7 +10,7 @@ import pytest
 
 from marin.execution.lease.status_file import StatusFile
 from marin.execution.lease.status_words import STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS
-from marin.execution.sweep import SweepTarget, claim_and_run
+from marin.execution.sweep import SweepTarget, run_sweep
 from rigging.errors import Conflict, InvalidRequest, StepFailed
 
 
@@ -19,8 +19,7 @@ def test_every_target_runs_once_whoever_asks(tmp_path: Path) -> None:
     ran: list[int] = []
     done: list[str] = []
     workers = [
-        threading.Thread(target=lambda: done.extend(claim_and_run(str(tmp_path), targets, ran.append)))
-        for _ in range(4)
+        threading.Thread(target=lambda: done.extend(run_sweep(str(tmp_path), targets, ran.append))) for _ in range(4)
     ]
     for worker in workers:
         worker.start()
@@ -28,7 +27,7 @@ def test_every_target_runs_once_whoever_asks(tmp_path: Path) -> None:
         worker.join(60)
     assert sorted(ran) == list(range(10))
     assert sorted(done) == sorted(target.target_id for target in targets)
-    assert claim_and_run(str(tmp_path), targets, ran.append) == []
+    assert run_sweep(str(tmp_path), targets, ran.append) == []
 
 
 def test_a_target_that_another_works_on_is_left_to_it(tmp_path: Path) -> None:
@@ -36,9 +35,9 @@ def test_a_target_that_another_works_on_is_left_to_it(tmp_path: Path) -> None:
     assert holder.try_acquire_lock()
     ran: list[str] = []
     targets = [SweepTarget("a", "a"), SweepTarget("b", "b")]
-    assert claim_and_run(str(tmp_path), targets, ran.append) == ["b"]
+    assert run_sweep(str(tmp_path), targets, ran.append) == ["b"]
     holder.release_lock()
-    assert claim_and_run(str(tmp_path), targets, ran.append) == ["a"]
+    assert run_sweep(str(tmp_path), targets, ran.append) == ["a"]
     assert ran == ["b", "a"]
 
 
@@ -51,26 +50,26 @@ def test_failures_are_told_together_and_tried_again(tmp_path: Path) -> None:
 
     targets = [SweepTarget(name, name) for name in "abcd"]
     with pytest.raises(StepFailed, match=r"3 sweep target\(s\) failed:\n  a: ValueError: bad\n  c: SystemExit: 3\n"):
-        claim_and_run(str(tmp_path), targets, run)
+        run_sweep(str(tmp_path), targets, run)
     assert StatusFile(str(tmp_path / "a")).status == STATUS_FAILED
     assert StatusFile(str(tmp_path / "b")).status == STATUS_SUCCESS
-    assert claim_and_run(str(tmp_path), targets, run) == ["a", "c", "d"]
+    assert run_sweep(str(tmp_path), targets, run) == ["a", "c", "d"]
 
 
 def test_ids_must_be_apart_and_below_the_root(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="two sweep targets are called 'a'"):
-        claim_and_run(str(tmp_path), [SweepTarget("a", 1), SweepTarget("a", 2)], print)
+        run_sweep(str(tmp_path), [SweepTarget("a", 1), SweepTarget("a", 2)], print)
     with pytest.raises(InvalidRequest, match=r"sweep target '\.\./a' has"):
-        claim_and_run(str(tmp_path), [SweepTarget("../a", 1)], print)
+        run_sweep(str(tmp_path), [SweepTarget("../a", 1)], print)
 
 
 WORKER = """
 import os, sys
-from marin.execution.sweep import SweepTarget, claim_and_run
+from marin.execution.sweep import SweepTarget, run_sweep
 def run(name):
     with open(os.path.join(sys.argv[1], "journal"), "a") as file:
         file.write(name + "\\n")
-claim_and_run(os.path.join(sys.argv[1], "sweep"), [SweepTarget(f"t{i}", f"t{i}") for i in range(40)], run)
+run_sweep(os.path.join(sys.argv[1], "sweep"), [SweepTarget(f"t{i}", f"t{i}") for i in range(40)], run)
 """
 
 
@@ -83,8 +82,8 @@ def test_workers_in_processes_of_their_own_run_each_target_once(tmp_path: Path) 
 
 KILLED = """
 import os, signal, sys
-from marin.execution.sweep import SweepTarget, claim_and_run
-claim_and_run(sys.argv[1], [SweepTarget("a", 1)], lambda _: os.kill(os.getpid(), signal.SIGKILL))
+from marin.execution.sweep import SweepTarget, run_sweep
+run_sweep(sys.argv[1], [SweepTarget("a", 1)], lambda _: os.kill(os.getpid(), signal.SIGKILL))
 """
 
 
@@ -93,5 +92,5 @@ def test_the_target_of_a_killed_worker_is_free_again(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False, timeout=60).returncode == -9
     assert StatusFile(str(tmp_path / "a")).status == STATUS_RUNNING
     ran: list[int] = []
-    assert claim_and_run(str(tmp_path), [SweepTarget("a", 1)], ran.append) == ["a"]
+    assert run_sweep(str(tmp_path), [SweepTarget("a", 1)], ran.append) == ["a"]
     assert ran == [1]

@@ -12,13 +12,23 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, overload
+from typing import Any, Final, Protocol, TypeVar, overload
 
 from rigging.errors import InvalidRequest, NotFound
 from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
 from rigging.filesystem.location import path_in
 
 T = TypeVar("T")
+
+
+class HasOutputPath(Protocol):
+    """What stands for its output path: a `StepSpec`."""
+
+    @property
+    def output_path(self) -> str:
+        """Where its output goes."""
+        ...
+
 
 ARTIFACT_FILE = ".artifact"
 
@@ -29,14 +39,14 @@ class ArtifactNotFound(NotFound, FileNotFoundError):
     __str__ = NotFound.__str__
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PathMetadata:
     """A step's result that is one path."""
 
     path: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PathsMetadata:
     """A step's result that is several paths below one directory."""
 
@@ -44,52 +54,92 @@ class PathsMetadata:
     paths: list[str] = field(default_factory=list)
 
 
+_NOT_GIVEN: Final = object()
+
+
 class Artifact:
     """The value that a step's function returned, in `{output path}/.artifact`."""
 
     @staticmethod
-    def save(value: Any, path: str) -> None:
+    def save(
+        value: Any = _NOT_GIVEN,
+        path: str | None = None,
+        *,
+        artifact: Any = _NOT_GIVEN,
+        base_path: str | None = None,
+    ) -> None:
         """Store a value at an output path, atomically.
 
         Args:
             value: None, plain JSON, a dataclass or a pydantic model (as its fields), or a nesting of these; enums,
                 paths and times become text.
             path: The output path.
+            artifact: Another name of `value`.
+            base_path: Another name of `path`.
 
         Raises:
             InvalidRequest: The value has no such form; nothing is written.
         """
-        write_bytes_atomic(artifact_path(path), artifact_bytes(value))
+        stored = value if artifact is _NOT_GIVEN else artifact
+        if stored is _NOT_GIVEN:
+            raise InvalidRequest("Artifact.save(value, path): the value is missing")
+        file = artifact_path(_one_path("Artifact.save(value, path)", path, base_path))
+        write_bytes_atomic(file, artifact_bytes(stored))
 
     @overload
     @staticmethod
-    def load(path: str) -> Any: ...
+    def load(path: str | HasOutputPath | None = None, *, base_path: str | HasOutputPath | None = None) -> Any: ...
 
     @overload
     @staticmethod
-    def load(path: str, type: type[T]) -> T: ...
+    def load(
+        path: str | HasOutputPath | None = None,
+        type: type[T] | None = None,
+        *,
+        base_path: str | HasOutputPath | None = None,
+        artifact_type: type[T] | None = None,
+    ) -> T: ...
 
     @staticmethod
-    def load(path: str, type: Any = None) -> Any:
+    def load(
+        path: str | HasOutputPath | None = None,
+        type: Any = None,
+        *,
+        base_path: str | HasOutputPath | None = None,
+        artifact_type: Any = None,
+    ) -> Any:
         """Return the value stored at an output path.
 
         Args:
-            path: The output path.
-            type: The type to return: a dataclass, a pydantic model, or a generic such as `list[PathMetadata]`; None for
-                the plain JSON value.
+            path: The output path, or the `StepSpec` whose output path is meant.
+            type: What to make of it: a dataclass, a pydantic model, or a generic such as `list[PathMetadata]`; the
+                plain JSON value without.
+            base_path: Another name of `path`.
+            artifact_type: Another name of `type`.
 
         Raises:
             ArtifactNotFound: Nothing is stored there.
             InvalidRequest: The stored value is not of that type.
         """
-        content = read_bytes_or_none(artifact_path(path))
+        kind = type if artifact_type is None else artifact_type
+        file = artifact_path(_one_path("Artifact.load(path)", path, base_path))
+        content = read_bytes_or_none(file)
         if content is None:
-            raise ArtifactNotFound(f"no artifact at {artifact_path(path)}; the step that writes it has not succeeded")
+            raise ArtifactNotFound(f"no artifact at {file}; the step that writes it has not succeeded")
         try:
             raw = json.loads(content)
-            return raw if type is None else _decode(type, raw)
+            return raw if kind is None else _decode(kind, raw)
         except (ValueError, TypeError, KeyError, NameError) as error:
-            raise InvalidRequest(f"artifact {artifact_path(path)} cannot be read as {_label(type)}: {error}") from error
+            raise InvalidRequest(f"artifact {file} cannot be read as {_label(kind)}: {error}") from error
+
+
+def _one_path(call: str, path: str | HasOutputPath | None, base_path: str | HasOutputPath | None) -> str:
+    given = path if base_path is None else base_path
+    if given is None:
+        raise InvalidRequest(f"{call}: the output path is missing")
+    if isinstance(given, (str, os.PathLike)):
+        return os.fspath(given)
+    return given.output_path
 
 
 def artifact_path(output_path: str) -> str:

@@ -1,22 +1,28 @@
-"""Functions whose result is kept on disk: computed once, then loaded."""
+"""Functions whose results are kept: computed once, loaded ever after.
+
+`disk_cache` keeps them for a day and takes no lock, as older experiments expect; `locked_disk_cache` keeps them below
+the prefix, and of callers at once one computes while the others wait.
+"""
 
 from __future__ import annotations
 
 import functools
 import os
 import pickle
+import types
 import typing
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar, cast, overload
+from dataclasses import dataclass
+from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from marin.execution.artifact import Artifact
 from marin.execution.config.prefix import prefix_or_default
 from marin.execution.jobs.remote import function_name
-from marin.execution.lease.status_file import StatusFile, StepAlreadyDone, step_lock
+from marin.execution.lease.status_file import LockedFunction, StatusFile, StepAlreadyDone, step_lock
 from marin.execution.lease.status_words import STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS
-from marin.execution.plan.call_identity import call_digest
-from rigging.errors import InvalidRequest
-from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
+from marin.execution.plan.call_identity import Unidentified, call_digest, function_identity
+from rigging.errors import Denied, InvalidRequest
+from rigging.filesystem import local_path, marin_temp_bucket, read_bytes_or_none, write_bytes_atomic
 from rigging.filesystem.location import path_in
 
 P = ParamSpec("P")
@@ -30,41 +36,123 @@ _HASH_DIGITS = 16
 RESULT_FILE = "data.pkl"
 
 
-@overload
-def disk_cache(fn: Callable[P, R]) -> Callable[P, R]: ...
+class disk_cache(Generic[P, R]):
+    """Keep a function's result: `@disk_cache`, `@disk_cache(...)` or `disk_cache(fn, ...)`.
+
+    A result counts only once the status at its path is SUCCESS; a computation that fails raises and is tried again by
+    the next call. Callers at once may each compute it: see `locked_disk_cache`. For
+    `disk_cache(distributed_lock(fn), output_path=path)(path)` one of them does.
+
+    Args:
+        fn: The function.
+        output_path: Where the result is kept, whatever the arguments. By default each set of arguments has a place of
+            its own in the storage that is emptied after a day (`marin_temp_bucket(1)`).
+        save_fn: `save_fn(value, path)` stores a result; by default it is pickled, so that a later call gets what the
+            first one got, of whatever type.
+        load_fn: `load_fn(path)` gives it back.
+
+    Raises:
+        InvalidRequest: (from a call) An argument, or what is bound to the function, or the result cannot be pickled.
+        Denied: (from a call) The result is another user's, on this machine: it is not loaded.
+    """
+
+    #: See `marin.execution.plan.call_identity`.
+    wraps_function = True
+
+    def __init__(
+        self,
+        fn: Callable[P, R] | None = None,
+        *,
+        output_path: str | None = None,
+        save_fn: SaveFn | None = None,
+        load_fn: LoadFn | None = None,
+    ) -> None:
+        self._store = _Store(output_path, save_fn, load_fn, self._temporary_path)
+        self._fn = fn
+        self._identity = ""
+        if fn is not None:
+            functools.update_wrapper(self, fn)
+            if output_path is None:
+                self._identity = _identity_now(fn)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        fn = self._fn
+        if fn is None:
+            return cast(R, self._wrapping(*args, **kwargs))
+        path = self._store.path(fn, args, kwargs)
+        if StatusFile(path).status == STATUS_SUCCESS:
+            return cast(R, self._store.load(fn, path))
+        try:
+            value = self._computed(fn, path, args, kwargs)
+        except StepAlreadyDone:  # by whoever held the function's lock until now
+            return cast(R, self._store.load(fn, path))
+        except BaseException:
+            StatusFile(path).write_status(STATUS_FAILED)
+            raise
+        if StatusFile(path).status != STATUS_SUCCESS:
+            StatusFile(path).write_status(STATUS_SUCCESS)
+        return cast(R, value)
+
+    def _computed(self, fn: Callable[..., Any], path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the function and keep the result."""
+        if isinstance(fn, LockedFunction):
+            # Kept before the lock is given up, or the next holder would find SUCCESS and no result.
+            return fn.call_and_keep(lambda value: self._store.save(value, path), *args, **kwargs)
+        value = fn(*args, **kwargs)
+        self._store.save(value, path)
+        return value
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """Bind the function to an instance, as a method's function is."""
+        return self if instance is None else types.MethodType(self, instance)
+
+    def _temporary_path(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        digest = call_digest(fn, args, kwargs, self._identity)[:_HASH_DIGITS]
+        path = marin_temp_bucket(1, f"disk_cache_{digest}")
+        return local_path(path) or path
+
+    def _wrapping(self, *args: Any, **kwargs: Any) -> disk_cache[..., Any]:
+        if len(args) != 1 or kwargs or not callable(args[0]):
+            raise TypeError(
+                "disk_cache(...) takes the function to wrap: write @disk_cache(...), or disk_cache(fn, ...)"
+            )
+        store = self._store
+        return disk_cache(args[0], output_path=store.output_path, save_fn=store.save_fn, load_fn=store.load_fn)
 
 
 @overload
-def disk_cache(
+def locked_disk_cache(fn: Callable[P, R]) -> Callable[P, R]: ...
+
+
+@overload
+def locked_disk_cache(
     fn: Callable[P, R], *, output_path: str | None = None, save_fn: SaveFn | None = None, load_fn: LoadFn | None = None
 ) -> Callable[P, R]: ...
 
 
 @overload
-def disk_cache(
+def locked_disk_cache(
     fn: None = None, *, output_path: str | None = None, save_fn: SaveFn | None = None, load_fn: LoadFn | None = None
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
 
-def disk_cache(
+def locked_disk_cache(
     fn: Callable[P, R] | None = None,
     *,
     output_path: str | None = None,
     save_fn: SaveFn | None = None,
     load_fn: LoadFn | None = None,
 ) -> Callable[P, R] | Callable[[Callable[P, R]], Callable[P, R]]:
-    """Keep a function's result on disk: `@disk_cache`, `@disk_cache(...)` or `disk_cache(fn, ...)`.
+    """Keep a function's result as `disk_cache` does, for as long as the prefix is there, and compute it once.
 
-    Callers in several processes and threads compute a result once; the others wait for it. A result counts only once
-    the status at its path is SUCCESS; a computation that fails raises and is tried again by the next call.
+    Callers in several processes and threads, on any machine, wait for the one that computes.
 
     Args:
         fn: The function.
-        output_path: One path for the result, for all arguments. By default each set of arguments has its own:
-            `{prefix}/cache/{module.function}-{hash of the arguments}`.
-        save_fn: `save_fn(value, path)` stores a result; by default it is pickled, so a later call returns an equal
-            value of the same type.
-        load_fn: `load_fn(path)` loads it.
+        output_path: Where the result is kept, whatever the arguments. By default each set of arguments has a path of
+            its own: `{prefix}/cache/{module.function}-{hash of the arguments}`.
+        save_fn: As for `disk_cache`; with load_fn only.
+        load_fn: As for `disk_cache`; with save_fn only.
 
     Raises:
         InvalidRequest: (from a call) An argument, or what is bound to the function, or the result cannot be pickled;
@@ -73,31 +161,59 @@ def disk_cache(
     if (save_fn is None) != (load_fn is None):
         missing = "save_fn" if save_fn is None else "load_fn"
         raise InvalidRequest(f"disk_cache: {missing} is missing; what one stores, the other must be able to load")
+    store = _Store(output_path, save_fn, load_fn, cache_path)
 
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
         def cached(*args: P.args, **kwargs: P.kwargs) -> R:
-            path = output_path if output_path is not None else cache_path(function, args, kwargs)
-            load = load_fn if load_fn is not None else functools.partial(_load, function)
+            path = store.path(function, args, kwargs)
             if StatusFile(path).status == STATUS_SUCCESS:
-                return cast(R, load(path))
+                return cast(R, store.load(function, path))
             try:
                 with step_lock(path, function_name(function)) as status:
                     status.write_status(STATUS_RUNNING)
                     try:
                         value = function(*args, **kwargs)
-                        (save_fn or _save)(value, path)
+                        store.save(value, path)
                     except BaseException:
                         status.write_status(STATUS_FAILED)
                         raise
                     status.write_status(STATUS_SUCCESS)
                     return value
-            except StepAlreadyDone:  # made by the last holder of the lock
-                return cast(R, load(path))
+            except StepAlreadyDone:  # by whoever held the lock until now
+                return cast(R, store.load(function, path))
 
         return cached
 
     return wrap if fn is None else wrap(fn)
+
+
+@dataclass(frozen=True, slots=True)
+class _Store:
+    """Where and how results are kept."""
+
+    output_path: str | None
+    save_fn: SaveFn | None
+    load_fn: LoadFn | None
+    own_path: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], str]
+
+    def path(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        return self.output_path if self.output_path is not None else self.own_path(fn, args, kwargs)
+
+    def save(self, value: Any, path: str) -> None:
+        if self.save_fn is None:
+            _save(value, path)
+            return
+        if (local := local_path(path)) is not None:
+            os.makedirs(local, exist_ok=True)
+        self.save_fn(value, path)
+
+    def load(self, fn: Callable[..., Any], path: str) -> Any:
+        if self.load_fn is not None:
+            return self.load_fn(path)
+        if self.output_path is None:
+            _check_own(path_in(path, RESULT_FILE))
+        return _load(fn, path)
 
 
 def cache_path(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -114,6 +230,25 @@ def cache_path(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     name = function_name(fn)
     digest = call_digest(fn, args, kwargs)
     return os.path.join(prefix_or_default(None), "cache", f"{name}-{digest[:_HASH_DIGITS]}")
+
+
+def _identity_now(fn: Callable[..., Any]) -> str:
+    """Return what tells a function from others; what it has closed over counts as it is when it is decorated."""
+    try:
+        return function_identity(fn)
+    except Unidentified:  # it holds a lock, a client ...: then it is its name
+        return function_name(fn)
+
+
+def _check_own(file: str) -> None:
+    """Refuse a local file of another user: by default all users of a machine keep results below one directory."""
+    local = local_path(file)
+    try:
+        owner = os.geteuid() if local is None else os.stat(local).st_uid
+    except FileNotFoundError:
+        return
+    if owner not in (os.geteuid(), 0):
+        raise Denied(f"{file} belongs to another user, so it is not loaded; set MARIN_PREFIX, or give output_path")
 
 
 def _save(value: Any, path: str) -> None:

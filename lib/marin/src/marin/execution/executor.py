@@ -27,6 +27,7 @@ from marin.execution.config.walk import (
     upstream_steps,
     walk_config,
 )
+from marin.execution.jobs.regions import infer_tpu_variant_regions_from_iris
 from marin.execution.lease.step_lease import step_lease
 from marin.execution.record.info import ExecutorInfo, ExecutorStepInfo
 from marin.execution.run.materialize import materialize
@@ -53,6 +54,7 @@ __all__ = [
     "ensure_versioned",
     "executor_main",
     "get_executor_step",
+    "infer_tpu_variant_regions_from_iris",
     "instantiate_config",
     "materialize",
     "mirrored",

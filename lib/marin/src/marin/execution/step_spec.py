@@ -13,14 +13,16 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from marin.execution.config.copying import copy_config
 from marin.execution.config.prefix import prefix_or_default, under_prefix
-from marin.execution.config.step import ExecutorStep, check_relative_name, is_absolute
+from marin.execution.config.regions import infer_region
+from marin.execution.config.step import ExecutorStep, check_override, check_relative_name, is_absolute
 from marin.execution.config.values import VersionedValue
+from marin.execution.jobs.remote import RemoteCallable
 from marin.execution.version.graph import dependencies_first
 from rigging.errors import InvalidRequest
 
@@ -64,16 +66,24 @@ class StepSpecFunction:
 class ExecutorStepFunction:
     """The function of a spec made from an executor step: calls the step's function with its config."""
 
-    def __init__(self, step: ExecutorStep[Any] | None, fn: Callable[[Any], Any], config: Any) -> None:
+    def __init__(
+        self, step: ExecutorStep[Any] | None, fn: Callable[[Any], Any], config: Any, budget_gb: float | None = None
+    ) -> None:
         self.step = step
         self.config = config
+        self.budget_gb = budget_gb
         self.__wrapped__ = fn  # where inspection looks for the function that is really meant
 
     def __call__(self, _output_path: str) -> Any:
-        return self.__wrapped__(copy_config(self.config))
+        if self.budget_gb is None:
+            return self.__wrapped__(copy_config(self.config))
+        from rigging.filesystem import mirror_budget
+
+        with mirror_budget(self.budget_gb):
+            return self.__wrapped__(copy_config(self.config))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ExecutorStepFunction, (None, self.__wrapped__, self.config)
+        return ExecutorStepFunction, (None, self.__wrapped__, self.config, self.budget_gb)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,9 +110,8 @@ class StepSpec:
 
     def __post_init__(self) -> None:
         check_relative_name(self.name, "step name")
-        override = self.override_output_path
-        if override is not None and not is_absolute(override):
-            check_relative_name(override, f"step {self.name!r}: override_output_path")
+        if self.override_output_path is not None:
+            check_override(self.override_output_path, self.name)
         for dep in self.deps:
             if not isinstance(dep, StepSpec):
                 raise InvalidRequest(f"step {self.name!r}: deps: {dep!r} is a {type(dep).__name__}, not a StepSpec")
@@ -166,8 +175,9 @@ class StepSpec:
 
     @cached_property
     def _own_executor_step(self) -> ExecutorStep[Any]:
-        if isinstance(self.fn, ExecutorStepFunction) and self.fn.step is not None:
-            return self.fn.step
+        fn = self.fn.fn if isinstance(self.fn, RemoteCallable) else self.fn
+        if isinstance(fn, ExecutorStepFunction) and fn.step is not None:
+            return fn.step
         path = self.output_path if is_absolute(self.output_path) else os.path.abspath(self.output_path)
         deps = [dep._own_executor_step for dep in self.deps]
         return ExecutorStep(
@@ -187,7 +197,13 @@ def _dependencies_first(spec: StepSpec, done: str) -> list[StepSpec]:
 
 
 def resolve_executor_step(
-    step: ExecutorStep[Any], config: Any, output_path: str, deps: Sequence[StepSpec] = ()
+    step: ExecutorStep[Any],
+    config: Any,
+    output_path: str,
+    deps: Sequence[StepSpec] | None = None,
+    dag_tpu_regions: Sequence[str] | None = None,
+    forced_region: str | None = None,
+    mirror_budget_gb: float | None = None,
 ) -> StepSpec:
     """Return an executor step as a bare spec, once its config and its output path are known.
 
@@ -196,18 +212,57 @@ def resolve_executor_step(
         config: Its instantiated config, such as `executor.configs[step]`.
         output_path: Where its output goes, such as `executor.output_paths[step]`.
         deps: The specs of the steps that it depends on.
+        dag_tpu_regions: Where its job may run, unless its resources or its paths say that.
+        forced_region: Where its job is to run.
+        mirror_budget_gb: What its function may copy between regions; None for what is left here.
 
     Returns:
         A spec of this output path that calls the step's function with `config`, and gives `step` back from
-        `as_executor_step()`. For a step that came from a spec of this output path: that spec.
+        `as_executor_step()`; its `fn` is a `RemoteCallable` when the step's is. For a step that came from a spec of
+        this output path: that spec.
+
+    Raises:
+        InvalidRequest: The job may not run in `forced_region`.
     """
     fn = step.fn
     if isinstance(fn, StepSpecFunction) and fn.spec is not None and fn.output_path == output_path:
         return fn.spec
+    regions = None if forced_region is None else [forced_region.lower()]
+    resolved: Callable[[str], Any] | None = None
+    if isinstance(fn, RemoteCallable):
+        resources = _placed(step.name, fn.resources, regions, dag_tpu_regions, config, output_path)
+        call = ExecutorStepFunction(step, fn.fn, config, mirror_budget_gb)
+        resolved = replace(fn, fn=call, resources=resources)
+    elif fn is not None:
+        resolved = ExecutorStepFunction(step, fn, config, mirror_budget_gb)
+    placed = step.resources
+    if placed is not None:
+        placed = _placed(step.name, placed, regions, dag_tpu_regions, config, output_path)
     return StepSpec(
-        name=step.name,
-        deps=list(deps),
-        override_output_path=output_path,
-        fn=None if fn is None else ExecutorStepFunction(step, fn, config),
-        resources=step.resources,
+        name=step.name, deps=list(deps or ()), override_output_path=output_path, fn=resolved, resources=placed
     )
+
+
+def _placed(
+    step_name: str,
+    resources: ResourceConfig,
+    forced: Sequence[str] | None,
+    allowed: Sequence[str] | None,
+    config: Any,
+    output_path: str,
+) -> ResourceConfig:
+    """`resources` with the regions that were forced, or else allowed where nothing else says where the job runs."""
+    if forced is not None:
+        stated = None if resources.regions is None else [region.lower() for region in resources.regions]
+        for known in (stated, None if allowed is None else [region.lower() for region in allowed]):
+            if known is not None and forced[0] not in known:
+                raise InvalidRequest(
+                    f"step {step_name!r}: forced_region={forced[0]!r} is not among the regions where it may run: "
+                    f"{', '.join(sorted(known))}"
+                )
+        return replace(resources, regions=list(forced))
+    if not allowed or resources.regions is not None or resources.zone is not None:
+        return resources
+    if infer_region(step_name, config, output_path) is not None:
+        return resources
+    return replace(resources, regions=sorted(region.lower() for region in allowed))

@@ -1,12 +1,18 @@
-"""Sweeps: many targets under one root, divided among independent workers."""
+"""Sweeps: many targets under one root, shared out among workers that know nothing of each other.
+
+`claim_and_run` gives its function the target, waits for the other workers and stops at the first failure, as older
+experiments expect; `run_sweep` gives it the config, leaves what others work on to them and goes on after failures.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import enum
 import logging
+import math
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from marin.execution.config.copying import copy_config
@@ -27,18 +33,46 @@ class SweepTarget(Generic[ConfigT]):
     """One point of a sweep.
 
     Attributes:
-        target_id: Its name in the sweep, and its directory below the sweep's root.
-        config: The argument of the sweep's function.
+        target_id: Names it among the sweep's targets, and its directory below the sweep's root.
+        config: What the sweep's function is to make of it.
     """
 
     target_id: str
     config: ConfigT
 
 
+class _Claim(enum.Enum):
+    RAN = enum.auto()
+    DONE = enum.auto()
+    BUSY = enum.auto()
+
+
 def claim_and_run(
-    sweep_root: str, targets: Iterable[SweepTarget[ConfigT]], run_fn: Callable[[ConfigT], Any]
-) -> list[str]:
-    """Run every target that is neither done nor running in another worker; any number of workers may call this.
+    sweep_root: str, targets: Iterable[SweepTarget[ConfigT]], run_fn: Callable[[SweepTarget[ConfigT]], Any]
+) -> None:
+    """Run the targets with other workers until every one is done; start as many workers as you like.
+
+    Each target is claimed by the lease in `{sweep_root}/{target_id}` and is run by one worker at a time. What another
+    worker is at work on comes last: it is waited for, and run here when that worker failed or died.
+
+    Args:
+        sweep_root: The directory of statuses and leases; the same for every worker.
+        targets: The sweep, in any order.
+        run_fn: Called with each target, its config a copy of its own (see `copy_config`).
+
+    Raises:
+        Exception: What `run_fn` raised: the first failure ends this worker, and the rest is left to the others. The
+            target is tried again by whichever worker comes to it next.
+        InvalidRequest: Two targets have one id, or an id would leave the root.
+    """
+    checked = _checked(targets)
+    busy = [target for target in checked if _claim(sweep_root, target, run_fn, wait_seconds=0) is _Claim.BUSY]
+    for target in busy:
+        _claim(sweep_root, target, run_fn, wait_seconds=math.inf)
+
+
+def run_sweep(sweep_root: str, targets: Iterable[SweepTarget[ConfigT]], run_fn: Callable[[ConfigT], Any]) -> list[str]:
+    """Run every target that is not done and that no other worker is running; start as many workers as you like.
 
     A target is claimed by the lease in `{sweep_root}/{target_id}`, so one worker at a time runs it; when that worker
     dies, it is free again after the lease's timeout. Targets that failed before are tried again. Returns when no target
@@ -58,9 +92,13 @@ def claim_and_run(
     """
     done: list[str] = []
     failures: list[tuple[str, BaseException]] = []
+
+    def run(target: SweepTarget[ConfigT]) -> Any:
+        return run_fn(target.config)
+
     for target in _checked(targets):
         try:
-            if _run_one(os.path.join(sweep_root, target.target_id), target, run_fn):
+            if _claim(sweep_root, target, run, wait_seconds=0) is _Claim.RAN:
                 done.append(target.target_id)
         # Any exception is that target's failure, SystemExit included. Ctrl-C is for the worker.
         except (Exception, SystemExit) as error:
@@ -82,24 +120,27 @@ def _checked(targets: Iterable[SweepTarget[ConfigT]]) -> list[SweepTarget[Config
     return list(by_id.values())
 
 
-def _run_one(path: str, target: SweepTarget[ConfigT], run_fn: Callable[[ConfigT], Any]) -> bool:
-    """Run a target if it is free; True if it ran."""
+def _claim(
+    sweep_root: str, target: SweepTarget[ConfigT], run: Callable[[SweepTarget[ConfigT]], Any], *, wait_seconds: float
+) -> _Claim:
+    """Run a target unless it is done, or another worker is at work on it for as long as `wait_seconds`."""
+    path = os.path.join(sweep_root, target.target_id)
     if StatusFile(path).status == STATUS_SUCCESS:
-        return False
+        return _Claim.DONE
     with contextlib.ExitStack() as stack:
         try:
-            held = stack.enter_context(lease(status_path(path) + LOCK_SUFFIX))
+            held = stack.enter_context(lease(status_path(path) + LOCK_SUFFIX, wait_seconds=wait_seconds))
         except Conflict as error:
             logger.info("sweep target %s: another worker is at work on it (%s)", target.target_id, error)
-            return False
+            return _Claim.BUSY
         status = LockedStatus(path, held)
-        if status.status == STATUS_SUCCESS:  # certain only while the lease is held
-            return False
+        if status.status == STATUS_SUCCESS:  # only with the lease is the answer certain
+            return _Claim.DONE
         status.write_status(STATUS_RUNNING)
         try:
-            call_to_end(run_fn, copy_config(target.config))
+            call_to_end(run, replace(target, config=copy_config(target.config)))
         except BaseException:
             status.write_status(STATUS_FAILED)
             raise
         status.write_status(STATUS_SUCCESS)
-    return True
+    return _Claim.RAN

@@ -19,7 +19,7 @@ from fray.current_client import set_current_client
 from fray.types import ResourceConfig
 from marin.execution import Executor, ExecutorStep, instantiate_config, materialize, resolve_executor_step, versioned
 from marin.execution.config.copying import copy_config
-from marin.execution.sweep import SweepTarget, claim_and_run
+from marin.execution.sweep import SweepTarget, run_sweep
 from rigging.errors import InvalidRequest, StepFailed
 
 sys.path.insert(0, os.path.dirname(__file__))
@@ -98,7 +98,7 @@ def test_what_materialize_gives_back_is_not_what_it_was_given(tmp_path: Path) ->
 
 def test_what_a_target_of_a_sweep_changes_reaches_no_other(tmp_path: Path) -> None:
     tags: list[str] = ["a"]
-    claim_and_run(str(tmp_path), [SweepTarget(name, {"tags": tags}) for name in "xy"], lambda c: c["tags"].append("b"))
+    run_sweep(str(tmp_path), [SweepTarget(name, {"tags": tags}) for name in "xy"], lambda c: c["tags"].append("b"))
     assert tags == ["a"]
 
 

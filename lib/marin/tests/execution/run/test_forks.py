@@ -20,7 +20,7 @@ from marin.execution.lease.status_file import StatusFile, distributed_lock, step
 from marin.execution.lease.status_words import STATUS_RUNNING, STATUS_SUCCESS
 from marin.execution.run.step_runner import run_step
 from marin.execution.step_spec import StepSpec
-from marin.execution.sweep import SweepTarget, claim_and_run
+from marin.execution.sweep import SweepTarget, run_sweep
 from rigging.errors import Conflict
 from rigging.testing.forks import exit_code_of
 
@@ -94,7 +94,7 @@ def test_it_does_so_in_a_bare_spec(prefix: str) -> None:
 def test_it_does_so_in_a_sweep(tmp_path: Path) -> None:
     target = SweepTarget("a", str(tmp_path / "a"))
     seen: list[Any] = []
-    assert claim_and_run(str(tmp_path), [target], lambda path: seen.extend(forks(raises)(path) or ())) == ["a"]
+    assert run_sweep(str(tmp_path), [target], lambda path: seen.extend(forks(raises)(path) or ())) == ["a"]
     assert seen == [1, STATUS_RUNNING, False]
 
 

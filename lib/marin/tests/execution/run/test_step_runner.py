@@ -123,7 +123,10 @@ def test_failures_and_what_depends_on_them(
     last = make_spec("last", after)
     with pytest.raises(StepFailed, match=r"1 step\(s\) failed:\n  bad -> .*ValueError: bad\n.*2 step\(s\)") as caught:
         runner.run([last, make_spec("fine"), after])
-    assert isinstance(caught.value.__cause__, ValueError)
+    failure = caught.value.__cause__
+    assert isinstance(failure, RuntimeError)
+    assert str(failure) == f"Step failed: {bad.name_with_hash}"
+    assert isinstance(failure.__cause__, ValueError)
     assert sorted(journal) == ["bad", "fine"]
     assert [StatusFile(spec.output_path).status for spec in (bad, after, last)] == [
         STATUS_FAILED,

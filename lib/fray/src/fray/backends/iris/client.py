@@ -19,6 +19,7 @@ from fray.protocols import Client, JobHandle
 from fray.types import Entrypoint, JobRequest, JobStatus, ResourceConfig, create_environment
 from iris.client import IrisClient, Job, error_with_source, find_workspace, use_grpc
 from iris.client import JobAlreadyExists as IrisJobAlreadyExists
+from iris.cluster.constraints import WellKnownAttribute
 from iris.cluster.types import ExistingJobPolicy, JobState
 from rigging.errors import Conflict, Unavailable
 
@@ -105,6 +106,17 @@ class IrisBackend(BaseClient):
             self._closed = True
         self._actors.close()
         self._client.shutdown()
+
+    def accelerator_regions(self, variants: Sequence[str]) -> list[str]:
+        """Return the regions of workers that have these variants (see `fray.client.TellsRegions`)."""
+        regions: dict[str, set[str]] = {variant.lower(): set() for variant in variants}
+        for worker in self._client.cluster_status(all_workers=True).workers:
+            variant = worker.attributes.get(WellKnownAttribute.DEVICE_VARIANT, "").lower()
+            zone = worker.attributes.get(WellKnownAttribute.ZONE, "")
+            region = worker.attributes.get(WellKnownAttribute.REGION) or zone.rpartition("-")[0]
+            if variant in regions and region:
+                regions[variant].add(region.lower())
+        return sorted(set.intersection(*regions.values())) if regions else []
 
     def _host_actor(self, request: ActorRequest) -> ActorHandle:
         """Make an actor in this process.

@@ -35,6 +35,16 @@ def check_relative_name(name: str, what: str) -> None:
         )
 
 
+def check_override(path: str, step_name: str) -> None:
+    """Refuse a fixed output path that, joined to the prefix, would not be below it; it may end in one slash.
+
+    Raises:
+        InvalidRequest: The path is relative, and leaves the prefix or is no plain path.
+    """
+    if not is_absolute(path):
+        check_relative_name(path.removesuffix("/"), f"step {step_name!r}: override_output_path")
+
+
 def _name_problem(name: str) -> str | None:
     if not isinstance(name, str) or not name:
         return "is not a non-empty string"
@@ -140,8 +150,8 @@ class ExecutorStep(NotText, Generic[ConfigT]):
         override = self.override_output_path
         if override is not None and not isinstance(override, str):
             raise InvalidRequest(f"step {self.name!r}: override_output_path {override!r} is not a path's text")
-        if override is not None and not is_absolute(override):
-            check_relative_name(override, f"step {self.name!r}: override_output_path")
+        if override is not None:
+            check_override(override, self.name)
 
     def __repr__(self) -> str:
         note_description()

@@ -114,6 +114,14 @@ def remote(
     return wrap if fn is None else wrap(fn)
 
 
+def sanitize_job_name(name: str) -> str:
+    """Return `name` as a job may be called: lower case, with "-" for what is not of a-z 0-9 _ . -, not at its ends.
+
+    "remote_job" when nothing is left of it.
+    """
+    return re.sub(r"[^a-z0-9_.-]+", "-", name.lower()).strip("-.") or "remote_job"
+
+
 def job_name(label: str, unique: str) -> str:
     """Return a readable job name: for `hello_world/stats` it is `hello_world-stats-{6 characters of unique}`."""
     plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", label).strip("-.") or "step"

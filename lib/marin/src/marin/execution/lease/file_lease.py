@@ -12,6 +12,7 @@ from marin.execution.lease.status_words import STATUS_RUNNING, STATUS_SUCCESS, p
 from marin.execution.lease.step_lease import LeaseTerms, StepLease
 from rigging.distributed_lock import LeaseLostError
 from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
+from rigging.filesystem.location import path_in
 from rigging.filesystem.naming import name_path
 from rigging.lease.base import LeaseStore
 from rigging.lease.record import Lease, StoredLease, holder_of
@@ -150,7 +151,7 @@ class ExclusiveStepLease(StepLease):
     def _write(self, name: str, content: bytes) -> None:
         with self._store.exclusive(create=True):
             self._held_in_turn()
-            write_bytes_atomic(f"{self.output_path}/{name}", content)
+            write_bytes_atomic(path_in(self.output_path, name), content)
 
     def _end(self, status: str) -> bool:
         with self._store.exclusive(create=True):
@@ -196,5 +197,5 @@ class ExclusiveStepLease(StepLease):
         stored = self._fence.held_in_turn()
         self._content = stored.content
         for name, content in self._written.items():
-            write_bytes_atomic(f"{self.output_path}/{name}", content)
+            write_bytes_atomic(path_in(self.output_path, name), content)
         return stored

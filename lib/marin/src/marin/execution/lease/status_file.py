@@ -10,9 +10,10 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 from marin.execution.lease.fencing import LeaseToken
+from marin.execution.lease.first_generation import is_local_success
 from marin.execution.lease.status_words import (
     LOCK_SUFFIX,
     STATUS_DEP_FAILED,
@@ -63,7 +64,10 @@ class StatusFile:
     @property
     def status(self) -> str | None:
         """The status as it is in storage now; None when there is none."""
-        return parse_status(read_bytes_or_none(self.path))
+        content = read_bytes_or_none(self.path)
+        if content is None and is_local_success(self.output_path):
+            return STATUS_SUCCESS
+        return parse_status(content)
 
     def write_status(self, status: str) -> None:
         """Replace the status, atomically."""
@@ -180,6 +184,35 @@ def mark_dependency_failed(output_path: str) -> None:
         status_file.release_lock()
 
 
+class LockedFunction(Generic[T]):
+    """A function that runs under the lock of its first argument, an output path; see `distributed_lock`."""
+
+    #: See `marin.execution.plan.call_identity`.
+    wraps_function = True
+
+    def __init__(self, fn: Callable[..., T], force_run_failed: bool = True) -> None:
+        self._force_run_failed = force_run_failed
+        functools.update_wrapper(self, fn)
+        self.__wrapped__ = fn
+
+    def __call__(self, output_path: str, *args: Any, **kwargs: Any) -> T:
+        return self.call_and_keep(None, output_path, *args, **kwargs)
+
+    def call_and_keep(self, keep: Callable[[T], object] | None, output_path: str, *args: Any, **kwargs: Any) -> T:
+        """Call the function; `keep(result)` is called under the lock, too, before SUCCESS is written."""
+        with step_lock(output_path, force_run_failed=self._force_run_failed) as status:
+            status.write_status(STATUS_RUNNING)
+            try:
+                result = self.__wrapped__(output_path, *args, **kwargs)
+                if keep is not None:
+                    keep(result)
+            except BaseException:
+                status.write_status(STATUS_FAILED)
+                raise
+            status.write_status(STATUS_SUCCESS)
+            return result
+
+
 @overload
 def distributed_lock(fn: Callable[..., T], *, force_run_failed: bool = True) -> Callable[..., T]: ...
 
@@ -208,19 +241,6 @@ def distributed_lock(
         LeaseLostError: (from a call) The lock was lost on the way: the work was unprotected.
     """
 
-    def wrap(function: Callable[..., T]) -> Callable[..., T]:
-        @functools.wraps(function)
-        def locked(output_path: str, *args: Any, **kwargs: Any) -> T:
-            with step_lock(output_path, force_run_failed=force_run_failed) as status:
-                status.write_status(STATUS_RUNNING)
-                try:
-                    result = function(output_path, *args, **kwargs)
-                except BaseException:
-                    status.write_status(STATUS_FAILED)
-                    raise
-                status.write_status(STATUS_SUCCESS)
-                return result
-
-        return locked
-
-    return wrap if fn is None else wrap(fn)
+    if fn is None:
+        return functools.partial(LockedFunction, force_run_failed=force_run_failed)
+    return LockedFunction(fn, force_run_failed)

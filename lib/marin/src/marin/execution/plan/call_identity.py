@@ -38,13 +38,16 @@ class Unidentified(InvalidRequest):
     """A value has no digest that is the same in another process."""
 
 
-def call_digest(fn: Callable[..., Any], args: Iterable[Any], kwargs: Mapping[str, Any]) -> str:
+def call_digest(
+    fn: Callable[..., Any], args: Iterable[Any], kwargs: Mapping[str, Any], identity: str | None = None
+) -> str:
     """Return a digest of a call.
 
     Args:
         fn: The function; arguments bound to it and values it closes over count.
         args: Its positional arguments.
         kwargs: Its keyword arguments; their order does not count.
+        identity: Counts instead of the function; made by `function_identity`.
 
     Raises:
         Unidentified: A value in the call cannot be pickled; the message names it.
@@ -52,7 +55,7 @@ def call_digest(fn: Callable[..., Any], args: Iterable[Any], kwargs: Mapping[str
     hasher = hashlib.md5(usedforsecurity=False)
     where = f"a call of {function_name(fn)}"
     try:
-        for piece in _pieces(("call", fn, list(args), dict(kwargs)), where, ()):
+        for piece in _pieces(("call", identity or fn, list(args), dict(kwargs)), where, ()):
             hasher.update(b"%d:" % len(piece))
             hasher.update(piece)
     except RecursionError:
@@ -124,6 +127,8 @@ def _function_parts(fn: Any) -> tuple[Any, ...] | None:
     """Return the values that identify a function; None for other callable objects."""
     if isinstance(fn, RemoteCallable):
         return _function_parts(fn.fn)
+    if getattr(type(fn), "wraps_function", False):  # a decorator of ours that is a class
+        return _function_parts(fn.__wrapped__)
     if isinstance(fn, functools.partial):
         return ("partial", fn.func, list(fn.args), dict(fn.keywords))
     if isinstance(fn, types.MethodType):

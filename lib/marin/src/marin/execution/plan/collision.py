@@ -102,9 +102,11 @@ def _is_doubtful(item: PlannedStep, state: OutputState) -> bool:
 
 def _compare(item: PlannedStep, content: bytes) -> list[Difference]:
     there = parse_info(content)
-    if there is None or "version" not in there:
+    if there is None:
         logger.warning("%s: unreadable .executor_info; whose output this is cannot be told", item.output_path)
         return []
+    if "version" not in there:  # written by a release that did not record it
+        return provenance_differences(there, item.info)
     version = there["version"]
     # A bare step spec has no version of this kind. Equal ones differ in parts that are not versioned.
     if not version or _canonical(version) == _canonical(json.loads(json.dumps(item.info.version))):

@@ -99,7 +99,11 @@ class StepPlan:
         path = self.output_paths.get(step)
         if path is None:
             raise NotFound(f"step {step.name!r} is not part of this run; give it to run() or compute_version() first")
-        return self._canonical[path]
+        return self._canonical[path.rstrip("/")]
+
+    def references(self, step: Step) -> list[Step]:
+        """Return the (canonical) steps that a step refers to, by inputs that block and that do not."""
+        return [self.canonicalize(reference) for reference in _references(self.version_of(step))]
 
     def merged_among(self, steps: Iterable[Step]) -> dict[str, list[Difference]]:
         """Return the part of `merged` that belongs to the given steps."""
@@ -135,7 +139,7 @@ class StepPlan:
     def _add_one(self, step: Step, version: StepVersion) -> None:
         _check_bound(step)
         path = output_path_for(step, version, self.prefix)
-        canonical = self._canonical.setdefault(path, step)
+        canonical = self._canonical.setdefault(path.rstrip("/"), step)
         if canonical is not step:
             check_same_version(canonical, self._versions.version_of(canonical), step, version, path)
             _check_same_function(canonical, step, version)

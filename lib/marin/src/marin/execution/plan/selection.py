@@ -40,19 +40,18 @@ def select_steps(plan: StepPlan, steps: Sequence[Step], run_only: Sequence[str] 
     """Select the requested steps and their dependencies.
 
     Args:
-        plan: The plan; every step of `steps` has been added to it.
-        steps: The steps requested.
-        run_only: Select only steps whose name matches one of these regexes (`re.search`), and their dependencies.
-
-    Returns:
-        The selected steps (the canonical one of equal ones), each after its dependencies.
+        plan: Has taken all of them in.
+        steps: The steps wanted; what they depend on comes with them.
+        run_only: Of these, and of what their non-blocking inputs name, only those whose name matches one of these
+            regexes (`re.search`), with what they need.
 
     Raises:
         InvalidRequest: `run_only` has an item that is not a regex, or matches no step.
     """
-    needed = reachable([plan.canonicalize(step) for step in steps], plan.dependencies.__getitem__)
+    roots = [plan.canonicalize(step) for step in steps]
     if run_only is not None:
-        needed = reachable(matching_steps(needed, run_only, "run_only"), plan.dependencies.__getitem__)
+        roots = matching_steps(reachable(roots, plan.references), run_only, "run_only")
+    needed = reachable(roots, plan.dependencies.__getitem__)
     return [step for step in plan.output_paths if step in needed]
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from marin.execution.lease.first_generation import is_local_success, is_success
 from marin.execution.lease.status_words import (
     STATUS_DEP_FAILED,
     STATUS_FAILED,
@@ -24,6 +25,7 @@ from marin.execution.lease.status_words import (
 )
 from marin.execution.record.info import STEP_INFO_FILE
 from rigging.filesystem import local_path, read_bytes_or_none, url_scheme, url_to_fs
+from rigging.filesystem.location import path_in
 
 T = TypeVar("T")
 
@@ -67,11 +69,15 @@ NO_OUTPUT = OutputState(None, None)
 OutputStates = dict[str, OutputState]
 
 
-def read_output_states(output_paths: Sequence[str]) -> OutputStates:
-    """Return the state of each output path.
+def read_output_states(output_paths: Sequence[str], fixed: Collection[str] = ()) -> OutputStates:
+    """How many outputs stand.
 
     Local files are read one by one. On GCS, outputs in one directory are listed together as long as that takes few
-    pages; the rest, and those on S3, are listed one by one in parallel. On other stores only the statuses are read.
+    pages; the rest, and those on S3, are listed one by one in parallel; other stores have only their statuses read.
+
+    Args:
+        output_paths: Where they are.
+        fixed: Those that are fixed by people, who may have fixed them to an output from before there were statuses.
     """
     states: OutputStates = {}
     remote: list[str] = []
@@ -84,6 +90,9 @@ def read_output_states(output_paths: Sequence[str]) -> OutputStates:
             states[path] = _read_local(local)
     if remote:
         states.update(_read_remote(remote))
+        old = [path for path in remote if states[path].status is None and (path in fixed or states[path].info_md5)]
+        found = _in_parallel(is_success, old)
+        states.update({path: replace(states[path], status=STATUS_SUCCESS) for path in old if found[path]})
     return states
 
 
@@ -93,11 +102,11 @@ def read_infos(output_paths: Sequence[str]) -> dict[str, bytes | None]:
 
 
 def _read_local(path: str) -> OutputState:
-    content = _read_file(f"{path}/{STATUS_FILE}")
-    if content is None:
+    content = _read_file(path_in(path, STATUS_FILE))
+    if content is None and not is_local_success(path):
         return NO_OUTPUT
-    status = STATUS_SUCCESS if content == b"SUCCESS" else parse_status(content)
-    info = _read_file(f"{path}/{STEP_INFO_FILE}")
+    status = STATUS_SUCCESS if content in (b"SUCCESS", None) else parse_status(content)
+    info = _read_file(path_in(path, STEP_INFO_FILE))
     return OutputState(status, None if info is None else md5_of(info))
 
 

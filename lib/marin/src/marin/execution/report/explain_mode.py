@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,9 +15,11 @@ class ExplainRequest:
 
     Attributes:
         step: Regex (`re.search`) for the names of the steps to show; None for all.
+        tell: Gets the explanations of each experiment, instead of their being printed.
     """
 
     step: str | None = None
+    tell: Callable[[Sequence[Any]], object] | None = None
 
 
 _requested: ContextVar[ExplainRequest | None] = ContextVar("marin_explain", default=None)

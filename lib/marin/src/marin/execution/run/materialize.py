@@ -7,10 +7,16 @@ from typing import TypeVar
 
 from marin.execution.config.instantiate import instantiate_config
 from marin.execution.config.prefix import prefix_or_default
+from marin.execution.config.values import OutputName
 from marin.execution.config.walk import collect_dependencies_and_version
 from marin.execution.run.pipeline import Executor
+from rigging.errors import InvalidRequest
 
 T = TypeVar("T")
+
+
+class UnresolvedPath(InvalidRequest, TypeError):
+    """A placeholder stands where a path is needed."""
 
 
 def materialize(config: T, *, prefix: str | None = None, output_path: str | None = None) -> T:
@@ -23,7 +29,11 @@ def materialize(config: T, *, prefix: str | None = None, output_path: str | None
 
     Raises:
         StepFailed: A step that the config refers to failed.
+        UnresolvedPath: (a TypeError) `output_path` is itself a placeholder.
+        InvalidRequest: The config holds `this_output_path()`, and there is no `output_path`.
     """
+    if isinstance(output_path, OutputName):
+        raise UnresolvedPath(f"materialize(output_path={output_path!r}): give the path itself, a str")
     root = prefix_or_default(prefix)
     collected = collect_dependencies_and_version(config)
     executor = Executor(root, os.path.join(root, "experiments"))

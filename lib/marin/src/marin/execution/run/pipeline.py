@@ -42,6 +42,7 @@ from marin.execution.version.differences import Difference
 from marin.execution.version.step_version import Step
 from rigging.errors import InvalidRequest, StepFailed
 from rigging.filesystem import absolute_prefix, write_bytes_atomic
+from rigging.filesystem.location import path_in
 from rigging.printable import print_lines
 
 logger = logging.getLogger(__name__)
@@ -101,8 +102,8 @@ class Executor:
 
     @property
     def steps(self) -> list[Step]:
-        """Every step taken in, each after its dependencies."""
-        return list(self.output_paths)
+        """Every step taken in, each after its dependencies; of steps with one version and output path the first."""
+        return [step for step in self.output_paths if self.canonicalize(step) is step]
 
     def compute_version(self, step: Step, is_pseudo_dep: bool = False) -> None:
         """Take in a step and everything it refers to: versions, output paths, configs.
@@ -132,7 +133,8 @@ class Executor:
         Args:
             steps: The steps wanted.
             dry_run: Print what would run, and touch no storage.
-            run_only: Run only the steps whose name matches one of these regexes (`re.search`), with what they need.
+            run_only: Run only the steps whose name matches one of these regexes (`re.search`), with what they need;
+                those that only a non-blocking input names, too.
             force_run_failed: Whether steps that failed in an earlier run are tried again.
             max_concurrent: Steps at work at once; None for every ready one.
             strict: Refuse outputs that are there but were made with other unversioned values or by other code, and
@@ -155,6 +157,8 @@ class Executor:
             for step in wanted:
                 self.compute_version(step, is_pseudo_dep=False)
         chosen = select_steps(self.plan, wanted, run_only)
+        for step in chosen:
+            self.compute_version(step)  # one that only non-blocking inputs name is to run, too, when it is chosen
         report_merged(self.plan.merged_among(chosen), strict)
         # A script that runs its Executor itself must not run it when it is only asked to explain.
         if dry_run or explain_request() is not None:
@@ -170,7 +174,10 @@ class Executor:
         jobs = LiveJobs()
         with gc_paused():
             self.get_infos()
-            states = read_output_states([self.output_paths[step] for step in chosen])
+            states = read_output_states(
+                [self.output_paths[step] for step in chosen],
+                fixed={self.output_paths[step] for step in chosen if step.override_output_path is not None},
+            )
             differing = check_existing([self._planned(step) for step in chosen], states)
             if strict:
                 refuse_differences(differing)
@@ -204,11 +211,7 @@ class Executor:
 
     def get_infos(self) -> None:
         """Collect `step_infos` and `executor_info`."""
-        self.step_infos = [
-            self.plan.info(step)
-            for step in self.steps
-            if not self.is_pseudo_dep[step] and self.canonicalize(step) is step
-        ]
+        self.step_infos = [self.plan.info(step) for step in self.steps if not self.is_pseudo_dep[step]]
         self._info_of = {info.output_path: info for info in self.step_infos}
         self._texts = {info.output_path: StepText.of(info) for info in self.step_infos}
         path = caller_path()
@@ -296,7 +299,7 @@ class Executor:
 
 
 def _write_step_info(output_path: str, text: StepText) -> None:
-    write_bytes_atomic(f"{output_path}/{STEP_INFO_FILE}", text.indented)
+    write_bytes_atomic(path_in(output_path, STEP_INFO_FILE), text.indented)
 
 
 def raise_failures(results: Sequence[StepResult]) -> None:

@@ -100,7 +100,7 @@ class SpecSource:
         self._refused = 0
         self._listed: list[str] = []
         self._left_out = 0
-        self._first_error: BaseException | None = None
+        self._first_failure: StepFailed | None = None
 
     def start(self, run: Run) -> None:
         """Begin to ask for specs."""
@@ -166,7 +166,7 @@ class SpecSource:
         error = Conflict("another step of this run has this output path, with another name, attributes or function")
         logger.error("step %s: not run: %s", spec.name, error)
         self._refused += 1
-        self._list_failure(spec.name, path, error)
+        self._list_failure(spec, path, error)
 
     def _look(self, spec: StepSpec, path: str) -> None:
         """Read the status of a spec's output, and give the run what follows from it; never raises."""
@@ -230,18 +230,20 @@ class SpecSource:
         if result.end is StepEnd.DEP_FAILED:
             self._left_out += 1
         else:
-            self._list_failure(spec.name, path, result.error, result.log)
+            self._list_failure(spec, path, result.error, result.log)
 
-    def _list_failure(self, name: str, path: str, error: BaseException | None, log: str | None = None) -> None:
-        self._first_error = self._first_error or error
+    def _list_failure(self, spec: StepSpec, path: str, error: BaseException | None, log: str | None = None) -> None:
+        if self._first_failure is None:
+            self._first_failure = StepFailed(f"Step failed: {spec.name_with_hash}")
+            self._first_failure.__cause__ = error
         if len(self._listed) < self._terms.listed_failures:
-            self._listed.append(f"  {name} -> {path}: {describe_error(error)}{f'  [{log}]' if log else ''}")
+            self._listed.append(f"  {spec.name} -> {path}: {describe_error(error)}{f'  [{log}]' if log else ''}")
 
     def raise_failures(self) -> None:
         """Raise one error that names failed steps, when there are some.
 
         Raises:
-            StepFailed: with the first failure as its cause.
+            StepFailed: The cause names the first one with its hash, and has that step's own error as its cause.
         """
         failed = len(self._failed) - self._left_out + self._refused
         if not failed:
@@ -251,7 +253,7 @@ class SpecSource:
             lines.append(f"  and {failed - len(self._listed)} more")
         if self._left_out:
             lines.append(f"not run, because a dependency failed: {self._left_out} step(s)")
-        raise StepFailed("\n".join(lines)) from self._first_error
+        raise StepFailed("\n".join(lines)) from self._first_failure
 
 
 def _identity(spec: StepSpec) -> int | None:

@@ -55,7 +55,8 @@ class StepRunner:
             max_concurrent: Specs at work at once; None for every ready one (up to `MAX_STEP_THREADS`).
 
         Raises:
-            StepFailed: Some failed, after everything else has run; the first is the cause.
+            StepFailed: Some failed, after everything else has run. The cause is the failure of the first one by its
+                name with hash, which has that step's own error as its cause.
             InvalidRequest: Something that is no spec, specs that depend on each other in a circle, or a limit below 1.
         """
         check_max_concurrent(max_concurrent)

@@ -119,7 +119,10 @@ def _explain(
         force_run_failed=options.force_run_failed,
         show=request.step,
     )
-    print_lines(explanation_lines(explanations))
+    if request.tell is not None:
+        request.tell(explanations)
+    else:
+        print_lines(explanation_lines(explanations))
 
 
 def summary_lines(results: Sequence[StepResult], info_path: str | None) -> list[str]:

@@ -25,7 +25,7 @@ def output_path_for(step: Step, version: StepVersion, prefix: str) -> str:
     if step.override_output_path is None:
         return computed
     override = under_prefix(prefix, step.override_output_path)
-    if override != computed:
+    if override.rstrip("/") != computed:
         logger.warning(
             "step %r: output path %s is fixed by override_output_path; its version would be at %s",
             step.name,

@@ -1,0 +1,28 @@
+"""Outputs from before steps had status files: a file SUCCESS in the output, or beside it with the output's name."""
+
+from __future__ import annotations
+
+import os
+
+from rigging.filesystem import local_path, url_to_fs
+from rigging.filesystem.location import path_in
+
+SUCCESS_FILE = "SUCCESS"
+
+
+def is_local_success(output_path: str) -> bool:
+    """True if such a file says that an output on this machine's disk is there; elsewhere False, without a request."""
+    local = output_path if output_path.startswith("/") else local_path(output_path)
+    return local is not None and any(os.path.isfile(place) for place in _places(local))
+
+
+def is_success(output_path: str) -> bool:
+    """True if such a file says that an output is there, on any storage: two requests, so only for few outputs."""
+    if local_path(output_path) is not None:
+        return is_local_success(output_path)
+    fs, _ = url_to_fs(output_path)
+    return any(fs.isfile(place) for place in _places(output_path))
+
+
+def _places(output_path: str) -> tuple[str, str]:
+    return path_in(output_path, SUCCESS_FILE), f"{output_path.rstrip('/')}.{SUCCESS_FILE}"

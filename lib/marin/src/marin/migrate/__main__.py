@@ -1,0 +1,70 @@
+"""The command line of `marin.migrate`.
+
+python -m marin.migrate check experiments/ scripts/train.py
+python -m marin.migrate paths experiments/train.py --against gs://marin-us-central2
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from rigging.errors import MarinError
+from rigging.printable import print_lines, printable
+
+_FOUND_EXIT_CODE = 1
+_FAILED_EXIT_CODE = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code: 0, 1 when `check` found something, 2 when it could not be done."""
+    parser = argparse.ArgumentParser(prog="python -m marin.migrate", description=__doc__.partition("\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    check = commands.add_parser("check", help="read scripts without running them; say line by line what will not work")
+    check.add_argument("path", nargs="+", metavar="PATH", help="a script, or a directory of scripts")
+    paths = commands.add_parser("paths", help="which steps of a script find their outputs in an existing bucket")
+    paths.add_argument("script", metavar="SCRIPT", help="a script's path or dotted name; its steps do not run")
+    paths.add_argument("--against", required=True, metavar="PREFIX", help="the storage root, such as gs://bucket")
+    options, others = parser.parse_known_args(arguments)
+    if others and options.command == "check":
+        parser.error(f"unrecognized arguments: {' '.join(others)}")
+    try:
+        return _check(options.path) if options.command == "check" else _paths(options.script, options.against, others)
+    except (MarinError, ImportError, OSError) as error:
+        print(printable(f"migrate: {type(error).__name__}: {error}"), file=sys.stderr)
+        return _FAILED_EXIT_CODE
+
+
+def _check(paths: Sequence[str]) -> int:
+    from marin.migrate.check import check_paths
+
+    files, findings = check_paths(paths)
+    print_lines([printable(str(finding)) for finding in findings])
+    print(f"{files} file(s), {len(findings)} line(s) that will not work here")
+    return _FOUND_EXIT_CODE if findings else 0
+
+
+def _paths(script: str, prefix: str, others: Sequence[str]) -> int:
+    from marin.execution.explain import Explanation
+    from marin.execution.report.explain_mode import ExplainRequest
+    from marin.explain import explain_script
+    from marin.migrate.paths import path_lines
+
+    found: list[Explanation] = []
+    before = os.environ.get("MARIN_PREFIX")
+    os.environ["MARIN_PREFIX"] = prefix
+    try:
+        explain_script(script, others, ExplainRequest(tell=found.extend))
+    finally:
+        if before is None:
+            del os.environ["MARIN_PREFIX"]
+        else:
+            os.environ["MARIN_PREFIX"] = before
+    print_lines(path_lines(found, prefix))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,241 @@
+"""Reading of scripts without running them: what in them will not work here."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from marin.execution.config.step import check_relative_name
+from marin.migrate.advice import LIBRARIES, instead_of
+from marin.migrate.names import OURS, Missing, call_problem, is_installed, resolve
+from rigging.errors import InvalidRequest, NotFound
+
+#: Calls that stand for a path which is known only when the step runs.
+_NOT_TEXT: Final = {
+    "this_output_path": 'this_output_path("x")',
+    "output_path_of": "output_path_of(step, 'x')",
+    "ExecutorStep": "step / 'x'",
+    "InputName": "input / 'x'",
+}
+_SKIPPED_DIRECTORIES: Final = frozenset({"__pycache__", "node_modules", "venv"})
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Finding:
+    """One thing that will not work.
+
+    Attributes:
+        path: The script.
+        line: Its line, from 1.
+        problem: What is wrong.
+        instead: What to write.
+    """
+
+    path: str
+    line: int
+    problem: str
+    instead: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.problem}; {self.instead}"
+
+
+def check_paths(paths: Sequence[str]) -> tuple[int, list[Finding]]:
+    """Check scripts, and all in directories.
+
+    Returns:
+        How many files were read, and what was found in them.
+
+    Raises:
+        NotFound: There is no such file or directory.
+    """
+    files = [file for path in paths for file in _scripts(Path(path))]
+    return len(files), [finding for file in files for finding in check_file(file)]
+
+
+def check_file(path: Path) -> list[Finding]:
+    """Return what in a script will not work here, by line; it is not run."""
+    try:
+        tree = ast.parse(path.read_bytes(), filename=str(path))
+    except SyntaxError as error:
+        return [Finding(str(path), error.lineno or 1, f"not Python: {error.msg}", "correct it")]
+    reader = _Reader(str(path), _roots(path))
+    reader.visit(tree)
+    return sorted(set(reader.findings))
+
+
+def _scripts(path: Path) -> Iterator[Path]:
+    if path.is_dir():
+        for directory, names, files in os.walk(path):
+            names[:] = sorted(name for name in names if name[0] != "." and name not in _SKIPPED_DIRECTORIES)
+            yield from (Path(directory, name) for name in sorted(files) if name.endswith(".py"))
+    elif path.is_file():
+        yield path
+    else:
+        raise NotFound(f"{path}: there is no such file or directory")
+
+
+def _roots(path: Path) -> list[Path]:
+    """The directories that imports of a script may start from: those above it."""
+    return list(path.absolute().parents)
+
+
+class _Reader(ast.NodeVisitor):
+    """Walks a script and notes what is wrong."""
+
+    def __init__(self, path: str, roots: Sequence[Path]) -> None:
+        self.findings: list[Finding] = []
+        self._path = path
+        self._roots = roots
+        self._names: dict[str, str] = {}  # a name of the script -> the dotted name that it was imported as
+        self._not_text: dict[str, str] = {}  # a name of the script -> what to write instead of its text
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            if self._is_known(node, alias.name):
+                self._names[alias.asname or alias.name.partition(".")[0]] = (
+                    alias.name if alias.asname else alias.name.partition(".")[0]
+                )
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        if node.level or node.module is None:
+            return
+        for alias in node.names:
+            name = node.module if alias.name == "*" else f"{node.module}.{alias.name}"
+            if self._is_known(node, name) and alias.name != "*":
+                self._names[alias.asname or alias.name] = name
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        self.generic_visit(node)
+        made = self._placeholder(node.value)
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                self._names.pop(target.id, None)
+                self._not_text.pop(target.id, None)
+                if made is not None:
+                    self._not_text[target.id] = made
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        name = self._dotted(node)
+        if name is None or name.partition(".")[0] not in OURS:
+            self.generic_visit(node)
+            return
+        self._is_known(node, name)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        self.generic_visit(node)
+        name = self._dotted(node.func)
+        if name is None:
+            return
+        kind = name.rpartition(".")[2]
+        if name == "os.path.join" or kind == "str":
+            self._check_text(node, node.args)
+        if name.partition(".")[0] not in OURS:
+            return
+        try:
+            function = resolve(name)
+        except Missing:
+            return  # told where it is imported
+        keywords = tuple(given.arg for given in node.keywords if given.arg is not None)
+        is_whole = len(keywords) == len(node.keywords) and not any(isinstance(a, ast.Starred) for a in node.args)
+        problem = call_problem(function, len(node.args), keywords, is_whole=is_whole) if callable(function) else None
+        if problem is not None:
+            self._note(node, f"{name}: {problem}", instead_of(name) or "see docs/reference for what it takes")
+        self._check_step_name(node, kind)
+        if kind == "versioned" and node.args and isinstance(node.args[0], ast.Set | ast.SetComp):
+            self._note(
+                node,
+                "versioned() of a set: its order, and so the path, may be another one in each process",
+                "write a sorted list: versioned(sorted(...))",
+            )
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
+        self.generic_visit(node)
+        self._check_text(node, [part.value for part in node.values if isinstance(part, ast.FormattedValue)])
+
+    def visit_BinOp(self, node: ast.BinOp) -> None:
+        self.generic_visit(node)
+        if isinstance(node.op, ast.Add):
+            self._check_text(node, [node.left, node.right])
+
+    def _check_step_name(self, node: ast.Call, kind: str) -> None:
+        if kind not in ("ExecutorStep", "StepSpec"):
+            return
+        given = {word.arg: word.value for word in node.keywords}
+        name = given.get("name", node.args[0] if node.args else None)
+        if isinstance(name, ast.Constant) and isinstance(name.value, str):
+            try:
+                check_relative_name(name.value, "step name")
+            except InvalidRequest as error:
+                problem, _, instead = str(error).partition("; ")
+                self._note(node, problem, instead)
+
+    def _check_text(self, node: ast.AST, values: Sequence[ast.expr]) -> None:
+        for value in values:
+            instead = self._not_text.get(value.id) if isinstance(value, ast.Name) else self._placeholder(value)
+            if instead is not None:
+                self._note(
+                    node,
+                    f"{ast.unparse(value)} has no text yet: its path is known only when the step runs",
+                    f"write {instead} for a path below it",
+                )
+
+    def _placeholder(self, value: ast.expr) -> str | None:
+        """What to write instead of the text of a placeholder; None when `value` is not known to make one."""
+        if not isinstance(value, ast.Call):
+            return None
+        name = self._dotted(value.func)
+        return _NOT_TEXT.get(name.rpartition(".")[2]) if name and name.startswith("marin.execution") else None
+
+    def _dotted(self, node: ast.AST) -> str | None:
+        """The dotted name that an expression means, as far as imports tell."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name):
+            return None
+        start = self._names.get(node.id)
+        if start is None:
+            return "str" if node.id == "str" and not parts else None
+        return ".".join([start, *reversed(parts)])
+
+    def _is_known(self, node: ast.AST, name: str) -> bool:
+        """Whether a dotted name can be imported; notes it when it cannot."""
+        package = name.partition(".")[0]
+        if package in OURS:
+            return self._is_ours(node, name)
+        if package in LIBRARIES and not is_installed(package) and not self._is_beside(name):
+            self._note(node, f"{package} is not installed here", LIBRARIES[package])
+            return False
+        return True
+
+    def _is_ours(self, node: ast.AST, name: str) -> bool:
+        try:
+            resolve(name)
+        except Missing as error:
+            if self._is_beside(name):
+                return True
+            known = instead_of(name)
+            problem = str(error) if known is None else str(error).partition(";")[0]
+            self._note(node, problem, known or "see docs/compatibility.md for what is here")
+            return False
+        return True
+
+    def _is_beside(self, name: str) -> bool:
+        """Whether a module lies in the script's own project."""
+        parts = name.split(".")
+        places = [Path(*parts[:length]) for length in (len(parts), len(parts) - 1) if length]
+        return any(
+            (root / source / place).with_suffix(".py").is_file() or (root / source / place / "__init__.py").is_file()
+            for root in self._roots
+            for source in ("", "src")
+            for place in places
+        )
+
+    def _note(self, node: Any, problem: str, instead: str) -> None:
+        self.findings.append(Finding(self._path, node.lineno, problem, instead))

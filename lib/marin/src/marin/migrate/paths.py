@@ -1,0 +1,38 @@
+"""Which steps of a script find their outputs in an existing bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from marin.execution.explain import Explanation, PlannedAction
+
+
+def path_lines(explanations: Sequence[Explanation], prefix: str) -> list[str]:
+    """Return what becomes of a script's steps in a bucket, for people.
+
+    Args:
+        explanations: The script's steps, as `explain_steps` gives them.
+        prefix: The bucket.
+    """
+    lines: list[str] = []
+    counts: dict[str, int] = {}
+    for explanation in explanations:
+        word = _word(explanation)
+        counts[word] = counts.get(word, 0) + 1
+        lines.append(f"{word:<10}  {explanation.name}  {explanation.path}")
+        if explanation.differences:
+            where = "its output there" if explanation.nearest == explanation.path else explanation.nearest
+            lines.append(f"              differs from {where} in")
+            lines += [f"                {difference}" for difference in explanation.differences]
+        elif word != "found":
+            lines.append(f"              {explanation.reason}")
+    summary = ", ".join(f"{count} {word}" for word, count in counts.items()) or "the script runs no steps"
+    return [*lines, f"{len(explanations)} step(s) against {prefix}: {summary}"]
+
+
+def _word(explanation: Explanation) -> str:
+    if explanation.action is PlannedAction.CACHED:
+        return "found"
+    if explanation.reason.startswith(("no output", "its output path is pinned")):
+        return "new"
+    return "unfinished"

@@ -1,0 +1,31 @@
+"""JSON of what it has no form for, as versions encode it."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import enum
+import json
+import logging
+import os
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+
+class CustomJsonEncoder(json.JSONEncoder):
+    """Encodes times, paths, enums and dataclasses as versions do; anything else as its text, with a warning."""
+
+    def default(self, o: Any) -> Any:
+        """Return what stands for `o`."""
+        if isinstance(o, datetime.timedelta):
+            return {"days": o.days, "seconds": o.seconds, "microseconds": o.microseconds}
+        if isinstance(o, os.PathLike):
+            return os.fspath(o)
+        if isinstance(o, enum.Enum):
+            return o.value
+        if dataclasses.is_dataclass(o) and not isinstance(o, type):
+            return dataclasses.asdict(o)
+        if not isinstance(o, type) and getattr(type(o), "__module__", "").partition(".")[0] != "jax":
+            logger.warning("%r has no JSON form; its text stands for it: %s", type(o), o)
+        return str(o)

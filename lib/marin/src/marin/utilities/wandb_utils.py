@@ -1,0 +1,42 @@
+"""Runs on Weights & Biases; `wandb` is imported when a run begins."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+WANDB_ENTITY = os.environ.get("WANDB_ENTITY", "marin-community")
+WANDB_PROJECT = os.environ.get("WANDB_PROJECT", "marin")
+WANDB_PATH = f"{WANDB_ENTITY}/{WANDB_PROJECT}"
+
+
+def init_wandb(
+    *,
+    run_name: str | None = None,
+    tags: Sequence[str] | None = None,
+    config: Mapping[str, Any] | None = None,
+    entity: str = WANDB_ENTITY,
+    project: str = WANDB_PROJECT,
+) -> Any:
+    """Begin a run and return it; None, with a line in the log, when WANDB_API_KEY is not set.
+
+    Args:
+        run_name: Its name; WANDB_RUN_NAME, or else the time, by default.
+        tags: Its tags.
+        config: What is shown as its config.
+        entity: Whose it is.
+        project: Which project it belongs to.
+    """
+    if not os.environ.get("WANDB_API_KEY"):
+        logger.info("WANDB_API_KEY is not set: nothing of this run is sent to Weights & Biases")
+        return None
+    import wandb
+
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    name = run_name or os.environ.get("WANDB_RUN_NAME") or f"run-{now}"
+    return wandb.init(entity=entity, project=project, name=name, tags=tags, config=config)

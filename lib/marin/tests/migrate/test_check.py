@@ -1,0 +1,106 @@
+"""Scripts are read, and what will not work in them is told by line."""
+
+from pathlib import Path
+
+import pytest
+
+from marin.migrate.__main__ import main
+from marin.migrate.check import Finding, check_file, check_paths
+from rigging.errors import NotFound
+
+REPOSITORY = Path(__file__).resolve().parents[4]
+
+
+def check(tmp_path: Path, *lines: str) -> list[Finding]:
+    script = tmp_path / "script.py"
+    script.write_text("\n".join(lines) + "\n")
+    return check_file(script)
+
+
+HEAD = "from marin.execution import ExecutorStep, output_path_of, this_output_path, versioned; import os"
+
+
+@pytest.mark.parametrize(
+    ("line", "problem", "instead"),
+    [
+        ("from fray.v2 import ResourceConfig", "fray has no v2", "import from fray"),
+        ("import marin.processing.tokenize", "marin has no processing", "bring that package along"),
+        ("from marin.core.runtime import cached_or_construct_output", "marin has no core", "disk_cache"),
+        ("from marin.utils import fsspec_rm", "marin.utils has no fsspec_rm", "url_to_fs"),
+        ("from marin.execution import ensure_versiond", "it has ensure_versioned", "docs/compatibility.md"),
+        ("import marin.execution.executor as ex; ex.nothing()", "marin.execution.executor has no nothing", "docs"),
+        ("import rigging.filesystem; rigging.filesystem.prefix_join('a', 'b')", "has no prefix_join", "os.path.join"),
+        ("ExecutorStep(name='a', fn=None, config=1, retries=3)", "no argument 'retries'", "reference"),
+        ("ExecutorStep(name='a', fn=None)", "'config' is missing", "reference"),
+        ("versioned(1, 2)", "2 arguments by position; it takes 1: value", "reference"),
+        ("ExecutorStep(name='a//b', fn=None, config=1)", "step name 'a//b' has an empty part", "single '/'"),
+        ("versioned({'a', 'b'})", "versioned() of a set", "sorted"),
+        ("raw = ExecutorStep('a', None, 1); print(f'{raw}/x')", "raw has no text yet", "step / 'x'"),
+        ("os.path.join(this_output_path(), 'x')", "this_output_path() has no text yet", 'this_output_path("x")'),
+        ("raw = output_path_of(step) + '/x'", "output_path_of(step) has no text", "output_path_of(step, 'x')"),
+        ("x = (", "not Python", "correct it"),
+    ],
+)
+def test_what_will_not_work_is_told_with_what_to_write(tmp_path: Path, line: str, problem: str, instead: str) -> None:
+    findings = check(tmp_path, HEAD, "", line)
+    assert len(findings) == 1, findings
+    assert findings[0].line == 3
+    assert problem in findings[0].problem
+    assert instead in findings[0].instead
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from fray.current_client import current_client, set_current_client; set_current_client(1)",
+        "from fray import current_client; current_client()",
+        "ExecutorStep(*args, **kwargs)",
+        "raw = ExecutorStep('a', None, 1); raw / 'x'; raw = 'text'; raw + '/x'",
+        "from .siblings import anything",
+        "from numpy import nothing_of_the_kind",
+        "name = 'a'; ExecutorStep(name, print, versioned([1]), override_output_path='a/b/')",
+    ],
+)
+def test_what_works_or_is_not_known_is_not_told(tmp_path: Path, line: str) -> None:
+    assert check(tmp_path, HEAD, line) == []
+
+
+def test_modules_beside_a_script_are_its_own(tmp_path: Path) -> None:
+    package = tmp_path / "lib" / "marin" / "processing"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (tmp_path / "src" / "levanter").mkdir(parents=True)
+    (tmp_path / "src" / "levanter" / "__init__.py").write_text("")
+    lines = ("import levanter", "from marin.processing import x")
+    (tmp_path / "experiments").mkdir()
+    assert [finding.line for finding in check(tmp_path / "experiments", *lines)] == [2]
+    (tmp_path / "marin").symlink_to(tmp_path / "lib" / "marin")
+    assert check(tmp_path / "experiments", *lines) == []
+
+
+def test_a_script_is_not_run(tmp_path: Path) -> None:
+    assert check(tmp_path, f"open({str(tmp_path / 'ran')!r}, 'w')", "raise SystemExit") == []
+    assert not (tmp_path / "ran").exists()
+
+
+def test_directories_are_read_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a.py", "deep/b.py", "notes.txt", ".hidden/c.py", "__pycache__/d.py"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("import fray.v2\n")
+    assert main(["check", str(tmp_path)]) == 1
+    out = capsys.readouterr().out
+    assert f"{tmp_path}/a.py:1: fray has no v2; import from fray" in out
+    assert f"{tmp_path}/deep/b.py:1: " in out
+    assert out.endswith("2 file(s), 2 line(s) that will not work here\n")
+    assert main(["check", str(tmp_path / "notes.txt"), str(tmp_path / "deep")]) == 1
+    assert main(["check", str(tmp_path / "missing")]) == 2
+    assert "no such file" in capsys.readouterr().err
+    with pytest.raises(NotFound):
+        check_paths([str(tmp_path / "missing")])
+
+
+def test_our_own_experiments_pass() -> None:
+    files, findings = check_paths([str(REPOSITORY / "experiments"), str(REPOSITORY / "tests" / "compatibility")])
+    assert files >= 10
+    assert findings == []

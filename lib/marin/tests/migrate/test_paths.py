@@ -1,0 +1,85 @@
+"""The steps of a script against an existing bucket."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from marin.migrate.__main__ import main
+
+SCRIPT = """
+import sys
+from marin.execution import ExecutorStep, executor_main, output_path_of, this_output_path, versioned
+
+def run(config):
+    with open(config["log"], "a") as file:
+        file.write("ran\\n")
+
+def step(name, inputs=None, **more):
+    return ExecutorStep(name, run, {"log": LOG, "in": inputs, "out": this_output_path(), **more})
+
+raw = step("raw", n=versioned(1))
+train = step("train", output_path_of(raw, "text"), lr=versioned(LR))
+evals = step("evals", train)
+if __name__ == "__main__":
+    executor_main(steps=[evals])
+"""
+
+
+def write(tmp_path: Path, lr: float) -> str:
+    script = tmp_path / f"script-{lr}.py"
+    script.write_text(SCRIPT.replace("LOG", repr(str(tmp_path / "log"))).replace("LR", repr(lr)))
+    return str(script)
+
+
+def test_each_step_is_told_with_the_field_that_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bucket = str(tmp_path / "bucket")
+    made = [sys.executable, write(tmp_path, 0.1), "--prefix", bucket]
+    subprocess.run(made, check=True, capture_output=True, env={**os.environ, "MARIN_PREFIX": bucket})
+    (tmp_path / "log").unlink()
+    monkeypatch.setenv("MARIN_PREFIX", "/elsewhere")
+    assert main(["paths", write(tmp_path, 0.1), "--against", bucket]) == 0
+    assert capsys.readouterr().out.endswith(f"3 step(s) against {bucket}: 3 found\n")
+    assert main(["paths", write(tmp_path, 0.3), "--against", bucket]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    old = json.loads(next(Path(bucket).glob("train-*/.executor_info")).read_text())["output_path"]
+    assert lines[0].startswith(f"found       raw  {bucket}/raw-")
+    assert lines[1].startswith(f"new         train  {bucket}/train-")
+    assert lines[2].split() == ["differs", "from", old, "in"]
+    assert lines[3].strip() == "lr: 0.1 -> 0.3"
+    assert lines[4].startswith("new         evals")
+    assert "dependency train: lr: 0.1 -> 0.3" in lines[6]
+    assert lines[-1] == f"3 step(s) against {bucket}: 1 found, 2 new"
+    assert os.environ["MARIN_PREFIX"] == "/elsewhere"
+    assert not (tmp_path / "log").exists(), "no step has run"
+
+
+def test_outputs_of_older_executors_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bucket = tmp_path / "bucket"
+    assert main(["paths", write(tmp_path, 0.1), "--against", str(bucket)]) == 0
+    out = capsys.readouterr().out
+    assert "no output of this name is there yet" in out
+    raw = Path(next(word for word in out.split() if word.startswith(f"{bucket}/raw-")))
+    raw.mkdir(parents=True)
+    (raw / ".executor_status").write_text('{"status": "RUNNING"}\n{"status": "SUCCESS"}\n')
+    assert main(["paths", write(tmp_path, 0.1), "--against", str(bucket)]) == 0
+    assert capsys.readouterr().out.endswith("1 found, 2 new\n")
+    (raw / ".executor_status").write_text('{"status": "RUNNING"}\n{"status": "FAILED"}\n')
+    assert main(["paths", write(tmp_path, 0.1), "--against", str(bucket)]) == 0
+    assert capsys.readouterr().out.endswith("1 unfinished, 2 new\n")
+
+
+def test_a_script_that_cannot_be_read_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text("import fray.v2\n")
+    assert main(["paths", str(broken), "--against", str(tmp_path)]) == 2
+    assert "ModuleNotFoundError" in capsys.readouterr().err
+    empty = tmp_path / "empty.py"
+    empty.write_text("")
+    assert main(["paths", str(empty), "--against", str(tmp_path)]) == 0
+    assert "the script runs no steps" in capsys.readouterr().out
