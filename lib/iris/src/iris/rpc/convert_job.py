@@ -99,17 +99,15 @@ def resources_from_wire(message: pb.Resources) -> Resources:
 
 
 def resources_to_wire(resources: Resources) -> pb.Resources:
-    message = pb.Resources(
-        cpu_millis=resources.cpu_millis, memory_bytes=resources.memory_bytes, disk_bytes=resources.disk_bytes
-    )
     device = resources.device
-    if device is not None:
-        message.device.CopyFrom(
-            pb.Device(
-                kind=device.kind, variant=device.variant, count=device.count, alternatives=list(device.alternatives)
-            )
-        )
-    return message
+    return pb.Resources(
+        cpu_millis=resources.cpu_millis,
+        memory_bytes=resources.memory_bytes,
+        disk_bytes=resources.disk_bytes,
+        device=None
+        if device is None
+        else pb.Device(kind=device.kind, variant=device.variant, count=device.count, alternatives=device.alternatives),
+    )
 
 
 def entrypoint_from_wire(message: pb.Entrypoint) -> Entrypoint:

@@ -14,6 +14,7 @@ import grpc.aio
 from iris.domain.resources import Resources
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
+from iris.rpc.convert_job import resources_to_wire
 from iris.rpc.protocol import CHANNEL_OPTIONS, PROTOCOL_VERSION, call_metadata
 from iris.rpc.status_map import from_rpc_error
 from iris.worker.attempts.supervisor import Supervisor
@@ -259,7 +260,7 @@ class WorkerSession:
         renewed = beat and self._offer.renew(self._supervisor.reserved_disk)
         return pb.WorkerMessage(
             beat=beat,
-            capacity=wire.resources_to_wire(self._offer.capacity) if renewed else None,
+            capacity=resources_to_wire(self._offer.capacity) if renewed else None,
             trouble=self._new_trouble() if beat else None,
             observations=wire.observations_to_wire(batch.observations),
             logs=[pb.LogAppend(attempt_id=log.attempt_id, offset=log.offset, data=log.data) for log in batch.logs],

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
-from iris.domain.resources import Device, Resources
+from iris.domain.resources import Resources
 from iris.rpc import iris_pb2 as pb
+from iris.rpc.convert_job import resources_to_wire
 from iris.rpc.convert_runtime import runtime_from_wire
 from iris.worker.types import DesiredChange, Launch, Observation, StartRequest, StopRequest
 
@@ -120,22 +121,4 @@ def hello(
         ),
         leaving=leaving,
         sent_at_ms=sent_at_ms,
-    )
-
-
-def resources_to_wire(resources: Resources) -> pb.Resources:
-    """Return the message for `resources`."""
-    device = resources.device
-    return pb.Resources(
-        cpu_millis=resources.cpu_millis,
-        memory_bytes=resources.memory_bytes,
-        disk_bytes=resources.disk_bytes,
-        device=None if device is None else device_to_wire(device),
-    )
-
-
-def device_to_wire(device: Device) -> pb.Device:
-    """Return the message for `device`."""
-    return pb.Device(
-        kind=device.kind, variant=device.variant, count=device.count, alternatives=list(device.alternatives)
     )
