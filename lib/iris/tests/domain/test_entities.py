@@ -7,17 +7,8 @@ import pytest
 
 from iris.domain.entities import NO_TASKS, Job, Task, UserBudget, Worker
 from iris.domain.ids import JobId, TaskId, WorkerId
-from iris.domain.job_spec import (
-    CallableEntrypoint,
-    CommandEntrypoint,
-    JobSpec,
-    is_alike,
-    is_gang,
-    renamed,
-    waits_for_host,
-)
-from iris.domain.resources import Device, Resources
-from iris.domain.runtime import DEFAULT_RUNTIME
+from iris.domain.job_spec import CommandEntrypoint, JobSpec
+from iris.domain.resources import Resources
 from iris.domain.states import JobState, PriorityBand, TaskState
 
 SPEC = JobSpec(JobId("/u/a"), CommandEntrypoint(("true",)))
@@ -25,31 +16,6 @@ SPEC = JobSpec(JobId("/u/a"), CommandEntrypoint(("true",)))
 
 def defaults(kind: type[Any], made: Any, *given: str) -> dict[str, Any]:
     return {item.name: getattr(made, item.name) for item in fields(kind) if item.name not in given}
-
-
-def test_a_job_that_says_nothing_asks_for_nothing_and_is_retried_only_when_its_host_is_lost() -> None:
-    assert defaults(JobSpec, SPEC, "job_id", "entrypoint") == {
-        "resources": Resources(),
-        "extras": (),
-        "pip_packages": (),
-        "env_vars": {},
-        "bundle_digest": "",
-        "replicas": 1,
-        "max_retries_failure": 0,
-        "max_retries_preemption": 1000,
-        "timeout_ms": 0,
-        "scheduling_timeout_ms": 0,
-        "constraints": (),
-        "coscheduling_group_by": "",
-        "ports": (),
-        "band": PriorityBand.INTERACTIVE,
-        "max_task_failures": 0,
-        "reserve": False,
-        "exclusive": False,
-        "fence_after_ms": 0,
-        "runtime": DEFAULT_RUNTIME,
-        "description": "",
-    }
 
 
 def test_a_new_job_task_and_worker_have_done_nothing() -> None:
@@ -109,39 +75,3 @@ def test_an_attempt_is_named_by_its_task_and_number() -> None:
 )
 def test_a_worker_takes_work_while_it_is_there_and_well(fields_: dict[str, Any], is_open: bool) -> None:
     assert Worker(WorkerId("w"), "i", Resources(), **fields_).is_open is is_open
-
-
-GPU = Resources(device=Device("gpu", "H100", 1))
-GANG = {"replicas": 2, "coscheduling_group_by": "pool"}
-
-
-@pytest.mark.parametrize(
-    ("asked", "gang", "waits"),
-    [
-        ({}, False, False),
-        ({"replicas": 2}, False, False),
-        ({"coscheduling_group_by": "pool"}, False, False),
-        (GANG, True, False),
-        ({**GANG, "resources": GPU}, True, True),
-        ({"resources": GPU, "replicas": 2}, False, False),
-        ({**GANG, "resources": Resources(device=Device("cpu", "", 1))}, True, False),
-        ({"exclusive": True}, False, True),
-    ],
-)
-def test_who_must_run_together_and_who_waits_for_a_silent_host(asked: dict[str, Any], gang: bool, waits: bool) -> None:
-    spec = replace(SPEC, **asked)
-    assert (is_gang(spec), waits_for_host(spec)) == (gang, waits)
-
-
-def test_jobs_that_differ_in_their_names_only_are_alike() -> None:
-    other = renamed(SPEC, JobId("/u/b"))
-    assert (other.job_id, is_alike(SPEC, other)) == ("/u/b", True)
-    assert other == replace(SPEC, job_id=JobId("/u/b"))
-    assert not is_alike(SPEC, replace(other, replicas=2))
-    assert not is_alike(SPEC, replace(other, env_vars={"A": "1"}))
-
-
-def test_what_runs_is_written_as_it_would_be_typed() -> None:
-    assert str(CommandEntrypoint(("echo", "a b", "$HOME"))) == "echo 'a b' '$HOME'"
-    assert str(CallableEntrypoint("ab" * 32)) == "callable abababababab"
-    assert str(CallableEntrypoint("ab" * 32, "module:train")) == "module:train"
