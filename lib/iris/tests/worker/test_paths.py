@@ -38,7 +38,7 @@ def test_directories_are_made_for_their_owner_only_and_mended(tmp_path: Path) ->
     assert {paths.attempts, paths.logs, paths.tokens, paths.errors, paths.temporaries, paths.trash} <= set(made)
     assert {path.stat().st_mode & 0o777 for path in (*made, paths.root)} == {0o700}
     paths.logs.chmod(0o100)
-    paths.spare.rmdir()
+    paths.scratch.rmdir()
     (paths.logs / "kept").write_text("x")
     paths.make()
     assert sorted(paths.root.iterdir()) == made

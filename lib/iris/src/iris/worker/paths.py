@@ -8,7 +8,7 @@ from typing import Final
 _LONGEST_NAME: Final = 180
 _DIRECTORIES: Final = (
     *("attempts", "blobs", "bundles", "compiled", "envs", "errors", "layers", "logs", "scratch"),
-    *("sites", "slots", "spare", "tmp", "tokens", "trash"),
+    *("sites", "slots", "tmp", "tokens", "trash"),
 )
 _PER_ATTEMPT: Final = ("errors", "logs", "tokens")
 """Means nothing to the next worker, but for the attempts that its guardian still holds."""
@@ -30,7 +30,6 @@ class WorkPaths:
         self.scratch = root / "scratch"
         self.sites = root / "sites"
         self.slots = root / "slots"
-        self.spare = root / "spare"
         self.temporaries = root / "tmp"
         self.tokens = root / "tokens"
         self.trash = root / "trash"

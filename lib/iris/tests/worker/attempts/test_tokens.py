@@ -1,3 +1,4 @@
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,3 +62,27 @@ def test_a_job_that_came_back_with_another_token_has_it_written(tmp_path: Path) 
     assert Path(tokens.path(request)).read_text() == TOKEN, "what was removed is written again"
     tokens.release(request)
     assert not list(paths.tokens.iterdir()), "who had it before does not count"
+
+
+def test_a_token_goes_into_a_new_file_whatever_a_task_left_in_its_place(tmp_path: Path) -> None:
+    paths = WorkPaths(tmp_path / "work")
+    paths.make()
+    tokens = TokenFiles(paths)
+    request = start("/ann/a/1:0", 9)
+    path = Path(paths.token("/ann/a"))
+    theirs = tmp_path / "theirs"
+    theirs.write_text("theirs")
+    for place in (path, Path(f"{path}!")):
+        place.symlink_to(theirs)
+    before = len(os.listdir("/proc/self/fd"))
+    tokens.hold(request)
+    assert tokens.path(request) == str(path)
+    assert (path.read_text(), path.is_symlink(), path.stat().st_mode & 0o7777) == (TOKEN, False, 0o600)
+    os.link(path, tmp_path / "kept")
+    other = replace(request, launch=replace(request.launch, token="short"))
+    assert Path(tokens.path(other)).read_text() == "short"
+    assert (tmp_path / "kept").read_text() == TOKEN
+    assert theirs.read_text() == "theirs"
+    assert len(os.listdir("/proc/self/fd")) == before
+    tokens.release(request)
+    assert not list(paths.tokens.iterdir())

@@ -23,8 +23,8 @@ from iris.worker.processes import StartFailed
 
 logger = logging.getLogger(__name__)
 
-_LINKS: Final = "links"
-"""Former releases made the working directories of links, and kept these here."""
+_OF_FORMER_RELEASES: Final = ("links", "spare")
+"""Links that were working directories, and token files to be used again."""
 
 
 class AttemptDirectories:
@@ -168,11 +168,12 @@ class AttemptDirectories:
         """Remove what no attempt of these has: a former worker left it."""
         self._slots.keep_only(self._taken.values())
         kept = {name for attempt_id in attempt_ids for name in (safe_name(attempt_id), short_name(attempt_id))}
-        for directory in (self._paths.attempts, self._paths.layers, self._paths.spare, self._paths.temporaries):
+        for directory in (self._paths.attempts, self._paths.layers, self._paths.temporaries):
             for name in os.listdir(directory):
                 if name not in kept:
                     self._throw_away(f"{directory}/{name}")
-        self._throw_away(str(self._paths.root / _LINKS))
+        for name in _OF_FORMER_RELEASES:
+            self._throw_away(str(self._paths.root / name))
         for name in os.listdir(self._paths.trash):
             self._remove_later(f"{self._paths.trash}/{name}")
 

@@ -1,7 +1,9 @@
 """The token files by which tasks speak to the controller, readable by their owner only."""
 
+import contextlib
+import os
+
 from iris.rpc.auth import attempt_token
-from iris.worker.attempts.spare_files import SpareFiles
 from iris.worker.paths import WorkPaths
 from iris.worker.types import StartRequest
 
@@ -15,7 +17,6 @@ class TokenFiles:
 
     def __init__(self, paths: WorkPaths) -> None:
         self._paths = paths
-        self._files = SpareFiles(str(paths.spare))
         self._written: dict[str, tuple[str, str]] = {}
         self._users: dict[str, int] = {}
 
@@ -33,7 +34,7 @@ class TokenFiles:
             return written[1]
         path = self._paths.token(holder)
         own = token if holder == request.launch.job_id else attempt_token(token, request.attempt_id)
-        self._files.write(path, own.encode())
+        _write(path, own.encode())
         self._written[holder] = (token, path)
         return path
 
@@ -46,7 +47,21 @@ class TokenFiles:
             return
         self._users.pop(holder, None)
         self._written.pop(holder, None)
-        self._files.give(self._paths.token(holder))
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._paths.token(holder))
+
+
+def _write(path: str, content: bytes) -> None:
+    """Make `path` a file of this content, at once, whatever is in its place. Raises OSError."""
+    new = f"{path}!"  # no id has this character
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(new)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, content)
+    finally:
+        os.close(descriptor)
+    os.rename(new, path)
 
 
 def _holder(request: StartRequest) -> str:
