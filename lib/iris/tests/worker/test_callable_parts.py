@@ -14,7 +14,7 @@ from iris.client.task_exceptions import load_exception
 from iris.cluster.types import Entrypoint
 from iris.worker import callable_main
 from iris.worker.callable_main import describe, finish, main, write_error, wrong_python
-from iris.worker.reports.last_words import read_last_words
+from iris.worker.reports.error_file import read_error_file
 from rigging.errors import InvalidRequest
 
 OWN = ".".join(map(str, sys.version_info[:2]))
@@ -124,7 +124,7 @@ class TestMain:
 
     def test_what_it_raises_is_its_error(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(self.payload(tmp_path, int, "x")) == 1
-        words = read_last_words(str(tmp_path / "error"))
+        words = read_error_file(str(tmp_path / "error"))
         assert words.text.startswith("ValueError: invalid literal for int()")
         assert isinstance(load_exception(words.exception), ValueError)
         assert "Traceback (most recent call last)" in capsys.readouterr().err
@@ -136,7 +136,7 @@ class TestMain:
         monkeypatch.setitem(sys.modules, "cloudpickle", None)
         monkeypatch.setattr(callable_main, "ensure_cloudpickle", lambda fallback: None)
         assert main(payload) == 1
-        assert read_last_words(str(tmp_path / "error")).exception == b""
+        assert read_error_file(str(tmp_path / "error")).exception == b""
 
     def test_what_another_python_pickled_is_not_opened(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

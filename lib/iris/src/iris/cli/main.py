@@ -83,7 +83,7 @@ def run(argv: Sequence[str]) -> int:
         _explain(error, context.verbose)
         return exit_codes.exit_code_of(error)
     except OSError as error:
-        say(_words_of(error))
+        say(_description(error))
         settle_stdout()
         if context.verbose:
             raise
@@ -96,7 +96,7 @@ def run(argv: Sequence[str]) -> int:
     return result if isinstance(result, int) else exit_codes.OK
 
 
-def _words_of(error: OSError) -> str:
+def _description(error: OSError) -> str:
     """Return what the system refused."""
     place = f"{error.filename}: " if error.filename else ""
     return f"{place}{error.strerror or error}"

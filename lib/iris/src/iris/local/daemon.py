@@ -106,13 +106,13 @@ def run_worker_process(paths: LocalPaths, go_fd: int, words: Pipe) -> int:
     try:
         return run_worker(WorkerConfig(work_dir=paths.worker_dir, worker_id=WORKER_ID), resolve)
     except (MarinError, OSError) as error:
-        why = str(error) if isinstance(error, MarinError) else _words_of(error, paths)
+        why = str(error) if isinstance(error, MarinError) else _description(error, paths)
         words.say(" ".join(why.split()))
         logging.getLogger(__name__).error("the worker ends: %s", why)
         return 1
 
 
-def _words_of(error: OSError, paths: LocalPaths) -> str:
+def _description(error: OSError, paths: LocalPaths) -> str:
     """Return what the system refused the worker."""
     return f"{error.filename or paths.worker_dir}: {error.strerror or error}"
 

@@ -38,8 +38,8 @@ from iris.worker.paths import WorkPaths
 from iris.worker.prepare.preparer import Preparer
 from iris.worker.prepare.task_env import TaskEnvironment
 from iris.worker.processes import Exit, Runtime, StartFailed, StartFailure
+from iris.worker.reports.error_file import read_error_file
 from iris.worker.reports.exit_cause import classify_exit
-from iris.worker.reports.last_words import read_last_words
 from iris.worker.reports.logs import AttemptLog
 from iris.worker.reports.outbox import ReportOutbox
 from iris.worker.types import DesiredChange, Observation, PreparationFailed, StartRequest, StopRequest
@@ -279,7 +279,7 @@ class Supervisor:
         if not exit.succeeded:
             launch = attempt.request.launch
             kind, why = classify_exit(exit, exit.tail, launch.has_accelerator, self._oom_kills.claim)
-            words = read_last_words(self._paths.error(attempt.attempt_id))
+            words = read_error_file(self._paths.error(attempt.attempt_id))
             attempt.exception = words.exception
             error = why or words.text or exit.text()
         if exit.unmarked:
@@ -379,7 +379,7 @@ class Supervisor:
     # --- small things ---
 
     def _write_log(self, attempt: Attempt, text: str) -> None:
-        """The last words on an attempt that never came to its guardian."""
+        """End the log of an attempt that never came to its guardian with a line of iris."""
         writer = LogWriter(attempt.log_path, self._log_limit)
         writer.feed(True, f"{text}\n".encode(errors="replace"), int(self._now() * 1000))
         writer.finish(int(self._now() * 1000))

@@ -7,21 +7,21 @@ _LONGEST_TEXT: Final = 4 * _ERROR_BYTES
 EXCEPTION_BYTES: Final = 64 * 1024
 
 
-class LastWords(NamedTuple):
+class CallableError(NamedTuple):
     """The error as text, and the exception as the task has pickled it; both may be empty."""
 
     text: str = ""
     exception: bytes = b""
 
 
-def read_last_words(path: str) -> LastWords:
+def read_error_file(path: str) -> CallableError:
     """Return the content of a task's IRIS_ERROR_FILE; nothing where there is none."""
     try:
         with open(path, "rb") as file:
             found = file.read(_LONGEST_TEXT + 1 + EXCEPTION_BYTES + 1)
     except OSError:
-        return LastWords()
+        return CallableError()
     text, _, exception = found.partition(b"\0")
-    return LastWords(
+    return CallableError(
         text[:_ERROR_BYTES].decode(errors="replace").strip(), exception if len(exception) <= EXCEPTION_BYTES else b""
     )

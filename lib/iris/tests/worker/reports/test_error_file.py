@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.worker.reports.last_words import EXCEPTION_BYTES, LastWords, read_last_words
+from iris.worker.reports.error_file import EXCEPTION_BYTES, CallableError, read_error_file
 
 
 @pytest.fixture
@@ -12,30 +12,30 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "error"
 
 
-def read(file: Path, content: bytes) -> LastWords:
+def read(file: Path, content: bytes) -> CallableError:
     file.write_bytes(content)
-    return read_last_words(str(file))
+    return read_error_file(str(file))
 
 
 def test_where_there_is_none_there_are_no_words(file: Path) -> None:
-    assert read_last_words(str(file)) == LastWords("", b"")
+    assert read_error_file(str(file)) == CallableError("", b"")
 
 
 def test_text_and_exception_are_told_apart_by_the_first_nul(file: Path) -> None:
-    assert read(file, b" ValueError: bad \n") == LastWords("ValueError: bad", b"")
-    assert read(file, b"text\0pickle\0of it") == LastWords("text", b"pickle\0of it")
+    assert read(file, b" ValueError: bad \n") == CallableError("ValueError: bad", b"")
+    assert read(file, b"text\0pickle\0of it") == CallableError("text", b"pickle\0of it")
     assert read(file, b"not \xff text").text == "not \ufffd text"
 
 
 def test_a_long_text_is_cut_and_its_exception_kept(file: Path) -> None:
     """A character of the 8192 that are written may have four bytes."""
-    assert read(file, b"x" * 8192) == LastWords("x" * 8192)
-    assert read(file, b"x" * 8193 + b"\0pickle") == LastWords("x" * 8192, b"pickle")
+    assert read(file, b"x" * 8192) == CallableError("x" * 8192)
+    assert read(file, b"x" * 8193 + b"\0pickle") == CallableError("x" * 8192, b"pickle")
     whole = bytes([1]) * EXCEPTION_BYTES
-    assert read(file, b"x" * 4 * 8192 + b"\0" + whole) == LastWords("x" * 8192, whole)
-    assert read(file, b"x" * 200_000) == LastWords("x" * 8192)
+    assert read(file, b"x" * 4 * 8192 + b"\0" + whole) == CallableError("x" * 8192, whole)
+    assert read(file, b"x" * 200_000) == CallableError("x" * 8192)
 
 
 @pytest.mark.parametrize("too_many", [1, 2, 100_000])
 def test_an_exception_that_is_too_large_is_none_and_not_a_part_of_one(file: Path, too_many: int) -> None:
-    assert read(file, b"text\0" + bytes([1]) * (EXCEPTION_BYTES + too_many)) == LastWords("text", b"")
+    assert read(file, b"text\0" + bytes([1]) * (EXCEPTION_BYTES + too_many)) == CallableError("text", b"")
