@@ -24,7 +24,8 @@ HEAD = """# Calls that older experiments make
 
 Experiments, data libraries and training libraries written for the public ancestor of this project run here unchanged.
 Each call below does what it did there, and has a test that is written as its caller would write it, in
-[tests/compatibility](../tests/compatibility). `x?` is an argument that may be left out.
+[tests/compatibility](../tests/compatibility). `x?` is an argument that may be left out. How to move a project in is in
+[migrating.md](migrating.md).
 
 This page is made by `uv run python tests/compatibility/table.py`; a test holds it to the marks of the tests.
 """

@@ -55,6 +55,8 @@ def test_each_step_is_told_with_the_field_that_differs(
     assert lines[4].startswith("new         evals")
     assert "dependency train: lr: 0.1 -> 0.3" in lines[6]
     assert lines[-1] == f"3 step(s) against {bucket}: 1 found, 2 new"
+    assert main(["paths", write(tmp_path, 0.1), "--against", bucket, "--prefix", "/of/the/script"]) == 0
+    assert capsys.readouterr().out.endswith(f"3 step(s) against {bucket}: 3 found\n")
     assert os.environ["MARIN_PREFIX"] == "/elsewhere"
     assert not (tmp_path / "log").exists(), "no step has run"
 

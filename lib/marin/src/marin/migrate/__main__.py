@@ -56,7 +56,7 @@ def _paths(script: str, prefix: str, others: Sequence[str]) -> int:
     before = os.environ.get("MARIN_PREFIX")
     os.environ["MARIN_PREFIX"] = prefix
     try:
-        explain_script(script, others, ExplainRequest(tell=found.extend))
+        explain_script(script, others, ExplainRequest(prefix=prefix, tell=found.extend))
     finally:
         if before is None:
             del os.environ["MARIN_PREFIX"]

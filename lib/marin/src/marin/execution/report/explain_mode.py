@@ -15,10 +15,12 @@ class ExplainRequest:
 
     Attributes:
         step: Regex (`re.search`) for the names of the steps to show; None for all.
+        prefix: Storage root to explain against, whatever the experiment says; None for the experiment's own.
         tell: Gets the explanations of each experiment, instead of their being printed.
     """
 
     step: str | None = None
+    prefix: str | None = None
     tell: Callable[[Sequence[Any]], object] | None = None
 
 

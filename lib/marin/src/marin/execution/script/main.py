@@ -85,10 +85,11 @@ def _run_or_explain(
     description: str | None,
     max_concurrent: int | None,
 ) -> dict[ExecutorStep[Any], str]:
-    prefix = prefix_or_default(options.prefix)
+    request = explain_request() or (ExplainRequest(options.step) if options.explain else None)
+    against = None if request is None else request.prefix
+    prefix = prefix_or_default(options.prefix if against is None else against)
     base_path = options.executor_info_base_path or os.path.join(prefix, "experiments")
     executor = Executor(prefix, base_path, description)
-    request = explain_request() or (ExplainRequest(options.step) if options.explain else None)
     if request is not None:
         _explain(executor, steps, options, request)
         return dict(executor.output_paths)

@@ -1,0 +1,36 @@
+"""The commands of docs/migrating.md run."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from marin.migrate.check import check_file
+
+REPOSITORY = Path(__file__).resolve().parents[4]
+PAGE = (REPOSITORY / "docs" / "migrating.md").read_text()
+
+
+def test_the_commands_run(tmp_path: Path) -> None:
+    commands = re.findall(r"^ *\$ uv run python (.*)$", PAGE, re.MULTILINE)
+    assert [command.split()[2] for command in commands] == ["check", "paths"]
+    for command in commands:
+        words = shlex.split(command.replace("gs://marin-us-central2", str(tmp_path / "bucket")))
+        done = subprocess.run([sys.executable, *words], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert not (tmp_path / "bucket").exists()
+
+
+def test_the_lines_shown_are_told(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "from marin.execution import ExecutorStep, versioned\n\n\nimport levanter\nfrom fray.v2 import x\n"
+        + "\n" * 15
+        + 'a = versioned({"b", "a"})\n\n\n\nExecutorStep("a", None, a, retries=3)\n'
+    )
+    shown = [line.strip() for line in PAGE.splitlines() if line.strip().startswith("train.py:")]
+    told = [str(finding).removeprefix(f"{tmp_path}/") for finding in check_file(script)]
+    assert len(shown) == 4
+    for line in shown:
+        assert any(found.startswith(line.removesuffix(" ...").rstrip(",")) for found in told), (line, told)
