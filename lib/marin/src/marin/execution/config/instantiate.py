@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
 import os
 from collections.abc import Callable, Mapping
-from enum import Enum
 from typing import Any, TypeVar
 
 from marin.execution.config.copying import copy_config, shallow_copy
 from marin.execution.config.prefix import under_prefix
-from marin.execution.config.shapes import Shape, shape_of
-from marin.execution.config.step import PLACEHOLDERS, ExecutorStep, InputName, is_absolute
+from marin.execution.config.step import ExecutorStep, InputName, is_absolute
 from marin.execution.config.values import MirroredValue, OutputName, VersionedValue
-from marin.execution.config.walk import LEAF_TYPES, check_resolved, dataclass_field_names, is_constructed_again
+from marin.execution.config.visitor import LEAF_TYPES, ConfigVisitor, dataclass_field_names, shape
+from marin.execution.config.walk import check_resolved, is_constructed_again
 from rigging.errors import InvalidRequest, NotFound
 
 T = TypeVar("T")
@@ -50,7 +48,7 @@ def instantiate_config(
     def resolve(placeholder: Any) -> Any:
         if type(placeholder) is VersionedValue:  # by far the most frequent, and most often plain
             value = placeholder.value
-            return value if type(value) in LEAF_TYPES else _rebuild(value, resolve)
+            return value if type(value) in LEAF_TYPES else _rebuilt(value, resolve)
         if isinstance(placeholder, ExecutorStep):
             placeholder = placeholder.as_input_name()
         if isinstance(placeholder, InputName):
@@ -60,8 +58,8 @@ def instantiate_config(
                 raise InvalidRequest(f"{placeholder!r}: this config is not a step's, so it has no output path")
             return _join(output_path, placeholder.name)
         if isinstance(placeholder, MirroredValue):
-            return mirror_path(_rebuild(placeholder.value, resolve), prefix)
-        return _rebuild(placeholder.value, resolve)
+            return mirror_path(_rebuilt(placeholder.value, resolve), prefix)
+        return _rebuilt(placeholder.value, resolve)
 
     result = rebuild(config, resolve)
     check_resolved(result)
@@ -78,9 +76,9 @@ def resolve_local_placeholders(config: T, output_path: str) -> T:
         if isinstance(placeholder, OutputName):
             return _join(output_path, placeholder.name)
         if isinstance(placeholder, VersionedValue):
-            return _rebuild(placeholder.value, resolve)
+            return _rebuilt(placeholder.value, resolve)
         if isinstance(placeholder, MirroredValue):
-            value = _rebuild(placeholder.value, resolve)
+            value = _rebuilt(placeholder.value, resolve)
             if isinstance(value, (ExecutorStep, InputName)):
                 return dataclasses.replace(placeholder, value=value)
             return mirror_path(value, None)
@@ -123,95 +121,78 @@ def _join(path: str, name: str | None) -> str:
 
 
 def rebuild(obj: T, resolve: Resolve) -> T:
-    """`obj` with each placeholder replaced by `resolve(placeholder)`; `obj` itself when it holds none."""
+    """Return `obj` with each placeholder replaced by `resolve(placeholder)`; `obj` itself when it holds none."""
     try:
-        result: T = _rebuild(obj, resolve)
+        result: T = _rebuilt(obj, resolve)
     except RecursionError:
         raise InvalidRequest(f"a config of type {type(obj).__name__} contains itself or is nested too deeply") from None
     return result
 
 
-_Rebuilder = Callable[[Any, Resolve], Any]
+def _rebuilt(obj: Any, resolve: Resolve) -> Any:
+    return _Rebuilder(resolve).visit(obj)
 
 
-def _rebuild(obj: Any, resolve: Resolve) -> Any:
-    kind = type(obj)
-    if kind in LEAF_TYPES:
-        return obj
-    rebuilder = _rebuilders.get(kind)
-    if rebuilder is None:
-        rebuilder = _rebuilders[kind] = _rebuilder_of(kind)
-    return rebuilder(obj, resolve)
+class _Rebuilder(ConfigVisitor):
+    """Returns each object with its placeholders replaced; the object itself when it holds none."""
 
+    __slots__ = ("_resolve",)
 
-def _rebuilder_of(kind: type[Any]) -> _Rebuilder:
-    if issubclass(kind, PLACEHOLDERS):
-        return lambda obj, resolve: resolve(obj)
-    if issubclass(kind, (Enum, type)):
-        return _leave
-    if dataclasses.is_dataclass(kind):
-        return _rebuild_dataclass
-    if issubclass(kind, dict):
-        return _rebuild_dict
-    if issubclass(kind, (list, tuple, set, frozenset)):
-        return _rebuild_sequence
-    shape = shape_of(kind)
-    return _leave if shape is None else functools.partial(_rebuild_shape, shape)
+    def __init__(self, resolve: Resolve) -> None:
+        self._resolve = resolve
 
+    def visit_placeholder(self, obj: Any) -> Any:
+        """Return what stands in the placeholder's place."""
+        return self._resolve(obj)
 
-# What a class is to the rebuilding is looked up, not asked of each of its instances again.
-_rebuilders: dict[type[Any], _Rebuilder] = {}
+    def visit_sequence(self, obj: Any) -> Any:
+        """Return a list, a tuple or a set with the members rebuilt."""
+        before = list(obj)
+        after = [item if type(item) in LEAF_TYPES else self.visit(item) for item in before]
+        if all(new is old for new, old in zip(after, before, strict=True)):
+            return obj
+        if isinstance(obj, list):
+            result = copy.copy(obj)  # keeps a subclass and its attributes
+            result[:] = after
+            return result
+        if isinstance(obj, tuple) and hasattr(obj, "_make"):
+            return type(obj)._make(after)  # a subclass may take other arguments
+        return type(obj)(after)
 
+    visit_set = visit_sequence
 
-def _leave(obj: Any, resolve: Resolve) -> Any:
-    del resolve
-    return obj
-
-
-def _rebuild_sequence(obj: Any, resolve: Resolve) -> Any:
-    before = list(obj)
-    after = [_rebuild(item, resolve) for item in before]
-    if all(new is old for new, old in zip(after, before, strict=True)):
-        return obj
-    if isinstance(obj, list):
-        result = copy.copy(obj)  # keeps a subclass and its attributes
-        result[:] = after
+    def visit_dict(self, obj: dict[Any, Any]) -> dict[Any, Any]:
+        """Return a dict with the values rebuilt."""
+        changed = {key: new for key, old in obj.items() if (new := self.visit(old)) is not old}
+        if not changed:
+            return obj
+        result = copy.copy(obj)  # keeps a subclass, its order and its default factory
+        for key, new in changed.items():
+            result[key] = new  # a Counter's update() adds
         return result
-    if isinstance(obj, tuple) and hasattr(obj, "_make"):
-        return type(obj)._make(after)  # a subclass may take other arguments
-    return type(obj)(after)
 
+    def visit_shaped(self, obj: Any) -> Any:
+        """Return an object of a further kind with its parts rebuilt."""
+        parts = shape(obj)
+        changed = {key: new for key, old in parts.parts(obj) if (new := self.visit(old)) is not old}
+        return parts.make(obj, changed) if changed else obj
 
-def _rebuild_dict(obj: dict[Any, Any], resolve: Resolve) -> dict[Any, Any]:
-    changed = {key: new for key, old in obj.items() if (new := _rebuild(old, resolve)) is not old}
-    if not changed:
-        return obj
-    result = copy.copy(obj)  # keeps a subclass, its order and its default factory
-    for key, new in changed.items():
-        result[key] = new  # a Counter's update() adds
-    return result
-
-
-def _rebuild_shape(shape: Shape, obj: Any, resolve: Resolve) -> Any:
-    changed = {key: new for key, old in shape.parts(obj) if (new := _rebuild(old, resolve)) is not old}
-    return shape.make(obj, changed) if changed else obj
-
-
-def _rebuild_dataclass(obj: Any, resolve: Resolve) -> Any:
-    kind = type(obj)
-    changed = {}
-    for name in dataclass_field_names(kind):
-        old = getattr(obj, name, _UNSET)
-        if type(old) not in LEAF_TYPES and old is not _UNSET and (new := _rebuild(old, resolve)) is not old:
-            changed[name] = new
-    if not changed:
-        return obj
-    if is_constructed_again(kind):
-        return _constructed_again(obj, changed)
-    result = shallow_copy(obj)
-    for name, new in changed.items():
-        object.__setattr__(result, name, new)
-    return result
+    def visit_dataclass(self, obj: Any) -> Any:
+        """Return an instance of a dataclass with its fields rebuilt."""
+        kind = type(obj)
+        changed = {}
+        for name in dataclass_field_names(kind):
+            old = getattr(obj, name, _UNSET)
+            if type(old) not in LEAF_TYPES and old is not _UNSET and (new := self.visit(old)) is not old:
+                changed[name] = new
+        if not changed:
+            return obj
+        if is_constructed_again(kind):
+            return _constructed_again(obj, changed)
+        result = shallow_copy(obj)
+        for name, new in changed.items():
+            object.__setattr__(result, name, new)
+        return result
 
 
 def _constructed_again(obj: Any, changed: Mapping[str, Any]) -> Any:

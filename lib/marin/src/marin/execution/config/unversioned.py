@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import enum
 import re
@@ -11,10 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from marin.execution.config.array_text import is_array, with_digest
-from marin.execution.config.shapes import shape_of
-from marin.execution.config.step import ExecutorStep, InputName
-from marin.execution.config.values import MirroredValue, OutputName, VersionedValue
-from marin.execution.config.walk import LEAF_TYPES, dataclass_field_names
+from marin.execution.config.values import MirroredValue, OutputName
+from marin.execution.config.visitor import ConfigVisitor, dataclass_field_names, shape
 
 _NOTHING: Final = object()
 
@@ -29,65 +26,86 @@ def unversioned_part(config: Any) -> dict[str, Any]:
         A JSON form by field, nested as the config is; a list that lost members has `[index]` keys for those that are
         left. Equal in every process, whatever the hash seed.
     """
-    part = _part(config)
+    part = _UNVERSIONED.visit(config)
     if part is _NOTHING:
         return {}
     return part if isinstance(part, dict) else {"config": part}
 
 
-def _part(value: Any) -> Any:
-    kind = type(value)
-    if kind in LEAF_TYPES and kind not in (bytes, complex):
-        return value
-    if issubclass(kind, (VersionedValue, InputName, ExecutorStep)):
+class _UnversionedPart(ConfigVisitor):
+    """Returns the JSON form of what does not count; `_NOTHING` where all of it counts."""
+
+    def visit_placeholder(self, obj: Any) -> Any:
+        """Leave out what counts."""
+        del obj
         return _NOTHING
-    if issubclass(kind, MirroredValue):
-        return _part(value.value)  # its budget is for the way, not for the result
-    if issubclass(kind, OutputName):
-        return _NOTHING if value.name is None else f"this_output_path({value.name!r})"
-    if issubclass(kind, enum.Enum):
-        return _part(value.value)
-    if issubclass(kind, (bool, int, float, str)):
-        return value
-    return _part_of_object(value, kind)
+
+    def visit_mirrored(self, obj: MirroredValue[Any]) -> Any:
+        """Describe the path that is mirrored; the budget is for the way, not for the result."""
+        return self.visit(obj.value)
+
+    def visit_output(self, obj: OutputName) -> Any:
+        """Describe a path below the output."""
+        return _NOTHING if obj.name is None else f"this_output_path({obj.name!r})"
+
+    def visit_constant(self, obj: Any) -> Any:
+        """Describe a member of an enum by its value, a class by its name."""
+        return self.visit(obj.value) if isinstance(obj, enum.Enum) else described(obj)
+
+    def visit_leaf(self, obj: Any) -> Any:
+        """Return what is JSON already."""
+        return described(obj) if isinstance(obj, (bytes, complex)) else obj
+
+    visit_scalar = visit_leaf
+
+    def visit_dataclass(self, obj: Any) -> Any:
+        """Describe an object by its fields."""
+        return self._named((name, getattr(obj, name, None)) for name in dataclass_field_names(type(obj)))
+
+    def visit_dict(self, obj: Mapping[Any, Any]) -> Any:
+        """Describe a mapping by its items."""
+        return self._named((_key_text(key), item) for key, item in obj.items())
+
+    def visit_sequence(self, obj: Iterable[Any]) -> Any:
+        """Describe a sequence by its members."""
+        parts = [self.visit(item) for item in obj]
+        if not any(part is _NOTHING for part in parts):
+            return parts
+        kept = {f"[{index}]": part for index, part in enumerate(parts) if part is not _NOTHING}
+        return kept or _NOTHING
+
+    def visit_set(self, obj: Any) -> Any:
+        """Describe a set by its members, sorted."""
+        kept = [part for part in map(self.visit, obj) if part is not _NOTHING]
+        return sorted(kept, key=repr) if kept or not obj else _NOTHING
+
+    def visit_shaped(self, obj: Any) -> Any:
+        """Describe an object of a further kind by its parts."""
+        if isinstance(obj, Mapping):
+            return self.visit_dict(obj)
+        parts = shape(obj)
+        if parts.is_sequence:
+            return self.visit_sequence([item for _, item in parts.parts(obj)])
+        return self._named(parts.parts(obj))
+
+    def visit_other(self, obj: Any) -> Any:
+        """Describe any other object by its text."""
+        if isinstance(obj, datetime.timedelta):
+            return {"days": obj.days, "seconds": obj.seconds, "microseconds": obj.microseconds}
+        return described(obj)
+
+    def _named(self, items: Iterable[tuple[Any, Any]]) -> Any:
+        kept: dict[str, Any] = {}
+        is_empty = True
+        for name, item in items:
+            is_empty = False
+            part = self.visit(item)
+            if part is not _NOTHING:
+                kept[name] = part
+        return kept if kept or is_empty else _NOTHING
 
 
-def _part_of_object(value: Any, kind: type[Any]) -> Any:
-    if dataclasses.is_dataclass(kind):
-        return _named((name, getattr(value, name, None)) for name in dataclass_field_names(kind))
-    if issubclass(kind, datetime.timedelta):
-        return {"days": value.days, "seconds": value.seconds, "microseconds": value.microseconds}
-    if issubclass(kind, Mapping):
-        return _named((_key_text(key), item) for key, item in value.items())
-    if issubclass(kind, (list, tuple)):
-        return _members(value)
-    if issubclass(kind, (set, frozenset)):
-        kept = [part for part in map(_part, value) if part is not _NOTHING]
-        return sorted(kept, key=repr) if kept or not value else _NOTHING
-    shape = shape_of(kind)
-    if shape is None:
-        return described(value)
-    parts = shape.parts(value)
-    return _members(item for _, item in parts) if shape.is_sequence else _named(parts)
-
-
-def _named(items: Iterable[tuple[Any, Any]]) -> Any:
-    kept: dict[str, Any] = {}
-    is_empty = True
-    for name, item in items:
-        is_empty = False
-        part = _part(item)
-        if part is not _NOTHING:
-            kept[name] = part
-    return kept if kept or is_empty else _NOTHING
-
-
-def _members(items: Iterable[Any]) -> Any:
-    parts = [_part(item) for item in items]
-    if not any(part is _NOTHING for part in parts):
-        return parts
-    kept = {f"[{index}]": part for index, part in enumerate(parts) if part is not _NOTHING}
-    return kept or _NOTHING
+_UNVERSIONED: Final = _UnversionedPart()
 
 
 def _key_text(key: Any) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
+import copy
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, NoReturn
 
 from marin.execution.config.encode import (
@@ -20,12 +18,17 @@ from marin.execution.config.encode import (
 )
 from marin.execution.config.hidden import find_inside, is_inert, is_iterator
 from marin.execution.config.placeholder import MARK, may_hold_description
-from marin.execution.config.shapes import Shape, shape_of
 from marin.execution.config.step import PLACEHOLDERS, ExecutorStep, InputName
 from marin.execution.config.values import MirroredValue, OutputName, VersionedValue
+from marin.execution.config.visitor import (
+    LEAF_TYPES,
+    ConfigVisitor,
+    ObjectKind,
+    dataclass_field_names,
+    object_kind,
+    shape,
+)
 from rigging.errors import InvalidRequest
-
-LEAF_TYPES = frozenset({str, int, float, bool, bytes, complex, type(None)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +65,6 @@ class CollectedConfig:
     version: dict[str, Any]
 
 
-_field_names: dict[type[Any], tuple[str, ...]] = {}
-
-
-def dataclass_field_names(cls: type[Any]) -> tuple[str, ...]:
-    """Names of a dataclass's fields in order, those with `init=False` included."""
-    names = _field_names.get(cls)
-    if names is None:
-        names = _field_names[cls] = tuple(field.name for field in dataclasses.fields(cls))
-    return names
-
-
 def walk_config(obj: Any) -> Iterator[WalkEvent]:
     """Yield every versioned value and input of a config in walk order.
 
@@ -86,7 +78,7 @@ def walk_config(obj: Any) -> Iterator[WalkEvent]:
     events: list[WalkEvent] = []
     _walk_whole(
         obj,
-        _Visitor(
+        _PlaceholderFinder(
             lambda prefix, reference: events.append(InputNameEvent(prefix, reference)),
             lambda prefix, value: events.append(VersionedEvent(prefix, value)),
         ),
@@ -94,92 +86,179 @@ def walk_config(obj: Any) -> Iterator[WalkEvent]:
     return iter(events)
 
 
-@dataclass(frozen=True, slots=True)
-class _Visitor:
-    """Who is told of what the walk finds, each at its dotted path."""
-
-    on_input: Callable[[str, InputName], None]
-    on_versioned: Callable[[str, Any], None]
-    on_output: Callable[[str, OutputName], None] = lambda *_: None
-    is_final: bool = False
-    """Whether the config is the one that the function gets: classes that derive something have done so."""
-    looks_at_texts: bool = True
-    """Not in a class that derives some: it may have done so from placeholders, and does so again from the values."""
-
-
-def _walk_whole(obj: Any, visitor: _Visitor) -> None:
+def _walk_whole(obj: Any, finder: _PlaceholderFinder) -> None:
     try:
-        _walk(obj, "", visitor)
+        finder.visit_at(obj, "")
     except RecursionError:
         raise InvalidRequest(
             f"a config of type {type(obj).__name__} contains itself or is nested too deeply to walk"
         ) from None
 
 
-_Walker = Callable[[Any, str, _Visitor], None]
+class _PlaceholderFinder(ConfigVisitor):
+    """Reports every placeholder of a config with its dotted path, and refuses those that stand where none may.
 
+    Args:
+        on_input: Called for each input.
+        on_versioned: Called for each versioned value with what it holds.
+        on_output: Called for each name of the step's own output.
+        is_final: Whether the config is the one that the function gets: classes that derive something have done so.
+    """
 
-def _walk(obj: Any, prefix: str, visitor: _Visitor) -> None:
-    kind = type(obj)
-    if kind in LEAF_TYPES:
-        if kind is str and visitor.looks_at_texts:
-            refuse_description(obj, prefix)
-        return
-    walker = _walkers.get(kind)
-    if walker is None:
-        walker = _walkers[kind] = _walker_of(kind)
-    walker(obj, prefix, visitor)
+    __slots__ = ("_is_final", "_looks_at_texts", "_on_input", "_on_output", "_on_versioned")
 
+    def __init__(
+        self,
+        on_input: Callable[[str, InputName], None],
+        on_versioned: Callable[[str, Any], None],
+        on_output: Callable[[str, OutputName], None] = lambda *_: None,
+        *,
+        is_final: bool = False,
+    ) -> None:
+        self._on_input = on_input
+        self._on_versioned = on_versioned
+        self._on_output = on_output
+        self._is_final = is_final
+        # Not in a class that derives some: it may have done so from placeholders, and does so again from the values.
+        self._looks_at_texts = True
 
-def _walker_of(kind: type[Any]) -> _Walker:
-    if issubclass(kind, ExecutorStep):
-        return lambda obj, prefix, visitor: visitor.on_input(prefix, obj.as_input_name())
-    if issubclass(kind, InputName):
-        return lambda obj, prefix, visitor: visitor.on_input(prefix, obj)
-    if issubclass(kind, VersionedValue):
-        return lambda obj, prefix, visitor: visitor.on_versioned(prefix, obj.value)
-    if issubclass(kind, MirroredValue):
-        return lambda obj, prefix, visitor: _walk(obj.value, prefix, visitor)
-    if issubclass(kind, OutputName):
-        return lambda obj, prefix, visitor: visitor.on_output(prefix, obj)
-    if issubclass(kind, (Enum, type)):
-        return _walk_opaque
-    if dataclasses.is_dataclass(kind):
-        return _walk_dataclass
-    walker = _walker_of_builtin(kind)
-    if walker is not None:
-        return (
-            functools.partial(_walk_with_attributes, walker)
-            if hasattr(kind, "__dict__") and kind.__dictoffset__
-            else walker
+    @classmethod
+    def method_for(cls, kind: type[Any]) -> Callable[..., Any]:
+        """Return the method for instances of a class; attributes that a builtin's subclass adds are looked at, too."""
+        method = super().method_for(kind)
+        what = object_kind(kind)
+        if what is ObjectKind.OTHER and is_inert(kind):
+            return cls.visit_scalar
+        if what not in _BUILTIN_KINDS or not (hasattr(kind, "__dict__") and kind.__dictoffset__):
+            return method
+
+        def visit_with_attributes(self: _PlaceholderFinder, obj: Any, path: str) -> None:
+            method(self, obj, path)
+            _refuse_in_attributes(obj, (), path)
+
+        return visit_with_attributes
+
+    def visit_leaf(self, obj: Any, path: str) -> None:
+        """Refuse a text that a placeholder's description is part of."""
+        if type(obj) is str and self._looks_at_texts:
+            refuse_description(obj, path)
+
+    def visit_scalar(self, obj: Any, path: str) -> None:
+        """Pass over what can hold no placeholder."""
+
+    def visit_step(self, obj: ExecutorStep[Any], path: str) -> None:
+        """Report the step's whole output."""
+        self._on_input(path, obj.as_input_name())
+
+    def visit_input(self, obj: InputName, path: str) -> None:
+        """Report an input."""
+        self._on_input(path, obj)
+
+    def visit_versioned(self, obj: VersionedValue[Any], path: str) -> None:
+        """Report a versioned value; inputs inside are its encoding's business."""
+        self._on_versioned(path, obj.value)
+
+    def visit_mirrored(self, obj: MirroredValue[Any], path: str) -> None:
+        """Look at the path that is mirrored."""
+        self.visit_at(obj.value, path)
+
+    def visit_output(self, obj: OutputName, path: str) -> None:
+        """Report a name of the step's own output."""
+        self._on_output(path, obj)
+
+    def visit_dataclass(self, obj: Any, path: str) -> None:
+        """Look at the fields in order."""
+        dot = path + "." if path else ""
+        names = dataclass_field_names(type(obj))
+        attributes = getattr(obj, "__dict__", None)
+        has_others = attributes is not None and len(attributes) > len(names)
+        look_at_texts = may_hold_description() and self._looks_at_texts
+        finder = self
+        if (has_others or look_at_texts) and not self._is_final and is_constructed_again(type(obj)):
+            has_others = look_at_texts = False
+            finder = copy.copy(self)
+            finder._looks_at_texts = False
+        if has_others:
+            _refuse_in_attributes(obj, names, path)
+        for name in names:
+            # A field with init=False may not have been set yet.
+            value = getattr(obj, name, None)
+            kind = type(value)
+            if kind is VersionedValue:
+                self._on_versioned(dot + name, value.value)  # type: ignore[union-attr]
+            elif kind not in LEAF_TYPES or (look_at_texts and kind is str):
+                finder.visit_at(value, dot + name)
+
+    def visit_sequence(self, obj: Any, path: str) -> None:
+        """Look at the members by index."""
+        for index, value in enumerate(obj):
+            kind = type(value)
+            if kind not in LEAF_TYPES or (kind is str and may_hold_description()):
+                self.visit_at(value, field_path(path, f"[{index}]"))
+
+    def visit_dict(self, obj: dict[Any, Any], path: str) -> None:
+        """Look at the values in the order of the dict."""
+        if MARK in obj:
+            raise InvalidRequest(
+                f"field {path or '(config)'!r}: what was {obj[MARK]} has been taken apart, by dataclasses.asdict or "
+                "model_dump, so it would neither count in the version nor be replaced; give the object itself, or "
+                "{field.name: getattr(config, field.name) for field in dataclasses.fields(config)}"
+            )
+        for key, value in obj.items():
+            self._visit_entry(key, value, path)
+
+    def _visit_entry(self, key: Any, value: Any, path: str) -> None:
+        if isinstance(key, str):
+            self.visit_at(value, field_path(path, key))
+            return
+        if type(key) not in LEAF_TYPES:
+            _refuse_placeholder_in(key, path, f"the dict key {key!r}")
+        if any(True for _ in walk_config(value)):
+            raise InvalidRequest(
+                f"field {path or '(config)'!r}: the dict holds a versioned value or an input under the key {key!r} "
+                f"of type {type(key).__name__}; keys on the way to one must be strings"
+            )
+
+    def visit_set(self, obj: set[Any] | frozenset[Any], path: str) -> None:
+        """Look at the members that hold something to report, sorted: a set's order differs between processes."""
+        members = [(member, list(walk_config(member))) for member in obj]
+        reporting = [(member, events) for member, events in members if events]
+        keyed = sorted(
+            ((tuple(_event_order(event) for event in events), member, events) for member, events in reporting),
+            key=lambda entry: entry[0],
         )
-    shape = shape_of(kind)
-    if shape is not None:
-        return functools.partial(_walk_shape, shape)
-    return _walk_nothing if is_inert(kind) else _walk_opaque
+        for (key, member, events), (next_key, next_member, next_events) in itertools.pairwise(keyed):
+            if key == next_key and _steps_of(events) != _steps_of(next_events):
+                raise UnstableValue(
+                    f"field {path!r}: the set holds {member!r} and {next_member!r}, which cannot be told apart by "
+                    "name, so their order would differ from run to run; use a list"
+                )
+        for index, (_, member, _) in enumerate(keyed):
+            self.visit_at(member, field_path(path, f"[{index}]"))
+
+    def visit_shaped(self, obj: Any, path: str) -> None:
+        """Look at the parts."""
+        parts = shape(obj)
+        looks_at_others = self._is_final or not hasattr(obj, "__attrs_post_init__")
+        if parts.has_fields and hasattr(obj, "__dict__") and looks_at_others:
+            _refuse_in_attributes(obj, [key for key, _ in parts.parts(obj)], path)
+        for key, value in parts.parts(obj):
+            if parts.is_sequence:
+                self.visit_at(value, field_path(path, f"[{key}]"))
+            else:
+                self._visit_entry(key, value, path)
+
+    def visit_other(self, obj: Any, path: str) -> None:
+        """Refuse an iterator, and an object that holds a placeholder somewhere."""
+        if is_iterator(type(obj)):
+            raise InvalidRequest(
+                f"field {path or '(config)'!r}: a {type(obj).__name__} can be read only once, so what it gives could "
+                "neither count in the version nor be replaced; use a list"
+            )
+        _refuse_placeholder_in(obj, path, f"an object of type {type(obj).__name__}")
 
 
-def _walker_of_builtin(kind: type[Any]) -> _Walker | None:
-    if issubclass(kind, dict):
-        return _walk_dict
-    if issubclass(kind, (list, tuple)):
-        return _walk_sequence
-    if issubclass(kind, (set, frozenset)):
-        return _walk_set
-    return _walk_nothing if issubclass(kind, (str, int, float, bytes)) else None
-
-
-# What a class is to the walk is looked up, not asked of each of its instances again.
-_walkers: dict[type[Any], _Walker] = {}
-
-
-def _walk_nothing(obj: Any, prefix: str, visitor: _Visitor) -> None:
-    del obj, prefix, visitor
-
-
-def _walk_with_attributes(walker: _Walker, obj: Any, prefix: str, visitor: _Visitor) -> None:
-    walker(obj, prefix, visitor)
-    _refuse_in_attributes(obj, (), prefix)
+_BUILTIN_KINDS = (ObjectKind.DICT, ObjectKind.SEQUENCE, ObjectKind.SET, ObjectKind.SCALAR)
 
 
 def _refuse_in_attributes(obj: Any, fields: Collection[str], prefix: str) -> None:
@@ -187,27 +266,6 @@ def _refuse_in_attributes(obj: Any, fields: Collection[str], prefix: str) -> Non
     for name, value in obj.__dict__.items():
         if name not in fields and type(value) not in LEAF_TYPES:
             _refuse_placeholder_in(value, field_path(prefix, name), f"the attribute {name!r}, which is no field,")
-
-
-def _walk_dataclass(obj: Any, prefix: str, visitor: _Visitor) -> None:
-    dot = prefix + "." if prefix else ""
-    names = dataclass_field_names(type(obj))
-    attributes = getattr(obj, "__dict__", None)
-    has_others = attributes is not None and len(attributes) > len(names)
-    look_at_texts = may_hold_description() and visitor.looks_at_texts
-    if (has_others or look_at_texts) and not visitor.is_final and is_constructed_again(type(obj)):
-        has_others = look_at_texts = False
-        visitor = dataclasses.replace(visitor, looks_at_texts=False)
-    if has_others:
-        _refuse_in_attributes(obj, names, prefix)
-    for name in names:
-        # A field with init=False may not have been set yet.
-        value = getattr(obj, name, None)
-        kind = type(value)
-        if kind is VersionedValue:
-            visitor.on_versioned(dot + name, value.value)  # type: ignore[union-attr]
-        elif kind not in LEAF_TYPES or (look_at_texts and kind is str):
-            _walk(value, dot + name, visitor)
 
 
 def is_constructed_again(kind: type[Any]) -> bool:
@@ -221,57 +279,6 @@ def _needs_init_only_values(kind: type[Any]) -> bool:
     return len(every_field) > len(dataclass_field_names(kind)) and any(
         "InitVar" in str(field.type) for field in every_field.values()
     )
-
-
-def _walk_sequence(obj: Any, prefix: str, visitor: _Visitor) -> None:
-    for index, value in enumerate(obj):
-        kind = type(value)
-        if kind not in LEAF_TYPES or (kind is str and may_hold_description()):
-            _walk(value, field_path(prefix, f"[{index}]"), visitor)
-
-
-def _walk_dict(obj: dict[Any, Any], prefix: str, visitor: _Visitor) -> None:
-    if MARK in obj:
-        raise InvalidRequest(
-            f"field {prefix or '(config)'!r}: what was {obj[MARK]} has been taken apart, by dataclasses.asdict or "
-            "model_dump, so it would neither count in the version nor be replaced; give the object itself, or "
-            "{field.name: getattr(config, field.name) for field in dataclasses.fields(config)}"
-        )
-    for key, value in obj.items():
-        _walk_entry(key, value, prefix, visitor)
-
-
-def _walk_entry(key: Any, value: Any, prefix: str, visitor: _Visitor) -> None:
-    if isinstance(key, str):
-        _walk(value, field_path(prefix, key), visitor)
-        return
-    if type(key) not in LEAF_TYPES:
-        _refuse_placeholder_in(key, prefix, f"the dict key {key!r}")
-    if any(True for _ in walk_config(value)):
-        raise InvalidRequest(
-            f"field {prefix or '(config)'!r}: the dict holds a versioned value or an input under the key {key!r} "
-            f"of type {type(key).__name__}; keys on the way to one must be strings"
-        )
-
-
-def _walk_shape(shape: Shape, obj: Any, prefix: str, visitor: _Visitor) -> None:
-    if shape.has_fields and hasattr(obj, "__dict__") and (visitor.is_final or not hasattr(obj, "__attrs_post_init__")):
-        _refuse_in_attributes(obj, [key for key, _ in shape.parts(obj)], prefix)
-    for key, value in shape.parts(obj):
-        if shape.is_sequence:
-            _walk(value, field_path(prefix, f"[{key}]"), visitor)
-        else:
-            _walk_entry(key, value, prefix, visitor)
-
-
-def _walk_opaque(obj: Any, prefix: str, visitor: _Visitor) -> None:
-    del visitor
-    if is_iterator(type(obj)):
-        raise InvalidRequest(
-            f"field {prefix or '(config)'!r}: a {type(obj).__name__} can be read only once, so what it gives could "
-            "neither count in the version nor be replaced; use a list"
-        )
-    _refuse_placeholder_in(obj, prefix, f"an object of type {type(obj).__name__}")
 
 
 def _refuse_placeholder_in(obj: Any, prefix: str, what: str) -> None:
@@ -301,25 +308,8 @@ def check_resolved(config: Any) -> None:
 
     _walk_whole(
         config,
-        _Visitor(refuse, lambda prefix, value: refuse(prefix, VersionedValue(value)), refuse, is_final=True),
+        _PlaceholderFinder(refuse, lambda prefix, value: refuse(prefix, VersionedValue(value)), refuse, is_final=True),
     )
-
-
-def _walk_set(obj: set[Any] | frozenset[Any], prefix: str, visitor: _Visitor) -> None:
-    members = [(member, list(walk_config(member))) for member in obj]
-    reporting = [(member, events) for member, events in members if events]
-    keyed = sorted(
-        ((tuple(_event_order(event) for event in events), member, events) for member, events in reporting),
-        key=lambda entry: entry[0],
-    )
-    for (key, member, events), (next_key, next_member, next_events) in itertools.pairwise(keyed):
-        if key == next_key and _steps_of(events) != _steps_of(next_events):
-            raise UnstableValue(
-                f"field {prefix!r}: the set holds {member!r} and {next_member!r}, which cannot be told apart by name, "
-                "so their order would differ from run to run; use a list"
-            )
-    for index, (_, member, _) in enumerate(keyed):
-        _walk(member, field_path(prefix, f"[{index}]"), visitor)
 
 
 def _event_order(event: WalkEvent) -> tuple[str, str]:
@@ -395,5 +385,5 @@ def collect_dependencies_and_version(obj: Any) -> CollectedConfig:
         else:
             version[prefix] = encode(value, prefix, refer)
 
-    _walk_whole(obj, _Visitor(note_input, note_versioned))
+    _walk_whole(obj, _PlaceholderFinder(note_input, note_versioned))
     return collected

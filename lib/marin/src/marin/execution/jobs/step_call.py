@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from marin.execution.config.copying import copy_config
-from marin.execution.config.shapes import shape_of
-from marin.execution.config.step import ExecutorStep, InputName
-from marin.execution.config.values import MirroredValue, OutputName, VersionedValue
-from marin.execution.config.walk import LEAF_TYPES, dataclass_field_names
+from marin.execution.config.values import MirroredValue, VersionedValue
+from marin.execution.config.visitor import LEAF_TYPES, ConfigVisitor, dataclass_field_names, shape
 from marin.execution.jobs.results import keep_result, keep_result_of_job
 from marin.execution.lease.fencing import LeaseToken
 from marin.execution.lease.step_lease import StepLease, step_lease
 from rigging.calls import call_to_end
 from rigging.errors import InvalidRequest
-
-_WITHOUT_BUDGET = (InputName, OutputName, ExecutorStep)
 
 
 def call_step(
@@ -107,9 +102,9 @@ def call_ray_function(fn: Any, args: Sequence[Any]) -> Any:
 
 def mirror_budget_gb(config: Any) -> float | None:
     """Return the largest budget of the `mirrored()` values in a config that is not instantiated; None without any."""
-    found: list[float] = []
-    _note_budgets(config, found)
-    return max(found, default=None)
+    finder = _BudgetFinder()
+    finder.visit(config)
+    return max(finder.found, default=None)
 
 
 @contextlib.contextmanager
@@ -123,24 +118,38 @@ def _budget(gb: float | None) -> Iterator[None]:
         yield
 
 
-def _note_budgets(config: Any, found: list[float]) -> None:
-    stack = [config]
-    while stack:
-        obj = stack.pop()
-        kind = type(obj)
-        if kind in LEAF_TYPES:
-            continue
-        if issubclass(kind, VersionedValue):
-            stack.append(obj.value)
-        elif issubclass(kind, MirroredValue):
-            found.append(obj.budget_gb)
-        elif issubclass(kind, _WITHOUT_BUDGET):
-            continue
-        elif dataclasses.is_dataclass(kind):
-            stack += [
-                item for name in dataclass_field_names(kind) if type(item := getattr(obj, name, None)) not in LEAF_TYPES
-            ]
-        elif issubclass(kind, (set, frozenset)):
-            stack += obj
-        elif (shape := shape_of(kind)) is not None:
-            stack += [value for _, value in shape.parts(obj)]
+class _BudgetFinder(ConfigVisitor):
+    """Collects the budgets of the `mirrored()` values of a config."""
+
+    def __init__(self) -> None:
+        self.found: list[float] = []
+
+    def visit_versioned(self, obj: VersionedValue[Any]) -> None:
+        """Look into a versioned value."""
+        self.visit(obj.value)
+
+    def visit_mirrored(self, obj: MirroredValue[Any]) -> None:
+        """Note the budget."""
+        self.found.append(obj.budget_gb)
+
+    def visit_dataclass(self, obj: Any) -> None:
+        """Look into the fields."""
+        for name in dataclass_field_names(type(obj)):
+            if type(item := getattr(obj, name, None)) not in LEAF_TYPES:
+                self.visit(item)
+
+    def visit_sequence(self, obj: Any) -> None:
+        """Look into the members."""
+        for item in obj:
+            if type(item) not in LEAF_TYPES:
+                self.visit(item)
+
+    visit_set = visit_sequence
+
+    def visit_dict(self, obj: Any) -> None:
+        """Look into the values."""
+        self.visit_sequence(obj.values())
+
+    def visit_shaped(self, obj: Any) -> None:
+        """Look into the parts."""
+        self.visit_sequence([item for _, item in shape(obj).parts(obj)])

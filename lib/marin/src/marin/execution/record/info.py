@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from marin.execution.config.walk import dataclass_field_names
+from marin.execution.config.visitor import ConfigVisitor, dataclass_field_names
 from marin.execution.record.redacted import redacted
 from marin.execution.version.canonical import canonical_text, indented_text, to_bytes
 from marin.execution.version.step_version import StepVersion
@@ -144,27 +144,51 @@ def bounded_version(version: StepVersion, hashed_names: list[str], pseudo_hashed
     return short
 
 
+class _PlainForm(ConfigVisitor):
+    """Returns the JSON form of a config that is read by people."""
+
+    def visit_constant(self, obj: Any) -> Any:
+        """Describe a member of an enum by its value."""
+        return self.visit(obj.value) if isinstance(obj, enum.Enum) else text_of(obj)
+
+    def visit_leaf(self, obj: Any) -> Any:
+        """Return what is JSON already."""
+        return text_of(obj) if isinstance(obj, (bytes, complex)) else obj
+
+    visit_scalar = visit_leaf
+
+    def visit_dataclass(self, obj: Any) -> Any:
+        """Describe an object by its fields."""
+        fields = {name: getattr(obj, name, None) for name in dataclass_field_names(type(obj))}
+        return {name: item if type(item) in _PLAIN_TYPES else self.visit(item) for name, item in fields.items()}
+
+    visit_placeholder = visit_dataclass
+
+    def visit_dict(self, obj: dict[Any, Any]) -> Any:
+        """Describe a dict by its items."""
+        return {_key(key): self.visit(item) for key, item in obj.items()}
+
+    def visit_sequence(self, obj: Any) -> Any:
+        """Describe a list or a tuple by its members."""
+        return [item if type(item) in _PLAIN_TYPES else self.visit(item) for item in obj]
+
+    def visit_set(self, obj: Any) -> Any:
+        """Describe a set by its members, sorted."""
+        return sorted((self.visit(item) for item in obj), key=repr)
+
+    def visit_other(self, obj: Any) -> Any:
+        """Describe any other object by its text."""
+        if isinstance(obj, datetime.timedelta):
+            return {"days": obj.days, "seconds": obj.seconds, "microseconds": obj.microseconds}
+        return text_of(obj)
+
+
+_PLAIN_FORM = _PlainForm()
+
+
 def plain(value: Any) -> Any:
     """Return a JSON form of any config, for people; objects without one become their text."""
-    kind = type(value)
-    if kind in _PLAIN_TYPES:
-        return value
-    if isinstance(value, enum.Enum):
-        return plain(value.value)
-    if isinstance(value, (bool, int, float, str)):
-        return value
-    if dataclasses.is_dataclass(kind):
-        fields = {name: getattr(value, name, None) for name in dataclass_field_names(kind)}
-        return {name: item if type(item) in _PLAIN_TYPES else plain(item) for name, item in fields.items()}
-    if isinstance(value, dict):
-        return {_key(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if isinstance(value, (set, frozenset)):
-        return sorted((plain(item) for item in value), key=repr)
-    if isinstance(value, datetime.timedelta):
-        return {"days": value.days, "seconds": value.seconds, "microseconds": value.microseconds}
-    return text_of(value)
+    return _PLAIN_FORM.visit(value)
 
 
 def _key(key: Any) -> Any:
