@@ -18,8 +18,8 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 from marin.execution.artifact import Artifact
 from marin.execution.config.prefix import prefix_or_default
 from marin.execution.jobs.remote import function_name
-from marin.execution.lease.status_file import LockedFunction, StatusFile, StepAlreadyDone, step_lock
-from marin.execution.lease.status_words import STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS
+from marin.execution.lease.status_file import LockedFunction, StatusFile, StepAlreadyDone, making_output
+from marin.execution.lease.status_words import STATUS_FAILED, STATUS_SUCCESS
 from marin.execution.plan.call_identity import Unidentified, call_digest, function_identity
 from rigging.errors import Denied, InvalidRequest
 from rigging.filesystem import local_path, marin_temp_bucket, read_bytes_or_none, write_bytes_atomic
@@ -170,15 +170,9 @@ def locked_disk_cache(
             if StatusFile(path).status == STATUS_SUCCESS:
                 return cast(R, store.load(function, path))
             try:
-                with step_lock(path, function_name(function)) as status:
-                    status.write_status(STATUS_RUNNING)
-                    try:
-                        value = function(*args, **kwargs)
-                        store.save(value, path)
-                    except BaseException:
-                        status.write_status(STATUS_FAILED)
-                        raise
-                    status.write_status(STATUS_SUCCESS)
+                with making_output(path, function_name(function)):
+                    value = function(*args, **kwargs)
+                    store.save(value, path)
                     return value
             except StepAlreadyDone:  # by whoever held the lock until now
                 return cast(R, store.load(function, path))

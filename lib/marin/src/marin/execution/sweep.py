@@ -17,10 +17,9 @@ from typing import Any, Generic, TypeVar
 
 from marin.execution.config.copying import copy_config
 from marin.execution.config.step import check_relative_name
-from marin.execution.lease.status_file import LockedStatus, StatusFile
-from marin.execution.lease.status_words import LOCK_SUFFIX, STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS, status_path
+from marin.execution.lease.status_file import StatusFile, StepAlreadyDone, making_output
+from marin.execution.lease.status_words import STATUS_SUCCESS
 from rigging.calls import call_to_end
-from rigging.distributed_lock import lease
 from rigging.errors import Conflict, InvalidRequest, StepFailed
 
 logger = logging.getLogger(__name__)
@@ -129,18 +128,11 @@ def _claim(
         return _Claim.DONE
     with contextlib.ExitStack() as stack:
         try:
-            held = stack.enter_context(lease(status_path(path) + LOCK_SUFFIX, wait_seconds=wait_seconds))
+            stack.enter_context(making_output(path, target.target_id, wait_seconds=wait_seconds))
+        except StepAlreadyDone:  # by whoever held the lease until now
+            return _Claim.DONE
         except Conflict as error:
             logger.info("sweep target %s: another worker is at work on it (%s)", target.target_id, error)
             return _Claim.BUSY
-        status = LockedStatus(path, held)
-        if status.status == STATUS_SUCCESS:  # only with the lease is the answer certain
-            return _Claim.DONE
-        status.write_status(STATUS_RUNNING)
-        try:
-            call_to_end(run, replace(target, config=copy_config(target.config)))
-        except BaseException:
-            status.write_status(STATUS_FAILED)
-            raise
-        status.write_status(STATUS_SUCCESS)
+        call_to_end(run, replace(target, config=copy_config(target.config)))
     return _Claim.RAN

@@ -129,17 +129,21 @@ class LockedStatus(StatusFile):
 
 
 @contextlib.contextmanager
-def step_lock(output_path: str, step_label: str = "", *, force_run_failed: bool = True) -> Iterator[LockedStatus]:
-    """Hold the lock of an output path that is to be made now, waiting for whoever else is making it.
+def step_lock(
+    output_path: str, step_label: str = "", *, force_run_failed: bool = True, wait_seconds: float = math.inf
+) -> Iterator[LockedStatus]:
+    """Hold the lock of an output path that is to be made now, after other holders have released it.
 
     Args:
         output_path: The step's output path.
         step_label: What to call the step in messages.
         force_run_failed: Whether a step that failed before is to be tried again.
+        wait_seconds: How long to wait for another holder.
 
     Raises:
         StepAlreadyDone: The output is there.
         PreviousTaskFailedError: It failed previously, and `force_run_failed` is off.
+        Conflict: Another holder kept the lock for all of `wait_seconds`.
         LeaseLostError: At the end of the block, when the lock was lost on the way.
     """
     label = step_label or output_path
@@ -148,12 +152,32 @@ def step_lock(output_path: str, step_label: str = "", *, force_run_failed: bool 
         try:
             held = stack.enter_context(lease(lock_path))
         except Conflict as error:
+            if not wait_seconds:
+                raise
             logger.info("step %s: another run is at work on it, waiting (%s)", label, error)
-            held = stack.enter_context(lease(lock_path, wait_seconds=math.inf))
+            held = stack.enter_context(lease(lock_path, wait_seconds=wait_seconds))
         locked = LockedStatus(output_path, held)
         # Only now is the answer certain: whoever held the lock until now may have finished.
         check_status(locked.status, label, output_path, force_run_failed=force_run_failed)
         yield locked
+
+
+@contextlib.contextmanager
+def making_output(
+    output_path: str, step_label: str = "", *, force_run_failed: bool = True, wait_seconds: float = math.inf
+) -> Iterator[None]:
+    """Hold the lock for a block that makes an output: RUNNING before it, then SUCCESS, or FAILED when it raises.
+
+    Arguments and errors are those of `step_lock`.
+    """
+    with step_lock(output_path, step_label, force_run_failed=force_run_failed, wait_seconds=wait_seconds) as status:
+        status.write_status(STATUS_RUNNING)
+        try:
+            yield
+        except BaseException:
+            status.write_status(STATUS_FAILED)
+            raise
+        status.write_status(STATUS_SUCCESS)
 
 
 def check_status(status: str | None, label: str, output_path: str, *, force_run_failed: bool) -> None:
@@ -200,16 +224,10 @@ class LockedFunction(Generic[T]):
 
     def call_and_keep(self, keep: Callable[[T], object] | None, output_path: str, *args: Any, **kwargs: Any) -> T:
         """Call the function; `keep(result)` is called under the lock, too, before SUCCESS is written."""
-        with step_lock(output_path, force_run_failed=self._force_run_failed) as status:
-            status.write_status(STATUS_RUNNING)
-            try:
-                result = self.__wrapped__(output_path, *args, **kwargs)
-                if keep is not None:
-                    keep(result)
-            except BaseException:
-                status.write_status(STATUS_FAILED)
-                raise
-            status.write_status(STATUS_SUCCESS)
+        with making_output(output_path, force_run_failed=self._force_run_failed):
+            result = self.__wrapped__(output_path, *args, **kwargs)
+            if keep is not None:
+                keep(result)
             return result
 
 
