@@ -60,7 +60,7 @@ class FrayBackend:
     """A backend of fray, started by its harness."""
 
     def __init__(self, name: str, directory: Path, resources: ResourceConfig, ray_cpus: int) -> None:
-        self._harness = RayHarness(ray_cpus) if name == "ray" else load_harness(name)
+        self._harness = RayHarness(ray_cpus, client_server=False) if name == "ray" else load_harness(name)
         self._resources = resources
         self._harness.start(directory)
         self._client = self._harness.make_client()

@@ -248,14 +248,22 @@ class RayCluster:
 
 
 class RayHarness(BackendHarness):
-    """One node of so many logical CPUs."""
+    """One node of so many logical CPUs.
+
+    Args:
+        cpus: How many.
+        client_server: Start a Ray client server, too.
+
+    Attributes:
+        cluster: Of that node; for tests of Ray alone, so that they need none of their own.
+    """
 
     name = "ray"
     capabilities = CAPABILITIES
 
-    def __init__(self, cpus: int = _CPUS) -> None:
+    def __init__(self, cpus: int = _CPUS, client_server: bool = True) -> None:
         self._cpus = cpus
-        self._cluster = RayCluster(cpus)
+        self.cluster = RayCluster(cpus, client_server=client_server)
 
     @property
     def cpus(self) -> int:
@@ -270,7 +278,7 @@ class RayHarness(BackendHarness):
 
     def start(self, state_dir: Path) -> None:  # noqa: ARG002 - Ray's sockets need a shorter path
         """Start the cluster."""
-        self._cluster.start()
+        self.cluster.start()
 
     def make_client(self) -> Client:
         from fray.backends.ray import RayClient
@@ -305,7 +313,7 @@ class RayHarness(BackendHarness):
         import ray
 
         ray.shutdown()
-        self._cluster.stop()
+        self.cluster.stop()
 
 
 def _token_environment(token: str) -> dict[str, str]:

@@ -20,6 +20,10 @@ SHORT = 0.3
 @pytest.fixture(autouse=True)
 def _ray(monkeypatch: pytest.MonkeyPatch) -> None:
     RayHarness.prepare()
+    import ray
+
+    # A process that is connected, as by tests before, does not look for an address; it connects again when it needs to.
+    ray.shutdown()
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
 

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,19 +11,19 @@ import pytest
 from fray.client import RunsRayFunctions
 from fray.errors import JobFailed
 from fray.testing import LONG, Flag, eventually
-from fray.testing.ray_harness import RayCluster
+from fray.testing.ray_harness import RayCluster, RayHarness
 from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus, ResourceConfig
 
+FRAY_BACKENDS = ["ray"]
 pytestmark = [pytest.mark.ray, pytest.mark.e2e]
 
 SMALL = ResourceConfig.with_cpu(cpu=0.1, ram="64m", disk="1m")
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[RayCluster]:
-    """One node, with a Ray client server."""
-    with RayCluster(cpus=8, client_server=True).running() as cluster:
-        yield cluster
+@pytest.fixture
+def cluster(fray_harness: RayHarness) -> RayCluster:
+    """The contract's, which has a Ray client server."""
+    return fray_harness.cluster
 
 
 def test_code_in_a_ray_task_that_fray_did_not_start_finds_ray(cluster: RayCluster, tmp_path: Path) -> None:
