@@ -2,10 +2,23 @@
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from rigging.testing import eventually
 
-__all__ = ["Flag", "Tally", "eventually"]
+__all__ = ["Flag", "Tally", "eventually", "is_running"]
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there, and more than a zombie, as a killed orphan stays one where orphans are not reaped.
+
+    Asks Linux's /proc.
+    """
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):  # it may end between open and read
+        return False
+    return state != "Z"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from fray.backends.local.child import write_payload
 from fray.backends.local.fork_server import ENDED, READY, STARTED, WORD, ForkRequest, send_request
 from fray.errors import JobFailed
 from fray.testing import LONG, Flag, eventually
+from fray.testing.signals import is_running
 from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus
 from rigging.testing.forks import exit_code_of
 
@@ -55,14 +56,6 @@ def server_of(client: LocalClient, flag: Flag) -> int:
     Path(flag.path).unlink(missing_ok=True)
     client.submit(call(tell_server, flag, name="asking")).wait(LONG)
     return int(flag.text())
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):  # it may end between open and read
-        return False
-    return state != "Z"
 
 
 def test_callables_do_not_wait_for_an_interpreter_each(client: LocalClient, flag: Flag) -> None:
@@ -122,7 +115,7 @@ def test_jobs_end_as_they_do_and_others_begin_though_the_server_was_killed(
     job = client.submit(call(work, 7))
     begun.wait(LONG)
     os.kill(server, signal.SIGKILL)
-    eventually(lambda: not is_alive(server), "the server is gone")
+    eventually(lambda: not is_running(server), "the server is gone")
     assert server_of(client, flag) != server
     go_on.set()
     with pytest.raises(JobFailed, match="exit code 7"):
@@ -137,7 +130,7 @@ def test_a_keeper_that_is_killed_ends_its_job(client: LocalClient, flag: Flag) -
 
     with pytest.raises(JobFailed, match=r"signal 9 \(SIGKILL\)"):
         client.submit(call(end_keeper)).wait(LONG)
-    eventually(lambda: not is_alive(int(flag.text())), "the callable's process is gone with its keeper")
+    eventually(lambda: not is_running(int(flag.text())), "the callable's process is gone with its keeper")
 
 
 def test_a_workspace_that_is_not_there_fails_the_job(client: LocalClient, tmp_path: Path) -> None:
@@ -149,9 +142,9 @@ def test_a_workspace_that_is_not_there_fails_the_job(client: LocalClient, tmp_pa
 def test_the_server_ends_with_its_client(flag: Flag) -> None:
     client = LocalClient(processes=True)
     server = server_of(client, flag)
-    assert is_alive(server)
+    assert is_running(server)
     client.shutdown()
-    eventually(lambda: not is_alive(server), "the server is gone")
+    eventually(lambda: not is_running(server), "the server is gone")
 
 
 def test_the_server_ends_with_a_client_that_is_killed(flag: Flag) -> None:
@@ -169,7 +162,7 @@ os.kill(os.getpid(), 9)
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=LONG, check=False)
     assert done.returncode == -signal.SIGKILL
     server = int(done.stdout)
-    eventually(lambda: not is_alive(server), "the server is gone")
+    eventually(lambda: not is_running(server), "the server is gone")
 
 
 def test_jobs_start_though_their_process_forks_at_that_moment() -> None:
@@ -218,7 +211,7 @@ def test_the_server_ends_with_its_client_though_a_fork_of_that_lives(flag: Flag,
         go_on.set()
         job.wait(LONG)
         client.shutdown()
-        eventually(lambda: not is_alive(server), "the server is gone")
+        eventually(lambda: not is_running(server), "the server is gone")
     finally:
         os.close(ours)
         os.close(gone)
@@ -266,7 +259,7 @@ def test_a_client_that_is_killed_before_it_reads_the_answer_takes_its_job_with_i
         eventually(told.exists, "the callable runs")
         job.close()  # with what the keeper has said unread, which resets the connection
         pid = int(told.read_text())
-        eventually(lambda: not is_alive(pid), "the callable is gone")
+        eventually(lambda: not is_running(pid), "the callable is gone")
 
 
 def test_a_request_whose_descriptors_did_not_get_through_is_refused_alone(tmp_path: Path) -> None:

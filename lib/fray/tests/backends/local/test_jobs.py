@@ -14,6 +14,7 @@ from fray.context import current_client
 from fray.errors import JobAlreadyExists, JobFailed
 from fray.replica import replica_index
 from fray.testing import eventually
+from fray.testing.signals import is_running
 from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus, ResourceConfig
 from rigging.errors import Conflict, DeadlineExceeded, InvalidRequest
 
@@ -131,16 +132,6 @@ def test_a_program_that_does_not_exist_fails_the_job(client: LocalClient) -> Non
         client.submit(shell("true", environment=nowhere)).wait(LONG)
 
 
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    status = Path(f"/proc/{pid}/stat")
-    # A killed orphan stays a zombie where nobody reaps orphans.
-    return not (status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z")
-
-
 def grandchild_of(job: JobHandle) -> int:
     eventually(lambda: job.logs().endswith("\n"), "the script has said its child")
     return int(job.logs().splitlines()[0])
@@ -151,7 +142,7 @@ def test_terminate_stops_a_program_with_all_it_started(client: LocalClient) -> N
     grandchild = grandchild_of(job)
     job.terminate()
     assert job.wait(LONG, raise_on_failure=False) is JobStatus.STOPPED
-    eventually(lambda: not alive(grandchild), "the grandchild is gone")
+    eventually(lambda: not is_running(grandchild), "the grandchild is gone")
     with pytest.raises(JobFailed, match="was stopped"):
         job.wait(LONG)
 
@@ -159,7 +150,7 @@ def test_terminate_stops_a_program_with_all_it_started(client: LocalClient) -> N
 def test_nothing_a_program_started_outlives_it(client: LocalClient) -> None:
     job = client.submit(shell("sleep 300 & echo $!"))
     assert job.wait(LONG) is JobStatus.SUCCEEDED
-    eventually(lambda: not alive(grandchild_of(job)), "the grandchild is gone")
+    eventually(lambda: not is_running(grandchild_of(job)), "the grandchild is gone")
 
 
 def test_a_program_that_ignores_sigterm_is_killed_in_the_end(client: LocalClient) -> None:
@@ -167,7 +158,7 @@ def test_a_program_that_ignores_sigterm_is_killed_in_the_end(client: LocalClient
     shell_pid = grandchild_of(job)
     client.shutdown(wait=False)  # kills without the five seconds' grace of terminate()
     assert job.wait(LONG, raise_on_failure=False) is JobStatus.STOPPED
-    assert not alive(shell_pid)
+    assert not is_running(shell_pid)
 
 
 def test_terminate_marks_a_callable_stopped_at_once_and_ignores_what_it_returns(client: LocalClient) -> None:

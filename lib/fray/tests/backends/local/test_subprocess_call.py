@@ -16,6 +16,7 @@ from fray.backends.common.lifeline import CANNOT_START
 from fray.backends.local import LocalClient
 from fray.errors import JobFailed
 from fray.testing import LONG, Flag, eventually
+from fray.testing.signals import is_running
 from fray.types import Entrypoint, JobRequest, JobStatus
 from rigging.errors import InvalidRequest
 
@@ -103,15 +104,7 @@ threading.Event().wait()
         process.kill()
     for flag in flags:
         pid = int(flag.text())
-        eventually(lambda pid=pid: not is_alive(pid), f"{flag.path} is gone")  # type: ignore[misc]
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):  # it may end between open and read
-        return False
-    return state != "Z"
+        eventually(lambda pid=pid: not is_running(pid), f"{flag.path} is gone")  # type: ignore[misc]
 
 
 def make_at_home(pid: int) -> str:
@@ -219,7 +212,7 @@ def test_a_cut_lifeline_kills_the_group(lifeline: tuple[int, int]) -> None:
         grandchild = int(process.stdout.readline())
         os.close(lifeline[1])
         assert process.wait(LONG) == -signal.SIGKILL
-    eventually(lambda: not is_alive(grandchild), "the grandchild is gone")
+    eventually(lambda: not is_running(grandchild), "the grandchild is gone")
 
 
 def test_many_short_jobs_leave_nothing_open(client: LocalClient) -> None:

@@ -1,6 +1,5 @@
 """The session of a Ray client dies: the client goes on with another, and what was running is told truly."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +8,6 @@ import pytest
 from fray import current_client
 from fray.errors import ActorLost, JobAlreadyExists
 from fray.testing import LONG, Flag, eventually
-from fray.testing.ray_harness import RayCluster
 from fray.types import Entrypoint, JobRequest, JobStatus, ResourceConfig
 
 if TYPE_CHECKING:
@@ -18,20 +16,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.ray, pytest.mark.e2e]
 
 SMALL = ResourceConfig.with_cpu(cpu=0.1, ram="64m", disk="1m")
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[RayCluster]:
-    with RayCluster(cpus=4).running() as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def client(cluster: RayCluster) -> "Iterator[RayClient]":
-    from fray.backends.ray.client import RayClient
-
-    with RayClient.connect() as client:
-        yield client
 
 
 class Counter:

@@ -14,6 +14,7 @@ from typing import Protocol
 
 KILL_AFTER_SECONDS = 5.0
 _TAIL_BYTES = 8192
+_TAIL_LINES = 20
 _SMALL_BYTES = 64 << 10
 _READ_BYTES = 16 << 20
 _LIFELINE = os.path.join(os.path.dirname(__file__), "lifeline.py")
@@ -248,3 +249,16 @@ def describe_exit(code: int) -> str:
         return f"signal {-code} ({signal.Signals(-code).name})"
     except ValueError:
         return f"signal {-code}"
+
+
+def describe_failure(what: str, code: int, output: OutputFile) -> str:
+    """How a program ended that has failed, with the end of its output.
+
+    Args:
+        what: Names the program.
+        code: Of `ProcessTree.wait`.
+        output: Where it wrote.
+    """
+    tail = output.tail(_TAIL_LINES)
+    shown = f"; the end of its output:\n{tail}" if tail else "; it wrote nothing"
+    return f"{what} ended with {describe_exit(code)}{shown}"

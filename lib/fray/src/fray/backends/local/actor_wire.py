@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Client, Connection, Listener
 from typing import Any, Protocol
 
 from fray import pickling
@@ -98,7 +98,7 @@ class Callee(Protocol):
 class ActorServer:
     """Takes calls of one actor from other processes until it is closed (see `listen`)."""
 
-    def __init__(self, actor: Callee, path: str, listener: socket.socket) -> None:
+    def __init__(self, actor: Callee, path: str, listener: Listener) -> None:
         self._actor = actor
         self._owner = ProcessOwner()
         self._lock = threading.Lock()
@@ -111,14 +111,7 @@ class ActorServer:
     @classmethod
     def listen(cls, actor: Callee, path: str) -> "ActorServer":
         """Serve an actor at a path. Raises OSError."""
-        listener = socket.socket(socket.AF_UNIX)
-        try:
-            listener.bind(path)
-            listener.listen(64)
-        except OSError:
-            listener.close()
-            raise
-        server = cls(actor, path, listener)
+        server = cls(actor, path, Listener(path, backlog=64))
         server._start(server._accept)
         return server
 
@@ -132,7 +125,7 @@ class ActorServer:
         # Neither accept nor a read ends by closing its socket from another thread: a last visitor wakes the one, and
         # a shutdown the others.
         try:
-            connect(self._path).close()
+            Client(self._path).close()
         except OSError as error:
             logger.debug("no thread accepts at %s any more: %s", self._path, error)
         for connection in connections:
@@ -153,7 +146,7 @@ class ActorServer:
         with self._listener:
             while True:
                 try:
-                    connection = Connection(self._listener.accept()[0].detach())
+                    connection = self._listener.accept()
                 except OSError as error:
                     logger.warning("an actor's server cannot accept: %s", error)
                     return
@@ -186,13 +179,6 @@ class ActorServer:
             answer(number, _failed(error))
             return
         future.add_done_callback(partial(answer, number))
-
-
-def connect(path: str) -> Connection:
-    """Connect to the process that listens at `path`; OSError when none does."""
-    with socket.socket(socket.AF_UNIX) as opened:
-        opened.connect(path)
-        return Connection(opened.detach())
 
 
 def _failed(error: BaseException) -> "Future[Any]":
@@ -236,7 +222,7 @@ class Channel:
     def open(cls, address: ActorAddress) -> "Channel":
         """Connect to an actor. Raises ActorLost."""
         try:
-            channel = cls(address, connect(address.path))
+            channel = cls(address, Client(address.path))
         except OSError as error:
             raise ActorLost(f"actor {address.label} cannot be reached: {error.strerror or error}") from None
         threading.Thread(target=channel._receive, name="fray-actor-channel", daemon=True).start()

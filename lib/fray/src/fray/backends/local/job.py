@@ -20,7 +20,13 @@ from fray.backends.common.job_life import (
     StopAsked,
     advance,
 )
-from fray.backends.common.processes import KILL_AFTER_SECONDS, OutputFile, ProcessTree, describe_exit, with_own_python
+from fray.backends.common.processes import (
+    KILL_AFTER_SECONDS,
+    OutputFile,
+    ProcessTree,
+    describe_failure,
+    with_own_python,
+)
 from fray.backends.local.subprocess_call import SubprocessCall
 from fray.errors import JobFailed
 from fray.process_owner import ProcessOwner
@@ -30,7 +36,6 @@ from rigging.calls import call_to_end, exit_status
 from rigging.filesystem.budget import budget_environment
 
 _RUN = Begin(running=True)
-_TAIL_LINES = 20
 _Start = Callable[[Mapping[str, str], str | None, OutputFile], ProcessTree]
 
 
@@ -225,9 +230,7 @@ class LocalJob(AttemptedJob):
                 self._running.discard(tree)
         if code == 0:
             return None
-        tail = self._output.tail(_TAIL_LINES)
-        shown = f"; the end of its output:\n{tail}" if tail else "; it wrote nothing"
-        return self._failure(f"{what} ended with {describe_exit(code)}{shown}", exit_code=code)
+        return self._failure(describe_failure(what, code, self._output), exit_code=code)
 
     def _failure(self, what: str, *, exit_code: int | None = None, cause: BaseException | None = None) -> BaseException:
         failure = JobFailed(f"job {self.request.name!r}: {what}", job_id=self._job_id, exit_code=exit_code)

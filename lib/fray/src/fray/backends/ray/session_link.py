@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,11 +9,12 @@ import ray
 
 from fray.backends.ray.lookup import find_session
 from fray.backends.ray.session import start_session
+from rigging.timing import ExponentialBackoff, retry_with_backoff
 
 logger = logging.getLogger(__name__)
 
 _ATTEMPTS = 5
-_PAUSE_SECONDS = 0.2
+_UNTIL_ITS_NAME_IS_FREE = ExponentialBackoff(initial=0.2, maximum=0.2)
 
 
 class SessionLink:
@@ -44,17 +44,18 @@ class SessionLink:
             question: Calls a method of the session, and returns Ray's reference to the answer.
             timeout: Seconds that an answer may take.
         """
-        for left in reversed(range(_ATTEMPTS)):
+
+        def ask_once() -> Any:
             session = self.get()
             try:
                 return ray.get(question(session), timeout=timeout)
             except ray.exceptions.ActorDiedError:
                 self.lost(session)
-                if not left:
-                    raise
-                # Its name may be free only in a moment.
-                time.sleep(_PAUSE_SECONDS)
-        raise AssertionError("the last attempt returns or raises")
+                raise
+
+        return retry_with_backoff(
+            ask_once, retryable=ray.exceptions.ActorDiedError, max_attempts=_ATTEMPTS, backoff=_UNTIL_ITS_NAME_IS_FREE
+        )
 
     def ask_if_up(self, question: Callable[[Any], Any], timeout: float) -> Any:
         """As `ask`, but None when the session cannot answer now; its start may begin with this."""

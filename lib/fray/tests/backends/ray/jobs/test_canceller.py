@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,12 +35,6 @@ with RayClient.connect() as client:
         second.terminate()
         print(second.wait(60, raise_on_failure=False))
 """
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[RayCluster]:
-    with RayCluster(cpus=4).running() as cluster:
-        yield cluster
 
 
 def test_the_owner_does_not_cancel_its_tasks_itself(

@@ -4,7 +4,6 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,6 @@ from fray.client import GivesReplicaLogs, JobHandle
 from fray.errors import JobFailed
 from fray.replica import replica_index
 from fray.testing import LONG, Flag, eventually
-from fray.testing.ray_harness import RayCluster
 from fray.types import Entrypoint, JobRequest, JobStatus, ResourceConfig
 from rigging.filesystem.budget import mirror_budget
 
@@ -26,20 +24,6 @@ pytestmark = [pytest.mark.ray, pytest.mark.e2e]
 # One at a time, so that all run in one process.
 ALONE = ResourceConfig.with_cpu(cpu=4, ram="64m", disk="1m")
 SMALL = ResourceConfig.with_cpu(cpu=0.1, ram="64m", disk="1m")
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[RayCluster]:
-    with RayCluster(cpus=4).running() as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def client(cluster: RayCluster) -> "Iterator[RayClient]":
-    from fray.backends.ray.client import RayClient
-
-    with RayClient.connect() as client:
-        yield client
 
 
 class CannotBeBuiltAnew:

@@ -7,12 +7,11 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from fray.backends.common.processes import OutputFile, ProcessTree, describe_exit, with_own_python
+from fray.backends.common.processes import OutputFile, ProcessTree, describe_failure, with_own_python
 from fray.backends.ray.payload import TaskResult
 from fray.remote_errors import title_of
 from fray.types import BinaryEntrypoint
 
-_TAIL_LINES = 20
 _LOOK_SECONDS = 0.05
 
 
@@ -42,11 +41,7 @@ def run_program(
         return TaskResult(summary=f"cannot start {entry.command!r}: {_reason(program.error)}")
     if program.code == 0:
         return None
-    tail = output.tail(_TAIL_LINES)
-    shown = f"; the end of its output:\n{tail}" if tail else "; it wrote nothing"
-    return TaskResult(
-        summary=f"{entry.command!r} ended with {describe_exit(program.code)}{shown}", exit_code=program.code
-    )
+    return TaskResult(summary=describe_failure(repr(entry.command), program.code, output), exit_code=program.code)
 
 
 class Program:
