@@ -4,23 +4,20 @@ import contextlib
 import itertools
 import logging
 import os
-import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from fray.actor import ActorHandle
 from fray.backends.common.actors import ActorRequest
 from fray.backends.common.client import BaseClient
 from fray.backends.ray import cluster as ray_cluster
 from fray.backends.ray.actor import RayActorGroup
-from fray.backends.ray.actor_spec import payloads, ref_of
+from fray.backends.ray.actors import RayActors
 from fray.backends.ray.capabilities import CAPABILITIES
-from fray.backends.ray.hosted import HostedActors
 from fray.backends.ray.jobs.canceller import TaskCanceller
 from fray.backends.ray.jobs.completion import CompletionWatcher
 from fray.backends.ray.jobs.gang import GangJob
@@ -30,7 +27,6 @@ from fray.backends.ray.jobs.slices import GangPlacer
 from fray.backends.ray.payload import NAMESPACE_ENV, PARENT_ENV, JobEnvironment, TaskPayload, task_name
 from fray.backends.ray.resources import (
     ResolvedEnvironment,
-    actor_options,
     host_resources,
     resolve_environment,
     shortfall,
@@ -43,7 +39,7 @@ from fray.errors import JobAlreadyExists
 from fray.pickling import dumps
 from fray.protocols import Client, JobHandle
 from fray.types import JobRequest, ResourceConfig, TpuConfig
-from rigging.errors import Conflict, InvalidRequest, Unavailable
+from rigging.errors import Conflict, InvalidRequest
 from rigging.filesystem.budget import budget_environment
 from rigging.topology import get_tpu_topology
 
@@ -52,10 +48,7 @@ logger = logging.getLogger(__name__)
 ELASTIC_ENV = "FRAY_RAY_ELASTIC"
 _LARGE_BYTES = 100_000
 _BLOCK_SECONDS = 1.0
-_SESSION_SECONDS = 120.0
 _CLOSE_SECONDS = 10.0
-
-_connecting = threading.Lock()
 
 
 def connect(address: str | None) -> Client:
@@ -101,8 +94,7 @@ class RayClient(BaseClient):
         self._live: dict[tuple[str, str], RayJob] = {}
         self._launcher = TaskLauncher()
         self._feasible: set[tuple[tuple[str, float], ...]] = set()
-        self._groups: set[str] = set()
-        self._hosted = HostedActors(self._namespace)
+        self._actors = RayActors(self._namespace, address, self.sessions)
 
     @classmethod
     def connect(
@@ -121,7 +113,7 @@ class RayClient(BaseClient):
             Unavailable: No cluster answers.
         """
         owned = namespace or f"fray-{uuid.uuid4().hex[:12]}"
-        _ensure_connected(address, owned)
+        ray_cluster.ensure_connected(address, owned)
         if elastic is None:
             elastic = os.environ.get(ELASTIC_ENV, "1") != "0"
         return cls(owned, ray.get_runtime_context().gcs_address, owns_session=namespace is None, elastic=elastic)
@@ -191,7 +183,7 @@ class RayClient(BaseClient):
             return
         self.completions.close()
         self.canceller.close()
-        self._hosted.close()
+        self._actors.close()
         self._end_session()
 
     def block_on(self, handles: Sequence[JobHandle], timeout: float | None) -> None:
@@ -230,15 +222,6 @@ class RayClient(BaseClient):
         with self._lock:
             if self._live.get(key := (job.parent, job.request.name)) is job:
                 del self._live[key]
-
-    def end_group(self, name: str) -> None:
-        """End the actors of a group; for groups."""
-        self._groups.discard(name)
-        if not self._closed and ray.is_initialized():
-            if self._hosted.end(name):
-                return
-            with contextlib.suppress(ray.exceptions.RayError):
-                self.sessions.ask(lambda session: session.kill.remote(name), _SESSION_SECONDS)
 
     def _make(self, request: JobRequest, resources: ResourceConfig, plan: Plan) -> RayJob:
         job_id = f"ray-{self._serial}-{next(self._numbers)}-{request.name}"
@@ -301,74 +284,21 @@ class RayClient(BaseClient):
                 ray.kill(session, no_restart=True)
                 self.sessions.forget()
             else:
-                for name in list(self._groups):
+                for name in list(self._actors.groups):
                     ray.get(session.kill.remote(name), timeout=_CLOSE_SECONDS)
 
     def _host_actor(self, request: ActorRequest) -> ActorHandle:
-        """Make an actor on this process's node, in a process of its own, that takes no CPU.
-
-        It ends with this process, or with the client. From outside of the cluster (`ray://`) it is on any node.
-        """
-        name = request.name
-        self._check_actor(name)
-        options = actor_options(None, request.config)
-        if not ray_cluster.is_remote():
-            node = ray.get_runtime_context().get_node_id()
-            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=False)
-        ref = ref_of(request, self._namespace)
-        (payload,) = payloads(request, ref, self._address)
-        if self._hosted.has(name) or not self._is_free(name):
-            raise _taken(name)
-        ray_name = self._hosted.start(name, options, payload)
-        return RayActorGroup.of(self, name, [replace(ref, ray_name=ray_name)]).only_member()
+        self._check_actor(request.name)
+        return self._actors.host(request).only_member()
 
     def _start_actors(self, request: ActorRequest) -> RayActorGroup:
-        """Start actors, each placed by itself; without `resources` they take no CPU.
-
-        They end with the client that made them, or whose job did.
-        """
-        name = request.name
-        self._check_actor(name)
-        ref, options = ref_of(request, self._namespace), actor_options(request.resources, request.config)
-        pickled = payloads(request, ref, self._address)
-        names = self.sessions.ask(lambda session: session.create.remote(name, options, pickled), _SESSION_SECONDS)
-        if names is None:
-            raise _taken(name)
-        self._groups.add(name)
-        return RayActorGroup.of(self, name, (replace(ref, ray_name=each, index=n) for n, each in enumerate(names)))
+        self._check_actor(request.name)
+        return self._actors.start(request)
 
     def _check_actor(self, name: str) -> None:
         self._owner.check("actor", name)
         self._check_open(f"actor {name!r}")
 
-    def _is_free(self, name: str) -> bool:
-        """Whether no actor of the session's, if there is one, has that name."""
-        if self.known_session() is None:
-            return True
-        return bool(self.sessions.ask(lambda session: session.ended.remote(name), _SESSION_SECONDS))
-
-
-def _taken(name: str) -> JobAlreadyExists:
-    return JobAlreadyExists(f"actor {name!r} exists; choose another name or shut it down first")
-
 
 def _hosts(resources: ResourceConfig) -> int:
     return get_tpu_topology(resources.device.variant).vm_count if isinstance(resources.device, TpuConfig) else 1
-
-
-def _ensure_connected(address: str | None, namespace: str) -> None:
-    """Connect this process to Ray, unless it is connected."""
-    ray_cluster.refuse_forks("the Ray backend")
-    with _connecting:
-        if not ray.is_initialized():
-            ray_cluster.check_reachable(address)
-            options: dict[str, Any] = {}
-            if address is not None:
-                # The code of a client outside of the cluster has to get there.
-                options["runtime_env"] = {"working_dir": os.getcwd()}
-            try:
-                ray.init(
-                    address=address, namespace=namespace, log_to_driver=False, logging_level=logging.WARNING, **options
-                )
-            except ConnectionError as error:
-                raise Unavailable(f"cannot connect to Ray at {address or 'its default address'}: {error}") from error

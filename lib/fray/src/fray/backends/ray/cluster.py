@@ -1,9 +1,11 @@
 """Typed questions to Ray about its cluster, and where it cannot be asked."""
 
 import contextlib
+import logging
 import os
 import re
 import socket
+import threading
 import time
 from typing import Any, cast
 
@@ -19,6 +21,7 @@ _FRAME_HEADER_BYTES = 9
 _SETTINGS_FRAME = 4
 
 _in_fork = False
+_connecting = threading.Lock()
 
 
 def _look_after_fork() -> None:
@@ -54,6 +57,28 @@ def free_resources() -> dict[str, float]:
 def is_remote() -> bool:
     """Whether this process is connected through `ray://`, and so is not on a node of the cluster."""
     return bool(ray.util.client.ray.is_connected())  # type: ignore[no-untyped-call]
+
+
+def ensure_connected(address: str | None, namespace: str) -> None:
+    """Connect this process to Ray, unless it is connected.
+
+    Raises:
+        Unavailable: No cluster answers.
+    """
+    refuse_forks("the Ray backend")
+    with _connecting:
+        if not ray.is_initialized():
+            check_reachable(address)
+            options: dict[str, Any] = {}
+            if address is not None:
+                # The code of a client outside of the cluster has to get there.
+                options["runtime_env"] = {"working_dir": os.getcwd()}
+            try:
+                ray.init(
+                    address=address, namespace=namespace, log_to_driver=False, logging_level=logging.WARNING, **options
+                )
+            except ConnectionError as error:
+                raise Unavailable(f"cannot connect to Ray at {address or 'its default address'}: {error}") from error
 
 
 def check_reachable(address: str | None, timeout: float = PROBE_SECONDS) -> None:
