@@ -86,7 +86,7 @@ def test_a_handle_can_be_sent_where_the_path_of_temporary_files_is_long(
 def test_a_handle_that_cannot_be_sent_says_why_each_time(client: LocalClient, monkeypatch: pytest.MonkeyPatch) -> None:
     handle = client.create_actor(Counter, name="counter")
     with monkeypatch.context() as patch:
-        patch.setattr("fray.backends.local.actor_wire.ActorServer.listen", fail_to_listen)
+        patch.setattr("fray.backends.local.actor_server.ActorServer.listen", fail_to_listen)
         for _ in range(2):
             with pytest.raises(OSError, match="no more sockets"):
                 pickle.dumps(handle)

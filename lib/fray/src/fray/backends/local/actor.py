@@ -11,7 +11,8 @@ from typing import Any
 
 from fray.actor import ActorContext, ActorHandle, enter_actor
 from fray.backends.common.actors import ActorRequest, Ended, RefGroup, RefHandle, public_methods
-from fray.backends.local.actor_wire import ActorAddress, ActorServer, LocalActorFuture, host
+from fray.backends.local.actor_server import ActorServer
+from fray.backends.local.actor_wire import ActorAddress, LocalActorFuture, host
 from fray.process_owner import ProcessOwner
 from rigging.calls import call_to_end
 from rigging.errors import Conflict

@@ -7,27 +7,20 @@ Every message is a length and a pickle: (number, pickled (method, args, kwargs))
 """
 
 import itertools
-import logging
 import os
 import pickle
-import socket
 import threading
 import weakref
 from collections.abc import Mapping
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
-from functools import partial
-from multiprocessing.connection import Client, Connection, Listener
-from typing import Any, Protocol
+from multiprocessing.connection import Client, Connection
+from typing import Any
 
 from fray import pickling
 from fray.backends.common.actors import ActorRef, CallFuture
 from fray.errors import ActorLost
-from fray.process_owner import ProcessOwner
-from fray.remote_errors import pack_error, unpack_error
-from rigging.errors import Conflict
-
-logger = logging.getLogger(__name__)
+from fray.remote_errors import unpack_error
 
 
 class LocalActorFuture(CallFuture):
@@ -75,136 +68,12 @@ class ActorAddress:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class Answer:
+    """The answer to a call: a pickled value, or a packed error."""
+
     number: int
     value: bytes = b""
     error: bytes | None = None
-
-
-class Callee(Protocol):
-    """An actor that takes calls."""
-
-    def call_future(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "Future[Any]":
-        """Queue a call.
-
-        Args:
-            method: Its name.
-            args: Its positional arguments.
-            kwargs: Its keyword arguments.
-        """
-        ...
-
-
-class ActorServer:
-    """Takes calls of one actor from other processes until it is closed (see `listen`)."""
-
-    def __init__(self, actor: Callee, path: str, listener: Listener) -> None:
-        self._actor = actor
-        self._owner = ProcessOwner()
-        self._lock = threading.Lock()
-        self._connections: set[Connection] = set()
-        self._threads: list[threading.Thread] = []
-        self._closed = False
-        self._path = path
-        self._listener = listener
-
-    @classmethod
-    def listen(cls, actor: Callee, path: str) -> "ActorServer":
-        """Serve an actor at a path. Raises OSError."""
-        server = cls(actor, path, Listener(path, backlog=64))
-        server._start(server._accept)
-        return server
-
-    def close(self) -> None:
-        """Take no more calls and let the callers know."""
-        with self._lock:
-            if self._closed or not self._owner.here:
-                return
-            self._closed = True
-            connections = list(self._connections)
-        # Neither accept nor a read ends by closing its socket from another thread: a last visitor wakes the one, and
-        # a shutdown the others.
-        try:
-            Client(self._path).close()
-        except OSError as error:
-            logger.debug("no thread accepts at %s any more: %s", self._path, error)
-        for connection in connections:
-            _shut(connection)
-
-    def join(self) -> None:
-        """Wait until its threads have ended."""
-        for thread in list(self._threads):
-            thread.join()
-
-    def _start(self, target: Any, *args: Any) -> None:
-        thread = threading.Thread(target=target, args=args, name="fray-actor-server", daemon=True)
-        self._threads = [each for each in self._threads if each.is_alive()]
-        self._threads.append(thread)
-        thread.start()
-
-    def _accept(self) -> None:
-        with self._listener:
-            while True:
-                try:
-                    connection = self._listener.accept()
-                except OSError as error:
-                    logger.warning("an actor's server cannot accept: %s", error)
-                    return
-                with self._lock:
-                    if self._closed:
-                        connection.close()
-                        return
-                    self._connections.add(connection)
-                self._start(self._serve, connection)
-
-    def _serve(self, connection: Connection) -> None:
-        writing = threading.Lock()
-        with connection:
-            while True:
-                try:
-                    message = connection.recv_bytes()
-                except (EOFError, OSError):
-                    break
-                self._call(message, partial(_answer, connection, writing))
-            with self._lock:
-                self._connections.discard(connection)
-
-    def _call(self, message: bytes, answer: Any) -> None:
-        # From processes of this user, as no other user can open the socket's directory.
-        number, call = pickle.loads(message)  # noqa: S301
-        try:
-            method, args, kwargs = pickle.loads(call)  # noqa: S301
-            future = self._actor.call_future(method, args, kwargs)
-        except Exception as error:  # arguments that cannot be made again, or an actor that was shut down: the caller's
-            answer(number, _failed(error))
-            return
-        future.add_done_callback(partial(answer, number))
-
-
-def _failed(error: BaseException) -> "Future[Any]":
-    future: Future[Any] = Future()
-    future.set_exception(error)
-    return future
-
-
-def _answer(connection: Connection, writing: Any, number: int, future: "Future[Any]") -> None:
-    data = pickle.dumps(_answer_of(number, future))
-    try:
-        with writing:
-            connection.send_bytes(data)
-    except OSError as gone:
-        logger.debug("the caller of an actor is gone: %s", gone)
-
-
-def _answer_of(number: int, future: "Future[Any]") -> _Answer:
-    if future.cancelled():
-        return _Answer(number, error=pack_error(Conflict("the actor was shut down before the call began")))
-    if (error := future.exception()) is not None:
-        return _Answer(number, error=pack_error(error))
-    try:
-        return _Answer(number, pickling.dumps(future.result(), "the result of an actor's method"))
-    except Exception as unpicklable:  # a user's class may raise anything when it is pickled, and the caller waits
-        return _Answer(number, error=pack_error(unpicklable))
 
 
 class Channel:
@@ -262,7 +131,7 @@ class Channel:
         with self._connection:
             while True:
                 try:
-                    answer: _Answer = pickle.loads(self._connection.recv_bytes())  # noqa: S301 - the actor's process
+                    answer: Answer = pickle.loads(self._connection.recv_bytes())  # noqa: S301 - the actor's process
                 except (EOFError, OSError):
                     break
                 with self._lock:
@@ -274,7 +143,7 @@ class Channel:
         for future in pending:
             future.set_exception(self._loss("the call"))
 
-    def _settle(self, future: "Future[Any]", answer: _Answer) -> None:
+    def _settle(self, future: "Future[Any]", answer: Answer) -> None:
         if answer.error is not None:
             future.set_exception(unpack_error(answer.error, f"actor {self._address.label}"))
             return
@@ -328,11 +197,3 @@ def actor_at(path: str, label: str, class_name: str, methods: frozenset[str]) ->
         methods: What may be called.
     """
     return _hosted.get((os.getpid(), path)) or ActorAddress(path, label, class_name, methods)
-
-
-def _shut(connection: Connection) -> None:
-    try:
-        with socket.socket(fileno=os.dup(connection.fileno())) as duplicate:
-            duplicate.shutdown(socket.SHUT_RDWR)
-    except OSError as error:
-        logger.debug("the connection has ended already: %s", error)

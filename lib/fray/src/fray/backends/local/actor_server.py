@@ -1,0 +1,154 @@
+"""Serve the calls of local actors that come from other processes (see `actor_wire`)."""
+
+import logging
+import os
+import pickle
+import socket
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from functools import partial
+from multiprocessing.connection import Client, Connection, Listener
+from typing import Any, Protocol
+
+from fray import pickling
+from fray.backends.local.actor_wire import Answer
+from fray.process_owner import ProcessOwner
+from fray.remote_errors import pack_error
+from rigging.errors import Conflict
+
+logger = logging.getLogger(__name__)
+
+
+class Callee(Protocol):
+    """An actor that takes calls."""
+
+    def call_future(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "Future[Any]":
+        """Queue a call.
+
+        Args:
+            method: Its name.
+            args: Its positional arguments.
+            kwargs: Its keyword arguments.
+        """
+        ...
+
+
+class ActorServer:
+    """Takes calls of one actor from other processes until it is closed (see `listen`)."""
+
+    def __init__(self, actor: Callee, path: str, listener: Listener) -> None:
+        self._actor = actor
+        self._owner = ProcessOwner()
+        self._lock = threading.Lock()
+        self._connections: set[Connection] = set()
+        self._threads: list[threading.Thread] = []
+        self._closed = False
+        self._path = path
+        self._listener = listener
+
+    @classmethod
+    def listen(cls, actor: Callee, path: str) -> "ActorServer":
+        """Serve an actor at a path. Raises OSError."""
+        server = cls(actor, path, Listener(path, backlog=64))
+        server._start(server._accept)
+        return server
+
+    def close(self) -> None:
+        """Take no more calls and let the callers know."""
+        with self._lock:
+            if self._closed or not self._owner.here:
+                return
+            self._closed = True
+            connections = list(self._connections)
+        # Neither accept nor a read ends by closing its socket from another thread: a last visitor wakes the one, and
+        # a shutdown the others.
+        try:
+            Client(self._path).close()
+        except OSError as error:
+            logger.debug("no thread accepts at %s any more: %s", self._path, error)
+        for connection in connections:
+            _shut(connection)
+
+    def join(self) -> None:
+        """Wait until its threads have ended."""
+        for thread in list(self._threads):
+            thread.join()
+
+    def _start(self, target: Any, *args: Any) -> None:
+        thread = threading.Thread(target=target, args=args, name="fray-actor-server", daemon=True)
+        self._threads = [each for each in self._threads if each.is_alive()]
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        with self._listener:
+            while True:
+                try:
+                    connection = self._listener.accept()
+                except OSError as error:
+                    logger.warning("an actor's server cannot accept: %s", error)
+                    return
+                with self._lock:
+                    if self._closed:
+                        connection.close()
+                        return
+                    self._connections.add(connection)
+                self._start(self._serve, connection)
+
+    def _serve(self, connection: Connection) -> None:
+        writing = threading.Lock()
+        with connection:
+            while True:
+                try:
+                    message = connection.recv_bytes()
+                except (EOFError, OSError):
+                    break
+                self._call(message, partial(_answer, connection, writing))
+            with self._lock:
+                self._connections.discard(connection)
+
+    def _call(self, message: bytes, answer: Any) -> None:
+        # From processes of this user, as no other user can open the socket's directory.
+        number, call = pickle.loads(message)  # noqa: S301
+        try:
+            method, args, kwargs = pickle.loads(call)  # noqa: S301
+            future = self._actor.call_future(method, args, kwargs)
+        except Exception as error:  # arguments that cannot be made again, or an actor that was shut down: the caller's
+            answer(number, _failed(error))
+            return
+        future.add_done_callback(partial(answer, number))
+
+
+def _failed(error: BaseException) -> "Future[Any]":
+    future: Future[Any] = Future()
+    future.set_exception(error)
+    return future
+
+
+def _answer(connection: Connection, writing: Any, number: int, future: "Future[Any]") -> None:
+    data = pickle.dumps(_answer_of(number, future))
+    try:
+        with writing:
+            connection.send_bytes(data)
+    except OSError as gone:
+        logger.debug("the caller of an actor is gone: %s", gone)
+
+
+def _answer_of(number: int, future: "Future[Any]") -> Answer:
+    if future.cancelled():
+        return Answer(number, error=pack_error(Conflict("the actor was shut down before the call began")))
+    if (error := future.exception()) is not None:
+        return Answer(number, error=pack_error(error))
+    try:
+        return Answer(number, pickling.dumps(future.result(), "the result of an actor's method"))
+    except Exception as unpicklable:  # a user's class may raise anything when it is pickled, and the caller waits
+        return Answer(number, error=pack_error(unpicklable))
+
+
+def _shut(connection: Connection) -> None:
+    try:
+        with socket.socket(fileno=os.dup(connection.fileno())) as duplicate:
+            duplicate.shutdown(socket.SHUT_RDWR)
+    except OSError as error:
+        logger.debug("the connection has ended already: %s", error)
