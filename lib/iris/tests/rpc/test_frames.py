@@ -1,13 +1,15 @@
+import asyncio
 import itertools
 import json
+import socket
 
 import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.rpc.frames import FrameKind, FrameReader, Opening, end_frame, frame, read_end
-from rigging.errors import InvalidRequest
+from iris.rpc.frames import FrameKind, FrameReader, Opening, end_frame, frame, read_end, read_frame, write_frame
+from rigging.errors import InvalidRequest, Unavailable
 
 FRAMES = st.lists(st.tuples(st.sampled_from(FrameKind), st.binary(max_size=40)), max_size=6)
 
@@ -49,3 +51,50 @@ def test_what_is_no_opening_is_refused_and_no_end_is_unknown(data: bytes) -> Non
         Opening.of(data)
     assert read_end(data)[0] is grpc.StatusCode.UNKNOWN
     assert read_end(json.dumps({"code": 99, "details": "x"}).encode()) == (grpc.StatusCode.UNKNOWN, "x")
+
+
+def read_all(data: bytes, most: int = 40) -> list[tuple[FrameKind, bytes]]:
+    async def read() -> list[tuple[FrameKind, bytes]]:
+        reader = asyncio.StreamReader()
+        reader.feed_data(data)
+        reader.feed_eof()
+        found = []
+        while (one := await read_frame(reader, most)) is not None:
+            found.append(one)
+        return found
+
+    return asyncio.run(read())
+
+
+@given(FRAMES, st.integers(1, 300))
+def test_frames_of_a_connection_that_breaks_are_those_that_came_whole(
+    frames: list[tuple[FrameKind, bytes]], cut: int
+) -> None:
+    data = b"".join(frame(kind, content) for kind, content in frames)
+    assert read_all(data) == frames
+    assert read_all(data[:-cut]) == list(FrameReader(most=40).feed(data[:-cut]))
+
+
+def test_a_frame_of_a_connection_that_may_not_come_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="a message of 41 bytes; at most 40 are allowed"):
+        read_all(frame(FrameKind.MESSAGE, bytes(41)))
+    with pytest.raises(InvalidRequest, match="a frame of kind 9"):
+        read_all(b"\x00\x00\x00\x00\x09")
+
+
+def test_a_writer_waits_for_room_and_not_for_a_connection_that_is_gone() -> None:
+    async def test() -> None:
+        ours, theirs = socket.socketpair()
+        _, writer = await asyncio.open_unix_connection(sock=ours)
+        data = frame(FrameKind.MESSAGE, bytes(1 << 20))
+        waiting = asyncio.create_task(write_frame(writer, data))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        theirs.close()
+        with pytest.raises(Unavailable, match="the connection is closed"):
+            await waiting
+        writer.close()
+        with pytest.raises(Unavailable, match="the connection is closed"):
+            await write_frame(writer, data)
+
+    asyncio.run(asyncio.wait_for(test(), 20))

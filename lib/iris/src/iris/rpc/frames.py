@@ -5,6 +5,7 @@ stream: JSON with `method` and `metadata`, as a gRPC call has them. Then both si
 caller may close its half. The last frame of the server says how the stream ended, as gRPC's status does.
 """
 
+import asyncio
 import json
 import struct
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from typing import Final
 
 import grpc
 
-from rigging.errors import InvalidRequest
+from rigging.errors import InvalidRequest, Unavailable
 
 MAX_OPENING_BYTES: Final = 16 * 1024
 MAX_SOCKET_PATH: Final = 100
@@ -58,8 +59,7 @@ class FrameReader:
         try:
             while len(buffer) - place >= _HEADER.size:
                 size, kind = _HEADER.unpack_from(buffer, place)
-                if size > self.most:
-                    raise InvalidRequest(f"a message of {size} bytes; at most {self.most} are allowed")
+                _check_size(size, self.most)
                 end = place + _HEADER.size + size
                 if len(buffer) < end:
                     break
@@ -68,6 +68,36 @@ class FrameReader:
                 yield _kind(kind), content
         finally:
             del buffer[:place]
+
+
+async def read_frame(reader: asyncio.StreamReader, most: int) -> tuple[FrameKind, bytes] | None:
+    """Return the next frame; None when there are no more.
+
+    Raises:
+        InvalidRequest: It is longer than `most` bytes, or of no kind.
+    """
+    try:
+        size, kind = _HEADER.unpack(await reader.readexactly(_HEADER.size))
+        _check_size(size, most)
+        return _kind(kind), await reader.readexactly(size)
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+
+
+async def write_frame(writer: asyncio.StreamWriter, data: bytes) -> None:
+    """Send a frame, once there is room for it. Raises Unavailable when the other side has gone."""
+    try:
+        if writer.is_closing():
+            raise ConnectionResetError
+        writer.write(data)
+        await writer.drain()
+    except ConnectionError:
+        raise Unavailable("the connection is closed") from None
+
+
+def _check_size(size: int, most: int) -> None:
+    if size > most:
+        raise InvalidRequest(f"a message of {size} bytes; at most {most} are allowed")
 
 
 def _kind(number: int) -> FrameKind:

@@ -1,6 +1,7 @@
 """Serves streams on a Unix socket to processes of the same user; the same servicers and rules as gRPC's server has."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
@@ -12,8 +13,16 @@ from typing import Any, Final, NoReturn
 import grpc
 
 from iris.controller.access.interceptor import Behaviour, Decoder, ServerInterceptor
-from iris.rpc.framed_stream import FramedStream
-from iris.rpc.frames import MAX_OPENING_BYTES, MAX_SOCKET_PATH, FrameKind, Opening, end_frame, frame
+from iris.rpc.frames import (
+    MAX_OPENING_BYTES,
+    MAX_SOCKET_PATH,
+    FrameKind,
+    Opening,
+    end_frame,
+    frame,
+    read_frame,
+    write_frame,
+)
 from iris.rpc.protocol import MAX_REQUEST_BYTES
 from iris.rpc.status_map import to_status
 from rigging.errors import InvalidRequest, MarinError
@@ -67,12 +76,12 @@ class StreamServer:
         opening_s: float = _OPENING_S,
         user_of: Callable[[socket.socket], int] = _user_of,
     ) -> None:
-        self.user_of = user_of
         self._path = path
-        self.admit = admit
-        self.opening_s = opening_s
+        self._admit = admit
+        self._opening_s = opening_s
+        self._user_of = user_of
         self._server: asyncio.Server | None = None
-        self._open: set[_Stream] = set()
+        self._open: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -81,10 +90,9 @@ class StreamServer:
         """Listen. Where there can be no such socket, this serves no one, and callers use gRPC."""
         if len(os.fsencode(self._path)) > MAX_SOCKET_PATH:
             return
-        loop = asyncio.get_running_loop()
         try:
             self._path.unlink(missing_ok=True)
-            self._server = await loop.create_unix_server(lambda: _Stream(self), self._path)
+            self._server = await asyncio.start_unix_server(self._connected, self._path)
             self._path.chmod(0o600)
         except OSError as error:
             logger.warning("no socket %s (%s): local callers use TCP", self._path, error)
@@ -95,17 +103,54 @@ class StreamServer:
             return
         self._server.close()
         self._path.unlink(missing_ok=True)
-        tasks = [stream.task for stream in self._open if stream.task is not None]
-        if tasks:
-            await asyncio.wait(tasks, timeout=grace_s)
-        for stream in list(self._open):
-            stream.close()
+        if self._open:
+            await asyncio.wait(self._open, timeout=grace_s)
+        for task in list(self._open):
+            task.cancel()
 
-    def opened(self, stream: "_Stream") -> None:
-        self._open.add(stream)
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
 
-    def closed(self, stream: "_Stream") -> None:
-        self._open.discard(stream)
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection, from its opening to its end."""
+        first = None
+        try:
+            if self._user_of(writer.get_extra_info("socket")) in (os.getuid(), 0):
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._opening_s):
+                        first = await read_frame(reader, MAX_OPENING_BYTES)
+            if first is not None:
+                decode, serve = self._admit(Opening.of(_content(first, FrameKind.OPENING)))
+                await serve(_messages(reader, decode), StreamContext(writer))
+                _end(writer, grpc.StatusCode.OK, "")
+        except _Aborted:
+            pass
+        except MarinError as error:
+            _end(writer, *to_status(error))
+        except Exception as error:
+            logger.exception("a stream failed")
+            _end(writer, grpc.StatusCode.UNKNOWN, repr(error))
+        finally:
+            writer.close()
+
+
+async def _messages(reader: asyncio.StreamReader, decode: Decoder) -> AsyncIterator[Any]:
+    while (found := await read_frame(reader, MAX_REQUEST_BYTES)) is not None:
+        yield decode(_content(found, FrameKind.MESSAGE))
+
+
+def _content(found: tuple[FrameKind, bytes], wanted: FrameKind) -> bytes:
+    kind, content = found
+    if kind is not wanted:
+        raise InvalidRequest("a stream begins with its opening, and messages follow")
+    return content
+
+
+def _end(writer: asyncio.StreamWriter, code: grpc.StatusCode, details: str) -> None:
+    if not writer.is_closing():
+        writer.write(end_frame(code, details))
 
 
 class _Aborted(Exception):
@@ -115,84 +160,14 @@ class _Aborted(Exception):
 class StreamContext:
     """The part of gRPC's context that servicers use."""
 
-    def __init__(self, stream: "_Stream") -> None:
-        self._stream = stream
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
 
     async def write(self, message: Any) -> None:
         """Send a message, once there is room for it."""
-        await self._stream.write(frame(FrameKind.MESSAGE, message.SerializeToString()))
+        await write_frame(self._writer, frame(FrameKind.MESSAGE, message.SerializeToString()))
 
     async def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
         """End the stream with this status."""
-        self._stream.end(code, details)
+        _end(self._writer, code, details)
         raise _Aborted
-
-
-class _Stream(FramedStream):
-    """One connection, from its opening to its end."""
-
-    def __init__(self, server: StreamServer) -> None:
-        super().__init__(MAX_OPENING_BYTES)
-        self._server = server
-        self._late: asyncio.TimerHandle | None = None
-        self.task: asyncio.Task[None] | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self._server.opened(self)
-        if self._server.user_of(transport.get_extra_info("socket")) in (os.getuid(), 0):
-            self._late = asyncio.get_running_loop().call_later(self._server.opening_s, self.close)
-        else:
-            self.close()
-
-    def take(self, kind: FrameKind, content: bytes) -> None:
-        if kind is not (FrameKind.OPENING if self.task is None else FrameKind.MESSAGE):
-            raise InvalidRequest("a stream begins with its opening, and messages follow")
-        if self.task is not None:
-            self.put(content)
-            return
-        opening = Opening.of(content)
-        self.frames.most = MAX_REQUEST_BYTES
-        if self._late is not None:
-            self._late.cancel()
-        self.task = asyncio.create_task(self._serve(opening))
-
-    def refuse(self, error: MarinError) -> None:
-        self.end(*to_status(error))
-
-    async def _serve(self, opening: Opening) -> None:
-        try:
-            self.incoming.decode, serve = self._server.admit(opening)
-            await serve(self.incoming, StreamContext(self))
-            self.end(grpc.StatusCode.OK, "")
-        except _Aborted:
-            pass
-        except MarinError as error:
-            self.end(*to_status(error))
-        except Exception as error:
-            logger.exception("a stream of %s failed", opening.method)
-            self.end(grpc.StatusCode.UNKNOWN, repr(error))
-        finally:
-            super().close()
-
-    def end(self, code: grpc.StatusCode, details: str) -> None:
-        """Say how the stream ended, and close it once that is sent."""
-        self.write_last(end_frame(code, details))
-
-    def close(self) -> None:
-        """End at once what serves it."""
-        if self.task is not None:
-            self.task.cancel()
-        super().close()
-
-    def eof_received(self) -> bool:
-        super().eof_received()
-        return self.task is not None
-
-    def connection_lost(self, error: Exception | None) -> None:
-        super().connection_lost(error)
-        if self._late is not None:
-            self._late.cancel()
-        if self.task is not None:
-            self.task.cancel()
-        self._server.closed(self)
