@@ -93,8 +93,12 @@ async def serve(
     try:
         if replicator is not None:
             await asyncio.to_thread(replicator.start)
+        space.tend()
+        secret = load_or_create_secret(config.state_dir / "secret")
         try:
-            run = _Run(config, store, replicator, space, on_worker or _ignore, worker_trouble or str)
+            view = load_view(store, ClusterView)
+            run = _Run(config, store, view, secret, replicator, space, on_worker or _ignore, worker_trouble or str)
+            run.restore()
         except DatabaseDamaged as error:
             raise DatabaseDamaged(error.database, error.what, config.remote_state_dir) from None
         await run.serve(on_ready, stop, on_leaving)
@@ -126,15 +130,15 @@ class _Run:
         self,
         config: ControllerConfig,
         store: Store,
+        view: ClusterView,
+        secret: bytes,
         replicator: Replicator | None,
         space: DiskSpace,
         on_worker: Callable[[WorkerId], None],
         worker_trouble: Callable[[], str],
     ) -> None:
         self._config = config
-        space.tend()
         self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
-        view = load_view(store, ClusterView)
         self._engine = Engine(view, store, unix_ms, _die, space.release)
         self._hub = LogHub(view, LogStore(config.state_dir / "logs", config.log_limit_bytes, space.take, space.spare))
         remote = replicator if config.durability is Durability.REMOTE else None
@@ -159,13 +163,11 @@ class _Run:
         self._engine.watch(self._clients.is_watched)
         self._engine.watch(self._hub.is_followed)
         blobs = BlobStore(config.state_dir / "blobs", space.take)
-        blobs.remove_leftovers()
         self._usage = UsageKeeper(view.usage, store, unix_ms)
-        self._usage.restore()
         self._retention = Retention(config, self._engine, self._hub.store, blobs)
         self._controller = Controller(
             config=config,
-            secret=load_or_create_secret(config.state_dir / "secret"),
+            secret=secret,
             engine=self._engine,
             blobs=blobs,
             uploads=UploadChecks(blobs),
@@ -183,6 +185,11 @@ class _Run:
             space=space,
             worker_trouble=worker_trouble,
         )
+
+    def restore(self) -> None:
+        """Take up what the controller before this one has left. Raises DatabaseDamaged."""
+        self._controller.blobs.remove_leftovers()
+        self._usage.restore()
 
     async def serve(
         self,

@@ -132,9 +132,6 @@ class Store:
         self._lock = lock_descriptor
         self._spec_of_sequence: dict[JobId, int] = {}
         self._specs = SpecWriter()
-        with self._reading("the list of jobs"):
-            for job_id, sequence in connection.execute("SELECT job_id, sequence FROM jobs"):
-                self._spec_of_sequence[job_id] = sequence
 
     @classmethod
     def open(cls, state_dir: Path, generation: int = 0, clock_ms: Callable[[], int] = unix_ms) -> "Store":
@@ -151,7 +148,10 @@ class Store:
         try:
             connection = connect(state_dir)
             journal = Journal.begin(connection, generation, clock_ms)
-            return cls(connection, descriptor, state_dir / DATABASE_NAME, journal)
+            store = cls(connection, descriptor, state_dir / DATABASE_NAME, journal)
+            with store._reading("the list of jobs"):
+                store._spec_of_sequence.update(connection.execute("SELECT job_id, sequence FROM jobs"))
+            return store
         except BaseException:
             os.close(descriptor)
             raise
