@@ -12,30 +12,20 @@ import grpc.aio
 from iris.controller.access.authority import check_live
 from iris.controller.access.interceptor import ServerInterceptor
 from iris.controller.access.stream_server import StreamServer
-from iris.controller.admission.admission import Admission
-from iris.controller.admission.uploads import UploadChecks
-from iris.controller.clients.endpoint_watchers import EndpointWatchers
-from iris.controller.clients.sessions import ClientSessions
-from iris.controller.clients.waiters import JobWaiters
-from iris.controller.config.controller_config import Address, ControllerConfig, Durability
-from iris.controller.context import Controller, Exit
+from iris.controller.assembly import assemble
+from iris.controller.config.controller_config import Address, ControllerConfig
+from iris.controller.context import Exit
 from iris.controller.engine.engine import Engine
 from iris.controller.engine.load import load_view
-from iris.controller.engine.replication_barrier import ReplicationBarrier
 from iris.controller.logs.files import shed
-from iris.controller.logs.hub import LogHub
-from iris.controller.logs.store import LogStore
 from iris.controller.services.servers import make_servers
-from iris.controller.storage.blobs import BlobStore
 from iris.controller.storage.disk_space import DiskSpace
 from iris.controller.upkeep.idle import IdleWatch
 from iris.controller.upkeep.retention import Retention
 from iris.controller.upkeep.usage_keeper import UsageKeeper
-from iris.controller.workers.sessions import Sessions
 from iris.core.state.view import ClusterView
 from iris.domain.ids import WorkerId
 from iris.rpc.auth import load_or_create_secret
-from iris.rpc.convert_job import SpecReader
 from iris.store.damage import DatabaseDamaged
 from iris.store.replicate.leadership import Leadership, acquire
 from iris.store.replicate.replicator import Replicator
@@ -140,51 +130,21 @@ class _Run:
         self._config = config
         self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
         self._engine = Engine(view, store, unix_ms, _die, space.release)
-        self._hub = LogHub(view, LogStore(config.state_dir / "logs", config.log_limit_bytes, space.take, space.spare))
-        remote = replicator if config.durability is Durability.REMOTE else None
-        self._sessions = Sessions(
-            self._engine,
-            self._hub,
-            config.contact_rules,
-            config.log_wait_s,
-            on_worker,
-            None if remote is None else remote.wait,
-        )
-        self._waiters = JobWaiters(view)
-        self._endpoints = EndpointWatchers(view)
         self._idle = IdleWatch(config.idle_exit_s, self._in_use, self._leave_idle)
-        self._clients = ClientSessions(view, self._idle.touch)
-        self._barrier = None if remote is None else ReplicationBarrier(remote, self._sessions.on_effects)
-        to_workers = self._sessions.on_effects if self._barrier is None else self._barrier.on_effects
-        waiting = (self._waiters.on_effects, self._clients.on_effects, self._endpoints.on_effects)
-        for listener in (to_workers, self._hub.on_effects, *waiting):
-            self._engine.listen(listener)
-        self._engine.watch(self._waiters.completes)
-        self._engine.watch(self._clients.is_watched)
-        self._engine.watch(self._hub.is_followed)
-        blobs = BlobStore(config.state_dir / "blobs", space.take)
-        self._usage = UsageKeeper(view.usage, store, unix_ms)
-        self._retention = Retention(config, self._engine, self._hub.store, blobs)
-        self._controller = Controller(
-            config=config,
-            secret=secret,
-            engine=self._engine,
-            blobs=blobs,
-            uploads=UploadChecks(blobs),
-            admission=Admission(config.heartbeat_interval_s, config.scale_groups),
-            specs=SpecReader(),
-            hub=self._hub,
-            sessions=self._sessions,
-            waiters=self._waiters,
-            clients=self._clients,
-            endpoints=self._endpoints,
+        self._controller = assemble(
+            config,
+            self._engine,
+            secret,
+            unix_ms,
+            self._request_exit,
+            on_worker=on_worker,
+            on_client=self._idle.touch,
             replicator=replicator,
-            started_at_ms=unix_ms(),
-            clock_ms=unix_ms,
-            request_exit=self._request_exit,
             space=space,
             worker_trouble=worker_trouble,
         )
+        self._usage = UsageKeeper(view.usage, store, unix_ms)
+        self._retention = Retention(config, self._engine, self._controller.hub.store, self._controller.blobs)
 
     def restore(self) -> None:
         """Take up what the controller before this one has left. Raises DatabaseDamaged."""
@@ -202,7 +162,7 @@ class _Run:
         await local.start()
         chores: list[asyncio.Task[None]] = []
         try:
-            self._sessions.start()
+            self._controller.sessions.start()
             self._idle.start()
             self._engine.wake()
             chores += (asyncio.create_task(self._retention.run()), asyncio.create_task(self._usage.run()))
@@ -213,20 +173,16 @@ class _Run:
             logger.info("leaving: %s", leaving.reason)
             if on_leaving is not None:
                 on_leaving()
-            self._waiters.close()
-            self._clients.close()
-            self._endpoints.close()
-            await self._sessions.say_goodbye(leaving.reason, leaving.workers_exit, _FAREWELL_S)
+            self._controller.end_waits()
+            await self._controller.sessions.say_goodbye(leaving.reason, leaving.workers_exit, _FAREWELL_S)
         finally:
             for chore in chores:
                 chore.cancel()
-            if self._barrier is not None:
-                self._barrier.close()
+            if self._controller.barrier is not None:
+                self._controller.barrier.close()
             self._idle.close()
-            self._sessions.stop_timers()
-            self._waiters.close()
-            self._clients.close()
-            self._endpoints.close()
+            self._controller.sessions.stop_timers()
+            self._controller.end_waits()
             self._engine.close()
             self._usage.save_or_tell()
             await asyncio.gather(server.stop(_LAST_ANSWERS_S), local.stop(_LAST_ANSWERS_S))
@@ -259,7 +215,7 @@ class _Run:
             self._exit.set_result(reason)
 
     def _in_use(self) -> bool:
-        return bool(self._engine.view.live_jobs) or not self._clients.is_idle
+        return bool(self._engine.view.live_jobs) or not self._controller.clients.is_idle
 
     def _leave_idle(self) -> None:
         self._request_exit(Exit(f"idle for {self._config.idle_exit_s:g} s", workers_exit=True))

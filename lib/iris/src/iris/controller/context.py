@@ -12,6 +12,7 @@ from iris.controller.clients.sessions import Answer, ClientSessions, Stopped, Su
 from iris.controller.clients.waiters import JobWaiters
 from iris.controller.config.controller_config import ControllerConfig, Durability
 from iris.controller.engine.engine import Engine, Transaction
+from iris.controller.engine.replication_barrier import ReplicationBarrier
 from iris.controller.logs.hub import LogHub
 from iris.controller.storage.blobs import BlobStore
 from iris.controller.storage.disk_space import DiskSpace
@@ -41,13 +42,14 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """The running controller's parts, put together by `iris.controller.app`.
+    """The running controller's parts, put together by `iris.controller.assembly`.
 
     Args:
         replicator: Keeps the state off the machine, if anything does.
         request_exit: Ends the controller soon after the present call.
         space: Refuses new jobs while the disk is nearly full; None: nothing is refused.
         worker_trouble: Why the worker that belongs to this controller does not start; "" while all is well.
+        barrier: Holds back what workers hear until it is off the machine; None: nothing is held back.
     """
 
     config: ControllerConfig
@@ -68,10 +70,17 @@ class Controller:
     request_exit: Callable[[Exit], None]
     space: DiskSpace | None = None
     worker_trouble: Callable[[], str] = str
+    barrier: ReplicationBarrier | None = None
 
     @property
     def view(self) -> ClusterView:
         return self.engine.view
+
+    def end_waits(self) -> None:
+        """Answer every wait and watch of a client, and each that begins."""
+        self.waiters.close()
+        self.clients.close()
+        self.endpoints.close()
 
     def pending_reason(self, job_id: JobId) -> str:
         """Return why the first pending task of a job is not placed; "" when none is pending."""

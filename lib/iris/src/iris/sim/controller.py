@@ -6,27 +6,17 @@ from typing import Any, Final
 
 from iris.controller.access.authority import check_live
 from iris.controller.access.interceptor import ServerInterceptor
-from iris.controller.admission.admission import Admission
-from iris.controller.admission.uploads import UploadChecks
-from iris.controller.clients.endpoint_watchers import EndpointWatchers
-from iris.controller.clients.sessions import ClientSessions
-from iris.controller.clients.waiters import JobWaiters
+from iris.controller.assembly import assemble
 from iris.controller.config.controller_config import ControllerConfig
-from iris.controller.context import Controller
 from iris.controller.engine.engine import Engine
 from iris.controller.engine.load import load_view
-from iris.controller.logs.hub import LogHub
-from iris.controller.logs.store import LogStore
 from iris.controller.services.jobs import JobService
 from iris.controller.services.worker import WorkerService
-from iris.controller.storage.blobs import BlobStore
-from iris.controller.workers.sessions import Sessions
 from iris.core.state import invariants
 from iris.core.state.changes import Changes
 from iris.core.state.view import ClusterView
 from iris.domain.events import Event, WorkerLate, WorkerLost
 from iris.rpc import iris_pb2_grpc
-from iris.rpc.convert_job import SpecReader
 from iris.sim.ledger import CommitFault, Ledger, WatchedStore
 from iris.sim.network import Network
 from iris.sim.physics import Physics
@@ -134,46 +124,20 @@ class ControllerLife:
         store = WatchedStore(self._store, self._ledger, self._next_fault, self._hold_up, lambda: self.node.is_dying)
         self.engine = _Engine(view, store, self._clock_ms, self._die)
         self.engine.overhear = self._overhear
-        hub = LogHub(view, LogStore(self._config.state_dir / "logs"))
-        config = self._config
-        self.sessions = Sessions(self.engine, hub, config.contact_rules, config.log_wait_s, _ignore, None)
-        self.waiters = JobWaiters(view)
-        for listener in (self.sessions.on_effects, hub.on_effects, self.waiters.on_effects):
-            self.engine.listen(listener)
-        self.engine.watch(self.waiters.completes)
-        self.engine.watch(hub.is_followed)
-        blobs = BlobStore(config.state_dir / "blobs")
-        controller = Controller(
-            config=config,
-            secret=self._secret,
-            engine=self.engine,
-            blobs=blobs,
-            uploads=UploadChecks(blobs),
-            admission=Admission(config.heartbeat_interval_s, config.scale_groups),
-            specs=SpecReader(),
-            hub=hub,
-            sessions=self.sessions,
-            waiters=self.waiters,
-            clients=ClientSessions(view),
-            endpoints=EndpointWatchers(view),
-            replicator=None,
-            started_at_ms=self._clock_ms(),
-            clock_ms=self._clock_ms,
-            request_exit=_ignore,
-        )
+        controller = self.controller = assemble(self._config, self.engine, self._secret, self._clock_ms, _ignore)
         interceptor = ServerInterceptor(self._secret, _ignore, lambda principal: check_live(principal, view))
         server = Server(self.node, interceptor, self._ledger.inspect)
         registry: Any = server
         iris_pb2_grpc.add_JobServiceServicer_to_server(JobService(controller), registry)
         iris_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerService(controller), registry)
-        self.sessions.start()
+        self.controller.sessions.start()
         self.engine.wake()
         self._network.server = server
 
     async def _leave(self) -> None:
-        self.waiters.close()
-        await self.sessions.say_goodbye("the controller was told to stop", False, _FAREWELL_S)
-        self.sessions.stop_timers()
+        self.controller.waiters.close()
+        await self.controller.sessions.say_goodbye("the controller was told to stop", False, _FAREWELL_S)
+        self.controller.sessions.stop_timers()
         self.engine.close()
         self.node.call_soon(self.node.kill, "stopped in order")
 
