@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from iris.controller.clients.sessions import MAX_CALLS, ClientSession, ClientSessions, News, Stopped
+from iris.controller.clients.sessions import MAX_CALLS, ClientSessions, ConnectedClient, News, StoppedJobs
 from iris.controller.engine.stall import Stall
 from iris.controller.upkeep import idle
 from iris.controller.upkeep.idle import IdleWatch
@@ -198,7 +198,7 @@ def test_the_highest_beat_is_acknowledged_once() -> None:
 
 def test_a_session_tells_at_once_what_somebody_waits_for_and_else_soon() -> None:
     async def test() -> None:
-        session = ClientSession()
+        session = ConnectedClient()
         session.ended(A)
         assert await session.take() == News([], [A], []), "after a moment"
         session.ended(B)
@@ -209,8 +209,8 @@ def test_a_session_tells_at_once_what_somebody_waits_for_and_else_soon() -> None
         assert await session.take() == News([], [A], [])
         refusal = NotFound("no such job")
         session.refuse(A, refusal)
-        session.answer([(7, Stopped((A,), None))])
-        assert await session.take() == News([(7, Stopped((A,), None))], [], [(A, refusal)])
+        session.answer([(7, StoppedJobs((A,), None))])
+        assert await session.take() == News([(7, StoppedJobs((A,), None))], [], [(A, refusal)])
         session.close()
         assert await session.take() is None
 
@@ -219,7 +219,7 @@ def test_a_session_tells_at_once_what_somebody_waits_for_and_else_soon() -> None
 
 def test_what_is_known_is_told_before_the_end() -> None:
     async def test() -> None:
-        session = ClientSession()
+        session = ConnectedClient()
         session.ended(A)
         session.close()
         assert await session.take() == News([], [A], [])
@@ -231,7 +231,7 @@ def test_what_is_known_is_told_before_the_end() -> None:
 
 def test_calls_under_way_keep_a_session_busy_and_bound_it() -> None:
     async def test() -> None:
-        session = ClientSession()
+        session = ConnectedClient()
         assert session.is_idle
         session.begin(MAX_CALLS - 1)
         await session.has_room()

@@ -3,7 +3,7 @@
 import pytest
 
 from iris.domain.endpoints import (
-    Endpoint,
+    RegisteredEndpoint,
     endpoint_id,
     full_names,
     name_of,
@@ -17,8 +17,8 @@ from rigging.errors import InvalidRequest
 ATTEMPT = AttemptId("/ann/train/0:0")
 
 
-def endpoint(name: str = "/ann/train/counter", address: str = "h:1", **metadata: str) -> Endpoint:
-    return Endpoint(name, ATTEMPT, address, metadata)
+def endpoint(name: str = "/ann/train/counter", address: str = "h:1", **metadata: str) -> RegisteredEndpoint:
+    return RegisteredEndpoint(name, ATTEMPT, address, metadata)
 
 
 def test_a_name_is_looked_for_in_the_job_and_then_in_each_of_its_ancestors() -> None:

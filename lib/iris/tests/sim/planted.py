@@ -12,7 +12,7 @@ import pytest
 from iris.controller import context
 from iris.controller.engine import load
 from iris.controller.workers import sessions
-from iris.controller.workers.sessions import Report, Sessions, WorkerSession
+from iris.controller.workers.sessions import ConnectedWorker, Report, Sessions
 from iris.core.rules import draft, gang_rules, silence_rules, task_rules
 from iris.core.rules.contact import ContactRules
 from iris.core.rules.draft import Draft
@@ -78,7 +78,7 @@ def _forget_before_the_commit(patch: Patch) -> None:
     """A worker is told to forget an end as soon as it has reported it."""
     real = Sessions.report
 
-    def report(self: Sessions, session: WorkerSession, report: Report) -> None:
+    def report(self: Sessions, session: ConnectedWorker, report: Report) -> None:
         if report.event.state.is_terminal:
             session.outbox.forget(report.event.attempt_id)
         real(self, session, report)

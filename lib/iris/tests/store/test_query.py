@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from iris.core.state.changes import Changes
-from iris.domain.endpoints import Endpoint
+from iris.domain.endpoints import RegisteredEndpoint
 from iris.domain.entities import Job, Task, UserBudget, Worker
 from iris.domain.ids import AttemptId, JobId, WorkerId, task_id
 from iris.domain.job_spec import CommandEntrypoint, JobSpec
@@ -31,7 +31,7 @@ SPEC = JobSpec(
     description="a try",
 )
 
-ENDPOINT = Endpoint("/ann/train/server", AttemptId("/ann/train/0:0"), "host:1", {"role": "main"}, 5)
+ENDPOINT = RegisteredEndpoint("/ann/train/server", AttemptId("/ann/train/0:0"), "host:1", {"role": "main"}, 5)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from iris.core.state.changes import Changes
-from iris.domain.endpoints import Endpoint
+from iris.domain.endpoints import RegisteredEndpoint
 from iris.domain.entities import NO_TASKS, Stopping, UserBudget
 from iris.domain.errors import StorageUnavailable
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId
@@ -281,7 +281,7 @@ def test_attempts_on_their_way_out_are_kept_until_they_have_ended(tmp_path: Path
 
 def test_an_endpoint_that_was_removed_is_not_there_after_a_restart(tmp_path: Path) -> None:
     store = Store.open(tmp_path)
-    gone, left = (Endpoint(f"/ann/a/{name}", AttemptId("/ann/a/0:0"), "h:1") for name in "xy")
+    gone, left = (RegisteredEndpoint(f"/ann/a/{name}", AttemptId("/ann/a/0:0"), "h:1") for name in "xy")
     store.commit(Changes.of(endpoints=[gone, left]))
     store.commit(Changes(endpoints={gone.endpoint_id: None}))
     store.close()

@@ -14,7 +14,7 @@ from iris.controller.access.interceptor import ServerInterceptor
 from iris.controller.access.stream_server import StreamServer
 from iris.controller.assembly import assemble
 from iris.controller.config.controller_config import Address, ControllerConfig
-from iris.controller.context import Exit
+from iris.controller.context import Shutdown
 from iris.controller.engine.engine import Engine
 from iris.controller.engine.load import load_view
 from iris.controller.logs.files import shed
@@ -128,7 +128,7 @@ class _Run:
         worker_trouble: Callable[[], str],
     ) -> None:
         self._config = config
-        self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+        self._exit: asyncio.Future[Shutdown] = asyncio.get_running_loop().create_future()
         self._engine = Engine(view, store, unix_ms, _die, space.release)
         self._idle = IdleWatch(config.idle_exit_s, self._in_use, self._leave_idle)
         self._controller = assemble(
@@ -200,7 +200,7 @@ class _Run:
             raise Conflict(f"cannot listen on {wanted}: port taken, or not a host of this machine") from error
         return server, local, Address(self._config.host, port)
 
-    async def _wait_for_exit(self, stop: asyncio.Event | None) -> Exit:
+    async def _wait_for_exit(self, stop: asyncio.Event | None) -> Shutdown:
         if stop is None:
             return await self._exit
         stopping = asyncio.create_task(stop.wait())
@@ -208,9 +208,13 @@ class _Run:
             await asyncio.wait((stopping, self._exit), return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopping.cancel()
-        return self._exit.result() if self._exit.done() else Exit("the controller was told to stop", workers_exit=False)
+        return (
+            self._exit.result()
+            if self._exit.done()
+            else Shutdown("the controller was told to stop", workers_exit=False)
+        )
 
-    def _request_exit(self, reason: Exit) -> None:
+    def _request_exit(self, reason: Shutdown) -> None:
         if not self._exit.done():
             self._exit.set_result(reason)
 
@@ -218,7 +222,7 @@ class _Run:
         return bool(self._engine.view.live_jobs) or not self._controller.clients.is_idle
 
     def _leave_idle(self) -> None:
-        self._request_exit(Exit(f"idle for {self._config.idle_exit_s:g} s", workers_exit=True))
+        self._request_exit(Shutdown(f"idle for {self._config.idle_exit_s:g} s", workers_exit=True))
 
 
 def _ignore(worker_id: WorkerId) -> None:

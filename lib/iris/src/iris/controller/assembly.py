@@ -8,7 +8,7 @@ from iris.controller.clients.endpoint_watchers import EndpointWatchers
 from iris.controller.clients.sessions import ClientSessions
 from iris.controller.clients.waiters import JobWaiters
 from iris.controller.config.controller_config import ControllerConfig, Durability
-from iris.controller.context import Controller, Exit
+from iris.controller.context import Controller, Shutdown
 from iris.controller.engine.engine import Engine
 from iris.controller.engine.replication_barrier import ReplicationBarrier
 from iris.controller.logs.hub import LogHub
@@ -26,7 +26,7 @@ def assemble(
     engine: Engine,
     secret: bytes,
     clock_ms: Callable[[], int],
-    request_exit: Callable[[Exit], None],
+    request_exit: Callable[[Shutdown], None],
     *,
     on_worker: Callable[[WorkerId], None] = lambda _: None,
     on_client: Callable[[], None] = lambda: None,

@@ -8,7 +8,7 @@ from typing import Final
 from iris.controller.admission.admission import Admission
 from iris.controller.admission.uploads import UploadChecks
 from iris.controller.clients.endpoint_watchers import EndpointWatchers
-from iris.controller.clients.sessions import Answer, ClientSessions, Stopped, Submitted
+from iris.controller.clients.sessions import Answer, ClientSessions, StoppedJobs, Submitted
 from iris.controller.clients.waiters import JobWaiters
 from iris.controller.config.controller_config import ControllerConfig, Durability
 from iris.controller.engine.engine import Engine, Transaction
@@ -33,7 +33,7 @@ _AWAY_MS: Final = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
-class Exit:
+class Shutdown:
     """The reason for the controller's end, and whether its workers end with it."""
 
     reason: str
@@ -67,7 +67,7 @@ class Controller:
     replicator: Replicator | None
     started_at_ms: int
     clock_ms: Callable[[], int]
-    request_exit: Callable[[Exit], None]
+    request_exit: Callable[[Shutdown], None]
     space: DiskSpace | None = None
     worker_trouble: Callable[[], str] = str
     barrier: ReplicationBarrier | None = None
@@ -116,7 +116,7 @@ class Controller:
             await self.replicator.wait()
 
     def begin_stop(self, job_id: JobId, reason: str, keep_children: bool = False) -> "asyncio.Future[Answer]":
-        """Have a job ended in the next batch, and (unless told not to) those below it; the result is a `Stopped`.
+        """Have a job ended in the next batch, and (unless told not to) those below it; the result is a `StoppedJobs`.
 
         The future raises NotFound.
 
@@ -127,7 +127,7 @@ class Controller:
         """
         return self.engine.begin(lambda transaction: _stop(transaction, job_id, reason, keep_children))
 
-    async def stop_job(self, job_id: JobId, reason: str, keep_children: bool) -> Stopped:
+    async def stop_job(self, job_id: JobId, reason: str, keep_children: bool) -> StoppedJobs:
         """End a job and (unless told not to) those below it. Raises NotFound.
 
         Args:
@@ -218,10 +218,10 @@ def _on_fencing_hosts(spec: JobSpec) -> JobSpec:
     return replace(spec, constraints=(*spec.constraints, Constraint(FENCE_ATTRIBUTE, ConstraintOp.EXISTS)))
 
 
-def _stop(transaction: Transaction, job_id: JobId, reason: str, keep_children: bool) -> Stopped:
+def _stop(transaction: Transaction, job_id: JobId, reason: str, keep_children: bool) -> StoppedJobs:
     job = transaction.view.job(job_id)
     if job.state.is_terminal:
-        return Stopped((), job.state)
+        return StoppedJobs((), job.state)
     ending, stopped = [job_id], []
     while ending:
         current = ending.pop()
@@ -229,4 +229,4 @@ def _stop(transaction: Transaction, job_id: JobId, reason: str, keep_children: b
         if not keep_children:
             ending += reversed(transaction.view.children.get(current, {}))
     transaction.apply(StopRequested(job_id, reason, keep_children))
-    return Stopped(tuple(stopped), None)
+    return StoppedJobs(tuple(stopped), None)

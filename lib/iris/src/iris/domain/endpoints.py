@@ -18,7 +18,7 @@ _MAX_METADATA_BYTES: Final = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class RegisteredEndpoint:
     """An attempt's address under a name.
 
     Args:
@@ -85,7 +85,7 @@ def validate_full_name(name: str) -> None:
         raise InvalidRequest(f"endpoint name {name!r}: the form is /user/job[/child...]/name: {error}") from None
 
 
-def validate_endpoint(endpoint: Endpoint) -> None:
+def validate_endpoint(endpoint: RegisteredEndpoint) -> None:
     """Raise InvalidRequest for a name, address or metadata that cannot be."""
     validate_full_name(endpoint.name)
     if not endpoint.address or len(endpoint.address) > _MAX_ADDRESS:

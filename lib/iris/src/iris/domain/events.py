@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from iris.domain.endpoints import Endpoint
+from iris.domain.endpoints import RegisteredEndpoint
 from iris.domain.entities import UserBudget
 from iris.domain.ids import AttemptId, EndpointId, JobId, TaskId, WorkerId
 from iris.domain.job_spec import JobSpec
@@ -203,7 +203,7 @@ class BudgetSet:
 class EndpointRegistered:
     """A live attempt answers at an address under a name; it replaces what that attempt had under the name."""
 
-    endpoint: Endpoint
+    endpoint: RegisteredEndpoint
 
 
 @dataclass(frozen=True, slots=True)

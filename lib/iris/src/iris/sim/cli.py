@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from iris.sim.run import Report, run_seed
+from iris.sim.run import SeedReport, run_seed
 from iris.sim.workload.cli import run_workload
 from rigging.errors import MarinError
 
@@ -59,7 +59,7 @@ def _replay(options: argparse.Namespace) -> int:
 def _sweep(options: argparse.Namespace) -> int:
     logging.disable(logging.CRITICAL)
     began = time.monotonic()
-    broken: list[Report] = []
+    broken: list[SeedReport] = []
     for count, seed in enumerate(range(options.start, options.start + options.seeds), 1):
         report = run_seed(seed)
         if report.violations:
@@ -71,7 +71,7 @@ def _sweep(options: argparse.Namespace) -> int:
     return _EXIT_BROKEN if broken else 0
 
 
-def _line(report: Report) -> str:
+def _line(report: SeedReport) -> str:
     verdict = f"{len(report.violations)} promises broken" if report.violations else "every promise held"
     return (
         f"seed {report.seed}: {verdict}; {report.jobs} jobs, {report.starts} runs, {report.lives} lives of the "

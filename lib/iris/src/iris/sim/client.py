@@ -36,7 +36,7 @@ class Book:
     open_stories: int = 0
 
 
-class Caller:
+class SimCaller:
     """A caller with a token at one place of the network, which tries again until an answer comes."""
 
     def __init__(
@@ -106,7 +106,7 @@ class Users:
         await asyncio.sleep(plan.submit_s)
         name = plan.spec.job_id
         token = make_token(self._secret, PrincipalKind.USER, user_of(name))
-        caller = Caller(self._network, self._node, "client", token, self._source, "")
+        caller = SimCaller(self._network, self._node, "client", token, self._source, "")
         use = 1
         current: PlannedJob | None = plan
         replaces = False
@@ -117,7 +117,7 @@ class Users:
             current, use = current.again, use + 1
         self._book.open_stories -= 1
 
-    async def _run_one(self, caller: Caller, plan: PlannedJob, use: int, replaces: bool) -> bool:
+    async def _run_one(self, caller: SimCaller, plan: PlannedJob, use: int, replaces: bool) -> bool:
         book, name = self._book, plan.spec.job_id
         policy = pb.EXISTING_JOB_POLICY_REPLACE if replaces else pb.EXISTING_JOB_POLICY_FAIL
         try:
@@ -146,11 +146,11 @@ class Users:
 
 def run_children(network: Network, source: random.Random, book: Book, process: Process, node: Node, token: str) -> None:
     """Let a parent's process submit its children and wait for them; then it ends."""
-    caller = Caller(network, node, process.host.name, token, source, process.attempt_id)
+    caller = SimCaller(network, node, process.host.name, token, source, process.attempt_id)
     node.run(node.create_task, _run_children(caller, process, book))
 
 
-async def _run_children(caller: Caller, process: Process, book: Book) -> None:
+async def _run_children(caller: SimCaller, process: Process, book: Book) -> None:
     names = [plan.spec.job_id for plan in process.program.children]
     try:
         for plan in process.program.children:

@@ -66,7 +66,7 @@ class Process:
 
     def __init__(
         self,
-        host: "Host",
+        host: "SimHost",
         attempt_id: AttemptId,
         program: Program,
         spec: JobSpec,
@@ -161,7 +161,7 @@ class _Runtime:
     most_live = 1_000_000
     isolation = IsolationMode.OVERLAY
 
-    def __init__(self, host: "Host", node: Node) -> None:
+    def __init__(self, host: "SimHost", node: Node) -> None:
         self._host = host
         self._node = node
         self.processes: dict[AttemptId, Process] = {}
@@ -273,7 +273,7 @@ class _Link:
         self.streams.clear()
 
 
-class Host:
+class SimHost:
     """A machine with one worker. Powered on by `start`.
 
     Args:

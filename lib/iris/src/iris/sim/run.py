@@ -18,7 +18,7 @@ from iris.domain.states import JobState, TaskState
 from iris.rpc.auth import load_or_create_secret
 from iris.sim.client import Book, Users, run_children
 from iris.sim.controller import NO_FAULTS, CheckedView, ControllerLife
-from iris.sim.host import Host, Process, SimContext
+from iris.sim.host import Process, SimContext, SimHost
 from iris.sim.ledger import Ledger
 from iris.sim.network import Network
 from iris.sim.physics import Physics
@@ -39,7 +39,7 @@ class SimulationFailed(MarinError, AssertionError):
 
 
 @dataclass
-class Report:
+class SeedReport:
     """Result of a seed; `violations` is empty when every promise held."""
 
     seed: int
@@ -67,7 +67,7 @@ class Report:
             raise SimulationFailed(f"seed {self.seed}:\n  {what}\nreplay: {self.command}")
 
 
-def run_seed(seed: int, show: Callable[[str], None] | None = None) -> Report:
+def run_seed(seed: int, show: Callable[[str], None] | None = None) -> SeedReport:
     """Run one seed.
 
     Args:
@@ -120,14 +120,15 @@ class Simulation:
             lambda: self._source.random() < 0.5 and max(self._bad_disks.values(), default=0) > self.world.now,
         )
         self.hosts = {
-            plan.name: Host(context, plan.name, plan.capacity, plan.attributes, plan.skew_s) for plan in scenario.hosts
+            plan.name: SimHost(context, plan.name, plan.capacity, plan.attributes, plan.skew_s)
+            for plan in scenario.hosts
         }
         self._slices = {plan.name: plan.slice for plan in scenario.hosts}
         self._plans = {plan.spec.job_id: plan for plan in _all_plans(scenario.plans)}
 
     # ---- the story ----
 
-    def run(self) -> Report:
+    def run(self) -> SeedReport:
         """Run to the end and judge."""
         world, scenario = self.world, self.scenario
         violations: list[str] = []
@@ -149,7 +150,7 @@ class Simulation:
                 violations += list(self._judge())
         finally:
             self._tear_down()
-        return Report(
+        return SeedReport(
             scenario.seed,
             violations,
             len(self.ledger.jobs),
@@ -263,7 +264,7 @@ class Simulation:
             case FaultKind.BAD_DISK:
                 self._bad_disks[fault.target] = world.now + fault.for_s
 
-    def _check_has_left(self, host: Host, node: Node) -> None:
+    def _check_has_left(self, host: SimHost, node: Node) -> None:
         was_frozen = node.busy_until > self.world.now - _LEAVING_S
         if not node.is_dying and not was_frozen:
             self.book.violations.append(f"{host.name} was told to leave {_LEAVING_S:g} s ago and is still there")

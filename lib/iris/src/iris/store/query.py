@@ -35,7 +35,7 @@ _FORBIDDEN_FUNCTIONS: Final = frozenset({"load_extension", "fts3_tokenizer"})
 
 
 @dataclass(frozen=True, slots=True)
-class QueryResult:
+class QueryRows:
     """Columns by name and rows; `truncated`: there is more than the limits let through."""
 
     columns: tuple[str, ...]
@@ -45,7 +45,7 @@ class QueryResult:
 
 def run_query(
     state_dir: Path, sql: str, max_rows: int = 0, time_limit_s: float = TIME_LIMIT_S, *, reader: str | None = None
-) -> QueryResult:
+) -> QueryRows:
     """Answer one SELECT over the views. To be called in a thread of its own: it may take `time_limit_s` seconds.
 
     Args:
@@ -91,7 +91,7 @@ def run_query(
         connection.close()
 
 
-def _fetch(cursor: sqlite3.Cursor, max_rows: int) -> QueryResult:
+def _fetch(cursor: sqlite3.Cursor, max_rows: int) -> QueryRows:
     if cursor.description is None:
         raise Denied(f"only SELECT is allowed ({_what()})")
     columns = tuple(column[0] for column in cursor.description)
@@ -102,10 +102,10 @@ def _fetch(cursor: sqlite3.Cursor, max_rows: int) -> QueryResult:
         for row in part:
             size += sum(len(value) if isinstance(value, str | bytes) else 8 for value in row)
             if len(rows) >= max_rows or size > _MAX_ANSWER_BYTES:
-                return QueryResult(columns, tuple(rows), True)
+                return QueryRows(columns, tuple(rows), True)
             rows.append(row)
         if not part:
-            return QueryResult(columns, tuple(rows), False)
+            return QueryRows(columns, tuple(rows), False)
 
 
 def _authorize(action: int, first: str | None, second: str | None, _database: str | None, _source: str | None) -> int:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from iris.domain.constraints import Constraint, ConstraintOp
-from iris.domain.endpoints import Endpoint
+from iris.domain.endpoints import RegisteredEndpoint
 from iris.domain.entities import NO_TASKS, Job, LostAttempt, Stopping, Task, UserBudget, Worker
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId
 from iris.domain.job_spec import (
@@ -137,7 +137,7 @@ def worker_of(row: Row) -> Worker:
     )
 
 
-def endpoint_row(endpoint: Endpoint) -> Row:
+def endpoint_row(endpoint: RegisteredEndpoint) -> Row:
     return (
         endpoint.endpoint_id,
         endpoint.name,
@@ -148,8 +148,8 @@ def endpoint_row(endpoint: Endpoint) -> Row:
     )
 
 
-def endpoint_of(row: Row) -> Endpoint:
-    return Endpoint(row[1], row[2], row[3], json.loads(row[4]), row[5])
+def endpoint_of(row: Row) -> RegisteredEndpoint:
+    return RegisteredEndpoint(row[1], row[2], row[3], json.loads(row[4]), row[5])
 
 
 def budget_row(budget: UserBudget) -> Row:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from iris.core.state.changes import Changes
-from iris.domain.endpoints import Endpoint
+from iris.domain.endpoints import RegisteredEndpoint
 from iris.domain.entities import Job, LostAttempt, Stopping, Task, UserBudget, Worker
 from iris.domain.errors import StorageUnavailable
 from iris.domain.ids import AttemptId, JobId
@@ -115,7 +115,7 @@ class Stored:
     tasks: tuple[Task, ...]
     workers: tuple[Worker, ...]
     budgets: tuple[UserBudget, ...] = ()
-    endpoints: tuple[Endpoint, ...] = ()
+    endpoints: tuple[RegisteredEndpoint, ...] = ()
     stopping: tuple[tuple[AttemptId, Stopping], ...] = ()
     lost: tuple[tuple[AttemptId, LostAttempt], ...] = ()
 

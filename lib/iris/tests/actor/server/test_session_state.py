@@ -7,7 +7,7 @@ from typing import Any
 
 from iris.actor.client.pending import PendingCall
 from iris.actor.server.hosted import HostedCall
-from iris.actor.server.session import Admission, CallerSession
+from iris.actor.server.session import CallerSession, MemoryBudget
 from iris.actor.transport.frame_queue import FrameQueue
 from iris.actor.transport.payload import Pickle, dump_arguments
 from iris.actor.transport.wire import Envelope, pack, unpack_server
@@ -38,7 +38,7 @@ class Queue:
 def test_an_end_that_is_there_before_the_loop_has_heard_of_it_is_told_once() -> None:
     async def ends() -> tuple[list[int], int]:
         actor, first, second = Queue(), FrameQueue(pb.ServerFrames), FrameQueue(pb.ServerFrames)
-        session = CallerSession("session", "a test", {"bench": actor}, Admission(1))  # type: ignore[dict-item]
+        session = CallerSession("session", "a test", {"bench": actor}, MemoryBudget(1))  # type: ignore[dict-item]
         session.attach(first, [])
         session.take(Envelope(pb.ClientFrames(starts=[start(7, "make")])))
         (call,) = actor.calls
@@ -63,11 +63,11 @@ def take(session: CallerSession, *blobs: bytes, **frames: Any) -> None:
     session.take(Envelope(pb.ClientFrames(**frames), blobs))
 
 
-def in_session(test: Callable[[CallerSession, Queue, Admission], None], limit: int = 10_000) -> None:
+def in_session(test: Callable[[CallerSession, Queue, MemoryBudget], None], limit: int = 10_000) -> None:
     """Run a test with a session that a connection serves; what it says is thrown away."""
 
     async def run() -> None:
-        actor, admission = Queue(), Admission(limit)
+        actor, admission = Queue(), MemoryBudget(limit)
         session = CallerSession("session", "a test", {"bench": actor}, admission)  # type: ignore[dict-item]
         session.attach(FrameQueue(pb.ServerFrames), [])
         test(session, actor, admission)
@@ -83,7 +83,7 @@ def begin(session: CallerSession, *numbers: int) -> None:
 def test_chunks_of_a_call_that_was_cancelled_are_thrown_away_and_those_of_others_are_not() -> None:
     """They were under way when it was: to take them for a fault would end all calls of the connection."""
 
-    def test(session: CallerSession, actor: Queue, admission: Admission) -> None:
+    def test(session: CallerSession, actor: Queue, admission: MemoryBudget) -> None:
         begin(session, 1, 2)
         take(session, LARGE[:500], LARGE[:500], chunks=[pb.Chunk(call=1), pb.Chunk(call=2)])
         take(session, cancels=[1])
@@ -97,7 +97,7 @@ def test_chunks_of_a_call_that_was_cancelled_are_thrown_away_and_those_of_others
 
 
 def test_a_call_waits_for_those_that_its_client_made_before() -> None:
-    def test(session: CallerSession, actor: Queue, admission: Admission) -> None:
+    def test(session: CallerSession, actor: Queue, admission: MemoryBudget) -> None:
         begin(session, 1, 2)
         take(session, starts=[start(3, "note", 3)])
         take(session, LARGE, chunks=[pb.Chunk(call=2)])
@@ -109,7 +109,7 @@ def test_a_call_waits_for_those_that_its_client_made_before() -> None:
 
 
 def test_large_arguments_are_let_in_as_there_is_room_in_their_order() -> None:
-    def test(session: CallerSession, actor: Queue, admission: Admission) -> None:
+    def test(session: CallerSession, actor: Queue, admission: MemoryBudget) -> None:
         begin(session, 1, 2, 3)
         assert admission.used == 2 * len(LARGE)
         take(session, LARGE, chunks=[pb.Chunk(call=3)])  # not let in yet
@@ -126,7 +126,7 @@ def test_large_arguments_are_let_in_as_there_is_room_in_their_order() -> None:
 
 
 def test_an_argument_larger_than_the_limit_is_let_in_alone() -> None:
-    def test(session: CallerSession, actor: Queue, admission: Admission) -> None:
+    def test(session: CallerSession, actor: Queue, admission: MemoryBudget) -> None:
         begin(session, 1, 2)
         assert admission.used == len(LARGE)
         take(session, cancels=[1])
@@ -140,7 +140,7 @@ def test_an_argument_larger_than_the_limit_is_let_in_alone() -> None:
 def test_what_a_client_does_not_wait_for_any_more_is_forgotten() -> None:
     """It has the result, and its word of that was lost with the connection: to keep it would be for ever."""
 
-    def test(session: CallerSession, actor: Queue, admission: Admission) -> None:
+    def test(session: CallerSession, actor: Queue, admission: MemoryBudget) -> None:
         take(session, starts=[start(1, "make"), start(2, "make")])
         for call in actor.calls:
             call.end_data, call.end = Pickle(b"result"), pb.CallEnd(call=call.number)
@@ -152,7 +152,7 @@ def test_what_a_client_does_not_wait_for_any_more_is_forgotten() -> None:
 
 
 def test_a_call_that_did_not_begin_keeps_no_arguments() -> None:
-    def test(session: CallerSession, actor: Queue, admission: Admission) -> None:
+    def test(session: CallerSession, actor: Queue, admission: MemoryBudget) -> None:
         begin(session, 1, 2)
         take(session, LARGE, chunks=[pb.Chunk(call=2)])
         waiting = session._calls[2]
@@ -199,7 +199,7 @@ async def said(frame_queue: "FrameQueue[pb.ServerFrames]") -> "list[Envelope[pb.
 def test_the_newer_connection_ends_the_older_one_and_hears_the_rest() -> None:
     async def run() -> None:
         actor, first, second = Queue(), FrameQueue(pb.ServerFrames), FrameQueue(pb.ServerFrames)
-        session = CallerSession("session", "a test", {"bench": actor}, Admission(1))  # type: ignore[dict-item]
+        session = CallerSession("session", "a test", {"bench": actor}, MemoryBudget(1))  # type: ignore[dict-item]
         session.attach(first, [])
         take(session, starts=[start(1, "make")])
         waiting = asyncio.create_task(first.next())
@@ -217,7 +217,7 @@ def test_the_newer_connection_ends_the_older_one_and_hears_the_rest() -> None:
 
 
 def test_a_call_that_is_said_twice_runs_once() -> None:
-    def test(session: CallerSession, actor: Queue, admission: Admission) -> None:
+    def test(session: CallerSession, actor: Queue, admission: MemoryBudget) -> None:
         take(session, starts=[start(1, "note"), start(1, "note")])
         begin(session, 2, 2)
         assert [call.number for call in actor.calls] == [1]
@@ -229,7 +229,7 @@ def test_a_call_that_is_said_twice_runs_once() -> None:
 def test_what_cannot_run_is_refused_with_the_reason() -> None:
     async def run() -> list[tuple[int, int, str]]:
         actor, frame_queue = Queue(), FrameQueue(pb.ServerFrames)
-        session = CallerSession("session", "a test", {"bench": actor}, Admission(10_000))  # type: ignore[dict-item]
+        session = CallerSession("session", "a test", {"bench": actor}, MemoryBudget(10_000))  # type: ignore[dict-item]
         session.attach(frame_queue, [])
         take(session, starts=[start(1, "note"), pb.CallStart(call=2, actor="none", method="a"), start(3, "")])
         begin(session, 4)
@@ -258,7 +258,7 @@ def test_a_call_that_waits_for_room_at_its_deadline_is_refused_and_one_that_bega
 
     async def run() -> None:
         actor, frame_queue = Patient(), FrameQueue(pb.ServerFrames)
-        session = CallerSession("session", "a test", {"bench": actor}, Admission(10_000))  # type: ignore[dict-item]
+        session = CallerSession("session", "a test", {"bench": actor}, MemoryBudget(10_000))  # type: ignore[dict-item]
         session.attach(frame_queue, [])
         begun, late = start(1, "note"), start(2, "note")
         begun.deadline_ms = late.deadline_ms = 1
@@ -273,7 +273,7 @@ def test_a_call_that_waits_for_room_at_its_deadline_is_refused_and_one_that_bega
 
 
 def test_a_result_that_is_taken_back_before_it_is_fetched_is_not_kept() -> None:
-    def test(session: CallerSession, actor: Queue, admission: Admission) -> None:
+    def test(session: CallerSession, actor: Queue, admission: MemoryBudget) -> None:
         take(session, starts=[start(1, "make"), start(2, "make")])
         for call in actor.calls:
             call.end_data, call.end = Pickle(bytes(3_000_000)), pb.CallEnd(call=call.number)
@@ -291,7 +291,7 @@ def test_long_error_texts_of_calls_with_large_ends_are_spread_over_messages() ->
 
     async def told() -> list[int]:
         actor, frame_queue = Queue(), FrameQueue(pb.ServerFrames)
-        session = CallerSession("session", "a test", {"bench": actor}, Admission(1))  # type: ignore[dict-item]
+        session = CallerSession("session", "a test", {"bench": actor}, MemoryBudget(1))  # type: ignore[dict-item]
         session.attach(frame_queue, [])
         session.take(Envelope(pb.ClientFrames(starts=[start(number, "make") for number in range(4)])))
         for call in actor.calls:

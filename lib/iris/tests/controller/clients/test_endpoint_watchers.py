@@ -10,7 +10,7 @@ import pytest
 from iris.controller.clients.endpoint_watchers import EndpointQuery, EndpointsUpdate, EndpointWatchers
 from iris.core.state.view import ClusterView
 from iris.domain.effects import EndpointChanged, JobChanged, JobEnded, JobForgotten
-from iris.domain.endpoints import Endpoint
+from iris.domain.endpoints import RegisteredEndpoint
 from iris.domain.ids import AttemptId, JobId
 from iris.domain.states import JobState
 from rigging.errors import InvalidRequest, Unavailable
@@ -18,22 +18,22 @@ from rigging.errors import InvalidRequest, Unavailable
 A = JobId("/ann/a")
 
 
-def endpoint(name: str, index: int = 0, address: str = "h:1") -> Endpoint:
-    return Endpoint(name, AttemptId(f"/ann/a/{index}:0"), address)
+def endpoint(name: str, index: int = 0, address: str = "h:1") -> RegisteredEndpoint:
+    return RegisteredEndpoint(name, AttemptId(f"/ann/a/{index}:0"), address)
 
 
 class View:
     """Endpoints in a list, and one job."""
 
     def __init__(self) -> None:
-        self.found: list[Endpoint] = []
+        self.found: list[RegisteredEndpoint] = []
         self.endpoints = self
         self.jobs: dict[JobId, Any] = {A: SimpleNamespace(state=JobState.RUNNING, error="")}
 
-    def named(self, name: str) -> list[Endpoint]:
+    def named(self, name: str) -> list[RegisteredEndpoint]:
         return [item for item in self.found if item.name == name]
 
-    def below(self, prefix: str) -> list[Endpoint]:
+    def below(self, prefix: str) -> list[RegisteredEndpoint]:
         return [item for item in self.found if item.name.startswith(prefix)]
 
 
@@ -86,7 +86,7 @@ async def settled() -> None:
     """Everything is committed."""
 
 
-def changed(item: Endpoint) -> EndpointChanged:
+def changed(item: RegisteredEndpoint) -> EndpointChanged:
     return EndpointChanged(item.endpoint_id)
 
 

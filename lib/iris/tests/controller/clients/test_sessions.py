@@ -2,7 +2,7 @@
 
 import asyncio
 
-from iris.controller.clients.sessions import MAX_CALLS, ClientSession, ClientSessions, Submitted
+from iris.controller.clients.sessions import MAX_CALLS, ClientSessions, ConnectedClient, Submitted
 from iris.core.state.view import ClusterView
 from iris.domain.effects import JobSettled
 from iris.domain.ids import JobId
@@ -12,7 +12,7 @@ A, B = JobId("/ann/a"), JobId("/ann/b")
 
 def test_a_client_with_too_many_calls_under_way_is_not_read() -> None:
     async def test() -> None:
-        session = ClientSession()
+        session = ConnectedClient()
         session.begin(MAX_CALLS)
         reading = asyncio.create_task(session.has_room())
         await asyncio.sleep(0)
@@ -25,7 +25,7 @@ def test_a_client_with_too_many_calls_under_way_is_not_read() -> None:
 
 def test_ends_go_with_answers_unless_somebody_waits() -> None:
     async def test() -> None:
-        sessions = ClientSessions(ClusterView(), new_session=lambda: ClientSession(tell_within_s=3600))
+        sessions = ClientSessions(ClusterView(), new_session=lambda: ConnectedClient(tell_within_s=3600))
         session = sessions.open()
         sessions.watch_live(session, A)
         sessions.watch_live(session, B)
@@ -49,7 +49,7 @@ def test_ends_go_with_answers_unless_somebody_waits() -> None:
 
 def test_a_session_that_is_over_is_forgotten() -> None:
     async def test() -> None:
-        sessions = ClientSessions(ClusterView(), new_session=lambda: ClientSession(max_told=1))
+        sessions = ClientSessions(ClusterView(), new_session=lambda: ConnectedClient(max_told=1))
         session, other = sessions.open(), sessions.open()
         for job_id in (A, B):
             sessions.watch_live(session, job_id)

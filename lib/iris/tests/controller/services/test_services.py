@@ -13,7 +13,7 @@ from iris.controller.services.convert_query import query_response
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind, verify_token
 from iris.rpc.logformat import encode
-from iris.store.query import QueryResult
+from iris.store.query import QueryRows
 from iris.testing.controller import RunningController, Stubs, running_controller
 from iris.testing.worker import ScriptedWorker
 from rigging.testing import eventually
@@ -292,7 +292,7 @@ def test_what_others_run_is_answered_to_admins_only(user: Any, admin: Any) -> No
 
 
 def test_answers_to_queries_keep_their_kinds() -> None:
-    found = query_response(QueryResult(("a",), ((None, 0, 0.0, "", b""),), True))
+    found = query_response(QueryRows(("a",), ((None, 0, 0.0, "", b""),), True))
     kinds = [value.WhichOneof("kind") for value in found.rows[0].values]
     assert kinds == [None, "integer", "real", "text", "blob"]
     assert (list(found.columns), found.truncated) == (["a"], True)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from iris.controller.clients.sessions import ClientSession, ClientSessions, Stopped
-from iris.controller.context import Exit
+from iris.controller.clients.sessions import ClientSessions, ConnectedClient, StoppedJobs
+from iris.controller.context import Shutdown
 from iris.controller.services import clients as services_clients
 from iris.controller.services.clients import ClientService
 from iris.controller.services.cluster import ClusterService
@@ -24,7 +24,7 @@ from rigging.errors import InvalidRequest
 
 
 def test_a_shutdown_goes_on_when_who_asked_for_it_has_left() -> None:
-    exits: list[Exit] = []
+    exits: list[Shutdown] = []
     waits: list[Any] = []
     waited = asyncio.Event()
 
@@ -33,10 +33,10 @@ def test_a_shutdown_goes_on_when_who_asked_for_it_has_left() -> None:
         waited.set()
         await asyncio.Event().wait()
 
-    def begin_stop(job_id: JobId, reason: str) -> "asyncio.Future[Stopped]":
+    def begin_stop(job_id: JobId, reason: str) -> "asyncio.Future[StoppedJobs]":
         assert reason == "the cluster was shut down"
-        found: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
-        found.set_result(Stopped((job_id,), None))
+        found: asyncio.Future[StoppedJobs] = asyncio.get_running_loop().create_future()
+        found.set_result(StoppedJobs((job_id,), None))
         return found
 
     async def test() -> None:
@@ -56,7 +56,7 @@ def test_a_shutdown_goes_on_when_who_asked_for_it_has_left() -> None:
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        assert exits == [Exit("shut down on request", workers_exit=True)]
+        assert exits == [Shutdown("shut down on request", workers_exit=True)]
 
     asyncio.run(asyncio.wait_for(test(), 10))
 
@@ -88,12 +88,12 @@ def test_of_an_end_that_is_no_more_to_be_had_a_client_is_told_so_and_of_a_live_j
         yield pb.ClientMessage()
 
     async def test() -> None:
-        cluster, opened = InMemoryCluster(), list[ClientSession]()
+        cluster, opened = InMemoryCluster(), list[ConnectedClient]()
         cluster.submit("/ann/live")
         clients = ClientSessions(cluster.view)
         begin = clients.open
 
-        def note() -> ClientSession:
+        def note() -> ConnectedClient:
             opened.append(begin())
             return opened[-1]
 
@@ -148,9 +148,9 @@ def test_a_call_is_answered_when_what_it_did_is_as_durable_as_promised(monkeypat
             asked.set()
             await durable.wait()
 
-        def begin_stop(job_id: JobId, reason: str, keep_children: bool) -> "asyncio.Future[Stopped]":
-            found: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
-            found.set_result(Stopped((job_id,), JobState.KILLED))
+        def begin_stop(job_id: JobId, reason: str, keep_children: bool) -> "asyncio.Future[StoppedJobs]":
+            found: asyncio.Future[StoppedJobs] = asyncio.get_running_loop().create_future()
+            found.set_result(StoppedJobs((job_id,), JobState.KILLED))
             return found
 
         async def settled() -> None:

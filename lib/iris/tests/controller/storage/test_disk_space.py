@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.controller.storage.disk_space import RESERVE_NAME, DiskSpace, Room, is_low, reserve_size, room_of
+from iris.controller.storage.disk_space import RESERVE_NAME, DiskSpace, FreeSpace, is_low, reserve_size, room_of
 from rigging.errors import BudgetExceeded
 
 MB = 2**20
@@ -17,10 +17,10 @@ class Disk:
         self.root = root
         self.used = 0
 
-    def look(self, path: Path) -> Room:
+    def look(self, path: Path) -> FreeSpace:
         file = self.root / RESERVE_NAME
         reserved = file.stat().st_size if file.exists() else 0
-        return Room(max(10 * MB - self.used - reserved, 0), 10 * MB)
+        return FreeSpace(max(10 * MB - self.used - reserved, 0), 10 * MB)
 
     def space(self) -> DiskSpace:
         self.now = 0.0
@@ -125,7 +125,7 @@ def test_what_is_written_is_counted_between_two_looks(disk: Disk) -> None:
     looks: list[float] = []
     look = disk.look
 
-    def counted(path: Path) -> Room:
+    def counted(path: Path) -> FreeSpace:
         looks.append(disk.now)
         return look(path)
 
@@ -168,7 +168,7 @@ def test_a_disk_that_has_no_room_for_the_reserve_goes_on_without(disk: Disk) -> 
 
 
 def test_nothing_is_made_in_a_directory_that_is_not_there(tmp_path: Path) -> None:
-    space = DiskSpace(tmp_path / "no", RESERVE, lambda path: Room(0, 10 * MB))
+    space = DiskSpace(tmp_path / "no", RESERVE, lambda path: FreeSpace(0, 10 * MB))
     space.give_way(lambda count: pytest.fail("asked"))
     assert not (tmp_path / "no").exists()
 
@@ -180,7 +180,7 @@ def test_old_history_goes_last_and_only_where_much_is_missing(tmp_path: Path, fr
     for path in leftovers:
         path.write_bytes(b"x")
     found: list[int] = []
-    DiskSpace(tmp_path, RESERVE, lambda path: Room(free, 10 * MB)).give_way(found.append)
+    DiskSpace(tmp_path, RESERVE, lambda path: FreeSpace(free, 10 * MB)).give_way(found.append)
     assert found == asked
     assert [path.exists() for path in leftovers] == [free >= MB] * 3
 

@@ -10,7 +10,7 @@ from iris.controller.engine.engine import Engine
 from iris.controller.logs.hub import LogHub
 from iris.controller.logs.store import LogStore
 from iris.controller.workers.orders import Farewell, Outgoing
-from iris.controller.workers.sessions import Greeting, Report, Sessions, WorkerSession
+from iris.controller.workers.sessions import ConnectedWorker, Greeting, Report, Sessions
 from iris.core.rules.contact import ContactRules
 from iris.core.state.changes import Changes
 from iris.core.state.view import ClusterView
@@ -69,18 +69,18 @@ class Rig:
 
     async def open(
         self, name: str = W, instance: str = "one", inventory: tuple[Report, ...] = (), leaving: bool = False
-    ) -> WorkerSession:
+    ) -> ConnectedWorker:
         capacity = Resources(cpu_millis=8000)
         return await self.sessions.open(Greeting(WorkerId(name), instance, capacity, {}, inventory, leaving))
 
-    async def given(self) -> WorkerSession:
+    async def given(self) -> ConnectedWorker:
         """A session whose worker was given the job's one attempt."""
         session = await self.open()
         await self.engine.submit(JobSubmitted(JobSpec(JOB, CommandEntrypoint(("true",)), Resources(cpu_millis=1000))))
         assert (await self.sent(session)).start == {JOB: {(0, 0): False}}
         return session
 
-    async def sent(self, session: WorkerSession) -> Outgoing:
+    async def sent(self, session: ConnectedWorker) -> Outgoing:
         """What is on its way to a worker."""
         await self.advance(0.02)
         return await session.orders.take(0) or Outgoing()

@@ -5,7 +5,7 @@ import pytest
 from iris.core.state.batch import Batch
 from iris.core.state.changes import Changes, Reduction
 from iris.domain.effects import JobEnded
-from iris.domain.endpoints import Endpoint
+from iris.domain.endpoints import RegisteredEndpoint
 from iris.domain.entities import LostAttempt, Stopping, UserBudget
 from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.resources import Resources
@@ -57,7 +57,7 @@ def test_effects_alone_make_a_batch_and_keep_their_order() -> None:
 
 def test_records_are_kept_under_their_ids() -> None:
     budget = UserBudget("ann", 2.0)
-    endpoint = Endpoint("/u/a/x", AttemptId("/u/a/0:0"), "h:1")
+    endpoint = RegisteredEndpoint("/u/a/x", AttemptId("/u/a/0:0"), "h:1")
     lost = LostAttempt(JobId("/u/a"), WorkerId("w"), Resources())
     stopping = Stopping(JobId("/u/a"), WorkerId("w"), Resources())
     made = Changes.of(

@@ -1,12 +1,12 @@
 """Endpoints are found by id, by attempt, by name and below a prefix, and nowhere any more once removed."""
 
 from iris.core.state.endpoint_table import EndpointTable
-from iris.domain.endpoints import Endpoint
+from iris.domain.endpoints import RegisteredEndpoint
 from iris.domain.ids import AttemptId
 
 
-def endpoint(name: str, attempt: str, address: str = "h:1") -> Endpoint:
-    return Endpoint(name, AttemptId(attempt), address)
+def endpoint(name: str, attempt: str, address: str = "h:1") -> RegisteredEndpoint:
+    return RegisteredEndpoint(name, AttemptId(attempt), address)
 
 
 A = endpoint("/u/a/x", "/u/a/0:0")
@@ -17,7 +17,7 @@ E = endpoint("/u/ab/x", "/u/ab/0:0")
 ALL = (A, B, C, D, E)
 
 
-def table(*endpoints: Endpoint) -> EndpointTable:
+def table(*endpoints: RegisteredEndpoint) -> EndpointTable:
     made = EndpointTable()
     made.apply({item.endpoint_id: item for item in endpoints})
     return made

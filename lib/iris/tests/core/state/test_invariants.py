@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from iris.core.state import invariants
-from iris.domain.endpoints import Endpoint
+from iris.domain.endpoints import RegisteredEndpoint
 from iris.domain.errors import InvariantViolation
 from iris.domain.states import JobState, TaskState
 from iris.testing.scheduling import resources
@@ -74,7 +74,7 @@ def test_an_orphan(cluster):
 
 
 def test_an_endpoint_of_an_attempt_that_does_not_live(running):
-    endpoint = Endpoint("/u/job/x", "/u/job/0:7", "h:1")
+    endpoint = RegisteredEndpoint("/u/job/x", "/u/job/0:7", "h:1")
     running.view.endpoints.apply({endpoint.endpoint_id: endpoint})
     assert "endpoint /u/job/x: its attempt /u/job/0:7 does not live" in broken(running)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from iris.core.state.changes import Changes
-from iris.domain.endpoints import Endpoint
+from iris.domain.endpoints import RegisteredEndpoint
 from iris.domain.entities import NO_TASKS, UserBudget
 from iris.domain.ids import AttemptId, JobId
 from iris.domain.job_spec import JobSpec
@@ -31,7 +31,7 @@ def changes_of(spec: JobSpec, sequence: int, state: TaskState) -> Changes:
     job_state = JobState.SUCCEEDED if state is TaskState.SUCCEEDED else JobState.RUNNING
     job = make_job(spec, sequence, state=job_state, task_counts=counts(state, spec.replicas))
     tasks = make_tasks(spec, state=state, attempt=0, worker_id=WORKER.worker_id)
-    endpoint = Endpoint(f"{spec.job_id}/x", AttemptId(f"{spec.job_id}/0:0"), "h:1")
+    endpoint = RegisteredEndpoint(f"{spec.job_id}/x", AttemptId(f"{spec.job_id}/0:0"), "h:1")
     return Changes.of([job], tasks, endpoints=[endpoint])
 
 

@@ -11,7 +11,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from iris.actor.server.hosted import HostedActor, HostedCall
-from iris.actor.server.session import Admission, CallerSession
+from iris.actor.server.session import CallerSession, MemoryBudget
 from iris.actor.transport.frame_queue import FrameQueue, Handoff
 from iris.actor.transport.handshake import PASS_KEY, Handshake, is_pass, new_nonce, same
 from iris.actor.transport.wire import Envelope, unpack_client
@@ -60,7 +60,7 @@ class ActorService:
         self._actors = actors
         self._session_timeout_s = session_timeout_s
         self._sessions: dict[str, CallerSession] = {}
-        self._admission = Admission(memory_bytes)
+        self._admission = MemoryBudget(memory_bytes)
         self._frame_queues: set[FrameQueue[pb.ServerFrames]] = set()
         self._all_closed = asyncio.Event()
         self._all_closed.set()

@@ -21,7 +21,7 @@ _WORDS: Final = {
 }
 
 
-class Admission:
+class MemoryBudget:
     """Bounds the bytes of large arguments that are here and not yet in use; asks are granted in order.
 
     Args:
@@ -93,7 +93,9 @@ class CallerSession:
         visits: How many connections have come to serve it so far.
     """
 
-    def __init__(self, session_id: str, caller: str, actors: Mapping[str, HostedActor], admission: Admission) -> None:
+    def __init__(
+        self, session_id: str, caller: str, actors: Mapping[str, HostedActor], admission: MemoryBudget
+    ) -> None:
         self.session_id = session_id
         self.caller = caller
         self._actors = actors

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from iris.core.state.view import ClusterView
 from iris.domain.effects import Effect, EndpointChanged, JobChanged, JobEnded, JobForgotten
-from iris.domain.endpoints import Endpoint, full_names, name_of, namespace_of, validate_full_name
+from iris.domain.endpoints import RegisteredEndpoint, full_names, name_of, namespace_of, validate_full_name
 from iris.domain.ids import EndpointId, JobId
 from rigging.errors import InvalidRequest, Unavailable
 
@@ -39,7 +39,7 @@ class EndpointQuery:
     def matches(self, name: str) -> bool:
         return name in self.names or bool(self.prefix and name.startswith(self.prefix))
 
-    def find(self, view: ClusterView) -> list[Endpoint]:
+    def find(self, view: ClusterView) -> list[RegisteredEndpoint]:
         """Return the endpoints that answer now, under the first of the names that has any."""
         if self.prefix:
             return view.endpoints.below(self.prefix)
@@ -57,8 +57,8 @@ class EndpointsUpdate:
         ended: The job of the query's namespace has ended or never was; the reason says so for people.
     """
 
-    added: tuple[Endpoint, ...]
-    removed: tuple[Endpoint, ...]
+    added: tuple[RegisteredEndpoint, ...]
+    removed: tuple[RegisteredEndpoint, ...]
     ended: bool
     ended_reason: str
 
@@ -85,7 +85,7 @@ class EndpointWatchers:
         changed = asyncio.Event()
         changed.set()
         self._watches.setdefault(query, set()).add(changed)
-        known: dict[EndpointId, Endpoint] = {}
+        known: dict[EndpointId, RegisteredEndpoint] = {}
         ended: bool | None = None  # nothing was told yet
         try:
             while True:

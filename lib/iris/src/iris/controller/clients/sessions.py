@@ -28,14 +28,14 @@ class Submitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
+class StoppedJobs:
     """These jobs were ended by the call; or the job had ended `already`."""
 
     job_ids: tuple[JobId, ...]
     already: JobState | None
 
 
-Answer = Submitted | Stopped | MarinError
+Answer = Submitted | StoppedJobs | MarinError
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class News:
         return bool(self.answers or self.ended or self.refused)
 
 
-class ClientSession:
+class ConnectedClient:
     """One open stream of one client. Its size is bounded by its calls under way and the jobs it watches.
 
     Ends without a wait go with the next answer, or after a moment: a message of their own would cost both sides
@@ -167,13 +167,13 @@ class ClientSessions:
         self,
         view: ClusterView,
         on_use: Callable[[], None] = lambda: None,
-        new_session: Callable[[], ClientSession] = ClientSession,
+        new_session: Callable[[], ConnectedClient] = ConnectedClient,
     ) -> None:
         self._new_session = new_session
         self._view = view
         self.on_use = on_use
-        self._open: dict[ClientSession, None] = {}
-        self._watchers: dict[JobId, dict[ClientSession, None]] = {}
+        self._open: dict[ConnectedClient, None] = {}
+        self._watchers: dict[JobId, dict[ConnectedClient, None]] = {}
         self._closed = False
 
     def __len__(self) -> int:
@@ -184,7 +184,7 @@ class ClientSessions:
         """True if no call of a client is under way."""
         return all(session.is_idle for session in self._open)
 
-    def open(self) -> ClientSession:
+    def open(self) -> ConnectedClient:
         """Begin a session."""
         session = self._new_session()
         self._open[session] = None
@@ -192,7 +192,7 @@ class ClientSessions:
             session.close()
         return session
 
-    def end(self, session: ClientSession) -> None:
+    def end(self, session: ConnectedClient) -> None:
         """The stream is over: nothing is kept of it."""
         self._open.pop(session, None)
         session.close()
@@ -204,7 +204,7 @@ class ClientSessions:
                     del self._watchers[job_id]
         session.watched.clear()
 
-    def watch(self, session: ClientSession, job_id: JobId) -> None:
+    def watch(self, session: ConnectedClient, job_id: JobId) -> None:
         """Tell the session the end of a job; at once when it has settled. All that the view shows must be committed.
 
         Raises NotFound.
@@ -215,7 +215,7 @@ class ClientSessions:
         else:
             self.watch_live(session, job_id)
 
-    def watch_live(self, session: ClientSession, job_id: JobId) -> None:
+    def watch_live(self, session: ConnectedClient, job_id: JobId) -> None:
         """As `watch`, for a job that has not settled in what is committed."""
         session.watched.add(job_id)
         self._watchers.setdefault(job_id, {})[session] = None

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from iris.controller.access.authority import authorize, authorize_all, check_live, rule_of
 from iris.controller.access.interceptor import current_principal
-from iris.controller.clients.sessions import Answer, ClientSession, News, Stopped, Submitted
+from iris.controller.clients.sessions import Answer, ConnectedClient, News, StoppedJobs, Submitted
 from iris.controller.context import Controller
 from iris.controller.services.submissions import begin_submission, stop_response
 from iris.domain.ids import JobId
@@ -60,7 +60,7 @@ class ClientService(iris_pb2_grpc.ClientServiceServicer):
             sessions.end(session)
 
     async def _read(
-        self, session: ClientSession, principal: Principal, messages: AsyncIterator[pb.ClientMessage]
+        self, session: ConnectedClient, principal: Principal, messages: AsyncIterator[pb.ClientMessage]
     ) -> None:
         async for message in messages:
             check_live(principal, self._controller.view)  # a job's token ends with its attempt
@@ -76,7 +76,7 @@ class ClientService(iris_pb2_grpc.ClientServiceServicer):
             if message.watch:
                 await self._watch(session, principal, message.watch)
 
-    async def _begin(self, session: ClientSession, principal: Principal, call: pb.ClientCall) -> Started:
+    async def _begin(self, session: ConnectedClient, principal: Principal, call: pb.ClientCall) -> Started:
         """Have a call decided in the next batch; those of one message share it."""
         try:
             kind = call.WhichOneof("kind")
@@ -95,7 +95,7 @@ class ClientService(iris_pb2_grpc.ClientServiceServicer):
             refused.set_result(error)
             return call.call_id, refused
 
-    async def _answer(self, session: ClientSession, started: Sequence[Started]) -> None:
+    async def _answer(self, session: ConnectedClient, started: Sequence[Started]) -> None:
         answers: list[tuple[int, Answer]] = []
         for call_id, future in started:
             try:
@@ -108,7 +108,7 @@ class ClientService(iris_pb2_grpc.ClientServiceServicer):
         await self._controller.confirm()
         view, clients = self._controller.view, self._controller.clients
         own = [answer.job_id for _, answer in answers if isinstance(answer, Submitted)]
-        stops = any(isinstance(answer, Stopped) for _, answer in answers)
+        stops = any(isinstance(answer, StoppedJobs) for _, answer in answers)
         if stops or any(job_id in view.jobs and view.is_settled(job_id) for job_id in own):
             await self._controller.engine.settled()
         # Nothing else happens from here on: an end is told after the answer, and none is missed in between.
@@ -119,7 +119,7 @@ class ClientService(iris_pb2_grpc.ClientServiceServicer):
             else:
                 clients.watch_live(session, job_id)
 
-    async def _watch(self, session: ClientSession, principal: Principal, names: Sequence[str]) -> None:
+    async def _watch(self, session: ConnectedClient, principal: Principal, names: Sequence[str]) -> None:
         await self._controller.engine.settled()
         for name in names:
             job_id = JobId(name)
@@ -129,7 +129,7 @@ class ClientService(iris_pb2_grpc.ClientServiceServicer):
             except MarinError as error:
                 session.refuse(job_id, error)
 
-    def _messages(self, session: ClientSession, news: News) -> list[pb.ClientNews]:
+    def _messages(self, session: ConnectedClient, news: News) -> list[pb.ClientNews]:
         message = pb.ClientNews(replies=[_reply(self._controller, call_id, answer) for call_id, answer in news.answers])
         messages, size = [message], 0
         view, clients = self._controller.view, self._controller.clients
@@ -156,7 +156,7 @@ def _reply(controller: Controller, call_id: int, answer: Answer) -> pb.ClientRep
     if isinstance(answer, Submitted):
         submitted = pb.SubmitJobResponse(job_id=answer.job_id, adopted=answer.adopted)
         return pb.ClientReply(call_id=call_id, submitted=submitted)
-    if isinstance(answer, Stopped):
+    if isinstance(answer, StoppedJobs):
         return pb.ClientReply(call_id=call_id, stopped=stop_response(controller, answer))
     return pb.ClientReply(call_id=call_id, error=_error(answer))
 

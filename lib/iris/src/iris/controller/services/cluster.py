@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from iris.controller.access.authority import may_read
 from iris.controller.access.interceptor import current_principal
-from iris.controller.clients.sessions import Stopped
-from iris.controller.context import Controller, Exit
+from iris.controller.clients.sessions import StoppedJobs
+from iris.controller.context import Controller, Shutdown
 from iris.controller.services.convert_query import query_response
 from iris.domain.entities import UserBudget, Worker
 from iris.domain.events import BudgetSet
@@ -128,14 +128,14 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
             )
         stops = [controller.begin_stop(job_id, "the cluster was shut down") for job_id in live]
         answers = await asyncio.gather(*stops)
-        stopped = [job_id for answer in answers if isinstance(answer, Stopped) for job_id in answer.job_ids]
+        stopped = [job_id for answer in answers if isinstance(answer, StoppedJobs) for job_id in answer.job_ids]
         if stopped:
             try:
                 await controller.waiters.wait(stopped, False, controller.config.stop_grace_s + _STOP_MARGIN_S)
             except asyncio.CancelledError:
-                controller.request_exit(Exit("shut down on request", workers_exit=True))
+                controller.request_exit(Shutdown("shut down on request", workers_exit=True))
                 raise
-        controller.request_exit(Exit("shut down on request", workers_exit=True))
+        controller.request_exit(Shutdown("shut down on request", workers_exit=True))
         return pb.ShutdownResponse(stopped_job_ids=stopped)
 
     async def Query(self, request: pb.QueryRequest, context: Context) -> pb.QueryResponse:

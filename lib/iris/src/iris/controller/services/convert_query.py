@@ -1,10 +1,10 @@
 """Domain → wire for the answers to queries."""
 
 from iris.rpc import iris_pb2 as pb
-from iris.store.query import QueryResult, Value
+from iris.store.query import QueryRows, Value
 
 
-def query_response(result: QueryResult) -> pb.QueryResponse:
+def query_response(result: QueryRows) -> pb.QueryResponse:
     rows = [pb.QueryRow(values=map(_value_to_wire, row)) for row in result.rows]
     return pb.QueryResponse(columns=result.columns, rows=rows, truncated=result.truncated)
 

@@ -11,7 +11,7 @@ from typing import Any
 from iris.controller.access.interceptor import current_principal
 from iris.controller.clients.endpoint_watchers import EndpointQuery, EndpointsUpdate
 from iris.controller.context import Controller
-from iris.domain.endpoints import Endpoint, endpoint_id
+from iris.domain.endpoints import RegisteredEndpoint, endpoint_id
 from iris.domain.events import EndpointRegistered, EndpointRemoved
 from iris.domain.ids import AttemptId, JobId, parse_attempt_id, parse_task_id, validate_name
 from iris.rpc import endpoints_pb2 as pb
@@ -29,7 +29,7 @@ class EndpointService(endpoints_pb2_grpc.EndpointServiceServicer):
 
     async def Register(self, request: pb.RegisterEndpointRequest, context: Context) -> pb.RegisterEndpointResponse:
         attempt = AttemptId(request.attempt_id)
-        endpoint = Endpoint(
+        endpoint = RegisteredEndpoint(
             name=_own_name(attempt, request.name),
             attempt_id=attempt,
             address=request.address,
@@ -91,7 +91,7 @@ def _query(namespace: str, name: str, prefix: str) -> EndpointQuery:
     return EndpointQuery.named(JobId(namespace or current_principal().job_id or ""), name)
 
 
-def _to_wire(endpoint: Endpoint) -> pb.Endpoint:
+def _to_wire(endpoint: RegisteredEndpoint) -> pb.Endpoint:
     return pb.Endpoint(
         name=endpoint.name,
         attempt_id=endpoint.attempt_id,

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from iris.controller.clients.sessions import Answer, Stopped
+from iris.controller.clients.sessions import Answer, StoppedJobs
 from iris.controller.context import Controller
 from iris.controller.workers.silent import silent_attempts
 from iris.domain.ids import JobId, parent_of
@@ -26,7 +26,7 @@ async def begin_submission(controller: Controller, request: pb.SubmitJobRequest)
     return await controller.begin_submit(spec, request.idempotency_key, policy)
 
 
-def stop_response(controller: Controller, stopped: Stopped) -> pb.StopJobResponse:
+def stop_response(controller: Controller, stopped: StoppedJobs) -> pb.StopJobResponse:
     """Return the response to a stop, with the attempts that may live on out of reach. The view must be committed."""
     if stopped.already is not None:
         return pb.StopJobResponse(already=job_state_to_wire(stopped.already))

@@ -18,7 +18,7 @@ from iris.controller.services.convert_worker import (
     run_attempts_to_wire,
 )
 from iris.controller.workers.orders import Outgoing
-from iris.controller.workers.sessions import Greeting, Report, WorkerSession
+from iris.controller.workers.sessions import ConnectedWorker, Greeting, Report
 from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.job_spec import JobSpec, is_alike
 from iris.domain.states import TaskState
@@ -106,7 +106,7 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
             leaving=first.leaving,
         )
 
-    async def _read(self, session: WorkerSession, messages: AsyncIterator[pb.WorkerMessage]) -> None:
+    async def _read(self, session: ConnectedWorker, messages: AsyncIterator[pb.WorkerMessage]) -> None:
         sessions = self._controller.sessions
         async for message in messages:
             sessions.heard(session, message.beat)
@@ -140,7 +140,7 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
             )
         )
 
-    def _message(self, session: WorkerSession, outgoing: Outgoing) -> pb.ControllerMessage:
+    def _message(self, session: ConnectedWorker, outgoing: Outgoing) -> pb.ControllerMessage:
         run = []
         for job_id, attempts in outgoing.start.items():
             run.append(run_attempts_to_wire(self._launch(self._controller.view.jobs[job_id].spec), attempts))

@@ -31,17 +31,17 @@ _LEFTOVERS: Final = ("blobs/upload.*", "iris.db.restoring", "iris.db.snapshot", 
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class FreeSpace:
     """Bytes of a file system: free for this user, and in all."""
 
     free: int
     total: int
 
 
-def room_of(path: Path) -> Room:
+def room_of(path: Path) -> FreeSpace:
     """Return the room on the file system of `path`."""
     found = os.statvfs(path)
-    return Room(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+    return FreeSpace(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
 
 def reserve_size(wanted: int, total: int) -> int:
@@ -73,7 +73,7 @@ class DiskSpace:
         self,
         root: Path,
         wanted: int = DEFAULT_RESERVE_BYTES,
-        look: Callable[[Path], Room] = room_of,
+        look: Callable[[Path], FreeSpace] = room_of,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._root = root

@@ -58,7 +58,7 @@ class Greeting:
     leaving: bool = False
 
 
-class WorkerSession:
+class ConnectedWorker:
     """One open stream of one worker."""
 
     def __init__(self, worker_id: WorkerId, instance_id: str) -> None:
@@ -97,7 +97,7 @@ class Sessions:
         self._on_worker = on_worker
         self._confirm = confirm
         self._loop = asyncio.get_running_loop()
-        self._open: dict[WorkerId, WorkerSession] = {}
+        self._open: dict[WorkerId, ConnectedWorker] = {}
         self._contacts = Contacts(rules, self._now_ms())
         self._look_every_s = rules.late_after_ms / 1000 / _LOOKS
         self._look_timer: asyncio.TimerHandle | None = None
@@ -125,7 +125,7 @@ class Sessions:
 
     # ---- a session's life ----
 
-    async def open(self, greeting: Greeting) -> WorkerSession:
+    async def open(self, greeting: Greeting) -> ConnectedWorker:
         """Begin a session: it takes the place of an older one of the same worker. Returns once that is committed.
 
         Raises Unavailable when the controller is on its way out.
@@ -133,7 +133,7 @@ class Sessions:
         if self._leaving:
             raise Unavailable(f"the controller is leaving: {self._leaving}")
         worker_id = greeting.worker_id
-        session = WorkerSession(worker_id, greeting.instance_id)
+        session = ConnectedWorker(worker_id, greeting.instance_id)
         older = self._open.get(worker_id)
         if older is not None:
             older.superseded = True
@@ -152,7 +152,7 @@ class Sessions:
         self._on_worker(worker_id)
         return session
 
-    def close(self, session: WorkerSession) -> None:
+    def close(self, session: ConnectedWorker) -> None:
         """The stream is over; the worker is lost unless it comes back in time."""
         session.orders.close()
         self._release_held(session)
@@ -163,7 +163,7 @@ class Sessions:
             self._all_closed.set()
         self._engine.post(WorkerDisconnected(session.worker_id, session.instance_id))
 
-    def heard(self, session: WorkerSession, beat: int = 0) -> None:
+    def heard(self, session: ConnectedWorker, beat: int = 0) -> None:
         """Any message is a sign of life; a beat (0: none) is acknowledged at once."""
         if self._open.get(session.worker_id) is not session:
             return
@@ -172,17 +172,17 @@ class Sessions:
         if beat:
             session.orders.acknowledge_beat(beat)
 
-    def resize(self, session: WorkerSession, capacity: Resources) -> None:
+    def resize(self, session: ConnectedWorker, capacity: Resources) -> None:
         """The worker offers something else than it did."""
         if self._open.get(session.worker_id) is session:
             self._engine.post(WorkerResized(session.worker_id, session.instance_id, capacity))
 
-    def note_trouble(self, session: WorkerSession, trouble: str) -> None:
+    def note_trouble(self, session: ConnectedWorker, trouble: str) -> None:
         """The worker cannot start anything at present, and why; "": it can again."""
         if self._open.get(session.worker_id) is session:
             self._engine.post(WorkerTroubled(session.worker_id, session.instance_id, trouble))
 
-    def begin_leaving(self, session: WorkerSession) -> None:
+    def begin_leaving(self, session: ConnectedWorker) -> None:
         """The worker ends its attempts and goes: it reports their ends, and gets nothing new."""
         if not session.is_leaving and self._open.get(session.worker_id) is session:
             session.is_leaving = True
@@ -229,7 +229,7 @@ class Sessions:
 
     # ---- up: observations and logs ----
 
-    def report(self, session: WorkerSession, report: Report) -> None:
+    def report(self, session: ConnectedWorker, report: Report) -> None:
         """Take in what a worker saw of an attempt; its end counts once its whole log is here."""
         if session.superseded:
             return
@@ -240,7 +240,7 @@ class Sessions:
         else:
             self._engine.post(report.event)
 
-    def append_log(self, session: WorkerSession, attempt: AttemptId, offset: int, data: bytes) -> None:
+    def append_log(self, session: ConnectedWorker, attempt: AttemptId, offset: int, data: bytes) -> None:
         """Store bytes of an attempt's log and acknowledge what is held then.
 
         Args:
@@ -255,7 +255,7 @@ class Sessions:
         if held is not None and size >= held[0].log_size:
             self._pass_on(session, attempt)
 
-    def _connect(self, transaction: Transaction, greeting: Greeting, session: WorkerSession) -> None:
+    def _connect(self, transaction: Transaction, greeting: Greeting, session: ConnectedWorker) -> None:
         worker_id = greeting.worker_id
         known = transaction.view.workers.get(worker_id)
         new_instance = known is not None and known.instance_id != greeting.instance_id
@@ -283,7 +283,7 @@ class Sessions:
             session.is_leaving = True
             transaction.apply(WorkerDisconnected(worker_id, greeting.instance_id))
 
-    def _start_again(self, transaction: Transaction, session: WorkerSession, attempt: AttemptId) -> None:
+    def _start_again(self, transaction: Transaction, session: ConnectedWorker, attempt: AttemptId) -> None:
         view = transaction.view
         booking, worker = view.bookings[attempt], view.workers[session.worker_id]
         has_room = view.loads[session.worker_id].has_room(booking.resources, worker.capacity)
@@ -292,7 +292,7 @@ class Sessions:
         else:
             self._send_start(session, attempt, booking.ahead)
 
-    def _send_start(self, session: WorkerSession, attempt: AttemptId, ahead: bool) -> None:
+    def _send_start(self, session: ConnectedWorker, attempt: AttemptId, ahead: bool) -> None:
         task_id, number = parse_attempt_id(attempt)
         job_id, index = parse_task_id(task_id)
         session.orders.start(job_id, index, number, ahead)
@@ -305,25 +305,25 @@ class Sessions:
         wanted = task is not None and task.attempt == number and event.attempt_id in self._engine.view.bookings
         return wanted and self._hub.attempt_size(event.attempt_id) < report.log_size
 
-    def _hold(self, session: WorkerSession, report: Report) -> None:
+    def _hold(self, session: ConnectedWorker, report: Report) -> None:
         attempt = report.event.attempt_id
         if attempt in session.held:
             return
         timer = self._loop.call_later(self._log_wait_s, self._give_up_log, session, attempt)
         session.held[attempt] = (report, timer)
 
-    def _give_up_log(self, session: WorkerSession, attempt: AttemptId) -> None:
+    def _give_up_log(self, session: ConnectedWorker, attempt: AttemptId) -> None:
         report, _ = session.held[attempt]
         have = self._hub.attempt_size(attempt)
         logger.warning("%s ended with %d of %d bytes of its log here", attempt, have, report.log_size)
         self._pass_on(session, attempt)
 
-    def _pass_on(self, session: WorkerSession, attempt: AttemptId) -> None:
+    def _pass_on(self, session: ConnectedWorker, attempt: AttemptId) -> None:
         report, timer = session.held.pop(attempt)
         timer.cancel()
         self._engine.post(report.event)
 
-    def _release_held(self, session: WorkerSession) -> None:
+    def _release_held(self, session: ConnectedWorker) -> None:
         # Not passed on: the worker tells them again, with the missing part of the log, when it comes back.
         for _, timer in session.held.values():
             timer.cancel()

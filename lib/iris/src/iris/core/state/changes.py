@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from iris.domain.effects import Effect
-from iris.domain.endpoints import Endpoint
+from iris.domain.endpoints import RegisteredEndpoint
 from iris.domain.entities import Job, LostAttempt, Stopping, Task, UserBudget, Worker
 from iris.domain.ids import AttemptId, EndpointId, JobId, TaskId, WorkerId
 
@@ -35,7 +35,7 @@ class Changes:
     lending: dict[AttemptId, int] = field(default_factory=dict)
     ahead: dict[AttemptId, bool] = field(default_factory=dict)
     budgets: dict[str, UserBudget] = field(default_factory=dict)
-    endpoints: dict[EndpointId, Endpoint | None] = field(default_factory=dict)
+    endpoints: dict[EndpointId, RegisteredEndpoint | None] = field(default_factory=dict)
     forgotten_jobs: set[JobId] = field(default_factory=set)
     forgotten_workers: set[WorkerId] = field(default_factory=set)
     at_ms: int = 0
@@ -47,7 +47,7 @@ class Changes:
         tasks: Iterable[Task] = (),
         workers: Iterable[Worker] = (),
         budgets: Iterable[UserBudget] = (),
-        endpoints: Iterable[Endpoint] = (),
+        endpoints: Iterable[RegisteredEndpoint] = (),
         stopping: Iterable[tuple[AttemptId, Stopping]] = (),
         lost: Iterable[tuple[AttemptId, LostAttempt]] = (),
     ) -> Self:

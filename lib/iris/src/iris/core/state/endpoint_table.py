@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from iris.domain.endpoints import Endpoint, namespace_of
+from iris.domain.endpoints import RegisteredEndpoint, namespace_of
 from iris.domain.ids import AttemptId, EndpointId, JobId
 
 Key = TypeVar("Key")
@@ -14,17 +14,17 @@ class EndpointTable:
     """Reading is for everybody; only the view calls `apply`."""
 
     def __init__(self) -> None:
-        self._all: dict[EndpointId, Endpoint] = {}
+        self._all: dict[EndpointId, RegisteredEndpoint] = {}
         self._of_attempt: dict[AttemptId, dict[EndpointId, None]] = {}
-        self._of_namespace: dict[JobId, dict[EndpointId, Endpoint]] = {}
+        self._of_namespace: dict[JobId, dict[EndpointId, RegisteredEndpoint]] = {}
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def get(self, endpoint_id: EndpointId) -> Endpoint | None:
+    def get(self, endpoint_id: EndpointId) -> RegisteredEndpoint | None:
         return self._all.get(endpoint_id)
 
-    def all(self) -> Iterable[Endpoint]:
+    def all(self) -> Iterable[RegisteredEndpoint]:
         """Every endpoint, in the order of registration."""
         return self._all.values()
 
@@ -32,13 +32,13 @@ class EndpointTable:
         """Return the endpoints that an attempt registered."""
         return tuple(self._of_attempt.get(attempt, ()))
 
-    def named(self, name: str) -> list[Endpoint]:
+    def named(self, name: str) -> list[RegisteredEndpoint]:
         """All that answer under a full name, in the order of registration."""
         return [
             endpoint for endpoint in self._of_namespace.get(namespace_of(name), {}).values() if endpoint.name == name
         ]
 
-    def below(self, prefix: str) -> list[Endpoint]:
+    def below(self, prefix: str) -> list[RegisteredEndpoint]:
         """All whose full names begin with `prefix`, in the order of registration within a namespace."""
         # A prefix that goes beyond a namespace's last "/" lies within that namespace or below it.
         own = self._of_namespace.get(namespace_of(prefix), {}).values()
@@ -48,7 +48,7 @@ class EndpointTable:
                 found += endpoints.values()
         return found
 
-    def apply(self, changes: Mapping[EndpointId, Endpoint | None]) -> None:
+    def apply(self, changes: Mapping[EndpointId, RegisteredEndpoint | None]) -> None:
         """Write (a record) or remove (None)."""
         for endpoint_id, endpoint in changes.items():
             self._remove(endpoint_id)

@@ -15,7 +15,7 @@ from iris.core.state.run_times import RunTimes
 from iris.core.state.task_table import Archive, TaskTable
 from iris.core.state.usage import UsageLedger
 from iris.domain.constraints import Constraint
-from iris.domain.endpoints import Endpoint
+from iris.domain.endpoints import RegisteredEndpoint
 from iris.domain.entities import Job, LostAttempt, Stopping, Task, UserBudget, Worker
 from iris.domain.ids import (
     AttemptId,
@@ -147,7 +147,7 @@ class ClusterView:
         workers: Iterable[Worker],
         archive: Archive | None = None,
         budgets: Iterable[UserBudget] = (),
-        endpoints: Iterable[Endpoint] = (),
+        endpoints: Iterable[RegisteredEndpoint] = (),
         stopping: Iterable[tuple[AttemptId, Stopping]] = (),
         lost: Iterable[tuple[AttemptId, LostAttempt]] = (),
     ) -> Self:
