@@ -1,16 +1,16 @@
-"""What each read is charged, decided without a store: bounds, lists of several places, sizes that are not told."""
+"""The charge of each read, decided without a store: bounds, lists of several places, sizes that are not told."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from rigging.errors import Denied
-from rigging.filesystem import guard_reads
 from rigging.filesystem.budget import GB, TransferBudget, TransferBudgetExceeded
-from rigging.filesystem.guard_reads import ChargedReads, run_sync
+from rigging.filesystem.guard_reads import ChargedReads, RegionRules, run_sync
 
 PLACES = {"away": "eu", "far": "asia", "here": "us", "near": "us"}
 
@@ -73,19 +73,23 @@ class Store:
         return "copied"
 
 
+RULES = RegionRules(
+    here=lambda: "us",
+    bytes_cross=lambda location, region: location != region,
+    is_paid_for=lambda url, region: url.startswith("x://far"),
+    configured_region=lambda protocol, bucket: PLACES.get(bucket),
+)
+
+
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setattr(guard_reads, "guarded_region", lambda: "us")
-    monkeypatch.setattr(guard_reads, "is_paid_for", lambda url, region: url.startswith("x://far"))
-    monkeypatch.setattr(guard_reads, "bytes_cross", lambda location, region: location != region)
-    monkeypatch.setattr(guard_reads, "configured_region", lambda protocol, bucket: PLACES.get(bucket))
+def store() -> Store:
     return Store()
 
 
-def cost(store: Store, steps: Callable[[ChargedReads], Any], limit: int = 10_000) -> int:
-    """What a read is charged in the end."""
+def cost(store: Store, steps: Callable[[ChargedReads], Any], limit: int = 10_000, rules: RegionRules = RULES) -> int:
+    """Return what a read is charged in the end."""
     budget = TransferBudget(limit)
-    run_sync(store, steps(ChargedReads(store, lambda: budget)))  # type: ignore[arg-type]
+    run_sync(store, steps(ChargedReads(store, lambda: budget, rules=rules)))  # type: ignore[arg-type]
     return budget.bytes_used
 
 
@@ -109,7 +113,7 @@ def test_a_range_needs_what_it_may_bring_and_costs_what_it_brought(
     store: Store, start: int | None, end: int | None, wanted: int, moved: int
 ) -> None:
     def read(reads: ChargedReads) -> Any:
-        return reads.cat_file("x://away/a", start, end, {})
+        return reads.cat_file("x://away/a", start, end)
 
     assert cost(store, read, wanted) == moved
     needs_size = (start is not None and start < 0) or end is None or end < 0
@@ -123,50 +127,47 @@ def test_a_range_needs_what_it_may_bring_and_costs_what_it_brought(
 
 def test_of_several_places_only_what_comes_from_away_costs(store: Store) -> None:
     paths = ["x://here/a", "x://away/a", "x://far/a", "x://away/b", "x://unknown/c"]
-    assert cost(store, lambda reads: reads.cat(paths, False, "raise", {})) == 300
-    assert cost(store, lambda reads: reads.cat_ranges(paths, 0, 20, {})) == 60
-    assert cost(store, lambda reads: reads.cat_ranges(paths, [0, 10, 0, 15, 1], [20] * 5, {}), 10 + 5 + 19) <= 60
-    assert cost(store, lambda reads: reads.whole("get", paths, ("/t",), {})) == 300
+    assert cost(store, lambda reads: reads.cat(paths, False, "raise")) == 300
+    assert cost(store, lambda reads: reads.cat_ranges(paths, 0, 20)) == 60
+    assert cost(store, lambda reads: reads.cat_ranges(paths, [0, 10, 0, 15, 1], [20] * 5), 10 + 5 + 19) <= 60
+    assert cost(store, lambda reads: reads.get(paths, "/t")) == 300
     with pytest.raises(TransferBudgetExceeded, match="x://away/a and 2 more"):
-        cost(store, lambda reads: reads.whole("get", paths, ("/t",), {}), 299)
+        cost(store, lambda reads: reads.get(paths, "/t"), 299)
     store.asked.clear()
     for path in (["x://here/a", "x://near/b"], "x://here/a"):
-        assert cost(store, lambda reads, path=path: reads.whole("get", path, ("/t",), {})) == 0
-        assert cost(store, lambda reads, path=path: reads.cat(path, True, "raise", {})) == 0
+        assert cost(store, lambda reads, path=path: reads.get(path, "/t")) == 0
+        assert cost(store, lambda reads, path=path: reads.cat(path, True, "raise")) == 0
     assert set(store.asked) == {"get", "cat"}, "what is free needs no sizes"
 
 
-def test_outside_of_any_region_nothing_is_asked_and_nothing_costs(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(guard_reads, "guarded_region", lambda: None)
-    assert cost(store, lambda reads: reads.cat("x://away/*", True, "raise", {})) == 0
-    assert cost(store, lambda reads: reads.cat_file("x://away/a", None, None, {})) == 0
-    assert cost(store, lambda reads: reads.copied("copy", "x://away/a", "x://here/a", {})) == 0
+def test_outside_of_any_region_nothing_is_asked_and_nothing_costs(store: Store) -> None:
+    nowhere = replace(RULES, here=lambda: None)
+    assert cost(store, lambda reads: reads.cat("x://away/*", True), rules=nowhere) == 0
+    assert cost(store, lambda reads: reads.cat_file("x://away/a"), rules=nowhere) == 0
+    assert cost(store, lambda reads: reads.copy("x://away/a", "x://here/a"), rules=nowhere) == 0
     assert store.asked == ["cat", "cat_file", "copy"]
 
 
 def test_patterns_and_directories_cost_what_they_stand_for(store: Store) -> None:
-    assert cost(store, lambda reads: reads.whole("get", "x://away/d", ("/t",), {"recursive": True})) == 300
-    shallow = {"recursive": True, "maxdepth": 2}
-    assert cost(store, lambda reads: reads.whole("get", "x://away/d", ("/t",), shallow)) == 200
-    assert cost(store, lambda reads: reads.whole("get", "x://away/d/*", ("/t",), {})) == 300
+    assert cost(store, lambda reads: reads.get("x://away/d", "/t", recursive=True)) == 300
+    assert cost(store, lambda reads: reads.get("x://away/d", "/t", recursive=True, maxdepth=2)) == 200
+    assert cost(store, lambda reads: reads.get("x://away/d/*", "/t")) == 300
     store.asked.clear()
-    assert cost(store, lambda reads: reads.whole("get", "x://away/d", ("/t",), {})) == 100
+    assert cost(store, lambda reads: reads.get("x://away/d", "/t")) == 100
     assert "expand_path" not in store.asked
-    assert cost(store, lambda reads: reads.whole("get", "x://aw*/d", ("/t",), {})) == 300, "its place is in the pattern"
+    assert cost(store, lambda reads: reads.get("x://aw*/d", "/t")) == 300, "its place is in the pattern"
 
 
 @pytest.mark.parametrize("on_error", ["omit", "return"])
 def test_what_is_missing_costs_nothing_where_that_is_no_error(store: Store, on_error: str) -> None:
     paths = ["x://away/a", "x://away/none"]
-    assert cost(store, lambda reads: reads.cat(paths, False, on_error, {})) == 100
-    assert cost(store, lambda reads: reads.cat("x://away/none*", False, on_error, {})) == 0
+    assert cost(store, lambda reads: reads.cat(paths, False, on_error)) == 100
+    assert cost(store, lambda reads: reads.cat("x://away/none*", False, on_error)) == 0
     with pytest.raises(FileNotFoundError):
-        cost(store, lambda reads: reads.cat("x://away/none*", False, "raise", {}))
+        cost(store, lambda reads: reads.cat("x://away/none*", False, "raise"))
     with pytest.raises(FileNotFoundError):
-        cost(store, lambda reads: reads.cat("x://away/none", False, "raise", {}))
-    assert cost(store, lambda reads: reads.cat_ranges(paths, 0, 20, {})) == 20
+        cost(store, lambda reads: reads.cat("x://away/none", False, "raise"))
+    assert cost(store, lambda reads: reads.cat_ranges(paths, 0, 20)) == 20
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError("none"), TimeoutError("slow"), ValueError("odd")])
@@ -175,7 +176,7 @@ def test_without_sizes_there_is_no_read(store: Store, paths: list[str], call: st
     store.fails = {call: error}
     expected = type(error) if isinstance(error, FileNotFoundError) else Denied
     with pytest.raises(expected) as refused:
-        cost(store, lambda reads: reads.whole("get", paths, ("/t",), {}))
+        cost(store, lambda reads: reads.get(paths, "/t"))
     assert store.asked == [call]
     if expected is Denied:
         label = "x://away/a and 1 more" if len(paths) == 2 else "x://away/a"
@@ -187,16 +188,16 @@ def test_without_sizes_there_is_no_read(store: Store, paths: list[str], call: st
 def test_a_size_that_is_none_is_refused_unless_it_is_a_directorys(store: Store, size: Any) -> None:
     store.size = size
     with pytest.raises(Denied, match=r"its size is not known \(the store says"):
-        cost(store, lambda reads: reads.whole("get", "x://away/a", ("/t",), {}))
+        cost(store, lambda reads: reads.get("x://away/a", "/t"))
     store.kind = "directory"
-    assert cost(store, lambda reads: reads.whole("get", "x://away/a", ("/t",), {})) == 0
+    assert cost(store, lambda reads: reads.get("x://away/a", "/t")) == 0
 
 
 def test_sizes_that_are_not_told_together_are_asked_for_one_by_one(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "sizes", lambda paths: [100, None])
-    assert cost(store, lambda reads: reads.whole("get", ["x://away/a", "x://away/b"], ("/t",), {})) == 200
+    assert cost(store, lambda reads: reads.get(["x://away/a", "x://away/b"], "/t")) == 200
     assert store.asked == ["info", "info", "get"]
 
 
@@ -214,13 +215,13 @@ def test_sizes_that_are_not_told_together_are_asked_for_one_by_one(
     ],
 )
 def test_a_copy_costs_what_crosses_between_its_places(store: Store, source: Any, target: Any, moved: int) -> None:
-    assert cost(store, lambda reads: reads.copied("copy", source, target, {})) == moved
+    assert cost(store, lambda reads: reads.copy(source, target)) == moved
     assert store.asked[-1] == "copy"
 
 
 def test_a_copy_of_a_directory_costs_all_that_is_in_it(store: Store) -> None:
     def copy(reads: ChargedReads) -> Any:
-        return reads.copied("copy", "x://away/d", "x://here/d", {"recursive": True, "maxdepth": 2})
+        return reads.copy("x://away/d", "x://here/d", recursive=True, maxdepth=2)
 
     assert cost(store, copy) == 200
     with pytest.raises(TransferBudgetExceeded):
@@ -231,6 +232,6 @@ def test_an_error_without_a_path_gets_it_and_the_budget_is_given_back(store: Sto
     store.fails = {"cat_file": OSError(5, "Forbidden")}
     budget = TransferBudget(GB)
     with pytest.raises(OSError, match=r"Forbidden.*x://away/a"):
-        run_sync(store, ChargedReads(store, lambda: budget).cat_file("away/a", 0, 10, {}))  # type: ignore[arg-type]
+        run_sync(store, ChargedReads(store, lambda: budget, rules=RULES).cat_file("away/a", 0, 10))  # type: ignore[arg-type]
     assert budget.bytes_used == 0
     assert budget.bytes_left == GB

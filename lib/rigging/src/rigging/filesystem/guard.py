@@ -9,9 +9,10 @@ it refuses (`guard_names`).
 This module imports fsspec; `rigging.filesystem` brings it in only when it is asked for.
 """
 
+import functools
 import inspect
 from collections.abc import Callable
-from functools import partial
+from operator import attrgetter
 from typing import Any, NoReturn
 
 from fsspec import AbstractFileSystem
@@ -24,6 +25,20 @@ from rigging.filesystem.guard_reads import ChargedReads, Steps, run_async, run_s
 from rigging.filesystem.naming import name_path
 
 _PLAIN = (type(None), bool, int, float, str, bytes, tuple)
+
+
+def _twins(steps: Callable[..., Steps[Any]]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return the method that makes these steps, and the coroutine that does and is called the same with a "_"."""
+
+    @functools.wraps(steps)
+    def method(self: "CrossRegionGuardedFS", *args: Any, **kwargs: Any) -> Any:
+        return run_sync(self.unguarded, steps(self.reads, *args, **kwargs))
+
+    @functools.wraps(steps)
+    async def twin(self: "CrossRegionGuardedFS", *args: Any, **kwargs: Any) -> Any:
+        return await run_async(self.unguarded, steps(self.reads, *args, **kwargs))
+
+    return method, twin
 
 
 class CrossRegionGuardedFS(BudgetBinding, AbstractFileSystem, metaclass=BoundToBudget):  # type: ignore[misc]
@@ -69,89 +84,32 @@ class CrossRegionGuardedFS(BudgetBinding, AbstractFileSystem, metaclass=BoundToB
         """Say whether reading `path` would be charged now."""
         return bool(self._run(self.reads.crossing([path])))
 
-    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
-        data: bytes = self._run(self.reads.cat_file(path, start, end, kwargs))
-        return data
-
-    async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
-        return await run_async(self.unguarded, self.reads.cat_file(path, start, end, kwargs))
-
-    def cat(self, path: Any, recursive: bool = False, on_error: str = "raise", **kwargs: Any) -> Any:
-        return self._run(self.reads.cat(path, recursive, on_error, kwargs))
-
-    async def _cat(self, path: Any, recursive: bool = False, on_error: str = "raise", **kwargs: Any) -> Any:
-        return await run_async(self.unguarded, self.reads.cat(path, recursive, on_error, kwargs))
-
-    def cat_ranges(self, paths: list[str], starts: Any, ends: Any, **kwargs: Any) -> Any:
-        return self._run(self.reads.cat_ranges(paths, starts, ends, kwargs))
-
-    async def _cat_ranges(self, paths: list[str], starts: Any, ends: Any, **kwargs: Any) -> Any:
-        return await run_async(self.unguarded, self.reads.cat_ranges(paths, starts, ends, kwargs))
-
-    def get_file(self, rpath: str, lpath: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._run(self.reads.whole("get_file", rpath, (lpath, *args), kwargs))
-
-    async def _get_file(self, rpath: str, lpath: Any, *args: Any, **kwargs: Any) -> Any:
-        return await run_async(self.unguarded, self.reads.whole("get_file", rpath, (lpath, *args), kwargs))
-
-    def get(self, rpath: Any, lpath: Any, recursive: bool = False, **kwargs: Any) -> Any:
-        return self._run(self.reads.whole("get", rpath, (lpath,), {"recursive": recursive, **kwargs}))
-
-    async def _get(self, rpath: Any, lpath: Any, recursive: bool = False, **kwargs: Any) -> Any:
-        steps = self.reads.whole("get", rpath, (lpath,), {"recursive": recursive, **kwargs})
-        return await run_async(self.unguarded, steps)
-
-    def download(self, rpath: Any, lpath: Any, recursive: bool = False, **kwargs: Any) -> Any:
-        return self.get(rpath, lpath, recursive=recursive, **kwargs)
+    cat, _cat = _twins(ChargedReads.cat)
+    cat_file, _cat_file = _twins(ChargedReads.cat_file)
+    cat_ranges, _cat_ranges = _twins(ChargedReads.cat_ranges)
+    get, _get = _twins(ChargedReads.get)
+    get_file, _get_file = _twins(ChargedReads.get_file)
+    copy, _copy = _twins(ChargedReads.copy)
+    cp_file, _cp_file = _twins(ChargedReads.cp_file)
+    mv, _mv = _twins(ChargedReads.mv)
+    mv_file, _mv_file = _twins(ChargedReads.mv_file)
+    download, cp, move, rename = get, copy, mv, mv
 
     def head(self, path: str, size: int = 1024) -> bytes:
         whole = self._run(self.reads.size_if_crossing(path))
         if whole is None:
             data: bytes = self.unguarded.head(path, size)
-            return data
-        return self.cat_file(path, 0, min(size, whole)) if min(size, whole) > 0 else b""
+        else:
+            data = self.cat_file(path, 0, min(size, whole)) if min(size, whole) > 0 else b""
+        return data
 
     def tail(self, path: str, size: int = 1024) -> bytes:
         whole = self._run(self.reads.size_if_crossing(path))
         if whole is None:
             data: bytes = self.unguarded.tail(path, size)
-            return data
-        return self.cat_file(path, max(0, whole - size), whole) if min(size, whole) > 0 else b""
-
-    def copy(self, path1: Any, path2: Any, recursive: bool = False, **kwargs: Any) -> Any:
-        return self._run(self.reads.copied("copy", path1, path2, {"recursive": recursive, **kwargs}))
-
-    async def _copy(self, path1: Any, path2: Any, recursive: bool = False, **kwargs: Any) -> Any:
-        steps = self.reads.copied("copy", path1, path2, {"recursive": recursive, **kwargs})
-        return await run_async(self.unguarded, steps)
-
-    def cp(self, path1: Any, path2: Any, **kwargs: Any) -> Any:
-        return self.copy(path1, path2, **kwargs)
-
-    def cp_file(self, path1: str, path2: str, **kwargs: Any) -> Any:
-        return self._run(self.reads.copied("cp_file", path1, path2, kwargs))
-
-    async def _cp_file(self, path1: str, path2: str, **kwargs: Any) -> Any:
-        return await run_async(self.unguarded, self.reads.copied("cp_file", path1, path2, kwargs))
-
-    def mv(self, path1: Any, path2: Any, recursive: bool = False, **kwargs: Any) -> Any:
-        return self._run(self.reads.copied("mv", path1, path2, {"recursive": recursive, **kwargs}))
-
-    async def _mv(self, path1: Any, path2: Any, recursive: bool = False, **kwargs: Any) -> Any:
-        steps = self.reads.copied("mv", path1, path2, {"recursive": recursive, **kwargs})
-        return await run_async(self.unguarded, steps)
-
-    def move(self, path1: Any, path2: Any, **kwargs: Any) -> Any:
-        return self.mv(path1, path2, **kwargs)
-
-    def rename(self, path1: Any, path2: Any, **kwargs: Any) -> Any:
-        return self.mv(path1, path2, **kwargs)
-
-    def mv_file(self, path1: str, path2: str, **kwargs: Any) -> Any:
-        return self._run(self.reads.copied("mv_file", path1, path2, kwargs))
-
-    async def _mv_file(self, path1: str, path2: str, **kwargs: Any) -> Any:
-        return await run_async(self.unguarded, self.reads.copied("mv_file", path1, path2, kwargs))
+        else:
+            data = self.cat_file(path, max(0, whole - size), whole) if min(size, whole) > 0 else b""
+        return data
 
     def _open(
         self,
@@ -233,8 +191,12 @@ def close_inherited_names(cls: type[CrossRegionGuardedFS]) -> None:
     """Give the class every name of fsspec's base class: passed on or refused, never inherited unseen."""
     for name in dir(AbstractFileSystem):
         is_own = inspect.getattr_static(cls, name) is not inspect.getattr_static(AbstractFileSystem, name)
-        if not is_own and name not in INHERITED and (is_passed_on(name) or not name.startswith("_")):
-            setattr(cls, name, property(partial(_passed_on, name=name)))
+        if is_own or name in INHERITED:
+            continue
+        if is_passed_on(name):
+            setattr(cls, name, property(attrgetter(f"unguarded.{name}")))
+        elif not name.startswith("_"):
+            setattr(cls, name, property(functools.partial(_passed_on, name=name)))
 
 
 close_inherited_names(CrossRegionGuardedFS)

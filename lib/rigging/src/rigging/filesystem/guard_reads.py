@@ -25,6 +25,21 @@ class Call:
     arguments: tuple[Any, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def recursive(self) -> bool:
+        """True if directories stand for all that is below them."""
+        return bool(self.options.get("recursive"))
+
+
+@dataclass(frozen=True, slots=True)
+class RegionRules:
+    """Where this process and a store's buckets are, and what that means for a read."""
+
+    here: Callable[[], str | None] = guarded_region
+    bytes_cross: Callable[[str | None, str], bool] = bytes_cross
+    is_paid_for: Callable[[str, str], bool] = is_paid_for
+    configured_region: Callable[[str, str], str | None] = configured_region
+
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[Call, Any, T]
@@ -75,6 +90,9 @@ def url_on(fs: AbstractFileSystem, path: str) -> str:
     return path if "://" in path else f"{protocol}://{path}"
 
 
+REGION_RULES = RegionRules()
+
+
 class ChargedReads:
     """The reads of one filesystem.
 
@@ -82,6 +100,7 @@ class ChargedReads:
         fs: The filesystem.
         budget: Gives what they are charged to.
         crosses: Says of a bucket whether its bytes cross regions, instead of the comparison of regions.
+        rules: The comparison of regions.
     """
 
     def __init__(
@@ -89,13 +108,15 @@ class ChargedReads:
         fs: AbstractFileSystem,
         budget: Callable[[], TransferBudget] = current_budget,
         crosses: Callable[[str], bool] | None = None,
+        rules: RegionRules = REGION_RULES,
     ) -> None:
+        self._rules = rules
         self._budget = budget
         self._crosses = crosses
         self._strip: Callable[[Any], Any] = fs._strip_protocol
         self._protocol: str = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
 
-    def cat_file(self, path: str, start: int | None, end: int | None, options: Mapping[str, Any]) -> Steps[bytes]:
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> Steps[bytes]:
         """Charge the range, settled with the bytes that came."""
         call = Call("cat_file", (path,), {"start": start, "end": end, **options})
         crossing = yield from self.crossing([path])
@@ -109,7 +130,7 @@ class ChargedReads:
             reservation.settle(len(data))
         return data
 
-    def cat(self, path: Any, recursive: bool, on_error: str, options: Mapping[str, Any]) -> Steps[Any]:
+    def cat(self, path: Any, recursive: bool = False, on_error: str = "raise", **options: Any) -> Steps[Any]:
         """Charge every file that `path` stands for, settled with the bytes that came."""
         call = Call("cat", (path,), {"recursive": recursive, "on_error": on_error, **options})
         crossing = yield from self._expanded(path, recursive, None, missing_ok=on_error != "raise")
@@ -121,7 +142,7 @@ class ChargedReads:
             reservation.settle(_moved(found, set(crossing)))
         return found
 
-    def cat_ranges(self, paths: Sequence[str], starts: Any, ends: Any, options: Mapping[str, Any]) -> Steps[Any]:
+    def cat_ranges(self, paths: Sequence[str], starts: Any, ends: Any, **options: Any) -> Steps[Any]:
         """Charge the ranges, settled with the bytes that came."""
         call = Call("cat_ranges", (paths, starts, ends), options)
         crossing = set((yield from self.crossing(paths)))
@@ -136,30 +157,29 @@ class ChargedReads:
             reservation.settle(sum(len(found[index]) for index in which if isinstance(found[index], bytes)))
         return found
 
-    def whole(self, name: str, path: Any, rest: tuple[Any, ...], options: Mapping[str, Any]) -> Steps[Any]:
-        """Charge the sizes of all files that `path` stands for, then call `name(path, *rest, **options)`."""
-        recursive, maxdepth = bool(options.get("recursive")), options.get("maxdepth")
-        crossing = yield from self._expanded(path, recursive, maxdepth)
-        return (yield from self._charged(crossing, Call(name, (path, *rest), options)))
+    def get(self, rpath: Any, lpath: Any, recursive: bool = False, **options: Any) -> Steps[Any]:
+        """Charge the sizes of all files that `rpath` stands for."""
+        return self._whole(Call("get", (rpath, lpath), {"recursive": recursive, **options}))
 
-    def copied(self, name: str, path1: Any, path2: Any, options: Mapping[str, Any]) -> Steps[Any]:
-        """Charge what a copy takes from one place to another, wherever this machine is."""
-        call = Call(name, (path1, path2), options)
-        region = guarded_region()
-        sources = {self._bucket(path) for path in self._listed(path1)}
-        targets = {self._bucket(path) for path in self._listed(path2)}
-        if region is None or (sources == targets and len(sources) == 1) or is_paid_for(self._label(sources), region):
-            return (yield call)
-        away = False
-        for target in targets:
-            place = yield from self._location(target)
-            for source in sources - {target}:
-                origin = yield from self._location(source)
-                away = away or place is None or bytes_cross(origin, place)
-        crossing: list[str] = []
-        if away:
-            crossing = yield from self._files(path1, bool(options.get("recursive")), options.get("maxdepth"))
-        return (yield from self._charged(crossing, call))
+    def get_file(self, rpath: str, lpath: Any, *args: Any, **options: Any) -> Steps[Any]:
+        """Charge the size of the file."""
+        return self._whole(Call("get_file", (rpath, lpath, *args), options))
+
+    def copy(self, path1: Any, path2: Any, recursive: bool = False, **options: Any) -> Steps[Any]:
+        """Charge what goes from one place to another, wherever this machine is."""
+        return self._copied(Call("copy", (path1, path2), {"recursive": recursive, **options}))
+
+    def cp_file(self, path1: str, path2: str, **options: Any) -> Steps[Any]:
+        """Charge as `copy` does."""
+        return self._copied(Call("cp_file", (path1, path2), options))
+
+    def mv(self, path1: Any, path2: Any, recursive: bool = False, **options: Any) -> Steps[Any]:
+        """Charge as `copy` does."""
+        return self._copied(Call("mv", (path1, path2), {"recursive": recursive, **options}))
+
+    def mv_file(self, path1: str, path2: str, **options: Any) -> Steps[Any]:
+        """Charge as `copy` does."""
+        return self._copied(Call("mv_file", (path1, path2), options))
 
     def size_if_crossing(self, path: str, *, missing_ok: bool = False) -> Steps[int | None]:
         """Return the size to charge for the whole of `path`, None when it does not cross."""
@@ -170,7 +190,7 @@ class ChargedReads:
 
     def crossing(self, paths: Sequence[str]) -> Steps[list[str]]:
         """Return those of `paths`, stripped, whose bytes cross regions on their way here."""
-        region = guarded_region()
+        region = self._rules.here()
         if region is None and self._crosses is None:
             return []
         decided: dict[str, bool] = {}
@@ -188,12 +208,38 @@ class ChargedReads:
             crosses = self._crosses(bucket)
         else:
             location = (yield from self._location(bucket)) if bucket else region
-            crosses = region is not None and bytes_cross(location, region)
-        return crosses and not is_paid_for(self._bucket_url(bucket), region or "a region that is not known")
+            crosses = region is not None and self._rules.bytes_cross(location, region)
+        return crosses and not self._rules.is_paid_for(self._bucket_url(bucket), region or "a region that is not known")
 
     def url(self, path: str) -> str:
         """Return `path` as a URL, for messages."""
         return f"{self._protocol}://{self._strip(path)}"
+
+    def _whole(self, call: Call) -> Steps[Any]:
+        crossing = yield from self._expanded(call.arguments[0], call.recursive, call.options.get("maxdepth"))
+        return (yield from self._charged(crossing, call))
+
+    def _copied(self, call: Call) -> Steps[Any]:
+        path1, path2 = call.arguments
+        region = self._rules.here()
+        sources = {self._bucket(path) for path in self._listed(path1)}
+        targets = {self._bucket(path) for path in self._listed(path2)}
+        if (
+            region is None
+            or (sources == targets and len(sources) == 1)
+            or self._rules.is_paid_for(self._label(sources), region)
+        ):
+            return (yield call)
+        away = False
+        for target in targets:
+            place = yield from self._location(target)
+            for source in sources - {target}:
+                origin = yield from self._location(source)
+                away = away or place is None or self._rules.bytes_cross(origin, place)
+        crossing: list[str] = []
+        if away:
+            crossing = yield from self._files(path1, call.recursive, call.options.get("maxdepth"))
+        return (yield from self._charged(crossing, call))
 
     def _charged(self, crossing: Sequence[str], call: Call) -> Steps[Any]:
         if not crossing:
@@ -210,7 +256,7 @@ class ChargedReads:
         maybe: Sequence[str] = [root for root in roots if _has_magic(self._bucket(root))]
         if not maybe:
             maybe = yield from self.crossing(roots)
-        if not maybe or guarded_region() is None:
+        if not maybe or (self._rules.here() is None and self._crosses is None):
             return []
         try:
             files = yield from self._files(path, recursive, maxdepth)
@@ -272,7 +318,7 @@ class ChargedReads:
 
     def _location(self, bucket: str) -> Steps[str | None]:
         if self._protocol not in GCS_PROTOCOLS:
-            return configured_region(self._protocol, bucket)
+            return self._rules.configured_region(self._protocol, bucket)
         known = BUCKET_LOCATIONS.named(bucket)
         if known is not None or not bucket or BUCKET_LOCATIONS.is_known_unknown(bucket):
             return known
