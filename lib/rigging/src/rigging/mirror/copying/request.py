@@ -23,6 +23,10 @@ class Settings:
         heartbeat_interval: Seconds between renewals of the lease on a copy.
         heartbeat_timeout: Seconds without a renewal (of a local copy: without progress) after which others take over.
         s3_parts: The most parts of one upload that S3 takes.
+        s3_copy_bytes: Larger objects are copied by S3 in parts of this size.
+        s3_memory_bytes: Larger parts of an upload wait in a temporary file; the client holds about three copies of one
+            that is in memory.
+        gcs_compose_parts: The most objects that GCS puts together in one call.
     """
 
     chunk_bytes: int = 8 * 2**20
@@ -30,6 +34,9 @@ class Settings:
     heartbeat_interval: float = 30.0
     heartbeat_timeout: float = 90.0
     s3_parts: int = 10_000
+    s3_copy_bytes: int = 512 * 2**20
+    s3_memory_bytes: int = 16 * 2**20
+    gcs_compose_parts: int = 32
 
 
 @dataclass(frozen=True, slots=True)

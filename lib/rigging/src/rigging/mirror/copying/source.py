@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from rigging.errors import Unavailable
-from rigging.mirror.copying.digest import check_size
-from rigging.mirror.copying.request import CopyRequest, FileVersion, Settings, chunks, version_of
+from rigging.mirror.copying.digest import Digest, check_digest, check_size
+from rigging.mirror.copying.request import CopyRequest, FileVersion, Reserve, Settings, chunks, version_of
 
 
 class SourceChangedError(Unavailable):
@@ -31,6 +31,18 @@ def read_chunks(request: CopyRequest, start: int, settings: Settings) -> Iterato
                 coming = ahead.submit(_read, request, *piece)
             yield data
     check_unchanged(request)
+
+
+def read_whole(request: CopyRequest, settings: Settings, reserve: Reserve) -> bytes:
+    """Return all bytes of a small file, charged and compared with the source's size and checksum."""
+    moved = reserve(request.version.size)
+    data = b"".join(read_chunks(request, 0, settings))
+    moved(len(data))
+    digest = Digest(request.version)
+    digest.update(data)
+    check_size(len(data), request.version, request.source_url)
+    check_digest(digest, request.source, request.path)
+    return data
 
 
 def check_unchanged(request: CopyRequest) -> None:

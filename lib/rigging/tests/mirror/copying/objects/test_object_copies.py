@@ -15,7 +15,6 @@ from rigging.filesystem.budget import TransferBudget
 from rigging.mirror.copying import fetch as fetching
 from rigging.mirror.copying.digest import CorruptCopyError
 from rigging.mirror.copying.fetch import copy_files
-from rigging.mirror.copying.objects import to_gcs, to_s3
 from rigging.mirror.copying.objects.journal import Journal
 from rigging.mirror.copying.request import Settings
 from rigging.mirror.paths import PRIVATE_DIRECTORY
@@ -157,8 +156,7 @@ def uploads(regions: Any) -> list[Any]:
 def test_s3_copies_a_large_object_by_itself_part_by_part(
     make_regions: Any, s3: Any, monkeypatch: pytest.MonkeyPatch, budget: TransferBudget, s3_calls: Any
 ) -> None:
-    monkeypatch.setattr(to_s3, "_ONE_COPY_BYTES", 5 * MB)
-    regions = make_regions("s3", "s3")
+    regions = make_regions("s3", "s3", s3_copy_bytes=5 * MB)
     data = os.urandom(12 * MB)
     regions.put(1, "d/x", data)
     s3.reset_traffic()
@@ -174,8 +172,7 @@ def test_s3_copies_a_large_object_by_itself_part_by_part(
 def test_a_part_by_part_copy_that_ends_early_is_taken_up_or_cleared_away(
     make_regions: Any, monkeypatch: pytest.MonkeyPatch, budget: TransferBudget, s3_calls: Any, ends: str
 ) -> None:
-    monkeypatch.setattr(to_s3, "_ONE_COPY_BYTES", 5 * MB)
-    regions = make_regions("s3", "s3")
+    regions = make_regions("s3", "s3", s3_copy_bytes=5 * MB)
     data = os.urandom(12 * MB)
     regions.put(1, "d/x", data)
 
@@ -202,8 +199,7 @@ def test_a_part_by_part_copy_that_ends_early_is_taken_up_or_cleared_away(
 def test_a_part_that_waits_on_disk_is_sent_anew_from_its_start(
     make_regions: Any, monkeypatch: pytest.MonkeyPatch, s3_calls: Any, times: int
 ) -> None:
-    monkeypatch.setattr(to_s3, "_LARGEST_PART_IN_MEMORY", 1)
-    regions = make_regions("s3", "memory", chunk_bytes=5 * MB)
+    regions = make_regions("s3", "memory", chunk_bytes=5 * MB, s3_memory_bytes=1)
     data = os.urandom(7 * MB)
     regions.put(1, "d/x", data)
     failures = iter(range(times))
@@ -241,8 +237,7 @@ def test_an_object_that_came_out_too_short_is_removed(make_regions: Any, budget:
 def test_many_parts_are_put_together_in_their_order_and_removed(
     make_regions: Any, monkeypatch: pytest.MonkeyPatch, budget: TransferBudget
 ) -> None:
-    monkeypatch.setattr(to_gcs, "_COMPOSE_LIMIT", 2)
-    regions = make_regions("gcs", "memory", chunk_bytes=1000)
+    regions = make_regions("gcs", "memory", chunk_bytes=1000, gcs_compose_parts=2)
     data = os.urandom(5001)
     regions.put(1, "d/x", data)
     assert regions.fs.cat_file("d/x") == data

@@ -1,19 +1,19 @@
 """Copying one file into a prefix on GCS: by the service itself, or through this machine."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
 from rigging.errors import LeaseLost
 from rigging.mirror.copying.charges import BudgetReservation
 from rigging.mirror.copying.copy_lock import SMALL_BYTES
-from rigging.mirror.copying.digest import CorruptCopyError, Digest, check_digest, check_size
+from rigging.mirror.copying.digest import CorruptCopyError, Digest, check_digest
 from rigging.mirror.copying.objects.journal import Journal
 from rigging.mirror.copying.request import Check, CopyRequest, Done, Reserve, Settings, version_of
-from rigging.mirror.copying.source import check_unchanged, read_chunks
+from rigging.mirror.copying.source import check_unchanged, read_chunks, read_whole
 from rigging.mirror.prefix_store import PrefixStore
 
-_COMPOSE_LIMIT = 32
 #: Objects of one lease that GCS is asked to copy at once.
 _TOGETHER = 8
 _JSON = {"Content-Type": "application/json"}
@@ -96,23 +96,15 @@ def upload_to_gcs(
 ) -> None:
     """Copy through this machine: small files by one conditional put, others by parts that are composed at the end."""
     if request.version.size <= settings.chunk_bytes:
-        moved = reserve(request.version.size)
-        digest = Digest(request.version)
-        data = b"".join(read_chunks(request, 0, settings))
-        moved(len(data))
-        digest.update(data)
-        check_size(len(data), request.version, request.source_url)
-        check_digest(digest, request.source, request.path)
+        data = read_whole(request, settings, reserve)
         check()
-        try:
+        with contextlib.suppress(FileExistsError):  # it was written meanwhile: that one stays
             destination.fs.pipe_file(destination.path(request.path), data, mode="create", consistency="md5")
-        except FileExistsError:
-            return
         return
     directory = Journal(request, destination).directory
     try:
         parts = _upload_parts(request, destination, directory, settings, reserve, check)
-        _compose(request, destination, parts)
+        _compose(request, destination, parts, settings.gcs_compose_parts)
     except LeaseLost:
         raise  # the successor goes on with what was sent
     except Exception:
@@ -186,10 +178,8 @@ def _check_object(request: CopyRequest, destination: PrefixStore, resource: dict
 
 def _delete_generation(destination: PrefixStore, path: str, generation: str) -> None:
     bucket, _, key = path.partition("/")
-    try:
+    with contextlib.suppress(FileNotFoundError, FileExistsError):  # gone, or replaced already
         destination.fs.call("DELETE", "b/{}/o/{}", bucket, key, ifGenerationMatch=generation)
-    except (FileNotFoundError, FileExistsError):
-        return  # gone, or replaced already
 
 
 def _upload_parts(
@@ -219,20 +209,17 @@ def _upload_parts(
     return names
 
 
-def _compose(request: CopyRequest, destination: PrefixStore, parts: list[str]) -> None:
+def _compose(request: CopyRequest, destination: PrefixStore, parts: list[str], most: int) -> None:
     """Put the parts together, in a tree where there are more than one call takes; only the last call is seen."""
     level, directory = 0, Journal(request, destination).directory
-    while len(parts) > _COMPOSE_LIMIT:
+    while len(parts) > most:
         level += 1
-        groups = [parts[start : start + _COMPOSE_LIMIT] for start in range(0, len(parts), _COMPOSE_LIMIT)]
+        groups = [parts[start : start + most] for start in range(0, len(parts), most)]
         parts = [f"{directory}/level{level}-{index:06d}" for index in range(len(groups))]
         for target, group in zip(parts, groups, strict=True):
             _compose_call(destination, target, group, None)
-    try:
-        resource = _compose_call(destination, destination.path(request.path), parts, "0")
-    except FileExistsError:
-        return
-    _check_object(request, destination, resource)
+    with contextlib.suppress(FileExistsError):
+        _check_object(request, destination, _compose_call(destination, destination.path(request.path), parts, "0"))
 
 
 def _compose_call(destination: PrefixStore, target: str, parts: list[str], generation: str | None) -> dict[str, Any]:
@@ -252,9 +239,7 @@ def _compose_call(destination: PrefixStore, target: str, parts: list[str], gener
 
 
 def _remove_parts(destination: PrefixStore, directory: str) -> None:
-    try:
+    with contextlib.suppress(FileNotFoundError):
         paths = destination.fs.find(directory)
         if paths:
             destination.fs.rm(paths)
-    except FileNotFoundError:
-        return

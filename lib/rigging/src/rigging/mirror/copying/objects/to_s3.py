@@ -9,21 +9,19 @@ import hashlib
 import io
 import tempfile
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 from rigging.errors import LeaseLost
-from rigging.mirror.copying.digest import CorruptCopyError, Digest, check_digest, check_size
+from rigging.mirror.copying.digest import CorruptCopyError, Digest, check_digest
 from rigging.mirror.copying.objects.journal import Journal
 from rigging.mirror.copying.request import Check, CopyRequest, Reserve, Settings, chunks
-from rigging.mirror.copying.source import check_unchanged, read_chunks
+from rigging.mirror.copying.source import check_unchanged, read_chunks, read_whole
 from rigging.mirror.prefix_store import PrefixStore
+from rigging.timing import ExponentialBackoff, retry_with_backoff
 
 _SMALLEST_PART_BYTES = 5 * 2**20
-# The client holds about three copies of a part that is given as bytes; larger parts wait in a temporary file.
-_LARGEST_PART_IN_MEMORY = 16 * 2**20
 _TRIES = 3
 _md5 = functools.partial(hashlib.md5, usedforsecurity=False)
-_ONE_COPY_BYTES = 512 * 2**20
 
 
 def copy_in_s3(
@@ -32,7 +30,7 @@ def copy_in_s3(
     """Let S3 copy the object; none of its bytes come through here. It appears whole, or not at all."""
     source_bucket, _, source_key = request.source_path.partition("/")
     copy_source = {"Bucket": source_bucket, "Key": source_key}
-    if request.version.size <= _ONE_COPY_BYTES:
+    if request.version.size <= settings.s3_copy_bytes:
         moved = reserve(request.version.size)
         try:
             same = {"CopySourceIfMatch": request.version.mark, "IfNoneMatch": "*"}
@@ -43,7 +41,7 @@ def copy_in_s3(
             return
         moved(request.version.size)
         return
-    upload = _Upload(request, destination, _part_bytes(request.version.size, _ONE_COPY_BYTES, settings))
+    upload = _Upload.of(request, destination, _part_bytes(request.version.size, settings.s3_copy_bytes, settings))
 
     def send(number: int, begin: int, end: int) -> str:
         check()
@@ -65,21 +63,17 @@ def upload_to_s3(
 ) -> None:
     """Copy through this machine: small files by one conditional put, others in parts, completed at the end."""
     size = request.version.size
-    digest = Digest(request.version)
     if size <= max(settings.chunk_bytes, _SMALLEST_PART_BYTES):
-        moved = reserve(size)
-        data = b"".join(read_chunks(request, 0, settings))
-        moved(len(data))
-        digest.update(data)
-        check_size(len(data), request.version, request.source_url)
-        check_digest(digest, request.source, request.path)
+        data = read_whole(request, settings, reserve)
         check()
-        _put(destination, request, data)
+        with contextlib.suppress(FileExistsError):  # it was written meanwhile: that one stays
+            _call(destination, request, "put_object", Body=data, IfNoneMatch="*")
         return
     # As small as S3 has them, so that they fit in memory.
     part_bytes = _part_bytes(size, _SMALLEST_PART_BYTES, settings)
     settings = dataclasses.replace(settings, chunk_bytes=min(settings.chunk_bytes, part_bytes))
-    upload = _Upload(request, destination, part_bytes)
+    upload = _Upload.of(request, destination, part_bytes)
+    digest = Digest(request.version)
     moved = reserve(size - upload.bytes_done)
     resumed = upload.bytes_done > 0
 
@@ -91,7 +85,7 @@ def upload_to_s3(
             yield data
 
     with upload.aborted_by_errors():
-        in_memory = part_bytes <= _LARGEST_PART_IN_MEMORY
+        in_memory = part_bytes <= settings.s3_memory_bytes
         parts: Iterator[bytes | io.BufferedRandom] = (
             _regroup(counted(), part_bytes) if in_memory else _spooled(counted(), part_bytes)
         )
@@ -118,11 +112,19 @@ class _Upload:
             (number, *piece) for number, piece in enumerate(chunks(0, request.version.size, part_bytes), start=1)
         ]
         self._journal = Journal(request, destination)
-        self._id = self._journal.read()
-        self._etags = self._parts_there() if self._id else []
-        if not self._id:
-            self._id = str(_call(destination, request, "create_multipart_upload")["UploadId"])
-            self._journal.write(self._id)
+        self._id = ""
+        self._etags: list[str] = []
+
+    @classmethod
+    def of(cls, request: CopyRequest, destination: PrefixStore, part_bytes: int) -> Self:
+        """Take up the upload that the journal names, if S3 still has it, or begin one."""
+        upload = cls(request, destination, part_bytes)
+        upload._id = upload._journal.read()
+        upload._etags = upload._parts_there() if upload._id else []
+        if not upload._id:
+            upload._id = str(_call(destination, request, "create_multipart_upload")["UploadId"])
+            upload._journal.write(upload._id)
+        return upload
 
     @property
     def bytes_done(self) -> int:
@@ -147,14 +149,15 @@ class _Upload:
             return str(self.call("upload_part", PartNumber=number, Body=body)["ETag"])
         # A client that tries again sends a file from wherever it stands: S3 is to refuse what is not the part.
         mark = base64.b64encode(hashlib.file_digest(body, _md5).digest()).decode()
-        for left in reversed(range(_TRIES)):
+
+        def attempt() -> str:
             body.seek(0)
-            try:
-                return str(self.call("upload_part", PartNumber=number, Body=body, ContentMD5=mark)["ETag"])
-            except OSError:
-                if not left:
-                    raise
-        raise AssertionError("unreachable")
+            return str(self.call("upload_part", PartNumber=number, Body=body, ContentMD5=mark)["ETag"])
+
+        pauses = ExponentialBackoff()
+        return retry_with_backoff(
+            attempt, retryable=OSError, max_attempts=_TRIES, backoff=pauses, operation="send a part"
+        )
 
     def complete(self) -> None:
         """Make the object appear, unless one has been written meanwhile."""
@@ -245,13 +248,6 @@ def _spooled(data: Iterator[bytes], part_bytes: int) -> Iterator[io.BufferedRand
                 return
             part.seek(0)
             yield part
-
-
-def _put(destination: PrefixStore, request: CopyRequest, data: bytes) -> None:
-    try:
-        _call(destination, request, "put_object", Body=data, IfNoneMatch="*")
-    except FileExistsError:
-        return  # it was written meanwhile: that one stays
 
 
 def _call(destination: PrefixStore, request: CopyRequest, method: str, **arguments: Any) -> dict[str, Any]:
