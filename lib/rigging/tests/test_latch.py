@@ -5,7 +5,7 @@ import pytest
 from rigging.latch import Latch
 
 
-def test_it_lets_everybody_through_once_it_is_open() -> None:
+def test_it_lets_all_through_once_it_is_open() -> None:
     latch = Latch()
     passed: list[bool] = []
     threads = [threading.Thread(target=lambda: passed.append(latch.wait(60))) for _ in range(8)]

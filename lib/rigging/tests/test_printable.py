@@ -62,7 +62,7 @@ def test_what_stdout_cannot_encode_is_escaped(monkeypatch: pytest.MonkeyPatch) -
     assert raw.getvalue() == b"n\\xe9 \\u65e5\nnext\n"
 
 
-def test_after_nobody_reads_any_more_the_interpreter_ends_in_peace() -> None:
+def test_when_its_reader_is_gone_the_interpreter_ends_in_peace() -> None:
     """Else it would write what is left at its end, and report the broken pipe."""
     program = "from rigging.printable import print_lines; print_lines(['x' * 100_000] * 3); print_lines(['y'])"
     read, write = os.pipe()

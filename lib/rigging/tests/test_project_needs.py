@@ -1,4 +1,4 @@
-"""What a job gets installed and imports from, by pyproject.toml."""
+"""Packages that a job gets installed, and folders that it imports from, by pyproject.toml."""
 
 from pathlib import Path
 

@@ -54,7 +54,7 @@ def test_sizes_and_modes(tmp_path: Path) -> None:
         ("link", "your home directory"),
     ],
 )
-def test_a_folder_that_is_nobodys_project_is_refused(tmp_path: Path, folder: str, reason: str) -> None:
+def test_a_folder_that_is_no_project_is_refused(tmp_path: Path, folder: str, reason: str) -> None:
     for name in ("home/me/project", "tmp"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "link").symlink_to("home/me")

@@ -20,7 +20,7 @@ class Latch:
         return self._open
 
     def open(self) -> None:
-        """Let everybody through who waits or will wait. To be called once."""
+        """Let all waiters through, present and future. To be called once."""
         self._open = True
         self._gate.release()
 

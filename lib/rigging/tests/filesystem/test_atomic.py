@@ -3,8 +3,11 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, ClassVar
 
+import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from rigging.errors import InvalidRequest
 from rigging.filesystem import atomic, atomic_write, filesystem, read_bytes_or_none, write_bytes_atomic
@@ -49,17 +52,32 @@ def test_failed_stream_leaves_the_old_content_and_nothing_else(root: str, tmp_pa
     assert [p.name for p in tmp_path.iterdir()] in ([], ["x"])
 
 
-def test_large_stream_to_another_filesystem(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(atomic, "_ONE_PUT_BYTES", 10)
+def test_large_stream_to_another_filesystem() -> None:
+    large = bytes(16 * 2**20 + 1)
     with atomic_write("memory://atomic/large") as handle:
-        handle.write(b"x" * 1000)
-    assert read_bytes_or_none("memory://atomic/large") == b"x" * 1000
+        handle.write(large)
+    assert read_bytes_or_none("memory://atomic/large") == large
+    filesystem("memory").rm_file("/atomic/large")
 
 
-def test_filesystem_without_atomic_puts_gets_a_temporary_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(atomic, "OBJECT_STORE_PROTOCOLS", frozenset())
-    write_bytes_atomic("memory://atomic-mv/a", b"1")
-    fs = filesystem("memory")
+class OtherFileSystem(MemoryFileSystem):
+    """A filesystem whose puts are not known to be atomic."""
+
+    protocol = "other"
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        return MemoryFileSystem._strip_protocol(str(path).replace("other://", "memory://", 1))
+
+
+fsspec.register_implementation("other", OtherFileSystem)
+
+
+def test_filesystem_without_atomic_puts_gets_a_temporary_name() -> None:
+    write_bytes_atomic("other://atomic-mv/a", b"1")
+    fs = filesystem("other")
     assert fs.ls("/atomic-mv", detail=False) == ["/atomic-mv/a"]
     assert fs.cat_file("/atomic-mv/a") == b"1"
 
@@ -276,11 +294,10 @@ def test_what_another_filesystem_refuses_is_named_and_leaves_nothing(
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    fs = filesystem("memory")
+    scheme = "memory" if whole_puts else "other"
+    fs = filesystem(scheme)
     fs.makedirs("/atomic-refused", exist_ok=True)
-    if not whole_puts:
-        monkeypatch.setattr(atomic, "OBJECT_STORE_PROTOCOLS", frozenset())
     monkeypatch.setattr(type(fs), "pipe_file" if whole_puts else "mv", refuse)
-    with pytest.raises(OSError, match="memory://atomic-refused/a"):
-        write_bytes_atomic("memory://atomic-refused/a", b"1")
+    with pytest.raises(OSError, match=f"{scheme}://atomic-refused/a"):
+        write_bytes_atomic(f"{scheme}://atomic-refused/a", b"1")
     assert fs.ls("/atomic-refused", detail=False) == []

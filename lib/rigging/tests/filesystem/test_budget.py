@@ -84,7 +84,7 @@ def test_parts_of_a_reservation_are_settled_by_themselves() -> None:
         first.settle(350)
         second.release()
         assert budget.bytes_used == 350 + 200
-    assert budget.bytes_used == 350, "what nobody took is given back"
+    assert budget.bytes_used == 350, "what was not taken is given back"
 
 
 def test_a_part_that_is_more_than_the_rest_is_reserved_anew_or_refused_whole() -> None:

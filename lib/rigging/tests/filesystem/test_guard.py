@@ -201,7 +201,7 @@ def test_without_a_region_nothing_crosses(fs: Any, away: str, monkeypatch: pytes
         assert open_and_read(fs, f"{away}/a") == CONTENT
 
 
-def test_whoever_pays_is_logged_by_name_and_reads_without_a_budget(
+def test_the_payer_is_logged_by_name_and_reads_without_a_budget(
     fs: Any, away: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("MARIN_I_WILL_PAY_FOR_ALL_FEES", "ada")

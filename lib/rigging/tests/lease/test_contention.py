@@ -95,7 +95,7 @@ class Crowd:
 
 
 def mistakes(contest: Contest) -> list[str]:
-    """What a contest shows of leases that were held twice at a time, and whether it came to its end."""
+    """Evidence of leases that were held twice at a time, and whether the contest came to its end."""
     numbers = contest.numbers()
     found = [f"{after} after {before}" for before, after in itertools.pairwise(numbers) if before >= after]
     every = Counter(numbers + contest.abandoned_numbers())
@@ -106,7 +106,7 @@ def mistakes(contest: Contest) -> list[str]:
 
 
 def run_plain(contest: Contest, method: str, processes: int) -> list[str]:
-    """The mistakes of a contest in which nobody dies, so that no fencing number is lost."""
+    """Return the mistakes of a contest without deaths, in which no fencing number may be lost."""
     Crowd(contest, method, processes).finish()
     numbers = contest.numbers()
     lost = set(range(1, len(numbers) + 1)) - set(numbers)

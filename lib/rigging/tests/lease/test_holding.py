@@ -163,7 +163,7 @@ class StubbornStore:
         return 1
 
 
-def test_whoever_is_always_too_late_gives_up_at_last() -> None:
+def test_one_that_is_always_too_late_gives_up_at_last() -> None:
     """There is room for one identity in many places, so it tries again; two holders would wait for each other."""
     for worker_id, claims in (("w", 8), (None, 1)):
         store = StubbornStore()
@@ -171,7 +171,7 @@ def test_whoever_is_always_too_late_gives_up_at_last() -> None:
         assert store.claims == claims
 
 
-def test_a_lease_that_could_not_be_removed_keeps_nobody_waiting_unless_its_name_was_chosen() -> None:
+def test_a_lease_that_could_not_be_removed_keeps_no_one_waiting_unless_its_name_was_chosen() -> None:
     for worker_id, state in ((None, HolderState.GONE), ("w", HolderState.UNKNOWN)):
         store = StubbornStore()
         store.refuses = False

@@ -87,7 +87,7 @@ def test_of_machines_restored_from_one_image_none_is_declared_dead_by_another(de
     assert holder_state(f"other-{dead_id}") is HolderState.UNKNOWN
 
 
-def test_a_lease_that_this_process_gave_up_keeps_nobody_waiting() -> None:
+def test_a_lease_that_this_process_gave_up_keeps_no_one_waiting() -> None:
     mine = acquisition_id()
     give_up(mine)
     assert holder_state(mine) is HolderState.GONE

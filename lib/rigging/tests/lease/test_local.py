@@ -80,7 +80,7 @@ def test_what_goes_wrong_under_the_kernel_lock_leaves_no_descriptor(
 def test_a_directory_removed_and_made_again_has_a_lease_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: bool
 ) -> None:
-    """Whoever waits for the kernel lock of a file that is gone must not think that it excludes anybody."""
+    """A lock of a file that is gone excludes no one: who waited for it must look again."""
     directory = tmp_path / "step"
     late, early = (create_lock(str(directory / "x.lock")) for _ in range(2))
     directory.mkdir()

@@ -101,7 +101,7 @@ def test_explicit_identity_is_reentrant(path: str, lock: MakeLock, clock: FakeCl
 
 
 def test_one_identity_in_two_places_renews_and_gives_up_in_either(lock: MakeLock) -> None:
-    """What one of them has written last is not in the lock file any more."""
+    """The lock file no longer has what one of them wrote last."""
     one, again = lock("w"), lock("w")
     assert one.try_acquire()
     assert again.try_acquire()

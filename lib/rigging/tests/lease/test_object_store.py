@@ -1,4 +1,4 @@
-"""What leases on object stores add to the contract: answers that lie, calls that stall, requests that cost."""
+"""Leases on object stores beyond the contract: answers that lie, calls that stall, requests that cost."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""What answers of object stores become: gone, to be tried again, denied, or a mistake of whoever asked."""
+"""Answers of object stores as errors: gone, to be tried again, denied, or a mistake of the caller."""
 
 import json
 from types import SimpleNamespace
@@ -104,7 +104,7 @@ class TestRecords:
         assert Lease.from_bytes(b'{"worker_id": "w", "timestamp": "7", "more": 1}') == Lease("w", 7.0)
 
     @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"7", b'{"worker_id": "w"}', b'{"timestamp": 1}', b"\xff"])
-    def test_what_is_broken_is_nobodys(self, content: bytes) -> None:
+    def test_what_is_broken_has_no_holder(self, content: bytes) -> None:
         assert Lease.from_bytes(content) is None
         assert holder_of(StoredLease(content, "1")) is None
 

@@ -1,7 +1,6 @@
 """The command that mirrors ahead: what it prints while it works, and its exit codes."""
 
 import io
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ from rigging.errors import InvalidRequest, Unavailable
 from rigging.filesystem.budget import TransferBudgetExceeded, current_budget
 from rigging.mirror import __main__ as command
 from rigging.mirror.prefetch import Progress
+from rigging.testing import FakeClock
 
 DONE = Progress("a", files_done=3, files_total=10, bytes_done=2**20, bytes_total=2**30, bytes_moved=0)
 
@@ -25,14 +25,11 @@ class Screen(io.StringIO):
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_progress_is_shown_once_a_second(monkeypatch: pytest.MonkeyPatch, is_terminal: bool) -> None:
-    now = [100.0]
-    monkeypatch.setattr(command.time, "monotonic", lambda: now[0])
-    screen = Screen(is_terminal)
-    monkeypatch.setattr(sys, "stderr", screen)
-    printer = command._Printer()
-    for later in (0.0, 0.9, 1.0, 1.5, 2.0):
-        now[0] = 100.0 + later
+def test_progress_is_shown_once_a_second(is_terminal: bool) -> None:
+    clock, screen = FakeClock(monotonic=100), Screen(is_terminal)
+    printer = command.Printer(screen, clock)
+    for later in (0.0, 0.875, 0.125, 0.5, 0.5):
+        clock.advance(later)
         printer.show(DONE)
     printer.finish()
     line = "3/10 files, 1.00 MB of 1.00 GB"
@@ -57,13 +54,9 @@ def failing(error: Exception) -> Callable[..., Any]:
         (OSError("disk"), 1),
     ],
 )
-def test_each_failure_has_its_exit_code(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, code: int
-) -> None:
-    monkeypatch.setattr(command, "mirror_prefetch", failing(error))
-    monkeypatch.setattr(command, "mirror_plan", failing(error))
+def test_each_failure_has_its_exit_code(capsys: pytest.CaptureFixture[str], error: Exception, code: int) -> None:
     for options in ([], ["--dry-run"]):
-        assert command.main(["a", *options]) == code
+        assert command.main(["a", *options], plan=failing(error), prefetch=failing(error)) == code
         told = capsys.readouterr().err
         assert told.startswith(f"rigging.mirror: {error}")
         assert ("--budget-gb here" in told) == (code == 3)
@@ -76,8 +69,7 @@ def test_a_budget_may_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
         limits.append(current_budget().limit_bytes)
         raise Unavailable("enough")
 
-    monkeypatch.setattr(command, "mirror_prefetch", note)
-    command.main(["a", "--budget-gb", "0.5"])
+    command.main(["a", "--budget-gb", "0.5"], prefetch=note)
     monkeypatch.setenv("MARIN_MIRROR_BUDGET_GB", "2")
-    command.main(["a"])
+    command.main(["a"], prefetch=note)
     assert limits == [2**29, 2**31]

@@ -51,7 +51,7 @@ def regions(make_regions: Any) -> Any:
 
 @pytest.fixture
 def process_untouched() -> Iterator[None]:
-    """What the process's own budget has used does not change."""
+    """The use of the process's own budget does not change."""
     before = current_budget().bytes_used
     yield
     assert current_budget().bytes_used == before

@@ -66,7 +66,7 @@ def content(number: int) -> bytes:
 
 @dataclass
 class Reads:
-    """What the readers did: reads at the source as (pid, file, bytes), and each finished reader's budget by pid."""
+    """Return the reads at the source as (pid, file, bytes), and each finished reader's budget by pid."""
 
     journal: list[tuple[int, str, int]]
     used: dict[int, int]

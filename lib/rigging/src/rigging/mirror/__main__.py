@@ -6,25 +6,35 @@ Exit codes: 0 all is there; 1 a copy failed; 2 wrong arguments or paths; 3 it do
 """
 
 import argparse
+import contextlib
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TextIO
 
+from rigging.clock import SYSTEM_CLOCK, SleepingClock
 from rigging.errors import InvalidRequest, MarinError
 from rigging.filesystem.budget import TransferBudgetExceeded, current_budget, gib, mirror_budget
 from rigging.mirror.prefetch import PrefetchPlan, Progress, mirror_plan, mirror_prefetch
+from rigging.timing import RateLimiter
 
 _REPORT_SECONDS = 1.0
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None,
+    *,
+    plan: Callable[..., PrefetchPlan] = mirror_plan,
+    prefetch: Callable[..., PrefetchPlan] = mirror_prefetch,
+) -> int:
     """Run the command; returns the exit code."""
     options = _parser().parse_args(arguments)
     try:
-        if options.budget_gb is None:
-            return _run(options.paths, options.dry_run)
-        with mirror_budget(options.budget_gb):
-            return _run(options.paths, options.dry_run)
+        with contextlib.nullcontext() if options.budget_gb is None else mirror_budget(options.budget_gb):
+            if options.dry_run:
+                _print_plan(plan(*options.paths))
+            else:
+                _run(options.paths, prefetch)
+            return 0
     except TransferBudgetExceeded as error:
         print(f"rigging.mirror: {error}; or --budget-gb here", file=sys.stderr)
         return 3
@@ -36,15 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _run(paths: Sequence[str], dry_run: bool) -> int:
-    if dry_run:
-        _print_plan(mirror_plan(*paths))
-        return 0
-    printer = _Printer()
-    plan = mirror_prefetch(*paths, progress=printer.show)
+def _run(paths: Sequence[str], prefetch: Callable[..., PrefetchPlan]) -> None:
+    printer = Printer(sys.stderr)
+    plan = prefetch(*paths, progress=printer.show)
     printer.finish()
     print(f"{len(plan.files)} files copied ({gib(plan.bytes_total)}), {plan.present} were there; {_budget_left()}")
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -76,29 +82,29 @@ def _budget_left() -> str:
     return f"budget left: {gib(budget.bytes_left)} of {gib(budget.limit_bytes)}"
 
 
-class _Printer:
+class Printer:
     """Shows progress: a line that is rewritten on a terminal, else a line now and then."""
 
-    def __init__(self) -> None:
-        self._terminal = sys.stderr.isatty()
-        self._shown_at = time.monotonic()
+    def __init__(self, stream: TextIO, clock: SleepingClock = SYSTEM_CLOCK) -> None:
+        self._stream = stream
+        self._terminal = stream.isatty()
+        self._limiter = RateLimiter(_REPORT_SECONDS, clock=clock)
+        self._limiter.mark_run()
 
     def show(self, progress: Progress) -> None:
         """Print where it stands, at most once a second."""
-        now = time.monotonic()
-        if now - self._shown_at < _REPORT_SECONDS:
+        if not self._limiter.should_run():
             return
-        self._shown_at = now
         line = (
             f"{progress.files_done}/{progress.files_total} files, "
             f"{gib(progress.bytes_done)} of {gib(progress.bytes_total)}"
         )
-        print(f"\r\x1b[K{line}" if self._terminal else line, end="" if self._terminal else "\n", file=sys.stderr)
+        print(f"\r\x1b[K{line}" if self._terminal else line, end="" if self._terminal else "\n", file=self._stream)
 
     def finish(self) -> None:
         """Clear the line."""
         if self._terminal:
-            print("\r\x1b[K", end="", file=sys.stderr)
+            print("\r\x1b[K", end="", file=self._stream)
 
 
 if __name__ == "__main__":

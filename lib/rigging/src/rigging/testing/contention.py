@@ -13,7 +13,7 @@ from rigging.file_lock import try_lock
 from rigging.testing.clock import SkewedClock
 
 _LINE_BYTES = 21
-#: A clock by which every lease is long over for everybody else.
+#: A clock by which every lease is long over for all others.
 _LONG_AGO = SkewedClock(-100 * SKEW_ALLOWANCE)
 
 
@@ -93,7 +93,7 @@ def compete(contest: Contest, seed: int) -> None:
         try:
             acquired = lock.try_acquire()
         except Unavailable:
-            acquired = False  # as whoever waits for a lease would take it
+            acquired = False  # as one that waits for a lease would take it
         if not acquired:
             time.sleep(dice.uniform(0.0, contest.pause_seconds))
             continue

@@ -1,4 +1,4 @@
-"""What a copy costs: reserved before it begins, paid for as far as it moved, and given back when it does not stand."""
+"""The cost of a copy: reserved before it begins, paid for as far as it moved, and given back when it does not stand."""
 
 import pytest
 
@@ -58,7 +58,7 @@ class TestReservations:
             first.settle(30)
             second.release()
             assert hundred.bytes_used == 40
-        assert hundred.bytes_used == 30, "what nobody took is given back"
+        assert hundred.bytes_used == 30, "what was not taken is given back"
 
     def test_what_the_whole_lacks_is_reserved_anew_or_nothing_is_taken(self, hundred: TransferBudget) -> None:
         whole = hundred.reserve(50, "all")

@@ -1,4 +1,4 @@
-"""One copier of a file in a process: others wait, and a forked child waits for nobody who is not in it."""
+"""One copier of a file in a process: others wait, and a forked child waits only for its own threads."""
 
 import os
 import threading

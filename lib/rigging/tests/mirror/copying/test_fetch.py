@@ -1,4 +1,4 @@
-"""Copies: nobody sees a part, a failure leaves nothing, a kill is resumed, and what arrives is checked."""
+"""Copies: no reader sees a part, a failure leaves nothing, a kill is resumed, and what arrives is checked."""
 
 import contextlib
 import errno
@@ -563,7 +563,7 @@ def test_what_is_copied_is_counted(make_regions: Any) -> None:
     for name in ("a", "b"):
         regions.put(1, name, b"123")
     regions.put(0, "here", b"12345")
-    before = regions.fs.bytes_copied  # fsspec gives the same instance to whoever asks for the same
+    before = regions.fs.bytes_copied  # fsspec gives one instance for equal arguments
     regions.fs.cat(["a", "here"])
     assert regions.fs.bytes_copied == before + 3
     regions.fs.cat_file("b")

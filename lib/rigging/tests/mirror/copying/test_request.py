@@ -1,4 +1,4 @@
-"""What a store's entry says of a file, and how a file goes from one prefix to another."""
+"""A store's entry of a file, read; and the method by which a file goes from one prefix to another."""
 
 import base64
 from types import SimpleNamespace

@@ -3,10 +3,9 @@
 import errno
 import logging
 import os
-from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from rigging.filesystem.budget import TransferBudget
@@ -164,23 +163,33 @@ class _Transfer:
             for request in group:
                 self._copy(request, lambda: None, known)
             return
-        left: deque[CopyRequest] | None = None
-        losses = 0
-        while left is None or left:
+        finished: set[str] = set()
+        here = replace(self, done=self._noting(finished))
+        for attempt in range(1, _ATTEMPTS + 1):
             try:
                 with copy_lock(stripe(group[0]), self.destination, self.settings) as check:
-                    if left is None:
-                        left = deque(self._without_small_objects(group, check))
-                    while left:
+                    for request in here._without_small_objects(group, check):
                         check()
-                        self._copy(left[0], check, set())
-                        left.popleft()
+                        here._copy(request, check, set())
+                return
             except LeaseLostError as error:
                 # A process that was held up is no reason for its reader to fail: the next holder makes the file.
-                losses += 1
-                if left is None or losses == _ATTEMPTS:
+                group = [request for request in group if request.path not in finished]
+                if not group:
+                    return
+                if attempt == _ATTEMPTS:
                     raise
                 logger.warning("%s; waiting for it again", error)
+
+    def _noting(self, finished: set[str]) -> Done:
+        """Return what tells of each file, and notes its path."""
+
+        def done(request: CopyRequest, moved: int) -> None:
+            finished.add(request.path)
+            if self.done is not None:
+                self.done(request, moved)
+
+        return done
 
     def _without_small_objects(self, group: Sequence[CopyRequest], check: Check) -> list[CopyRequest]:
         """Copy those files that can be copied several at once; return the others."""

@@ -62,10 +62,10 @@ def test_what_a_killed_one_left_is_overwritten_and_never_seen(regions: Any):
     assert {path: regions.has(0, path) for path in regions.files(0)} == FILES
 
 
-def test_a_file_that_changed_or_went_is_left_to_whoever_claims_it(regions: Any, budget: TransferBudget):
+def test_a_file_that_changed_or_went_is_left_to_its_next_copier(regions: Any, budget: TransferBudget):
     plan = mirror_plan("d")
     there = Path(regions.prefixes[1])
-    (there / "d/0/0").write_bytes(b"longer than it was before, by far, as everybody can see at a glance")
+    (there / "d/0/0").write_bytes(b"longer than it was before, by far, as can be seen at a glance and from afar")
     (there / "d/0/2").write_bytes(b"s")
     os.utime(there / "d/0/4", (1, 1))
     (there / "d/0/6").unlink()
@@ -150,7 +150,7 @@ def test_a_directory_in_which_one_file_is_being_copied_is_not_batched(regions: A
     assert sorted(path[:3] for path in {*rest}) == ["d/0"] * 10
 
 
-def test_whoever_wants_one_file_waits_for_the_batch(regions: Any):
+def test_a_copy_of_one_file_waits_for_the_batch(regions: Any):
     directory = Path(regions.prefixes[0], "d/0")
     directory.mkdir(parents=True)
     descriptor = os.open(directory, os.O_RDONLY)

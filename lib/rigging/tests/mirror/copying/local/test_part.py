@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rigging.filesystem.atomic import TEMPORARY_PREFIX
-from rigging.mirror.copying.local import part as part_module
 from rigging.mirror.copying.local.part import claim_part, create_part, part_path
+from rigging.testing import FakeClock
 
 
 def test_a_part_is_claimed_by_one_and_goes_on_from_what_is_there(tmp_path: Path):
@@ -71,7 +71,7 @@ def test_a_part_that_was_published_is_never_written_again(tmp_path: Path):
 def test_each_version_of_each_file_has_a_part_of_its_own_beside_it() -> None:
     """Under another's name its bytes would be appended to, and published as, another file or version."""
     own = part_path("/data/a", "v1")
-    assert own == part_path("/data/a", "v1"), "whoever goes on with it must find it"
+    assert own == part_path("/data/a", "v1"), "the next copier must find it"
     others = {part_path("/data/a", "v2"), part_path("/data/b", "v1"), part_path("/data/av", "1"), part_path("/a", "v1")}
     assert own not in others
     assert len(others) == 4
@@ -223,22 +223,22 @@ def test_a_child_that_was_forked_meanwhile_does_not_keep_the_claim(tmp_path: Pat
     assert Path(final).read_bytes() == b"3"
 
 
-def test_who_is_late_waits_as_long_as_the_copy_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_late_waits_as_long_as_the_copy_grows(tmp_path: Path) -> None:
     final = str(tmp_path / "x")
     first = claim_part(final, "v", 60)
     assert first is not None
-    times, looks = iter(range(0, 1000, 9)), []
 
-    def sleep(seconds: float) -> None:
-        looks.append(seconds)
-        if len(looks) < 9:
-            first.append(b"1")
+    class GrowingCopy(FakeClock):
+        def sleep(self, seconds: float) -> None:
+            self.sleeps.append(seconds)
+            self.advance(9)
+            if len(self.sleeps) < 9:
+                first.append(b"1")
 
-    monkeypatch.setattr(part_module.time, "monotonic", lambda: next(times))
-    monkeypatch.setattr(part_module.time, "sleep", sleep)
-    other = claim_part(final, "v", 10)
+    clock = GrowingCopy()
+    other = claim_part(final, "v", 10, clock)
     assert other is not None
-    assert len(looks) == 10, "nine seconds apart, and the copy grew but for the last two looks"
-    assert max(looks) <= 0.02
+    assert len(clock.sleeps) == 10, "nine seconds apart, and the copy grew but for the last two looks"
+    assert max(clock.sleeps) <= 0.02
     other.close()
     first.close()

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import os
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -184,7 +185,7 @@ def test_a_part_by_part_copy_that_ends_early_is_taken_up_or_cleared_away(
     with pytest.raises((Killed, ConnectionError)):
         fetching.fetch("d/x", regions.fs.settings)
     assert budget.bytes_used == 0
-    assert len(uploads(regions)) == (ends == "killed"), "parts that nobody goes on with are paid for by the month"
+    assert len(uploads(regions)) == (ends == "killed"), "parts that are left behind are paid for by the month"
     s3_calls.clear()
     s3_calls.change = lambda method, arguments: None
     fetching.fetch("d/x", regions.fs.settings)
@@ -303,3 +304,30 @@ def test_a_rewrite_that_was_killed_is_gone_on_with_if_gcs_still_knows_it(
     assert (tokens[-1] == token) is usable
     assert regions.fs.info("d/x")["size"] == 70 * MB
     assert regions.files(0) == ["d/x"]
+
+
+def test_small_objects_whose_lease_was_taken_over_on_the_way_are_gone_on_with(
+    make_regions: Any, budget: TransferBudget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    regions = make_regions("gcs", "gcs")
+    names = [name for name in (f"d/{number}" for number in range(1500)) if zlib.crc32(name.encode()) % 64 == 7][:12]
+    for name in names:
+        regions.put(1, name, b"12345")
+    copied: list[str] = []
+    holdings: list[int] = []
+
+    @contextlib.contextmanager
+    def lost_once(*_: Any) -> Iterator[Callable[[], None]]:
+        holdings.append(len(copied))
+
+        def check() -> None:
+            if len(holdings) == 1 and copied:
+                raise LeaseLostError("the lease on the stripe was lost")
+
+        yield check
+
+    monkeypatch.setattr(fetching, "copy_lock", lost_once)
+    copy_files(mirror_plan("d").files, local_store(), Settings(), lambda found, _: copied.append(found.path))
+    assert holdings == [0, 8], "eight go at once"
+    assert sorted(copied) == sorted(names), "each is told of once"
+    assert budget.bytes_used == 5 * 12

@@ -12,9 +12,9 @@ import functools
 import hashlib
 import logging
 import os
-import time
 from collections.abc import Callable
 
+from rigging.clock import SYSTEM_CLOCK, SleepingClock
 from rigging.file_lock import try_lock, unlock_and_close
 from rigging.filesystem.atomic import TEMPORARY_PREFIX
 
@@ -92,19 +92,20 @@ def part_path(final: str, fingerprint: str) -> str:
     return f"{directory}/{TEMPORARY_PREFIX}mirror-{digest}"
 
 
-def claim_part(final: str, fingerprint: str, stall_timeout: float) -> Part | None:
+def claim_part(final: str, fingerprint: str, stall_timeout: float, clock: SleepingClock = SYSTEM_CLOCK) -> Part | None:
     """Claim the part file of `final`, waiting for another process that is copying the same version.
 
     Args:
         final: The path that the copy will have.
         fingerprint: The version that is copied.
         stall_timeout: Seconds without growth after which the other is passed by, with a part of our own.
+        clock: For tests.
 
     Returns:
         The claimed part, or None when the file is there by now.
     """
     path = part_path(final, fingerprint)
-    watch = Watch(stall_timeout)
+    watch = Watch(stall_timeout, clock)
     while True:
         kept = False
         try:
@@ -124,7 +125,7 @@ def claim_part(final: str, fingerprint: str, stall_timeout: float) -> Part | Non
             if not watch.wait(descriptor):
                 logger.warning("%s: no progress of its copier for %.0f s; copying beside it", final, stall_timeout)
                 path = f"{path}-{os.getpid()}-{os.urandom(6).hex()}"
-                watch = Watch(stall_timeout)
+                watch = Watch(stall_timeout, clock)
         finally:
             if not kept:
                 part.close()
@@ -227,10 +228,11 @@ def kernel_rename() -> RenameAt | None:
 class Watch:
     """Waits for a part file's copier, as long as the file changes."""
 
-    __slots__ = ("_interval", "_seen", "_since", "_timeout")
+    __slots__ = ("_clock", "_interval", "_seen", "_since", "_timeout")
 
-    def __init__(self, timeout: float) -> None:
+    def __init__(self, timeout: float, clock: SleepingClock = SYSTEM_CLOCK) -> None:
         self._timeout = timeout
+        self._clock = clock
         self._interval = _POLL_START_SECONDS
         self._seen: tuple[int, int, int] | None = None
         self._since = 0.0
@@ -239,11 +241,11 @@ class Watch:
         """Sleep a little; False when nothing has changed for the timeout."""
         status = os.fstat(descriptor)
         state = (status.st_ino, status.st_size, status.st_mtime_ns)
-        now = time.monotonic()
+        now = self._clock.monotonic()
         if state != self._seen:
             self._seen, self._since = state, now
         elif now - self._since >= self._timeout:
             return False
-        time.sleep(self._interval)
+        self._clock.sleep(self._interval)
         self._interval = min(self._interval * 1.5, _POLL_LIMIT_SECONDS)
         return True
