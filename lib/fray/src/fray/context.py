@@ -1,7 +1,6 @@
 """The client that code uses when it names none."""
 
 import os
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -9,6 +8,7 @@ from typing import TypeVar
 
 from fray.protocols import Client
 from fray.registry import connect
+from rigging.fork_lock import ForkLock
 
 CLIENT_ENV = "FRAY_CLIENT"
 
@@ -20,7 +20,7 @@ _SET_INSIDE_RAY = ("RAY_JOB_ID", "RAY_JOB_CONFIG_JSON_ENV_VAR")
 _set_client: ContextVar[Client | None] = ContextVar("fray_client", default=None)
 
 _shared: dict[tuple[int, str], Client] = {}
-_shared_lock = threading.Lock()
+_shared_lock = ForkLock()
 
 
 @contextmanager
@@ -49,15 +49,6 @@ def close_shared_clients(wait: bool) -> None:
         here = [_shared.pop(key) for key in list(_shared) if key[0] == os.getpid()]
     for client in here:
         client.shutdown(wait=wait)
-
-
-def _renew_lock_after_fork() -> None:
-    # Another thread of the parent may have held it at the moment of the fork, and does not exist here.
-    global _shared_lock
-    _shared_lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_renew_lock_after_fork)
 
 
 def default_spec(environ: Mapping[str, str]) -> str:

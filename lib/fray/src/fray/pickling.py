@@ -4,26 +4,17 @@ import os
 import site
 import sys
 import sysconfig
-import threading
 from collections.abc import Iterable, Iterator
 from functools import cache
 from types import ModuleType
 from typing import Any
 
 from rigging.errors import InvalidRequest
+from rigging.fork_lock import ForkLock
 
 __all__ = ["dumps", "installed_roots"]
 
-_registering = threading.Lock()
-
-
-def _renew_lock_after_fork() -> None:
-    # Another thread of the parent may have held it at the moment of the fork, and does not exist here.
-    global _registering
-    _registering = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_renew_lock_after_fork)
+_registering = ForkLock()
 
 
 def dumps(value: Any, what: str, roots: Iterable[str] = ()) -> bytes:

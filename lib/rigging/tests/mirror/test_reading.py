@@ -190,7 +190,7 @@ def test_several_files_over_the_budget_are_refused_as_a_whole(make_regions: Any,
         assert budget.bytes_used == 0
         assert regions.files(0) == []
         assert not list(tmp_path.rglob("out/d/?"))
-        budget.set_limit(300)
+        budget.reset(300)
         read()
         assert budget.bytes_used == 300
 

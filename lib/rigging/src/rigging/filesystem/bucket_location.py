@@ -1,14 +1,13 @@
 """Where buckets are: their location, asked once, and whether it is the place of a region."""
 
 import logging
-import os
-import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from rigging.errors import NotFound, Unavailable
 from rigging.filesystem.region import region_from_prefix
+from rigging.fork_lock import ForkLock
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +48,9 @@ def bucket_info(bucket: str) -> Mapping[str, Any]:
     return info
 
 
+_asking = ForkLock()
+
+
 class BucketLocations:
     """Locations that are known, by bucket; thread-safe.
 
@@ -66,7 +68,6 @@ class BucketLocations:
         self._monotonic = monotonic
         self._known: dict[str, str] = {}
         self._unknown_until: dict[str, float] = {}
-        self._asking = threading.Lock()
 
     def named(self, bucket: str) -> str | None:
         """Return the location that the name says (`marin-...` buckets) or that was learned before, else None."""
@@ -96,7 +97,7 @@ class BucketLocations:
         known = self.named(bucket)
         if known is not None:
             return known
-        with self._asking:
+        with _asking:
             location = self.named(bucket)
             if location is None and not self.is_known_unknown(bucket):
                 location = self._asked(bucket)
@@ -122,14 +123,9 @@ class BucketLocations:
         self._known.clear()
         self._unknown_until.clear()
 
-    def renew_lock(self) -> None:
-        """Go on in a forked child: another thread of the parent may have been asking, and does not exist here."""
-        self._asking = threading.Lock()
-
 
 #: Locations that this process has learned.
 BUCKET_LOCATIONS = BucketLocations()
-os.register_at_fork(after_in_child=BUCKET_LOCATIONS.renew_lock)
 
 
 def get_bucket_location(bucket_or_path: str) -> str:

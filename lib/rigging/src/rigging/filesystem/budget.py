@@ -31,6 +31,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from rigging.errors import BudgetExceeded, InvalidRequest
+from rigging.fork_lock import ForkLock
 
 logger = logging.getLogger(__name__)
 
@@ -39,8 +40,8 @@ GB = 2**30
 MARIN_MIRROR_BUDGET_ENV = "MARIN_MIRROR_BUDGET_GB"
 DEFAULT_BUDGET_GB = 10.0
 
-# One lock for all budgets: it is held for a few additions only, and one is easily renewed after a fork.
-_counting = threading.Lock()
+# One lock for all budgets: it is held for a few additions only.
+_counting = ForkLock()
 
 
 _marks = itertools.count(1)
@@ -127,12 +128,6 @@ class TransferBudget:
             self._epoch += 1
             if limit is not None:
                 self._limit_bytes = limit
-
-    def set_limit(self, limit_bytes: int) -> None:
-        """Change the limit and keep what is used."""
-        limit = _checked_bytes(limit_bytes, "limit_bytes")
-        with _counting:
-            self._limit_bytes = limit
 
     def adjust(self, difference: int, epoch: int) -> None:
         """Correct what is used by `difference` bytes, unless the budget was reset since `epoch` (for reservations)."""
@@ -359,15 +354,6 @@ def _let_threads_inherit() -> None:
         start(self)
 
     threading.Thread.start = start_with_budget  # type: ignore[method-assign]
-
-
-def _renew_lock_after_fork() -> None:
-    # Another thread of the parent may have held it at the moment of the fork, and does not exist here.
-    global _counting
-    _counting = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_renew_lock_after_fork)
 
 
 def _checked_bytes(n: int, what: str) -> int:

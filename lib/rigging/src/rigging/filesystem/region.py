@@ -4,9 +4,9 @@ import functools
 import logging
 import os
 import re
-import threading
 from collections.abc import Mapping
 
+from rigging.fork_lock import ForkLock
 from rigging.gce_metadata import ask_metadata, metadata_host
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ _BUCKET = re.compile(
 _DMI_PRODUCT_NAME = "/sys/class/dmi/id/product_name"
 _METADATA_TIMEOUT_SECONDS = 0.5
 _METADATA_ATTEMPTS = 2
-_asking = threading.Lock()
+_asking = ForkLock()
 
 
 def data_bucket(region: str) -> str:
@@ -109,12 +109,3 @@ def _region_of_this_machine() -> str | None:
             continue
         return zone.rpartition("-")[0] or None
     return None
-
-
-def _renew_lock_after_fork() -> None:
-    # Another thread of the parent may have been asking, and does not exist here.
-    global _asking
-    _asking = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_renew_lock_after_fork)

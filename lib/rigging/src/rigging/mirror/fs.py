@@ -30,8 +30,8 @@ class MirroredFile(io.BufferedReader):
         path: Relative to the prefix.
     """
 
-    def __init__(self, fs: "MirrorFileSystem", path: str, local: str) -> None:
-        super().__init__(io.FileIO(local, "rb"))
+    def __init__(self, fs: "MirrorFileSystem", path: str, opened: io.FileIO) -> None:
+        super().__init__(opened)
         self.fs = fs
         self.path = path
 
@@ -91,7 +91,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
             if store.kind is StoreKind.LOCAL:
                 # The one path that has to be quick: nothing but the file itself is touched.
                 try:
-                    return MirroredFile(self, relative, store.path(relative))
+                    return MirroredFile(self, relative, io.FileIO(store.path(relative), "rb"))
                 except FileNotFoundError:
                     pass
         return super().open(path, mode, block_size, cache_options, compression, **kwargs)
@@ -110,7 +110,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
 
     def _open_here(self, store: PrefixStore, path: str, block_size: int | None, **kwargs: Any) -> Any:
         if store.kind is StoreKind.LOCAL:
-            return MirroredFile(self, path, store.path(path))
+            return MirroredFile(self, path, io.FileIO(store.path(path), "rb"))
         if store.kind is StoreKind.OTHER and store.info(path) is None:
             # Not every filesystem looks before the first read.
             raise FileNotFoundError(path)

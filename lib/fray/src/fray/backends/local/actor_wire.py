@@ -21,6 +21,7 @@ from fray import pickling
 from fray.backends.common.actors import ActorRef, CallFuture
 from fray.errors import ActorLost
 from fray.remote_errors import unpack_error
+from rigging.fork_lock import ForkLock
 
 
 class LocalActorFuture(CallFuture):
@@ -156,16 +157,7 @@ class Channel:
 
 
 _channels: dict[tuple[int, str], Channel] = {}
-_opening = threading.Lock()
-
-
-def _renew_lock_after_fork() -> None:
-    # Another thread of the parent may have held it at the moment of the fork, and does not exist here.
-    global _opening
-    _opening = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_renew_lock_after_fork)
+_opening = ForkLock()
 
 
 def channel_to(address: ActorAddress) -> Channel:
