@@ -122,7 +122,7 @@ def one_fresh(options: argparse.Namespace, directory: Path) -> None:
     inputs = write_inputs(options, directory)
     (directory / "out").mkdir()
     outputs = [str(directory / "out" / os.path.basename(source)) for source in inputs]
-    harness = RayHarness(options.cpus)
+    harness = RayHarness(options.cpus, client_server=False)
     harness.prepare()
     harness.start(directory)
     # What a new node does by itself.
@@ -217,7 +217,7 @@ def main() -> None:
         if options.side:
             one_fresh(options, directory)
             return
-        harness = RayHarness(options.cpus)
+        harness = RayHarness(options.cpus, client_server=False)
         harness.prepare()
         harness.start(directory)
         client = harness.make_client()

@@ -174,7 +174,8 @@ def test_a_fork_prints_though_another_step_was_printing() -> None:
         assert stream.written.wait(20)
         with speaking("b", "/p/b"):
             assert ends_in_a_fork(lambda: print("b"))
-        stream.go_on.set()
+            # In this process, "b" ends after what "a" writes.
+            stream.go_on.set()
         other.join()
 
 
