@@ -39,12 +39,14 @@ HEAD = "from marin.execution import ExecutorStep, output_path_of, this_output_pa
         ("os.path.join(this_output_path(), 'x')", "this_output_path() has no text yet", 'this_output_path("x")'),
         ("raw = output_path_of(step) + '/x'", "output_path_of(step) has no text", "output_path_of(step, 'x')"),
         ("x = (", "not Python", "correct it"),
+        ("import a_package_of_nobody.x", "a_package_of_nobody is not installed here", "uv pip install"),
+        ("def f():\n    import levanter.main", "levanter is not installed here", "beside this project"),
     ],
 )
 def test_what_will_not_work_is_told_with_what_to_write(tmp_path: Path, line: str, problem: str, instead: str) -> None:
     findings = check(tmp_path, HEAD, "", line)
     assert len(findings) == 1, findings
-    assert findings[0].line == 3
+    assert findings[0].line == 3 + line.count("\n")
     assert problem in findings[0].problem
     assert instead in findings[0].instead
 
@@ -58,6 +60,9 @@ def test_what_will_not_work_is_told_with_what_to_write(tmp_path: Path, line: str
         "raw = ExecutorStep('a', None, 1); raw / 'x'; raw = 'text'; raw + '/x'",
         "from .siblings import anything",
         "from numpy import nothing_of_the_kind",
+        "try:\n    import levanter, fray.v2\nexcept ImportError:\n    levanter = None",
+        "import typing\nif typing.TYPE_CHECKING:\n    from fray.v2 import x",
+        "from rigging.distributed_lock import lease\ndef f(lease):\n    return lease.anything",
         "name = 'a'; ExecutorStep(name, print, versioned([1]), override_output_path='a/b/')",
     ],
 )
@@ -76,6 +81,15 @@ def test_modules_beside_a_script_are_its_own(tmp_path: Path) -> None:
     assert [finding.line for finding in check(tmp_path / "experiments", *lines)] == [2]
     (tmp_path / "marin").symlink_to(tmp_path / "lib" / "marin")
     assert check(tmp_path / "experiments", *lines) == []
+
+
+def test_modules_that_were_left_behind_are_told(tmp_path: Path) -> None:
+    experiments = tmp_path / "experiments"
+    experiments.mkdir()
+    (experiments / "llama.py").write_text("")
+    findings = check(experiments, "from experiments.llama import a", "from experiments.defaults import b")
+    (missing,) = findings
+    assert (missing.line, missing.problem) == (2, "experiments.defaults is not beside this script")
 
 
 def test_a_script_is_not_run(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ _NOT_TEXT: Final = {
     "ExecutorStep": "step / 'x'",
     "InputName": "input / 'x'",
 }
+_CATCH_IMPORT_ERRORS: Final = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 _SKIPPED_DIRECTORIES: Final = frozenset({"__pycache__", "node_modules", "venv"})
 
 
@@ -63,7 +65,7 @@ def check_file(path: Path) -> list[Finding]:
         tree = ast.parse(path.read_bytes(), filename=str(path))
     except SyntaxError as error:
         return [Finding(str(path), error.lineno or 1, f"not Python: {error.msg}", "correct it")]
-    reader = _Reader(str(path), _roots(path))
+    reader = _Reader(str(path), _roots(path), _bound_names(tree))
     reader.visit(tree)
     return sorted(set(reader.findings))
 
@@ -84,19 +86,60 @@ def _roots(path: Path) -> list[Path]:
     return list(path.absolute().parents)
 
 
+def _bound_names(tree: ast.Module) -> frozenset[str]:
+    """The names that a script binds other than by imports: variables, parameters, functions and classes."""
+    found: set[str | None] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.ExceptHandler):
+            found.add(node.name)
+    return frozenset(name for name in found if name is not None)
+
+
+def _caught_names(handler: ast.ExceptHandler) -> set[str]:
+    if handler.type is None:
+        return {"Exception"}
+    return {child.id for child in ast.walk(handler.type) if isinstance(child, ast.Name)}
+
+
 class _Reader(ast.NodeVisitor):
     """Walks a script and notes what is wrong."""
 
-    def __init__(self, path: str, roots: Sequence[Path]) -> None:
+    def __init__(self, path: str, roots: Sequence[Path], rebound: frozenset[str]) -> None:
         self.findings: list[Finding] = []
         self._path = path
         self._roots = roots
+        self._rebound = rebound  # what such a name means depends on where it stands
         self._names: dict[str, str] = {}  # a name of the script -> the dotted name that it was imported as
+        self._is_optional = False  # within a block that may fail, or is not run
         self._not_text: dict[str, str] = {}  # a name of the script -> what to write instead of its text
+
+    def visit_Try(self, node: ast.Try) -> None:
+        caught = {name for handler in node.handlers for name in _caught_names(handler)}
+        self._visit_optional(node.body, bool(caught & _CATCH_IMPORT_ERRORS))
+        for block in (node.handlers, node.orelse, node.finalbody):
+            for child in block:
+                self.visit(child)
+
+    def visit_If(self, node: ast.If) -> None:
+        self.visit(node.test)
+        self._visit_optional(node.body, ast.unparse(node.test).rpartition(".")[2] == "TYPE_CHECKING")
+        for child in node.orelse:
+            self.visit(child)
+
+    def _visit_optional(self, body: Sequence[ast.stmt], is_optional: bool) -> None:
+        before = self._is_optional
+        self._is_optional = before or is_optional
+        for child in body:
+            self.visit(child)
+        self._is_optional = before
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
-            if self._is_known(node, alias.name):
+            if self._is_known(node, alias.name, alias.name):
                 self._names[alias.asname or alias.name.partition(".")[0]] = (
                     alias.name if alias.asname else alias.name.partition(".")[0]
                 )
@@ -106,7 +149,7 @@ class _Reader(ast.NodeVisitor):
             return
         for alias in node.names:
             name = node.module if alias.name == "*" else f"{node.module}.{alias.name}"
-            if self._is_known(node, name) and alias.name != "*":
+            if self._is_known(node, name, node.module) and alias.name != "*":
                 self._names[alias.asname or alias.name] = name
 
     def visit_Assign(self, node: ast.Assign) -> None:
@@ -124,7 +167,7 @@ class _Reader(ast.NodeVisitor):
         if name is None or name.partition(".")[0] not in OURS:
             self.generic_visit(node)
             return
-        self._is_known(node, name)
+        self._is_known(node, name, name.rpartition(".")[0])
 
     def visit_Call(self, node: ast.Call) -> None:
         self.generic_visit(node)
@@ -199,26 +242,32 @@ class _Reader(ast.NodeVisitor):
             node = node.value
         if not isinstance(node, ast.Name):
             return None
-        start = self._names.get(node.id)
+        start = None if node.id in self._rebound else self._names.get(node.id)
         if start is None:
             return "str" if node.id == "str" and not parts else None
         return ".".join([start, *reversed(parts)])
 
-    def _is_known(self, node: ast.AST, name: str) -> bool:
-        """Whether a dotted name can be imported; notes it when it cannot."""
+    def _is_known(self, node: ast.AST, name: str, module: str) -> bool:
+        """Whether a dotted name, of a module or in it, can be imported; notes it when it cannot."""
         package = name.partition(".")[0]
         if package in OURS:
-            return self._is_ours(node, name)
-        if package in LIBRARIES and not is_installed(package) and not self._is_beside(name):
-            self._note(node, f"{package} is not installed here", LIBRARIES[package])
+            return self._is_ours(node, name, module)
+        if self._is_optional or package in sys.stdlib_module_names or self._is_beside(module):
+            return True
+        if self._is_beside(package):
+            self._note(node, f"{module} is not beside this script", "bring that module along")
+            return False
+        if not is_installed(package):
+            advice = LIBRARIES.get(package, "install it (`uv pip install`, by its name on PyPI)")
+            self._note(node, f"{package} is not installed here", advice)
             return False
         return True
 
-    def _is_ours(self, node: ast.AST, name: str) -> bool:
+    def _is_ours(self, node: ast.AST, name: str, module: str) -> bool:
         try:
             resolve(name)
         except Missing as error:
-            if self._is_beside(name):
+            if self._is_optional or self._is_beside(module):
                 return True
             known = instead_of(name)
             problem = str(error) if known is None else str(error).partition(";")[0]
@@ -228,14 +277,9 @@ class _Reader(ast.NodeVisitor):
 
     def _is_beside(self, name: str) -> bool:
         """Whether a module lies in the script's own project."""
-        parts = name.split(".")
-        places = [Path(*parts[:length]) for length in (len(parts), len(parts) - 1) if length]
-        return any(
-            (root / source / place).with_suffix(".py").is_file() or (root / source / place / "__init__.py").is_file()
-            for root in self._roots
-            for source in ("", "src")
-            for place in places
-        )
+        place = Path(*name.split("."))
+        places = [root / source / place for root in self._roots for source in ("", "src")]
+        return any(found.with_suffix(".py").is_file() or found.is_dir() for found in places)
 
     def _note(self, node: Any, problem: str, instead: str) -> None:
         self.findings.append(Finding(self._path, node.lineno, problem, instead))

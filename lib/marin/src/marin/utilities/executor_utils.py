@@ -26,7 +26,7 @@ def ckpt_path_to_step_name(path: object) -> str:
         return _name_of_path(path)
     if isinstance(path, InputName) and path.step is not None:
         return _name_of_input(path.step.name.rpartition("/")[2], path.name)
-    raise InvalidRequest(f"ckpt_path_to_step_name({path!r}): expected a path, or an input made from a step")
+    raise InvalidRequest(f"Unknown type of checkpoint {path!r}: expected a path, or an input made from a step")
 
 
 def _name_of_path(path: str) -> str:
@@ -37,7 +37,9 @@ def _name_of_path(path: str) -> str:
     if number is not None and len(parts) >= 3:
         return f"{parts[-3]}-{number[1]}"
     if parts[-1].startswith("step-") or _CHECKPOINTS.search(path.removesuffix("/")):
-        raise InvalidRequest(f"{path!r} is no checkpoint of a run: expected .../{{run}}/checkpoints/step-{{number}}")
+        raise InvalidRequest(
+            f"Invalid path {path!r}: no checkpoint of a run; expected .../{{run}}/checkpoints/step-{{number}}"
+        )
     return parts[-1]
 
 
@@ -49,5 +51,5 @@ def _name_of_input(step_name: str, name: str | None) -> str:
     if number is not None:
         return f"{step_name}-{number[1]}"
     if parts[-1].startswith("step-") or parts[-2:-1] == ["checkpoints"]:
-        raise InvalidRequest(f"{name!r} is no checkpoint of step {step_name!r}: expected checkpoints/step-{{number}}")
+        raise InvalidRequest(f"Invalid path {name!r} below step {step_name!r}: expected checkpoints/step-{{number}}")
     return parts[-1]
