@@ -1,1 +1,1 @@
-"""A step's config: what may stand in it, how it is walked, copied, encoded, and filled in for the step's function."""
+"""A step's config: its placeholders, the walk through it, its encoding, copies, and instantiation for the function."""

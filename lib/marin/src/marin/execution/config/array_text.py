@@ -1,4 +1,4 @@
-"""Arrays as short texts that tell them apart, at a bounded cost."""
+"""Short texts that identify arrays, computed at a bounded cost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST_NUMBER: Final = {"f": 8, "c": 16}
 
 
 def is_array(value: Any) -> bool:
-    """Whether a value is a numpy array, which it can only be when numpy has been imported."""
+    """True if a value is a numpy array, which it can only be when numpy has been imported."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.ndarray)
 
@@ -52,7 +52,7 @@ def array_text(value: Any, most_bytes: int) -> str | None:
 
 
 def with_digest(text: str, value: Any) -> str:
-    """The text of an array, with its digest where numpy shortens or rounds what it holds."""
+    """Return the text of an array, with its digest where numpy shortens or rounds what it holds."""
     if value.dtype.kind in _EXACT_KINDS and "..." not in text:
         return text
     digest = array_text(value, CONFIG_BYTES)

@@ -1,4 +1,4 @@
-"""The JSON form of versioned values. Output paths of existing data follow from it: no byte of it may change."""
+"""The JSON form of versioned values. Output paths of existing data depend on it: no byte of it may change."""
 
 from __future__ import annotations
 
@@ -55,26 +55,26 @@ class UnstableValue(InvalidRequest):
 
 
 def field_path(prefix: str, part: str) -> str:
-    """`part` below the dotted path `prefix`."""
+    """Return `part` below the dotted path `prefix`."""
     return f"{prefix}.{part}" if prefix else part
 
 
 def reference_order(reference: InputName) -> str:
-    """A text to sort inputs by that is the same in every process."""
+    """Return a text to sort inputs by that is the same in every process."""
     step_name = reference.step.name if reference.step is not None else ""
     return f"{step_name}\0{reference.name or ''}\0{reference.block_on_step}"
 
 
 def encode(value: Any, field: str, refer: Refer) -> Any:
-    """The JSON form of a versioned value.
+    """Return the JSON form of a versioned value.
 
     Args:
-        value: What `versioned()` was given.
+        value: The argument of `versioned()`.
         field: Its dotted path, for messages.
-        refer: Called for each input inside the value, in walk order; gives the text that stands in its place.
+        refer: Called for each input inside the value, in walk order; returns the text for its place.
 
     Returns:
-        What `json.dumps(..., sort_keys=True)` takes, with dict keys as they were.
+        An argument for `json.dumps(..., sort_keys=True)`, with dict keys unchanged.
 
     Raises:
         UnstableValue: the value has no text that is the same in every process.
@@ -121,7 +121,7 @@ def _encode(value: Any, field: str, refer: Refer) -> Any:
 
 
 def _refuse_partial(value: Any, field: str) -> None:
-    """Refuse a value of which only the text counts, when values that differ would have one text."""
+    """Refuse a value that counts by its text, when different values would have one text."""
     missing = left_out_of_text(value)
     if missing:
         raise UnstableValue(
@@ -131,7 +131,7 @@ def _refuse_partial(value: Any, field: str) -> None:
 
 
 def _refuse_hidden(value: Any, field: str) -> None:
-    """Refuse a value of which only the text counts, when the text would hide an input or the order of a set."""
+    """Refuse a value that counts by its text, when the text would hide an input or the order of a set."""
     found = find_inside(value, lambda item: isinstance(item, PLACEHOLDERS) or _is_unordered_set(item))
     if found is None:
         return
@@ -171,7 +171,7 @@ def _encode_scalar(value: Any, field: str = "") -> Any:
 
 
 def refuse_description(text: str, field: str) -> None:
-    """Refuse a text that was made of a placeholder, before it was replaced by its value."""
+    """Refuse a text that has the description of a placeholder in it."""
     if described_in(text):
         raise InvalidRequest(
             f"field {field or '(config)'!r}: the text {_short(text)} has the description of a step, an input or a "
@@ -263,13 +263,13 @@ def _has_seedless_hash(item: Any) -> bool:
 
 
 def _is_numpy(value: Any, *class_names: str) -> bool:
-    # A value can only be numpy's when numpy has been imported; importing it here would cost everyone its time.
+    # A value can only be numpy's when numpy has been imported; importing it here would slow down every start.
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, tuple(getattr(numpy, name) for name in class_names))
 
 
 def stable_text(value: Any, field: str) -> str:
-    """`str(value)`, for a value whose text is the same in every process.
+    """Return `str(value)`, for a value whose text is the same in every process.
 
     Raises:
         UnstableValue: it is an array, a function, or a text that shows an address.

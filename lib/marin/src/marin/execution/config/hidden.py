@@ -1,4 +1,4 @@
-"""Looks into objects that the walk through a config does not take apart."""
+"""Search inside objects that the walk through a config does not take apart."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from typing import Any, Final
 from marin.execution.config.shapes import shape_of
 from rigging.errors import InvalidRequest
 
-# Types whose instances hold nothing of a config. Functions are not looked into: what they close over is code.
+# Types whose instances hold nothing of a config. Functions are not searched: their closures are code.
 _INERT_TYPES: Final = (
     str,
     bytes,
@@ -55,24 +55,29 @@ _DEEPEST: Final = 500
 
 
 def is_inert(kind: type[Any]) -> bool:
-    """Whether instances of a class can hold no part of a config."""
+    """True if instances of a class can hold no part of a config."""
     return issubclass(kind, _INERT_TYPES)
 
 
 def is_iterator(kind: type[Any]) -> bool:
-    """Whether instances of a class are generators or iterators of Python's own, which can be read only once."""
+    """True if instances of a class are generators or iterators of Python's own, which can be read only once."""
     return kind.__module__ in ("builtins", "itertools") and issubclass(kind, Iterator)
 
 
 def find_inside(obj: Any, wanted: Callable[[Any], bool], closed: tuple[type[Any], ...] = ()) -> tuple[str, Any] | None:
-    """The first object for which `wanted` holds: `obj`, or what it holds at any depth.
+    """Return the first object for which `wanted` holds: `obj`, or what it holds at any depth.
 
-    Attributes (`__dict__` and slots), members of collections, arguments of partials and exceptions, the objects of
-    methods, values of enums, what iterators go through, arrays and tables of objects are looked at; properties are not
-    called, iterators not advanced, and closures not opened; nor are instances of the types in `closed`.
+    Searched are attributes (`__dict__` and slots), members of collections, arguments of partials and exceptions, the
+    objects of methods, values of enums, the objects behind iterators, arrays and tables of objects. Properties are not
+    called, iterators not advanced, closures not searched.
+
+    Args:
+        obj: The object to search.
+        wanted: The condition.
+        closed: Types whose instances are not searched.
 
     Returns:
-        Where it is, as one would write it after the object's name, and the object; None when there is none.
+        The place, as it would be written after the object's name, and the object found; None when there is none.
     """
     seen: set[int] = set()
     kept: list[Any] = []  # ids stay taken only while their objects live
@@ -157,6 +162,6 @@ def _is_table(obj: Any) -> bool:
 
 
 def _is_object_array(obj: Any) -> bool:
-    # An array can only be numpy's when numpy has been imported; importing it here would cost everyone its time.
+    # An array can only be numpy's when numpy has been imported; importing it here would slow down every start.
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(obj, numpy.ndarray) and obj.dtype.hasobject

@@ -1,4 +1,4 @@
-"""From a config with placeholders to the config that a step's function sees."""
+"""Instantiation: from a config with placeholders to the config that a step's function receives."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ Resolve = Callable[[Any], Any]
 def instantiate_config(
     config: T, output_path: str | None, output_paths: Mapping[ExecutorStep[Any], str], prefix: str
 ) -> T:
-    """A copy of `config` in which every placeholder has become its value.
+    """Return a copy of `config` in which every placeholder has become its value.
 
-    The containers, dataclasses and models in it are its own (see `copy_config`), so that what is changed in them is
-    changed in no other config; `config` is never modified.
+    Its containers, dataclasses and models are its own (see `copy_config`), so that changes in them appear in no other
+    config; `config` is never modified.
 
     Args:
         config: Any nesting of dataclasses, pydantic models, attrs classes, mappings, sequences and sets.
-        output_path: What `this_output_path()` stands for; None when the config may not hold it.
+        output_path: The value of `this_output_path()`; None when the config may not hold it.
         output_paths: The output path of every step that the config refers to.
         prefix: The storage root, for hardcoded inputs and mirrored paths.
 
@@ -67,7 +67,7 @@ def instantiate_config(
 
 
 def resolve_local_placeholders(config: T, output_path: str) -> T:
-    """A copy of `config` with what concerns the step itself filled in; inputs stay as they are.
+    """Return a copy of `config` with what concerns the step itself filled in; inputs stay as they are.
 
     Output names become paths, versioned values become plain; a mirrored path becomes one unless it is an input.
     """
@@ -88,7 +88,7 @@ def resolve_local_placeholders(config: T, output_path: str) -> T:
 
 
 def mirror_path(path: Any, prefix: str | None) -> str:
-    """The `mirror://` path of a path; one below the prefix is taken relative to it.
+    """Return the `mirror://` path of a path; one below the prefix is taken relative to it.
 
     Raises:
         InvalidRequest: `path` is not a path.

@@ -1,4 +1,4 @@
-"""Values of which only the text counts in a version, though the text does not show all of the value."""
+"""Values that count in a version by their text although it does not show all of the value."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _SECRETS: Final = ("SecretStr", "SecretBytes", "Secret")
 
 
 def left_out_of_text(value: Any) -> str:
-    """What `str(value)` does not show of it, for people; empty when it shows all, or the class says what it shows.
+    """Return the part of a value that `str(value)` does not show, for people; "" when it shows all.
 
-    Generated texts are looked through: those of pydantic models, attrs classes, dataclasses and collections.
+    Examined are generated texts: those of pydantic models, attrs classes, dataclasses and collections. A class with a
+    text of its own decides what it shows.
     """
     kind = type(value)
     if isinstance(value, re.Pattern):
@@ -43,7 +44,7 @@ def _of_libraries(value: Any) -> str:
 
 
 def _has_metadata(value: Any) -> bool:
-    """Whether an Arrow schema or field has metadata, whose text is shortened or missing."""
+    """True if an Arrow schema or field has metadata, whose text is shortened or missing."""
     return value.metadata is not None or (hasattr(value, "names") and any(_has_metadata(part) for part in value))
 
 
@@ -61,7 +62,7 @@ def _of_fields(value: Any, kind: type[Any]) -> str:
 
 
 def _has_generated_text(kind: type[Any]) -> bool:
-    """Whether the class's text is the one that dataclasses or attrs have made."""
+    """True if the class's text is the one that dataclasses or attrs have made."""
     makes_text: Any = getattr(kind.__repr__, "__wrapped__", kind.__repr__)
     code = getattr(makes_text, "__code__", None)
     is_generated = code is not None and code.co_filename.startswith(("<string>", "<attrs generated"))

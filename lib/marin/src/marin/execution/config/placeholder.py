@@ -1,4 +1,4 @@
-"""What the placeholders of a config have in common: a mark in their fields, and that they refuse to become text."""
+"""The common base of placeholders: a mark in their fields, and the refusal to become text."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ MARK: Final = "marin_placeholder"
 
 
 def mark(what: str) -> Any:
-    """The field MARK; `what` names the placeholder, with its article."""
+    """Return the field MARK; `what` names the placeholder, with its article."""
     return field(default=what, init=False, repr=False, compare=False, metadata={OMIT_DEFAULT_METADATA: True})
 
 
 class _Descriptions:
-    """Whether a placeholder was described in this process: until then no text of a config can hold a description."""
+    """True once a placeholder was described in this process; until then no text can hold a description."""
 
     made = False
 
@@ -34,22 +34,22 @@ _DESCRIPTION: Final = re.compile(
 
 
 def note_description() -> None:
-    """A placeholder's description is made."""
+    """Note that a placeholder's description was made."""
     _Descriptions.made = True
 
 
 def may_hold_description() -> bool:
-    """Whether texts are worth a look: see `described_in`."""
+    """True if texts are worth a look: see `described_in`."""
     return _Descriptions.made
 
 
 def described_in(text: str) -> bool:
-    """Whether a text has the description of a placeholder in it, as `f"{[step]}"` and `f"{step!r}"` make it."""
+    """True if a text has the description of a placeholder in it, as `f"{[step]}"` and `f"{step!r}"` make it."""
     return _Descriptions.made and _DESCRIPTION.search(text) is not None
 
 
 class Described:
-    """Notes that its description was made, which then may stand in a text of a config."""
+    """Base of classes that note when their description is made, as it may end up in a text of a config."""
 
     __slots__ = ()
 
@@ -60,7 +60,7 @@ class Described:
 
 
 class NotText(Described):
-    """Refuses to become a text: the path that it stands for is known only when the config is instantiated."""
+    """Base of placeholders that refuse to become text: their path is known only when the config is instantiated."""
 
     __slots__ = ()
 

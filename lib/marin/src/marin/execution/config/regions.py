@@ -1,4 +1,4 @@
-"""Regions of a step: where its job must run, and values that would tie its output to one region."""
+"""Regions: the one in which a step's job must run, and warnings about versioned values that name one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 class RegionConflict(InvalidRequest):
-    """A step's inputs and output are in several regions, so that no job could read and write without crossing."""
+    """A step's inputs and output are in several regions: its job would transfer data between regions in any of them."""
 
 
 def infer_region(
@@ -51,7 +51,7 @@ def infer_region(
                 f"its job:{listed}\nRead what is elsewhere through mirrored(...), which copies it once, or say where "
                 "the job runs with ResourceConfig(regions=[...])"
             )
-    # A multi-region ("us") or a pair ("nam4") is no place that a job can be sent to.
+    # A job cannot be sent to a multi-region ("us") or a pair of regions ("nam4").
     return next((location for _, _, location in located if "-" in location), None)
 
 

@@ -1,7 +1,7 @@
-"""Further kinds of object that a config may be made of, besides dataclasses, dicts, lists, tuples and sets.
+"""Further kinds of object that configs are made of, besides dataclasses, dicts, lists, tuples and sets.
 
-A *shape* knows the parts of such an object, in an order that is the same in every process, and how to make the object
-again with other parts. pydantic and attrs are recognised by what they leave on their classes; neither is imported.
+A *shape* knows the parts of such an object, in the same order in every process, and how to copy the object with other
+parts. pydantic models and attrs objects are recognised by attributes of their classes; neither library is imported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Parts = Iterable[tuple[Any, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a kind of object is taken apart and made again.
+    """The way to take a kind of object apart, and to copy it with other parts.
 
     Attributes:
         parts: `parts(obj)`: (key, value) of every part: a field's name, a mapping's key, or an index of a sequence.
@@ -41,7 +41,7 @@ class Shape:
 
 
 def shape_of(kind: type[Any]) -> Shape | None:
-    """The shape of a class's instances; None when they are not taken apart."""
+    """Return the shape of a class's instances; None when they are not taken apart."""
     if isinstance(getattr(kind, "__pydantic_fields__", None), Mapping) and not dataclasses.is_dataclass(kind):
         return _PYDANTIC
     if isinstance(getattr(kind, "__attrs_attrs__", None), tuple):
@@ -91,7 +91,7 @@ def _make_attrs(obj: Any, changed: Mapping[str, Any]) -> Any:
 
 
 def copied_attrs(obj: Any) -> Any:
-    """`copy.copy(obj)` of an attrs object, also of one with fields that are not set yet."""
+    """Return `copy.copy(obj)` of an attrs object, also of one with fields that are not set yet."""
     kind = type(obj)
     if all(hasattr(obj, attribute.name) for attribute in kind.__attrs_attrs__):
         return copy.copy(obj)

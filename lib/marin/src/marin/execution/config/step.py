@@ -80,8 +80,8 @@ class InputName(NotText, _SeenAsText):
     Attributes:
         step: The step whose output is meant; None for a hardcoded path.
         name: Path relative to that output (or to the prefix); None for the output itself.
-        block_on_step: Whether the step that holds this input needs `step` to have run. A non-blocking input counts in
-            the version, and its path is filled in, but it is neither run nor waited for.
+        block_on_step: Whether the step that holds this input waits for `step`. A non-blocking input counts in the
+            version, and its path is filled in, but its step is neither run nor waited for.
     """
 
     step: ExecutorStep[Any] | None
@@ -100,7 +100,7 @@ class InputName(NotText, _SeenAsText):
         return 'input / "x" for a path below it'
 
     def cd(self, name: str) -> InputName:
-        """A path below this one; a blocking input again, even when this one is not."""
+        """Return a path below this one, as a blocking input."""
         return InputName(self.step, os.path.join(self.name, name) if self.name else name)
 
     def __truediv__(self, name: str) -> InputName:
@@ -108,18 +108,18 @@ class InputName(NotText, _SeenAsText):
 
     @staticmethod
     def hardcoded(path: str) -> InputName:
-        """A fixed path, relative to the prefix unless it is absolute or a URL; the path itself is its version."""
+        """Return a fixed path as an input: a versioned path, relative to the prefix unless absolute or a URL."""
         return InputName(None, path)
 
     def nonblocking(self) -> InputName:
-        """The same path, for a step that should neither cause this input to be made nor wait for it."""
+        """Return the same path as a non-blocking input: its step is neither run nor waited for."""
         return replace(self, block_on_step=False)
 
 
 # No slots: they break `ExecutorStep[Config](...)` on a frozen class, which refuses the attribute that typing sets.
 @dataclass(frozen=True, eq=False, repr=False)
 class ExecutorStep(NotText, Generic[ConfigT]):
-    """A function with its config; where its output goes follows from the name, the versioned values and the inputs.
+    """A function with its config. Name, versioned values and inputs determine its output path.
 
     Two steps are the same only when they are the same object; steps of equal version share one output path.
 
@@ -162,32 +162,32 @@ class ExecutorStep(NotText, Generic[ConfigT]):
         return 'step / "x" for a path below its output, step.name for its name'
 
     def cd(self, name: str) -> InputName:
-        """A path below this step's output, for another step's config."""
+        """Return a path below this step's output, for another step's config."""
         return InputName(self, name)
 
     def __truediv__(self, name: str) -> InputName:
         return self.cd(name)
 
     def with_output_path(self, output_path: str) -> ExecutorStep[ConfigT]:
-        """The same step with a fixed output path."""
+        """Return the same step with a fixed output path."""
         return replace(self, override_output_path=output_path)
 
     def as_input_name(self) -> InputName:
-        """A reference to this step's whole output."""
+        """Return a reference to this step's whole output."""
         return InputName(self, None)
 
 
 PLACEHOLDERS = (ExecutorStep, InputName, OutputName, VersionedValue, MirroredValue)
-"""What stands in a config for a value that the step's function gets."""
+"""Types that stand in a config for a value that the step's function receives."""
 
 
 def is_absolute(path: str) -> bool:
-    """Whether a path stands for itself: from the root, or a URL."""
+    """True if a path is not relative to the prefix: absolute, or a URL."""
     return path.startswith("/") or "://" in path
 
 
 def output_path_of(step: ExecutorStep[Any] | InputName, name: str | None = None) -> InputName:
-    """A reference to a step's output, or to `name` below it.
+    """Return a reference to a step's output, or to `name` below it.
 
     Raises:
         InvalidRequest: `step` is neither a step nor an input.
@@ -203,7 +203,7 @@ def output_path_of(step: ExecutorStep[Any] | InputName, name: str | None = None)
 
 
 def get_executor_step(run: ExecutorStep[Any] | InputName) -> ExecutorStep[Any]:
-    """The step itself, or the one an input refers to.
+    """Return the step itself, or the step that an input refers to.
 
     Raises:
         InvalidRequest: `run` is a hardcoded input, or neither a step nor an input.

@@ -1,4 +1,4 @@
-"""What may stand in a step's config besides inputs: output paths, versioned and mirrored values."""
+"""Placeholders of a step's config besides inputs: output paths, versioned and mirrored values."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ THIS_OUTPUT_PATH = OutputName(None)
 
 
 def this_output_path(name: str | None = None) -> str:
-    """The output path of the step whose config this stands in, or `name` below it.
+    """Return a placeholder for the output path of the step whose config it stands in, or for `name` below it.
 
-    Typed as the string that the step's function will see.
+    Typed as the string that the step's function receives.
     """
     return cast(str, OutputName(name))
 
 
 @dataclass(frozen=True, repr=False)  # no slots: they break `VersionedValue[T](...)` on frozen classes
 class VersionedValue(Described, Generic[T_co]):
-    """A value that is part of its step's version: another value, another output path."""
+    """A value that is part of its step's version: a different value gives a different output path."""
 
     value: T_co
     marin_placeholder: str = mark("a versioned value")
@@ -72,7 +72,7 @@ class MirroredValue(Described, Generic[T_co]):
 
 
 def versioned(value: T) -> T:
-    """Make `value` part of the step's version. Typed as `value`, which is what the step's function will see.
+    """Make `value` part of the step's version. Typed as `value`, which the step's function receives.
 
     Raises:
         InvalidRequest: `value` is versioned already.
@@ -83,17 +83,17 @@ def versioned(value: T) -> T:
 
 
 def ensure_versioned(value: T) -> T:
-    """`versioned(value)`, or `value` when it is versioned already."""
+    """Return `versioned(value)`, or `value` when it is versioned already."""
     return value if isinstance(value, VersionedValue) else versioned(value)
 
 
 def unwrap_versioned_value(value: T) -> T:
-    """The plain value of a versioned one; anything else as it is."""
+    """Return the value inside a versioned value; any other value unchanged."""
     return cast(T, value.value) if isinstance(value, VersionedValue) else value
 
 
 def mirrored(value: T, budget_gb: float = DEFAULT_MIRROR_BUDGET_GB) -> T:
-    """Read the path through `mirror://`: copied into this region once, when it is in another one.
+    """Make a path be read through `mirror://`: a file of another region is copied into this one once.
 
     Args:
         value: A path relative to the prefix, `versioned(path)`, or an input.

@@ -1,1 +1,1 @@
-"""The lease and the status of an output path: who may make it, whether it is there, and the fence around its files."""
+"""The lease and the status of an output path: which attempt may write it, whether it is there, and fenced writes."""

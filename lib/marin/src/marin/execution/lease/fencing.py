@@ -1,11 +1,11 @@
-"""What a step writes about itself, fenced by its lease: nothing is written for an attempt that lost it.
+"""Writes of a step's status, info and result files under its lease: nothing is written for an attempt that lost it.
 
-On local files the lease is looked at and the file is written under the kernel lock of the lease. On object stores a
-file is written on condition that it is what it was before the lease was looked at: whoever took the lease over later
-and has written its own file keeps it, and one who has not done so yet writes over it.
+On local files the lease is checked and the file is written under the kernel lock of the lease. On object stores a file
+is written on condition that it is unchanged since before the lease was checked: when another attempt has taken the
+lease over and written its own file, the write fails; when that attempt has not written yet, it overwrites this file.
 
-The lease lives in the output directory. Where a function removes that directory (to begin with an empty one), the lease
-goes on as long as nobody else has begun there: then there is neither a lock nor a status nor a fencing number.
+The lease lives in the output directory. When a function removes that directory (to begin with an empty one), the lease
+goes on as long as no other attempt has begun there: then there is neither a lock nor a status nor a fencing number.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rigging.lease.record import StoredLease, holder_of
 
 logger = logging.getLogger(__name__)
 
-# How often a write is tried again when others write the same file at the same time; each is done after one write.
+# Tries of a write while other attempts write the same file; each of them writes once.
 _WRITE_ATTEMPTS = 8
 
 
@@ -35,7 +35,7 @@ class Fence(Protocol):
     """Writes the files of one attempt's output path while its lease is held."""
 
     def ensure_held(self) -> None:
-        """Raise LeaseLostError unless the lease is held; one that was removed with its directory goes on."""
+        """Raise LeaseLostError unless the lease is held. A lease that was removed with its directory counts as held."""
         ...
 
     def write(self, name: str, content: bytes, *, is_new: bool = False) -> None:
@@ -44,7 +44,7 @@ class Fence(Protocol):
         Args:
             name: The file's name.
             content: Its content.
-            is_new: It is likely not to be there, and the lease was held a moment ago; saves requests where it is so.
+            is_new: The file is probably new, and the lease was held a moment ago; saves requests if that is true.
 
         Raises:
             LeaseLostError: The lease is not held any more; nothing is written.
@@ -58,12 +58,12 @@ class Fence(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LeaseToken:
-    """What proves that an attempt has the lease; may be sent to the job that does its work.
+    """The proof that an attempt holds the lease; may be sent to the job that does its work.
 
     Attributes:
         output_path: The output path.
         worker_id: The attempt's id in the lock file.
-        patience_seconds: How long a store that does not answer is tried.
+        patience_seconds: How long requests to a store that does not answer are repeated.
     """
 
     output_path: str
@@ -95,7 +95,7 @@ class LeaseToken:
 
 
 class ExclusiveFence:
-    """A `Fence` where one lock keeps everybody else out: local files, and the best that others offer.
+    """A `Fence` under an exclusive lock: on local files, and as well as other stores can offer one.
 
     Args:
         store: The lock file.
@@ -113,7 +113,7 @@ class ExclusiveFence:
             self.held_in_turn()
 
     def held_in_turn(self) -> StoredLease:
-        """The lock file, within the exclusion of its store; raises LeaseLostError when another has it, or nobody."""
+        """Context manager: the lock file under its store's exclusion. Raises LeaseLostError when it is not held."""
         stored = self._store.read()
         if stored is not None and holder_of(stored) == self._worker_id:
             return stored
@@ -128,7 +128,7 @@ class ExclusiveFence:
         return claim.stored
 
     def write(self, name: str, content: bytes, *, is_new: bool = False) -> None:
-        del is_new  # a look costs next to nothing here
+        del is_new  # reading costs next to nothing here
         with self._store.exclusive(create=True):
             self.held_in_turn()
             write_bytes_atomic(path_in(self._output_path, name), content)
@@ -170,7 +170,7 @@ class ObjectFence:
         if version is None:
             raise lost(self._output_path, self._worker_id, self._objects.get(self._lock_key))
         if self._objects.put(self._status_key, STATUS_RUNNING.encode(), None) is None:
-            # Somebody has begun and ended in between.
+            # Another attempt has begun and ended in between.
             self._objects.delete(self._lock_key, version)
             raise lost(self._output_path, self._worker_id, None)
 
@@ -180,7 +180,7 @@ class ObjectFence:
             return
         for _ in range(_WRITE_ATTEMPTS):
             found = self._objects.get(key)
-            # After the read: a version that another writes from now on makes the write fail.
+            # After the read: a later write by another attempt makes this one fail.
             self.ensure_held()
             if found is not None and found.content == content:
                 return
@@ -200,13 +200,19 @@ class ObjectFence:
 
 
 def lost(output_path: str, worker_id: str, found: StoredLease | None) -> LeaseLostError:
-    """The error that says whose the lease is now."""
+    """Return the error of a lost lease.
+
+    Args:
+        output_path: The output path.
+        worker_id: The id that held the lease.
+        found: The lock file that is there now; None when there is none.
+    """
     holder = "nobody has it now" if found is None else f"now held by {holder_of(found) or 'an unreadable lock file'}"
     return LeaseLostError(f"the lease on {output_path} is lost to {worker_id}: {holder}")
 
 
 def warn_of_removal(output_path: str) -> None:
-    """Say that a lease goes on although it was removed together with its directory."""
+    """Log that a lease goes on although it was removed together with its directory."""
     logger.warning(
         "the output directory %s was removed while its step was at work (by its own function?): its lease goes on; "
         "what had been written there is gone",

@@ -1,4 +1,4 @@
-"""A step's lease and status where one lock excludes everybody else: local files, and the best that others offer."""
+"""A step's lease and status under an exclusive lock: on local files, and as well as other stores can offer one."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from rigging.lease.staleness import LeaseObserver
 
 logger = logging.getLogger(__name__)
 
-# Of the older form with a line for each change; the last one counts, and no file has come near this.
+# The older form has a line for each change, of which the last counts; no file comes near this size.
 _MAX_STATUS_BYTES = 1 << 14
 
 
 class StatusCell(Protocol):
-    """Where the status is kept."""
+    """A place for the status."""
 
     def read(self) -> str | None:
-        """The status, None when there is none."""
+        """Return the status, None when there is none."""
         ...
 
     def write(self, status: str, previous: str | None) -> None:
@@ -97,7 +97,7 @@ class StatusAtUrl:
 
 
 class ExclusiveStepLease(StepLease):
-    """Changes lease and status together, under the exclusion that the store of the lease offers.
+    """A lease and a status that change together, under the exclusion of the lease's store.
 
     Args:
         output_path: The output path.
@@ -120,16 +120,16 @@ class ExclusiveStepLease(StepLease):
 
     def _is_free(self, stored: StoredLease | None) -> bool:
         if stored is None:
-            # Whoever gives a lease up leaves a status behind.
+            # A holder that gives its lease up leaves a status behind.
             is_removed = self._observer is not None and self._observer.is_likely_back(2 * self.terms.renew_seconds)
             return not is_removed or self._status.read() is not None
         if self._observer is None:
-            # Keeps what it has seen of the holder from one look to the next: a lease that stands still is dead.
+            # Remembers the lease between two looks: one that does not change any more is dead.
             self._observer = self.observer(self._store.location)
         return self._observer.live(stored) is None
 
     def _begin(self, force_run_failed: bool, is_fresh: bool) -> bool:
-        del is_fresh  # a look costs next to nothing here
+        del is_fresh  # reading costs next to nothing here
         with self._store.exclusive(create=True):
             stored = self._store.read()
             if not self._is_free(stored):
@@ -188,12 +188,12 @@ class ExclusiveStepLease(StepLease):
             return True
 
     def _held_in_turn(self) -> StoredLease:
-        """The lock file, within the exclusion of its store; raises LeaseLostError when it is not this attempt's."""
+        """Context manager: the lock file under its store's exclusion. Raises LeaseLostError when it is another's."""
         stored = self._store.read()
-        # What was written last is nearly always what is there, and need not be parsed.
+        # The lock file nearly always has the content written last, which need not be parsed.
         if stored is not None and stored.content == self._content:
             return stored
-        # Removed with its directory, and written anew: now, or by the job that does the step's work.
+        # Removed with its directory, and written again: now, or by the job that does the step's work.
         stored = self._fence.held_in_turn()
         self._content = stored.content
         for name, content in self._written.items():

@@ -1,4 +1,4 @@
-"""One thread for all leases of a run: it renews those that are held, and looks after those that others hold."""
+"""One thread for all leases of a run: it renews those that are held, and watches those of other runs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# One slow renewal must not make others late.
+# So that one slow renewal does not delay the others.
 _REQUESTS_AT_ONCE = 16
 _FIRST_LOOK_SECONDS = 0.02
 _LOOK_GROWTH = 1.5
-# A look at a local file costs microseconds, at an object store a request.
+# Reading a local file takes microseconds, an object store a request.
 _LAST_LOOK_SECONDS = {True: 0.25, False: 2.0}
 
 
@@ -45,7 +45,7 @@ class LeaseKeeper:
 
     Args:
         terms: How leases are kept.
-        is_local: Whether they are local files, so that a look costs next to nothing.
+        is_local: Whether they are local files, which are cheap to read.
     """
 
     def __init__(self, terms: LeaseTerms = DEFAULT_TERMS, *, is_local: bool = True) -> None:
@@ -59,28 +59,28 @@ class LeaseKeeper:
         self._stopped = False
 
     def keep(self, lease: StepLease, on_lost: Callable[[], None]) -> None:
-        """Renew a lease from now on; `on_lost` is called when it is lost."""
-        # No notification: the thread looks often enough, and most leases are given up long before they are due.
+        """Renew a lease from now on; call `on_lost` when it is lost."""
+        # The thread is not woken: it looks often enough, and most leases are given up long before they are due.
         with self._changed:
             self._kept[lease] = _Kept(lease, on_lost, time.monotonic() + self._terms.renew_seconds)
             self._ensure_thread()
 
     def drop(self, lease: StepLease) -> None:
-        """Renew a lease no longer."""
+        """Stop renewing a lease."""
         with self._changed:
             self._kept.pop(lease, None)
             if self._stopped:
                 self._changed.notify()
 
     def watch(self, lease: StepLease, on_free: Callable[[], None]) -> None:
-        """Call `on_free` as soon as nobody holds a lease any more; then it is watched no longer."""
+        """Call `on_free` as soon as a lease is free, and stop watching it."""
         with self._changed:
             self._watched[lease] = _Watched(lease, on_free, time.monotonic() + _FIRST_LOOK_SECONDS)
             self._ensure_thread()
             self._changed.notify()
 
     def stop(self) -> None:
-        """Look after others' leases no more, and end; those that are still kept are renewed until they are dropped."""
+        """Stop watching other runs' leases. The thread ends when the leases that it renews are dropped."""
         with self._changed:
             self._stopped = True
             self._watched.clear()
@@ -98,7 +98,7 @@ class LeaseKeeper:
         with ThreadPoolExecutor(_REQUESTS_AT_ONCE, thread_name_prefix="marin-lease-keeper") as pool:
             while True:
                 with self._changed:
-                    # A stop that came before this thread waits would not wake it.
+                    # A stop before this thread waits would not wake it.
                     if not self._stopped or self._kept:
                         self._changed.wait(self._pause())
                     if self._stopped and not self._kept:
@@ -128,7 +128,7 @@ class LeaseKeeper:
         except LeaseLostError as error:
             self._lost(kept, str(error))
             return
-        # Whatever the storage raises, in whichever library's words, only means that this renewal did not happen.
+        # Any exception of the storage only means that this renewal failed.
         except Exception as error:
             left = lease.seconds_left()
             logger.warning("step %s: lease renewal failed, %.0f s left: %s", lease.label, max(left, 0.0), error)

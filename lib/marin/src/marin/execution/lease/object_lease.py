@@ -16,19 +16,19 @@ from rigging.lease.record import Lease, holder_of
 
 logger = logging.getLogger(__name__)
 
-# How often RUNNING is tried again when others write statuses at the same time; each of them is done after one write.
+# Tries to write RUNNING while other attempts write statuses; each of them writes once.
 _STATUS_ATTEMPTS = 8
 
 
 class ObjectStepLease(StepLease):
-    """A lock object and a status object, each written on condition of the version this attempt knows.
+    """A lock object and a status object, each written on condition of the version that this attempt knows.
 
-    An attempt that meets nobody takes four requests: lock, RUNNING, last word, unlock; one more unless it is known
+    An attempt that meets no other takes four requests: lock, RUNNING, final status, unlock; one more unless it is known
     that there was no status.
 
-    Where a version's mark is made from the content (S3's ETag), one attempt's RUNNING cannot be told from another's.
-    There a lease that has not been renewed for long is renewed before the last word is written, and the last word is
-    taken back if the lock turns out to have gone to another in between.
+    Where an object's version is computed from its content (S3's ETag), the RUNNING of two attempts have one version.
+    There a lease that was not renewed for long is renewed before the final status is written, and that status is taken
+    back if the lock went to another attempt in between.
 
     Args:
         output_path: The output path.
@@ -55,14 +55,14 @@ class ObjectStepLease(StepLease):
     def is_free(self) -> bool:
         stored = self._objects.get(self._lock_key)
         if stored is None and self._observer.is_likely_back(2 * self.terms.renew_seconds):
-            # Whoever gives a lease up leaves a status behind.
+            # A holder that gives its lease up leaves a status behind.
             return self._objects.get(self._status_key) is not None
         return self._observer.live(stored) is None
 
     def _begin(self, force_run_failed: bool, is_fresh: bool) -> bool:
         self._worker_id = self.terms.new_id()
         self._fence = ObjectFence(self._objects, self.output_path, self._status_key, self._worker_id)
-        # Most of the time nobody holds it; asking first would cost a request.
+        # Most leases are free; reading first would cost a request.
         version = self._objects.put(self._lock_key, self._lease(), None)
         if version is None:
             stored = self._objects.get(self._lock_key)
@@ -87,7 +87,7 @@ class ObjectStepLease(StepLease):
             raise
 
     def _write_running(self, force_run_failed: bool, is_fresh: bool) -> bool:
-        """Write RUNNING over the status that was there; what a status says is looked at first."""
+        """Replace the status by RUNNING, after checking what it says."""
         for attempt in range(_STATUS_ATTEMPTS):
             found = None if is_fresh and attempt == 0 else self._objects.get(self._status_key)
             self._check_status(parse_status(found.content if found else None), force_run_failed)
@@ -117,10 +117,10 @@ class ObjectStepLease(StepLease):
         if written is None:
             return still_locked and self._says(content)
         if still_locked or marks_are_unique:
-            # Written means that nobody else had begun: whoever has the lease by now finds this status.
+            # The write succeeded, so no other attempt had begun; a later holder of the lease finds this status.
             return True
         if self._objects.get(self._lock_key) is None:
-            return True  # removed, but by nobody who is at work on this output
+            return True  # removed, but not by another attempt at this output
         self._objects.put(self._status_key, STATUS_RUNNING.encode(), written)
         return False
 
@@ -128,7 +128,7 @@ class ObjectStepLease(StepLease):
         self._objects.put(self._status_key, status.encode(), self._status_version)
 
     def _says(self, content: bytes) -> bool:
-        # A refusal by the store's own repetition of a write that was carried out.
+        # The store repeated a write that had succeeded, and refused its own repetition.
         found = self._objects.get(self._status_key)
         return found is not None and found.content == content
 
@@ -141,7 +141,7 @@ class ObjectStepLease(StepLease):
         return version is not None
 
     def _recover(self) -> bool:
-        """Whether lock and status are still this attempt's, in other versions: the output was removed meanwhile."""
+        """True if lock and status are still this attempt's, in other versions: the output was removed meanwhile."""
         try:
             self._fence.ensure_held()
         except LeaseLostError as error:

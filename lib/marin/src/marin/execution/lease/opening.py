@@ -1,4 +1,4 @@
-"""The lease of an output path, of the kind that its storage can keep."""
+"""The lease of an output path, of the class for its storage."""
 
 from __future__ import annotations
 
@@ -26,9 +26,15 @@ def _open_local() -> Callable[[str, str, LeaseTerms, str], StepLease]:
 
 
 def open_step_lease(output_path: str, label: str, terms: LeaseTerms = DEFAULT_TERMS) -> StepLease:
-    """The lease and status of an output path; nothing is read or written yet."""
+    """Return the lease and status of an output path, without reading or writing.
+
+    Args:
+        output_path: The output path, on any storage.
+        label: What to call the step in messages.
+        terms: How the lease is kept.
+    """
     path = status_path(output_path)
-    # Most paths are plain ones; asking what they are takes a while.
+    # Most paths are plain; `local_path` takes a while.
     local = path if path.startswith("/") else local_path(path)
     if local is not None:
         return _open_local()(output_path, label, terms, local)

@@ -1,4 +1,4 @@
-"""The words of status files, and where they are."""
+"""The words of status files, and their path."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ LOCK_SUFFIX = ".lock"
 
 
 def status_path(output_path: str) -> str:
-    """The status file of an output path."""
+    """Return the status file of an output path."""
     return path_in(output_path, STATUS_FILE)
 
 
 def parse_status(content: bytes | None) -> str | None:
-    """The status that a status file's content means; None for a file that is missing or empty.
+    """Return the status in a status file's content; None for a file that is missing or empty.
 
     The content is the word alone. Older files hold one JSON object a line, of which the last readable one counts.
     """

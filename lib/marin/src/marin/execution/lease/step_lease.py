@@ -1,9 +1,9 @@
-"""One attempt to make one output: its lease and its status, changed together, in as few storage operations as possible.
+"""The lease and the status of one attempt at one output, changed together in as few storage operations as possible.
 
-On local files both change under the kernel lock of the lease, so that no status is ever written by somebody who lost
-the lease. On object stores that can write on condition, each status is written on condition that the status before it
-is still the one this attempt saw or wrote: whoever took the lease over has written its own, and the late write fails.
-Elsewhere the lease is as good as `rigging.distributed_lock` says.
+On local files both change under the kernel lock of the lease, so that an attempt that lost the lease never writes a
+status. On object stores with conditional writes, a status is written on condition that the status before it is the one
+that this attempt saw or wrote: an attempt that took the lease over has written its own, and the late write fails. On
+other stores the lease gives the guarantees of `rigging.distributed_lock`.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ class LeaseTerms:
     """How leases are kept.
 
     Attributes:
-        renew_seconds: Between renewals.
-        timeout_seconds: Without a renewal, after which others may take the lease; one value for all that share storage.
-        patience_seconds: How long storage that does not answer is tried before something is given up.
+        renew_seconds: Time between renewals.
+        timeout_seconds: Time without a renewal after which others may take the lease; one value for all users of the
+            storage.
+        patience_seconds: How long requests to storage that does not answer are repeated.
         clock: For tests.
-        new_id: Gives each acquisition an id; for tests, which play other machines.
+        new_id: Returns an id for each acquisition; for tests, which play other machines.
     """
 
     renew_seconds: float = HEARTBEAT_INTERVAL
@@ -81,12 +82,12 @@ class StepLease(ABC):
         self._interrupted = False
         self._renewed_at = 0.0
         self._worker_id = ""
-        # What was written about the step, for a lease that goes on although its directory was removed.
+        # Files written about the step, for a lease that goes on although its directory was removed.
         self._written: dict[str, bytes] = {}
 
     @property
     def lost(self) -> bool:
-        """Whether the lease is lost: what is made now does not count, and another may be making it."""
+        """True if the lease is lost: further work does not count, and another attempt may be making the output."""
         return self.lost_event.is_set()
 
     def check(self) -> None:
@@ -99,14 +100,14 @@ class StepLease(ABC):
             )
 
     def begin(self, *, force_run_failed: bool, is_fresh: bool = False) -> bool:
-        """Take the lease and write RUNNING, unless somebody else is at work on this output.
+        """Take the lease and write RUNNING, unless another attempt holds it.
 
         Args:
             force_run_failed: Whether an output that failed before is to be tried again.
             is_fresh: There was no status a moment ago; saves a request where reading costs one.
 
         Returns:
-            Whether the lease is held now. If not, see `is_free`.
+            True if the lease is held now. If not, see `is_free`.
 
         Raises:
             StepAlreadyDone: The output is there; the lease is not held.
@@ -122,7 +123,7 @@ class StepLease(ABC):
             return self._held
 
     def write(self, name: str, content: bytes) -> None:
-        """Write one of the files in which a step tells of itself, atomically.
+        """Write one of the step's own files (info, result), atomically.
 
         Raises:
             LeaseLostError: The lease is lost; nothing is written.
@@ -137,17 +138,17 @@ class StepLease(ABC):
             self._written[name] = content
 
     def remove(self, name: str) -> None:
-        """Remove such a file, if it is there; raises LeaseLostError when the lease is lost."""
+        """Remove one of the step's own files, if it is there. Raises LeaseLostError when the lease is lost."""
         with self._turn:
             self._ensure_held()
             self.token().remove(name)
 
     def token(self) -> LeaseToken:
-        """What proves to storage that this lease is held, for the job that does the step's work."""
+        """Return the proof that this lease is held, for the job that does the step's work."""
         return LeaseToken(self.output_path, self._worker_id, self.terms.patience_seconds)
 
     def end(self, status: str) -> None:
-        """Write the last word and give the lease up; nothing is written without the lease.
+        """Write the final status and release the lease; without the lease nothing is written.
 
         Raises:
             LeaseLostError: The lease was lost on the way; the status is its new holder's.
@@ -155,20 +156,20 @@ class StepLease(ABC):
         with self._turn:
             self._ensure_held()
             self._held = False
-            # What others were told is lost stays lost, even if nobody came to take it.
+            # A lease that was reported as lost stays lost, even if no other attempt took it.
             if not self._end_or_give_up(STATUS_FAILED if self.lost else status):
                 self.lost_event.set()
             self.check()
 
     def interrupt(self) -> None:
-        """Tell the function that its run was interrupted: what it makes counts no more; the lease is kept meanwhile."""
+        """Mark the lease as lost for the function of an interrupted run; it is kept until that ends."""
         self._interrupted = True
         self.lost_event.set()
 
     def leave(self) -> None:
-        """Write FAILED, if the lease is held, for a process that ends while the function may still be at work.
+        """Write FAILED, if the lease is held, in a process that ends while the function may still run.
 
-        The lock file stays: whoever sees that the process has ended need not wait, and nobody begins before it has.
+        The lock file stays, so that no other attempt begins before the process has ended; then it need not wait.
         """
         with self._turn:
             held, self._held = self._held, False
@@ -178,18 +179,18 @@ class StepLease(ABC):
 
     @property
     def held(self) -> bool:
-        """Whether the lease is held as far as is known, by an interrupted run, too."""
+        """True if the lease is held as far as is known, also by an interrupted run."""
         return self._held
 
     def _end_or_give_up(self, status: str) -> bool:
         try:
             return self._end(status)
         except BaseException:
-            give_up(self._worker_id)  # the lock may still be there, and this process may live on for long
+            give_up(self._worker_id)  # the lock may still be there, and this process may go on for long
             raise
 
     def renew(self) -> None:
-        """Renew the lease now; raises LeaseLostError, and sets `lost_event`, when it is not held any more."""
+        """Renew the lease now. Raises LeaseLostError, and sets `lost_event`, when it is not held any more."""
         with self._turn:
             if not self._held:
                 return
@@ -207,16 +208,16 @@ class StepLease(ABC):
             self.check()
 
     def seconds_left(self) -> float:
-        """For how long nobody may take the lease even if it is not renewed; below 0 when they may already."""
+        """Return the seconds until others may take the lease if it is not renewed; below 0 when they may already."""
         return self._renewed_at + self.terms.timeout_seconds - self.terms.clock.monotonic()
 
     def observer(self, location: str) -> LeaseObserver:
-        """What sees by these terms whether somebody holds the lease whose lock file is at `location`."""
+        """Return an observer that tells, by these terms, whether the lock file at `location` is held."""
         return LeaseObserver(location, self.terms.timeout_seconds, clock=self.terms.clock)
 
     @abstractmethod
     def is_free(self) -> bool:
-        """Whether `begin` may succeed now: nobody holds the lease and renews it."""
+        """True if `begin` may succeed now: no attempt holds the lease and renews it."""
 
     @abstractmethod
     def _begin(self, force_run_failed: bool, is_fresh: bool) -> bool: ...
@@ -242,22 +243,22 @@ class StepLease(ABC):
 
 
 def end_failed(lease: StepLease, error: BaseException) -> None:
-    """Write FAILED for an attempt that raised `error`, and give its lease up.
+    """Write FAILED for an attempt that raised `error`, and release its lease.
 
     Raises:
-        LeaseLostError: The lease was lost, with `error` as cause: the output is another's to speak about now.
+        LeaseLostError: The lease was lost, with `error` as cause; the status is its new holder's.
     """
     try:
         lease.end(STATUS_FAILED)
     except LeaseLostError as lost:
         raise lost from error
     except (OSError, MarinError) as trouble:
-        # On a full disk, say: why the step failed is what counts, and its status is that of a run that was killed.
+        # On a full disk, say. The step's own error matters more; its status stays that of a killed run.
         logger.error("step %s: could not write FAILED to %s: %s", lease.label, lease.output_path, trouble)
 
 
 class _NoLease(StepLease):
-    """What a function sees that runs outside of any run: never lost."""
+    """The lease of a function outside of any run: never lost."""
 
     def is_free(self) -> bool:
         return True
@@ -282,14 +283,14 @@ _current: contextvars.ContextVar[StepLease] = contextvars.ContextVar("marin_step
 
 
 def step_lease() -> StepLease:
-    """The lease of the step whose function this is called in; of use to functions that run for long in this process.
+    """Return the lease of the step whose function this is called in, for functions that run long in this process.
 
-    Look at `.lost` now and then, or call `.check()`, and stop: a step that lost its lease cannot succeed any more, and
+    Check `.lost` at times, or call `.check()`, and stop: a step that lost its lease cannot succeed any more, and
     another run may be writing to the same output path.
     """
     return _current.get()
 
 
 def set_step_lease(lease: StepLease) -> None:
-    """Make `step_lease()` give this lease in the present context."""
+    """Make `step_lease()` return this lease in the present context."""
     _current.set(lease)

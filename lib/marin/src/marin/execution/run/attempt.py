@@ -27,7 +27,7 @@ class Attempt:
         keeper: Renews its lease.
         terms: How the lease is kept.
         force_run_failed: Whether an output that failed before is tried again.
-        tell: Gets the events of the attempt.
+        tell: Called with the events of the attempt.
 
     Attributes:
         lease: The lease of the output.
@@ -59,7 +59,7 @@ class Attempt:
             on_begin: Called as soon as the lease is held.
 
         Returns:
-            How it ended, by an error, too; None when another run is at work on this output.
+            How it ended, by an error or not; None when another run is making this output.
         """
         task = self.task
         progress = StepProgress(task.name, task.output_path, self._tell)
@@ -76,7 +76,7 @@ class Attempt:
             return made_by_another(task)
         except LeaseLostError as error:
             return worked(task, StepEnd.LOST, progress, error)
-        # A step may raise anything, SystemExit and KeyboardInterrupt included; all of it is that step's failure.
+        # Any exception is that step's failure, SystemExit and KeyboardInterrupt included.
         except BaseException as error:
             return worked(task, StepEnd.FAILED, progress, error)
         finally:
@@ -84,7 +84,7 @@ class Attempt:
         return worked(task, StepEnd.SUCCEEDED, progress)
 
     def run_to_end(self) -> StepResult:
-        """Make the output in this thread, after whoever else is at work on it."""
+        """Make the output in this thread, after waiting for another run that is making it."""
         while (result := self.run()) is None:
             free = threading.Event()
             self._keeper.watch(self.lease, free.set)
@@ -93,7 +93,7 @@ class Attempt:
 
     @property
     def at_work(self) -> AtWork:
-        """What the end of an interrupted run needs to know of it."""
+        """Return what the end of an interrupted run needs to know of it."""
         return AtWork(self.lease, self._thread, self.task.in_process)
 
     def _make(self, progress: StepProgress) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 logger = logging.getLogger(__name__)
 
-# It ignores signals, and ends by itself when nobody uses it any more.
+# It ignores signals, and ends by itself when it is not used any more.
 _LEFT_ALONE = b"resource_tracker"
 
 
@@ -35,17 +35,17 @@ class Process:
 
 
 def ticks_now() -> int:
-    """Now, as `Process.started` has it."""
+    """Return the present time in the unit of `Process.started`."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
 def processes_of_steps(
     processes: Sequence[Process], own: int, session: int, of_threads: frozenset[int], since: int
 ) -> list[Process]:
-    """Which processes belong to steps: children of their threads, begun during the run, and what descends from those.
+    """Return the processes of steps: children of their threads, started during the run, and their descendants.
 
-    A function may use threads of its own: their children count when they were not detached (have this process's
-    session), which daemons and the processes of jobs are.
+    A function may use threads of its own. Their children count when they are in this process's session; daemons and the
+    processes of jobs have sessions of their own.
 
     Args:
         processes: All processes.
@@ -97,7 +97,7 @@ class StepProcesses:
 
     @property
     def pids(self) -> list[int]:
-        """Those that have not been seen to end."""
+        """The processes that have not been seen to end."""
         return list(self._handles)
 
     def signal(self, number: signal.Signals) -> None:
@@ -107,7 +107,7 @@ class StepProcesses:
                 signal.pidfd_send_signal(handle, number)
 
     def wait(self, seconds: float) -> bool:
-        """Wait until all have ended; whether they have."""
+        """Wait until all have ended; True if they have."""
         deadline = time.monotonic() + seconds
         while self._handles:
             left = deadline - time.monotonic()

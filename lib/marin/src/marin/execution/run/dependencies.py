@@ -1,4 +1,4 @@
-"""Which outputs wait for which others; pure."""
+"""The outputs that wait for others; pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Dependencies:
         return len(self._nodes)
 
     def add(self, path: str) -> None:
-        """Take in an output that has not ended."""
+        """Add an output that has not ended."""
         self._nodes[path] = _Node()
 
     def wait(self, path: str, dependencies: Iterable[str]) -> bool:
@@ -39,7 +39,7 @@ class Dependencies:
         return bool(waiting)
 
     def dependants(self, path: str) -> list[str]:
-        """The outputs that wait for this one, in the order in which they said so."""
+        """Return the outputs that wait for this one, in the order in which they were noted."""
         return self._nodes[path].dependants
 
     def end(self, path: str) -> list[str]:

@@ -1,7 +1,7 @@
-"""The end of a run that was interrupted: its steps are told, their processes ended, and their leases kept till then.
+"""The end of an interrupted run: its steps are notified, their processes ended, and their leases kept until then.
 
-A thread cannot be stopped from outside. So a function that does not look at `step_lease().lost` goes on, and its output
-is given to nobody else while it does: the lease is kept and renewed until it ends, or this process does.
+A thread cannot be stopped from outside. A function that does not check `step_lease().lost` goes on; its lease is kept
+and renewed until the function or this process ends, so that no other run makes its output meanwhile.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class EndingTerms:
     """How long the end of an interrupted run takes.
 
     Attributes:
-        notice_seconds: How long functions are waited for that have nothing outside this process to be ended; and how
-            long processes that may have got a terminal's Ctrl-C themselves are left alone.
-        grace_seconds: How long jobs and processes are waited for before the processes are killed.
+        notice_seconds: How long to wait for functions without jobs or processes; and how long to leave processes alone
+            that may have received a terminal's Ctrl-C themselves.
+        grace_seconds: How long to wait for jobs and processes before the processes are killed.
     """
 
     notice_seconds: float = 1.0
@@ -39,7 +39,7 @@ DEFAULT_ENDING = EndingTerms()
 
 @dataclass(frozen=True, slots=True)
 class AtWork:
-    """A step at work.
+    """A running step.
 
     Attributes:
         lease: Its lease.
@@ -61,12 +61,12 @@ def end_work(
     since: int,
     terms: EndingTerms = DEFAULT_ENDING,
 ) -> None:
-    """Tell steps that their run was interrupted, end their processes, and wait for them, but not for ever.
+    """Notify steps that their run was interrupted, end their processes, and wait for them for a limited time.
 
     Args:
-        working: What is at work.
-        all_ended: Waits so many seconds for all of it to end; whether it has.
-        jobs_are_stopping: Some of it is done by jobs that have been asked to stop.
+        working: The running steps.
+        all_ended: Waits this many seconds for all of them to end; True if they have.
+        jobs_are_stopping: Some of them run as jobs that have been asked to stop.
         by_keyboard: The interrupt was Ctrl-C, which a terminal also sends to the processes.
         since: When the run began, in clock ticks.
         terms: How long it may take.
@@ -111,7 +111,7 @@ def _leave_at_exit(leases: Sequence[StepLease]) -> None:
 
 
 def _leave_all() -> None:
-    """Write a true last word for what ends with this process; that it has ended frees the leases."""
+    """Write FAILED for the steps that end with this process; its end frees their leases."""
     for lease in _left:
         try:
             lease.leave()

@@ -1,4 +1,4 @@
-"""Running what a config refers to, outside of any experiment: for notebooks and for code inside a step."""
+"""Runs of the steps that a config refers to, outside of any experiment: for notebooks and code inside a step."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class UnresolvedPath(InvalidRequest, TypeError):
 
 
 def materialize(config: T, *, prefix: str | None = None, output_path: str | None = None) -> T:
-    """Make everything that a config refers to, and return the config with its placeholders filled in.
+    """Run the steps that a config refers to, and return the config with its placeholders filled in.
 
     Args:
         config: Any nesting that a step's config may have.
         prefix: The storage root; the process's own prefix by default.
-        output_path: What `this_output_path()` stands for; the config may not hold it without.
+        output_path: The value of `this_output_path()`; required if the config holds that.
 
     Raises:
         StepFailed: A step that the config refers to failed.

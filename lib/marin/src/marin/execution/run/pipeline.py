@@ -1,4 +1,4 @@
-"""The executor: which steps are new, where each output goes, and their running in order."""
+"""The executor: finds the steps that are new, and runs them in order."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ BROWSER_URL_VARIABLE = "MARIN_DATA_BROWSER_URL"
 
 
 class Executor:
-    """Runs steps whose output is not there yet, and says where each output is.
+    """Runs the steps whose output does not exist, and knows the output path of each.
 
     Args:
         prefix: The storage root of every output path.
@@ -60,20 +60,20 @@ class Executor:
         description: What the run is for, for people.
 
     Attributes:
-        steps: Every step taken in, dependencies included, each after its dependencies.
-        output_paths: Where each step's output goes.
-        configs: Each step's config as its function sees it.
+        steps: Every step added, dependencies included, each after its dependencies.
+        output_paths: The output path of each step.
+        configs: Each step's config as its function receives it.
         dependencies: The (canonical) steps each step waits for, one entry per reference.
         is_pseudo_dep: Whether a step is only named by non-blocking inputs, and so need not run.
         versions: Each step's version; equal parts are shared objects, so do not modify them.
         version_strs: Its canonical JSON text.
         version_str_to_step: The canonical step of such a text.
         hashed_versions: The six digits of each step.
-        step_infos: What is written down about each step that is not a pseudo dependency (after `get_infos`).
-        executor_info: What is written down about the run (after `get_infos`).
-        executor_info_path: Where (after `write_infos`).
-        results: What became of each output in the last `run`.
-        observers: Who is told what happens in a run; None for `default_observers()`, made anew for each run.
+        step_infos: The info of each step that is not a pseudo dependency (after `get_infos`).
+        executor_info: The info of the run (after `get_infos`).
+        executor_info_path: The run's info file (after `write_infos`).
+        results: The result of each output in the last `run`.
+        observers: Called with the events of a run; None for new `default_observers()` in each run.
         lease_terms: How the leases of steps are kept.
     """
 
@@ -106,7 +106,7 @@ class Executor:
         return [step for step in self.output_paths if self.canonicalize(step) is step]
 
     def compute_version(self, step: Step, is_pseudo_dep: bool = False) -> None:
-        """Take in a step and everything it refers to: versions, output paths, configs.
+        """Add a step and everything it refers to: compute versions, output paths and configs.
 
         Raises:
             InvalidRequest: A config cannot be versioned, or steps depend on each other in a circle.
@@ -115,7 +115,7 @@ class Executor:
         self.plan.add(step, is_pseudo_dep)
 
     def canonicalize(self, step: Step) -> Step:
-        """The first step taken in that has this step's version and output path."""
+        """Return the first step added that has this step's version and output path."""
         return self.plan.canonicalize(step)
 
     def run(
@@ -128,17 +128,17 @@ class Executor:
         max_concurrent: int | None = None,
         strict: bool = False,
     ) -> dict[ExecutorStep[Any], str]:
-        """Run the steps, and those they depend on, whose output is not there.
+        """Run the steps, and their dependencies, whose output does not exist.
 
         Args:
-            steps: The steps wanted.
-            dry_run: Print what would run, and touch no storage.
+            steps: The steps requested.
+            dry_run: Print what would run, without any access to storage.
             run_only: Run only the steps whose name matches one of these regexes (`re.search`), with what they need;
                 those that only a non-blocking input names, too.
             force_run_failed: Whether steps that failed in an earlier run are tried again.
-            max_concurrent: Steps at work at once; None for every ready one.
-            strict: Refuse outputs that are there but were made with other unversioned values or by other code, and
-                steps of one version that differ in these; otherwise it is only said.
+            max_concurrent: At most this many steps run at once; None for every ready one.
+            strict: Refuse existing outputs that were made with other unversioned values or by other code, and steps of
+                one version that differ in these; otherwise the differences are only logged.
 
         Returns:
             The output path of every step, dependencies included.
@@ -234,7 +234,7 @@ class Executor:
             _write_step_info(path, text)
 
     def get_experiment_url(self) -> str:
-        """Where to look at the run: its page in the data browser when one is configured, else its info file.
+        """Return where to look at the run: its page in the data browser when one is configured, else its info file.
 
         Raises:
             InvalidRequest: The info file has not been written.
@@ -247,10 +247,10 @@ class Executor:
         return f"{browser.rstrip('/')}/experiment?path={urllib.parse.quote(self.executor_info_path, safe='')}"
 
     def _note_run(self) -> None:
-        """Write the run's info file; a place that takes none, such as a read-only prefix, is only said to be one."""
+        """Write the run's info file; a failure, such as on a read-only prefix, is only logged."""
         try:
             self._write_run_info()
-        # Whatever a storage library raises: what is written down about a run does not decide about it.
+        # Storage libraries raise errors of many types; a missing info file must not fail the run.
         except Exception as error:
             self.executor_info_path = None
             logger.warning("the run's info file could not be written to %s: %s", self.executor_info_base_path, error)

@@ -14,7 +14,7 @@ from marin.execution.run.step_task import Run, StepResult, StepTask, check_end, 
 
 
 class PlanSource:
-    """A set of tasks, each given to the run when those that it depends on have ended.
+    """A set of tasks, each given to the run when its dependencies have ended.
 
     Args:
         tasks: The tasks, any order, no cycles.
@@ -35,11 +35,11 @@ class PlanSource:
 
     @property
     def results(self) -> list[StepResult]:
-        """How the tasks have ended, in the order of the tasks."""
+        """The results of the tasks, in the order of the tasks."""
         return [self._results[path] for path in self._tasks]
 
     def start(self, run: Run) -> None:
-        """Give the run what waits for nothing."""
+        """Give the run the tasks that wait for nothing."""
         for path, task in self._tasks.items():
             self._dependencies.add(path)
             run.tell_queued(task.name, path)
@@ -55,14 +55,14 @@ class PlanSource:
         return [self._next(self._tasks[path]) for path in free]
 
     def is_done(self) -> bool:
-        """Whether every task has ended."""
+        """True if every task has ended."""
         return len(self._results) == len(self._tasks)
 
     def stop(self) -> None:
-        """Nothing more comes by itself anyway."""
+        """Do nothing: a plan gives no tasks by itself."""
 
     def _next(self, task: StepTask) -> StepTask | StepResult:
-        """A task whose dependencies have ended, or its result, when it needs no work."""
+        """Return a task whose dependencies have ended, or its result, when it needs no work."""
         status = self._statuses.get(task.output_path)
         if status != STATUS_SUCCESS:
             for path in task.dependencies:

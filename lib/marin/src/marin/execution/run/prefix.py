@@ -1,4 +1,4 @@
-"""The prefix that is in force while a script's run goes on: the run's own, as in the jobs of its steps."""
+"""The process's prefix during a script's run: the run's own, as in the jobs of its steps."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _in_use = threading.Lock()
 
 @contextmanager
 def prefix_in_force(prefix: str) -> Iterator[None]:
-    """Make a prefix the process's meanwhile, so that `mirror://` paths and `marin_prefix()` mean it, children included.
+    """Context manager: make `prefix` the process's prefix, for `mirror://` paths, `marin_prefix()` and child processes.
 
-    Another one that is in force by this function stays, with a warning.
+    If another run has set one with this function, that one stays, with a warning.
     """
     before = os.environ.get(_VARIABLE)
     if before == prefix:
@@ -50,7 +50,7 @@ def prefix_in_force(prefix: str) -> Iterator[None]:
 
 
 def warn_of_other_mirror(steps: Iterable[Step], prefix: str) -> None:
-    """Say it when steps that run in this process would read mirrored paths below another prefix than their run's."""
+    """Warn when steps in this process would read mirrored paths below another prefix than their run's."""
     if os.environ.get(_VARIABLE) == prefix:
         return  # no need to look into configs
     reading = [step.name for step in steps if mirror_budget_gb(step.config) is not None]

@@ -1,4 +1,4 @@
-"""Running steps: each as soon as its dependencies are done, every completion an event, failures collected."""
+"""The runner: each step runs as soon as its dependencies are done; completions are events, failures are collected."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from rigging.errors import InvalidRequest, MarinError
 
 logger = logging.getLogger(__name__)
 
-# Steps that run in this process have a thread each. A thread is cheap, but a process may have only so many.
+# Steps that run in this process have a thread each. Threads are cheap, but their number in a process is limited.
 MAX_STEP_THREADS = 800
 
-# A function that takes longer than this holds its thread up, so that others must take up what is ready. Trivial ones
-# do not: handing the next step over to another thread would cost more than they do.
+# A function that takes longer than this keeps its thread busy, so that another must take the ready tasks. For shorter
+# ones a hand-over to another thread would cost more than the function.
 _STALL_SECONDS = 0.001
 _MOST_PAUSE_SECONDS = 0.008
 
@@ -42,36 +42,35 @@ _REMOTE_STARTERS = 64
 
 
 def check_max_concurrent(max_concurrent: int | None) -> None:
-    """Refuse a limit that would let nothing run.
+    """Check the limit of steps that run at once.
 
     Raises:
-        InvalidRequest: it is below 1.
+        InvalidRequest: It is below 1.
     """
     if max_concurrent is not None and max_concurrent < 1:
         raise InvalidRequest(f"max_concurrent={max_concurrent}: must be at least 1, or None for no limit")
 
 
 def most_at_work(max_concurrent: int | None) -> int:
-    """The number of tasks that a run has at work at once, at most."""
+    """Return the largest number of tasks that run at once."""
     return min(max_concurrent or MAX_STEP_THREADS, MAX_STEP_THREADS)
 
 
 class StepRun:
-    """One run of what a source gives; used once.
+    """One run of the tasks of a source; used once.
 
-    Threads take up tasks, and take up the next when they are done: what follows a task needs no hand-over. There are
-    as many threads as it takes for every ready task to be at work within moments.
+    A thread that has finished a task goes on with a task that became ready by it, without a hand-over to another.
+    Threads are added until every ready task runs within moments.
 
     Args:
         source: Gives the tasks as they become ready.
-        force_run_failed: Whether what failed in an earlier run is tried again.
-        max_concurrent: Tasks at work at once; None for every ready one (up to `MAX_STEP_THREADS`). A task that waits
-            for another run to make its output is not at work.
-        stop_work: Called on an interrupt, before any lease is given up: stops what runs outside this process, and says
-            whether there was any.
+        force_run_failed: Whether steps that failed in an earlier run are tried again.
+        max_concurrent: At most this many tasks run at once; None for every ready one (up to `MAX_STEP_THREADS`). Tasks
+            that wait for another run to make their output do not count.
+        stop_work: Called on an interrupt, before any lease is released: stops jobs, and returns whether there were any.
         terms: How leases are kept.
         ending: How long the end of an interrupted run may take.
-        observers: Who is told what happens.
+        observers: Called with the events of the run.
     """
 
     def __init__(
@@ -110,11 +109,11 @@ class StepRun:
         self._trouble: BaseException | None = None
 
     def run(self) -> None:
-        """Run every task whose output is not there.
+        """Run every task whose output does not exist.
 
         An interrupt of this thread (Ctrl-C, SystemExit from a signal handler) stops jobs and the processes that steps
-        have started, tells functions (`step_lease().lost`), and is raised again. The status of what was at work becomes
-        FAILED, and its lease is given up, when its function has ended; at the latest with this process.
+        have started, notifies functions (`step_lease().lost`), and is raised again. A running step becomes FAILED, and
+        its lease is released, when its function has ended; at the latest with this process.
         """
         try:
             with gc_paused():
@@ -131,18 +130,18 @@ class StepRun:
             self._keeper.stop()
 
     def tell_queued(self, name: str, output_path: str) -> None:
-        """Tell observers of a step that the run has from now on."""
+        """Tell observers of a new step of the run."""
         if self._observers:
             self._tell(StepQueued(time.time(), name, output_path))
 
     def add(self, items: Iterable[StepTask | StepResult]) -> None:
-        """Take in tasks that are ready, and results of tasks that need no work; from any thread."""
+        """Add tasks that are ready, and results of tasks that need no work; from any thread."""
         self._settle(items)
         with self._supervision:
             self._supervision.notify()
 
     def _settle(self, items: Iterable[StepTask | StepResult]) -> None:
-        """Note results, and those that follow from them; what is ready is taken up by threads."""
+        """Note results and those that follow from them, and hand ready tasks to threads."""
         unsettled = deque(items)
         ready: list[StepTask] = []
         while unsettled:
@@ -167,7 +166,7 @@ class StepRun:
             self._supervision.notify()
 
     def _supervise(self) -> None:
-        """Wait for the end, and have threads started while too few take up what is ready."""
+        """Wait for the end, and start threads while too few take ready tasks."""
         pause = _STALL_SECONDS
         with self._supervision:
             while not self._source.is_done():
@@ -176,17 +175,17 @@ class StepRun:
                 if not self._ready:
                     self._supervision.wait(_SIGNAL_SECONDS)
                     continue
-                # Looking often at threads that get on well would slow them down.
+                # Frequent looks would slow down threads that need no help.
                 pause = _STALL_SECONDS if self._add_threads() else min(2 * pause, _MOST_PAUSE_SECONDS)
                 self._supervision.wait(pause)
 
     def _add_threads(self) -> bool:
-        """Have as many threads take up tasks as storage deserves, beside those that are held up by their functions.
+        """Start threads, so that beside those that run long functions there are as many as suit the storage.
 
-        The more are held up, the more are to come: their number doubles from look to look.
+        The number of threads doubles from look to look while functions keep them busy.
 
         Returns:
-            Whether functions hold threads up.
+            True if functions keep threads busy.
         """
         stuck_since = time.monotonic() - _STALL_SECONDS
         since = [attempt.working_since for attempt in self._at_work]
@@ -203,7 +202,7 @@ class StepRun:
         return True
 
     def _serve(self) -> None:
-        """A thread: one ready task after the other, until the run is over."""
+        """Work on one ready task after the other until the run is over; the function of each thread."""
         try:
             while (taken := self._take()) is not None:
                 self._work_on(taken)
@@ -225,7 +224,7 @@ class StepRun:
             return None
 
     def _work_on(self, taken: StepTask | Attempt) -> None:
-        """Make a task's output, and go on from there; or have it wait, when another run is at work on it."""
+        """Make a task's output and note the result; if another run is making it, wait for that in the background."""
         attempt = taken
         if isinstance(attempt, StepTask):
             attempt = Attempt(
@@ -262,7 +261,7 @@ class StepRun:
             self._supervision.notify()
 
     def _note(self, result: StepResult) -> None:
-        """Write down and tell how a task ended."""
+        """Record a task's result, and tell observers."""
         task = result.task
         if result.end is StepEnd.DEP_FAILED:
             _mark_dependency_failed(task)
@@ -272,7 +271,7 @@ class StepRun:
             log_failure(task.name, task.output_path, result.error)
 
     def _abandon(self, *, by_keyboard: bool) -> None:
-        """End what is at work when the run is interrupted."""
+        """End the running tasks of an interrupted run."""
         with self._work_or_end:
             self._closed = True
             self._ready.clear()

@@ -1,8 +1,7 @@
 """Step specs that come one by one, in any number, as a source of work.
 
-Only the specs that are at work, or wait for others that are, are held in memory, and the next one is asked for when
-there is room for it; what has ended is known by its status in storage. Of failures the paths are kept, because the
-error at the end lists them.
+Only specs that run, or wait for running ones, are held in memory; the next one is requested when there is room for it.
+Specs that have ended are known by their status in storage. Paths of failed ones are kept for the error at the end.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StreamTerms:
-    """How much of a stream of specs is in hand at once.
+    """Limits for the part of a stream of specs that is held at once.
 
     Attributes:
-        read_ahead: Specs held beyond those at work, so that statuses are read ahead.
+        read_ahead: Specs held beyond the running ones, so that statuses are read ahead.
         readers: Statuses that are read at once.
-        remembered_outputs: Outputs that are remembered to be there, so that dependants that come soon need not look.
-        listed_failures: Failed steps that the error at the end names; the rest is counted.
+        remembered_outputs: Existing outputs that are remembered, so that dependants that follow soon need not read.
+        listed_failures: Failed steps that the error at the end names; the others are counted.
     """
 
     read_ahead: int = 64
@@ -62,11 +61,11 @@ class SpecSource:
     """The specs of an iterator and their deps, each given to the run when its deps have ended.
 
     Args:
-        steps: The specs; asked for by a thread of its own.
-        limit: How many tasks the run has at work at once, at most.
-        force_run_failed: Whether what failed in an earlier run is tried again.
-        jobs: Where the jobs of specs are kept while they run.
-        terms: How much is in hand at once.
+        steps: The specs; a thread of its own iterates over them.
+        limit: The largest number of tasks that the run has at once.
+        force_run_failed: Whether steps that failed in an earlier run are tried again.
+        jobs: The jobs of running specs.
+        terms: How many specs are held at once.
     """
 
     # Specs may be anywhere, so other runs' leases are not looked at more often than suits an object store.
@@ -103,23 +102,23 @@ class SpecSource:
         self._first_failure: StepFailed | None = None
 
     def start(self, run: Run) -> None:
-        """Begin to ask for specs."""
+        """Start the thread that requests specs."""
         self._run = run
         asking = contextvars.copy_context()
         threading.Thread(target=asking.run, args=(self._ask,), name="marin-step-source", daemon=True).start()
 
     def stop(self) -> None:
-        """Ask for nothing more."""
+        """Request no more specs."""
         self._stopped = True
         self._room.release()
         self._readers.shutdown(wait=False, cancel_futures=True)
 
     def is_done(self) -> bool:
-        """Whether every spec has ended and there are no more."""
+        """True if every spec has ended and there are no more."""
         return self._exhausted and not self._nodes
 
     def _ask(self) -> None:
-        """Ask for the next spec whenever there is room for one."""
+        """Request the next spec whenever there is room for one."""
         try:
             while True:
                 self._room.acquire()
@@ -142,7 +141,7 @@ class SpecSource:
         self._run.add([])
 
     def _take(self, spec: StepSpec, *, was_asked_for: bool = False) -> bool:
-        """Take a spec in and have its status read, unless it is known; whether it was new."""
+        """Add a spec and have its status read, unless it is known; True if it was new."""
         path = spec.output_path
         if path in self._nodes or path in self._failed or path in self._outputs:
             self._check_same(spec, path)
@@ -155,7 +154,7 @@ class SpecSource:
         return True
 
     def _check_same(self, spec: StepSpec, path: str) -> None:
-        """Count a spec as failed when another one of this run has its output path: it would never be run."""
+        """Fail a spec when another one of this run has its output path: it would never run."""
         node = self._nodes.get(path)
         if node is not None:
             there = None if node.spec is spec else _identity(node.spec)
@@ -169,7 +168,7 @@ class SpecSource:
         self._list_failure(spec, path, error)
 
     def _look(self, spec: StepSpec, path: str) -> None:
-        """Read the status of a spec's output, and give the run what follows from it; never raises."""
+        """Read the status of a spec's output, and give the run its task or result. Never raises."""
         try:
             self._run.add(self._context.copy().run(self._looked, spec, path))
         # A defect of the run itself: to be raised by the run, and not lost with this thread.
@@ -199,7 +198,7 @@ class SpecSource:
             return [self._next(path, task)]
 
     def _next(self, path: str, task: StepTask | None = None) -> StepTask | StepResult:
-        """A spec whose deps have ended."""
+        """Return a spec whose deps have ended."""
         node = self._nodes[path]
         task = task or spec_task(node.spec, path, self._jobs)
         return task if node.error is None else StepResult(task, StepEnd.DEP_FAILED, error=node.error)
@@ -240,10 +239,10 @@ class SpecSource:
             self._listed.append(f"  {spec.name} -> {path}: {describe_error(error)}{f'  [{log}]' if log else ''}")
 
     def raise_failures(self) -> None:
-        """Raise one error that names failed steps, when there are some.
+        """Raise one error that names the failed steps, if there are any.
 
         Raises:
-            StepFailed: The cause names the first one with its hash, and has that step's own error as its cause.
+            StepFailed: Its cause names the first failed step with its hash, and has that step's own error as cause.
         """
         failed = len(self._failed) - self._left_out + self._refused
         if not failed:
@@ -257,5 +256,5 @@ class SpecSource:
 
 
 def _identity(spec: StepSpec) -> int | None:
-    """A number that tells specs of one output path apart by names, attributes and functions' names; None for any."""
+    """Return a number that identifies a spec by its name, attributes and function's name; None for any spec."""
     return None if spec.fn is None else hash((spec.name_with_hash, function_name(spec.fn)))

@@ -24,12 +24,12 @@ EXECUTOR_VERSION = "step_runner"
 
 
 def spec_task(spec: StepSpec, output_path: str, jobs: LiveJobs, *, is_fresh: bool = False) -> StepTask:
-    """The task that makes a spec's output.
+    """Return the task that makes a spec's output.
 
     Args:
         spec: The spec.
         output_path: Its output path, which takes a while to compute.
-        jobs: Where its job is kept meanwhile, if it is one.
+        jobs: The jobs of the run, for a spec that runs as a job.
         is_fresh: There was no status a moment ago.
     """
     return StepTask(
@@ -51,7 +51,7 @@ def _work(spec: StepSpec, output_path: str, jobs: LiveJobs) -> None:
 
 
 def spec_info(spec: StepSpec) -> dict[str, Any]:
-    """The content of a bare spec's `.executor_info`."""
+    """Return the content of a bare spec's `.executor_info`."""
     return {
         "name": spec.name,
         "fn_name": function_name(spec.fn),
@@ -67,6 +67,6 @@ def spec_info(spec: StepSpec) -> dict[str, Any]:
 
 
 def spec_differences(spec: StepSpec, output_path: str) -> list[Difference]:
-    """What differs between the code that made a spec's output and the spec's; nothing where that was not recorded."""
+    """Return the differences between the code that made a spec's output and the spec's; [] if none was recorded."""
     there = parse_info(read_infos([output_path])[output_path])
     return [] if there is None else source_differences(there, function_source(spec.fn))

@@ -1,4 +1,4 @@
-"""Running bare step specs: a list of them, or a generator that never ends (see `marin.execution.run.spec_source`)."""
+"""Runs of bare step specs: of a list, or of a generator without end (see `marin.execution.run.spec_source`)."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from rigging.errors import InvalidRequest
 
 
 class StepRunner:
-    """Runs step specs whose output is not there yet, each as soon as its deps are done.
+    """Runs step specs whose output does not exist, each as soon as its deps are done.
 
     Args:
-        observers: What shows the run; by default the log, or a live view on a terminal.
-        terms: How many specs of a long stream are in hand at once.
+        observers: Called with the events of the run; by default the log, or a live view on a terminal.
+        terms: How many specs of a long stream are held at once.
     """
 
     def __init__(
@@ -45,14 +45,14 @@ class StepRunner:
         force_run_failed: bool = True,
         max_concurrent: int | None = None,
     ) -> None:
-        """Run the specs, and their deps, whose output is not there.
+        """Run the specs, and their deps, whose output does not exist.
 
         Args:
-            steps: The specs wanted, in any number; a generator is asked for the next one when there is room for it, by
-                a thread of its own, so that it may itself wait for what earlier specs make.
-            dry_run: Print each spec that would run, deps first, and touch no storage.
-            force_run_failed: Whether what failed in an earlier run is tried again.
-            max_concurrent: Specs at work at once; None for every ready one (up to `MAX_STEP_THREADS`).
+            steps: The specs requested, in any number. A thread of its own takes the next one of a generator when there
+                is room for it, so the generator may wait for outputs of earlier specs.
+            dry_run: Print each spec that would run, deps first, without any access to storage.
+            force_run_failed: Whether steps that failed in an earlier run are tried again.
+            max_concurrent: At most this many specs run at once; None for every ready one (up to `MAX_STEP_THREADS`).
 
         Raises:
             StepFailed: Some failed, after everything else has run. The cause is the failure of the first one by its
@@ -91,17 +91,17 @@ class StepRunner:
 
 
 def run_step(step: StepSpec, *, force_run_failed: bool = True) -> bool:
-    """Run one spec in this thread, its deps taken as done; whether it ran (False: its output was there).
+    """Run one spec in this thread, without checking its deps; False if its output existed.
 
     Raises:
         PreviousTaskFailedError: It failed previously, and `force_run_failed` is off.
-        Exception: Whatever its function raised.
+        Exception: The exception of its function.
     """
     task = spec_task(step, step.output_path, LiveJobs())
     keeper = LeaseKeeper()
     try:
         attempt = Attempt(task, keeper, force_run_failed=force_run_failed)
-        # The function sees its own lease, and nobody else does.
+        # Only the function sees this lease.
         result = contextvars.copy_context().run(attempt.run_to_end)
     finally:
         keeper.stop()
@@ -113,7 +113,7 @@ def run_step(step: StepSpec, *, force_run_failed: bool = True) -> bool:
 
 
 def check_cache(step: StepSpec | str) -> bool:
-    """Whether the output of a spec, or at an output path, is there."""
+    """True if the output of a spec, or at an output path, is there."""
     path = step.output_path if isinstance(step, StepSpec) else step
     return StatusFile(path).status == STATUS_SUCCESS
 

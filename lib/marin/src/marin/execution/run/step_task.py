@@ -1,4 +1,4 @@
-"""What a run is given to do, what became of it, and where a run gets it from."""
+"""Tasks of a run, their results, and the protocol of their sources."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class StepTask:
     Attributes:
         name: The step's name.
         output_path: Where its output goes; identifies the task.
-        dependencies: Output paths that must be there first; those that are not tasks of this run are taken as there.
+        dependencies: Output paths that must exist first; those that are not tasks of this run are not checked.
         work: Makes the output.
-        info: Gives the content of its `.executor_info`, written before `work`, with the lease held; None for none.
-        in_process: Whether `work` runs the function itself, and does not wait for a job.
+        info: Returns the content of its `.executor_info`, written before `work`, with the lease held; None for none.
+        in_process: Whether `work` runs the function itself, instead of waiting for a job.
         is_fresh: There was no status a moment ago; saves a request where reading costs one.
-        stop: Called when the lease is lost while `work` is on: stops what runs outside this process.
-        take_log: Where the work's own log can be read, asked once when it has ended; None for this process's log.
-        differences: What made the output that is there, where it is not what would make it now.
-        compare: The same of an output that another run has made meanwhile; may refuse it by an error.
+        stop: Called when the lease is lost while `work` runs: stops its job.
+        take_log: Returns where the work's log can be read, called once at its end; None for this process's log.
+        differences: Differences between what made the existing output and what would make it now.
+        compare: Returns the same for an output that another run has made meanwhile; may refuse it by an error.
     """
 
     name: str
@@ -47,16 +47,16 @@ class StepTask:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What became of one task.
+    """The result of one task.
 
     Attributes:
         task: The task.
         end: How it ended.
         seconds: How long its work took.
         error: Why it failed; for a task that could not start, the error of the dependency.
-        log: Where the work's own log can be read; None for this process's log.
-        differences: Of an output that was there: unversioned values and code that made it and differ from the task's.
-        queued_seconds: How long its job waited before its work began.
+        log: Where the work's log can be read; None for this process's log.
+        differences: For an existing output: unversioned values and code in which it differs from the task.
+        queued_seconds: How long its job was queued.
     """
 
     task: StepTask
@@ -74,20 +74,20 @@ class StepResult:
 
 
 class Run(Protocol):
-    """What a source needs of the run that it feeds."""
+    """The run, as its source of tasks uses it."""
 
     def tell_queued(self, name: str, output_path: str) -> None:
-        """Tell observers of a step that the run has from now on."""
+        """Tell observers of a new step of the run."""
 
     def add(self, items: Iterable[StepTask | StepResult]) -> None:
-        """Take in tasks that are ready, and results of tasks that need no work; from any thread."""
+        """Add tasks that are ready, and results of tasks that need no work; from any thread."""
 
     def fail(self, error: BaseException) -> None:
         """End the run with an error; from any thread."""
 
 
 class TaskSource(Protocol):
-    """Where a run gets its tasks from.
+    """A source of tasks for a run.
 
     Attributes:
         is_local: Whether all outputs are known to be local files.
@@ -96,25 +96,25 @@ class TaskSource(Protocol):
     is_local: bool
 
     def start(self, run: Run) -> None:
-        """Begin to give the run what is ready, now and from threads of the source."""
+        """Begin to give the run ready tasks, now and from threads of the source."""
 
     def ended(self, result: StepResult) -> list[StepTask | StepResult]:
-        """Note how a task ended, and return what is ready, or has ended, because of it; from any thread."""
+        """Note a task's result; return the tasks that became ready and the results that follow; from any thread."""
 
     def is_done(self) -> bool:
-        """Whether everything has ended and nothing more will come."""
+        """True if everything has ended and nothing more will come."""
 
     def stop(self) -> None:
-        """Give the run nothing more."""
+        """Give the run no more tasks."""
 
 
 def check_end(task: StepTask, status: str | None, *, force_run_failed: bool) -> StepResult | None:
-    """The result of a task that needs no work because of the status of its output; None when it does.
+    """Return the result of a task that needs no work because of the status of its output; None when it does.
 
     Args:
         task: The task; its dependencies are done.
         status: The status of its output.
-        force_run_failed: Whether what failed in an earlier run is tried again.
+        force_run_failed: Whether steps that failed in an earlier run are tried again.
     """
     if status == STATUS_SUCCESS:
         return StepResult(task, StepEnd.CACHED, differences=task.differences)
@@ -126,7 +126,7 @@ def check_end(task: StepTask, status: str | None, *, force_run_failed: bool) -> 
 
 
 def dependency_error(failed: StepResult) -> BaseException:
-    """The error of a task that cannot start because of a dependency: the first failure on the way to it."""
+    """Return the error of a task that cannot start because of a dependency: the first failure on the way to it."""
     if failed.end is StepEnd.DEP_FAILED and failed.error is not None:
         return failed.error
     task = failed.task
@@ -134,12 +134,12 @@ def dependency_error(failed: StepResult) -> BaseException:
 
 
 def worked(task: StepTask, end: StepEnd, progress: StepProgress, error: BaseException | None = None) -> StepResult:
-    """The result of an attempt that had its lease."""
+    """Return the result of an attempt that had its lease."""
     return StepResult(task, end, progress.seconds, error, task.take_log(), (), progress.queued_seconds)
 
 
 def made_by_another(task: StepTask) -> StepResult:
-    """The result of a task whose output another run has made meanwhile."""
+    """Return the result of a task whose output another run has made meanwhile."""
     try:
         return StepResult(task, StepEnd.CACHED, differences=task.compare())
     # What it was made with may be refused, and storage libraries raise in words of their own.
