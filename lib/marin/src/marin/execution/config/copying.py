@@ -1,4 +1,4 @@
-"""Copies of configs, so that what one step's function changes in its config is in no other's."""
+"""Copies of configs, so that a step's function can change its config without changing another step's."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _PYDANTIC_ATTRIBUTES = ("__pydantic_extra__", "__pydantic_private__")
 
 
 def copy_config(config: T) -> T:
-    """A copy of a config that has no container, dataclass, model or attrs object in common with it.
+    """Return a copy of a config that has no container, dataclass, model or attrs object in common with it.
 
-    What stands in two places of the config stands in two places of the copy. Constructors are not called, and
-    attributes that are no fields are copied along. Shared are all other objects (arrays, weights, functions, objects of
-    plain classes), frozen ones and tuples that hold nothing to copy, and what its class does not let be copied.
+    An object that stands in two places of the config stands in two places of the copy. Constructors are not called, and
+    attributes that are not fields are copied, too. Other objects are shared: arrays, weights, functions, objects of
+    plain classes, frozen objects and tuples that hold nothing to copy, and objects whose class forbids copies.
 
     Raises:
         InvalidRequest: The config is nested too deeply.
@@ -108,7 +108,7 @@ class _Copier(ConfigVisitor):
         return result
 
     def _copy_unchangeable(self, obj: Any) -> Any:
-        """A tuple or a frozenset, of a subclass perhaps, whose constructor may take other arguments."""
+        """Return a tuple or a frozenset, of a subclass perhaps, whose constructor may take other arguments."""
         kind = type(obj)
         before = list(obj)
         after = [self.visit(item) for item in before]
@@ -125,7 +125,7 @@ class _Copier(ConfigVisitor):
         return self._note(obj, MappingProxyType(content))
 
     def _copy_object(self, obj: Any) -> Any:
-        """A dataclass, a model, an attrs object, a namespace."""
+        """Return a dataclass, a model, an attrs object, a namespace."""
         is_frozen = _is_frozen(type(obj))
         if is_frozen and all(type(value) in LEAF_TYPES for _, value in _attributes(obj)):
             return obj
@@ -162,7 +162,7 @@ class _Copier(ConfigVisitor):
                 result[new_key] = new
 
     def _copy_own_kind(self, obj: Any) -> Any:
-        """A mapping or a sequence of another kind, which keeps its content where its class likes."""
+        """Return a mapping or a sequence of another kind, which keeps its content where its class likes."""
         kind = type(obj)
         if hasattr(kind, "__deepcopy__"):
             return self._note(obj, self._deep(obj))
@@ -180,7 +180,7 @@ class _Copier(ConfigVisitor):
         return result
 
     def _copy_attributes(self, obj: Any, result: Any) -> bool:
-        """Put copies into the attributes of a shallow copy; whether there were any to make."""
+        """Put copies into the attributes of a shallow copy; True if there were any to make."""
         attributes = getattr(result, "__dict__", {})
         is_changed = False
         for name, value in list(_attributes(obj)):
@@ -221,7 +221,7 @@ _EXACT: dict[type[Any], Callable[[_Copier, Any], Any]] = {
 
 
 def _attributes(obj: Any) -> Iterator[tuple[str, Any]]:
-    """Every value of an object by its name: those of its class's fields, and of attributes that are no fields."""
+    """Yield every value of an object by its name: those of its class's fields, and of attributes that are no fields."""
     attributes = getattr(obj, "__dict__", {})
     yield from attributes.items()
     kind = type(obj)
@@ -253,7 +253,7 @@ def _shallow(obj: Any) -> Any:
 
 
 def shallow_copy(obj: Any) -> Any:
-    """`copy.copy(obj)`, which takes its time; the instances of most dataclasses are just their `__dict__`."""
+    """Return `copy.copy(obj)`, which takes its time; the instances of most dataclasses are just their `__dict__`."""
     kind = type(obj)
     is_plain = _is_plain.get(kind)
     if is_plain is None:

@@ -1,4 +1,4 @@
-"""The part of a config that does not count: what an output was made with besides its version."""
+"""The unversioned part of a config, recorded beside outputs."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from marin.execution.config.visitor import ConfigVisitor, dataclass_field_names,
 
 _NOTHING: Final = object()
 
-# Where an object happens to lie in memory.
+# An object's address in memory.
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+|\b0x[0-9a-fA-F]{6,}")
 
 
 def unversioned_part(config: Any) -> dict[str, Any]:
-    """What a step's config (as it is given, not as the function sees it) holds beside versioned values and inputs.
+    """Return the values of a step's config (before it is instantiated) that are neither versioned nor inputs.
 
     Returns:
-        A JSON form by field, nested as the config is; a list that lost members has `[index]` keys for those that are
-        left. Equal in every process, whatever the hash seed.
+        A JSON form by field, nested like the config; a list that lost members becomes a dict with `[index]` keys. Equal
+        in every process, whatever the hash seed.
     """
     part = _UNVERSIONED.visit(config)
     if part is _NOTHING:
@@ -113,12 +113,12 @@ def _key_text(key: Any) -> str:
 
 
 def described(value: Any) -> str:
-    """An object as a text that is the same in every process, as far as its class allows."""
+    """Return an object as a text that is the same in every process, as far as its class allows."""
     if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
         return f"{value.__module__}.{value.__qualname__}"
     try:
         if is_array(value):
             return with_digest(str(value), value)
         return _ADDRESS.sub("", repr(value) if isinstance(value, (bytes, bytearray)) else str(value))
-    except Exception as error:  # a class's own words may raise anything, and are only for the record
+    except Exception as error:  # the class's own text may raise anything
         return f"<{type(value).__qualname__}, whose text raises {type(error).__name__}>"

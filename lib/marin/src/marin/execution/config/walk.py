@@ -52,7 +52,7 @@ WalkEvent = InputNameEvent | VersionedEvent
 
 @dataclass(frozen=True, slots=True)
 class CollectedConfig:
-    """What a config says about its step.
+    """The dependencies and version that a config gives its step.
 
     Attributes:
         dependencies: Steps it waits for, one entry per reference, in walk order.
@@ -72,7 +72,7 @@ def walk_config(obj: Any) -> Iterator[WalkEvent]:
     of a set that hold something to report come sorted, because the order of a set differs from process to process.
 
     Raises:
-        InvalidRequest: something to report stands where it cannot be replaced (in a dict key, under a key that is no
+        InvalidRequest: A placeholder stands where it cannot be replaced (in a dict key, under a key that is not a
             string, in an object of another kind), or the config contains itself.
     """
     events: list[WalkEvent] = []
@@ -181,7 +181,7 @@ class _PlaceholderFinder(ConfigVisitor):
         if has_others:
             _refuse_in_attributes(obj, names, path)
         for name in names:
-            # A field with init=False may not have been set yet.
+            # A field with init=False may not be set yet.
             value = getattr(obj, name, None)
             kind = type(value)
             if kind is VersionedValue:
@@ -269,12 +269,12 @@ def _refuse_in_attributes(obj: Any, fields: Collection[str], prefix: str) -> Non
 
 
 def is_constructed_again(kind: type[Any]) -> bool:
-    """Whether a dataclass is made again by its constructor: what it derives or checks must see the real values."""
+    """True if a dataclass is made again by its constructor: what it derives or checks must see the real values."""
     return hasattr(kind, "__post_init__") and not _needs_init_only_values(kind)
 
 
 def _needs_init_only_values(kind: type[Any]) -> bool:
-    """Whether it takes an `InitVar`, which `fields()` leaves out and no instance keeps: it cannot be made again."""
+    """True if it takes an `InitVar`, which `fields()` leaves out and no instance keeps: it cannot be made again."""
     every_field: Mapping[str, Any] = kind.__dataclass_fields__
     return len(every_field) > len(dataclass_field_names(kind)) and any(
         "InitVar" in str(field.type) for field in every_field.values()
@@ -294,10 +294,10 @@ def _refuse_placeholder_in(obj: Any, prefix: str, what: str) -> None:
 
 
 def check_resolved(config: Any) -> None:
-    """Refuse a config for a step's function in which something is still a placeholder.
+    """Check that a config for a step's function holds no placeholder any more.
 
     Raises:
-        InvalidRequest: Naming the field.
+        InvalidRequest: It does; the message names the field.
     """
 
     def refuse(prefix: str, placeholder: Any) -> None:
@@ -323,7 +323,7 @@ def _steps_of(events: list[WalkEvent]) -> list[ExecutorStep[Any] | None]:
 
 
 def references(event: WalkEvent) -> list[InputName]:
-    """The inputs of one event: itself, or those inside a versioned value."""
+    """Return the inputs of one event: itself, or those inside a versioned value."""
     if isinstance(event, InputNameEvent):
         return [event.input_name]
     if type(event.value) in LEAF_TYPES:
@@ -339,7 +339,7 @@ def references(event: WalkEvent) -> list[InputName]:
 
 
 def upstream_steps(obj: Any) -> list[ExecutorStep[Any]]:
-    """The steps that a config refers to, blocking or not, each once, in walk order."""
+    """Return the steps that a config refers to, blocking or not, each once, in walk order."""
     steps = [reference.step for event in walk_config(obj) for reference in references(event)]
     return list(dict.fromkeys(step for step in steps if step is not None))
 
@@ -352,7 +352,7 @@ def _refuse_second(prefix: str) -> NoReturn:
 
 
 def collect_dependencies_and_version(obj: Any) -> CollectedConfig:
-    """Walk a config once and give its dependencies and the "config" part of its step's version.
+    """Walk a config once; return its dependencies and the "config" part of its step's version.
 
     Raises:
         InvalidRequest: a versioned value has no encoding that is the same in every process (the field is named).
