@@ -1,4 +1,4 @@
-"""Whether a step's output is there: the status file in the output path, and the lease that guards its making."""
+"""The status file of an output path, and the lock beside it, for code that makes an output by itself."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class StepAlreadyDone(Exception):
-    """Not an error: the output is there, made before or by whoever held the lease until now."""
+    """Not an error: the output is there already, or the last holder of the lease has made it."""
 
 
 class PreviousTaskFailedError(StepFailed):
@@ -42,7 +42,7 @@ class PreviousTaskFailedError(StepFailed):
 
 
 def worker_id() -> str:
-    """A name for this thread of this process, for people: `{host}-{pid}-{thread}`."""
+    """Return a name for this thread of this process, for people: `{host}-{pid}-{thread}`."""
     return f"{socket.gethostname()}-{os.getpid()}-{threading.get_native_id()}"
 
 
@@ -51,7 +51,7 @@ class StatusFile:
 
     Args:
         output_path: The step's output path.
-        worker_id: Who acquires the lock; an explicit id may acquire again what it holds.
+        worker_id: The lock's holder; an explicit id may acquire a lock again that it holds.
     """
 
     def __init__(self, output_path: str, worker_id: str | None = None) -> None:
@@ -63,7 +63,7 @@ class StatusFile:
 
     @property
     def status(self) -> str | None:
-        """The status as it is in storage now; None when there is none."""
+        """The status in storage; None when there is none."""
         content = read_bytes_or_none(self.path)
         if content is None and is_local_success(self.output_path):
             return STATUS_SUCCESS
@@ -74,7 +74,7 @@ class StatusFile:
         write_bytes_atomic(self.path, status.encode())
 
     def try_acquire_lock(self) -> bool:
-        """Take the lock if nobody holds it; not renewed by itself (see `step_lock`)."""
+        """Take the lock if it is free; True if it is held now. It is not renewed by itself (see `step_lock`)."""
         return self._leased().try_acquire()
 
     def refresh_lock(self) -> None:
@@ -82,15 +82,15 @@ class StatusFile:
         self._leased().refresh()
 
     def release_lock(self) -> None:
-        """Give the lock up; another holder's is never removed."""
+        """Release the lock; a lock of another holder stays."""
         self._leased().release()
 
     def token(self) -> LeaseToken:
-        """What proves to storage that this lock is held."""
+        """Return the proof that this lock is held, for writes under it."""
         return LeaseToken(self.output_path, self._leased().worker_id)
 
     def has_active_lock(self) -> bool:
-        """Whether somebody holds the lock and renews it."""
+        """True if the lock is held and renewed, by any holder."""
         return self._leased().has_active_holder()
 
     def _leased(self) -> LeaseLock:
@@ -112,7 +112,7 @@ class LockedStatus(StatusFile):
 
         Raises:
             LeaseLostError: The lock was lost, so another may be making this output now.
-            Conflict: This process is a fork of the one that holds the lock, which alone speaks about this output.
+            Conflict: This process is a fork of the one that holds the lock, which alone may write.
         """
         if os.getpid() != self._process:
             raise Conflict(
@@ -121,7 +121,7 @@ class LockedStatus(StatusFile):
             )
         self.held.check()
         try:
-            # A renewal every half a minute may not have noticed yet that another has the lock.
+            # The last renewal was up to half a minute ago; another attempt may have taken the lock since.
             LeaseToken(self.output_path, self.held.worker_id).write(STATUS_FILE, status.encode())
         except LeaseLostError:
             self.held.lost.set()
@@ -157,7 +157,7 @@ def step_lock(
             logger.info("step %s: another run is at work on it, waiting (%s)", label, error)
             held = stack.enter_context(lease(lock_path, wait_seconds=wait_seconds))
         locked = LockedStatus(output_path, held)
-        # Only now is the answer certain: whoever held the lock until now may have finished.
+        # Read under the lock: its last holder may have finished the output.
         check_status(locked.status, label, output_path, force_run_failed=force_run_failed)
         yield locked
 
@@ -181,7 +181,13 @@ def making_output(
 
 
 def check_status(status: str | None, label: str, output_path: str, *, force_run_failed: bool) -> None:
-    """Return when a step of this status is to be run.
+    """Check that a step with this status must run.
+
+    Args:
+        status: The status; None for none.
+        label: What to call the step in messages.
+        output_path: Its output path.
+        force_run_failed: Whether a step that failed before is to be tried again.
 
     Raises:
         StepAlreadyDone: The output is there.
@@ -246,8 +252,8 @@ def distributed_lock(
 ) -> Callable[..., T] | Callable[[Callable[..., T]], Callable[..., T]]:
     """Run a function of an output path (its first argument) under that path's lock: `@distributed_lock`, or called.
 
-    A call waits for whoever holds the lock, in any process on any machine; writes RUNNING before and SUCCESS or FAILED
-    after the function, and never SUCCESS once the lock was lost.
+    A call waits for another holder of the lock, in any process on any machine. It writes RUNNING before the function
+    and SUCCESS or FAILED after it; never SUCCESS when the lock was lost.
 
     Args:
         fn: The function.
