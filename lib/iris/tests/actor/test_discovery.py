@@ -272,7 +272,7 @@ def test_who_waits_for_actors_is_told_that_the_pool_was_closed(cluster: Cluster)
 
     waiting = threading.Thread(target=wait, daemon=True)
     waiting.start()
-    eventually(lambda: pool._changed._waiters, "it waits")  # type: ignore[attr-defined]
+    eventually(lambda: pool._follower._changed._waiters, "it waits")  # type: ignore[attr-defined]
     pool.close()
     waiting.join(WAIT_S)
     assert "was closed" in str(told[0])

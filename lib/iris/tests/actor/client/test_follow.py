@@ -60,8 +60,7 @@ class Client:
 
 @pytest.fixture(autouse=True)
 def played(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (follow, pool):
-        monkeypatch.setattr(module, "EndpointWatch", Watch)
+    monkeypatch.setattr(follow, "EndpointWatch", Watch)
     monkeypatch.setattr(pool, "ActorClient", Client)
     Client.made = []
 

@@ -9,7 +9,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, Final, NoReturn, Protocol
 
 from iris.actor.client.callbacks import call_apart
@@ -17,6 +16,7 @@ from iris.actor.client.caller import RECONNECT_TIMEOUT_S, Caller
 from iris.actor.client.keys import actor_key
 from iris.actor.client.pending import PendingCall
 from iris.actor.client.places import FixedPlace, NamedPlace, Place, Target
+from iris.actor.transport.closing import Closing
 from iris.actor.transport.loop import actor_loop, refuse_in_loop, run
 from iris.actor.transport.payload import dump_arguments
 from iris.client.client import IrisClient
@@ -112,7 +112,7 @@ class ActorMethod:
         return self._client.call(self._name, args, kwargs)
 
 
-class ActorClient:
+class ActorClient(Closing):
     """Calls of one actor. Thread-safe; calls of one thread begin in the order in which they were made.
 
     counter = ActorClient("counter")      # inside a job: as the resolver finds names
@@ -257,14 +257,6 @@ class ActorClient:
             caller, self._caller = self._caller, None
         if isinstance(caller, Caller):
             run(_close(caller))
-
-    def __enter__(self) -> "ActorClient":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _connected(self) -> AnyCaller:
         caller = self._caller

@@ -3,19 +3,19 @@
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 
 from iris.actor.client.places import EndpointWatch
+from iris.actor.transport.closing import Closing
 from iris.actor.transport.loop import run
 from iris.client.client import IrisClient
 from iris.client.endpoints import EndpointSet
 from iris.rpc.forks import in_fork
-from rigging.errors import DeadlineExceeded, MarinError
+from rigging.errors import Conflict, DeadlineExceeded, MarinError
 
 FIRST_LOOK_S = 60.0
 
 
-class EndpointFollower:
+class EndpointFollower(Closing):
     """Follows endpoints by a watch until `close`. Thread-safe.
 
     Args:
@@ -39,7 +39,13 @@ class EndpointFollower:
         self._changed = threading.Condition()
         self._latest: EndpointSet | None = None
         self._error: MarinError | None = None
+        self._closed = False
         self._watch = run(self._start())
+
+    @property
+    def error(self) -> MarinError | None:
+        """The refusal that ended the watch, if one did."""
+        return self._error
 
     @property
     def latest(self) -> EndpointSet:
@@ -50,7 +56,8 @@ class EndpointFollower:
         """Return the first set of endpoints that meets the condition.
 
         Raises:
-            DeadlineExceeded: None did within `timeout` seconds. MarinError: The controller refused.
+            DeadlineExceeded: None did within `timeout` seconds. Conflict: `close` was called. MarinError: The
+                controller refused.
         """
         end = time.monotonic() + timeout
         with self._changed:
@@ -59,6 +66,8 @@ class EndpointFollower:
                     raise self._error.with_traceback(None)
                 if self._latest is not None and condition(self._latest):
                     return self._latest
+                if self._closed:
+                    raise Conflict(f"endpoints of {self._what}: the wait ends, as they are not followed any more")
                 if not self._changed.wait(max(0.0, end - time.monotonic())) and time.monotonic() >= end:
                     raise DeadlineExceeded(f"endpoints of {self._what}: not as waited for after {timeout:g} s")
 
@@ -67,14 +76,9 @@ class EndpointFollower:
         if in_fork():
             return
         run(self._stop())
-
-    def __enter__(self) -> "EndpointFollower":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
 
     async def _start(self) -> EndpointWatch:
         watch = EndpointWatch(self._client.connection, self._request, self._found, self._failed)
@@ -85,11 +89,11 @@ class EndpointFollower:
         self._watch.stop()
 
     def _found(self, found: EndpointSet) -> None:
+        if self._on_change is not None:
+            self._on_change(found)
         with self._changed:
             self._latest = found
             self._changed.notify_all()
-        if self._on_change is not None:
-            self._on_change(found)
 
     def _failed(self, error: MarinError) -> None:
         with self._changed:

@@ -6,8 +6,8 @@ by a handler that reads nothing, so that at most what the connection's flow cont
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, NoReturn
 
@@ -165,6 +165,17 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
 
         return decode
 
+    @contextmanager
+    def _counted(self, is_watched: bool) -> Iterator[None]:
+        """Tell `on_client_call` of a call that is watched, around it."""
+        if is_watched:
+            self._on_client_call(True)
+        try:
+            yield
+        finally:
+            if is_watched:
+                self._on_client_call(False)
+
     def _single(
         self, behaviour: Callable[..., Awaitable[Any]], method: str, rule: Rule, decode: Decoder | None
     ) -> Callable[..., Awaitable[Any]]:
@@ -172,16 +183,9 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
 
         async def serve(request: Any, context: Context) -> Any:
             try:
-                if decode is not None:
-                    request = decode(request)
-                    authorize_all(current_principal(), rule, request)
-                if watched:
-                    self._on_client_call(True)
-                try:
-                    return await behaviour(request, context)
-                finally:
-                    if watched:
-                        self._on_client_call(False)
+                decoded = _checked(request, rule, decode)
+                with self._counted(watched):
+                    return await behaviour(decoded, context)
             except MarinError as error:
                 await _abort(context, error)
 
@@ -198,27 +202,28 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
 
         async def serve(request: Any, context: Context) -> None:
             try:
-                if decode is not None:
-                    request = decode(request)
-                    authorize_all(current_principal(), rule, request)
-                principal = current_principal()
+                decoded, principal = _checked(request, rule, decode), current_principal()
                 may_end = principal.kind is PrincipalKind.JOB
-                if watched:
-                    self._on_client_call(True)
-                try:
-                    # Closed here and now when the caller goes away, not when the collector finds it.
-                    async with aclosing(behaviour(request, context)) as responses:
+                # Closed here and now when the caller goes away, not when the collector finds it.
+                with self._counted(watched):
+                    async with aclosing(behaviour(decoded, context)) as responses:
                         async for response in responses:
                             if may_end:
                                 self._check_live(principal)
                             await context.write(response)
-                finally:
-                    if watched:
-                        self._on_client_call(False)
             except MarinError as error:
                 await _abort(context, error)
 
         return serve
+
+
+def _checked(request: Any, rule: Rule, decode: Decoder | None) -> Any:
+    """Return the decoded request, if its caller may make it; a stream's messages are left to the servicer."""
+    if decode is None:
+        return request
+    decoded = decode(request)
+    authorize_all(current_principal(), rule, decoded)
+    return decoded
 
 
 class _Complaints:
