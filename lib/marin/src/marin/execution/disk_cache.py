@@ -84,7 +84,7 @@ class disk_cache(Generic[P, R]):
             return cast(R, self._store.load(fn, path))
         try:
             value = self._computed(fn, path, args, kwargs)
-        except StepAlreadyDone:  # by whoever held the function's lock until now
+        except StepAlreadyDone:  # made by the last holder of the function's lock
             return cast(R, self._store.load(fn, path))
         except BaseException:
             StatusFile(path).write_status(STATUS_FAILED)
@@ -174,7 +174,7 @@ def locked_disk_cache(
                     value = function(*args, **kwargs)
                     store.save(value, path)
                     return value
-            except StepAlreadyDone:  # by whoever held the lock until now
+            except StepAlreadyDone:  # made by the last holder of the lock
                 return cast(R, store.load(function, path))
 
         return cached

@@ -1,14 +1,12 @@
 """How an interrupted run ends: who is told, which processes get which signal, and what is said of what goes on."""
 
-import atexit
 import signal
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from marin.execution.run import interruption
-from marin.execution.run.interruption import AtWork, EndingTerms, end_work
+from marin.execution.run.interruption import AtWork, EndingTerms, ExitLeases, end_work
 from rigging.errors import Unavailable
 
 TERMS = EndingTerms(notice_seconds=1, grace_seconds=10)
@@ -61,34 +59,32 @@ class Processes:
 
 
 @pytest.fixture
-def at_exit(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
-    found: list[Callable[[], None]] = []
-    monkeypatch.setattr(atexit, "register", found.append)
-    monkeypatch.setattr(interruption, "_left", [])
-    return found
+def at_exit() -> list[Callable[[], None]]:
+    return []
 
 
 Ending = Callable[..., tuple[list[float], list[Any]]]
 
 
 @pytest.fixture
-def ending(at_exit: list[Callable[[], None]], monkeypatch: pytest.MonkeyPatch) -> Ending:
+def ending(at_exit: list[Callable[[], None]]) -> Ending:
     """End work; how long its end was waited for, and what was done to processes."""
+    exit_leases = ExitLeases(at_exit.append)
 
     def ending(
         *leases: Lease, found: bool = False, dies_of: signal.Signals | None = None, ended: bool = True, **options: Any
     ) -> tuple[list[float], list[Any]]:
         processes, waits = Processes(found, dies_of), list[float]()
-        monkeypatch.setattr(interruption, "StepProcesses", processes)
         in_process = options.pop("in_process", True)
         given = {"jobs_are_stopping": False, "by_keyboard": False, "since": 5, **options}
+        seams: Any = {"open_processes": processes, "exit_leases": exit_leases}
 
         def all_ended(seconds: float) -> bool:
             waits.append(seconds)
             return ended
 
         working = [AtWork(lease, 100 + number, in_process) for number, lease in enumerate(leases)]
-        end_work(working, all_ended, terms=TERMS, **given)
+        end_work(working, all_ended, terms=TERMS, **given, **seams)
         assert processes.asked == (
             ([100 + number for number in range(len(leases))], 5) if in_process and leases else ([], 1 << 62)
         )

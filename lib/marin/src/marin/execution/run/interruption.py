@@ -10,7 +10,7 @@ import atexit
 import logging
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from marin.execution.lease.step_lease import StepLease
@@ -52,6 +52,37 @@ class AtWork:
     in_process: bool
 
 
+class ExitLeases:
+    """Leases of functions that may still run when this process ends.
+
+    Args:
+        register: Registers a function that is called at the end of the process.
+    """
+
+    def __init__(self, register: Callable[[Callable[[], None]], object] = atexit.register) -> None:
+        self._register = register
+        self._guard = threading.Lock()
+        self._leases: list[StepLease] = []
+
+    def add(self, leases: Sequence[StepLease]) -> None:
+        """Add leases, and forget those that are not held any more."""
+        with self._guard:
+            if not self._leases:
+                self._register(self.leave_all)
+            self._leases = [lease for lease in [*self._leases, *leases] if lease.held]
+
+    def leave_all(self) -> None:
+        """Write FAILED for the steps that end with this process; its end frees their leases."""
+        for lease in self._leases:
+            try:
+                lease.leave()
+            except (OSError, MarinError) as error:
+                logger.warning("could not write the status of %s: %s", lease.output_path, error)
+
+
+EXIT_LEASES = ExitLeases()
+
+
 def end_work(
     working: Sequence[AtWork],
     all_ended: Callable[[float], bool],
@@ -60,6 +91,8 @@ def end_work(
     by_keyboard: bool,
     since: int,
     terms: EndingTerms = DEFAULT_ENDING,
+    open_processes: Callable[[Iterable[int], int], StepProcesses] = StepProcesses,
+    exit_leases: ExitLeases = EXIT_LEASES,
 ) -> None:
     """Notify steps that their run was interrupted, end their processes, and wait for them for a limited time.
 
@@ -70,12 +103,14 @@ def end_work(
         by_keyboard: The interrupt was Ctrl-C, which a terminal also sends to the processes.
         since: When the run began, in clock ticks.
         terms: How long it may take.
+        open_processes: Finds the processes of threads that began since a time in clock ticks.
+        exit_leases: Takes the leases of functions that go on.
     """
     for each in working:
         each.lease.interrupt()
-    _leave_at_exit([each.lease for each in working])
+    exit_leases.add([each.lease for each in working])
     threads = [each.thread for each in working if each.in_process]
-    with StepProcesses(threads, since) if threads else StepProcesses((), 1 << 62) as processes:
+    with open_processes(threads, since) if threads else open_processes((), 1 << 62) as processes:
         if processes:
             _end_processes(processes, by_keyboard, terms)
             jobs_are_stopping = True
@@ -97,23 +132,3 @@ def _end_processes(processes: StepProcesses, by_keyboard: bool, terms: EndingTer
         processes.wait(terms.grace_seconds)
     finally:
         processes.signal(signal.SIGKILL)
-
-
-_guard = threading.Lock()
-_left: list[StepLease] = []
-
-
-def _leave_at_exit(leases: Sequence[StepLease]) -> None:
-    with _guard:
-        if not _left:
-            atexit.register(_leave_all)
-        _left[:] = [lease for lease in [*_left, *leases] if lease.held]
-
-
-def _leave_all() -> None:
-    """Write FAILED for the steps that end with this process; its end frees their leases."""
-    for lease in _left:
-        try:
-            lease.leave()
-        except (OSError, MarinError) as error:
-            logger.warning("could not write the status of %s: %s", lease.output_path, error)
