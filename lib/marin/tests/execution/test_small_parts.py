@@ -165,11 +165,11 @@ def test_a_value_of_a_step_that_was_lost_is_nobodys(tmp_path: Path, monkeypatch:
 def test_a_value_that_a_job_left_is_not_taken_by_who_lost_the_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("marin.execution.jobs.results.read_bytes_or_none", lambda path: b"7")
+    monkeypatch.setenv("IRIS_JOB_ID", "job-1")
+    keep_result_of_job(7, str(tmp_path), LostFiles())
     with pytest.raises(LeaseLostError, match="another has it"):
         take_result_of_job(str(tmp_path), "job-1", LostFiles())
-    monkeypatch.setattr("marin.execution.jobs.results.read_bytes_or_none", lambda path: None)
-    take_result_of_job(str(tmp_path), "job-1", LostFiles())
+    take_result_of_job(str(tmp_path), "job-2", LostFiles())
 
 
 @pytest.fixture

@@ -46,6 +46,18 @@ class RecordingClient(LocalClient):
         return super().submit(request, adopt_existing)
 
 
+class JobClient(RecordingClient):
+    """A client whose only job is given."""
+
+    def __init__(self, job: Any) -> None:
+        super().__init__()
+        self._job = job
+
+    def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
+        job: JobHandle = self._job
+        return job
+
+
 class RunningJob:
     """What every job here has that is not queued."""
 
@@ -204,9 +216,7 @@ def test_paths_in_two_regions_are_refused_before_anything_runs(
     assert [StatusFile(path).status for path in executor.output_paths.values()] == [None, None]
 
 
-def test_the_job_of_a_step_that_lost_its_lease_is_terminated(
-    make_step: MakeStep, make_executor: MakeExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_job_of_a_step_that_lost_its_lease_is_terminated(make_step: MakeStep, make_executor: MakeExecutor) -> None:
     executor = make_executor()
     executor.lease_terms = LeaseTerms(renew_seconds=0.02, timeout_seconds=0.3)
     stopped = threading.Event()
@@ -224,8 +234,7 @@ def test_the_job_of_a_step_that_lost_its_lease_is_terminated(
         def terminate(self) -> None:
             stopped.set()
 
-    monkeypatch.setattr("marin.execution.jobs.placement.submit_step", lambda *_, **__: Handle())
-    with pytest.raises(StepFailed, match=r"LeaseLostError.*\[job /u/train\]"):
+    with set_current_client(JobClient(Handle())), pytest.raises(StepFailed, match=r"LeaseLostError.*\[job /u/train\]"):
         executor.run([make_step("train", fn=decorated)])
     assert [result.end for result in executor.results] == [StepEnd.LOST]
     [path] = executor.output_paths.values()
@@ -257,7 +266,7 @@ def test_job_names_are_plain(label: str) -> None:
 
 
 def test_an_interrupt_stops_jobs_before_their_locks_are_given_up(
-    make_step: MakeStep, make_executor: MakeExecutor, monkeypatch: pytest.MonkeyPatch
+    make_step: MakeStep, make_executor: MakeExecutor
 ) -> None:
     """The main thread is interrupted as soon as the job runs; when the job is told to stop, its lock is still held."""
     stopped, held_at_stop = threading.Event(), []
@@ -277,8 +286,7 @@ def test_an_interrupt_stops_jobs_before_their_locks_are_given_up(
             held_at_stop.extend(StatusFile(path).has_active_lock() for path in executor.output_paths.values())
             stopped.set()
 
-    monkeypatch.setattr("marin.execution.jobs.placement.submit_step", lambda *_, **__: Handle())
-    with pytest.raises(KeyboardInterrupt):
+    with set_current_client(JobClient(Handle())), pytest.raises(KeyboardInterrupt):
         executor.run([make_step("a", fn=decorated)])
     assert held_at_stop == [True]
     [path] = executor.output_paths.values()
@@ -309,11 +317,10 @@ class QueuedJob:
 
 
 def test_a_step_whose_job_is_queued_says_so_and_its_queue_time_is_no_run_time(
-    make_step: MakeStep, make_executor: MakeExecutor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    make_step: MakeStep, make_executor: MakeExecutor, caplog: pytest.LogCaptureFixture
 ) -> None:
     waits, events = "no worker has 8 CPUs", []
     job = QueuedJob([JobStatus.PENDING] * 5 + [JobStatus.RUNNING], 0.1, ["", waits, waits])
-    monkeypatch.setattr("marin.execution.jobs.placement.submit_step", lambda *_, **__: job)
 
     class Observer:
         def on_event(self, event: RunEvent) -> None:
@@ -321,7 +328,7 @@ def test_a_step_whose_job_is_queued_says_so_and_its_queue_time_is_no_run_time(
 
     executor = make_executor()
     executor.observers = [Observer(), LogLines()]
-    with caplog.at_level("INFO"):
+    with set_current_client(JobClient(job)), caplog.at_level("INFO"):
         executor.run([make_step("a", fn=decorated)])
     kinds = [type(event).__name__ for event in events]
     told = ["StepQueued", "StepJobQueued", "StepJobQueued", "StepStarted", "StepEnded"]
@@ -338,12 +345,12 @@ def test_a_step_whose_job_is_queued_says_so_and_its_queue_time_is_no_run_time(
 
 
 def test_a_job_that_ends_as_a_look_at_it_runs_out_has_not_failed(
-    make_step: MakeStep, make_executor: MakeExecutor, monkeypatch: pytest.MonkeyPatch
+    make_step: MakeStep, make_executor: MakeExecutor
 ) -> None:
     job = QueuedJob([JobStatus.PENDING, JobStatus.SUCCEEDED], 0, [""])
-    monkeypatch.setattr("marin.execution.jobs.placement.submit_step", lambda *_, **__: job)
     step = make_step("a", fn=decorated)
-    assert StatusFile(make_executor().run([step])[step]).status == STATUS_SUCCESS
+    with set_current_client(JobClient(job)):
+        assert StatusFile(make_executor().run([step])[step]).status == STATUS_SUCCESS
 
 
 def submit(client: RecordingClient, fn: Any, config: Any, path: str, **others: Any) -> JobRequest:

@@ -81,10 +81,9 @@ def _wait() -> None:
     threading.Event().wait(0.005)
 
 
-def test_an_object_store_has_it_whole_at_the_end_in_few_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_store_has_it_whole_at_the_end_in_few_writes() -> None:
     writes: list[bytes] = []
-    monkeypatch.setattr("marin.execution.report.event_log.write_bytes_atomic", lambda _, data: writes.append(data))
-    log = EventLog()
+    log = EventLog(upload=lambda _, data: writes.append(data))
     for event in [RunStarted(0.5, 2, None, "gs://bucket/experiments/i.json"), *EVENTS]:
         log.on_event(event)
     assert len(writes) == 1
@@ -109,11 +108,10 @@ class Bucket:
 
 
 def test_an_upload_that_fails_on_the_way_is_made_up_for_and_one_at_the_end_is_reported_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     bucket = Bucket(failures=1)
-    monkeypatch.setattr("marin.execution.report.event_log.write_bytes_atomic", bucket.write)
-    log = EventLog(upload_seconds=0.001)
+    log = EventLog(upload_seconds=0.001, upload=bucket.write)
     log.on_event(RunStarted(0.5, 2, None, "gs://bucket/i.json"))
     assert bucket.asked.wait(20)
     for event in EVENTS:

@@ -13,6 +13,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
 from marin.execution.report.events import (
@@ -90,13 +91,17 @@ class EventLog:
 
     Args:
         upload_seconds: The least time between two uploads.
+        upload: Writes a whole file to an object store.
 
     Attributes:
         path: The file; None before the run has started.
     """
 
-    def __init__(self, upload_seconds: float = UPLOAD_SECONDS) -> None:
+    def __init__(
+        self, upload_seconds: float = UPLOAD_SECONDS, upload: Callable[[str, bytes], object] = write_bytes_atomic
+    ) -> None:
         self.path: str | None = None
+        self._upload = upload
         self._upload_seconds = upload_seconds
         self._events: SimpleQueue[RunEvent] = SimpleQueue()
         self._ended = threading.Event()
@@ -146,7 +151,7 @@ class EventLog:
             written += lines
             if ended or time.monotonic() >= due:
                 try:
-                    write_bytes_atomic(path, "".join(written).encode())
+                    self._upload(path, "".join(written).encode())
                 except (OSError, MarinError) as error:
                     if ended:
                         raise
