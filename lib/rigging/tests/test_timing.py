@@ -1,6 +1,8 @@
+import copy
 import datetime
 import logging
 import math
+import pickle
 import random
 from concurrent.futures import ThreadPoolExecutor
 
@@ -292,3 +294,10 @@ def test_log_time(caplog: pytest.LogCaptureFixture) -> None:
         (logging.DEBUG, "loading took"),
         (logging.INFO, "saving failed after"),
     ]
+
+
+def test_pauses_may_be_sent_to_another_process() -> None:
+    sent = ExponentialBackoff(initial=0.25)
+    received = pickle.loads(pickle.dumps(sent))
+    assert received == sent == copy.deepcopy(sent)
+    assert 0.2 < received.next_interval() < 0.3

@@ -322,6 +322,16 @@ class TokenBucket:
         self._filled_at_ms = now_ms
 
 
+class _SharedRandom(random.SystemRandom):
+    """Randomness without state, so that all can share it, forks too: seeding one's own takes longer than all else."""
+
+    def __reduce__(self) -> str:
+        return "_RANDOM"
+
+
+_RANDOM = _SharedRandom()
+
+
 @dataclass(slots=True)
 class ExponentialBackoff:
     """Growing pauses between attempts.
@@ -338,7 +348,7 @@ class ExponentialBackoff:
     factor: float = 1.5
     jitter: float = 0.1
     clock: SleepingClock = field(default=SYSTEM_CLOCK, repr=False, compare=False)
-    source: random.Random = field(default_factory=random.Random, repr=False, compare=False)
+    source: random.Random = field(default=_RANDOM, repr=False, compare=False)
     _next: float = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
