@@ -18,7 +18,7 @@ from iris.client.job_env import JobEnv
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind
 from iris.rpc.protocol import call_metadata
-from iris.testing.controller import RunningController, Stubs, running_controller
+from iris.testing.controller import ControllerStubs, RunningController, running_controller
 from iris.testing.proxy import tcp_proxy
 from iris.testing.worker import ScriptedWorker
 from rigging.errors import Conflict, Denied, InvalidRequest, NotFound, Unavailable
@@ -45,7 +45,7 @@ class Cluster:
     def __init__(self, controller: RunningController, worker: ScriptedWorker) -> None:
         self.controller = controller
         self.worker = worker
-        self.stubs = Stubs(controller.address, call_metadata(controller.admin_token))
+        self.stubs = ControllerStubs(controller.address, call_metadata(controller.admin_token))
         self.clients: list[IrisClient] = []
 
     def start(self, job_id: str, **fields: Any) -> None:

@@ -114,7 +114,7 @@ class Full(io.BytesIO):
 
 
 def printed(client: Client, out: io.BytesIO) -> LogThread:
-    thread = LogThread(client, "/a/b", LogPrinter("/a/b", prefix_own=False, out=out, err=out))
+    thread = LogThread(client, "/a/b", LogPrinter("/a/b", prefix_own=False, out=out, err=out)).start()
     assert thread.join(20)
     return thread
 
@@ -142,7 +142,7 @@ def test_nothing_more_is_printed_once_it_is_stopped() -> None:
         yield LogLine("/a/b/0", 0, False, 0, b"late")
 
     client.fetch_task_logs = lines
-    thread = LogThread(client, "/a/b", LogPrinter("/a/b", prefix_own=False, out=out, err=out))
+    thread = LogThread(client, "/a/b", LogPrinter("/a/b", prefix_own=False, out=out, err=out)).start()
     assert not thread.join(0)
     thread.stop()
     go_on.set()

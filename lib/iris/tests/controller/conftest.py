@@ -5,7 +5,7 @@ import pytest
 
 from iris.rpc.auth import PrincipalKind
 from iris.rpc.protocol import call_metadata
-from iris.testing.controller import RunningController, Stubs
+from iris.testing.controller import ControllerStubs, RunningController
 from iris.testing.controller import running_controller as start_controller
 from iris.testing.users import User
 from iris.testing.worker import ScriptedWorker
@@ -23,7 +23,7 @@ Connect = Callable[..., User]
 @pytest.fixture
 def connect() -> Iterator[Connect]:
     """Clients of a controller: `connect(controller)` for a user, with kind and name for others."""
-    opened: list[Stubs] = []
+    opened: list[ControllerStubs] = []
 
     def open_client(
         controller: RunningController,
@@ -31,7 +31,7 @@ def connect() -> Iterator[Connect]:
         name: str = "ann",
         attempt_id: str | None = None,
     ) -> User:
-        stubs = Stubs(controller.address, call_metadata(controller.token(kind, name), attempt_id))
+        stubs = ControllerStubs(controller.address, call_metadata(controller.token(kind, name), attempt_id))
         opened.append(stubs)
         return User(stubs)
 

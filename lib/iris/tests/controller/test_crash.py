@@ -17,7 +17,7 @@ import pytest
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
 from iris.rpc.protocol import call_metadata
-from iris.testing.controller import Stubs
+from iris.testing.controller import ControllerStubs
 from iris.testing.controller_process import ControllerProcess
 from iris.testing.worker import GIB, ScriptedWorker, Start
 from rigging.testing import eventually
@@ -44,8 +44,8 @@ class Load:
         for thread in self._threads:
             thread.start()
 
-    def stubs(self) -> Stubs:
-        return Stubs(self.address, call_metadata(make_token(self._secret, PrincipalKind.USER, "ann")))
+    def stubs(self) -> ControllerStubs:
+        return ControllerStubs(self.address, call_metadata(make_token(self._secret, PrincipalKind.USER, "ann")))
 
     def wait_for_more(self) -> None:
         """Return once another submit was acknowledged: every life has something to lose."""

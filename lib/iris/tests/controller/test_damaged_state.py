@@ -14,11 +14,11 @@ def used(state: Path, remote: Path | None = None) -> None:
     from iris.rpc import iris_pb2 as pb
     from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
     from iris.rpc.protocol import call_metadata
-    from iris.testing.controller import Stubs
+    from iris.testing.controller import ControllerStubs
 
     process = ControllerProcess(state, remote_state_dir=str(remote) if remote else "")
     token = make_token(load_or_create_secret(state / "secret"), PrincipalKind.USER, "ann")
-    stubs = Stubs(process.address, call_metadata(token))
+    stubs = ControllerStubs(process.address, call_metadata(token))
     for number in range(20):
         stubs.jobs.SubmitJob(pb.SubmitJobRequest(spec=job_spec(f"/ann/j{number}")))
     stubs.close()

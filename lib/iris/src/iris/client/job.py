@@ -118,7 +118,7 @@ class Job:
         else:
             silent = shown_already(self.job_id, os.environ)
             printer = LogPrinter(self.job_id, prefix_own=self.status().replicas > 1, silent=silent)
-            streamer = LogThread(self._client, self.job_id, printer)
+            streamer = LogThread(self._client, self.job_id, printer).start()
             try:
                 status = self._client.wait_jobs([self], timeout=timeout)[0]
                 streamer.join()
@@ -167,7 +167,11 @@ class LogThread:
         self.unwritten = ""
         """Why output could not be written here, by a full disk for example; empty as long as all was."""
         self._thread = threading.Thread(target=self._print_all, name=f"logs of {job_id}", daemon=True)
+
+    def start(self) -> "LogThread":
+        """Begin to print."""
         self._thread.start()
+        return self
 
     def _print_all(self) -> None:
         try:

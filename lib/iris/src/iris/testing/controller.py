@@ -106,7 +106,7 @@ class RunningController:
                 self._ready.set_exception(error)
 
 
-class Stubs:
+class ControllerStubs:
     """The services of a controller as one caller sees them. Calls carry the caller's token; errors are grpc's own."""
 
     def __init__(self, address: Address, metadata: tuple[tuple[str, str], ...]) -> None:

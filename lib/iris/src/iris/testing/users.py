@@ -3,7 +3,7 @@
 from typing import Any
 
 from iris.rpc import iris_pb2 as pb
-from iris.testing.controller import Stubs
+from iris.testing.controller import ControllerStubs
 from iris.testing.worker import GIB
 
 WAIT_MS = 10_000
@@ -12,7 +12,7 @@ WAIT_MS = 10_000
 class User:
     """Calls as people's clients make them."""
 
-    def __init__(self, stubs: Stubs) -> None:
+    def __init__(self, stubs: ControllerStubs) -> None:
         self.stubs = stubs
         self.jobs, self.blobs, self.cluster = stubs.jobs, stubs.blobs, stubs.cluster
 

@@ -4,6 +4,7 @@ import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -225,7 +226,7 @@ def test_output_is_waited_for_where_it_comes_and_ended_where_nobody_looks(
     followed: Follow, monkeypatch: pytest.MonkeyPatch, answer: Any, stopped: Any, stops: bool, ended: list[Any]
 ) -> None:
     output, client = Output(), Client(answer)
-    monkeypatch.setattr(follow, "LogThread", lambda *given: output)
+    monkeypatch.setattr(follow, "LogThread", lambda *given: SimpleNamespace(start=lambda: output))
     if stopped is not None:
         client.stopped = stopped
     followed(client, stops=stops)

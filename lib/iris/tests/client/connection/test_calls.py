@@ -15,7 +15,7 @@ from iris.rpc import iris_pb2 as pb
 from rigging.errors import AlreadyExists, NotFound
 
 
-class ClientSession:
+class CallSession:
     """Answers everything; counts."""
 
     def __init__(self, connection: Any, ends: Any) -> None:
@@ -25,6 +25,9 @@ class ClientSession:
         self.waited: list[tuple[Any, bool, float]] = []
         self.closed = False
         connection.sessions.append(self)
+
+    def start(self) -> "CallSession":
+        return self
 
     def close(self) -> None:
         self.closed = True
@@ -60,7 +63,7 @@ class Connection:
         self.opened: list[tuple[Any, ...]] = []
         self.jobs = self
         self.clients = self
-        self.sessions: list[ClientSession] = []
+        self.sessions: list[CallSession] = []
         self.alone: list[str] = []
         self.refusal: Exception | None = None
 
@@ -87,7 +90,7 @@ class Connection:
 
 @pytest.fixture
 def connection(monkeypatch: pytest.MonkeyPatch) -> Connection:
-    monkeypatch.setattr(module, "ClientSession", ClientSession)
+    monkeypatch.setattr(module, "CallSession", CallSession)
     found = Connection()
 
     def open_stream(*given: Any) -> Any:

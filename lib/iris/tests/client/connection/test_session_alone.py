@@ -10,7 +10,7 @@ from typing import Any, cast
 import grpc
 import pytest
 
-from iris.client.connection.session import ClientSession, KnownEnds, error_of
+from iris.client.connection.session import CallSession, KnownEnds, error_of
 from iris.client.connection.streams import GrpcStream, SessionBroken
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.iris_pb2_grpc import ClientServiceStub
@@ -60,7 +60,7 @@ def opened(
 ) -> tuple[Any, SessionStream]:
     stream = SessionStream(script)
     way = GrpcStream(cast(ClientServiceStub, stream), (("k", "v"),), idle_s)
-    return ClientSession(way, ends or KnownEnds()), stream
+    return CallSession(way, ends or KnownEnds()).start(), stream
 
 
 def accept(message: pb.ClientMessage) -> Sequence[pb.ClientNews]:
@@ -153,7 +153,7 @@ class Played:
 @pytest.mark.parametrize("kind", ["calls", "waits"])
 def test_what_is_given_up_does_not_keep_a_session_open(kind: str) -> None:
     stream = Played()
-    session = ClientSession(stream, KnownEnds())
+    session = CallSession(stream, KnownEnds()).start()
     if kind == "calls":
         with pytest.raises(SessionBroken, match="no answer within"):
             session.call([submission("/u/a"), submission("/u/b")], 0.01)
@@ -302,7 +302,7 @@ def test_a_session_that_nobody_uses_closes_its_half() -> None:
 
 def test_a_session_that_is_used_does_not_end() -> None:
     stream = Played()
-    session = ClientSession(stream, KnownEnds())
+    session = CallSession(stream, KnownEnds()).start()
     with ThreadPoolExecutor(2) as pool:
         asking = pool.submit(session.call, [submission("/u/a")], 20)
         waiting = pool.submit(session.wait, [("/u/b", "")], any_of_them=False, timeout=20)

@@ -46,7 +46,7 @@ def listener(tmp_path: Path) -> Iterator[Listener]:
 
 
 def stream_to(listener: Listener, messages: list[pb.ClientMessage], timeout_s: float = 20) -> SocketStream:
-    stream = SocketStream(listener.path, METADATA, timeout_s)
+    stream = SocketStream.connect(listener.path, METADATA, timeout_s)
     stream.begin(lambda: messages.pop(0) if messages else None, lambda: False)
     listener.accept()
     return stream
@@ -127,7 +127,7 @@ def test_one_who_waits_to_hear_hears_that_it_was_closed(listener: Listener) -> N
 
 def test_where_nobody_listens_grpc_is_taken(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        SocketStream(str(tmp_path / "s"), METADATA, 1)
+        SocketStream.connect(str(tmp_path / "s"), METADATA, 1)
     listener = Listener(tmp_path / "s")
     listener.close()
     for path in ("", str(tmp_path / "s"), str(tmp_path / "none"), str(tmp_path / ("a" * 200))):

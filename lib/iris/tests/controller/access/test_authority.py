@@ -12,7 +12,7 @@ from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind
 from iris.rpc.logformat import encode
 from iris.rpc.protocol import call_metadata
-from iris.testing.controller import RunningController, Stubs
+from iris.testing.controller import ControllerStubs, RunningController
 from iris.testing.users import User
 from iris.testing.worker import ScriptedWorker
 
@@ -22,10 +22,10 @@ WAIT_S = 10.0
 @pytest.fixture
 def holder(controller: RunningController) -> Any:
     """Clients with a token that is given as text."""
-    opened: list[Stubs] = []
+    opened: list[ControllerStubs] = []
 
     def make(token: str, attempt_id: str | None = None) -> User:
-        opened.append(Stubs(controller.address, call_metadata(token, attempt_id)))
+        opened.append(ControllerStubs(controller.address, call_metadata(token, attempt_id)))
         return User(opened[-1])
 
     yield make

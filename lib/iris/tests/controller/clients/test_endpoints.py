@@ -252,6 +252,6 @@ def test_the_actor_key_is_one_users(
 
 
 def _stubs(controller: RunningController) -> Any:
-    from iris.testing.controller import Stubs
+    from iris.testing.controller import ControllerStubs
 
-    return Stubs(controller.address, call_metadata(controller.user_token))
+    return ControllerStubs(controller.address, call_metadata(controller.user_token))

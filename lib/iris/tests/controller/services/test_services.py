@@ -14,7 +14,7 @@ from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind, verify_token
 from iris.rpc.logformat import encode
 from iris.store.query import QueryRows
-from iris.testing.controller import RunningController, Stubs, running_controller
+from iris.testing.controller import ControllerStubs, RunningController, running_controller
 from iris.testing.worker import ScriptedWorker
 from rigging.testing import eventually
 
@@ -61,7 +61,9 @@ def test_prefixes_and_limits_of_lists(
         "prefix 'ann' must begin with '/', e.g. '/user' or '/user/job'",
     )
     worker.wait_for_start("/ann/a/0:0")
-    stubs = Stubs(controller.address, (("authorization", f"Bearer {controller.attempt_token('/ann/a/0:0')}"),))
+    stubs = ControllerStubs(
+        controller.address, (("authorization", f"Bearer {controller.attempt_token('/ann/a/0:0')}"),)
+    )
     seen = [job.job_id for job in stubs.jobs.ListJobs(pb.ListJobsRequest()).jobs]
     stubs.close()
     assert seen == ["/ann/ab", "/ann/a/b", "/ann/a"], "a job sees its own user's jobs"

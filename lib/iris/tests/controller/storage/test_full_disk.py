@@ -12,7 +12,7 @@ from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
 from iris.rpc.logformat import RECORD_OVERHEAD, encode
 from iris.rpc.protocol import call_metadata
-from iris.testing.controller import Stubs
+from iris.testing.controller import ControllerStubs
 from iris.testing.controller_process import ControllerProcess, fixed_port
 from iris.testing.small_disk import SmallDisk, small_disk
 from iris.testing.users import User
@@ -65,10 +65,10 @@ def cluster(disk: SmallDisk) -> Iterator[Cluster]:
 
 @pytest.fixture
 def connect(cluster: Cluster) -> Iterator[Any]:
-    opened: list[Stubs] = []
+    opened: list[ControllerStubs] = []
 
     def open_client() -> User:
-        opened.append(Stubs(cluster.address, call_metadata(cluster.token(PrincipalKind.USER, "ann"))))
+        opened.append(ControllerStubs(cluster.address, call_metadata(cluster.token(PrincipalKind.USER, "ann"))))
         return User(opened[-1])
 
     yield open_client

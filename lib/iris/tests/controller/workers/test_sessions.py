@@ -241,10 +241,10 @@ def test_a_worker_may_have_an_id_of_256_characters_and_no_more(controller: Runni
 
 
 def test_calls_without_the_right_token_or_version_are_refused(controller: RunningController, connect: Any) -> None:
-    from iris.testing.controller import Stubs
+    from iris.testing.controller import ControllerStubs
 
     def refusal(*metadata: tuple[str, str]) -> tuple[grpc.StatusCode, str]:
-        stubs = Stubs(controller.address, metadata)
+        stubs = ControllerStubs(controller.address, metadata)
         with pytest.raises(grpc.RpcError) as refused:
             stubs.jobs.ListJobs(pb.ListJobsRequest())
         stubs.close()

@@ -12,7 +12,7 @@ from iris.store.replicate.remote import RemoteState
 from iris.store.replicate.replicator import Pace
 from iris.store.replicate.restore import restore
 from iris.store.store import Store
-from iris.testing.controller import Stubs
+from iris.testing.controller import ControllerStubs
 from iris.testing.controller_process import ControllerProcess
 from rigging.errors import MarinError, NotFound
 from rigging.testing import eventually
@@ -27,12 +27,12 @@ MOST = pytest.mark.parametrize(
 STORAGES = pytest.mark.parametrize("remote_url", ["file", "gcs", "s3"], indirect=True)
 
 
-def stubs_of(controller: ControllerProcess, state_dir: Path) -> Stubs:
+def stubs_of(controller: ControllerProcess, state_dir: Path) -> ControllerStubs:
     secret = load_or_create_secret(state_dir / "secret")
-    return Stubs(controller.address, call_metadata(make_token(secret, PrincipalKind.USER, "ann")))
+    return ControllerStubs(controller.address, call_metadata(make_token(secret, PrincipalKind.USER, "ann")))
 
 
-def submit(stubs: Stubs, number: int) -> str:
+def submit(stubs: ControllerStubs, number: int) -> str:
     name = f"/ann/job-{number}"
     spec = pb.JobSpec(
         job_id=name,
@@ -44,7 +44,7 @@ def submit(stubs: Stubs, number: int) -> str:
     return name
 
 
-def jobs_of(stubs: Stubs) -> set[str]:
+def jobs_of(stubs: ControllerStubs) -> set[str]:
     return {job.job_id for job in stubs.jobs.ListJobs(pb.ListJobsRequest(limit=1000), wait_for_ready=True).jobs}
 
 

@@ -15,7 +15,7 @@ from iris.rpc import iris_pb2_grpc
 from iris.rpc.controller_address import ControllerAddress
 from iris.rpc.protocol import PROTOCOL_VERSION
 from iris.worker.connection.agent import Agent, AgentEnd
-from iris.worker.connection.session import GrpcControllerLink, Incompatible, SessionEnd, WorkerIdentity, WorkerSession
+from iris.worker.connection.session import AgentSession, GrpcControllerLink, Incompatible, SessionEnd, WorkerIdentity
 from iris.worker.connection.socket_call import SocketCall
 from iris.worker.host.disk_offer import CapacityOffer
 from iris.worker.reports.outbox import ReportOutbox
@@ -114,7 +114,7 @@ GOODBYE = pb.ControllerMessage(goodbye=pb.Goodbye(reason="enough"))
 class Bench:
     def __init__(self) -> None:
         self.call, self.supervisor, self.now = Call(), Supervisor(), 1000
-        self.session = WorkerSession(self.call, IDENTITY, self.supervisor, lambda: self.now)  # type: ignore[arg-type]
+        self.session = AgentSession(self.call, IDENTITY, self.supervisor, lambda: self.now)  # type: ignore[arg-type]
 
     def begin(self, **fields: Any) -> "asyncio.Task[SessionEnd]":
         self.call.say(welcome(**fields))
@@ -274,7 +274,7 @@ def test_what_is_offered_is_told_at_the_beginning_and_with_a_beat_once_it_is_ano
     async def scenario(bench: Bench) -> None:
         free = [100 * MB]
         offer = CapacityOffer(Resources(4000, 1, 50 * MB), lambda: free[0])
-        bench.session = WorkerSession(bench.call, IDENTITY, bench.supervisor, lambda: bench.now, offer)  # type: ignore[arg-type]
+        bench.session = AgentSession(bench.call, IDENTITY, bench.supervisor, lambda: bench.now, offer)  # type: ignore[arg-type]
         task = bench.begin(heartbeat_interval_ms=600_000)
         await bench.supervisor.is_resumed.wait()
         assert bench.call.sent[0].hello.capacity.disk_bytes == 100 * MB

@@ -84,7 +84,7 @@ class Follower:
         """Show the job until it has ended; returns the exit code for the command."""
         silent = shown_already(job_id, os.environ)
         printer = LogPrinter(job_id, prefix_own=replicas > 1, on_retry=_tell_retry, silent=silent)
-        output = LogThread(self._client, job_id, printer)
+        output = LogThread(self._client, job_id, printer).start()
         try:
             status = self._wait(job_id)
             # The stream ends by itself once everything is sent.

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 import grpc
 
 from iris.client.connection.connection import Connection, Stubs
-from iris.client.connection.session import ClientSession, KnownEnds, error_of
+from iris.client.connection.session import CallSession, KnownEnds, error_of
 from iris.client.connection.streams import open_stream
 from iris.client.errors import ControllerUnreachable
 from iris.rpc import iris_pb2 as pb
@@ -36,7 +36,7 @@ class JobCalls:
         self._lock = threading.Lock()
         self._ends = KnownEnds()
         self._alone = _ALONE
-        self._session: tuple[ClientServiceStub, ClientSession] | None = None
+        self._session: tuple[ClientServiceStub, CallSession] | None = None
         self._lacking: ClientServiceStub | None = None  # a controller without sessions
 
     def submit(self, requests: Sequence[pb.SubmitJobRequest]) -> list[pb.SubmitJobResponse | MarinError]:
@@ -62,7 +62,7 @@ class JobCalls:
     def wait(
         self, jobs: Sequence[tuple[str, str]], *, any_of_them: bool, seconds: float
     ) -> tuple[dict[str, pb.JobStatus], bool] | None:
-        """Wait as `ClientSession.wait`; None when this wait is to be a call of its own.
+        """Wait as `CallSession.wait`; None when this wait is to be a call of its own.
 
         Raises MarinError as a call of its own would.
         """
@@ -84,7 +84,7 @@ class JobCalls:
         extra = len(calls) / _CALLS_PER_SECOND
         return self._run_in_session(lambda session: session.call(calls, self._connection.current().timeout + extra))
 
-    def _run_in_session(self, work: Callable[[ClientSession], Reply]) -> Reply | None:
+    def _run_in_session(self, work: Callable[[CallSession], Reply]) -> Reply | None:
         """Do this with the session, again and again while the controller is away; None: it knows no sessions."""
 
         def run(call: Stubs) -> Reply | None:
@@ -101,7 +101,7 @@ class JobCalls:
 
         return self._connection.run(run)
 
-    def _open(self, call: Stubs) -> ClientSession | None:
+    def _open(self, call: Stubs) -> CallSession | None:
         """The session on this channel, begun when there is none; None when the controller knows no sessions."""
         with self._lock:
             if self._lacking is call.clients:
@@ -110,7 +110,7 @@ class JobCalls:
             if known is not None and known[0] is call.clients and not known[1].is_over:
                 return known[1]
             stream = open_stream(call.socket, call.clients, call.metadata, call.timeout)
-            session = ClientSession(stream, self._ends)
+            session = CallSession(stream, self._ends).start()
             if known is not None and known[1].close in call.closing:
                 call.closing.remove(known[1].close)
             self._session = (call.clients, session)

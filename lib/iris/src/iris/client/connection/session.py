@@ -105,7 +105,7 @@ class _JobWait:
             self.done.set()
 
 
-class ClientSession:
+class CallSession:
     """One stream. Thread-safe. Errors of the connection are grpc's own, as of a call that was made by itself.
 
     Args:
@@ -123,8 +123,12 @@ class ClientSession:
         self._waiting = 0
         self._last_id = 0
         self._error: grpc.RpcError | None = None
-        stream.begin(self._take, self._is_done)
+
+    def start(self) -> "CallSession":
+        """Begin the stream, and read it in a thread of its own."""
+        self._stream.begin(self._take, self._is_done)
         threading.Thread(target=self._read, name="iris-session", daemon=True).start()
+        return self
 
     def close(self) -> None:
         """End the stream: who waits gets the error of a broken one."""

@@ -108,32 +108,38 @@ class GrpcStream:
 
 
 class SocketStream:
-    """A stream of the controller's socket: the thread that wakes it sends.
+    """A stream of the controller's socket: the thread that wakes it sends."""
 
-    Args:
-        path: The socket.
-        metadata: Of the call.
-        timeout_s: For the connection, and for a message that the controller does not take.
-
-    Raises:
-        OSError: The controller does not listen there.
-    """
-
-    def __init__(self, path: str, metadata: Metadata, timeout_s: float) -> None:
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
         self._lock = threading.Lock()
         self._take: Take | None = None
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+
+    @classmethod
+    def connect(cls, path: str, metadata: Metadata, timeout_s: float) -> "SocketStream":
+        """Connect to the controller.
+
+        Args:
+            path: The socket.
+            metadata: Of the call.
+            timeout_s: For the connection, and for a message that the controller does not take.
+
+        Raises:
+            OSError: The controller does not listen there.
+        """
+        connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self._socket.settimeout(timeout_s)
-            self._socket.connect(path)
-            self._socket.settimeout(None)
+            connected.settimeout(timeout_s)
+            connected.connect(path)
+            connected.settimeout(None)
             # Of sending alone: reading waits as long as it takes.
             seconds = _TIMEVAL.pack(int(timeout_s), int(timeout_s % 1 * 1e6))
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
-            self._socket.sendall(Opening(_METHOD, metadata).to_frame())
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
+            connected.sendall(Opening(_METHOD, metadata).to_frame())
         except BaseException:
-            self._socket.close()
+            connected.close()
             raise
+        return cls(connected)
 
     def begin(self, take: Take, is_done: Callable[[], bool]) -> None:
         del is_done  # it costs nothing
@@ -200,5 +206,5 @@ def open_stream(path: str, stub: ClientServiceStub, metadata: Metadata, timeout_
     """
     if path:
         with contextlib.suppress(OSError):
-            return SocketStream(path, metadata, timeout_s)
+            return SocketStream.connect(path, metadata, timeout_s)
     return GrpcStream(stub, metadata)

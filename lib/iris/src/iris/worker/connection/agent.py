@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from iris.rpc.controller_address import ControllerAddress
 from iris.worker.attempts.supervisor import Supervisor
-from iris.worker.connection.session import GrpcControllerLink, Incompatible, SessionEnd, WorkerIdentity, WorkerSession
+from iris.worker.connection.session import AgentSession, GrpcControllerLink, Incompatible, SessionEnd, WorkerIdentity
 from iris.worker.connection.socket_call import SocketCall
 from iris.worker.guardian.protocol import boot_ms
 from iris.worker.host.disk_offer import CapacityOffer
@@ -77,7 +77,7 @@ class Agent:
         self._open_link = open_link
         self._contact_clock = contact_clock
         self._link: ControllerLink | None = None
-        self._session: WorkerSession | None = None
+        self._session: AgentSession | None = None
         self._leaving = False
         self._last_complaint = ""
 
@@ -129,7 +129,7 @@ class Agent:
                 await self._link.close()
             self._link = self._open_link(address.address, address.token)
             call = await self._open_session(address, self._link)
-            self._session = WorkerSession(call, self._identity, supervisor, self._contact_clock, self._offer)
+            self._session = AgentSession(call, self._identity, supervisor, self._contact_clock, self._offer)
             end = await self._session.run()
         except Incompatible as error:
             logger.error("%s", error)

@@ -94,7 +94,7 @@ class GrpcControllerLink:
         await self._channel.close()
 
 
-class WorkerSession:
+class AgentSession:
     """Speaks the session protocol over an open call.
 
     After Hello and Welcome one task reads wishes and another writes news; neither waits for the other.
