@@ -157,8 +157,9 @@ class Executor:
             for step in wanted:
                 self.compute_version(step, is_pseudo_dep=False)
         chosen = select_steps(self.plan, wanted, run_only)
-        for step in chosen:
-            self.compute_version(step)  # one that only non-blocking inputs name is to run, too, when it is chosen
+        if run_only is not None:
+            for step in chosen:
+                self.compute_version(step)  # one that only non-blocking inputs name is to run, too, when it is chosen
         report_merged(self.plan.merged_among(chosen), strict)
         # A script that runs its Executor itself must not run it when it is only asked to explain.
         if dry_run or explain_request() is not None:
