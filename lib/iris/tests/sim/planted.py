@@ -80,7 +80,7 @@ def _forget_before_the_commit(patch: Patch) -> None:
 
     def report(self: Sessions, session: ConnectedWorker, report: Report) -> None:
         if report.event.state.is_terminal:
-            session.outbox.forget(report.event.attempt_id)
+            session.orders.forget(report.event.attempt_id)
         real(self, session, report)
 
     patch.setattr(Sessions, "report", report)

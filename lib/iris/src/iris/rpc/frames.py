@@ -15,6 +15,7 @@ from typing import Final
 
 import grpc
 
+from iris.rpc.status_map import status_of_number
 from rigging.errors import InvalidRequest, Unavailable
 
 MAX_OPENING_BYTES: Final = 16 * 1024
@@ -22,7 +23,6 @@ MAX_SOCKET_PATH: Final = 100
 """The kernel takes 107 bytes."""
 
 _HEADER: Final = struct.Struct("<IB")
-_CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 
 Metadata = tuple[tuple[str, str], ...]
 
@@ -140,6 +140,6 @@ def read_end(data: bytes) -> tuple[grpc.StatusCode, str]:
     """Return the status and details of the frame that ends a stream."""
     try:
         found = json.loads(data)
-        return _CODES.get(found["code"], grpc.StatusCode.UNKNOWN), str(found["details"])
+        return status_of_number(found["code"]), str(found["details"])
     except (ValueError, TypeError, KeyError, RecursionError):
         return grpc.StatusCode.UNKNOWN, "the stream ended without a readable reason"

@@ -38,6 +38,14 @@ _CLASS_OF_CODE: Final[dict[grpc.StatusCode, type[MarinError]]] = {
 }
 
 
+_CODE_OF_NUMBER: Final = {code.value[0]: code for code in grpc.StatusCode}
+
+
+def status_of_number(number: int) -> grpc.StatusCode:
+    """Return the gRPC status of that number; UNKNOWN for none."""
+    return _CODE_OF_NUMBER.get(number, grpc.StatusCode.UNKNOWN)
+
+
 def to_status(error: MarinError) -> tuple[grpc.StatusCode, str]:
     """The gRPC status and message of an error of the family; INTERNAL for one that has no row."""
     for error_class, code in _TABLE:

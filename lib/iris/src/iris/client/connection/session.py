@@ -16,12 +16,11 @@ import grpc
 
 from iris.client.connection.streams import SessionBroken, SessionStream
 from iris.rpc import iris_pb2 as pb
-from iris.rpc.status_map import error_of_status
+from iris.rpc.status_map import error_of_status, status_of_number
 from rigging.errors import MarinError
 
 _MESSAGE_CALLS: Final = 500
 _MESSAGE_BYTES: Final = 4 * 1024 * 1024
-_CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 
 
 class KnownEnds:
@@ -306,4 +305,4 @@ def _first_message(calls: list[pb.ClientCall]) -> list[pb.ClientCall]:
 
 def error_of(error: pb.CallError) -> MarinError:
     """The error of the family that a refused call of a session stands for."""
-    return error_of_status(_CODES.get(error.code, grpc.StatusCode.UNKNOWN), error.message)
+    return error_of_status(status_of_number(error.code), error.message)
