@@ -129,7 +129,7 @@ def _claim(
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(making_output(path, target.target_id, wait_seconds=wait_seconds))
-        except StepAlreadyDone:  # by whoever held the lease until now
+        except StepAlreadyDone:  # made by the last holder of the lease
             return _Claim.DONE
         except Conflict as error:
             logger.info("sweep target %s: another worker is at work on it (%s)", target.target_id, error)
