@@ -12,6 +12,7 @@ from fray.actor import (
     ActorGroup,
     ActorHandle,
     ActorMethod,
+    HostedActor,
     current_actor,
     typed_method,
 )
@@ -31,17 +32,19 @@ from fray.types import (
     Entrypoint,
     EnvironmentConfig,
     GpuConfig,
+    GpuType,
     JobRequest,
     JobStatus,
     ResourceConfig,
     TpuConfig,
     TpuTopologyInfo,
+    TpuType,
     create_environment,
     get_tpu_topology,
 )
 
 if TYPE_CHECKING:
-    from fray.backends.local import LocalClient
+    from fray.local_backend import LocalActorHandle, LocalActorMethod, LocalClient, LocalJobHandle
 
 __all__ = [
     "ActorConfig",
@@ -60,15 +63,21 @@ __all__ = [
     "Entrypoint",
     "EnvironmentConfig",
     "GpuConfig",
+    "GpuType",
+    "HostedActor",
     "JobAlreadyExists",
     "JobFailed",
     "JobHandle",
     "JobRequest",
     "JobStatus",
+    "LocalActorHandle",
+    "LocalActorMethod",
     "LocalClient",
+    "LocalJobHandle",
     "ResourceConfig",
     "TpuConfig",
     "TpuTopologyInfo",
+    "TpuType",
     "create_environment",
     "current_actor",
     "current_client",
@@ -80,8 +89,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "LocalClient":
-        from fray.backends.local import LocalClient
+    if name.startswith("Local") and name in __all__:
+        from fray import local_backend
 
-        return LocalClient
+        return getattr(local_backend, name)
     raise AttributeError(f"module 'fray' has no attribute {name!r}")

@@ -6,9 +6,10 @@ future = counter.add.remote(1)    # does not
 future.result(timeout=5)
 """
 
+import threading
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from fray.types import ActorConfig
@@ -21,6 +22,7 @@ __all__ = [
     "ActorGroup",
     "ActorHandle",
     "ActorMethod",
+    "HostedActor",
     "current_actor",
     "enter_actor",
     "typed_method",
@@ -74,6 +76,50 @@ class ActorHandle(Protocol):
     def __getattr__(self, name: str) -> ActorMethod[..., Any]: ...
 
 
+class HostedActor:
+    """An actor that this process hosts; its methods can be called on it, too.
+
+    Given away, it goes as its handle.
+
+    Args:
+        handle: The actor's.
+        end: Stops the actor.
+    """
+
+    def __init__(self, handle: ActorHandle, end: Callable[[], None]) -> None:
+        self._handle = handle
+        self._end = end
+
+    @property
+    def handle(self) -> ActorHandle:
+        """The actor's handle, to give away."""
+        return self._handle
+
+    def shutdown(self) -> None:
+        """Stop the actor; its name is free again. A method of the actor's own of this name is `handle.shutdown`."""
+        self._end()
+
+    def __getattr__(self, name: str) -> ActorMethod[..., Any]:
+        handle: ActorHandle = object.__getattribute__(self, "_handle")
+        return getattr(handle, name)  # type: ignore[no-any-return]
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self._handle == (other.handle if isinstance(other, HostedActor) else other))
+
+    def __hash__(self) -> int:
+        return hash(self._handle)
+
+    def __repr__(self) -> str:
+        return f"<hosted {self._handle!r}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _handle_itself, (self._handle,)
+
+
+def _handle_itself(handle: ActorHandle) -> ActorHandle:
+    return handle
+
+
 def typed_method(handle: ActorHandle, method: Callable[Concatenate[Any, P], R]) -> ActorMethod[P, R]:
     """The handle's method of that name with the parameters and result of `method`, e.g. `Counter.add`.
 
@@ -91,7 +137,7 @@ class ActorGroup(Protocol):
         ...
 
     def wait_ready(self, count: int | None = None, timeout: float = 300.0) -> list[ActorHandle]:
-        """Wait until `count` actors (all by default) are ready and return the ready ones, by index.
+        """Wait until `count` actors (all by default) are ready and return so many, the first ones by index.
 
         Raises:
             DeadlineExceeded: Not that many after `timeout` seconds.
@@ -114,11 +160,33 @@ class ActorGroup(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ActorContext:
-    """An actor's identity: a handle to itself, to give away; its place in its group; the group's name."""
+    """An actor's identity and end.
+
+    Args:
+        handle: To itself, to give away.
+        index: Its place in its group.
+        group_name: The group's name.
+        shutdown_event: Set when the actor is shut down. An actor that sets it ends itself, with success.
+    """
 
     handle: ActorHandle
     index: int
     group_name: str
+    shutdown_event: threading.Event = field(default_factory=threading.Event)
+
+
+class ShutdownEvent(threading.Event):
+    """An event that also calls `end` when it is set for the first time."""
+
+    def __init__(self, end: Callable[[], None]) -> None:
+        super().__init__()
+        self._end = end
+
+    def set(self) -> None:
+        first = not self.is_set()
+        super().set()
+        if first:
+            self._end()
 
 
 _current: ContextVar[ActorContext | None] = ContextVar("fray_current_actor", default=None)

@@ -1,11 +1,14 @@
-"""The resource types under the module path that experiments import them from."""
+"""Jobs and their resources under the module path that experiments import them from."""
 
 from fray.types import (
     CpuConfig,
     DeviceConfig,
     DeviceKind,
+    Entrypoint,
     EnvironmentConfig,
     GpuConfig,
+    JobRequest,
+    JobStatus,
     ResourceConfig,
     TpuConfig,
     TpuTopologyInfo,
@@ -17,8 +20,11 @@ __all__ = [
     "CpuConfig",
     "DeviceConfig",
     "DeviceKind",
+    "Entrypoint",
     "EnvironmentConfig",
     "GpuConfig",
+    "JobRequest",
+    "JobStatus",
     "ResourceConfig",
     "TpuConfig",
     "TpuTopologyInfo",

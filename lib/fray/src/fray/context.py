@@ -17,7 +17,8 @@ C = TypeVar("C", bound=Client)
 # Ray sets the one in its workers, the other in the driver of a submitted job.
 _SET_INSIDE_RAY = ("RAY_JOB_ID", "RAY_JOB_CONFIG_JSON_ENV_VAR")
 
-_set_client: ContextVar[Client | None] = ContextVar("fray_client", default=None)
+chosen_client: ContextVar[Client | None] = ContextVar("fray_client", default=None)
+"""What `set_current_client` set."""
 
 _shared: dict[tuple[int, str], Client] = {}
 _shared_lock = ForkLock()
@@ -30,17 +31,17 @@ def set_current_client(client: C) -> Iterator[C]:
     The jobs and actors that the local backend starts from there see it too. Other threads do not, unless they are
     started with `contextvars.copy_context()`: two threads may use two clients at once.
     """
-    token = _set_client.set(client)
+    token = chosen_client.set(client)
     try:
         yield client
     finally:
-        _set_client.reset(token)
+        chosen_client.reset(token)
 
 
 def adopt_client(client: Client) -> None:
     """For backends: make `client` the one that work run in this contextvars context finds, unless one is set."""
-    if _set_client.get() is None:
-        _set_client.set(client)
+    if chosen_client.get() is None:
+        chosen_client.set(client)
 
 
 def close_shared_clients(wait: bool) -> None:
@@ -72,7 +73,7 @@ def current_client() -> Client:
     Raises:
         InvalidRequest: FRAY_CLIENT names no known backend, or one that is not installed.
     """
-    if (client := _set_client.get()) is not None:
+    if (client := chosen_client.get()) is not None:
         return client
     spec = default_spec(os.environ)
     # A forked child must not use its parent's threads and connections: hence the process id in the key.

@@ -1,5 +1,8 @@
 """`current_client` and `set_current_client` under the module path that experiments import them from."""
 
-from fray.context import current_client, set_current_client
+from fray.context import chosen_client, current_client, set_current_client
 
 __all__ = ["current_client", "set_current_client"]
+
+# Old programs reset it in their tests.
+_current_client_var = chosen_client

@@ -1,4 +1,4 @@
-"""Devices of jobs: the configurations and the published peak rates of their chips.
+"""Devices of jobs.
 
 Field names, order and defaults are part of stored versions (a device config inside a versioned value is
 encoded as its fields), so a new field must keep its default out of the encoding.
@@ -6,42 +6,26 @@ encoded as its fields), so a new field must keep its default out of the encoding
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NoReturn, TypeAlias
 
+from fray.device_flops import GPU_FLOPS, TPU_CHIP_FLOPS, device_flops
 from rigging.errors import InvalidRequest
-from rigging.topology import get_tpu_topology
+from rigging.topology import TPU_TOPOLOGIES, get_tpu_topology
 
 DeviceKind: TypeAlias = Literal["cpu", "gpu", "tpu"]
 
-# Peak dense bf16 FLOP/s of one chip, from the vendors' data sheets (fp16 where a chip has no bf16: V100, T4).
-_TPU_CHIP_FLOPS: Mapping[str, float] = MappingProxyType(
-    {
-        "v2": 46e12,
-        "v3": 123e12,
-        "v4": 275e12,
-        "v5litepod": 197e12,
-        "v5e": 197e12,
-        "v5p": 459e12,
-        "v6e": 918e12,
-    }
-)
-_GPU_FLOPS: Mapping[str, float] = MappingProxyType(
-    {
-        "T4": 65e12,
-        "L4": 121e12,
-        "A10": 125e12,
-        "A10G": 70e12,
-        "V100": 125e12,
-        "L40S": 362e12,
-        "A100": 312e12,
-        "H100": 989e12,
-        "H200": 989e12,
-        "GH200": 989e12,
-        "B200": 2250e12,
-        "GB200": 2500e12,
-    }
-)
+CPU_FLOPS: Final = 1e11
+"""FLOP/s that a job without accelerators counts as having."""
+
+# More VMEM for a kernel than the compiler gives by itself, by generation.
+_TPU_SCOPED_VMEM_KIB: Mapping[str, int] = {"v5e": 50000, "v5litepod": 50000, "v5p": 50000, "v6e": 98304}
+
+if TYPE_CHECKING:
+    GpuType: TypeAlias = str
+    TpuType: TypeAlias = str
+else:
+    GpuType = Literal[tuple(GPU_FLOPS)]
+    TpuType = Literal[tuple(topology.name for topology in TPU_TOPOLOGIES)]
 
 
 def _check_kind(owner: str, kind: str, allowed: str) -> None:
@@ -63,13 +47,13 @@ class CpuConfig:
         """Accelerator chips: none."""
         return 0
 
-    def chip_flops(self) -> float:
-        """Peak FLOP/s of one accelerator chip: there is none, so 0."""
-        return 0.0
+    def device_flops(self, dtype: str = "bf16") -> NoReturn:
+        """Raise NotImplementedError: there is no chip."""
+        raise NotImplementedError(f"CpuConfig: a CPU job has no accelerator whose {dtype} FLOP/s could be told")
 
-    def device_flops(self) -> float:
-        """Peak FLOP/s of the accelerators: there are none, so 0."""
-        return 0.0
+    def total_flops(self, dtype: str = "bf16") -> float:  # noqa: ARG002 - as of accelerators
+        """FLOP/s that a job without accelerators counts as having."""
+        return CPU_FLOPS
 
     def default_env_vars(self) -> dict[str, str]:
         """Variables that keep JAX from looking for an accelerator the job did not ask for."""
@@ -95,22 +79,22 @@ class GpuConfig:
         """GPUs of one replica."""
         return self.count
 
-    def chip_flops(self) -> float:
-        """Peak dense bf16 FLOP/s of one GPU; InvalidRequest for a type whose rate is not known."""
-        flops = _GPU_FLOPS.get(self.variant.upper())
+    def device_flops(self, dtype: str = "bf16") -> float:
+        """Peak dense FLOP/s of one GPU; InvalidRequest for a type whose rate is not known."""
+        flops = device_flops(self.variant, dtype) if self.variant.upper() in GPU_FLOPS else None
         if flops is None:
             raise InvalidRequest(
-                f"GPU type {self.variant!r}: peak FLOP/s unknown; known types: {', '.join(_GPU_FLOPS)}"
+                f"GPU type {self.variant!r}: peak {dtype} FLOP/s unknown; known types: {', '.join(GPU_FLOPS)}"
             )
         return flops
 
-    def device_flops(self) -> float:
-        """Peak dense bf16 FLOP/s of all GPUs of one replica."""
-        return self.chip_flops() * self.count
+    def total_flops(self, dtype: str = "bf16") -> float:
+        """Peak dense FLOP/s of all GPUs of one replica."""
+        return self.device_flops(dtype) * self.count
 
     def default_env_vars(self) -> dict[str, str]:
-        """None: the frameworks find the GPUs by themselves."""
-        return {}
+        """Variables that let JAX choose the platform by itself."""
+        return {"JAX_PLATFORMS": ""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,25 +111,37 @@ class TpuConfig:
             raise InvalidRequest("TpuConfig: variant must name a TPU type, e.g. 'v5p-8'")
 
     def chip_count(self) -> int:
-        """Chips of one whole slice, however many hosts it spans; an unknown variant raises."""
-        return get_tpu_topology(self.variant).chip_count
+        """Chips of one VM of the slice; an unknown variant raises."""
+        return get_tpu_topology(self.variant).chips_per_vm
 
-    def chip_flops(self) -> float:
-        """Peak dense bf16 FLOP/s of one chip; InvalidRequest for a generation whose rate is not known."""
-        generation = self.variant.partition("-")[0]
-        flops = _TPU_CHIP_FLOPS.get(generation)
+    def vm_count(self) -> int:
+        """VMs of one whole slice; an unknown variant raises."""
+        return get_tpu_topology(self.variant).vm_count
+
+    def device_flops(self, dtype: str = "bf16") -> float:
+        """Peak dense FLOP/s of one chip; InvalidRequest for a generation whose rate is not known."""
+        flops = device_flops(self.generation, dtype) if self.generation in TPU_CHIP_FLOPS else None
         if flops is None:
-            known = ", ".join(_TPU_CHIP_FLOPS)
-            raise InvalidRequest(f"TPU type {self.variant!r}: peak FLOP/s unknown; known generations: {known}")
+            known = ", ".join(TPU_CHIP_FLOPS)
+            raise InvalidRequest(f"TPU type {self.variant!r}: peak {dtype} FLOP/s unknown; known generations: {known}")
         return flops
 
-    def device_flops(self) -> float:
-        """Peak dense bf16 FLOP/s of one whole slice."""
-        return self.chip_flops() * self.chip_count()
+    def total_flops(self, dtype: str = "bf16") -> float:
+        """Peak dense FLOP/s of the chips of one VM."""
+        return self.device_flops(dtype) * self.chip_count()
 
     def default_env_vars(self) -> dict[str, str]:
-        """Variables that make JAX and PyTorch/XLA use the TPU, and fail when it is missing rather than fall back."""
-        return {"JAX_PLATFORMS": "tpu,cpu", "PJRT_DEVICE": "TPU"}
+        """Variables that let JAX choose the platform by itself, and with which TPU kernels get the memory they need."""
+        variables = {"JAX_PLATFORMS": "", "PJRT_DEVICE": "TPU"}
+        if self.generation in _TPU_SCOPED_VMEM_KIB:
+            limit = _TPU_SCOPED_VMEM_KIB[self.generation]
+            variables["LIBTPU_INIT_ARGS"] = f"--xla_tpu_scoped_vmem_limit_kib={limit}"
+        return variables
+
+    @property
+    def generation(self) -> str:
+        """The first part of the variant, e.g. "v5p"."""
+        return self.variant.partition("-")[0]
 
 
 DeviceConfig: TypeAlias = CpuConfig | GpuConfig | TpuConfig

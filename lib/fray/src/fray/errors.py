@@ -1,23 +1,67 @@
 """Errors of jobs and actors, the same for every backend."""
 
+from typing import TYPE_CHECKING, Any
+
+from fray.types import JobStatus
 from rigging.errors import AlreadyExists, Unavailable
 from rigging.errors import JobFailed as AnyJobFailed
+
+if TYPE_CHECKING:
+    from fray.protocols import JobHandle
 
 
 class JobFailed(AnyJobFailed):
     """A job ended without success; the message names the job, the cause and, where there is one, the log.
 
     `job_id` and `exit_code` (negative for a signal, as in `subprocess`) are None where they are not known.
+    `failed_status` is the status it ended with. `JobFailed(job_id, status)` makes the message itself.
+
+    Args:
+        message: The message, or, without `job_id`, the job's id when a status follows.
+        status: The status it ended with; None for `JobStatus.FAILED`.
+        job_id: The job.
+        exit_code: Its exit code.
     """
 
-    def __init__(self, message: str, *, job_id: str | None = None, exit_code: int | None = None) -> None:
+    def __init__(
+        self,
+        message: str = "",
+        status: JobStatus | None = None,
+        *,
+        job_id: str | None = None,
+        exit_code: int | None = None,
+    ) -> None:
+        if status is not None and (not message or job_id is None):
+            job_id = job_id or message
+            message = f"job {job_id} ended as {status}"
         super().__init__(message)
         self.job_id = job_id
         self.exit_code = exit_code
+        self.failed_status = JobStatus.FAILED if status is None else status
 
 
 class JobAlreadyExists(AlreadyExists):
-    """A live job has this name already."""
+    """A live job has this name already.
+
+    `handle` is that job's and None where there is none, as after a journey to another process.
+
+    Args:
+        message: The message, or, without `job_name`, the job's name when a handle follows.
+        handle: The live job.
+        job_name: The name that is taken.
+    """
+
+    def __init__(self, message: str = "", handle: "JobHandle | None" = None, *, job_name: str | None = None) -> None:
+        if job_name is None:
+            job_name = message
+            message = message if handle is None else f"job {message!r} exists already"
+        super().__init__(message or f"job {job_name!r} exists already")
+        self.handle = handle
+        self.job_name = job_name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A handle belongs to its process.
+        return type(self), self.args, {"job_name": self.job_name}
 
 
 class ActorLost(Unavailable):

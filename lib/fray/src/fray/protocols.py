@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from fray.actor import ActorGroup, ActorHandle
+from fray.actor import ActorGroup, ActorHandle, HostedActor
 from fray.capabilities import BackendCapabilities
 from fray.types import ActorConfig, JobRequest, JobStatus, ResourceConfig
 
@@ -81,14 +81,14 @@ class Client(Protocol):
         ...
 
     def host_actor(
-        self, cls: type[T], *args: Any, name: str, actor_config: ActorConfig | None = None, **kwargs: Any
-    ) -> ActorHandle:
-        """Make an actor that lives in this process and return its handle; `args` and `kwargs` go to `cls`."""
+        self, actor_class: type[T], *args: Any, name: str, actor_config: ActorConfig | None = None, **kwargs: Any
+    ) -> HostedActor:
+        """Make an actor that lives in this process; `args` and `kwargs` go to `actor_class`."""
         ...
 
     def create_actor(
         self,
-        cls: type[T],
+        actor_class: type[T],
         *args: Any,
         name: str,
         resources: ResourceConfig | None = None,
@@ -98,7 +98,7 @@ class Client(Protocol):
         """Start one actor, wait until it is ready and return its handle.
 
         Args:
-            cls: The actor's class; `args` and `kwargs` are for its constructor.
+            actor_class: The actor's class; `args` and `kwargs` are for its constructor.
             *args: Positional arguments of the constructor.
             name: Of the actor; taken while it is up.
             resources: What it takes; None for what the backend gives to an actor that asks for nothing.
@@ -109,7 +109,7 @@ class Client(Protocol):
 
     def create_actor_group(
         self,
-        cls: type[T],
+        actor_class: type[T],
         *args: Any,
         name: str,
         count: int,
@@ -120,7 +120,7 @@ class Client(Protocol):
         """Start `count` actors of one class and return their group at once.
 
         Args:
-            cls: The actors' class.
+            actor_class: The actors' class.
             *args: Positional arguments of the constructor.
             name: Of the group; taken while one of its actors is up.
             count: How many.

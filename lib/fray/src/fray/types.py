@@ -8,16 +8,17 @@ from types import MappingProxyType
 from typing import Any, Final, overload
 
 from fray.checks import check_amount, check_count, check_list, check_name, check_variables, check_word
-from fray.devices import CpuConfig, DeviceConfig, DeviceKind, GpuConfig, TpuConfig
+from fray.devices import CpuConfig, DeviceConfig, DeviceKind, GpuConfig, GpuType, TpuConfig, TpuType
 from fray.sizes import parse_size
 from rigging.calls import generator_problem, is_generator_function, name_of
 from rigging.errors import InvalidRequest
 from rigging.forwarding import FORWARDED_ENV_VARS
 from rigging.quantities import check_unit
-from rigging.topology import TpuTopologyInfo, get_tpu_topology
+from rigging.topology import TPU_TOPOLOGIES, TpuTopologyInfo, get_tpu_topology
 
 __all__ = [
     "FORWARDED_ENV_VARS",
+    "TPU_TOPOLOGIES",
     "ActorConfig",
     "BinaryEntrypoint",
     "CallableEntrypoint",
@@ -27,11 +28,13 @@ __all__ = [
     "Entrypoint",
     "EnvironmentConfig",
     "GpuConfig",
+    "GpuType",
     "JobRequest",
     "JobStatus",
     "ResourceConfig",
     "TpuConfig",
     "TpuTopologyInfo",
+    "TpuType",
     "create_environment",
     "get_tpu_topology",
     "parse_size",
@@ -142,17 +145,17 @@ class ResourceConfig:
 
     def chip_count(self) -> int:
         """Accelerator chips over all replicas (a replica of a TPU job is one host of a slice)."""
-        if isinstance(self.device, TpuConfig):
-            return self.replicas * get_tpu_topology(self.device.variant).chips_per_vm
         return self.replicas * self.device.chip_count()
 
-    def device_flops(self) -> float:
-        """Peak bf16 FLOP/s of the device config: all GPUs of one replica, or one whole TPU slice; 0 for CPUs."""
-        return self.device.device_flops()
+    def device_flops(self, dtype: str = "bf16") -> float:
+        """Peak dense FLOP/s of one accelerator chip; NotImplementedError for CPUs."""
+        return self.device.device_flops(dtype)
 
-    def total_flops(self) -> float:
-        """Peak bf16 FLOP/s over all replicas."""
-        return self.device.chip_flops() * self.chip_count()
+    def total_flops(self, dtype: str = "bf16") -> float:
+        """Peak dense FLOP/s of all chips of all replicas; 1e11 for a job without any."""
+        if isinstance(self.device, CpuConfig):
+            return self.device.total_flops(dtype)
+        return self.device.device_flops(dtype) * self.chip_count()
 
 
 def _describe(shape: TpuTopologyInfo, variant: str) -> str:
@@ -188,7 +191,9 @@ class EnvironmentConfig:
         )
 
 
-DEFAULT_ENV_VARS: Mapping[str, str] = MappingProxyType({"TOKENIZERS_PARALLELISM": "false"})
+DEFAULT_ENV_VARS: Mapping[str, str] = MappingProxyType(
+    {"HF_DATASETS_TRUST_REMOTE_CODE": "1", "TOKENIZERS_PARALLELISM": "false"}
+)
 """Variables that `create_environment` sets for every job, unless `env_vars` says otherwise."""
 
 
@@ -196,7 +201,7 @@ def create_environment(
     workspace: str | None = None,
     docker_image: str | None = None,
     pip_packages: Sequence[str] | None = None,
-    env_vars: Mapping[str, str] | None = None,
+    env_vars: Mapping[str, str | None] | None = None,
     extras: Sequence[str] | None = None,
     *,
     environ: Mapping[str, str] | None = None,
@@ -207,7 +212,7 @@ def create_environment(
         workspace: Folder that goes along with the job; without it and an image, the current directory.
         docker_image: Image to run in, instead of a workspace.
         pip_packages: Requirements to install.
-        env_vars: Variables; they win over what is forwarded.
+        env_vars: Variables; they win over what is forwarded and over our own. None leaves one out.
         extras: Optional-dependency groups of the workspace's project to install.
         environ: Where to forward from; None for `os.environ`.
     """
@@ -217,11 +222,12 @@ def create_environment(
     forwarded = {name: source[name] for name in FORWARDED_ENV_VARS if name in source}
     if workspace is None and docker_image is None:
         workspace = os.getcwd()
+    variables = {**DEFAULT_ENV_VARS, **forwarded, **(env_vars or {})}
     return EnvironmentConfig(
         workspace=workspace,
         docker_image=docker_image,
         pip_packages=list(pip_packages or ()),
-        env_vars={**DEFAULT_ENV_VARS, **forwarded, **(env_vars or {})},
+        env_vars={name: value for name, value in variables.items() if value is not None},
         extras=list(extras or ()),
     )
 

@@ -43,12 +43,12 @@ def wait_hook() -> WaitHook | None:
 
 
 def wait_all(
-    handles: Iterable[JobHandle], timeout: float | None = None, *, raise_on_failure: bool = True
+    jobs: Iterable[JobHandle], timeout: float | None = None, *, raise_on_failure: bool = True
 ) -> list[JobStatus]:
-    """Wait until every job has ended and return their final statuses, in the order of `handles`.
+    """Wait until every job has ended and return their final statuses, in the order of `jobs`.
 
     Args:
-        handles: Jobs, of one client or several.
+        jobs: Handles, of one client or several.
         timeout: Seconds for all of them together; None waits for ever.
         raise_on_failure: Raise the first failure as soon as it happens; the other jobs go on.
 
@@ -56,7 +56,7 @@ def wait_all(
         DeadlineExceeded: Some had not ended in time; the message names them.
         JobFailed: A job did not succeed; the callable's own exception is its cause, where that can be had.
     """
-    handles = list(handles)
+    handles = list(jobs)
     deadline = None if timeout is None else time.monotonic() + timeout
     ended: queue.SimpleQueue[JobHandle] = queue.SimpleQueue()
     for handle in handles:
@@ -69,12 +69,13 @@ def wait_all(
             raise DeadlineExceeded(
                 f"{len(unfinished)} of {len(handles)} jobs had not ended after {timeout} s: {', '.join(unfinished)}"
             ) from None
-        if handle.wait(raise_on_failure=False) is not JobStatus.SUCCEEDED and raise_on_failure:
-            _raise_failure(handle)
+        status = handle.wait(raise_on_failure=False)
+        if status is not JobStatus.SUCCEEDED and raise_on_failure:
+            _raise_failure(handle, status)
     return [handle.status() for handle in handles]
 
 
-def _raise_failure(handle: JobHandle) -> None:
+def _raise_failure(handle: JobHandle, status: JobStatus) -> None:
     """Raise the JobFailed of a job that has failed or was stopped, also where `wait` raises the callable's own."""
     try:
         handle.wait()
@@ -83,7 +84,7 @@ def _raise_failure(handle: JobHandle) -> None:
         if isinstance(error, JobFailed) and error.job_id == handle.job_id:
             raise
         title = "".join(traceback.format_exception_only(error)).strip()
-        raise JobFailed(f"job {handle.job_id} failed: {title}", job_id=handle.job_id) from error
+        raise JobFailed(f"job {handle.job_id} failed: {title}", status, job_id=handle.job_id) from error
 
 
 def _next_ended(

@@ -70,6 +70,8 @@ TPU_TOPOLOGIES: list[TpuTopologyInfo] = [
     *_by_cores("v3", (8, 32, 64, 128, 256, 512, 1024, 2048)),
     *_by_cores("v4", (8, 16, 32, 64, 128, 256, 384, 512, 1024, 1536, 2048, 4096)),
     *_by_chips("v5litepod"),
+    # Not a type of Google's: half of a VM with four chips.
+    TpuTopologyInfo("v5litepod-2", 2, 1, 1, 2),
     *_by_cores("v5p", _V5P_CORES),
     *_by_chips("v6e"),
 ]
@@ -85,7 +87,7 @@ TPU_GENERATIONS: Mapping[str, TpuGeneration] = MappingProxyType(
             TpuGeneration("v2", 2, _UBUNTU, {4: 96}),
             TpuGeneration("v3", 2, _UBUNTU, {4: 96}),
             TpuGeneration("v4", 2, _UBUNTU, {4: 240}),
-            TpuGeneration("v5litepod", 1, "v2-alpha-tpuv5-lite", {1: 24, 4: 112, 8: 224}),
+            TpuGeneration("v5litepod", 1, "v2-alpha-tpuv5-lite", {1: 24, 2: 56, 4: 112, 8: 224}),
             TpuGeneration("v5p", 2, "v2-alpha-tpuv5", {4: 208}),
             TpuGeneration("v6e", 1, "v2-alpha-tpuv6e", {1: 44, 4: 180, 8: 180}),
         )

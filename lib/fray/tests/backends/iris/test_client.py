@@ -33,6 +33,9 @@ class FakeIris:
         self.closed = False
         self.before_answer: Callable[[], object] = lambda: None
 
+    def full_name_prefix(self) -> str:
+        return "/ann"
+
     def with_workspace(self, workspace: str) -> "FakeIris":
         self.workspaces.append(workspace)
         return self
@@ -95,8 +98,11 @@ def test_submit_passes_the_request_on() -> None:
 def test_a_taken_name_is_frays_own_error() -> None:
     client = make(FakeIris())
     client.submit(request())
-    with pytest.raises(JobAlreadyExists, match="job /ann/job is running"):
+    with pytest.raises(JobAlreadyExists, match="job /ann/job is running") as caught:
         client.submit(request(), adopt_existing=False)
+    assert caught.value.job_name == "job"
+    assert caught.value.handle is not None
+    assert caught.value.handle.job_id == "/ann/job"
 
 
 def test_success() -> None:

@@ -115,7 +115,7 @@ class RefHandle:
         return RefMethod(ref, name)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, RefHandle) and other._ref == self._ref
+        return other._ref == self._ref if isinstance(other, RefHandle) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self._ref)
@@ -213,7 +213,7 @@ class RefGroup(ABC):
                     f"actor group {self._name!r}: {len(ready)} of {wanted} actors ready after {timeout:g} s"
                 )
             self._wait_for(wanted, min(left, threading.TIMEOUT_MAX))
-        return [self._handle(index) for index in ready]
+        return [self._handle(index) for index in ready[:wanted]]
 
     def discover_new(self) -> list[ActorHandle]:
         ready = self._ready()

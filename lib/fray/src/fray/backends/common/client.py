@@ -4,7 +4,7 @@ import threading
 from abc import ABC, abstractmethod
 from typing import Any, Self, TypeVar
 
-from fray.actor import ActorGroup, ActorHandle
+from fray.actor import ActorGroup, ActorHandle, HostedActor
 from fray.backends.common.actors import ActorRequest, RefGroup
 from fray.process_owner import ProcessOwner
 from fray.types import ActorConfig, ResourceConfig
@@ -31,14 +31,14 @@ class BaseClient(ABC):
         self.shutdown(wait=exc_type is None)
 
     def host_actor(
-        self, cls: type[T], *args: Any, name: str, actor_config: ActorConfig | None = None, **kwargs: Any
-    ) -> ActorHandle:
+        self, actor_class: type[T], *args: Any, name: str, actor_config: ActorConfig | None = None, **kwargs: Any
+    ) -> HostedActor:
         """Make an actor that lives as long as this process (see `Client.host_actor`)."""
-        return self._host_actor(ActorRequest(cls, args, kwargs, name, config=actor_config or ActorConfig()))
+        return self._host_actor(ActorRequest(actor_class, args, kwargs, name, config=actor_config or ActorConfig()))
 
     def create_actor(
         self,
-        cls: type[T],
+        actor_class: type[T],
         *args: Any,
         name: str,
         resources: ResourceConfig | None = None,
@@ -46,12 +46,12 @@ class BaseClient(ABC):
         **kwargs: Any,
     ) -> ActorHandle:
         """Start an actor and wait until it is ready (see `Client.create_actor`)."""
-        request = ActorRequest(cls, args, kwargs, name, 1, resources, actor_config or ActorConfig())
+        request = ActorRequest(actor_class, args, kwargs, name, 1, resources, actor_config or ActorConfig())
         return self._start_actors(request).only_member()
 
     def create_actor_group(
         self,
-        cls: type[T],
+        actor_class: type[T],
         *args: Any,
         name: str,
         count: int,
@@ -61,7 +61,7 @@ class BaseClient(ABC):
     ) -> ActorGroup:
         """Start `count` actors of one class (see `Client.create_actor_group`)."""
         return self._start_actors(
-            ActorRequest(cls, args, kwargs, name, count, resources, actor_config or ActorConfig())
+            ActorRequest(actor_class, args, kwargs, name, count, resources, actor_config or ActorConfig())
         )
 
     @abstractmethod
@@ -76,7 +76,7 @@ class BaseClient(ABC):
         """
 
     @abstractmethod
-    def _host_actor(self, request: ActorRequest) -> ActorHandle:
+    def _host_actor(self, request: ActorRequest) -> HostedActor:
         """Make an actor that ends with this process.
 
         Raises:

@@ -51,7 +51,7 @@ def _serve(
     max_concurrency: int,
     told_to_end: threading.Event,
 ) -> None:
-    enter_actor(ActorContext(RefHandle(ref), ref.index, ref.group))
+    enter_actor(ActorContext(RefHandle(ref), ref.index, ref.group, told_to_end))
     server = ActorServer()
     server.start()
     instance = call_to_end(cls, *args, **kwargs)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from fray.actor import ActorContext, ActorHandle, enter_actor
+from fray.actor import ActorContext, ActorHandle, HostedActor, ShutdownEvent, enter_actor
 from fray.backends.common.actors import ActorRequest, Ended, RefGroup, RefHandle, public_methods
 from fray.backends.iris.actor_handle import (
     IrisActorRef,
@@ -172,17 +172,30 @@ class IrisActors:
         group.renew()
         return group
 
-    def host(self, request: ActorRequest) -> ActorHandle:
+    def host(self, request: ActorRequest) -> HostedActor:
         """Make an actor of this process. Raises JobAlreadyExists."""
         name = request.name
         with self._lock:
             namesakes = [group for group in self._groups.values() if group.name == name]
         if any(not group.is_done() for group in namesakes):
-            raise JobAlreadyExists(f"actor {name!r} exists as a job; choose another name or shut it down first")
+            raise JobAlreadyExists(
+                f"actor {name!r} exists as a job; choose another name or shut it down first", job_name=name
+            )
         server = self._own_server()
         ref = replace(self.ref(request), address=server.address)
         context = contextvars.copy_context()
-        context.run(enter_actor, ActorContext(RefHandle(ref), 0, name))
+
+        def end() -> None:
+            with self._lock:
+                if ref not in self._hosted:
+                    return  # shut down before, or with the client
+                self._hosted.remove(ref)
+            shutdown_event.set()
+            close_clients([ref])
+            server.unregister(name)
+
+        shutdown_event = ShutdownEvent(end)
+        context.run(enter_actor, ActorContext(RefHandle(ref), 0, name, shutdown_event))
 
         def make() -> None:
             instance = request.cls(*request.args, **request.kwargs)
@@ -191,17 +204,17 @@ class IrisActors:
         try:
             context.run(make)
         except AlreadyExists:
-            raise JobAlreadyExists(f"actor {name!r} is hosted by this process already; choose another name") from None
+            raise _hosted_already(name) from None
         reach_within(ref, server.own_client(name))
         with self._lock:
             self._hosted.append(ref)
-        return RefHandle(ref)
+        return HostedActor(RefHandle(ref), end)
 
     def refuse_hosted(self, name: str) -> None:
         """Raise JobAlreadyExists when an actor of this process has the name."""
         with self._lock:
             if any(ref.group == name for ref in self._hosted):
-                raise JobAlreadyExists(f"actor {name!r} is hosted by this process already; choose another name")
+                raise _hosted_already(name)
 
     def close(self) -> None:
         """Stop them all, and end this process's connections to them."""
@@ -224,3 +237,7 @@ class IrisActors:
                 self._server = ActorServer(key=actor_key(self._client, self._client.user))
                 self._server.start()
             return self._server
+
+
+def _hosted_already(name: str) -> JobAlreadyExists:
+    return JobAlreadyExists(f"actor {name!r} is hosted by this process already; choose another name", job_name=name)

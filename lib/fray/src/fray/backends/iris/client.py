@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from fray.actor import ActorHandle
+from fray.actor import HostedActor
 from fray.backends.common.actors import ActorRequest
 from fray.backends.common.client import BaseClient
 from fray.backends.iris.actor_main import serve_actor
@@ -59,7 +59,13 @@ def connect(address: str | None) -> Client:
     target = address or here
     if target is None:
         return IrisBackend(IrisClient.connect())
-    return IrisBackend(IrisClient.remote(target), inside_job=here is not None and _bare(target) == _bare(here))
+    return IrisBackend(IrisClient.remote(target), inside_job=_is_here(target))
+
+
+def _is_here(address: str) -> bool:
+    """Whether this process is a job of the cluster at that address."""
+    here = os.environ.get("IRIS_CONTROLLER_ADDRESS") if os.environ.get("IRIS_JOB_ID") else None
+    return here is not None and _bare(address) == _bare(here)
 
 
 def _bare(address: str) -> str:
@@ -92,10 +98,7 @@ class IrisBackend(BaseClient):
 
     def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
         """Submit a job (see `Client.submit`); when this returns the cluster has stored it."""
-        job = self._submit(request, adopt_existing)
-        # Following a job shows the output of its child jobs too.
-        kind = IrisJobHandle if self._inside_job else OuterIrisJobHandle
-        return kind(self._client, job.job_id, self._watcher, self._check_open)
+        return self._handle_of(self._submit(request, adopt_existing).job_id)
 
     def shutdown(self, wait: bool = True) -> None:  # noqa: ARG002
         """Stop the actors and let go of the cluster. Jobs go on, whatever `wait` says: stop them by their handles."""
@@ -118,7 +121,7 @@ class IrisBackend(BaseClient):
                 regions[variant].add(region.lower())
         return sorted(set.intersection(*regions.values())) if regions else []
 
-    def _host_actor(self, request: ActorRequest) -> ActorHandle:
+    def _host_actor(self, request: ActorRequest) -> HostedActor:
         """Make an actor in this process.
 
         Other machines reach it when IRIS_ACTOR_HOST names an address of this one; by default only this one does.
@@ -151,7 +154,16 @@ class IrisBackend(BaseClient):
         try:
             return self._client_for(environment.workspace).submit_plan(plan, existing=existing)
         except IrisJobAlreadyExists as error:
-            raise JobAlreadyExists(str(error)) from None
+            raise JobAlreadyExists(str(error), self._named(request.name), job_name=request.name) from None
+
+    def _named(self, name: str) -> "IrisJobHandle":
+        """The handle of the job of that name among those that this client submits."""
+        return self._handle_of(f"{self._client.full_name_prefix()}/{name}")
+
+    def _handle_of(self, job_id: str) -> "IrisJobHandle":
+        # Following a job shows the output of its child jobs too.
+        kind = IrisJobHandle if self._inside_job else OuterIrisJobHandle
+        return kind(self._client, job_id, self._watcher, self._check_open)
 
     def _check_open(self, what: str) -> None:
         self._owner.check(what)
@@ -175,6 +187,32 @@ class IrisBackend(BaseClient):
     def _poll_ended(self, job_ids: Sequence[str]) -> Mapping[str, bool]:
         statuses, _ = self._client.poll_jobs(job_ids, any=True, seconds=_POLL_SECONDS)
         return {status.job_id: status.state is JobState.SUCCEEDED for status in statuses if status.is_terminal}
+
+
+class FrayIrisClient(IrisBackend):
+    """A client of the controller at an address, as programs of fray's ancestor make it.
+
+    Args:
+        controller_address: "host:port", with or without a scheme.
+        workspace: Folder that goes along with jobs whose environment names none.
+        bundle_id: Not used: inside a job, its own workspace goes along, whatever its id is.
+    """
+
+    def __init__(
+        self,
+        controller_address: str,
+        workspace: Path | str | None = None,
+        bundle_id: str | None = None,  # noqa: ARG002
+    ) -> None:
+        use_grpc("no Iris client can be made here")
+        super().__init__(IrisClient.remote(controller_address, workspace), inside_job=_is_here(controller_address))
+
+    @classmethod
+    def from_iris_client(cls, iris_client: IrisClient) -> "FrayIrisClient":
+        """The same over a client of Iris, which is shut down with it."""
+        made = cls.__new__(cls)
+        IrisBackend.__init__(made, iris_client, inside_job=_is_here(iris_client.address))
+        return made
 
 
 class IrisJobHandle:
@@ -223,6 +261,7 @@ class IrisJobHandle:
             error = f": {error_with_source(ended)}" if ended.error else ""
             raise JobFailed(
                 f"job {self._job_id} {ended.state.word} (its log: iris job logs {self._job_id}){error}",
+                status,
                 job_id=self._job_id,
                 exit_code=-ended.exit_signal if ended.exit_signal else ended.exit_code,
             ) from self._client.exception(ended)

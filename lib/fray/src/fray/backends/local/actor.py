@@ -9,7 +9,7 @@ from contextvars import Context
 from dataclasses import dataclass
 from typing import Any
 
-from fray.actor import ActorContext, ActorHandle, enter_actor
+from fray.actor import ActorContext, ActorHandle, ShutdownEvent, enter_actor
 from fray.backends.common.actors import ActorRequest, Ended, RefGroup, RefHandle, public_methods
 from fray.backends.local.actor_server import ActorServer
 from fray.backends.local.actor_wire import ActorAddress, LocalActorFuture, host
@@ -39,7 +39,8 @@ class LocalActor:
         self.label = f"{request.name!r} [{index}]"
         self.class_name = request.cls.__name__
         self.handle: ActorHandle = RefHandle(self)
-        self._context = ActorContext(self.handle, index, request.name)
+        self._shutdown_event = ShutdownEvent(self.stop)
+        self._context = ActorContext(self.handle, index, request.name, self._shutdown_event)
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
@@ -106,6 +107,7 @@ class LocalActor:
             for _ in self._threads:
                 self._calls.put(None)
             server = self._server
+        self._shutdown_event.set()
         if server is not None:
             server.close()
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from fray.actor import ActorHandle, enter_actor
+from fray.actor import HostedActor, enter_actor
 from fray.backends.common.actors import ActorRequest
 from fray.backends.common.client import BaseClient
 from fray.backends.local.actor import LocalActor, LocalActorGroup
@@ -130,7 +130,9 @@ class LocalClient(BaseClient):
                 if not adopt_existing:
                     raise JobAlreadyExists(
                         f"job {request.name!r} is {existing.status()} as {existing.job_id}; choose another name, "
-                        "wait for its end, or submit with adopt_existing=True"
+                        "wait for its end, or submit with adopt_existing=True",
+                        existing,
+                        job_name=request.name,
                     )
                 job = existing
             else:
@@ -143,9 +145,10 @@ class LocalClient(BaseClient):
             self._start(job)
         return job
 
-    def _host_actor(self, request: ActorRequest) -> ActorHandle:
+    def _host_actor(self, request: ActorRequest) -> HostedActor:
         """The same as `create_actor`: all actors are in this process."""
-        return self._start_actors(request).only_member()
+        group = self._start_actors(request)
+        return HostedActor(group.only_member(), group.shutdown)
 
     def _start_actors(self, request: ActorRequest) -> LocalActorGroup:
         """Construct actors, each in a thread of its own; each has `max_concurrency` threads."""
@@ -157,7 +160,9 @@ class LocalClient(BaseClient):
             self._check_open("actor", name)
             existing = self._actor_groups.get(name)
             if existing is not None and not existing.is_done():
-                raise JobAlreadyExists(f"actor {name!r} exists; choose another name or shut it down first")
+                raise JobAlreadyExists(
+                    f"actor {name!r} exists; choose another name or shut it down first", job_name=name
+                )
             members = [LocalActor(request, index, self._new_actor_path) for index in range(request.count)]
             group = self._actor_groups[name] = LocalActorGroup(name, members)
         group.start(context)

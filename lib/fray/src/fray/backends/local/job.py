@@ -131,7 +131,7 @@ class LocalJob(AttemptedJob):
 
     def _close(self, ended: Job) -> None:
         if ended.status is JobStatus.STOPPED:
-            self._error = self._failure("was stopped")
+            self._error = self._failure("was stopped", status=JobStatus.STOPPED)
         elif ended.end is not None:
             self._error = ended.end.detail
         self._traceback = self._error.__traceback__ if self._error else None
@@ -232,7 +232,14 @@ class LocalJob(AttemptedJob):
             return None
         return self._failure(describe_failure(what, code, self._output), exit_code=code)
 
-    def _failure(self, what: str, *, exit_code: int | None = None, cause: BaseException | None = None) -> BaseException:
-        failure = JobFailed(f"job {self.request.name!r}: {what}", job_id=self._job_id, exit_code=exit_code)
+    def _failure(
+        self,
+        what: str,
+        *,
+        status: JobStatus = JobStatus.FAILED,
+        exit_code: int | None = None,
+        cause: BaseException | None = None,
+    ) -> BaseException:
+        failure = JobFailed(f"job {self.request.name!r}: {what}", status, job_id=self._job_id, exit_code=exit_code)
         failure.__cause__ = cause
         return failure

@@ -93,4 +93,4 @@ class RayActors:
 
 
 def _taken(name: str) -> JobAlreadyExists:
-    return JobAlreadyExists(f"actor {name!r} exists; choose another name or shut it down first")
+    return JobAlreadyExists(f"actor {name!r} exists; choose another name or shut it down first", job_name=name)

@@ -11,7 +11,7 @@ from typing import Any
 
 import ray
 
-from fray.actor import ActorHandle
+from fray.actor import HostedActor
 from fray.backends.common.actors import ActorRequest
 from fray.backends.common.client import BaseClient
 from fray.backends.ray import cluster as ray_cluster
@@ -141,7 +141,9 @@ class RayClient(BaseClient):
                 return existing
             raise JobAlreadyExists(
                 f"job {request.name!r} is {existing.status()} as {existing.job_id}; choose another name, "
-                "wait for its end, or submit with adopt_existing=True"
+                "wait for its end, or submit with adopt_existing=True",
+                existing,
+                job_name=request.name,
             )
         try:
             job.start()
@@ -287,9 +289,10 @@ class RayClient(BaseClient):
                 for name in list(self._actors.groups):
                     ray.get(session.kill.remote(name), timeout=_CLOSE_SECONDS)
 
-    def _host_actor(self, request: ActorRequest) -> ActorHandle:
+    def _host_actor(self, request: ActorRequest) -> HostedActor:
         self._check_actor(request.name)
-        return self._actors.host(request).only_member()
+        group = self._actors.host(request)
+        return HostedActor(group.only_member(), group.shutdown)
 
     def _start_actors(self, request: ActorRequest) -> RayActorGroup:
         self._check_actor(request.name)

@@ -108,6 +108,19 @@ class HostedActor:
         for _ in range(self._max_concurrency):
             self._calls.put(None)
 
+    def refuse_waiting(self, reason: str) -> None:
+        """End, after `stop`, the calls that have not begun; their callers are told."""
+        while True:
+            try:
+                call = self._calls.get_nowait()
+            except queue.Empty:
+                break
+            if call is not None and self.drop(call):
+                call.end = pb.CallEnd(refusal=pb.REFUSAL_STOPPED, error=reason)
+                self._on_done(call)
+        for _ in range(self._max_concurrency):
+            self._calls.put(None)  # those of `stop` may have been taken above
+
     def wait_idle(self, timeout: float) -> bool:
         """Wait, after `stop`, until no call runs."""
         with self._idle:

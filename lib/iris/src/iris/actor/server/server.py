@@ -149,6 +149,23 @@ class ActorServer:
             raise
         self._endpoints.append(name)
 
+    def unregister(self, name: str, grace: float = 5.0) -> None:
+        """Take no more calls for one actor, refuse those that have not begun, and give the others `grace` seconds.
+
+        Its name is free again. Nothing for a name that is not registered.
+        """
+        actor = self._actors.pop(name, None)
+        if actor is None:
+            return
+        if name in self._endpoints:
+            assert self._context is not None
+            self._endpoints.remove(name)
+            with contextlib.suppress(MarinError):
+                self._context.registry.unregister(name, retry=False)
+        actor.stop()
+        actor.refuse_waiting(f"actor {name!r} was shut down")
+        actor.wait_idle(grace)
+
     def own_client(self, name: str) -> ActorClient:
         """A client for calls from this process: they are in the actor's queue when they are made. Raises NotFound."""
         actor = self._actors.get(name)

@@ -229,7 +229,8 @@ class RayJob(AttemptedJob):
                 retried = f" {times} times (max_retries_preemption={self.request.max_retries_preemption})"
             trace = f"\n\nRemote traceback:\n{outcome.trace}" if outcome is not None and outcome.trace else ""
             text = f"job {self.request.name!r} {word}{retried}: {end.reason}{trace}"
-        return JobFailed(text, job_id=self._job_id, exit_code=None if outcome is None else outcome.exit_code)
+        exit_code = None if outcome is None else outcome.exit_code
+        return JobFailed(text, life.status, job_id=self._job_id, exit_code=exit_code)
 
     def _cause(self) -> BaseException | None:
         """The job's own exception, where it can be had."""
