@@ -91,6 +91,7 @@ def test_outside_of_a_cluster_no_regions_are_known():
     assert isinstance(cluster, TellsRegions)
     with set_current_client(cluster):
         assert infer_tpu_variant_regions_from_iris(["v5p-8"]) == ["us-east5"]
+        assert infer_tpu_variant_regions_from_iris(["v6e-8"]) == []
     cluster.shutdown()
 
 

@@ -30,15 +30,14 @@ def split_gcs_path(url: str) -> tuple[str, Path]:
 
 
 def collect_gcs_paths(
-    obj: object, *, path_prefix: str | None = "", skip_if_prefix_contains: Sequence[str] | None = READ_FROM_ANYWHERE
+    obj: object, *, path_prefix: str | None = None, skip_if_prefix_contains: Sequence[str] | None = None
 ) -> list[tuple[str, str]]:
     """Find every `gs://` path in a config of dataclasses, mappings, sequences, sets and paths.
 
     Args:
         obj: The config; it may contain itself.
         path_prefix: Put before each key.
-        skip_if_prefix_contains: Leave out paths whose key has one of these texts in it; by default the URLs of training
-            data, which is read bit by bit.
+        skip_if_prefix_contains: Leave out paths whose key has one of these texts in it.
 
     Returns:
         (key, path) pairs in the order of the walk; a key is dotted, with list items as `[i]`, e.g. "data.files[0]".
@@ -79,7 +78,8 @@ def check_gcs_paths_same_region(
         obj: The config, as for `collect_gcs_paths`.
         local_ok: Whether it is all right that the region is unknown; nothing is cross-region then.
         region: Where the work runs, instead of where this process does.
-        skip_if_prefix_contains: As for `collect_gcs_paths`.
+        skip_if_prefix_contains: As for `collect_gcs_paths`; by default the URLs of training data, which is read bit by
+            bit.
         region_getter: Asked where the work runs when `region` is not given, instead of `marin_region`.
         path_checker: Called as `check_path_in_region` for each path, instead of the check here; it raises what is to
             be raised.

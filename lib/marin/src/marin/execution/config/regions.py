@@ -38,7 +38,7 @@ def infer_region(
     from rigging.filesystem.bucket_location import same_place
 
     located: list[tuple[str, str, str]] = []
-    paths = collect_gcs_paths(config, skip_if_prefix_contains=None)
+    paths = collect_gcs_paths(config)
     for key, path in [*paths, *collect_gcs_paths({"(output path)": output_path})]:
         location = _location(path, location_of or get_bucket_location)
         if location is not None:

@@ -12,12 +12,10 @@ def infer_tpu_variant_regions_from_iris(variants: Sequence[str]) -> list[str] | 
         variants: Such as "v5p-8".
 
     Returns:
-        None where that is not known: without a cluster, on one that does not tell, and where none has them all.
+        The regions; None where they are not known: without a cluster, or on one that does not tell.
     """
     from fray.client import TellsRegions
     from fray.current_client import current_client
 
     client = current_client()
-    if not variants or not isinstance(client, TellsRegions):
-        return None
-    return client.accelerator_regions(variants) or None
+    return client.accelerator_regions(variants) if isinstance(client, TellsRegions) else None
