@@ -148,7 +148,7 @@ class LostAttempt:
 
 @dataclass(frozen=True, slots=True)
 class UserBudget:
-    """What one user may have.
+    """The budget of one user.
 
     Args:
         max_weight: Held at the same time, in the units of `iris.domain.resources.weight` (a core is 1); beyond it the

@@ -1,4 +1,4 @@
-"""What a job is: the one description that the client makes, the controller keeps and the rules decide by."""
+"""The description of a job: the one that the client makes, the controller keeps and the rules decide by."""
 
 import shlex
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ Entrypoint = CommandEntrypoint | CallableEntrypoint
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """What was asked for; never changes.
+    """A job as asked for; never changes.
 
     Args:
         resources: Of one task.

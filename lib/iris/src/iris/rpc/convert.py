@@ -41,6 +41,7 @@ def budget_from_wire(message: pb.UserBudget) -> UserBudget:
 
 
 def budget_to_wire(budget: UserBudget, held_weight: float) -> pb.UserBudget:
+    """Return the wire form of a user's budget, with the weight that the user holds now."""
     return pb.UserBudget(
         user=budget.user,
         max_weight=budget.max_weight,
@@ -59,6 +60,7 @@ def bundle_parts(manifest: bytes) -> set[str]:
 
 
 def job_status(job: Job, pending_reason: str = "", include_spec: bool = False) -> pb.JobStatus:
+    """Return the wire form of a job."""
     return pb.JobStatus(
         job_id=job.job_id,
         state=job_state_to_wire(job.state),
@@ -80,6 +82,7 @@ def job_status(job: Job, pending_reason: str = "", include_spec: bool = False) -
 
 
 def silent_attempt(attempt: SilentAttempt) -> pb.SilentAttempt:
+    """Return the wire form of an attempt that may live out of reach."""
     return pb.SilentAttempt(
         attempt_id=attempt.attempt_id,
         worker_id=attempt.worker_id,
@@ -91,6 +94,7 @@ def silent_attempt(attempt: SilentAttempt) -> pb.SilentAttempt:
 
 
 def task_status(task: Task, pending_reason: str = "", silent: Iterable[SilentAttempt] = ()) -> pb.TaskStatus:
+    """Return the wire form of a task."""
     return pb.TaskStatus(
         task_id=task.task_id,
         state=task_state_to_wire(task.state),
@@ -110,12 +114,15 @@ def task_status(task: Task, pending_reason: str = "", silent: Iterable[SilentAtt
 
 
 def job_state_to_wire(state: JobState) -> pb.JobState.ValueType:
+    """Return the wire's number of a job's state."""
     return pb.JobState.ValueType(int(state))
 
 
 def task_state_to_wire(state: TaskState) -> pb.TaskState.ValueType:
+    """Return the wire's number of a task's state."""
     return pb.TaskState.ValueType(int(state))
 
 
 def job_states_from_wire(values: Iterable[int]) -> frozenset[JobState]:
+    """Return the states with these numbers. Raises InvalidRequest for others."""
     return frozenset(number(JobState, value, "job state") for value in values)

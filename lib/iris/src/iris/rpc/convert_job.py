@@ -91,6 +91,7 @@ class SpecReader:
 
 
 def resources_from_wire(message: pb.Resources) -> Resources:
+    """Return the resources of a message, unchecked."""
     device = None
     if message.HasField("device") and message.device.kind:
         wire = message.device
@@ -99,6 +100,7 @@ def resources_from_wire(message: pb.Resources) -> Resources:
 
 
 def resources_to_wire(resources: Resources) -> pb.Resources:
+    """Return the wire form of resources."""
     device = resources.device
     return pb.Resources(
         cpu_millis=resources.cpu_millis,
@@ -111,6 +113,7 @@ def resources_to_wire(resources: Resources) -> pb.Resources:
 
 
 def entrypoint_from_wire(message: pb.Entrypoint) -> Entrypoint:
+    """Return the entry point of a message. Raises InvalidRequest when there is none."""
     kind = message.WhichOneof("kind")
     if kind == "command":
         return CommandEntrypoint(tuple(message.command.argv))
@@ -120,6 +123,7 @@ def entrypoint_from_wire(message: pb.Entrypoint) -> Entrypoint:
 
 
 def entrypoint_to_wire(entrypoint: Entrypoint) -> pb.Entrypoint:
+    """Return the wire form of an entry point."""
     if isinstance(entrypoint, CommandEntrypoint):
         return pb.Entrypoint(command=pb.Command(argv=entrypoint.argv))
     return pb.Entrypoint(
@@ -128,6 +132,7 @@ def entrypoint_to_wire(entrypoint: Entrypoint) -> pb.Entrypoint:
 
 
 def environment_to_wire(spec: JobSpec, with_env_vars: bool = True) -> pb.Environment:
+    """Return the wire form of a job's environment."""
     return pb.Environment(
         extras=spec.extras, pip_packages=spec.pip_packages, env_vars=dict(spec.env_vars) if with_env_vars else {}
     )

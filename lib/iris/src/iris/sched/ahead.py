@@ -22,7 +22,7 @@ from iris.sched.fit import Host, Pool
 
 _AHEAD_MS: Final = 100
 _START_MS: Final = 2
-"""What a slot is busy with besides an attempt's run."""
+"""Time for which a slot is busy besides an attempt's run."""
 MAX_AHEAD: Final = 64
 """On one worker."""
 

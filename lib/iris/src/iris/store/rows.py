@@ -46,6 +46,7 @@ _TASK_STATES: Final = {int(state): state for state in TaskState}
 
 
 def job_row(job: Job) -> Row:
+    """Return the row of a job."""
     return (
         job.job_id, job.sequence, int(job.state), job.submitted_at_ms, job.started_at_ms, job.finished_at_ms,
         job.error, job.exit_code, job.exit_signal, job.deciding_task_id, job.idempotency_key,
@@ -54,6 +55,7 @@ def job_row(job: Job) -> Row:
 
 
 def job_of(row: Row, spec: JobSpec) -> Job:
+    """Return the job of a row, with its spec."""
     return Job(
         spec=spec,
         sequence=row[1],
@@ -84,6 +86,7 @@ def _counts_of(text: str) -> tuple[int, ...]:
 
 
 def task_row(task: Task) -> Row:
+    """Return the row of a task."""
     return (
         task.job_id, task.index, int(task.state), task.attempt, task.worker_id, task.failures, task.preemptions,
         task.exit_code, task.exit_signal, task.error, task.started_at_ms, task.finished_at_ms,
@@ -93,6 +96,7 @@ def task_row(task: Task) -> Row:
 
 def task_of(row: Row) -> Task:
     # Positional, and without the checks of `task_id`: a restart reads them by the hundred thousand.
+    """Return the task of a row."""
     return Task(
         TaskId(f"{row[0]}/{row[1]}"),
         row[0],
@@ -112,6 +116,7 @@ def task_of(row: Row) -> Task:
 
 
 def worker_row(worker: Worker) -> Row:
+    """Return the row of a worker."""
     return (
         worker.worker_id,
         worker.instance_id,
@@ -138,6 +143,7 @@ def worker_of(row: Row) -> Worker:
 
 
 def endpoint_row(endpoint: RegisteredEndpoint) -> Row:
+    """Return the row of an endpoint."""
     return (
         endpoint.endpoint_id,
         endpoint.name,
@@ -149,32 +155,39 @@ def endpoint_row(endpoint: RegisteredEndpoint) -> Row:
 
 
 def endpoint_of(row: Row) -> RegisteredEndpoint:
+    """Return the endpoint of a row."""
     return RegisteredEndpoint(row[1], row[2], row[3], json.loads(row[4]), row[5])
 
 
 def budget_row(budget: UserBudget) -> Row:
+    """Return the row of a user's budget."""
     return budget.user, budget.max_weight, int(budget.max_band)
 
 
 def budget_of(row: Row) -> UserBudget:
+    """Return the budget of a row."""
     return UserBudget(row[0], row[1], PriorityBand(row[2]))
 
 
 def stopping_row(name: AttemptId, stopping: Stopping) -> Row:
+    """Return the row of an attempt on its way out."""
     resources = _dump(_resources_to_json(stopping.resources))
     return name, stopping.job_id, stopping.worker_id, resources, int(stopping.found)
 
 
 def stopping_of(row: Row) -> tuple[AttemptId, Stopping]:
+    """Return the stopping attempt of a row, with its id."""
     resources = _resources_of(json.loads(row[3]))
     return AttemptId(row[0]), Stopping(JobId(row[1]), WorkerId(row[2]), resources, bool(row[4]))
 
 
 def lost_row(name: AttemptId, lost: LostAttempt) -> Row:
+    """Return the row of an attempt that was given up."""
     return name, lost.job_id, lost.worker_id, _dump(_resources_to_json(lost.resources))
 
 
 def lost_of(row: Row) -> tuple[AttemptId, LostAttempt]:
+    """Return the lost attempt of a row, with its id."""
     return AttemptId(row[0]), LostAttempt(JobId(row[1]), WorkerId(row[2]), _resources_of(json.loads(row[3])))
 
 
@@ -215,10 +228,12 @@ class SpecWriter:
 
 
 def env_vars_to_json(spec: JobSpec) -> str:
+    """Return a job's environment variables as JSON text."""
     return _dump(dict(spec.env_vars))
 
 
 def spec_of(job_id: JobId, text: str, env_vars: str | None = None) -> JobSpec:
+    """Return the spec that was stored as these texts."""
     written = json.loads(text)
     return JobSpec(
         job_id=job_id,

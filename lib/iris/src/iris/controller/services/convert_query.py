@@ -5,6 +5,7 @@ from iris.store.query import QueryRows, Value
 
 
 def query_response(result: QueryRows) -> pb.QueryResponse:
+    """Return the wire form of the rows of a query."""
     rows = [pb.QueryRow(values=map(_value_to_wire, row)) for row in result.rows]
     return pb.QueryResponse(columns=result.columns, rows=rows, truncated=result.truncated)
 

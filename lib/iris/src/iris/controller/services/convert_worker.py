@@ -29,9 +29,11 @@ OBSERVABLE_STATES = frozenset(
 
 
 def observation_from_wire(message: pb.Observation, worker_id: WorkerId, shift_ms: int = 0) -> AttemptObserved:
-    """What a worker saw, at times of this host's clock.
+    """Return a worker's observation, with times of this host's clock.
 
     Args:
+        message: The worker's report.
+        worker_id: The worker.
         shift_ms: What is to be added to the worker's times; see `clock_shift`.
     """
     state = number(TaskState, message.state, f"attempt {message.attempt_id}: state")
@@ -51,7 +53,7 @@ def observation_from_wire(message: pb.Observation, worker_id: WorkerId, shift_ms
 
 
 def clock_shift(sent_at_ms: int, now_ms: int) -> int:
-    """How far this host's clock is ahead of that of a worker whose message has just come; 0 when it does not say."""
+    """Return the ms by which this host's clock is ahead of a worker's, by its latest message; 0: it does not say."""
     return now_ms - sent_at_ms if sent_at_ms > 0 else 0
 
 
@@ -61,6 +63,7 @@ def _shifted(at_ms: int, shift_ms: int) -> int:
 
 def launch_to_wire(spec: JobSpec, job_token: str) -> pb.Launch:
     # What is only held is not the tasks' own: their worker never hears of the accelerators.
+    """Return the launch of a job's attempts; `job_token` is what they may call the controller with."""
     resources = replace(spec.resources, device=None) if spec.reserve else spec.resources
     return pb.Launch(
         job_id=spec.job_id,

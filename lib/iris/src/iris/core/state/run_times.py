@@ -8,7 +8,7 @@ from iris.domain.states import TaskState
 
 _KINDS_KEPT: Final = 1000
 _SLOW_MS: Final = 1000.0
-"""What the next one is expected to take after one had to be handed back: a dozen short ends make up for it."""
+"""Expected run time of the next one after one had to be handed back: a dozen short ends make up for it."""
 _UP: Final = 0.5
 _DOWN: Final = 0.1
 
