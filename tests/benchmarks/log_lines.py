@@ -46,7 +46,7 @@ def main() -> None:
             spent = meter.per_item(count // 1000)
             meter = Meter(state_dir)
             begin = time.perf_counter()
-            lines = client.fetch_task_logs(job.job_id, from_start=True)
+            lines = client.read_logs(job.job_id, from_start=True)
             read = sum(1 for line in lines if not line.partial and not line.note)
             reading = time.perf_counter() - begin
             reader = meter.per_item(count // 1000)

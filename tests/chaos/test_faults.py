@@ -135,7 +135,7 @@ class Story:
                 yield f"{status.job_id} ended {status.state.word} ({status.error}), code {task.exit_code}"
                 continue
             yield from self._judge_runs(plan, task)
-            yield from self._judge_lines(plan, task, list(client.fetch_task_logs(task.task_id)))
+            yield from self._judge_lines(plan, task, list(client.read_logs(task.task_id)))
 
     def _judge_runs(self, plan: Planned, task: TaskStatus) -> Iterator[str]:
         marks = [line.split() for line in self.mark(plan).read_text().splitlines()]

@@ -64,7 +64,7 @@ def test_a_controller_killed_again_and_again_loses_and_repeats_nothing(paths, tm
         for number in range(jobs):
             assert (tmp_path / f"marks-{number}").read_text() == "start\nend\n", f"job-{number} ran more than once"
             (task,) = client.list_tasks(submitted[number].job_id)
-            lines = [line.text for line in client.fetch_task_logs(task.task_id)]
+            lines = [line.text for line in client.read_logs(task.task_id)]
             assert lines == [f"job-{number} line {i}" for i in range(LINES)]
 
 
@@ -95,5 +95,5 @@ def test_a_worker_killed_again_and_again_interrupts_no_task(paths, tmp_path, kil
             marks = (tmp_path / f"marks-{number}").read_text().split()
             (task,) = client.list_tasks(submitted[number].job_id)
             assert (marks, task.failures) == (["start", "end"], 0), "what has begun is not interrupted"
-            last = [line.text for line in client.fetch_task_logs(task.task_id) if line.attempt == task.attempt]
+            last = [line.text for line in client.read_logs(task.task_id) if line.attempt == task.attempt]
             assert last == [f"{number} line {i}" for i in range(LINES)]

@@ -83,7 +83,7 @@ class Client:
     def list_tasks(self, job_id: str) -> list[TaskStatus]:
         return self.tasks
 
-    def fetch_task_logs(self, name: str, **options: Any) -> Iterator[Any]:
+    def read_logs(self, name: str, **options: Any) -> Iterator[Any]:
         self.asked.append({"name": name, **options})
         return iter(self.lines)
 

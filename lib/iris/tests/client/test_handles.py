@@ -44,7 +44,7 @@ class Client:
         self.asked.append(("wait", [job.job_id for job in jobs], timeout))
         return [self.found]
 
-    def fetch_task_logs(self, task_id: str, **options: Any) -> Iterator[LogLine]:
+    def read_logs(self, task_id: str, **options: Any) -> Iterator[LogLine]:
         self.asked.append(("logs", task_id, options))
         for line in self.lines:
             if isinstance(line, BaseException):
@@ -71,7 +71,7 @@ def test_a_task_asks_its_client() -> None:
     task = Task(client, "/a/b/1")
     assert repr(task) == "Task('/a/b/1')"
     assert task.status().task_id == "/a/b/1"
-    assert [line.data for line in task.logs(3)] == [b"hi"]
+    assert [line.data for line in task.logs(3)] == ["hi"]
     assert client.asked[-1] == ("logs", "/a/b/1", {"max_lines": 3})
 
 
@@ -141,7 +141,7 @@ def test_nothing_more_is_printed_once_it_is_stopped() -> None:
         go_on.wait(20)
         yield LogLine("/a/b/0", 0, False, 0, b"late")
 
-    client.fetch_task_logs = lines
+    client.read_logs = lines
     thread = LogThread(client, "/a/b", LogPrinter("/a/b", prefix_own=False, out=out, err=out)).start()
     assert not thread.join(0)
     thread.stop()

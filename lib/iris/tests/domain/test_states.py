@@ -1,6 +1,6 @@
 import pytest
 
-from iris.domain.constraints import ConstraintOp
+from iris.domain.constraints import STORED_NUMBERS, ConstraintOp, stored_operator
 from iris.domain.errors import IllegalTransition
 from iris.domain.states import (
     LIVE_TASK_STATES,
@@ -22,12 +22,18 @@ from iris.rpc import iris_pb2
         (TaskState, iris_pb2.TaskState, "TASK_STATE_"),
         (FailureKind, iris_pb2.FailureKind, "FAILURE_KIND_"),
         (PriorityBand, iris_pb2.PriorityBand, "PRIORITY_BAND_"),
-        (ConstraintOp, iris_pb2.ConstraintOp, "CONSTRAINT_OP_"),
     ],
 )
 def test_numbers_are_those_of_the_wire(ours, wire, prefix):
     on_wire = {name.removeprefix(prefix): number for name, number in wire.items() if number}
     assert {member.name: int(member) for member in ours if member} == on_wire
+
+
+def test_stored_numbers_of_operators_are_those_of_the_wire():
+    on_wire = {name.removeprefix("CONSTRAINT_OP_"): number for name, number in iris_pb2.ConstraintOp.items() if number}
+    assert {op.name: number for op, number in STORED_NUMBERS.items()} == on_wire
+    assert set(STORED_NUMBERS) == set(ConstraintOp)
+    assert [stored_operator(number, "operator") for number in STORED_NUMBERS.values()] == list(STORED_NUMBERS)
 
 
 def test_words():

@@ -102,7 +102,7 @@ def test_a_killed_worker_is_replaced_and_its_task_never_noticed(real, paths, tmp
         assert marks.read_text() == "started\n"
         (task,) = client.list_tasks(job.job_id)
         assert (task.attempt, task.failures, task.preemptions) == (0, 0, 0)
-        assert [line.text for line in client.fetch_task_logs(task.task_id)] == ["before", "after"]
+        assert [line.text for line in client.read_logs(task.task_id)] == ["before", "after"]
 
 
 def gone(pid: str) -> bool:

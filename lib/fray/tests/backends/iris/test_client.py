@@ -68,7 +68,7 @@ class FakeIris:
         self.terminated.append(job_id)
         return [job_id]
 
-    def fetch_task_logs(self, job_id: str) -> Iterator[LogLine]:
+    def read_logs(self, job_id: str) -> Iterator[LogLine]:
         yield LogLine(f"{job_id}/0", 0, False, 1, b"half ", partial=True)
         yield LogLine(f"{job_id}/0", 0, False, 1, b"line")
         yield LogLine(f"{job_id}/0", 0, True, 2, b"oops")

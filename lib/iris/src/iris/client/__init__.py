@@ -1,10 +1,11 @@
 """The client of iris: submit jobs to a cluster, watch them, stop them."""
 
 from iris.client.client import IrisClient
-from iris.client.context import IrisContext, get_iris_ctx, iris_ctx
+from iris.client.context import IrisContext, get_iris_ctx, iris_ctx, iris_ctx_scope
 from iris.client.endpoints import Endpoint, EndpointRegistry, EndpointResolver, EndpointSet
 from iris.client.errors import ControllerUnreachable, JobAlreadyExists, JobFailedError
 from iris.client.job import Job, SomeRefused, Task
+from iris.client.old_words import ReservationEntry
 from iris.client.operator import Operator
 from iris.client.plan import JobLimits, JobPlan
 from iris.client.source_lines import error_with_source
@@ -17,6 +18,7 @@ from iris.client.types import (
     QueryResult,
     SilentAttempt,
     Stopped,
+    TaskLogEntry,
     TaskStatus,
     UserBudgetStatus,
     WorkerStatus,
@@ -42,10 +44,12 @@ __all__ = [
     "LogLine",
     "Operator",
     "QueryResult",
+    "ReservationEntry",
     "SilentAttempt",
     "SomeRefused",
     "Stopped",
     "Task",
+    "TaskLogEntry",
     "TaskStatus",
     "UserBudgetStatus",
     "WorkerStatus",
@@ -53,5 +57,6 @@ __all__ = [
     "find_workspace",
     "get_iris_ctx",
     "iris_ctx",
+    "iris_ctx_scope",
     "use_grpc",
 ]

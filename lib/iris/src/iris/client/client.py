@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 from iris.client.connection.calls import JobCalls
 from iris.client.connection.connection import Connection
@@ -12,14 +13,25 @@ from iris.client.endpoints import EndpointResolver
 from iris.client.job import Job, handles
 from iris.client.job_env import JobEnv
 from iris.client.logs.stream import LogSelection, read_logs
+from iris.client.old_words import ReservationEntry, Seconds, policy_of, reserved, seconds_of, warn_of_image
 from iris.client.operator import Operator
 from iris.client.plan import JobLimits, JobPlan
 from iris.client.submission.submit import Submitter, chosen_policy
 from iris.client.task_exceptions import fetch_exception
-from iris.client.types import ClusterStatus, JobStatus, LogLine, QueryResult, Stopped, TaskStatus
+from iris.client.types import (
+    ClusterStatus,
+    JobStatus,
+    LogLine,
+    QueryResult,
+    Stopped,
+    TaskLogEntry,
+    TaskStatus,
+    log_entries,
+)
 from iris.cluster.constraints import Constraint
 from iris.cluster.types import (
     CoschedulingConfig,
+    DeviceSpec,
     Entrypoint,
     EnvironmentSpec,
     ExistingJobPolicy,
@@ -33,6 +45,9 @@ from iris.rpc import iris_pb2 as pb
 from rigging.arguments import as_list
 from rigging.errors import MarinError
 from rigging.quantities import check_count, check_seconds
+from rigging.timing import Timestamp
+
+MOST_LISTED: Final = 1000
 
 
 class IrisClient:
@@ -186,13 +201,13 @@ class IrisClient:
         resources: ResourceSpec | None = None,
         environment: EnvironmentSpec | None = None,
         ports: Sequence[str] | None = None,
-        scheduling_timeout: float | None = None,
+        scheduling_timeout: Seconds | None = None,
         constraints: Sequence[Constraint] | None = None,
         coscheduling: CoschedulingConfig | None = None,
         replicas: int = 1,
         max_retries_failure: int = 0,
         max_retries_preemption: int = 1000,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         user: str | None = None,
         priority_band: PriorityBand | str | None = None,
         *,
@@ -205,6 +220,10 @@ class IrisClient:
         existing: ExistingJobPolicy | str = ExistingJobPolicy.FAIL,
         adopt_existing: bool = False,
         idempotency_key: str | None = None,
+        reservation: Sequence[ReservationEntry | ResourceSpec | DeviceSpec] | None = None,
+        existing_job_policy: ExistingJobPolicy | str | None = None,
+        preemption_policy: object = None,  # noqa: ARG002 - accepted for old callers
+        task_image: str | None = None,
     ) -> Job:
         """Submit a job; when this returns it is stored by the controller and will not be lost.
 
@@ -235,27 +254,40 @@ class IrisClient:
             existing: The policy for when a live job has that name: fail, adopt it, or replace it.
             adopt_existing: Short for `existing="adopt"`.
             idempotency_key: Submissions with one key make one job; None: each makes its own.
+            reservation: Devices to hold while the job lives; held when there is one for each task, all alike.
+            existing_job_policy: "error", "keep" or "recreate", as older programs say `existing`.
+            preemption_policy: Not used.
+            task_image: Not used, with a warning: tasks run from the workspace.
 
         Raises:
             InvalidRequest: The request can never be met; the message says what is allowed.
             JobAlreadyExists: A live job of that name exists.
             ControllerUnreachable: The controller does not answer.
         """
+        wanted = ResourceSpec() if resources is None else resources
+        holding = reserved(wanted, replicas, reservation) if reservation else None
+        warn_of_image(task_image)
+        if existing_job_policy is not None:
+            existing = policy_of(existing_job_policy)
         plan = JobPlan(
             entrypoint=entrypoint,
             name=name,
             user=user,
-            resources=ResourceSpec() if resources is None else resources,
+            resources=holding or wanted,
             environment=EnvironmentSpec() if environment is None else environment,
             replicas=replicas,
             limits=JobLimits(
-                max_retries_failure, max_retries_preemption, timeout, scheduling_timeout, max_task_failures
+                max_retries_failure,
+                max_retries_preemption,
+                seconds_of(timeout),
+                seconds_of(scheduling_timeout),
+                max_task_failures,
             ),
             constraints=() if constraints is None else constraints,
             coscheduling=coscheduling,
             ports=() if ports is None else ports,
             priority_band=priority_band,
-            reserve=reserve,
+            reserve=reserve or holding is not None,
             exclusive=exclusive,
             fence_after=fence_after,
             working_dir=working_dir,
@@ -310,6 +342,10 @@ class IrisClient:
         reply = self._connection.ask(lambda c: c.jobs.GetJob, pb.GetJobRequest(job_id=str(job_id)))
         return job_status(reply)
 
+    def job_state(self, job_id: str | JobName) -> JobState:
+        """Return the state of a job. Raises NotFound."""
+        return self.status(job_id).state
+
     def terminate(self, job_id: str | JobName, reason: str = "", *, include_children: bool = True) -> list[str]:
         """Stop a job and its live children; return the ids of those stopped (none: it had ended before).
 
@@ -340,16 +376,34 @@ class IrisClient:
         requests = [pb.StopJobRequest(job_id=str(job_id), reason=reason, keep_children=keep) for job_id in job_ids]
         return [reply if isinstance(reply, MarinError) else stopped(reply) for reply in self._calls.stop(requests)]
 
-    def list_jobs(self, prefix: str = "", states: Iterable[JobState] = (), limit: int = 0) -> list[JobStatus]:
+    def terminate_prefix(self, prefix: str | JobName, reason: str = "") -> list[JobName]:
+        """Stop the live jobs whose names begin with `prefix`, with their children; return those that were stopped."""
+        live = [state for state in JobState if state and not state.is_terminal]
+        found = self.list_jobs("/" + str(prefix)[1:].partition("/")[0], states=live, limit=MOST_LISTED)
+        stopped_now: dict[JobName, None] = {}
+        for status in found:
+            if status.job_id.startswith(str(prefix)):
+                stopped_now.update(dict.fromkeys(map(JobName.known, self.terminate(status.job_id, reason))))
+        return list(stopped_now)
+
+    def list_jobs(
+        self,
+        prefix: str | JobName | None = "",
+        states: Iterable[JobState] = (),
+        limit: int = 0,
+        *,
+        state: JobState | None = None,
+    ) -> list[JobStatus]:
         """Return jobs, newest first.
 
         Args:
             prefix: Only those below "/user" or "/user/job".
             states: Only those in one of these states; none: in any.
             limit: At most so many; 0: 200.
+            state: Only those in this state.
         """
-        wanted = [pb.JobState.Value(f"JOB_STATE_{state.name}") for state in states]
-        request = pb.ListJobsRequest(prefix=prefix, states=wanted, limit=check_count(limit, "limit"))
+        wanted = [pb.JobState.Value(f"JOB_STATE_{each.name}") for each in (*states, *((state,) if state else ()))]
+        request = pb.ListJobsRequest(prefix=str(prefix or ""), states=wanted, limit=check_count(limit, "limit"))
         reply = self._connection.ask(lambda c: c.jobs.ListJobs, request)
         return [job_status(job) for job in reply.jobs]
 
@@ -364,6 +418,43 @@ class IrisClient:
         return task_status(reply)
 
     def fetch_task_logs(
+        self,
+        target: str | JobName,
+        *,
+        include_children: bool = False,
+        start: Timestamp | None = None,
+        since_ms: int = 0,
+        since: float = 0,
+        max_lines: int = 0,
+        from_start: bool = False,
+        substring: str = "",
+        attempt_id: int = -1,
+    ) -> list[TaskLogEntry]:
+        """Return the output of a task or job so far, as text (`read_logs` gives it as it was printed, and follows it).
+
+        Args:
+            target: A task ("/user/job/0") or a job ("/user/job").
+            include_children: Also the jobs below.
+            start: Lines printed before are left out; or, as Unix time,
+            since_ms: the same in milliseconds; or
+            since: in seconds.
+            max_lines: The last ones (the first ones with `from_start`); 0: all.
+            from_start: Begin with the first line.
+            substring: Only lines of these that have it.
+            attempt_id: Only lines of these of this attempt; -1: of all.
+
+        Raises:
+            NotFound: There is no such job or task.
+        """
+        begin = max(start.epoch_ms() / 1000 if start is not None else 0, since_ms / 1000, since)
+        lines = self.read_logs(
+            target, since=begin, max_lines=max_lines, from_start=from_start, include_children=include_children
+        )
+        return [
+            entry for entry in log_entries(lines) if substring in entry.data and attempt_id in (-1, entry.attempt_id)
+        ]
+
+    def read_logs(
         self,
         task_id: str | JobName,
         *,
@@ -465,8 +556,8 @@ class IrisClient:
         """The connection to the controller."""
         return self._connection
 
-    def shutdown(self) -> None:
-        """Close the connection; jobs go on."""
+    def shutdown(self, wait: bool = True) -> None:  # noqa: ARG002 - accepted for old callers
+        """Close the connection; jobs go on, whatever `wait` says."""
         self._connection.close()
 
     def __enter__(self) -> "IrisClient":

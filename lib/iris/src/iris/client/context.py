@@ -2,13 +2,17 @@
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Final
 
 from iris.client.client import IrisClient
 from iris.client.endpoints import EndpointRegistry, EndpointResolver
 from iris.client.job_env import JobEnv, job_env
-from rigging.errors import Conflict
+from iris.cluster.job_name import JobName
+from rigging.errors import Conflict, NotFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,24 @@ class IrisContext:
         """Its allocated ports, by lowercase name."""
         return dict(self.job.ports)
 
+    def get_port(self, name: str) -> int:
+        """Return an allocated port. Raises NotFound for a name that the job did not ask for."""
+        port = self.job.ports.get(name.lower())
+        if port is None:
+            known = ", ".join(self.job.ports) or "none"
+            raise NotFound(f"task {self.task_id} has no port {name!r}; it has {known} (submit with ports=[{name!r}])")
+        return port
+
+    @property
+    def namespace(self) -> str:
+        """The name of the root job, in which tasks of all its jobs find each other."""
+        return JobName.known(self.job_id).namespace
+
+    @property
+    def parent_job_id(self) -> JobName | None:
+        """The job that submitted this one; None for a root job."""
+        return JobName.known(self.job_id).parent
+
     @property
     def registry(self) -> EndpointRegistry:
         """Binds names to addresses of this attempt, for other tasks to find."""
@@ -58,8 +80,23 @@ _lock: Final = threading.Lock()
 _contexts: Final[dict[tuple[int, str], IrisContext]] = {}
 
 
+_chosen: Final[ContextVar[IrisContext | None]] = ContextVar("iris_context", default=None)
+
+
+@contextmanager
+def iris_ctx_scope(context: IrisContext) -> Iterator[IrisContext]:
+    """Make `context` what `iris_ctx` and `get_iris_ctx` return within the `with` block."""
+    token = _chosen.set(context)
+    try:
+        yield context
+    finally:
+        _chosen.reset(token)
+
+
 def get_iris_ctx() -> IrisContext | None:
     """The context of this task, or None outside a job. The same one at every call in a process."""
+    if (chosen := _chosen.get()) is not None:
+        return chosen
     job = job_env(os.environ)
     if job is None:
         return None

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 from iris.client.errors import JobFailedError
 from iris.client.logs.own_output import shown_already
 from iris.client.logs.printer import LogPrinter
-from iris.client.types import JobStatus, LogLine, TaskStatus
-from iris.cluster.types import JobName, JobState
+from iris.client.types import JobStatus, LogLine, TaskLogEntry, TaskStatus, log_entries
+from iris.cluster.types import JobName, JobState, TaskState
 from rigging.errors import MarinError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class JobClient(Protocol):
     def task_status(self, task_id: str) -> TaskStatus: ...
     def exception(self, status: JobStatus) -> BaseException | None: ...
     def wait_jobs(self, jobs: "Iterable[Job]", any: bool = False, timeout: float | None = None) -> list[JobStatus]: ...
-    def fetch_task_logs(
+    def read_logs(
         self,
         task_id: str,
         *,
@@ -42,18 +42,33 @@ class Task:
 
     def __init__(self, client: JobClient, task_id: str) -> None:
         self._client = client
-        self.task_id = task_id
+        self.task_id = JobName.known(task_id)
 
     def __repr__(self) -> str:
-        return f"Task({self.task_id!r})"
+        return f"Task({str(self.task_id)!r})"
+
+    @property
+    def task_index(self) -> int:
+        """Its place in its job."""
+        return self.task_id.require_task()[1]
+
+    @property
+    def job_id(self) -> JobName:
+        """Its job."""
+        return self.task_id.job
+
+    @property
+    def state(self) -> TaskState:
+        """Its state now; asks the controller each time."""
+        return self.status().state
 
     def status(self) -> TaskStatus:
         """Return its present status."""
         return self._client.task_status(self.task_id)
 
-    def logs(self, max_lines: int = 0) -> list[LogLine]:
+    def logs(self, max_lines: int = 0) -> list[TaskLogEntry]:
         """Return its output so far; only the last `max_lines` unless that is 0."""
-        return list(self._client.fetch_task_logs(self.task_id, max_lines=max_lines))
+        return list(log_entries(self._client.read_logs(self.task_id, max_lines=max_lines)))
 
 
 class Job:
@@ -65,16 +80,16 @@ class Job:
 
     def __init__(self, client: JobClient, job_id: str, key: str = "") -> None:
         self._client = client
-        self.job_id = job_id
+        self.job_id = JobName.known(job_id)
         self.key = key
 
     def __repr__(self) -> str:
-        return f"Job({self.job_id!r})"
+        return f"Job({str(self.job_id)!r})"
 
     @property
     def name(self) -> JobName:
         """Its id in parts."""
-        return JobName.from_string(self.job_id)
+        return self.job_id
 
     def status(self) -> JobStatus:
         """Return its present status."""
@@ -85,13 +100,17 @@ class Job:
         """Its state now; asks the controller each time."""
         return self.status().state
 
+    def state_only(self) -> JobState:
+        """As `state`."""
+        return self.state
+
     def tasks(self) -> list[Task]:
         """Its tasks, by index."""
         return [Task(self._client, status.task_id) for status in self._client.list_tasks(self.job_id)]
 
     def logs(self, max_lines: int = 0) -> list[LogLine]:
         """Return the output of its tasks so far; only the last `max_lines` unless that is 0."""
-        return list(self._client.fetch_task_logs(self.job_id, max_lines=max_lines))
+        return list(self._client.read_logs(self.job_id, max_lines=max_lines))
 
     def wait(
         self,
@@ -161,7 +180,7 @@ class LogThread:
 
     def __init__(self, client: JobClient, job_id: str, printer: LogPrinter) -> None:
         self._printer = printer
-        self._lines = client.fetch_task_logs(job_id, from_start=True, follow=True, include_children=True)
+        self._lines = client.read_logs(job_id, from_start=True, follow=True, include_children=True)
         self._stopped = False
         self.error: MarinError | None = None
         self.unwritten = ""

@@ -1,10 +1,11 @@
 """Jobs, tasks, logs and the cluster as users see them: plain values, free of the wire format."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from iris.cluster.types import JobState, PriorityBand, TaskState
+from iris.cluster.types import JobName, JobState, PriorityBand, TaskState
+from rigging.timing import Timestamp
 
 
 class _Record:
@@ -171,6 +172,54 @@ class LogLine:
     @property
     def text(self) -> str:
         return self.data.decode(errors="replace")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLogEntry:
+    """One line a task printed, as text.
+
+    Args:
+        timestamp: When it was printed.
+        task_id: The task.
+        source: "stdout", "stderr", or "iris" for a note on output that is missing here.
+        data: The line, without its newline.
+        attempt_id: Number of the attempt.
+        key: Tells the attempt's log from others.
+    """
+
+    timestamp: Timestamp
+    task_id: JobName
+    source: str
+    data: str
+    attempt_id: int = 0
+    key: str = ""
+
+    @property
+    def text(self) -> str:
+        """As `data`."""
+        return self.data
+
+
+def log_entries(lines: Iterable[LogLine]) -> Iterator[TaskLogEntry]:
+    """Give whole lines as entries; those in pieces are joined."""
+    held: dict[tuple[str, int, bool], bytes] = {}
+    last: dict[tuple[str, int, bool], LogLine] = {}
+    for line in lines:
+        log = (line.task_id, line.attempt, line.is_stderr)
+        if line.partial:
+            held[log] = held.get(log, b"") + line.data
+            last[log] = line
+        else:
+            yield _log_entry(line, held.pop(log, b"") + line.data)
+    for log, data in held.items():
+        yield _log_entry(last[log], data)
+
+
+def _log_entry(line: LogLine, data: bytes) -> TaskLogEntry:
+    source = "iris" if line.note else "stderr" if line.is_stderr else "stdout"
+    text = data.decode(errors="replace")
+    key = f"{line.task_id}:{line.attempt}"
+    return TaskLogEntry(Timestamp.from_ms(line.at_ms), JobName.known(line.task_id), source, text, line.attempt, key)
 
 
 @dataclass(frozen=True, slots=True)

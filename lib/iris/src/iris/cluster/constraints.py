@@ -11,6 +11,7 @@ __all__ = [
     "ConstraintOp",
     "WellKnownAttribute",
     "device_variant_constraint",
+    "merge_constraints",
     "preemptible_constraint",
     "region_constraint",
     "validate_constraint",
@@ -31,9 +32,19 @@ class WellKnownAttribute(StrEnum):
     POOL = "pool"
 
 
-def preemptible_constraint(preemptible: bool = True) -> Constraint:
-    """Only workers whose capacity can (True) or cannot (False) be taken away."""
-    return Constraint(WellKnownAttribute.PREEMPTIBLE, ConstraintOp.EQ, ("true" if preemptible else "false",))
+def preemptible_constraint(preemptible: bool = True, soft: bool = False) -> Constraint:
+    """Only workers, or with `soft` rather those, whose capacity can (True) or cannot (False) be taken away."""
+    return Constraint(WellKnownAttribute.PREEMPTIBLE, ConstraintOp.EQ, ("true" if preemptible else "false",), soft)
+
+
+def merge_constraints(parent: Sequence[Constraint], child: Sequence[Constraint]) -> list[Constraint]:
+    """Return the constraints of a child job: its own, and those of its parent on which it says nothing else.
+
+    What the child says of a well-known attribute replaces what the parent said of it; of other attributes both hold.
+    """
+    own = {constraint.key for constraint in child} & set(WellKnownAttribute)
+    kept = [constraint for constraint in parent if constraint.key not in own]
+    return list(dict.fromkeys([*kept, *child]))
 
 
 def zone_constraint(zone: str) -> Constraint:

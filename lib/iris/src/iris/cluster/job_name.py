@@ -1,31 +1,53 @@
 """Names of jobs and tasks: `/user/job`, `/user/job/child`, and for a task its index, `/user/job/0`."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from iris.domain.ids import validate_name
 from rigging.errors import InvalidRequest
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class JobName:
-    """The name of a job, or of a task when the last part is a number. `str()` gives the id the cluster uses."""
+class JobName(str):
+    """The name of a job, or of a task when the last part is a number: the id the cluster uses, as text.
 
-    parts: tuple[str, ...]
+    Args:
+        parts: Its parts, the user first; or the whole as text.
+    """
 
-    def __post_init__(self) -> None:
-        if len(self.parts) < 2:
-            raise InvalidRequest(f"job name '/{'/'.join(self.parts)}' is incomplete: expected /user/job")
+    __slots__ = ()
+
+    def __new__(cls, parts: Iterable[str] | str) -> "JobName":
+        """Check the name. Raises InvalidRequest."""
+        if isinstance(parts, str):
+            if not parts.startswith("/"):
+                raise InvalidRequest(f"job name {parts!r} must start with '/': expected /user/job")
+            parts = parts[1:].split("/")
+        parts = tuple(parts)
+        made = super().__new__(cls, "/" + "/".join(parts))
+        if len(parts) < 2:
+            raise InvalidRequest(f"job name {str(made)!r} is incomplete: expected /user/job")
         # Only the last part may be a number: it is the index of a task.
-        has_index = self.is_task and len(self.parts) > 2
-        for part in self.parts[:-1] if has_index else self.parts:
+        has_index = made.is_task and len(parts) > 2
+        for part in parts[:-1] if has_index else parts:
             validate_name(part)
+        return made
+
+    def __repr__(self) -> str:
+        return f"JobName({str(self)!r})"
 
     @staticmethod
     def from_string(text: str) -> "JobName":
         """Parse `/user/job[/child...][/index]`. Raises InvalidRequest on anything else."""
-        if not text.startswith("/"):
-            raise InvalidRequest(f"job name {text!r} must start with '/': expected /user/job")
-        return JobName(tuple(text[1:].split("/")))
+        return JobName(text)
+
+    @staticmethod
+    def from_wire(text: str) -> "JobName":
+        """Parse what `to_wire` gave; as `from_string`."""
+        return JobName(text)
+
+    @classmethod
+    def known(cls, text: str) -> "JobName":
+        """Return a name that the cluster gave; it is not checked."""
+        return str.__new__(cls, text)
 
     @staticmethod
     def root(user: str, name: str) -> "JobName":
@@ -48,13 +70,19 @@ class JobName:
         return self.parts
 
     @property
+    def parts(self) -> tuple[str, ...]:
+        """Its parts, the user first."""
+        return tuple(self[1:].split("/"))
+
+    @property
     def is_task(self) -> bool:
-        return self.parts[-1].isascii() and self.parts[-1].isdigit()
+        """Whether the last part is a number."""
+        return self.name.isascii() and self.name.isdigit()
 
     @property
     def task_index(self) -> int | None:
         """The task's index; None for a job."""
-        return int(self.parts[-1]) if self.is_task else None
+        return int(self.name) if self.is_task else None
 
     @property
     def job(self) -> "JobName":
@@ -64,16 +92,49 @@ class JobName:
     @property
     def parent(self) -> "JobName | None":
         """The job a task or child job belongs to; None for a root job."""
-        return JobName(self.parts[:-1]) if len(self.parts) > 2 else None
+        parts = self.parts
+        return JobName(parts[:-1]) if len(parts) > 2 else None
+
+    @property
+    def root_job(self) -> "JobName":
+        """The job without a parent that this one belongs to, or is."""
+        return JobName(self.parts[:2])
+
+    @property
+    def namespace(self) -> str:
+        """Where its endpoints are: the name of its root job, as text."""
+        return str(self.root_job)
+
+    @property
+    def depth(self) -> int:
+        """The jobs in its name: 1 for a root job and its tasks, 2 for a child job."""
+        return len(self.job.parts) - 1
 
     @property
     def user(self) -> str:
+        """The first part."""
         return self.parts[0]
 
     @property
     def name(self) -> str:
         """The last part."""
-        return self.parts[-1]
+        return self.rpartition("/")[2]
 
-    def __str__(self) -> str:
-        return "/" + "/".join(self.parts)
+    def is_ancestor_of(self, other: "JobName", *, include_self: bool = True) -> bool:
+        """Whether `other` is below this job; or, with `include_self`, is this one."""
+        return (include_self and str(other) == str(self)) or other.startswith(f"{self}/")
+
+    def require_task(self) -> tuple["JobName", int]:
+        """Return the job and the index of a task. Raises InvalidRequest for a job."""
+        index = self.task_index
+        if index is None:
+            raise InvalidRequest(f"{self} is a job; expected a task such as {self}/0")
+        return self.job, index
+
+    def to_wire(self) -> str:
+        """Return it as plain text."""
+        return str(self)
+
+    def to_safe_token(self) -> str:
+        """Return it as a word for names of files and containers."""
+        return "job__" + "__".join(self.parts)

@@ -189,7 +189,7 @@ class EnvironmentSpec:
 
     Args:
         pip_packages: Requirements installed on top of the lock file, e.g. "einops>=0.8".
-        env_vars: Variables of the task.
+        env_vars: Variables of the task; None: none.
         extras: Optional-dependency groups of the root project or of any workspace member.
     """
 
@@ -198,9 +198,10 @@ class EnvironmentSpec:
     extras: Sequence[str] = field(default=(), hash=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "env_vars", self.env_vars or {})  # older programs say None for none
         for label, words in (("pip_packages", self.pip_packages), ("extras", self.extras)):
             # Kept as read: an iterator gives its values only once.
-            object.__setattr__(self, label, as_texts(words, f"EnvironmentSpec: {label}"))
+            object.__setattr__(self, label, as_texts(() if words is None else words, f"EnvironmentSpec: {label}"))
         if not isinstance(self.env_vars, Mapping):
             # Without the value: it may be a secret.
             raise InvalidRequest(f"EnvironmentSpec: env_vars must be a dict, not {type(self.env_vars).__name__}")

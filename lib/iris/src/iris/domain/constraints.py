@@ -3,22 +3,51 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from types import MappingProxyType
 
 from rigging.arguments import as_texts, check_text, check_type
 from rigging.errors import InvalidRequest
 
 
 class ConstraintOp(IntEnum):
-    """Comparison of an attribute's value; the numbers are those of the wire."""
+    """Comparison of an attribute's value; stored jobs and the wire have `STORED_NUMBERS` instead of these numbers."""
 
-    EQ = 1
-    NE = 2
-    IN = 3
-    EXISTS = 4
-    GT = 5
-    GE = 6
-    LT = 7
-    LE = 8
+    EQ = 0
+    NE = 1
+    EXISTS = 2
+    NOT_EXISTS = 3
+    GT = 4
+    GE = 5
+    LT = 6
+    LE = 7
+    IN = 8
+
+
+STORED_NUMBERS: Mapping[ConstraintOp, int] = MappingProxyType(
+    {
+        ConstraintOp.EQ: 1,
+        ConstraintOp.NE: 2,
+        ConstraintOp.IN: 3,
+        ConstraintOp.EXISTS: 4,
+        ConstraintOp.GT: 5,
+        ConstraintOp.GE: 6,
+        ConstraintOp.LT: 7,
+        ConstraintOp.LE: 8,
+        ConstraintOp.NOT_EXISTS: 9,
+    }
+)
+"""The operators' numbers on the wire and in the database."""
+
+_BY_STORED_NUMBER = {number: op for op, number in STORED_NUMBERS.items()}
+
+
+def stored_operator(number: int, what: str) -> ConstraintOp:
+    """Return the operator with this stored number; InvalidRequest names `what` and the numbers there are."""
+    op = _BY_STORED_NUMBER.get(number)
+    if op is None:
+        known = ", ".join(f"{number} {op.name}" for number, op in _BY_STORED_NUMBER.items())
+        raise InvalidRequest(f"{what} {number} is unknown; known are {known}")
+    return op
 
 
 _SIGNS = {
@@ -26,11 +55,13 @@ _SIGNS = {
     ConstraintOp.NE: "!=",
     ConstraintOp.IN: "in",
     ConstraintOp.EXISTS: "exists",
+    ConstraintOp.NOT_EXISTS: "does not exist",
     ConstraintOp.GT: ">",
     ConstraintOp.GE: ">=",
     ConstraintOp.LT: "<",
     ConstraintOp.LE: "<=",
 }
+_WITHOUT_VALUE = frozenset({ConstraintOp.EXISTS, ConstraintOp.NOT_EXISTS})
 # Attributes that say where a worker is.
 PLACE_KEYS = frozenset({"region", "zone"})
 # Workers have it whose hosts end exclusive attempts by themselves; those of earlier releases do not.
@@ -51,12 +82,43 @@ class Constraint:
     values: tuple[str, ...] = ()
     soft: bool = False
 
+    @staticmethod
+    def create(
+        key: str,
+        op: ConstraintOp,
+        value: object = None,
+        *,
+        values: Iterable[object] | None = None,
+        mode: str | int | None = None,
+    ) -> "Constraint":
+        """Make a constraint of plain values.
+
+        Args:
+            key: The attribute.
+            op: The comparison.
+            value: Text, a number or a truth value; or
+            values: several of them, for IN.
+            mode: "required" (0, the default) or "preferred" (1), which makes it soft.
+
+        Raises:
+            InvalidRequest: A mode that is not known, or what `validate_constraint` refuses.
+        """
+        if values is None:
+            values = () if value is None else (value,)
+        elif value is not None:
+            raise InvalidRequest(f"constraint on {key!r}: give value or values, not both")
+        made = Constraint(key, op, tuple(map(_as_text, values)), _is_soft(key, mode))
+        validate_constraint(made)
+        return made
+
     def evaluate(self, attributes: Mapping[str, str]) -> bool:
-        """True if a worker with these attributes meets the condition; a missing attribute meets only NE."""
+        """True if a worker with these attributes meets the condition; a missing one meets NE and NOT_EXISTS."""
         value = attributes.get(self.key)
         if value is None:
-            return self.op is ConstraintOp.NE
+            return self.op in (ConstraintOp.NE, ConstraintOp.NOT_EXISTS)
         match self.op:
+            case ConstraintOp.NOT_EXISTS:
+                return False
             case ConstraintOp.EXISTS:
                 return True
             case ConstraintOp.EQ | ConstraintOp.IN:
@@ -67,10 +129,23 @@ class Constraint:
                 return _ordered(self.op, value, self.values[0])
 
     def __str__(self) -> str:
-        if self.op is ConstraintOp.EXISTS:
-            return f"{self.key} exists"
+        if self.op in _WITHOUT_VALUE:
+            return f"{self.key} {_SIGNS[self.op]}"
         wanted = f"({', '.join(self.values)})" if self.op is ConstraintOp.IN else ", ".join(self.values)
         return f"{self.key} {_SIGNS[self.op]} {wanted}"
+
+
+def _as_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _is_soft(key: str, mode: str | int | None) -> bool:
+    match mode.lower() if isinstance(mode, str) else mode:
+        case None | 0 | "required" | "hard":
+            return False
+        case 1 | "preferred" | "soft":
+            return True
+    raise InvalidRequest(f"constraint on {key!r}: mode must be 'required' or 'preferred', not {mode!r}")
 
 
 def _ordered(op: ConstraintOp, value: str, wanted: str) -> bool:
@@ -112,7 +187,7 @@ def validate_constraint(constraint: Constraint) -> None:
     if not constraint.key:
         raise InvalidRequest("a constraint has an empty key; it must name an attribute of workers")
     count = len(constraint.values)
-    if constraint.op is ConstraintOp.EXISTS:
+    if constraint.op in _WITHOUT_VALUE:
         expected, good = "no value", count == 0
     elif constraint.op is ConstraintOp.IN:
         expected, good = "one value or more", count >= 1

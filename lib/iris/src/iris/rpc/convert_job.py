@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from iris.domain.constraints import Constraint, ConstraintOp
+from iris.domain.constraints import STORED_NUMBERS, Constraint, stored_operator
 from iris.domain.ids import validate_job_id
 from iris.domain.job_spec import (
     DEFAULT_FENCE_AFTER_MS,
@@ -33,7 +33,7 @@ def spec_to_wire(spec: JobSpec, *, with_env_vars: bool = False) -> pb.JobSpec:
         resources=resources_to_wire(spec.resources),
         environment=environment_to_wire(spec, with_env_vars=with_env_vars),
         constraints=[
-            pb.Constraint(key=c.key, op=pb.ConstraintOp.ValueType(int(c.op)), values=c.values, soft=c.soft)
+            pb.Constraint(key=c.key, op=pb.ConstraintOp.ValueType(STORED_NUMBERS[c.op]), values=c.values, soft=c.soft)
             for c in spec.constraints
         ],
         ports=spec.ports,
@@ -57,7 +57,7 @@ def spec_from_wire(message: pb.JobSpec, default_band: PriorityBand = PriorityBan
         pip_packages=tuple(environment.pip_packages),
         env_vars=dict(environment.env_vars),
         constraints=tuple(
-            Constraint(c.key, number(ConstraintOp, c.op, f"constraint {c.key!r}: operator"), tuple(c.values), c.soft)
+            Constraint(c.key, stored_operator(c.op, f"constraint {c.key!r}: operator"), tuple(c.values), c.soft)
             for c in message.constraints
         ),
         ports=tuple(message.ports),

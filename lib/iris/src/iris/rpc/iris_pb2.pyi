@@ -125,6 +125,7 @@ class _ConstraintOpEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Constrai
     CONSTRAINT_OP_GE: _ConstraintOp.ValueType  # 6
     CONSTRAINT_OP_LT: _ConstraintOp.ValueType  # 7
     CONSTRAINT_OP_LE: _ConstraintOp.ValueType  # 8
+    CONSTRAINT_OP_NOT_EXISTS: _ConstraintOp.ValueType  # 9
 
 class ConstraintOp(_ConstraintOp, metaclass=_ConstraintOpEnumTypeWrapper): ...
 
@@ -137,6 +138,7 @@ CONSTRAINT_OP_GT: ConstraintOp.ValueType  # 5
 CONSTRAINT_OP_GE: ConstraintOp.ValueType  # 6
 CONSTRAINT_OP_LT: ConstraintOp.ValueType  # 7
 CONSTRAINT_OP_LE: ConstraintOp.ValueType  # 8
+CONSTRAINT_OP_NOT_EXISTS: ConstraintOp.ValueType  # 9
 Global___ConstraintOp: _TypeAlias = ConstraintOp  # noqa: Y015
 
 class _ExistingJobPolicy:

@@ -6,7 +6,7 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import Any, Final
 
-from iris.domain.constraints import Constraint, ConstraintOp
+from iris.domain.constraints import STORED_NUMBERS, Constraint, stored_operator
 from iris.domain.endpoints import RegisteredEndpoint
 from iris.domain.entities import NO_TASKS, Job, LostAttempt, Stopping, Task, UserBudget, Worker
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId
@@ -210,7 +210,7 @@ def _entrypoint_to_json(entrypoint: Entrypoint) -> Mapping[str, object]:
 
 
 def _constraints_to_json(constraints: Sequence[Constraint]) -> Sequence[object]:
-    return [[c.key, int(c.op), c.values, c.soft] for c in constraints]
+    return [[c.key, STORED_NUMBERS[c.op], c.values, c.soft] for c in constraints]
 
 
 class SpecWriter:
@@ -243,7 +243,7 @@ def spec_of(job_id: JobId, text: str, env_vars: str | None = None) -> JobSpec:
         pip_packages=tuple(written.get("pip_packages", ())),
         env_vars=json.loads(env_vars) if env_vars else {},
         constraints=tuple(
-            Constraint(key, ConstraintOp(op), tuple(values), soft)
+            Constraint(key, stored_operator(op, f"constraint {key!r}: operator"), tuple(values), soft)
             for key, op, values, soft in written.get("constraints", ())
         ),
         ports=tuple(written.get("ports", ())),

@@ -20,7 +20,7 @@ class Client:
         found = True
     polls = 0
     submitted_at_ms = 2**60
-    def fetch_task_logs(self, *a, **k):
+    def read_logs(self, *a, **k):
         return iter(())
     def status(self, job_id):
         return JobStatus(job_id, JobState.RUNNING, submitted_at_ms=self.submitted_at_ms)
@@ -127,7 +127,7 @@ def test_what_the_shell_ignores_stays_ignored():
 def test_a_reader_that_went_away_changes_nothing_about_the_job(state, code):
     program = (
         "from iris.client.types import LogLine\n"
-        "Client.fetch_task_logs = lambda *a, **k: iter([LogLine('/a/b/0', 0, False, 0, b'hi', False)])\n"
+        "Client.read_logs = lambda *a, **k: iter([LogLine('/a/b/0', 0, False, 0, b'hi', False)])\n"
         f"follow(lambda job_id: ([JobStatus(job_id, JobState.{state}, exit_code={code})], True))"
     )
     reader, writer = os.pipe()
@@ -144,7 +144,7 @@ def test_a_reader_that_went_away_changes_nothing_about_the_job(state, code):
 def test_output_that_cannot_be_written_here_is_told_and_is_no_success():
     program = (
         "from iris.client.types import LogLine\n"
-        "Client.fetch_task_logs = lambda *a, **k: iter([LogLine('/a/b/0', 0, False, 0, b'hi', False)])\n"
+        "Client.read_logs = lambda *a, **k: iter([LogLine('/a/b/0', 0, False, 0, b'hi', False)])\n"
         "follow(waiting())"
     )
     with open("/dev/full", "w") as full:

@@ -40,7 +40,7 @@ class Client:
         self.found = True
         self.submitted_at_ms = 0
 
-    def fetch_task_logs(self, job_id: str, **options: Any) -> Iterator[LogLine]:
+    def read_logs(self, job_id: str, **options: Any) -> Iterator[LogLine]:
         yield from self.lines
 
     def poll_jobs(self, job_ids: Sequence[str], *, seconds: float) -> tuple[list[JobStatus], bool]:
@@ -168,7 +168,7 @@ def test_output_that_ended_early_is_told_and_does_not_change_the_code(followed: 
         raise MarinError("the log is damaged")
         yield
 
-    client.fetch_task_logs = broken
+    client.read_logs = broken
     assert followed(client) == (
         0,
         ["the output ended early: the log is damaged; all of it: `iris job logs /ann/a`", "job /ann/a succeeded"],
@@ -182,7 +182,7 @@ def test_output_that_does_not_come_is_not_waited_for_for_ever(followed: Follow) 
         held.wait(20)
         yield from ()
 
-    client.fetch_task_logs = never
+    client.read_logs = never
     try:
         missing = "some output may be missing here; all of it: `iris job logs /ann/a`"
         assert followed(client, patience=0.01) == (0, [missing, "job /ann/a succeeded"])

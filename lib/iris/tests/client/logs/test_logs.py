@@ -36,7 +36,7 @@ def break_after(controller, count: int) -> None:
 
 
 def texts(client, **query) -> list[str]:
-    return [line.text for line in client.fetch_task_logs("/ann/job", **query)]
+    return [line.text for line in client.read_logs("/ann/job", **query)]
 
 
 @pytest.mark.parametrize("broken_after", [0, 1, 7, 19])
@@ -56,7 +56,7 @@ def test_a_broken_tail_repeats_nothing_and_brings_nothing_older(controller, clie
 def test_a_new_attempt_after_the_break_is_shown_whole(controller, client):
     controller.log = [entry(i) for i in range(3)]
     break_after(controller, 2)
-    lines = client.fetch_task_logs("/ann/job", follow=True, from_start=True)
+    lines = client.read_logs("/ann/job", follow=True, from_start=True)
     seen = [next(lines), next(lines)]
     controller.log += [entry(10 + i, attempt=1) for i in range(2)]
     assert [line.text for line in [*seen, *lines]] == ["line 0", "line 1", "line 2", "line 10", "line 11"]

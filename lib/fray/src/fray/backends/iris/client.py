@@ -275,7 +275,7 @@ class IrisJobHandle:
     def logs(self) -> str:
         """Return the output of all tasks so far, in the order of the cluster's log."""
         self._check(f"job {self._job_id}")
-        lines = self._client.fetch_task_logs(self._job_id)
+        lines = self._client.read_logs(self._job_id)
         return "".join(line.text if line.partial else line.text + "\n" for line in lines)
 
     def add_done_callback(self, callback: Callable[[JobHandle], object]) -> None:

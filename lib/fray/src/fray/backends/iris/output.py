@@ -14,7 +14,7 @@ _MARGIN_MS: Final = 5000
 class ReadsLogs(Protocol):
     """The part of `IrisClient` that is needed here."""
 
-    def fetch_task_logs(self, task_id: str, *, since: float) -> Iterator[LogLine]: ...
+    def read_logs(self, task_id: str, *, since: float) -> Iterator[LogLine]: ...
 
 
 class NewLines:
@@ -44,7 +44,7 @@ class NewLines:
         texts: dict[int | None, list[str]] = {}
         skipped: dict[tuple[str, int], int] = {}
         room = self._most_bytes
-        lines = self._client.fetch_task_logs(self._job_id, since=self._since_ms / 1000)
+        lines = self._client.read_logs(self._job_id, since=self._since_ms / 1000)
         with contextlib.closing(cast(Generator[LogLine], lines)):
             for line in lines:
                 key = (line.task_id, line.attempt)

@@ -134,7 +134,7 @@ def logs(
     with context.client() as client:
         status, found = find_job_or_task(client, name)
         printer = LogPrinter(status.job_id, prefix_own=found == status.job_id and status.replicas > 1)
-        lines = client.fetch_task_logs(
+        lines = client.read_logs(
             found,
             since=max(0.0, time.time() - since_seconds) if since_seconds is not None else 0,
             max_lines=max_lines or 0,
