@@ -12,7 +12,7 @@ from iris.client.job_env import JobEnv
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind
 from iris.rpc.protocol import call_metadata
-from iris.testing.controller import RunningController, Stubs, running_controller
+from iris.testing.controller import ControllerStubs, RunningController, running_controller
 from iris.testing.worker import ScriptedWorker
 from rigging.errors import DeadlineExceeded
 from rigging.testing import eventually
@@ -35,7 +35,7 @@ class Tasks:
         self._clients: list[IrisClient] = []
 
     def start(self, job_id: str, replicas: int) -> None:
-        stubs = Stubs(self._controller.address, call_metadata(self._controller.user_token))
+        stubs = ControllerStubs(self._controller.address, call_metadata(self._controller.user_token))
         spec = pb.JobSpec(
             job_id=job_id,
             entrypoint=pb.Entrypoint(command=pb.Command(argv=["true"])),
