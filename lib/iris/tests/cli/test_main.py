@@ -42,7 +42,7 @@ def test_help_loads_nothing_heavy(words):
     [
         (["jbo"], "no command 'jbo'; did you mean 'job'?"),
         (["job", "lgos"], "no command 'lgos'; did you mean 'logs'?"),
-        (["job", "xyz"], "there are: list, logs, run, stop, summary"),
+        (["job", "xyz"], "there are: kill, list, logs, run, stop, summary"),
         (["job", "run", "python", "x.py"], "put -- before the command"),
         (["job", "run", "--"], "no command after --"),
         (["job", "run", "--memmory", "1GB", "--", "true"], "--memory"),

@@ -7,7 +7,7 @@ from typing import Final
 from rigging.errors import InvalidRequest
 from rigging.redaction import is_secret_name
 
-_ENV_FLAGS: Final = ("-e", "--env")
+_ENV_FLAGS: Final = ("-e", "--env", "--env-vars")
 
 
 def split_command(words: Sequence[str], example: str) -> tuple[list[str], list[str]]:
@@ -44,8 +44,8 @@ def rewrite_env(words: Sequence[str], environ: Mapping[str, str], option: str) -
             if not rest or rest[0].startswith("-"):
                 raise InvalidRequest(f"{word} needs a variable: {word} KEY VALUE, {word} KEY=VALUE or {word} KEY")
             key = rest.pop(0)
-        elif word.startswith("--env="):
-            key = word.removeprefix("--env=")
+        elif word.startswith(("--env=", "--env-vars=")):
+            key = word.partition("=")[2]
         elif word.startswith("-e") and not word.startswith("--") and len(word) > 2:
             key = word.removeprefix("-e")
         else:

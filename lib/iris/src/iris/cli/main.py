@@ -48,10 +48,16 @@ class LazyGroup(SuggestingGroup):
 @click.option("--config", type=NAME, metavar="FILE", help="Cluster config file to use.")
 @click.option("--controller-url", type=NAME, metavar="HOST:PORT", help="Controller to use.")
 @click.option("-v", "--verbose", is_flag=True, help="Say more, and show tracebacks.")
+@click.option("--traceback", is_flag=True, help="Show tracebacks.")
 @click.version_option(package_name="marin-iris", prog_name="iris")
 @click.pass_obj
 def cli(
-    context: CliContext, cluster: str | None, config: str | None, controller_url: str | None, verbose: bool
+    context: CliContext,
+    cluster: str | None,
+    config: str | None,
+    controller_url: str | None,
+    verbose: bool,
+    traceback: bool,
 ) -> None:
     """Run jobs on a cluster.
 
@@ -59,7 +65,7 @@ def cli(
     cluster on this machine, which starts by itself and leaves when it is idle.
     """
     context.cluster, context.config, context.controller_url = cluster, config, controller_url
-    context.verbose = verbose
+    context.verbose = verbose or traceback
 
 
 def run(argv: Sequence[str]) -> int:

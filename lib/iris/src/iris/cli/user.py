@@ -69,7 +69,14 @@ def budget() -> None:
 
 @budget.command("set")
 @click.argument("name", type=NAME, metavar="USER")
-@click.option("--max-weight", type=NumberRange(min=0, max=1e12), metavar="N", help="0: no limit. [default: as it is]")
+@click.option(
+    "--max-weight",
+    "--limit",
+    "max_weight",
+    type=NumberRange(min=0, max=1e12),
+    metavar="N",
+    help="0: no limit. [default: as it is]",
+)
 @click.option("--max-band", type=click.Choice(_BANDS), help="The most urgent band allowed. [default: as it is]")
 @pass_context
 def set_command(context: CliContext, name: str, max_weight: float | None, max_band: str | None) -> None:

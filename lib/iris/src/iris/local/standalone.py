@@ -56,6 +56,7 @@ def serve_standalone(
     port: int | None,
     remote_state_dir: str | None,
     durability: str | None,
+    host: str | None = None,
     on_ready: Callable[[str, Path], None],
 ) -> None:
     """Be a controller until SIGTERM or SIGINT. Settings that are None are as the config file says.
@@ -66,6 +67,7 @@ def serve_standalone(
         port: To listen on.
         remote_state_dir: Where its state is copied to.
         durability: What an acknowledged submit has survived: "local" or "remote".
+        host: To listen on; None: loopback.
         on_ready: Called with the address and the file that holds this user's token.
 
     Raises:
@@ -73,7 +75,7 @@ def serve_standalone(
         Conflict: Another controller uses the state, here or off the machine.
     """
     config = controller_config(
-        config_path, Given(state_dir, port, remote_state_dir=remote_state_dir, durability=durability)
+        config_path, Given(state_dir, port, remote_state_dir=remote_state_dir, durability=durability, host=host)
     )
     _make(config.state_dir)
     configure_logging(logging.INFO)

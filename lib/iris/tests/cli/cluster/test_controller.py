@@ -85,7 +85,7 @@ def iris(capsys: pytest.CaptureFixture[str]) -> Iris:
 def test_serving_says_where_and_hands_on_what_was_given(
     iris: Iris, asked: list[tuple[Any, ...]], tmp_path: Path
 ) -> None:
-    nothing = {"state_dir": None, "port": None, "remote_state_dir": None, "durability": None}
+    nothing = {"state_dir": None, "port": None, "host": None, "remote_state_dir": None, "durability": None}
     code, out, said = iris("serve")
     assert (code, out) == (0, "127.0.0.1:7\n")
     assert "your token is in /s/user-token" in said
@@ -95,7 +95,7 @@ def test_serving_says_where_and_hands_on_what_was_given(
     iris("serve", *given, first=("--config", str(config)))
     assert asked == [
         (None, nothing),
-        (config, {"state_dir": tmp_path, "port": 0, "remote_state_dir": "", "durability": "local"}),
+        (config, {"state_dir": tmp_path, "port": 0, "host": None, "remote_state_dir": "", "durability": "local"}),
     ]
     for port in ("-1", "65536"):
         assert iris("serve", "--port", port)[0] == 2

@@ -112,6 +112,7 @@ def test_what_is_not_said_has_its_documented_default(iris: Iris, cluster: Cluste
     assert (environment.pip_packages, environment.env_vars, environment.extras) == ((), {}, ())
     assert {name: sent[name] for name in sent if name not in ("command", "name")} == {
         "constraints": [],
+        "coscheduling": None,
         "replicas": 1,
         "max_retries_failure": 0,
         "timeout": None,
@@ -121,6 +122,7 @@ def test_what_is_not_said_has_its_documented_default(iris: Iris, cluster: Cluste
         "scheduling_timeout": None,
         "existing": "fail",
         "reserve": False,
+        "reservation": [],
         "exclusive": False,
         "fence_after": None,
         "description": "",

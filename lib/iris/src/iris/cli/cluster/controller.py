@@ -30,13 +30,21 @@ def controller() -> None:
 @controller.command()
 @click.option("--state-dir", type=DIRECTORY, metavar="DIR", help=_STATE_DIR_HELP)
 @click.option("--port", type=click.IntRange(0, 65_535), help="0: any free one.  [default: that of the config, or any]")
+@click.option("--host", metavar="HOST", help="Address of this machine to listen on.  [default: loopback]")
 @click.option("--remote-state-dir", metavar="URL", help=_REMOTE_HELP)
 @click.option("--durability", type=click.Choice(["local", "remote"]), help="Where an acknowledged submit is.")
 @pass_context
 def serve(
-    context: CliContext, state_dir: Path | None, port: int | None, remote_state_dir: str | None, durability: str | None
+    context: CliContext,
+    state_dir: Path | None,
+    port: int | None,
+    host: str | None,
+    remote_state_dir: str | None,
+    durability: str | None,
 ) -> None:
-    """Be the controller, in this terminal, until Ctrl-C. It listens on loopback.
+    """Be the controller, in this terminal, until Ctrl-C. It listens on loopback unless told otherwise.
+
+    Every call needs a token; they are not encrypted on the way, so another --host is for a network that you trust.
 
     With --config FILE or --cluster NAME it takes its settings from there.
     """
@@ -52,6 +60,7 @@ def serve(
         port=port,
         remote_state_dir=remote_state_dir,
         durability=durability,
+        host=host,
         on_ready=tell,
     )
 

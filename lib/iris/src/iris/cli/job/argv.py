@@ -68,6 +68,15 @@ def parse_tpu(text: str) -> "DeviceSpec":
         raise click.UsageError(f"--tpu {text!r}: {error}") from None
 
 
+def parse_reservation(text: str) -> "list[DeviceSpec]":
+    """Read "[COUNT:]DEVICE": as many devices, each as of --tpu or --gpu. Raises UsageError for anything else."""
+    count, separator, device = text.rpartition(":")
+    if separator and (not count.isdecimal() or int(count) < 1):
+        raise click.UsageError(f"--reserve {text!r}: write a device, or a count and a device, e.g. 4:v5p-8 or 2:H100x8")
+    is_tpu = re.match(r"v[0-9]+[a-z]*-", device) is not None
+    return [parse_tpu(device) if is_tpu else parse_gpu(device)] * (int(count) if separator else 1)
+
+
 def default_job_name(command: Sequence[str], now: time.struct_time, salt: str) -> str:
     """Return a name for a job without one, e.g. "hello_world-1121-140301-9f3a".
 

@@ -8,15 +8,18 @@ import click
 
 from iris.cli.context import CliContext, pass_context
 from iris.cli.groups import SuggestingGroup
+from iris.cli.job.levels import LEVELS, at_level
 from iris.cli.job.run import run
 from iris.cli.output import duration, moment, output, say, table
 from iris.cli.params import COUNT, LISTED, NAME, SECONDS_OR_ZERO
+from iris.domain.ids import user_of
 from rigging.clock import unix_ms
 from rigging.errors import MarinError
 from rigging.printable import printable_line
 
 if TYPE_CHECKING:
-    from iris.client import JobStatus, TaskStatus
+    from iris.client import IrisClient, JobStatus, TaskStatus
+    from iris.cluster.types import JobState
 
 _STATES: Final = (
     "pending",
@@ -46,15 +49,18 @@ job.add_command(run)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--state", "states", type=click.Choice(_STATES), multiple=True, help="Only jobs in this state.")
 @click.option("--user", type=NAME, help="Only this user's jobs.")
+@click.option("--prefix", type=NAME, help="Only jobs whose names begin so, e.g. /ann/sweep.")
 @click.option("-n", "--limit", type=LISTED, default=50, show_default=True, help="At most so many.")
 @pass_context
-def list_command(context: CliContext, as_json: bool, states: tuple[str, ...], user: str | None, limit: int) -> None:
+def list_command(
+    context: CliContext, as_json: bool, states: tuple[str, ...], user: str | None, prefix: str | None, limit: int
+) -> None:
     """List jobs, newest first, children below their parents."""
     from iris.cluster.types import JobState
 
     with context.client() as client:
         wanted = [JobState[word.upper()] for word in states]
-        jobs = client.list_jobs(prefix=f"/{user}" if user else "", states=wanted, limit=limit)
+        jobs = _listed(client, user, prefix, wanted, limit)
     ordered = in_tree_order(jobs)
     now = unix_ms()
     rows = [
@@ -74,6 +80,18 @@ def list_command(context: CliContext, as_json: bool, states: tuple[str, ...], us
     output(as_json).rows(
         columns, rows, [status.to_json() for _, status in ordered], [_note(status) for _, status in ordered]
     )
+
+
+def _listed(
+    client: "IrisClient", user: str | None, prefix: str | None, states: "Sequence[JobState]", limit: int
+) -> "list[JobStatus]":
+    if prefix is None:
+        return client.list_jobs(prefix=f"/{user}" if user else "", states=states, limit=limit)
+    start = prefix if prefix.startswith("/") else f"/{user or client.user}/{prefix}"
+    owner = user_of(start) if "/" in start[1:] else ""
+    # The cluster lists what is below a job; names that only begin alike are chosen here.
+    found = client.list_jobs(prefix=f"/{owner}" if owner else "", states=states, limit=_CHILDREN_LIMIT)
+    return [status for status in found if status.job_id.startswith(start)][:limit]
 
 
 def _note(status: "JobStatus") -> str:
@@ -111,6 +129,10 @@ def tasks_text(status: "JobStatus") -> str:
 @click.argument("name", metavar="JOB|TASK")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
 @click.option("--since-seconds", type=SECONDS_OR_ZERO, metavar="N", help="Only what was printed in the last N seconds.")
+@click.option("--since-ms", type=click.IntRange(min=0), metavar="N", help="Only what was printed since, in Unix ms.")
+@click.option(
+    "--level", type=click.Choice(LEVELS, case_sensitive=False), help="Only log lines of this level and above."
+)
 @click.option("--max-lines", type=COUNT, metavar="N", help="Only the last N lines.")
 @click.option("--no-tail", is_flag=True, help="With --max-lines: the first N lines.")
 @click.option(
@@ -123,6 +145,8 @@ def logs(
     name: str,
     follow: bool,
     since_seconds: float | None,
+    since_ms: int | None,
+    level: str | None,
     max_lines: int | None,
     no_tail: bool,
     include_children: bool,
@@ -136,13 +160,13 @@ def logs(
         printer = LogPrinter(status.job_id, prefix_own=found == status.job_id and status.replicas > 1)
         lines = client.read_logs(
             found,
-            since=max(0.0, time.time() - since_seconds) if since_seconds is not None else 0,
+            since=max((since_ms or 0) / 1000, time.time() - since_seconds if since_seconds is not None else 0),
             max_lines=max_lines or 0,
             from_start=no_tail or not max_lines,
             follow=follow,
             include_children=include_children,
         )
-        for line in lines:
+        for line in lines if level is None else at_level(lines, level):
             printer.write(line)
         printer.finish()
 
@@ -174,6 +198,9 @@ def stop(context: CliContext, names: tuple[str, ...], include_children: bool) ->
             say(str(error))
         if wrong:
             raise wrong[-1]
+
+
+job.add_command(stop, "kill")
 
 
 @job.command()

@@ -15,6 +15,7 @@ from iris.cli.job.argv import (
     ENV_OPTION,
     default_job_name,
     parse_gpu,
+    parse_reservation,
     parse_tpu,
     rewrite_env,
     split_command,
@@ -24,6 +25,7 @@ from iris.cli.params import NAME, SECONDS, SIZE, NumberRange
 from iris.domain.task_variables import is_own_variable
 from rigging.errors import InvalidRequest, Unavailable
 from rigging.forwarding import FORWARDED_ENV_VARS
+from rigging.topology import get_tpu_topology
 
 if TYPE_CHECKING:
     from iris.client import IrisClient, Job
@@ -63,7 +65,7 @@ class RunOptions:
     extras: tuple[str, ...]
     pip_packages: tuple[str, ...]
     env: tuple[str, ...]
-    replicas: int
+    replicas: int | None
     max_retries: int
     timeout: float | None
     regions: tuple[str, ...]
@@ -79,11 +81,12 @@ class RunOptions:
     max_task_failures: int
     scheduling_timeout: float | None
     existing: str
-    reserve: bool
+    reserve: tuple[str, ...]
     exclusive: bool
     fence_after: float | None
     workspace: str | None
     no_workspace: bool
+    enable_extra_resources: bool
 
 
 @click.command(
@@ -100,7 +103,7 @@ class RunOptions:
 @click.option("--pip", "pip_packages", metavar="PACKAGE", multiple=True, help="Package to install.")
 @click.option("-e", "--env", "env_shown", metavar="KEY [VALUE]", multiple=True, help=_ENV_HELP)
 @click.option(ENV_OPTION, "env", multiple=True, hidden=True)
-@click.option("--replicas", type=int, default=1, show_default=True, help="Number of tasks.")
+@click.option("--replicas", type=int, help="Number of tasks.  [default: the hosts of a TPU slice, as a gang; else 1]")
 @click.option("--max-retries", type=int, default=0, show_default=True, help="New tries of a task that failed.")
 @click.option(
     "--max-retries-preemption",
@@ -122,7 +125,14 @@ class RunOptions:
     show_default=True,
     help="When a live job has that name: refuse, follow that one, or stop it and take its place.",
 )
-@click.option("--reserve", is_flag=True, help="Hold the accelerators without attaching them to the tasks.")
+@click.option(
+    "--reserve",
+    is_flag=False,
+    flag_value="",
+    multiple=True,
+    metavar="[[COUNT:]DEVICE]",
+    help="Hold the accelerators without attaching them to the tasks: those of --tpu or --gpu, or these.",
+)
 @click.option("--exclusive", is_flag=True, help="Never two live attempts of a task, whatever becomes of hosts.")
 @click.option(
     "--fence-after",
@@ -134,6 +144,7 @@ class RunOptions:
     "--workspace", metavar="DIR", help="Folder whose files go along; your project or current folder otherwise."
 )
 @click.option("--no-workspace", is_flag=True, help="Send no files.")
+@click.option("--enable-extra-resources", is_flag=True, hidden=True)  # older clusters asked for it beside accelerators
 @click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Fail the job when it runs longer.")
 @click.option("--region", "regions", metavar="REGION", multiple=True, help="Region to run in; several: any of them.")
 @click.option("--zone", type=NAME, help="Zone to run in.")
@@ -184,7 +195,7 @@ def run_job(context: CliContext, options: RunOptions, command: Sequence[str]) ->
             echo(job.job_id)
             say(f"follow it with `iris job logs -f {job.job_id}`, stop it with `iris job stop {job.job_id}`")
             return 0
-        return follower.follow(job.job_id, replicas=options.replicas)
+        return follower.follow(job.job_id, replicas=_gang(options)[0])
 
 
 def _refuse_without_worker() -> None:
@@ -197,8 +208,10 @@ def _refuse_without_worker() -> None:
 
 
 def _submit(client: "IrisClient", options: RunOptions, command: Sequence[str], name: str, resources: Any) -> "Job":
-    from iris.cluster.types import Entrypoint, EnvironmentSpec
+    from iris.cluster.constraints import WellKnownAttribute
+    from iris.cluster.types import CoschedulingConfig, Entrypoint, EnvironmentSpec
 
+    replicas, is_gang = _gang(options)
     given = dict(assignment.split("=", 1) for assignment in options.env)
     for variable in filter(is_own_variable, given):
         raise click.BadParameter(
@@ -211,7 +224,8 @@ def _submit(client: "IrisClient", options: RunOptions, command: Sequence[str], n
         resources,
         EnvironmentSpec(options.pip_packages, {**forwarded, **given}, options.extras),
         constraints=_constraints(options),
-        replicas=options.replicas,
+        coscheduling=CoschedulingConfig(WellKnownAttribute.TPU_NAME) if is_gang else None,
+        replicas=replicas,
         max_retries_failure=options.max_retries,
         timeout=options.timeout,
         priority_band=options.priority,
@@ -219,11 +233,20 @@ def _submit(client: "IrisClient", options: RunOptions, command: Sequence[str], n
         max_task_failures=options.max_task_failures,
         scheduling_timeout=options.scheduling_timeout,
         existing=options.existing,
-        reserve=options.reserve,
+        reserve="" in options.reserve,
+        reservation=[entry for word in options.reserve if word for entry in parse_reservation(word)],
         exclusive=options.exclusive,
         fence_after=options.fence_after,
         description=options.description,
     )
+
+
+def _gang(options: RunOptions) -> tuple[int, bool]:
+    """The number of tasks, and whether they are a gang: unless said otherwise, the hosts of a whole TPU slice are."""
+    if options.replicas is not None or options.tpu is None:
+        return 1 if options.replicas is None else options.replicas, False
+    hosts = get_tpu_topology(parse_tpu(options.tpu).variant).vm_count
+    return hosts, hosts > 1
 
 
 def _resources(options: RunOptions) -> Any:

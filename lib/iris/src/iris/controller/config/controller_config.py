@@ -35,6 +35,9 @@ class Durability(StrEnum):
     REMOTE = "remote"  # also in the remote state directory
 
 
+LOOPBACK: Final = "127.0.0.1"
+
+
 @dataclass(frozen=True, slots=True)
 class ControllerConfig:
     """Settings of one controller; times in seconds.
@@ -63,7 +66,7 @@ class ControllerConfig:
     """
 
     state_dir: Path
-    host: str = "127.0.0.1"
+    host: str = LOOPBACK
     port: int = 0
     idle_exit_s: float = 0
     heartbeat_interval_s: float = 5

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from iris.controller.config.cluster_file import ClusterConfig, read_cluster_config
-from iris.controller.config.controller_config import ControllerConfig, Durability
+from iris.controller.config.controller_config import LOOPBACK, ControllerConfig, Durability
 from rigging.errors import InvalidRequest
 
 
@@ -17,6 +17,7 @@ class Given:
     idle_exit_s: float = 0
     remote_state_dir: str | None = None
     durability: str | None = None
+    host: str | None = None
 
 
 def controller_config(path: Path | None, given: Given) -> ControllerConfig:
@@ -32,6 +33,7 @@ def controller_config(path: Path | None, given: Given) -> ControllerConfig:
         raise InvalidRequest(f"durability is {given.durability!r}; it must be {allowed}") from None
     return ControllerConfig(
         state_dir=state_dir,
+        host=given.host or LOOPBACK,
         port=file.port if given.port is None else given.port,
         idle_exit_s=given.idle_exit_s,
         remote_state_dir=file.remote_state_dir if given.remote_state_dir is None else given.remote_state_dir,
