@@ -18,7 +18,7 @@ C = TypeVar("C", bound=Client)
 _SET_INSIDE_RAY = ("RAY_JOB_ID", "RAY_JOB_CONFIG_JSON_ENV_VAR")
 
 chosen_client: ContextVar[Client | None] = ContextVar("fray_client", default=None)
-"""What `set_current_client` set."""
+"""The client that `set_current_client` set; None outside of it."""
 
 _shared: dict[tuple[int, str], Client] = {}
 _shared_lock = ForkLock()

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class HasOutputPath(Protocol):
-    """What stands for its output path: a `StepSpec`."""
+    """Has an output path, as a `StepSpec` does."""
 
     @property
     def output_path(self) -> str:

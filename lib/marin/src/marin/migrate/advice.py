@@ -1,4 +1,4 @@
-"""What to write instead of names of the ancestor that are not here."""
+"""Replacements for names of the ancestor that are not here."""
 
 from __future__ import annotations
 

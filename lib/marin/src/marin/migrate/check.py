@@ -228,7 +228,7 @@ class _Reader(ast.NodeVisitor):
                 )
 
     def _placeholder(self, value: ast.expr) -> str | None:
-        """What to write instead of the text of a placeholder; None when `value` is not known to make one."""
+        """Return the replacement for the text of a placeholder; None when `value` is not known to make one."""
         if not isinstance(value, ast.Call):
             return None
         name = self._dotted(value.func)

@@ -1,4 +1,4 @@
-"""What is here: modules, their names, and what their functions take."""
+"""The modules that are here, their names, and the arguments of their functions."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _STEP = re.compile(r"step-(\d+)")
 
 @dataclass
 class UploadConfig:
-    """What to send where.
+    """A repository, and the directories of checkpoints that are sent there.
 
     Attributes:
         hf_repo_id: The repository, `org/model`.

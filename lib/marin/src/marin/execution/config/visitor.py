@@ -29,7 +29,7 @@ def dataclass_field_names(cls: type[Any]) -> tuple[str, ...]:
 
 
 class ObjectKind(Enum):
-    """What an object of a config is; the value ends the name of the visitor's method for it."""
+    """Kinds of objects in a config; the value ends the name of the visitor's method for them."""
 
     LEAF = "leaf"
     """A text, number, truth value or None, of exactly one of `LEAF_TYPES`."""
