@@ -179,9 +179,9 @@ def test_shutdown_ends_waiting_calls_lets_running_ones_finish_and_refuses_new_on
 ) -> None:
     server = ActorServer(key=KEY)
     with pytest.raises(Conflict, match="has not been started"):
-        server.register("bench", bench)
-    server.start()
+        _ = server.address
     server.register("bench", bench)
+    server.start()
     client = connect(server.address)
     running, queued = client.wait.remote(), client.note.remote("never")
     eventually(lambda: bench.inside, "one is inside")

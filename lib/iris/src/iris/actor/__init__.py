@@ -3,7 +3,9 @@
 from iris.actor.client.client import ActorCall, ActorClient, ActorMethod
 from iris.actor.client.follow import EndpointFollower
 from iris.actor.client.keys import actor_key
+from iris.actor.client.operations import OperationStatus
 from iris.actor.client.pool import ActorPool
+from iris.actor.client.resolvers import FixedResolver, ProxyResolver
 from iris.actor.errors import ActorDied, ActorStopped, RemoteError, RemoteTraceback
 from iris.actor.server.server import ActorServer
 
@@ -16,6 +18,9 @@ __all__ = [
     "ActorServer",
     "ActorStopped",
     "EndpointFollower",
+    "FixedResolver",
+    "OperationStatus",
+    "ProxyResolver",
     "RemoteError",
     "RemoteTraceback",
     "actor_key",

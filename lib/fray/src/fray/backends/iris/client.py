@@ -211,7 +211,8 @@ class FrayIrisClient(IrisBackend):
     def from_iris_client(cls, iris_client: IrisClient) -> "FrayIrisClient":
         """The same over a client of Iris, which is shut down with it."""
         made = cls.__new__(cls)
-        IrisBackend.__init__(made, iris_client, inside_job=_is_here(iris_client.address))
+        inside_job = "IRIS_JOB_ID" in os.environ and _is_here(iris_client.connection.controller_address().address)
+        IrisBackend.__init__(made, iris_client, inside_job=inside_job)
         return made
 
 

@@ -14,16 +14,20 @@ from typing import Any, Final, NoReturn, Protocol
 from iris.actor.client.callbacks import call_apart
 from iris.actor.client.caller import RECONNECT_TIMEOUT_S, Caller
 from iris.actor.client.keys import actor_key
+from iris.actor.client.operations import Operations, OperationStatus
 from iris.actor.client.pending import PendingCall
 from iris.actor.client.places import FixedPlace, NamedPlace, Place, Target
+from iris.actor.client.resolvers import FixedResolver, ProxyResolver, machine_key
 from iris.actor.transport.closing import Closing
 from iris.actor.transport.loop import actor_loop, refuse_in_loop, run
 from iris.actor.transport.payload import dump_arguments
 from iris.client.client import IrisClient
 from iris.client.context import get_iris_ctx
+from iris.client.endpoints import EndpointResolver
 from iris.domain.ids import user_of
 from iris.rpc.forks import in_fork, use_grpc
 from rigging.errors import Conflict, DeadlineExceeded, InvalidRequest, NotFound
+from rigging.timing import Duration
 
 MAX_IN_FLIGHT: Final = 10_000
 """Calls of one client that have no end yet; the next one waits for its turn."""
@@ -124,15 +128,36 @@ class ActorClient(Closing):
     life.
 
     Args:
+        resolver: The actor's name, when it is the only argument; or what says where actors are: a `FixedResolver`, a
+            `ProxyResolver`, or the resolver of a context of Iris.
         name: Of the endpoint: a leaf inside a job, the full name anywhere.
+        call_timeout: As `timeout`.
         client: The cluster; None: that of the job this runs in.
         timeout: Seconds that calls may take, where they do not say; None: no limit.
         max_retries: How often a call is made again after the actor died; -1: without limit.
     """
 
     def __init__(
-        self, name: str, *, client: IrisClient | None = None, timeout: float | None = None, max_retries: int = 0
+        self,
+        resolver: str | FixedResolver | ProxyResolver | EndpointResolver = "",
+        name: str = "",
+        call_timeout: float | Duration | None = None,
+        *,
+        client: IrisClient | None = None,
+        timeout: float | None = None,
+        max_retries: int = 0,
     ) -> None:
+        if isinstance(resolver, str):
+            name = resolver or name
+        if call_timeout is not None:
+            timeout = call_timeout.to_seconds() if isinstance(call_timeout, Duration) else call_timeout
+        if isinstance(resolver, FixedResolver):
+            place = Place(resolver.addresses(name)[0], "", name)
+            label = f"{name!r} at {place.address}"
+            self._setup(lambda: FixedPlace(label, place), machine_key, timeout, max_retries)
+            return
+        if isinstance(resolver, ProxyResolver):
+            client = resolver.client
         cluster = client or _own_cluster(name)
         full_name = _full_name(cluster, name)
         user = user_of(full_name)
@@ -193,6 +218,7 @@ class ActorClient(Closing):
         self._max_retries = max_retries
         self._caller: AnyCaller | None = None
         self._in_flight = threading.Semaphore(MAX_IN_FLIGHT)
+        self._operations = Operations()
         self._lock = threading.Lock()
         self._closed = False
 
@@ -243,6 +269,22 @@ class ActorClient(Closing):
             self._in_flight.acquire()
         caller.submit(call)
         return ActorCall(caller, call)
+
+    def start_operation(self, method: str, *args: Any, **kwargs: Any) -> str:
+        """Make a call and return a number by which this client is asked for it."""
+        return self._operations.add(self.call(method, args, kwargs))
+
+    def poll_operation_status(self, operation_id: str) -> OperationStatus:
+        """Return the status of an operation now. Raises NotFound."""
+        return self._operations.poll(operation_id)
+
+    def get_operation(self, operation_id: str) -> OperationStatus:
+        """As `poll_operation_status`: the result is in it, once it is there."""
+        return self._operations.poll(operation_id)
+
+    def cancel_operation(self, operation_id: str) -> bool:
+        """Take an operation back: it does not run if it has not begun. False when it had ended. Raises NotFound."""
+        return self._operations.cancel(operation_id)
 
     def close(self) -> None:
         """End the connection, once the actor has what was sent; calls without an end fail with Conflict.

@@ -2,16 +2,18 @@
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 from iris.actor.client.client import ActorCall, ActorClient
 from iris.actor.client.follow import EndpointFollower
 from iris.actor.client.keys import actor_key
 from iris.actor.client.places import GroupMember, Place, place_of
+from iris.actor.client.pool_calls import OLD_TIMEOUT_S, Broadcast, Follower, NothingToFollow, PoolMethods
+from iris.actor.client.resolvers import FixedResolver, ProxyResolver, machine_key
 from iris.actor.transport.closing import Closing
 from iris.client.client import IrisClient
 from iris.client.context import get_iris_ctx
-from iris.client.endpoints import EndpointSet
+from iris.client.endpoints import EndpointResolver, EndpointSet
 from iris.domain.ids import user_of
 from iris.rpc.forks import in_fork
 from rigging.errors import Conflict, DeadlineExceeded, InvalidRequest, Unavailable
@@ -24,19 +26,29 @@ class ActorPool(Closing):
     pool.call("score", (batch,)).result()            # one of them, in turn
     [call.result() for call in pool.broadcast("reset")]
 
+    As older programs say it: `ActorPool(resolver, "worker").call().score(batch)`, which waits for the result, and
+    `.broadcast().reset().wait_all()`.
+
     Args:
+        resolver: The actors' name, when it is the only argument; or what says where actors are, as of `ActorClient`.
         name: Of the endpoints: a leaf inside a job, the full name anywhere.
+        timeout: Seconds that calls may take, where they do not say; None: no limit, or 30 with a resolver.
         client: The cluster; None: that of the job this runs in.
-        timeout: Seconds that calls may take, where they do not say; None: no limit.
     """
 
-    def __init__(self, name: str, *, client: IrisClient | None = None, timeout: float | None = None) -> None:
-        context = get_iris_ctx() if client is None else None
-        cluster = client or (context.client if context else None)
-        if cluster is None:
-            raise InvalidRequest(f"ActorPool({name!r}): outside of an Iris job say which cluster: client=...")
+    def __init__(
+        self,
+        resolver: str | FixedResolver | ProxyResolver | EndpointResolver = "",
+        name: str = "",
+        timeout: float | None = None,
+        *,
+        client: IrisClient | None = None,
+    ) -> None:
+        if isinstance(resolver, str):
+            name = resolver or name
+        elif timeout is None:
+            timeout = OLD_TIMEOUT_S
         self._name = name
-        self._cluster = cluster
         self._timeout = timeout
         self._lock = threading.Lock()
         self._members: dict[Place, tuple[GroupMember, ActorClient]] = {}
@@ -44,6 +56,20 @@ class ActorPool(Closing):
         self._turn = 0
         self._ended = ""
         self._closed = False
+        self._follower: Follower = NothingToFollow()
+        if isinstance(resolver, FixedResolver):
+            for address in resolver.addresses(name):
+                place = Place(address, "", name)
+                self._members[place] = self._join_at(place)
+            self._order = [each for _, each in self._members.values()]
+            return
+        if isinstance(resolver, ProxyResolver):
+            client = resolver.client
+        context = get_iris_ctx() if client is None else None
+        cluster = client or (context.client if context else None)
+        if cluster is None:
+            raise InvalidRequest(f"ActorPool({name!r}): outside of an Iris job say which cluster: client=...")
+        self._cluster = cluster
         self._follower = EndpointFollower(cluster, name, on_change=self._found)
 
     @property
@@ -77,6 +103,10 @@ class ActorPool(Closing):
         if self.size < size:
             self._raise_if_over()
 
+    @overload
+    def call(self) -> PoolMethods: ...
+
+    @overload
     def call(
         self,
         method: str,
@@ -84,12 +114,23 @@ class ActorPool(Closing):
         kwargs: Mapping[str, Any] | None = None,
         *,
         timeout: float | None = None,
-    ) -> ActorCall:
-        """Call a method of one of the actors, each in its turn.
+    ) -> ActorCall: ...
+
+    def call(
+        self,
+        method: str | None = None,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> ActorCall | PoolMethods:
+        """Call a method of one of the actors, each in its turn; without one, return their methods, which wait.
 
         Raises:
             Unavailable: There is none. Conflict: The pool was closed.
         """
+        if method is None:
+            return PoolMethods(lambda name, args, kwargs: self.call(name, args, kwargs).result())
         with self._lock:
             if not self._order:
                 self._raise_if_over()
@@ -98,6 +139,10 @@ class ActorPool(Closing):
             member = self._order[self._turn]
         return member.call(method, args, kwargs, timeout=timeout)
 
+    @overload
+    def broadcast(self) -> PoolMethods: ...
+
+    @overload
     def broadcast(
         self,
         method: str,
@@ -105,11 +150,22 @@ class ActorPool(Closing):
         kwargs: Mapping[str, Any] | None = None,
         *,
         timeout: float | None = None,
-    ) -> Sequence[ActorCall]:
+    ) -> Sequence[ActorCall]: ...
+
+    def broadcast(
+        self,
+        method: str | None = None,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Sequence[ActorCall] | PoolMethods:
         """Call a method of every actor that answers now; the calls are in the order of `members`.
 
-        Raises Conflict when the pool was closed.
+        Without a method, return their methods, which give a `Broadcast`. Raises Conflict when the pool was closed.
         """
+        if method is None:
+            return PoolMethods(lambda name, args, kwargs: Broadcast(self.broadcast(name, args, kwargs)))
         with self._lock:
             self._raise_if_closed()
             members = list(self._order)
@@ -150,6 +206,10 @@ class ActorPool(Closing):
                     self._members[place] = self._join(place, name)
             self._order = [client for _, client in self._members.values()]
             self._ended = found.ended_reason if found.ended else ""
+
+    def _join_at(self, place: Place) -> tuple[GroupMember, ActorClient]:
+        member = GroupMember(place, f"{self._name!r} at {place.address}")
+        return member, ActorClient.to(member, machine_key, timeout=self._timeout)
 
     def _join(self, place: Place, name: str) -> tuple[GroupMember, ActorClient]:
         member = GroupMember(place, f"{name} ({place.life})")

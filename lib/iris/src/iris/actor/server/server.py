@@ -3,10 +3,13 @@
 import asyncio
 import contextlib
 import contextvars
+import logging
 import os
+import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Final
 
@@ -15,6 +18,7 @@ import grpc.aio
 from iris.actor.client.client import ActorClient
 from iris.actor.client.keys import actor_key
 from iris.actor.client.places import ACTOR_KEY
+from iris.actor.client.resolvers import machine_key
 from iris.actor.server.hosted import HostedActor, HostedCall
 from iris.actor.server.in_process import InProcessCaller
 from iris.actor.server.service import ActorService, ServerLoad
@@ -24,6 +28,8 @@ from iris.client.context import IrisContext, get_iris_ctx
 from iris.rpc.forks import in_fork
 from iris.rpc.protocol import SERVER_OPTIONS
 from rigging.errors import AlreadyExists, Conflict, InvalidRequest, MarinError, NotFound
+
+logger = logging.getLogger(__name__)
 
 HOST_ENV: Final = "IRIS_ACTOR_HOST"
 DEFAULT_HOST: Final = "127.0.0.1"
@@ -46,13 +52,14 @@ class ActorServer:
         server.register("counter", Counter())
 
     Inside an Iris job each actor is also registered as an endpoint of the task: `ActorClient("counter")` finds it.
-    Only processes of the same user's jobs, and the user, can call.
+    Only processes of the same user's jobs, and the user, can call. Outside of a job and without a key only programs of
+    this user on this machine can: it listens on loopback then, whatever `host` is.
 
     Args:
         host: Address to listen on and to be found at; None: $IRIS_ACTOR_HOST (a worker sets it), else loopback.
         port: 0: any free one.
         context: The task this process runs as; None: found out.
-        key: What callers must hold; None: the user's, from the cluster.
+        key: What callers must hold; None: the user's, from the cluster or, outside of a job, of this machine.
         memory_bytes: Large arguments that may wait here before callers are held back.
         session_timeout: Seconds for which a caller may lose its connection without losing calls and results.
     """
@@ -80,6 +87,8 @@ class ActorServer:
         self._server: grpc.aio.Server | None = None
         self._address = ""
         self._stopped = False
+        self._gone = threading.Event()
+        self._to_register: list[Callable[[], None]] = []
 
     @property
     def address(self) -> str:
@@ -92,19 +101,40 @@ class ActorServer:
         """Listen; return the address.
 
         Raises:
-            Conflict: It was started or stopped before, or the port is taken. InvalidRequest: No key outside of a job.
+            Conflict: It was started or stopped before, or the port is taken.
         """
         self._refuse_stopped()
         if self._server is not None:
             raise Conflict(f"this ActorServer was started before, at {self._address}")
         if self._key is None:
-            if self._context is None:
-                raise InvalidRequest("an ActorServer outside of an Iris job needs the key that its callers must hold")
-            self._key = actor_key(self._context.client)
+            if self._context is not None:
+                self._key = actor_key(self._context.client)
+            else:
+                self._key, self._host = machine_key(), _loopback(self._host)
         if not isinstance(self._key, bytes):
             raise InvalidRequest(f"the key of an ActorServer must be bytes, not {type(self._key).__name__}")
         run(self._start(self._key))
+        for register in self._to_register:
+            register()
         return self._address
+
+    def serve_background(self, port: int | None = None) -> int:
+        """Listen, unless it does already, and return the port.
+
+        Args:
+            port: Instead of the constructor's.
+
+        Raises:
+            Conflict: As of `start`.
+        """
+        if port is not None and self._server is None:
+            self._port = port
+        address = self._address if self._server is not None else self.start()
+        return int(address.rpartition(":")[2])
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the server has been stopped; False when it has not after `timeout` seconds."""
+        return self._gone.wait(timeout)
 
     def register(
         self,
@@ -115,7 +145,7 @@ class ActorServer:
         metadata: Mapping[str, str] | None = None,
         publish: bool = True,
     ) -> None:
-        """Let others call the public methods of `instance`.
+        """Let others call the public methods of `instance`, as soon as the server is started.
 
         Args:
             name: The actor's name here, and, inside a job, the name of its endpoint (see `EndpointRegistry.register`).
@@ -125,11 +155,17 @@ class ActorServer:
             publish: False: no endpoint; callers must be told the address.
 
         Raises:
-            AlreadyExists: The name is taken here. Conflict: The server was not started, or was stopped.
+            AlreadyExists: The name is taken here. Conflict: The server was stopped.
             MarinError: The controller refused the endpoint: the actor is not here then.
         """
-        address = self.address
         self._refuse_stopped()
+        if self._server is None:
+            later = partial(
+                self.register, name, instance, max_concurrency=max_concurrency, metadata=metadata, publish=publish
+            )
+            self._to_register.append(later)
+            return
+        address = self.address
         if max_concurrency < 1:
             raise InvalidRequest(f"actor {name!r}: max_concurrency must be at least 1, not {max_concurrency}")
         if name in self._actors:
@@ -200,6 +236,7 @@ class ActorServer:
             actor.wait_idle(max(0.0, end - time.monotonic()))
         run(_end(server, service))
         self._service = None
+        self._gone.set()
 
     @property
     def load(self) -> ServerLoad:
@@ -239,6 +276,14 @@ class ActorServer:
     async def _refuse_new(self) -> None:
         assert self._service is not None
         self._service.refuse_new("the actor was shut down")
+
+
+def _loopback(host: str) -> str:
+    if host in ("127.0.0.1", "localhost", "::1"):
+        return host
+    if host not in ("0.0.0.0", "::"):
+        logger.warning("this ActorServer has no key of a cluster: it listens on loopback, and not on %s", host)
+    return DEFAULT_HOST
 
 
 async def _end(server: Any, service: ActorService) -> None:

@@ -1,0 +1,69 @@
+"""The calls of a pool as older programs write them: `pool.call().method(...)`."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from iris.actor.client.client import ActorCall
+from iris.client.endpoints import EndpointSet
+from rigging.errors import DeadlineExceeded, MarinError
+
+OLD_TIMEOUT_S: Final = 30.0
+"""Of calls of a pool that was made with a resolver."""
+
+
+class PoolMethods:
+    """The methods of a pool's actors.
+
+    Args:
+        make: Makes a call of the name, the arguments and the keyword arguments.
+    """
+
+    def __init__(self, make: Callable[[str, tuple[Any, ...], Mapping[str, Any]], Any]) -> None:
+        self._make = make
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(f"{name!r} is not public, so it cannot be called on an actor")
+        return lambda *args, **kwargs: self._make(name, args, kwargs)
+
+
+class Broadcast:
+    """One call of every actor of a pool."""
+
+    def __init__(self, calls: Sequence[ActorCall]) -> None:
+        self.calls = calls
+
+    def wait_all(self, timeout: float | None = None) -> list[Any]:
+        """Return the results in the order of the pool's members; raises the first error of them.
+
+        Args:
+            timeout: Seconds for all together; None: as the pool was made with.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        return [call.result(None if end is None else max(0.0, end - time.monotonic())) for call in self.calls]
+
+
+class Follower(Protocol):
+    """Tells a pool of the endpoints that there are (see `EndpointFollower`)."""
+
+    @property
+    def error(self) -> MarinError | None: ...
+
+    def wait_for(self, condition: Callable[[EndpointSet], bool], timeout: float) -> EndpointSet: ...
+
+    def close(self) -> None: ...
+
+
+class NothingToFollow:
+    """The follower of a pool whose actors are at known addresses."""
+
+    error: Final = None
+
+    def wait_for(self, condition: Callable[[EndpointSet], bool], timeout: float) -> EndpointSet:
+        """Raise DeadlineExceeded: there will be no others."""
+        del condition
+        raise DeadlineExceeded(f"no other actors came within {timeout:g} s: all are known")
+
+    def close(self) -> None:
+        """Do nothing."""
