@@ -174,8 +174,8 @@ def test_what_a_scale_group_cannot_be(fields: dict[str, object], reason: str) ->
 
 def test_a_list_is_no_mapping_and_a_mapping_no_list() -> None:
     path = Path("c.yaml")
-    with pytest.raises(InvalidRequest, match=r"scale_groups is .*; it must be a list"):
-        parse_cluster_config({"scale_groups": {"name": "a"}}, path)
+    with pytest.raises(InvalidRequest, match=r"scale_groups is 'a'; it must be a list, or a mapping by name"):
+        parse_cluster_config({"scale_groups": "a"}, path)
     assert parse_cluster_config(None, path) == parse_cluster_config({"scale_groups": None, "storage": None}, path)
     assert parse_cluster_config({}, path) == ClusterConfig(path), "a file that says nothing is as none"
     assert (parse_cluster_config({}, path).port, parse_cluster_config({}, path).state_dir) == (0, ""), "any free port"

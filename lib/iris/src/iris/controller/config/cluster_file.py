@@ -23,7 +23,14 @@ from iris.domain.scale_groups import ScaleGroup
 from rigging.errors import InvalidRequest
 from rigging.topology import get_tpu_topology
 
-_SECTIONS: Final = ("name", "controller", "storage", "scale_groups")
+_OWN_SECTIONS: Final = ("name", "controller", "storage", "scale_groups")
+# Of older cluster files: known, so that such a file is read, and not used where there is no provider of that kind.
+_OLDER_SECTIONS: Final = (
+    *("platform", "defaults", "auth", "user_budgets", "tpu_pools", "endpoints", "log_server_config"),
+    *("worker_provider", "kubernetes_provider"),
+)
+_PROVIDERS: Final = ("worker_provider", "kubernetes_provider")
+_SECTIONS: Final = (*_OWN_SECTIONS, *_OLDER_SECTIONS)
 _CONTROLLER_KEYS: Final = ("address", "token_file", "port", "state_dir", "log_limit")
 _STORAGE_KEYS: Final = ("remote_state_dir", "durability", "disk_reserve")
 _GROUP_KEYS: Final = (
@@ -67,6 +74,8 @@ def read_cluster_config(path: Path) -> ClusterConfig:
 def parse_cluster_config(content: object, path: Path) -> ClusterConfig:
     """Check what a config file holds. Raises InvalidRequest."""
     root = _Section(content if content is not None else {}, "", path, _SECTIONS)
+    if all(root.has(key) for key in _PROVIDERS):
+        raise root.wrong(_PROVIDERS[1], "given", f"left out, as there is a {_PROVIDERS[0]}; a cluster has one of them")
     controller = root.section("controller", _CONTROLLER_KEYS)
     storage = root.section("storage", _STORAGE_KEYS)
     durability = storage.choice("durability", [item.value for item in Durability], Durability.LOCAL.value)
@@ -174,9 +183,19 @@ class _Section:
 
     def sections(self, key: str, known: tuple[str, ...]) -> "list[_Section]":
         items = self._content.get(key) or []
+        if isinstance(items, dict):
+            return [self._named(key, name, item, known) for name, item in items.items()]
         if not isinstance(items, list):
-            raise self.wrong(key, items, "a list")
+            raise self.wrong(key, items, "a list, or a mapping by name")
         return [_Section(item, f"{self._inner(key)}[{i}]", self._path, known) for i, item in enumerate(items)]
+
+    def _named(self, key: str, name: object, item: object, known: tuple[str, ...]) -> "_Section":
+        """An item of a mapping by name, which may say its name again."""
+        where = f"{self._inner(key)}.{name}"
+        content = {} if item is None else item
+        if isinstance(content, dict) and content.get("name", name) != name:
+            raise InvalidRequest(f"{self._path}: {where}.name is {content['name']!r}; it must be {name!r}, or left out")
+        return _Section({"name": name, **content} if isinstance(content, dict) else content, where, self._path, known)
 
     def text(self, key: str) -> str:
         value = self._content.get(key)
