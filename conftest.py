@@ -1,9 +1,11 @@
 """For all tests of the workspace."""
 
 import functools
+import gc
 import os
 import signal
 import sys
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +59,61 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileSchedule
     return FileScheduler(config, log)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without looking for garbage: what is collected stays, and is not looked through from then on."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Let the interpreter's end find all garbage: nanobind takes for leaked what is still frozen then."""
+    gc.unfreeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Where processes share the tests, each begins elsewhere: what one has compiled, the others only read."""
+    report = yield
+    place = _share(collector.config)
+    if place is not None and isinstance(collector, pytest.Directory) and report.passed:
+        worker, count = place
+        begin = len(report.result) * worker // count
+        report.result[:] = report.result[begin:] + report.result[:begin]
+    return report
+
+
+class SameOrder:
+    """The order of tests is the same in all processes that share them, in whatever order they collected."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items.sort(key=lambda item: item.path)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where processes share the tests, the longest come first: those on Ray, then those with processes of their own."""
-    if hasattr(config, "workerinput"):
+    if _share(config) is not None:
         items.sort(key=lambda item: _rank(item.path))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give processes that share the tests one order."""
+    if _share(config) is not None:
+        config.pluginmanager.register(SameOrder())
+
+
+def _share(config: pytest.Config) -> tuple[int, int] | None:
+    """The number of this process and how many there are, where processes share the tests."""
+    given = getattr(config, "workerinput", None)
+    return None if given is None else (int(given["workerid"].removeprefix("gw")), given["workercount"])
 
 
 @functools.cache

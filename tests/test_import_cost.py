@@ -23,6 +23,7 @@ def loaded_by(module: str) -> set[str]:
         ("rigging.filesystem", ("fray", "iris", "marin")),
         ("rigging.distributed_lock", ("fray", "iris", "marin")),
         ("marin.execution", ("iris",)),
+        ("marin.cli.main", ("iris", "fray", "fsspec", "marin.execution")),
         ("iris.cli.main", ("fray", "marin")),
         ("iris.cluster.types", ("fray", "marin")),
     ],

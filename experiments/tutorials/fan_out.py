@@ -81,7 +81,7 @@ def add_up(config: SumConfig) -> None:
         json.dump({"sum": total, "jobs": config.counter.read()}, file)
 
 
-def make_step(counter: ActorHandle, shards: int = SHARDS) -> ExecutorStep:
+def make_step(counter: ActorHandle, shards: int = SHARDS) -> ExecutorStep[SumConfig]:
     """The last step; the others are its inputs."""
     outer = [
         ExecutorStep(

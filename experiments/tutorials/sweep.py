@@ -4,7 +4,8 @@ python -m experiments.tutorials.sweep                       # in this process
 FRAY_CLIENT=ray python -m experiments.tutorials.sweep       # on Ray
 iris job run -- python -m experiments.tutorials.sweep       # on an Iris cluster
 
-A second run finds all points done; one that failed, or whose worker died, is run again.
+A second run finds all points done; one that failed, or whose worker died, is run again. docs/tutorials/sweep.md walks
+through it.
 """
 
 import itertools
@@ -56,7 +57,11 @@ def main() -> None:
     """Run the sweep and print the best point."""
     root = os.path.join(marin_prefix(), "sweep")
     entrypoint = Entrypoint.from_callable(work, [root])
-    wait_all([current_client().submit(JobRequest(f"sweep-{index}", entrypoint, SMALL)) for index in range(WORKERS)])
+    jobs = [current_client().submit(JobRequest(f"sweep-{index}", entrypoint, SMALL)) for index in range(WORKERS)]
+    # Each goes on with the points that are left, whatever becomes of the others.
+    wait_all(jobs, raise_on_failure=False)
+    for job in jobs:
+        job.wait()
     losses = {}
     for target in targets(root):
         with open_url(os.path.join(root, target.target_id, "result.json"), "r") as file:

@@ -2,8 +2,11 @@
 
 usage: uv run python tests/benchmarks/executor.py [NAME]... [--no-peer]
 
-    wide       1,000 independent trivial steps, leases and info files included: first run and all-cached run, ms a step;
-               in memory (/dev/shm, where there is one) and on disk, where making files costs what ext4 likes
+    wide       1,000 independent trivial steps, with leases, info files, event log and usage: first run and all-cached
+               run, ms a step; in memory (/dev/shm, where there is one) and on disk, where making files costs what ext4
+               likes
+    printing   the same with steps that print a line each, which goes to the terminal and to their logs
+    files      the same with steps that write a file each, in a directory of its own; doit looks for its targets
     chain      500 steps, each after the one before: ms a step
     six        a chain of 6 steps of 0.2 s: s
     sleeps     24 steps of 0.5 s at once: s
@@ -14,7 +17,9 @@ usage: uv run python tests/benchmarks/executor.py [NAME]... [--no-peer]
 
 Prints one JSON line a measurement: medians, the target, and ratios to what was measured beside it: doit (fetched by
 `uv run --with doit` into an environment of its own; whole process, no locks between pipelines) or the floor, the file
-operations that a step cannot do without, made one after the other by themselves.
+operations that a step cannot do without, made one after the other by themselves. Beside doit the target is a share of
+its time, and there are processor times, too (`cpu`, of all threads and children), which other work on the machine
+changes less.
 """
 
 import contextlib
@@ -36,8 +41,12 @@ from typing import Any
 from marin.execution import Executor, ExecutorStep, compute_output_path, output_path_of, this_output_path, versioned
 
 REPEATS = 3
+TURNS = 7  # beside doit
 FOLDER = tempfile.TemporaryDirectory(prefix="marin-benchmark-")
 MEMORY = Path("/dev/shm")
+
+# Shares of doit's time.
+FIRST_RUN, CACHED_RUN = 1.0, 0.35
 
 DOIT_WIDE = """
 from doit.tools import run_once
@@ -45,6 +54,20 @@ def nothing(): pass
 def task_step():
     for index in range({count}):
         yield {{"name": f"s{{index}}", "actions": [(nothing,)], "uptodate": [run_once]}}
+"""
+DOIT_PRINTING = DOIT_WIDE.replace("pass", "print('a line')")
+DOIT_FILES = """
+import os
+from doit.tools import run_once
+def write(folder):
+    os.makedirs(folder)
+    with open(folder + "/data", "w") as file:
+        file.write("content")
+def task_step():
+    for index in range({count}):
+        folder = f"out/s{{index}}"
+        actions, targets = [(write, [folder])], [folder + "/data"]
+        yield {{"name": f"s{{index}}", "actions": actions, "targets": targets, "uptodate": [run_once]}}
 """
 DOIT_CHAIN = """
 from doit.tools import run_once
@@ -57,13 +80,16 @@ def task_step():
 
 # Runs where uv has put doit, so that uv's own start is not counted.
 TIME_DOIT = """
-import json, subprocess, sys, time
-seconds = []
+import json, os, subprocess, sys, time
+def processor_time():
+    used = os.times()
+    return used.children_user + used.children_system
+found = []
 for _ in range(2):
-    begin = time.perf_counter()
+    begin, used = time.perf_counter(), processor_time()
     subprocess.run([sys.executable, "-m", "doit", "-v0"], check=True, stdout=subprocess.DEVNULL)
-    seconds.append(time.perf_counter() - begin)
-print(json.dumps(seconds))
+    found.append([time.perf_counter() - begin, processor_time() - used])
+print(json.dumps(found))
 """
 
 
@@ -76,6 +102,15 @@ class Config:
 
 def do_nothing(_config: Config) -> None:
     """A trivial step."""
+
+
+def print_line(_config: Config) -> None:
+    print("a line")
+
+
+def write_data(config: Config) -> None:
+    with open(f"{config.output_path}/data", "w") as file:
+        file.write("content")
 
 
 def sleep_fifth(_config: Config) -> None:
@@ -145,7 +180,21 @@ def write_file(path: str, content: bytes, renamed: bool) -> None:
         os.rename(target, path)
 
 
-def doit_seconds(dodo: str, count: int, tree: str | None = None) -> tuple[float, float] | None:
+@dataclass(frozen=True)
+class Measured:
+    """Seconds."""
+
+    wall: float
+    cpu: float
+
+
+def measured(work: Callable[[], object]) -> Measured:
+    begin, used = time.perf_counter(), time.process_time()
+    work()
+    return Measured(time.perf_counter() - begin, time.process_time() - used)
+
+
+def doit_runs(dodo: str, count: int, tree: str | None = None) -> tuple[Measured, Measured] | None:
     """First run and all-cached run."""
     if "--no-peer" in sys.argv:
         return None
@@ -153,7 +202,7 @@ def doit_seconds(dodo: str, count: int, tree: str | None = None) -> tuple[float,
         Path(folder, "dodo.py").write_text(dodo.format(count=count))
         command = ["uv", "run", "--quiet", "--no-project", "--with", "doit", "python", "-c", TIME_DOIT]
         done = subprocess.run(command, cwd=folder, capture_output=True, check=True, timeout=300)
-    first, cached = json.loads(done.stdout)
+    first, cached = (Measured(*found) for found in json.loads(done.stdout))
     return first, cached
 
 
@@ -189,24 +238,66 @@ def bench_chain(count: int = 500) -> None:
 
 
 def bench_wide_in(folder: str, label: str, count: int) -> None:
-    times: dict[str, list[float]] = {}
-    for _ in range(REPEATS):  # taking turns, as the machine's speed drifts
+    beside_doit("wide", folder, label, count, do_nothing, DOIT_WIDE)
+
+
+def bench_printing(count: int = 1000) -> None:
+    in_each_tree(bench_printing_in, count)
+
+
+def bench_printing_in(folder: str, label: str, count: int) -> None:
+    beside_doit("printing", folder, label, count, print_line, DOIT_PRINTING)
+
+
+def bench_files(count: int = 1000) -> None:
+    in_each_tree(bench_files_in, count)
+
+
+def bench_files_in(folder: str, label: str, count: int) -> None:
+    beside_doit("files", folder, label, count, write_data, DOIT_FILES)
+
+
+def beside_doit(name: str, folder: str, label: str, count: int, fn: Callable[[Config], None], dodo: str) -> None:
+    """Measure independent steps: their first run, a run of what is there, and doit's, in turns."""
+    ours: dict[str, list[Measured]] = {"first": [], "cached": []}
+    doit: dict[str, list[Measured]] = {"first": [], "cached": []}
+    floor: list[float] = []
+
+    def run_in(prefix: str) -> Measured:
+        with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+            return measured(lambda: run_seconds(prefix, wide(count, fn)))
+
+    for _ in range(TURNS):  # as the machine's speed drifts
         with fresh_prefix(folder) as prefix:
-            used = time.process_time()
-            first = run_seconds(prefix, wide(count))
-            own_cpu = time.process_time() - used
-            cached = statistics.median(run_seconds(prefix, wide(count)) for _ in range(REPEATS))
-        floor = floor_seconds(count, folder)
-        peer = doit_seconds(DOIT_WIDE, count, folder)
-        found = {"first": first, "cached": cached, "own_cpu": own_cpu, "floor": floor}
+            ours["first"].append(run_in(prefix))
+            ours["cached"].append(run_in(prefix))
+        peer = doit_runs(dodo, count, folder)
         if peer is not None:
-            found |= {"doit_first": peer[0], "doit_cached": peer[1]}
-        for name, seconds in found.items():
-            times.setdefault(name, []).append(seconds)
-    ms = {name: statistics.median(seconds) / count * 1e3 for name, seconds in times.items()}
-    beside = {"doit": ms.get("doit_first"), "floor": ms["floor"], "own_cpu": ms["own_cpu"]}
-    report(f"wide-first{label}", ms["first"], "ms/step", 0.7, **beside)
-    report(f"wide-cached{label}", ms["cached"], "ms/step", 0.1, doit=ms.get("doit_cached"))
+            doit["first"].append(peer[0])
+            doit["cached"].append(peer[1])
+        floor.append(floor_seconds(count, folder))
+    for run, share in (("first", FIRST_RUN), ("cached", CACHED_RUN)):
+        ms = {kind: ms_of(found[run], count) for kind, found in (("ours", ours), ("doit", doit)) if found[run]}
+        line: dict[str, Any] = {"bench": f"executor-{name}-{run}{label}", "unit": "ms/step", "value": ms["ours"].wall}
+        line["cpu"] = ms["ours"].cpu
+        if run == "first":
+            line["floor"] = round(statistics.median(floor) / count * 1e3, 3)
+        if "doit" in ms:
+            line |= {"doit": ms["doit"].wall, "doit_cpu": ms["doit"].cpu}
+            line["ratio_to_doit"] = round(ms["ours"].wall / ms["doit"].wall, 2)
+            line["ratio_of_cpu"] = round(ms["ours"].cpu / ms["doit"].cpu, 2)
+            line |= {"target_ratio": share, "holds": line["ratio_to_doit"] <= share}
+        print(json.dumps(line), flush=True)
+
+
+def ms_of(found: list[Measured], count: int) -> Measured:
+    """Medians, ms a step."""
+    return Measured(
+        *(
+            round(statistics.median(values) / count * 1e3, 3)
+            for values in zip(*((m.wall, m.cpu) for m in found), strict=True)
+        )
+    )
 
 
 def bench_chain_in(folder: str, label: str, count: int) -> None:
@@ -216,8 +307,8 @@ def bench_chain_in(folder: str, label: str, count: int) -> None:
 
     ours = median_of(once)
     floor = median_of(lambda: floor_seconds(count, folder))
-    peer = doit_seconds(DOIT_CHAIN, count, folder)
-    doit = None if peer is None else peer[0] / count * 1e3
+    peer = doit_runs(DOIT_CHAIN, count, folder)
+    doit = None if peer is None else peer[0].wall / count * 1e3
     report(f"chain{label}", ours / count * 1e3, "ms/step", 2.0, doit=doit, floor=floor / count * 1e3)
 
 
@@ -321,6 +412,8 @@ def bench_requests(count: int = 100) -> None:
 
 BENCHMARKS = {
     "wide": bench_wide,
+    "printing": bench_printing,
+    "files": bench_files,
     "chain": bench_chain,
     "six": bench_six,
     "sleeps": bench_sleeps,

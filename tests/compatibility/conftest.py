@@ -1,10 +1,20 @@
 """What older calls are tried on: storage of their own, and no cluster but their own."""
 
+import importlib
 import os
+import shutil
+import sys
 from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from iris.client import IrisClient
+from iris.client.connection.discovery import local_cluster
+from iris.local.start import LocalCluster
+from iris.local.state import STATE_DIR_ENV, LocalPaths
+from iris.local.stop import kill_cluster
 from rigging.filesystem.bucket_location import BUCKET_LOCATIONS
 from rigging.filesystem.region import forget_metadata
 from rigging.testing.gcs_server import GcsServer
@@ -73,3 +83,39 @@ def s3_server(s3_process: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server
     for name, value in s3_process.environment().items():
         monkeypatch.setenv(name, value)
     return s3_process
+
+
+@pytest.fixture(scope="session")
+def iris_paths(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPaths]:
+    """Where a local cluster is that is these tests' own."""
+    paths = LocalPaths(tmp_path_factory.mktemp("iris"))
+    yield paths
+    kill_cluster(paths)
+
+
+@pytest.fixture(scope="session")
+def iris_client(iris_paths: LocalPaths) -> Iterator[IrisClient]:
+    """A client of that cluster."""
+    with IrisClient.of(local_cluster(LocalCluster(iris_paths)), inherit_workspace=False) as made:
+        yield made
+
+
+@pytest.fixture
+def users_cluster(iris_paths: LocalPaths, iris_client: IrisClient, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of that cluster, which is this user's: clients find its token."""
+    iris_client.list_jobs()
+    monkeypatch.setenv(STATE_DIR_ENV, str(iris_paths.root))
+    return iris_client.address
+
+
+@pytest.fixture(scope="session")
+def data_library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
+    """The data library of `data_library/`, imported from the folder of a user who has it beside the own code."""
+    folder = tmp_path_factory.mktemp("user") / "code"
+    source = Path(__file__).parent / "data_library"
+    shutil.copytree(source, folder / "data_library", ignore=shutil.ignore_patterns("__pycache__"))
+    sys.path.insert(0, str(folder))
+    yield importlib.import_module("data_library")
+    sys.path.remove(str(folder))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "data_library"]:
+        del sys.modules[name]

@@ -27,6 +27,11 @@ Each call below does what it did there, and has a test that is written as its ca
 [tests/compatibility](../tests/compatibility). `x?` is an argument that may be left out. How to move a project in is in
 [migrating.md](migrating.md).
 
+`trainer` there is a training library that is written of these calls alone: `test_trainer.py` runs its experiment in one
+process, on Iris and on Ray, kills it, and compares every bit with a run that nothing disturbed. `data_library` is
+a data library of such calls: `test_data_library.py` runs its shuffles in threads, on Iris and on Ray, kills workers,
+and compares what they write with plain loops; `test_data_library_pool.py` runs them in a pool of workers on Iris.
+
 This page is made by `uv run python tests/compatibility/table.py`; a test holds it to the marks of the tests.
 """
 
@@ -40,6 +45,16 @@ class Mark:
     since: str
     file: str
     test: str
+
+
+FOOT = """
+## Taken, and not done
+
+- `submit(task_image=)`: tasks run from the workspace, without images. A warning says so.
+- `submit(preemption_policy="terminate_children")`: child jobs go on when a task of their parent is lost and starts
+  again, and end with the job. A warning says so.
+- `FrayIrisClient(bundle_id=)`: inside a job, its workspace goes along with child jobs anyway. A warning for any other.
+"""
 
 
 def marks() -> Iterator[Mark]:
@@ -64,7 +79,7 @@ def page() -> str:
                 call = mark.call.replace("|", "\\|")
                 place = f"[{mark.test}](../tests/compatibility/{mark.file})"
                 parts.append(f"| `{call}` | {mark.since} | {place} |\n")
-    return "".join(parts)
+    return "".join([*parts, FOOT])
 
 
 def _marked(test: ast.FunctionDef, path: Path) -> Iterator[tuple[str, str]]:

@@ -1,5 +1,6 @@
 """Actors of fray as older programs make and call them."""
 
+import queue
 import threading
 
 import pytest
@@ -62,6 +63,16 @@ def test_an_actor_ends_itself(client):
     (leaver,) = group.wait_ready()
     leaver.leave()
     assert group.is_done()
+
+
+@pytest.mark.compatible("handle.method.remote(...).add_done_callback(fn): fn(future) at its end", since="0.1.0")
+def test_a_call_that_tells_of_its_end(client):
+    counter = client.create_actor(Counter, name="counter")
+    ended = queue.Queue()
+    future = counter.add.remote(2)
+    future.add_done_callback(ended.put)
+    assert ended.get(timeout=30) is future
+    assert future.result() == 2
 
 
 @pytest.mark.compatible("group.wait_ready(count=2) returns exactly two", since="0.1.0")

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from iris.actor import ActorClient, ActorPool, ActorServer, FixedResolver, ProxyResolver
+from iris.cluster.types import Entrypoint, ResourceSpec
 
 
 class Counter:
@@ -98,6 +99,8 @@ def test_a_pool(server):
         each.register("counter", Counter(start))
         ports.append(each.serve_background())
     resolver = FixedResolver({"counter": [f"http://127.0.0.1:{port}" for port in ports]})
+    with ActorPool(resolver, "counter") as pool:
+        assert pool.timeout == 30.0
     with ActorPool(resolver, "counter", timeout=20.0) as pool:
         assert pool.size == 2
         assert sorted([pool.call().add(1), pool.call().add(1)]) == [11, 21]
@@ -106,9 +109,24 @@ def test_a_pool(server):
     other.stop()
 
 
+@pytest.mark.e2e
 @pytest.mark.compatible("ProxyResolver(controller_url)", since="0.1.0")
-def test_actors_of_a_cluster():
-    resolver = ProxyResolver("http://localhost:7077")
-    client = ActorClient(resolver, "/ann/train/counter", call_timeout=1.0)
+def test_actors_of_a_cluster(iris_client, monkeypatch, tmp_path):
+    def serve():
+        class Adder:
+            def add(self, number):
+                return 3 + number
+
+        with ActorServer() as server:
+            server.register("adder", Adder())
+            threading.Event().wait(60)
+
+    job = iris_client.submit(Entrypoint.from_callable(serve), "serves", ResourceSpec(cpu=0.1, memory="256MB"))
+    (tmp_path / "token").write_text(iris_client.operator.create_token(job.job_id.split("/")[1]))
+    monkeypatch.setenv("IRIS_TOKEN_FILE", str(tmp_path / "token"))
+    resolver = ProxyResolver(f"http://{iris_client.address}")
+    client = ActorClient(resolver, f"{job.job_id}/adder", call_timeout=60.0)
+    assert client.add(4) == 7
     client.close()
     resolver.client.shutdown()
+    job.terminate()

@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from iris.client import IrisClient, JobPlan, LogLine
+from iris.client import IrisClient, Job, JobPlan, LogLine, ReservationEntry
 from iris.client import JobStatus as Status
-from iris.cluster.types import Entrypoint, ExistingJobPolicy, JobName, JobState, ResourceSpec, tpu_device
+from iris.cluster.types import Entrypoint, ExistingJobPolicy, JobName, JobState, ResourceSpec, gpu_device, tpu_device
 from rigging.timing import Duration
 
 
@@ -19,6 +19,10 @@ class Recorder(IrisClient):
 
     def submit_plan(self, plan: JobPlan, *, existing, idempotency_key=None):
         self.plans.append((plan, existing))
+        return Job(self, f"{plan.parent or '/ann'}/{plan.name}")
+
+    def with_workspace(self, workspace):
+        return self
 
     def status(self, job_id):
         return Status(str(job_id), JobState.RUNNING)
@@ -60,6 +64,30 @@ def test_a_submission(caplog):
     assert "task_image 'gcr.io/x/y' is not used" in caplog.text
 
 
+@pytest.mark.compatible("submit(reservation=[different devices]): held for the job and those below it", since="0.1.0")
+def test_a_reservation_of_several_devices():
+    client = Recorder()
+    pod, gpus = ReservationEntry(ResourceSpec(device=tpu_device("v5p-16"))), gpu_device("H100", 8)
+    client.submit(Entrypoint.from_command("true"), "exp", ResourceSpec(cpu=1), reservation=[pod, gpus, gpus])
+    (job, *holders) = [plan for plan, _ in client.plans]
+    assert (job.resources.device, job.reserve) == (None, False)
+    assert [(each.parent, each.resources.device, each.replicas, each.reserve) for each in holders] == [
+        ("/ann/exp", tpu_device("v5p-16"), 2, True),
+        ("/ann/exp", gpus, 2, True),
+    ]
+
+
+@pytest.mark.compatible("submit(preemption_policy=): what is not done is said", since="0.1.0")
+def test_a_policy_that_is_not_kept_is_told(caplog):
+    client, program = Recorder(), Entrypoint.from_command("true")
+    client.submit(program, "train", preemption_policy="JOB_PREEMPTION_POLICY_PRESERVE_CHILDREN")
+    client.submit(program, "train")
+    assert not caplog.records
+    client.submit(program, "train", preemption_policy="terminate_children")
+    assert "'terminate_children' is not used" in caplog.text
+    assert len(client.plans) == 3
+
+
 @pytest.mark.compatible("submit(timeout=seconds)", since="0.1.0")
 def test_times_may_be_seconds():
     client = Recorder()
@@ -87,7 +115,7 @@ def test_the_log_of_a_task():
 
 @pytest.mark.compatible("Job.job_id, Task.task_id: JobName; Task.task_index .job_id; Job.state_only()", since="0.1.0")
 def test_handles():
-    from iris.client import Job, Task
+    from iris.client import Task
 
     job = Job(Recorder(), "/ann/train")
     assert isinstance(job.job_id, JobName)
@@ -95,3 +123,4 @@ def test_handles():
     assert job.state_only() is JobState.RUNNING
     task = Task(Recorder(), "/ann/train/4")
     assert (task.task_id.task_index, task.task_index, task.job_id) == (4, 4, "/ann/train")
+    assert isinstance(task.job_id, JobName)

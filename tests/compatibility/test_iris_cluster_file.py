@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from iris.cli.main import run
 from iris.controller.config.cluster_file import parse_cluster_config
 
 GROUP = {"cpu": 8, "memory": "32GB", "disk": "100GB"}
@@ -37,6 +38,7 @@ def test_sections_of_older_files_are_known():
         """
         name: marin
         platform: {gcp: {project_id: p}}
+        controller: {}
         defaults: {worker: {docker_image: x}}
         auth: {gcp: {}}
         user_budgets: []
@@ -57,3 +59,64 @@ def test_a_cluster_has_one_provider():
     assert parse("kubernetes_provider: {namespace: iris}").scale_groups == ()
     with pytest.raises(ValueError, match="kubernetes_provider is 'given'; it must be left out"):
         parse("{worker_provider: {a: 1}, kubernetes_provider: {b: 1}}")
+
+
+OLDER = """
+platform: {gcp: {project_id: p}}
+scale_groups:
+  v4-16-b:
+    accelerator_type: tpu
+    accelerator_variant: v4-16
+    num_vms: 2
+    resources: {cpu: 240, ram: 400GB, disk: 100GB, device_count: 4, capacity_type: preemptible}
+    buffer_slices: 1
+    max_slices: 8
+    worker: {attributes: {region: us-central2}}
+    slice_template: {gcp: {zone: us-central2-b, runtime_version: tpu-ubuntu2204-base}}
+tpu_pools:
+  v6e: {family: v6e, zones: [us-east1-d], resources: {cpu: 180, ram: 720GB, disk: 100GB}, sizes: {8: {max_slices: 2}}}
+user_budgets: [{user_id: ann, budget_limit: 500, max_band: PRIORITY_BAND_BATCH}]
+"""
+
+
+@pytest.mark.compatible("cluster YAML: scale groups, tpu_pools and user_budgets of the ancestor", since="0.1.0")
+def test_slices_and_budgets_of_older_files():
+    found = parse(OLDER)
+    v4, v6e = found.scale_groups
+    assert (v4.hosts_per_slice, v4.min_slices, v4.max_slices, v4.preemptible) == (2, 1, 8, True)
+    assert (v4.region, v4.zone, str(v4.host.device)) == ("us-central2", "us-central2-b", "tpu v4-16")
+    assert (v6e.max_slices, v6e.region, str(v6e.host.device)) == (2, "us-east1", "tpu v6e-8")
+    assert [(budget.user, budget.max_weight, budget.max_band.word) for budget in found.user_budgets] == [
+        ("ann", 500, "batch")
+    ]
+
+
+@pytest.mark.compatible("iris cluster import FILE", since="0.1.0")
+def test_an_older_file_is_written_in_our_words(tmp_path, capfd):
+    older, ours = tmp_path / "older.yaml", tmp_path / "ours.yaml"
+    older.write_text(OLDER)
+    assert run(["cluster", "import", str(older), "--output", str(ours)]) == 0
+    assert run(["cluster", "import", str(older), "--output", str(ours)]) == 2, "what is there is not written over"
+    assert run(["cluster", "import", str(older), "--output", str(ours), "--force"]) == 0
+    said = capfd.readouterr().err
+    assert f"left out: {older}:2: platform: " in said
+    assert "slice_template.gcp.runtime_version: " in said
+    assert parse(ours.read_text()) == parse(OLDER)
+    assert run(["cluster", "import", str(ours)]) == 0
+    told = capfd.readouterr()
+    assert (yaml.safe_load(told.out), told.err) == (yaml.safe_load(ours.read_text()), "")
+    assert run(["cluster", "import", str(ours), "--output", str(ours)]) == 2
+
+
+@pytest.mark.compatible("iris --cluster=NAME job ... with infra/clusters/NAME.yaml", since="0.1.0")
+def test_a_cluster_that_nobody_has_reached_says_how_to_run_it_here(tmp_path, monkeypatch, capfd):
+    (tmp_path / "pyproject.toml").write_text("[tool.uv.workspace]\n")
+    folder = tmp_path / "infra" / "clusters"
+    folder.mkdir(parents=True)
+    (folder / "marin.yaml").write_text(OLDER)
+    below = tmp_path / "experiments"
+    below.mkdir()
+    monkeypatch.chdir(below)
+    monkeypatch.setenv("IRIS_STATE_DIR", str(tmp_path / "state"))
+    assert run(["--cluster=marin", "job", "list"]) == 5
+    assert f"iris cluster start --local --config {folder / 'marin.yaml'}" in capfd.readouterr().err

@@ -1,13 +1,17 @@
 """`iris` as older scripts call it."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from iris.cli import main
 from iris.cli.context import CliContext
 from iris.client import Job, LogLine, UserBudgetStatus
 from iris.client import JobStatus as Status
+from iris.client.logs.stream import chosen_lines
 from iris.cluster.constraints import WellKnownAttribute
 from iris.cluster.types import CoschedulingConfig, JobState, PriorityBand, gpu_device, tpu_device
+from iris.rpc.logfilter import LineChoice
 
 
 class Cluster:
@@ -41,8 +45,9 @@ class Cluster:
 
     def read_logs(self, task_id, **asked):
         self.logs_asked = asked
-        for text in (b"INFO starting", b"ERROR oops", b"  of a traceback", b"DEBUG done"):
-            yield LogLine("/ann/train/0", 0, False, 1, text)
+        lines = (b"INFO starting", b"ERROR oops", b"  of a traceback", b"DEBUG done")
+        every = (LogLine("/ann/train/0", 0, False, 1, text) for text in lines)
+        yield from chosen_lines(every, LineChoice(level=asked["level"]))
 
     def stop_many(self, job_ids, reason="", *, include_children=True):
         from iris.client import Stopped
@@ -67,22 +72,31 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(monkeypatch):
-    made = Cluster()
-    monkeypatch.setattr(CliContext, "client", lambda self, **_: made)
-    monkeypatch.setattr(
-        CliContext, "target", lambda self: type("T", (), {"inside": 1, "is_local": False, "name": "c"})()
-    )
-    monkeypatch.setattr("iris.client.IrisClient.of", lambda *_, **__: made)
-    return made
+def cluster():
+    return Cluster()
 
 
-def iris(*words):
-    return main.run(list(words))
+class Context(CliContext):
+    """Commands reach the test's cluster."""
+
+    def __init__(self, reached):
+        super().__init__()
+        self._reached = reached
+
+    def target(self):
+        return SimpleNamespace(inside=1, is_local=False, paths=None, name="c")
+
+    def connect(self, target, workspace=None, **options):
+        return self._reached
+
+
+@pytest.fixture
+def iris(cluster):
+    return lambda *words: main.run(list(words), Context(cluster))
 
 
 @pytest.mark.compatible("iris job run --tpu v5litepod-16: the whole slice as one gang", since="0.1.0")
-def test_a_slice_is_a_gang(cluster):
+def test_a_slice_is_a_gang(cluster, iris):
     assert iris("job", "run", "--no-wait", "--tpu", "v5litepod-16", "--", "true") == 0
     assert cluster.submitted["replicas"] == 4
     assert cluster.submitted["coscheduling"] == CoschedulingConfig(WellKnownAttribute.TPU_NAME)
@@ -93,7 +107,7 @@ def test_a_slice_is_a_gang(cluster):
 
 
 @pytest.mark.compatible("iris job run --reserve [COUNT:]DEVICE --env-vars --enable-extra-resources", since="0.1.0")
-def test_options_of_a_run(cluster):
+def test_options_of_a_run(cluster, iris):
     words = ["--reserve", "2:v5p-8", "--reserve", "H100x8", "--env-vars", "A", "1", "--enable-extra-resources"]
     assert iris("job", "run", "--no-wait", *words, "--", "true") == 0
     assert cluster.submitted["reservation"] == [tpu_device("v5p-8"), tpu_device("v5p-8"), gpu_device("H100", 8)]
@@ -105,13 +119,14 @@ def test_options_of_a_run(cluster):
 
 
 @pytest.mark.compatible("iris job kill [--include-children/--no-include-children] JOB", since="0.1.0")
-def test_a_job_is_killed(cluster):
+def test_a_job_is_killed(cluster, iris):
     assert iris("job", "kill", "--no-include-children", "/ann/train") == 0
-    assert cluster.stopped == [(["/ann/train"], False)]
+    assert iris("job", "kill", "/ann/train") == 0
+    assert cluster.stopped == [(["/ann/train"], False), (["/ann/train"], True)]
 
 
 @pytest.mark.compatible("iris job list --prefix", since="0.1.0")
-def test_jobs_of_a_prefix(cluster, capsys):
+def test_jobs_of_a_prefix(cluster, iris, capsys):
     assert iris("job", "list", "--prefix", "/ann/sweep", "--json") == 0
     shown = capsys.readouterr().out
     assert "/ann/sweep-1" in shown
@@ -120,7 +135,7 @@ def test_jobs_of_a_prefix(cluster, capsys):
 
 
 @pytest.mark.compatible("iris job logs --level --since-ms", since="0.1.0")
-def test_lines_of_a_level(cluster, capfd):
+def test_lines_of_a_level(cluster, iris, capfd):
     assert iris("job", "logs", "--level", "warning", "--since-ms", "5000", "/ann/train") == 0
     shown = capfd.readouterr().out
     assert "ERROR oops" in shown
@@ -131,13 +146,13 @@ def test_lines_of_a_level(cluster, capfd):
 
 
 @pytest.mark.compatible("iris user budget set --limit --max-band", since="0.1.0")
-def test_a_budget(cluster):
+def test_a_budget(cluster, iris):
     assert iris("user", "budget", "set", "ann", "--limit", "64", "--max-band", "production") == 0
     assert cluster.budgets_set == [("ann", 64.0, PriorityBand.PRODUCTION)]
 
 
 @pytest.mark.compatible("iris cluster controller serve --host", since="0.1.0")
-def test_a_controller_listens_where_it_is_told(monkeypatch, tmp_path):
+def test_a_controller_listens_where_it_is_told(iris, monkeypatch, tmp_path):
     asked = {}
     monkeypatch.setattr("iris.local.standalone.serve_standalone", lambda *_, **options: asked.update(options))
     assert iris("cluster", "controller", "serve", "--host", "127.0.0.2", "--state-dir", str(tmp_path)) == 0
@@ -145,10 +160,10 @@ def test_a_controller_listens_where_it_is_told(monkeypatch, tmp_path):
 
 
 @pytest.mark.compatible("iris --traceback", since="0.1.0")
-def test_a_traceback_is_shown(monkeypatch, capfd):
-    def fail(*_, **__):
-        raise ValueError("of the test")
+def test_a_traceback_is_shown(capfd):
+    class Failing(CliContext):
+        def target(self):
+            raise ValueError("of the test")
 
-    monkeypatch.setattr(CliContext, "client", fail)
-    assert iris("--traceback", "job", "list") != 0
+    assert main.run(["--traceback", "job", "list"], Failing()) != 0
     assert "Traceback" in capfd.readouterr().err

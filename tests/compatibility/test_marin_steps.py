@@ -81,7 +81,8 @@ def test_outside_of_a_cluster_no_regions_are_known():
 
     class Cluster(LocalClient):
         def accelerator_regions(self, variants):
-            return ["us-east5"] if list(variants) == ["v5p-8"] else []
+            several = ["us-east5", "europe-west4"] if len(variants) > 1 else []
+            return ["us-east5"] if list(variants) == ["v5p-8"] else several
 
     client = LocalClient()
     with set_current_client(client):
@@ -92,6 +93,7 @@ def test_outside_of_a_cluster_no_regions_are_known():
     with set_current_client(cluster):
         assert infer_tpu_variant_regions_from_iris(["v5p-8"]) == ["us-east5"]
         assert infer_tpu_variant_regions_from_iris(["v6e-8"]) == []
+        assert infer_tpu_variant_regions_from_iris(["v4-8", "v5p-8"]) == ["europe-west4", "us-east5"]
     cluster.shutdown()
 
 
@@ -308,6 +310,20 @@ def test_cached_results_lie_in_temporary_storage(prefix):
     assert directory.startswith("disk_cache_")
     with open(f"{prefix}/tmp/{directory}/data.pkl", "rb") as file:
         assert cloudpickle.load(file) == (3, {3})
+
+
+@pytest.mark.compatible("disk_cache: the temporary bucket of the region, for one day", since="0.1.0")
+def test_cached_results_of_a_region_lie_in_its_bucket(gcs_server, in_us_central2):
+    from marin.execution.disk_cache import disk_cache
+    from rigging.filesystem import filesystem
+
+    gcs_server.create_bucket("marin-us-central2", "us-central2")
+    compute = disk_cache(lambda n: (n, {n}))
+    assert compute(3) == compute(3) == (3, {3})
+    fs = filesystem("gs")
+    fs.invalidate_cache()
+    (kept,) = fs.glob("marin-us-central2/tmp/ttl=1d/*/data.pkl")
+    fs.rm(kept)
 
 
 @pytest.mark.compatible("disk_cache(fn?, *, output_path?, save_fn?, load_fn?): a class", since="0.1.0")

@@ -2,7 +2,10 @@
 
 import datetime
 import enum
+import inspect
 import json
+import os
+import subprocess
 import sys
 import types
 from dataclasses import dataclass
@@ -75,6 +78,9 @@ def test_a_dataset_is_loaded_again_when_the_hub_is_busy(module):
     with pytest.raises(HTTPError, match="429"):
         load_dataset_with_backoff(context="dolma", path="x", max_attempts=2, **quick)
     assert len(errors) == 7
+    parameters = inspect.signature(load_dataset_with_backoff).parameters
+    defaults = {name: parameters[name].default for name in ("max_attempts", "initial_delay", "max_delay")}
+    assert defaults == {"max_attempts": 6, "initial_delay": 2.0, "max_delay": 120.0}
 
 
 @pytest.mark.compatible("marin.utilities.executor_utils.ckpt_path_to_step_name(path or InputName)", since="0.1.0")
@@ -166,6 +172,14 @@ def test_a_run_begins_where_there_is_a_key(module, monkeypatch, caplog):
     assert begun[1]["name"] == "from the environment"
 
 
+@pytest.mark.compatible("marin.utilities.wandb_utils.WANDB_ENTITY, WANDB_PROJECT: from the environment", since="0.1.0")
+def test_whose_runs_they_are_is_said_by_the_environment():
+    program = "from marin.utilities.wandb_utils import WANDB_ENTITY as e, WANDB_PROJECT as p; print(e, p)"
+    environment = {**os.environ, "WANDB_ENTITY": "ours", "WANDB_PROJECT": "moons"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["ours", "moons"]
+
+
 @pytest.mark.compatible("marin.utilities.upload_gcs_to_hf.upload_gcs_to_hf(UploadConfig(...))", since="0.1.0")
 def test_checkpoints_are_sent_once(module, tmp_path, caplog):
     from marin.utilities.upload_gcs_to_hf import UploadConfig, upload_gcs_to_hf
@@ -239,7 +253,6 @@ def test_documents_are_summed_up(tmp_path):
 )
 def test_heavy_libraries_are_imported_only_when_they_are_called():
     import pkgutil
-    import subprocess
 
     import marin.utilities
 
@@ -253,4 +266,9 @@ def test_heavy_libraries_are_imported_only_when_they_are_called():
         "            raise SystemExit(f'{name} is imported')\n"
         "sys.meta_path.insert(0, Refuse())\n"
     ) + "".join(f"import {name}\n" for name in modules)
-    subprocess.run([sys.executable, "-c", program], check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    refused = subprocess.run(
+        [sys.executable, "-c", f"{program}import jax"], capture_output=True, text=True, check=False
+    )
+    assert (refused.returncode, refused.stderr) == (1, "jax is imported\n"), "it would have been noticed"

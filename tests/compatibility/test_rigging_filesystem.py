@@ -56,9 +56,13 @@ def test_a_trainer_charges_each_checkpoint(in_us_central2, gcs_server, monkeypat
 
 
 @pytest.mark.compatible("record_transfer(0 or less, url): nothing is charged", since="0.1.0")
-def test_a_transfer_of_nothing_is_free(in_us_central2):
-    record_transfer(0, "gs://marin-eu-west4/ckpt", budget=TransferBudget(0))
-    record_transfer(-1, "gs://marin-eu-west4/ckpt", budget=TransferBudget(0))
+def test_a_transfer_of_nothing_is_free(in_us_central2, gcs_server):
+    budget = TransferBudget(0)
+    with pytest.raises(TransferBudgetExceeded):
+        record_transfer(1, "gs://old-eu-west4/ckpt", budget=budget)
+    for size in (0, -1):
+        record_transfer(size, "gs://old-eu-west4/ckpt", budget=budget)
+    assert budget.bytes_used == 0
 
 
 @pytest.mark.compatible("collect_gcs_paths(obj, *, path_prefix?, skip_if_prefix_contains?)", since="0.1.0")
@@ -93,6 +97,7 @@ def test_paths_are_checked_by_the_callers_own_rules():
     check_gcs_paths_same_region(
         CONFIG, local_ok=False, region="us-central2", skip_if_prefix_contains=("train_urls", "files")
     )
+    check_gcs_paths_same_region({"a": "gs://marin-us-central2/x", "b": "/local"}, region="us-central2")
     check_gcs_paths_same_region(CONFIG, local_ok=True, region_getter=lambda: None)
     with pytest.raises(ValueError, match="region"):
         check_gcs_paths_same_region(CONFIG, local_ok=False, region_getter=lambda: None)

@@ -28,7 +28,7 @@ from rigging.log_setup import (
 from rigging.redaction import REDACTED_VALUE, is_sensitive_key_name, looks_like_key, redact_value
 
 
-def exclude_each_other(kind, path):
+def assert_they_exclude_each_other(kind, path):
     mine, other = kind(path, "worker-1"), kind(path, "worker-2")
     assert (mine.lock_path, mine.worker_id) == (path, "worker-1")
     assert mine.try_acquire()
@@ -47,24 +47,24 @@ def exclude_each_other(kind, path):
 
 @pytest.mark.compatible("rigging.distributed_lock.LocalFileLease(lock_path, worker_id?)", since="0.1.0")
 def test_a_lease_on_a_local_file(tmp_path):
-    exclude_each_other(LocalFileLease, str(tmp_path / "deep" / "lock"))
+    assert_they_exclude_each_other(LocalFileLease, str(tmp_path / "deep" / "lock"))
 
 
 @pytest.mark.compatible("rigging.distributed_lock.FsspecLease(lock_path, worker_id?)", since="0.1.0")
 def test_a_lease_on_any_filesystem(tmp_path):
-    exclude_each_other(FsspecLease, f"memory://{tmp_path.name}/lock")
+    assert_they_exclude_each_other(FsspecLease, f"memory://{tmp_path.name}/lock")
 
 
 @pytest.mark.compatible("rigging.distributed_lock.GcsLease(lock_path, worker_id?)", since="0.1.0")
 def test_a_lease_on_gcs(gcs_server, tmp_path):
-    exclude_each_other(GcsLease, f"gs://old-us-central2/{tmp_path.name}/lock")
+    assert_they_exclude_each_other(GcsLease, f"gs://old-us-central2/{tmp_path.name}/lock")
     with pytest.raises(ValueError, match="gs://"):
         GcsLease(str(tmp_path))
 
 
 @pytest.mark.compatible("rigging.distributed_lock.S3Lease(lock_path, worker_id?)", since="0.1.0")
 def test_a_lease_on_s3(s3_server, tmp_path):
-    exclude_each_other(S3Lease, f"s3://old-s3/{tmp_path.name}/lock")
+    assert_they_exclude_each_other(S3Lease, f"s3://old-s3/{tmp_path.name}/lock")
 
 
 @pytest.mark.compatible("rigging.distributed_lock.default_worker_id()", since="0.1.0")

@@ -28,8 +28,8 @@ def outputs(prefix: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(prefix)): path.read_bytes().replace(str(prefix).encode(), b"PREFIX")
         for path in sorted(prefix.rglob("*"))
-        # Records of the run itself have times and hosts.
-        if path.is_file() and path.relative_to(prefix).parts[0] != "experiments"
+        # Records of the run itself, and what steps print, have times and hosts.
+        if path.is_file() and path.relative_to(prefix).parts[0] != "experiments" and path.name != ".log"
     }
 
 

@@ -11,7 +11,7 @@ RUN = ("job", "run", "--", "python", "-m")
 
 @pytest.mark.timeout(300)
 def test_the_experiment_runs_as_a_job_and_the_second_run_finds_it_done(cluster):
-    first = cluster.iris(*RUN, "experiments.hello_world", timeout=280)
+    first = cluster.iris(*RUN, "experiments.hello_world", timeout=280, program=True)
     assert first.code == 0, first.text
     stats = json.loads((cluster.storage / "hello_world/stats-b5daf3/stats.json").read_text())
     assert stats == {"sum": 4950, "min": 0, "max": 99}
@@ -19,7 +19,7 @@ def test_the_experiment_runs_as_a_job_and_the_second_run_finds_it_done(cluster):
     assert "4950" in first.out
     assert "already done" not in first.text
 
-    second = cluster.iris(*RUN, "experiments.tutorials.hello_world")
+    second = cluster.iris(*RUN, "experiments.tutorials.hello_world", program=True)
     assert second.code == 0, second.text
     assert second.text.count("already done") >= 2
     assert "4950" in second.out

@@ -94,10 +94,10 @@ def test_positions_are_right_behind_letters_of_several_bytes() -> None:
 
 
 def test_a_sample_depends_on_its_seed_only_and_each_mistake_is_a_program() -> None:
-    first = sample(ROOT, ["rigging"], seed=7, count=40)
-    assert first == sample(ROOT, ["rigging"], seed=7, count=40)
-    assert first[:10] == sample(ROOT, ["rigging"], seed=7, count=10)
-    assert first != sample(ROOT, ["rigging"], seed=8, count=40)
+    first = sample(ROOT, ["rigging.lease"], seed=7, count=40)
+    assert first == sample(ROOT, ["rigging.lease"], seed=7, count=40)
+    assert first[:10] == sample(ROOT, ["rigging.lease"], seed=7, count=10)
+    assert first != sample(ROOT, ["rigging.lease"], seed=8, count=40)
     assert len({(mutation.file, mutation.line) for mutation in first}) == 40
     for mutation in first:
         content = (ROOT / mutation.file).read_bytes()
@@ -198,7 +198,7 @@ def test_a_file_of_slow_tests_only_is_recorded_as_such(tmp_path: Path) -> None:
 
     box = NothingChosen(ROOT, tmp_path)
     slow = "lib/rigging/tests/test_slow.py"
-    for name in (slow, "lib/rigging/src/rigging/timing.py"):
+    for name in (slow, "lib/rigging/src/rigging/timing/rates.py"):
         (box.tree / name).parent.mkdir(parents=True, exist_ok=True)
         (box.tree / name).write_text("x")
     record = record_package(box, "rigging", [slow])

@@ -1,6 +1,7 @@
 """Calls of other people's functions: coroutines, generators, forks, exit codes."""
 
 import asyncio
+import contextlib
 import functools
 import os
 import sys
@@ -121,10 +122,13 @@ def test_a_forked_child_ends_where_the_call_ends(in_child: Callable[[], object],
     assert child_status(in_child, is_async) == status
 
 
-def test_a_child_says_what_it_had_to_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with open(tmp_path / "out", "w") as out, open(tmp_path / "err", "w") as err:
-        monkeypatch.setattr(sys, "stdout", out)
-        monkeypatch.setattr(sys, "stderr", err)
+def test_a_child_says_what_it_had_to_say(tmp_path: Path) -> None:
+    with (
+        open(tmp_path / "out", "w") as out,
+        open(tmp_path / "err", "w") as err,
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
 
         def speak() -> NoReturn:
             print("from the child")

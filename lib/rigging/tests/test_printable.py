@@ -1,3 +1,4 @@
+import contextlib
 import io
 import json
 import os
@@ -36,13 +37,13 @@ def test_one_line_is_told() -> None:
     assert not any(map(is_printable_line, ("two\nlines", "\x1b[1m", "\u202e")))
 
 
-def test_a_closed_stdout_drops_lines_and_keeps_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_stdout_drops_lines_and_keeps_no_descriptor() -> None:
     closed = io.StringIO()
     closed.close()
     before = len(os.listdir("/proc/self/fd"))
     for stream in (closed, None):
-        monkeypatch.setattr(sys, "stdout", stream)
-        print_lines(["one", "two"])
+        with contextlib.redirect_stdout(stream):
+            print_lines(["one", "two"])
     assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -55,11 +56,11 @@ def test_a_value_that_has_no_text_is_described() -> None:
     assert text_of(5) == "5"
 
 
-def test_what_stdout_cannot_encode_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_stdout_cannot_encode_is_escaped() -> None:
     raw = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
-    print_lines(["né 日", "next"])
-    assert raw.getvalue() == b"n\\xe9 \\u65e5\nnext\n"
+    with io.TextIOWrapper(raw, encoding="ascii") as stream, contextlib.redirect_stdout(stream):
+        print_lines(["né 日", "next"])
+        assert raw.getvalue() == b"n\\xe9 \\u65e5\nnext\n"
 
 
 def test_when_its_reader_is_gone_the_interpreter_ends_in_peace() -> None:

@@ -14,6 +14,11 @@ SECRETS = [
     "AIzaSyD-1234567890abcdefghijk",
     "xoxb-123456-abcdef",
     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIx.abc-def",
+    f"j:/ann/train/0:3:{'0f' * 32}",
+    f"u:ann:{'0f' * 32}",
+    f"u:ann:c7b7bb03.{'aB-_' * 10}abc",
+    f"iris-v1.{'0f' * 32}.a:root:{'0f' * 32}",
+    f"iris-join-v1.0d38063f.{'aB-_' * 10}abc.{'0f' * 32}",
 ]
 
 
@@ -110,7 +115,9 @@ def test_json_text() -> None:
 
 
 @pytest.mark.timeout(10)
-@pytest.mark.parametrize("unit", ["a", "a=", "token", "_", "://", "x:", '"', "eyJ", "--a ", "-----BEGIN PRIVATE KEY"])
+@pytest.mark.parametrize(
+    "unit", ["a", "a=", "token", "_", "://", "x:", '"', "eyJ", "--a ", "a:", "iris-v1.", "-----BEGIN PRIVATE KEY"]
+)
 def test_long_lines_cost_little(unit: str) -> None:
     text = "token " + unit * (20_000 // len(unit))
     started = time.process_time()

@@ -21,7 +21,8 @@ from fray.client import Client, JobHandle, wait_all
 # `fray.current_client` is a function and, for `from fray.current_client import ...`, a module: importing the module
 # here, before anybody else can, leaves the function as the attribute.
 from fray.current_client import current_client, set_current_client
-from fray.errors import ActorLost, JobAlreadyExists, JobFailed
+from fray.errors import ActorLost, JobAlreadyExists, JobFailed, ResultUnavailable
+from fray.mapping import map as map  # not in __all__: `import *` must not hide the builtin
 from fray.types import (
     ActorConfig,
     BinaryEntrypoint,
@@ -45,6 +46,8 @@ from fray.types import (
 
 if TYPE_CHECKING:
     from fray.local_backend import LocalActorHandle, LocalActorMethod, LocalClient, LocalJobHandle
+
+    __version__: str
 
 __all__ = [
     "ActorConfig",
@@ -75,6 +78,7 @@ __all__ = [
     "LocalClient",
     "LocalJobHandle",
     "ResourceConfig",
+    "ResultUnavailable",
     "TpuConfig",
     "TpuTopologyInfo",
     "TpuType",
@@ -93,4 +97,8 @@ def __getattr__(name: str) -> Any:
         from fray import local_backend
 
         return getattr(local_backend, name)
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("marin-fray")
     raise AttributeError(f"module 'fray' has no attribute {name!r}")

@@ -50,6 +50,13 @@ class ActorFuture(Protocol[R_co]):
         """Whether `result` would return or raise at once."""
         ...
 
+    def add_done_callback(self, callback: Callable[["ActorFuture[R_co]"], object]) -> None:
+        """Call `callback(future)` once when the call has ended, or soon if it has, in a thread for all such callbacks.
+
+        It may make further calls; while it waits for something, the other callbacks wait too. What it raises is logged.
+        """
+        ...
+
 
 class ActorMethod(Protocol[P, R_co]):
     """One method of an actor, as seen from outside."""

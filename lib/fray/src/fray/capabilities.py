@@ -51,7 +51,7 @@ class BackendCapabilities:
     )
     installs_packages: bool = _promise(
         "pip packages and extras of the environment are installed for the job",
-        "pip packages and extras are named in a warning; the job has what the client has",
+        "pip packages and extras that the client does not have are named in a warning; the job has what the client has",
     )
     enforces_resources: bool = _promise(
         "a job waits for the processors it asks for, and one that no machine could ever run is refused at submission, "

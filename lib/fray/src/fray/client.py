@@ -3,6 +3,8 @@
 from fray.errors import JobAlreadyExists, JobFailed
 from fray.protocols import (
     Client,
+    FindsEndedJobs,
+    GivesAttemptOutputs,
     GivesNewOutput,
     GivesReplicaLogs,
     JobHandle,
@@ -14,6 +16,8 @@ from fray.waiting import wait_all
 
 __all__ = [
     "Client",
+    "FindsEndedJobs",
+    "GivesAttemptOutputs",
     "GivesNewOutput",
     "GivesReplicaLogs",
     "JobAlreadyExists",

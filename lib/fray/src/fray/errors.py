@@ -5,22 +5,27 @@ from typing import TYPE_CHECKING, Any
 from fray.types import JobStatus
 from rigging.errors import AlreadyExists, Unavailable
 from rigging.errors import JobFailed as AnyJobFailed
+from rigging.results import ResultUnavailable
 
 if TYPE_CHECKING:
     from fray.protocols import JobHandle
+
+__all__ = ["ActorLost", "JobAlreadyExists", "JobFailed", "ResultUnavailable"]
 
 
 class JobFailed(AnyJobFailed):
     """A job ended without success; the message names the job, the cause and, where there is one, the log.
 
     `job_id` and `exit_code` (negative for a signal, as in `subprocess`) are None where they are not known.
-    `failed_status` is the status it ended with. `JobFailed(job_id, status)` makes the message itself.
+    `failed_status` is the status it ended with. `was_preempted`: its capacity was taken away, more often than it was to
+    be started again. `JobFailed(job_id, status)` makes the message itself.
 
     Args:
         message: The message, or, without `job_id`, the job's id when a status follows.
         status: The status it ended with; None for `JobStatus.FAILED`.
         job_id: The job.
         exit_code: Its exit code.
+        was_preempted: Whether its capacity was taken away.
     """
 
     def __init__(
@@ -30,6 +35,7 @@ class JobFailed(AnyJobFailed):
         *,
         job_id: str | None = None,
         exit_code: int | None = None,
+        was_preempted: bool = False,
     ) -> None:
         if status is not None and (not message or job_id is None):
             job_id = job_id or message
@@ -37,6 +43,7 @@ class JobFailed(AnyJobFailed):
         super().__init__(message)
         self.job_id = job_id
         self.exit_code = exit_code
+        self.was_preempted = was_preempted
         self.failed_status = JobStatus.FAILED if status is None else status
 
 

@@ -1,10 +1,12 @@
 """Sending callables and their arguments to other processes, also those of modules that only the sender has."""
 
 import os
+import pickle
 import site
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -12,40 +14,92 @@ from typing import Any
 from rigging.errors import InvalidRequest
 from rigging.fork_lock import ForkLock
 
-__all__ = ["dumps", "installed_roots"]
+__all__ = ["dumps", "dumps_apart", "installed_roots", "sent_by_value"]
 
 _registering = ForkLock()
 
 
-def dumps(value: Any, what: str, roots: Iterable[str] = ()) -> bytes:
+def dumps(value: Any, what: str, roots: Iterable[str] = (), pickler: ModuleType | None = None) -> bytes:
     """Pickle a value by cloudpickle, by value where it belongs to modules that the receiver cannot import.
 
     Args:
         value: A callable and its arguments, or anything else.
         what: Names it in the error.
         roots: Directories on the receiver's import path, besides what is installed for this interpreter.
+        pickler: A copy of cloudpickle; None for cloudpickle itself. Two copies make two classes of one that goes twice.
 
     Raises:
         InvalidRequest: It cannot be pickled.
     """
-    import cloudpickle
-
-    # One at a time: which modules go by value is known to cloudpickle for the whole process.
-    with _registering:
-        own = _own_modules((*roots, *installed_roots()))
-        for module in own:
-            cloudpickle.register_pickle_by_value(module)
+    chosen = pickler or _cloudpickle()
+    with _by_value(_own_modules((*roots, *installed_roots())), chosen):
         try:
-            payload: bytes = cloudpickle.dumps(value)
+            payload: bytes = chosen.dumps(value)
         except Exception as error:  # anybody's `__reduce__` may refuse in its own way
             raise InvalidRequest(
                 f"{what} cannot be sent to another process: {error}; "
                 "pass plain values, and open files, locks and connections inside the function"
             ) from error
+    return payload
+
+
+def dumps_apart(value: Any, roots: Iterable[str], goes_inside: Callable[[pickle.PickleBuffer], Any]) -> bytes:
+    """As `dumps`, with buffers apart; raises what pickling raises.
+
+    Args:
+        value: Anything.
+        roots: As of `dumps`.
+        goes_inside: Says of each buffer whether it stays in the pickle (see pickle's `buffer_callback`).
+    """
+    pickler = _cloudpickle()
+
+    def dump() -> bytes:
+        data: bytes = pickler.dumps(value, protocol=5, buffer_callback=goes_inside)
+        return data
+
+    own = _own_modules((*roots, *installed_roots()))
+    if not own:  # as in most programs; calls of actors are many
+        return dump()
+    with _by_value(own, pickler):
+        return dump()
+
+
+@contextmanager
+def sent_by_value(roots: Iterable[str], pickler: ModuleType | None = None) -> Iterator[None]:
+    """Within it, `pickler` sends by value what is of modules that the receiver cannot import.
+
+    Without such modules, as in most programs, this takes no lock.
+
+    Args:
+        roots: As of `dumps`.
+        pickler: As of `dumps`.
+    """
+    own = _own_modules((*roots, *installed_roots()))
+    if not own:
+        yield
+        return
+    with _by_value(own, pickler or _cloudpickle()):
+        yield
+
+
+@contextmanager
+def _by_value(own: list[ModuleType], pickler: ModuleType) -> Iterator[None]:
+    # One at a time: which modules go by value is known to cloudpickle for the whole process.
+    with _registering:
+        for module in own:
+            pickler.register_pickle_by_value(module)
+        try:
+            yield
         finally:
             for module in own:
-                cloudpickle.unregister_pickle_by_value(module)
-    return payload
+                pickler.unregister_pickle_by_value(module)
+
+
+def _cloudpickle() -> ModuleType:
+    import cloudpickle  # takes a while, and not every process sends something
+
+    module: ModuleType = cloudpickle
+    return module
 
 
 @cache

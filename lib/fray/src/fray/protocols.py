@@ -9,6 +9,8 @@ from fray.types import ActorConfig, JobRequest, JobStatus, ResourceConfig
 
 __all__ = [
     "Client",
+    "FindsEndedJobs",
+    "GivesAttemptOutputs",
     "GivesNewOutput",
     "GivesReplicaLogs",
     "JobHandle",
@@ -42,6 +44,23 @@ class JobHandle(Protocol):
         Raises:
             DeadlineExceeded: (a TimeoutError) The job had not ended in time.
             JobFailed: The job did not succeed. The local backend raises a callable's own exception instead.
+        """
+        ...
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait for the job's end and return what its callable returned; of several replicas, a list by replica index.
+
+        A local backend without processes returns the very object; the others a copy that was pickled.
+
+        Args:
+            timeout: Seconds to wait; None waits for ever. The job goes on after a timeout.
+
+        Raises:
+            DeadlineExceeded: (a TimeoutError) The job had not ended in time.
+            InvalidRequest: The job runs a program.
+            JobFailed: The job did not succeed, and not by an exception that can be had; that is raised as it is, with
+                the traceback of where it was raised as its cause.
+            ResultUnavailable: The value could not be sent, or is gone.
         """
         ...
 
@@ -184,4 +203,22 @@ class GivesNewOutput(Protocol):
         Args:
             ended: The job has ended and this is the last call; output that is left out is mentioned.
         """
+        ...
+
+
+@runtime_checkable
+class GivesAttemptOutputs(Protocol):
+    """A `JobHandle` whose cluster keeps the output of each attempt, also of those whose host is gone; `isinstance`."""
+
+    def attempt_outputs(self) -> Mapping[tuple[int, int], Sequence[tuple[int, bytes]]]:
+        """Return the output of each attempt, by replica and attempt: pairs of a stream (1, 2) and bytes, in order."""
+        ...
+
+
+@runtime_checkable
+class FindsEndedJobs(Protocol):
+    """A client whose cluster remembers jobs of former processes; ask by `isinstance`."""
+
+    def ended_job(self, name: str) -> JobHandle | None:
+        """Return the last job of that name, if it has ended and is remembered; None when it lives, or there is none."""
         ...

@@ -63,7 +63,7 @@ def wait_all(
         handle.add_done_callback(ended.put)
     for _ in handles:
         try:
-            handle = _next_ended(ended, handles, deadline)
+            handle = next_ended(ended, handles, deadline)
         except queue.Empty:
             unfinished = [handle.job_id for handle in handles if not handle.status().finished()]
             raise DeadlineExceeded(
@@ -87,9 +87,19 @@ def _raise_failure(handle: JobHandle, status: JobStatus) -> None:
         raise JobFailed(f"job {handle.job_id} failed: {title}", status, job_id=handle.job_id) from error
 
 
-def _next_ended(
+def next_ended(
     ended: "queue.SimpleQueue[JobHandle]", handles: Sequence[JobHandle], deadline: float | None
 ) -> JobHandle:
+    """Take the next job out of `ended`; what this job holds is lent meanwhile, where the backend does that.
+
+    Args:
+        ended: Where done callbacks of the jobs put them.
+        handles: The jobs that have not ended, or were not taken yet.
+        deadline: By `time.monotonic`; None waits for ever.
+
+    Raises:
+        queue.Empty: None had ended by then.
+    """
     block = wait_hook()
     while True:
         left = None if deadline is None else min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX)

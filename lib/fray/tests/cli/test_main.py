@@ -47,9 +47,10 @@ def test_run_shows_the_output_and_gives_variables(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ["run", "-e", "A=b=c", "-e", "EMPTY=", "--backend", "local", "--", "sh", "-c"]
-    assert run_command_line([*words, 'echo "$A[${EMPTY-unset}]"; pwd; printf "no newline"']) == 0
-    assert capfd.readouterr().out == f"b=c[]\n{tmp_path.resolve()}\nno newline"
+    (tmp_path / "v.env").write_text("A=of the file\nB=too\n")
+    words = ["run", "-e", "A=b=c", "-e", "EMPTY=", "--env-file", "v.env", "--backend", "local", "--", "sh", "-c"]
+    assert run_command_line([*words, 'echo "$A[${EMPTY-unset}]$B"; pwd; printf "no newline"']) == 0
+    assert capfd.readouterr().out == f"b=c[]too\n{tmp_path.resolve()}\nno newline"
 
 
 @pytest.mark.parametrize(
@@ -57,6 +58,7 @@ def test_run_shows_the_output_and_gives_variables(
     [
         (["run", "--backend", "nix", "--", "true"], 3, "fray client 'nix' is not known; known: local"),
         (["run", "-e", "NAME", "--", "true"], 2, "'NAME' is not KEY=VALUE"),
+        (["run", "--env-file", "none.env", "--", "true"], 3, "env file none.env: No such file"),
         (["run"], 2, "Missing argument 'COMMAND...'"),
         (["run", "--ram", "lots", "--", "true"], 3, "'lots' is not a size"),
         (["run", "--backend", "local", "--", "no-such-program"], 1, "cannot start 'no-such-program'"),

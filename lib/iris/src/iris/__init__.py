@@ -1,7 +1,24 @@
 """A gRPC cluster scheduler for TPU, GPU and CPU jobs."""
 
 import os
+from typing import TYPE_CHECKING
+
+from iris.progress import report_progress
+
+if TYPE_CHECKING:
+    __version__: str
+
+__all__ = ["report_progress"]
 
 # gRPC reads this when it is imported. By default it starts its threads again in every forked child of a process that
 # uses it, there to read from the parent's own connections; now and then such a child crashed before its first line.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+
+def __getattr__(name: str) -> str:
+    """Look the version up when it is asked for: every import would pay for that otherwise."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("marin-iris")
+    raise AttributeError(f"module 'iris' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""What this process may use of its machine, as older programs ask for it."""
+"""The share of its machine that this process may use, as older programs ask for it."""
 
 import math
 import os

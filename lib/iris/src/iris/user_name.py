@@ -3,13 +3,18 @@
 import getpass
 import os
 import re
+from collections.abc import Callable
 from functools import lru_cache
 
 
-def default_user() -> str:
-    """The submitter's login name with other characters replaced by "-"; `uid<N>` for a uid without a name."""
+def default_user(login: Callable[[], str] = getpass.getuser) -> str:
+    """The submitter's login name with other characters replaced by "-"; `uid<N>` for a uid without a name.
+
+    Args:
+        login: Returns the login name; raises KeyError, OSError or ImportError where there is none.
+    """
     try:
-        name = getpass.getuser()
+        name = login()
     except (KeyError, OSError, ImportError):
         name = ""
     return _as_name(name)

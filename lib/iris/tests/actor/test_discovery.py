@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from iris.actor import ActorClient, ActorDied, ActorPool, ActorServer
-from iris.actor.client.caller import Caller
+from iris.actor.client.caller import Caller, ClientLimits
 from iris.client import IrisClient, IrisContext
 from iris.client.job_env import JobEnv
 from iris.rpc import iris_pb2 as pb
@@ -285,13 +285,10 @@ def test_outside_of_a_job_one_says_which_cluster() -> None:
         ActorPool("/ann/a/x")
 
 
-def test_a_pool_keeps_nothing_of_members_that_left(
-    cluster: Cluster, bench: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("iris.actor.client.caller.IDLE_S", 0.05)
+def test_a_pool_keeps_nothing_of_members_that_left(cluster: Cluster, bench: Any) -> None:
     cluster.start("/ann/gone")
     with ActorServer(context=cluster.context("/ann/gone/0:0")) as server:
-        pool = ActorPool("/ann/gone/bench", client=cluster.client())
+        pool = ActorPool("/ann/gone/bench", client=cluster.client(), limits=ClientLimits(idle_s=0.05))
         server.register("bench", bench)
         pool.wait_for_size(1, WAIT_S)
         assert pool.call("echo", (1,)).result(WAIT_S) == 1

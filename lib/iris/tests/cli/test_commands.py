@@ -13,6 +13,7 @@ import pytest
 from iris.cli.context import CliContext
 from iris.cli.main import run
 from iris.client import JobStatus, QueryResult, SilentAttempt, Stopped, TaskStatus, UserBudgetStatus, WorkerStatus
+from iris.client.tokens import UserTokenStatus
 from iris.client.types import LogLine
 from iris.cluster.types import JobState, PriorityBand, TaskState
 from rigging.errors import Denied, NotFound
@@ -37,8 +38,18 @@ class Operator:
     def set_budget(self, name: str, *, max_weight: float, max_band: PriorityBand) -> None:
         self.done.append(("budget", name, max_weight, max_band))
 
-    def create_token(self, name: str) -> str:
+    def create_token(self, name: str, note: str) -> str:
+        self.done.append(("token", name, note))
         return f"u:{name}:token"
+
+    def user_tokens(self, name: str) -> list[UserTokenStatus]:
+        made = [UserTokenStatus("ab12", "ann", "laptop", "admin root", 1), UserTokenStatus(
+            "signed-bob", "bob", "made by an earlier release", "", 0, "admin root", 5)]  # fmt: skip
+        return [token for token in made if name in ("", token.user)]
+
+    def revoke_user_token(self, token_id: str) -> UserTokenStatus:
+        self.done.append(("revoke", token_id))
+        return self.user_tokens("ann")[0]
 
     def cordon(self, name: str, reason: str, drain: bool = False) -> list[str]:
         self.done.append(("drain" if drain else "cordon", name, reason))
@@ -102,6 +113,21 @@ class Client:
         return SimpleNamespace(workers=self.workers)
 
 
+class Context(CliContext):
+    """Commands reach the test's cluster, at the test's time if it says one."""
+
+    def __init__(self, reached: Client, now_ms: int | None) -> None:
+        super().__init__()
+        self._reached, self._now_ms = reached, now_ms
+
+    @contextlib.contextmanager
+    def client(self, workspace: Path | None = None) -> Iterator[Any]:
+        yield self._reached
+
+    def now_ms(self) -> int:
+        return super().now_ms() if self._now_ms is None else self._now_ms
+
+
 Iris = Callable[..., tuple[int, str, str]]
 
 
@@ -116,17 +142,11 @@ def client() -> Client:
 
 
 @pytest.fixture
-def iris(client: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iris:
+def iris(client: Client, capsys: pytest.CaptureFixture[str]) -> Iris:
     """Run a command; its exit code, what it wrote to stdout, and what it said on stderr."""
 
-    @contextlib.contextmanager
-    def make(context: CliContext, workspace: Path | None = None) -> Iterator[Client]:
-        yield client
-
-    monkeypatch.setattr(CliContext, "client", make)
-
-    def command(*words: str) -> tuple[int, str, str]:
-        code = run(list(words))
+    def command(*words: str, now_ms: int | None = None) -> tuple[int, str, str]:
+        code = run(list(words), Context(client, now_ms))
         written = capsys.readouterr()
         return code, written.out, written.err.removeprefix("iris: ")
 
@@ -214,6 +234,17 @@ def test_budgets_are_shown_and_only_what_is_named_is_changed(iris: Iris, client:
     assert iris("user", "budget", "list")[2] == "no user has a budget: everybody may use everything\n"
 
 
+def test_tokens_of_users_are_listed_and_revoked(iris: Iris, client: Client) -> None:
+    header, *rows = iris("user", "token", "list")[1].splitlines()
+    assert header.split() == ["TOKEN", "USER", "STATE", "MADE", "BY", "NOTE"]
+    assert [row.split()[:3] for row in rows] == [["ab12", "ann", "good"], ["signed-bob", "bob", "revoked"]]
+    (bobs,) = json.loads(iris("user", "token", "list", "bob", "--json")[1])
+    assert bobs["token_id"] == "signed-bob"
+    assert "no token was made" in iris("user", "token", "list", "cyd")[2]
+    assert iris("user", "token", "revoke", "ab12")[2] == ("the token ab12 of user ann is revoked; jobs of ann go on\n")
+    assert client.operator.done == [("revoke", "ab12")]
+
+
 def test_a_token_is_written_to_a_new_private_file_or_shown(iris: Iris, tmp_path: Path) -> None:
     assert iris("user", "token", "create", "bob")[1] == "u:bob:token\n"
     place = tmp_path / "token"
@@ -298,10 +329,9 @@ def test_what_is_no_number_of_jobs_is_refused(iris: Iris) -> None:
     assert iris("job", "list", "-n", "10000")[0] == 0
 
 
-def test_logs_of_the_last_seconds(iris: Iris, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("time.time", lambda: 1000.0)
+def test_logs_of_the_last_seconds(iris: Iris, client: Client) -> None:
     for seconds, since in (("0", 1000.0), ("10", 990.0), ("2000", 0.0)):
-        iris("job", "logs", "train", "--since-seconds", seconds)
+        iris("job", "logs", "train", "--since-seconds", seconds, now_ms=1_000_000)
         assert client.asked[-1]["since"] == since
 
 

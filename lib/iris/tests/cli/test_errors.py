@@ -3,12 +3,12 @@
 import os
 import subprocess
 import sys
+from typing import Any
 
 import click
 import pytest
 
 from iris.cli import exit_codes
-from iris.cli import main as module
 from iris.cli.exit_codes import exit_code_of
 from iris.cli.main import LazyGroup, cli, run
 from rigging.errors import (
@@ -26,16 +26,17 @@ from rigging.errors import (
 )
 
 
-def ending(error: BaseException | int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the next command end so."""
+def ending(error: BaseException | int | None) -> click.Command:
+    """A program that ends so."""
 
-    def main(**options: object) -> object:
-        options["obj"].verbose = "-v" in options["args"]
-        if isinstance(error, BaseException):
-            raise error
-        return error
+    class Program(click.Command):
+        def main(self, **options: Any) -> object:
+            options["obj"].verbose = "-v" in options["args"]
+            if isinstance(error, BaseException):
+                raise error
+            return error
 
-    monkeypatch.setattr(module.cli, "main", main)
+    return Program("program")
 
 
 @pytest.mark.parametrize(
@@ -60,25 +61,19 @@ def ending(error: BaseException | int | None, monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_one_sentence_and_a_code(
-    error: BaseException | int | None, code: int, said: str,
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    ending(error, monkeypatch)
-    assert run([]) == code
+    error: BaseException | int | None, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([], program=ending(error)) == code
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", said)
 
 
 @pytest.mark.parametrize("error", [NotFound("no job x"), ValueError("odd")])
-def test_the_whole_story_is_told_when_it_is_asked_for(
-    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ending(error, monkeypatch)
-    run(["-v"])
+def test_the_whole_story_is_told_when_it_is_asked_for(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+    run(["-v"], program=ending(error))
     assert "Traceback (most recent call last)" in capsys.readouterr().err
-    ending(OSError(13, "Permission denied", "/x"), monkeypatch)
     with pytest.raises(PermissionError):
-        run(["-v"])
+        run(["-v"], program=ending(OSError(13, "Permission denied", "/x")))
 
 
 def test_a_reader_that_went_away_is_no_error() -> None:
@@ -112,7 +107,7 @@ def test_the_documented_codes(error: type[MarinError], code: int) -> None:
 def test_the_nouns_and_their_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert isinstance(cli, LazyGroup)
     context = click.Context(cli)
-    assert cli.list_commands(context) == ["cluster", "job", "query", "user"]
+    assert cli.list_commands(context) == ["cluster", "job", "query", "task", "user", "worker"]
     for name in cli.list_commands(context):
         command = cli.get_command(context, name)
         assert command is not None
@@ -122,7 +117,7 @@ def test_the_nouns_and_their_help(capsys: pytest.CaptureFixture[str]) -> None:
         assert run(words) == 0
         lines = capsys.readouterr().out.splitlines()
         assert [line.split()[0] for line in lines[lines.index("Commands:") + 1 :] if line.strip()] == [
-            "cluster", "job", "query", "user",
+            "cluster", "job", "query", "task", "user", "worker",
         ]  # fmt: skip
     assert run(["--version"]) == 0
     assert capsys.readouterr().out.startswith("iris, version ")

@@ -1,6 +1,7 @@
 """What reaches a terminal: nothing of others that it would obey, and lines that fit it."""
 
 import contextlib
+import io
 import json
 import re
 from pathlib import Path
@@ -53,13 +54,21 @@ class HostileClient:
         return QueryResult((f"c{HOSTILE}",), ((f"v{HOSTILE}",),), False)
 
 
-@pytest.fixture
-def hostile(monkeypatch):
+class Context(CliContext):
+    """Commands reach a cluster of hostile texts."""
+
+    def __init__(self, reached=None):
+        super().__init__()
+        self._reached = reached or HostileClient()
+
     @contextlib.contextmanager
     def client(self, workspace=None):
-        yield HostileClient()
+        yield self._reached
 
-    monkeypatch.setattr(CliContext, "client", client)
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
 
 
 @pytest.mark.parametrize(
@@ -81,8 +90,8 @@ def hostile(monkeypatch):
         ["--controller-url", f"nonsense{HOSTILE}", "cluster", "status"],
     ],
 )
-def test_nothing_that_a_terminal_obeys_is_written(hostile, words, capsys):
-    run(words)
+def test_nothing_that_a_terminal_obeys_is_written(words, capsys):
+    run(words, Context())
     captured = capsys.readouterr()
     written = captured.out + captured.err
     assert written
@@ -105,12 +114,12 @@ def _texts(value):
             yield from _texts(item)
 
 
-def test_csv_is_data_for_programs_and_escaped_only_on_a_terminal(hostile, capsys, monkeypatch):
-    run(["query", "SELECT 1", "-f", "csv"])
+def test_csv_is_data_for_programs_and_escaped_only_on_a_terminal(capsys):
+    run(["query", "SELECT 1", "-f", "csv"], Context())
     assert HOSTILE in capsys.readouterr().out
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    run(["query", "SELECT 1", "-f", "csv"])
-    assert ESCAPED in capsys.readouterr().out
+    with contextlib.redirect_stdout(Terminal()) as terminal:
+        run(["query", "SELECT 1", "-f", "csv"], Context())
+    assert ESCAPED in terminal.getvalue()
 
 
 def test_no_command_writes_past_the_one_place():
@@ -130,14 +139,24 @@ def test_say_and_records_are_escaped(capsys):
     assert json.loads(captured.out.partition("\n")[2]) == {"x": HOSTILE + "\x7f"}
 
 
-def test_a_list_fits_the_terminal_and_keeps_command_and_reason_apart(hostile, capsys, monkeypatch):
+class Listing(HostileClient):
+    """A cluster with one job."""
+
+    def __init__(self, job):
+        self._job = job
+
+    def list_jobs(self, **query):
+        return [self._job]
+
+
+def test_a_list_fits_the_terminal_and_keeps_command_and_reason_apart(monkeypatch):
     job = JobStatus(
         "/ann/train", JobState.PENDING, command="python -m trainer " + "--flag " * 30, pending_reason="needs 8 " * 20
     )
-    monkeypatch.setattr(HostileClient, "list_jobs", lambda self, **query: [job])
-    monkeypatch.setattr(output, "terminal_width", lambda: 80)
-    assert run(["job", "list"]) == 0
-    header, line, note = capsys.readouterr().out.splitlines()
+    monkeypatch.setenv("COLUMNS", "80")
+    with contextlib.redirect_stdout(Terminal()) as terminal:
+        assert run(["job", "list"], Context(Listing(job))) == 0
+    header, line, note = terminal.getvalue().splitlines()
     assert header.split()[-1] == "COMMAND"
     assert "python -m tra" in line
     assert note.startswith("    waits: needs 8 needs 8 ")
@@ -146,10 +165,9 @@ def test_a_list_fits_the_terminal_and_keeps_command_and_reason_apart(hostile, ca
     assert note.endswith("...")
 
 
-def test_off_a_terminal_nothing_is_cut(hostile, capsys, monkeypatch):
+def test_off_a_terminal_nothing_is_cut(capsys):
     job = JobStatus("/ann/a", JobState.FAILED, command="x" * 500, error="e" * 500)
-    monkeypatch.setattr(HostileClient, "list_jobs", lambda self, **query: [job])
-    run(["job", "list"])
+    run(["job", "list"], Context(Listing(job)))
     _, line, note = capsys.readouterr().out.splitlines()
     assert line.endswith("x" * 500)
     assert note == "    " + "e" * 500
@@ -205,13 +223,13 @@ def test_json_is_as_it_is_or_in_ascii(capsys):
 
 def test_the_width_is_that_of_a_terminal_only(monkeypatch):
     monkeypatch.setenv("COLUMNS", "77")
-    monkeypatch.setattr("sys.stdout.isatty", lambda: False)
-    assert output.terminal_width() is None
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    assert output.terminal_width() == 77
+    with contextlib.redirect_stdout(io.StringIO()):
+        assert output.terminal_width() is None
+    with contextlib.redirect_stdout(Terminal()):
+        assert output.terminal_width() == 77
 
 
-def test_a_closed_stderr_ends_nothing(monkeypatch):
+def test_a_closed_stderr_ends_nothing():
     tried = []
 
     class Closed:
@@ -219,12 +237,12 @@ def test_a_closed_stderr_ends_nothing(monkeypatch):
             tried.append(text)
             raise ValueError("I/O operation on closed file")
 
-    monkeypatch.setattr("sys.stderr", Closed())
-    say("anything")
+    with contextlib.redirect_stderr(Closed()):
+        say("anything")
     assert tried
 
 
-def test_what_is_said_is_seen_at_once(monkeypatch):
+def test_what_is_said_is_seen_at_once():
     class Stream:
         def __init__(self):
             self.seen, self.held = "", ""
@@ -236,12 +254,12 @@ def test_what_is_said_is_seen_at_once(monkeypatch):
             self.seen, self.held = self.seen + self.held, ""
 
     stream = Stream()
-    monkeypatch.setattr("sys.stderr", stream)
-    say("hello")
+    with contextlib.redirect_stderr(stream):
+        say("hello")
     assert stream.seen == "iris: hello\n"
 
 
-def test_what_is_over_is_not_told_as_slow_later(monkeypatch):
+def test_what_is_over_is_not_told_as_slow_later():
     timers = []
 
     class Timer:
@@ -258,10 +276,9 @@ def test_what_is_over_is_not_told_as_slow_later(monkeypatch):
         def cancel(self):
             self.state = "cancelled"
 
-    monkeypatch.setattr(output.threading, "Timer", Timer)
-    with output.told_if_slow("waiting"):
+    with output.told_if_slow("waiting", make_timer=Timer):
         assert timers[0].state == "started"
-    with pytest.raises(ZeroDivisionError), output.told_if_slow("longer", after=2.0):
+    with pytest.raises(ZeroDivisionError), output.told_if_slow("longer", after=2.0, make_timer=Timer):
         1 / 0  # noqa: B018
     assert [timer.given for timer in timers] == [(1.0, say, ("waiting",)), (2.0, say, ("longer",))]
     assert [timer.state for timer in timers] == ["cancelled"] * 2

@@ -376,6 +376,10 @@ def test_terminate_and_list(controller, client):
     client.list_jobs(prefix="/ann", states=[JobState.KILLED], limit=7)
     request = controller.called("ListJobs")[-1]
     assert (request.prefix, list(request.states), request.limit) == ("/ann", [pb.JOB_STATE_KILLED], 7)
+    with pytest.raises(InvalidRequest, match="'running' is none; give one of JobState: PENDING, BUILDING, RUNNING"):
+        client.list_jobs(state="running")
+    with pytest.raises(InvalidRequest, match="state of jobs: 0 is none"):
+        client.list_jobs(state=0)
 
 
 def test_a_client_that_is_shut_down_says_so(client):

@@ -1,15 +1,12 @@
 """What a task is told in its variables, and who submits."""
 
-import getpass
 import os
-from pathlib import Path
 
 import pytest
 
-from iris import user_name
-from iris.client.job_env import JobEnv, job_env, read_token_file
+from iris.client.job_env import JobEnv, job_env
 from iris.user_name import default_user
-from rigging.errors import InvalidRequest, MarinError
+from rigging.errors import InvalidRequest
 
 LEAST = {"IRIS_JOB_ID": "/u/j", "IRIS_CONTROLLER_ADDRESS": "h:1"}
 
@@ -41,13 +38,6 @@ def test_damaged_lists_are_named(text: str) -> None:
     assert job_env({**LEAST, "IRIS_EXTRAS": "[]"}) == job_env(LEAST)
 
 
-def test_a_token_is_read_without_its_line_end(tmp_path: Path) -> None:
-    (tmp_path / "t").write_text(" u:ann:x\n")
-    assert read_token_file(str(tmp_path / "t")) == "u:ann:x"
-    with pytest.raises(MarinError, match=r"cannot read the token file '.*/no': No such file or directory"):
-        read_token_file(str(tmp_path / "no"))
-
-
 @pytest.mark.parametrize(
     ("login", "user"),
     [
@@ -56,15 +46,13 @@ def test_a_token_is_read_without_its_line_end(tmp_path: Path) -> None:
         ("", f"uid{os.getuid()}"), ("..", f"uid{os.getuid()}"), ("--", f"uid{os.getuid()}"), ("x" * 200, "x" * 128),
     ],
 )  # fmt: skip
-def test_a_login_name_as_it_may_stand_in_a_job_id(login: str, user: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(getpass, "getuser", lambda: login)
-    assert default_user() == user
+def test_a_login_name_as_it_may_stand_in_a_job_id(login: str, user: str) -> None:
+    assert default_user(lambda: login) == user
 
 
 @pytest.mark.parametrize("error", [KeyError("uid"), OSError("no name"), ImportError("pwd")])
-def test_a_user_without_a_name_has_a_number(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_name_has_a_number(error: Exception) -> None:
     def refuse() -> str:
         raise error
 
-    monkeypatch.setattr(user_name.getpass, "getuser", refuse)
-    assert default_user() == f"uid{os.getuid()}"
+    assert default_user(refuse) == f"uid{os.getuid()}"

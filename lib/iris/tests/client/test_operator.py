@@ -8,8 +8,10 @@ import pytest
 from iris.client import Checkpoint
 from iris.client.connection.connection import Connection
 from iris.client.operator import Operator
+from iris.client.tokens import UserTokenStatus
 from iris.client.types import UserBudgetStatus
 from iris.cluster.types import PriorityBand
+from iris.rpc import access_pb2 as access
 from iris.rpc import iris_pb2 as pb
 
 
@@ -21,7 +23,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, Any, float, bool]] = []
-        self.cluster = self
+        self.cluster = self.access = self
         self._retry = True
         self.answers = {
             "CordonWorker": pb.CordonWorkerResponse(moved_attempt_ids=["/a/b/0:0"]),
@@ -30,6 +32,16 @@ class Cluster:
             "SetBudget": pb.SetBudgetResponse(),
             "ListBudgets": pb.ListBudgetsResponse(budgets=[pb.UserBudget(user="ann", max_weight=2, held_weight=1)]),
             "CreateToken": pb.CreateTokenResponse(token="u:ann:x"),
+            "ListUserTokens": access.ListUserTokensResponse(
+                tokens=[
+                    access.UserToken(
+                        token_id="ab12", user="ann", note="laptop", created_by="admin root", created_at_ms=7
+                    )
+                ]
+            ),
+            "RevokeUserToken": access.RevokeUserTokenResponse(
+                revoked=access.UserToken(token_id="ab12", user="ann", revoked_by="admin root", revoked_at_ms=8)
+            ),
             "Checkpoint": pb.CheckpointResponse(remote_state_dir="gs://b", generation=1, sequence=2, at_ms=3),
         }
 
@@ -67,7 +79,7 @@ def test_each_call_asks_once_and_says_what_came_of_it(cluster: Cluster, operator
     operator.set_budget("ann")
     assert operator.budgets() == [UserBudgetStatus("ann", 2, PriorityBand.PRODUCTION, 1)]
     operator.budgets("ann")
-    assert operator.create_token("ann") == "u:ann:x"
+    assert operator.create_token("ann", "laptop") == "u:ann:x"
     batch = pb.UserBudget(user="ann", max_weight=2, max_band=pb.PRIORITY_BAND_BATCH)
     assert [request for _, request, *_ in cluster.asked] == [
         pb.CordonWorkerRequest(worker_id="w", reason="slow"),
@@ -78,9 +90,19 @@ def test_each_call_asks_once_and_says_what_came_of_it(cluster: Cluster, operator
         pb.SetBudgetRequest(budget=pb.UserBudget(user="ann", max_band=pb.PRIORITY_BAND_PRODUCTION)),
         pb.ListBudgetsRequest(),
         pb.ListBudgetsRequest(user="ann"),
-        pb.CreateTokenRequest(user="ann"),
+        pb.CreateTokenRequest(user="ann", note="laptop"),
     ]
-    assert {(timeout, retry) for *_, timeout, retry in cluster.asked} == {(12.0, True)}
+    assert {(timeout, retry) for *_, timeout, retry in cluster.asked[:-1]} == {(12.0, True)}
+    assert cluster.asked[-1][2:] == (12.0, False), "a token whose text was lost would stay"
+
+
+def test_tokens_of_users(cluster: Cluster, operator: Operator) -> None:
+    assert operator.user_tokens("ann") == [UserTokenStatus("ab12", "ann", "laptop", "admin root", 7)]
+    assert operator.revoke_user_token("ab12").revoked_by == "admin root"
+    assert [request for _, request, *_ in cluster.asked] == [
+        access.ListUserTokensRequest(user="ann"),
+        access.RevokeUserTokenRequest(token_id="ab12"),
+    ]
 
 
 def test_a_checkpoint_may_take_long_and_is_not_begun_twice(cluster: Cluster, operator: Operator) -> None:

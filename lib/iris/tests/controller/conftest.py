@@ -22,7 +22,7 @@ Connect = Callable[..., User]
 
 @pytest.fixture
 def connect() -> Iterator[Connect]:
-    """Clients of a controller: `connect(controller)` for a user, with kind and name for others."""
+    """Clients of a controller: `connect(controller)` for a user, with kind and name, or a token, for others."""
     opened: list[ControllerStubs] = []
 
     def open_client(
@@ -30,8 +30,10 @@ def connect() -> Iterator[Connect]:
         kind: PrincipalKind = PrincipalKind.USER,
         name: str = "ann",
         attempt_id: str | None = None,
+        token: str = "",
     ) -> User:
-        stubs = ControllerStubs(controller.address, call_metadata(controller.token(kind, name), attempt_id))
+        shown = token or controller.token(kind, name)
+        stubs = ControllerStubs(controller.address, call_metadata(shown, attempt_id))
         opened.append(stubs)
         return User(stubs)
 

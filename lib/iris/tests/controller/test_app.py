@@ -2,27 +2,32 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from iris.controller.app import Address, ControllerConfig, serve
 from iris.controller.storage.disk_space import RESERVE_NAME
+from iris.testing.loops import run_in
 from rigging.errors import Conflict
 
 
-def test_one_that_was_told_to_stop_leaves_nothing_in_its_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    timers: list[asyncio.TimerHandle] = []
+class NotingLoop(asyncio.SelectorEventLoop):
+    """Keeps the timers that were set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.timers: list[asyncio.TimerHandle] = []
+
+    def call_at(self, *given: Any, **options: Any) -> asyncio.TimerHandle:
+        self.timers.append(super().call_at(*given, **options))
+        return self.timers[-1]
+
+
+def test_one_that_was_told_to_stop_leaves_nothing_in_its_loop(tmp_path: Path) -> None:
     told: list[str] = []
 
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        call_at = loop.call_at
-
-        def note(when, callback, *args, **kwargs):  # type: ignore[no-untyped-def]  # as the loop's own
-            timers.append(call_at(when, callback, *args, **kwargs))
-            return timers[-1]
-
-        monkeypatch.setattr(loop, "call_at", note)
+    async def main(loop: NotingLoop) -> None:
         stop = asyncio.Event()
 
         def ready(address: Address) -> None:
@@ -38,10 +43,10 @@ def test_one_that_was_told_to_stop_leaves_nothing_in_its_loop(tmp_path: Path, mo
             for task in others
             if "/iris/" in str(getattr(task.get_coro(), "cr_code", "")) and not task.cancelling()
         ] == []
-        left = [timer for timer in timers if not timer.cancelled() and timer.when() > loop.time()]
+        left = [timer for timer in loop.timers if not timer.cancelled() and timer.when() > loop.time()]
         assert [timer for timer in left if "iris.controller" in str(getattr(timer._callback, "__self__", ""))] == []
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    run_in(NotingLoop(), main)
     assert told == ["ready", "leaving"]
     assert (tmp_path / RESERVE_NAME).stat().st_size == 4096
 

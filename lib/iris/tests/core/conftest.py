@@ -4,7 +4,8 @@ import pytest
 
 from iris.core.rules import draft, gang_rules, silence_rules
 from iris.core.rules.contact import ContactRules
-from iris.core.state.load import Booking, WorkerLoad
+from iris.core.state.booking import Booking
+from iris.core.state.load import WorkerLoad
 from iris.core.state.view import ClusterView
 from iris.domain.entities import Task, Worker
 from iris.domain.states import PriorityBand

@@ -96,7 +96,15 @@ specs = st.builds(
     coscheduling_group_by=st.sampled_from(["", "", "slice"]),
     band=st.sampled_from(PriorityBand),
     max_task_failures=st.sampled_from([0, 0, 1]),
-).flatmap(lambda spec: st.sampled_from([spec, spec, replace(spec, exclusive=True, fence_after_ms=FENCE_MS)]))
+).flatmap(
+    lambda spec: st.sampled_from(
+        [
+            spec,
+            replace(spec, reserve=spec.resources.accelerator is not None),
+            replace(spec, exclusive=True, fence_after_ms=FENCE_MS),
+        ]
+    )
+)
 
 
 class Anything(RuleBasedStateMachine):
@@ -539,5 +547,11 @@ def test_a_planted_fault_is_caught(fault, plant):
         run_state_machine_as_test(Anything, settings=search)
 
 
-Anything.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None, print_blob=True)
+Anything.TestCase.settings = settings(max_examples=50, stateful_step_count=40, deadline=None, print_blob=True)
 TestAnything = Anything.TestCase
+
+
+@pytest.mark.slow
+def test_anything_for_longer():
+    longer = settings(max_examples=400, stateful_step_count=60, deadline=None, print_blob=True)
+    run_state_machine_as_test(Anything, settings=longer)

@@ -36,6 +36,7 @@ def test_a_new_job_task_and_worker_have_done_nothing() -> None:
         "worker_id": None,
         "error": "",
         "causes": (),
+        "failure_times": (),
     }
     worker = Worker(WorkerId("w"), "i", Resources())
     assert defaults(Worker, worker, "worker_id", "instance_id", "capacity") == {

@@ -46,6 +46,15 @@ def test_a_job_that_says_nothing_asks_for_nothing_and_is_retried_only_when_its_h
         "fence_after_ms": 0,
         "runtime": DEFAULT_RUNTIME,
         "description": "",
+        "enforced": "",
+        "limits_mode": "",
+        "notify_url": "",
+        "retry_window_ms": 0,
+        "health_cmd": "",
+        "health_interval_ms": 0,
+        "health_timeout_ms": 0,
+        "health_retries": 0,
+        "stall_timeout_ms": 0,
     }
 
 

@@ -2,8 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from iris.core.state.booking import Booking
 from iris.core.state.demand import Demand
-from iris.core.state.load import Booking, WorkerLoad
+from iris.core.state.load import WorkerLoad
 from iris.domain.entities import Worker
 from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.resources import (

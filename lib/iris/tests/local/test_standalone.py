@@ -11,12 +11,14 @@ import pytest
 
 from iris.controller.app import Address, ControllerConfig
 from iris.local import standalone
+from iris.local.fresh_state import left_as_found
 from iris.local.settings import LocalSettings, write_settings
 from iris.local.standalone import Checked, Restored, restore_state, salvage_state, serve_standalone
 from iris.local.state import LocalPaths
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, verify_token
+from iris.store.db import lock
 from iris.store.replicate.rewind import Rewound
-from rigging.errors import InvalidRequest, NotFound
+from rigging.errors import Conflict, InvalidRequest, NotFound, Unavailable
 
 
 @pytest.fixture
@@ -89,6 +91,56 @@ def test_a_place_that_cannot_be_written_is_named(
     with pytest.raises(InvalidRequest, match="Permission denied"):
         run(tmp_path)
     assert not serve
+
+
+def test_one_that_never_served_leaves_nothing_half_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(config: ControllerConfig, tell: Any, stop: asyncio.Event) -> None:
+        del tell, stop
+        (config.state_dir / "iris.db").write_bytes(b"half")
+        (config.state_dir / "tls").mkdir()
+        (config.state_dir / "tls" / "ca.pem").write_bytes(b"half")
+        raise Unavailable("the port is taken")
+
+    monkeypatch.setattr(standalone, "serve", fail)
+    monkeypatch.setattr(standalone, "configure_logging", lambda level: None)
+    monkeypatch.setattr(standalone, "hide_own_environment", lambda storage: None)
+    empty, used = tmp_path / "empty", tmp_path / "used"
+    for place in (empty, used):
+        place.mkdir()
+    (used / "mine").write_text("")
+    for place in (empty, used, tmp_path / "new"):
+        with pytest.raises(Unavailable, match="the port is taken"):
+            run(place)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "used"]
+    assert list(empty.iterdir()) == []
+    assert sorted(path.name for path in used.iterdir()) == ["iris.db", "mine", "tls"], "what was there is not ours"
+
+
+def test_what_another_controller_has_come_to_use_stays(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    held: list[int] = []
+
+    def lose() -> None:
+        with left_as_found(state, lambda: False):
+            held.append(lock(state))
+            (state / "iris.db").write_bytes(b"its own")
+            raise Conflict("it was quicker")
+
+    with pytest.raises(Conflict, match="it was quicker"):
+        lose()
+    assert (state / "iris.db").read_bytes() == b"its own"
+    os.close(held[0])
+
+
+def test_what_clients_may_know_stays(tmp_path: Path) -> None:
+    def break_down() -> None:
+        with left_as_found(tmp_path / "state", lambda: True):
+            (tmp_path / "state").mkdir()
+            raise Unavailable("the disk broke later")
+
+    with pytest.raises(Unavailable):
+        break_down()
+    assert (tmp_path / "state").is_dir()
 
 
 def test_only_a_directory_that_is_there_is_salvaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

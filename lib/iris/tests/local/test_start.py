@@ -4,6 +4,7 @@ import dataclasses
 import os
 import signal
 import threading
+import time
 
 import pytest
 
@@ -193,29 +194,77 @@ def test_a_log_goes_on_until_it_is_large_and_is_kept_once_then(paths):
     assert log_size(paths.worker_log) == 0, "where there is none"
 
 
+class Noted(daemon.OwnProcess):
+    """Notes what the process would do to itself."""
+
+    def __init__(self) -> None:
+        self.done: list[object] = []
+
+    def prepare(self, is_controller: bool) -> None:
+        self.done.append(("prepared", is_controller))
+
+    def detach(self) -> None:
+        self.done.append("detached")
+
+    def be_controller(self, *given: object) -> int:
+        self.done.append(given)
+        return 3
+
+
 @pytest.mark.parametrize("foreground", [False, True])
-def test_a_controllers_process_understands_how_it_is_started(paths, monkeypatch, foreground):
-    ran: list[object] = []
-    monkeypatch.setattr(daemon, "tune_process", lambda: ran.append("tuned"))
-    monkeypatch.setattr(daemon, "hide_own_environment", lambda storage: ran.append(storage))
-    monkeypatch.setattr(daemon.os, "fork", lambda: ran.append("forked") or 0)
-    monkeypatch.setattr(
-        daemon, "run_controller_process", lambda *given, foreground: ran.append((*given, foreground)) or 3
-    )
+def test_a_controllers_process_understands_how_it_is_started(paths, foreground):
+    own = Noted()
     command = foreground_command(paths, 2.5) if foreground else controller_command(paths, 9, 2.5)
     assert command[1:3] == ["-m", "iris.local.daemon"]
-    assert daemon.main(command[3:]) == 3
-    forked = [] if foreground else ["forked"]
-    assert ran == ["tuned", True, *forked, (paths, -1 if foreground else 9, 2.5, foreground)]
+    assert daemon.main(command[3:], own) == 3
+    detached = [] if foreground else ["detached"]
+    assert own.done == [("prepared", True), *detached, (paths, -1 if foreground else 9, 2.5, foreground)]
 
 
-def test_whoever_starts_a_process_in_the_background_does_not_wait_for_all_of_its_life(paths, monkeypatch):
-    def leave(code: int) -> None:
-        raise SystemExit(code)
+def test_whoever_starts_a_process_in_the_background_does_not_wait_for_all_of_its_life(paths):
+    reader, writer = os.pipe()
+    if not (child := os.fork()):
+        # It leaves at once, and the one that stays tells which process it is.
+        try:
+            os.close(reader)
+            daemon.OwnProcess().detach()
+            os.write(writer, str(os.getpid()).encode())
+        finally:
+            os._exit(5)
+    os.close(writer)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    with open(reader) as told:
+        assert int(told.read()) != child
 
-    monkeypatch.setattr(daemon, "tune_process", lambda: None)
-    monkeypatch.setattr(daemon, "hide_own_environment", lambda storage: pytest.fail("storage") if storage else None)
-    monkeypatch.setattr(daemon.os, "fork", lambda: 4711)
-    monkeypatch.setattr(daemon.os, "_exit", leave)
-    with pytest.raises(SystemExit, match="0"):
-        daemon.main(["worker", "--state-dir", str(paths.root)])
+
+def test_only_the_controller_keeps_what_reaches_remote_storage(paths):
+    class Left(BaseException):
+        pass
+
+    class Leaves(Noted):
+        def detach(self) -> None:
+            raise Left
+
+    own = Leaves()
+    with pytest.raises(Left):
+        daemon.main(["worker", "--state-dir", str(paths.root)], own)
+    assert own.done == [("prepared", False)]
+
+
+def test_whoever_interrupts_a_start_is_told_that_it_may_go_on(make_cluster, starts):
+    told = []
+    main = threading.get_ident()
+
+    def interrupt() -> None:
+        deadline = time.monotonic() + 30
+        while not starts() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        make_cluster("hangs", on_event=told.append, start_timeout=30).ensure()
+    thread.join(30)
+    assert told[1:] == ["the cluster may go on starting without this command; `iris cluster stop` ends it"]
+    assert is_locked(make_cluster().paths.controller_lock)

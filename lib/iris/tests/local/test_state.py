@@ -51,8 +51,21 @@ def test_the_record_is_private_and_comes_back_equal(paths):
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 7}', '{"unknown": 1}'])
 def test_a_damaged_record_is_as_good_as_none(paths, text):
     paths.make()
+    paths.record.touch(mode=0o600)
     paths.record.write_text(text)
     assert read_record(paths) is None
+
+
+def test_a_record_that_others_could_have_written_is_refused(paths):
+    paths.make()
+    write_record(paths, RECORD)
+    paths.record.chmod(0o622)
+    with pytest.raises(Denied, match=r"cluster\.json has mode 622, so others can write it: .* set IRIS_STATE_DIR"):
+        read_record(paths)
+    paths.record.chmod(0o600)
+    paths.root.chmod(0o777)  # where the socket is
+    with pytest.raises(Denied, match=r"state directory .* mode 777, so others can write to it: .* set IRIS_STATE_DIR"):
+        read_record(paths)
 
 
 def test_a_directory_open_to_others_is_closed(paths):

@@ -4,6 +4,7 @@ import fcntl
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -152,3 +153,21 @@ def test_leftovers_are_for_the_guardian_while_it_lives(
     paths.worker_dir.rmdir()
     kill_cluster(paths)
     assert not cleaned, "there is no worker's directory"
+
+
+@pytest.mark.parametrize("kind", ["worker", "host"])
+def test_a_worker_that_has_no_lock_yet_does_not_outlive_its_cluster(paths: LocalPaths, kind: str) -> None:
+    """Its controller was killed while it began."""
+    command = [sys.executable, "-c", "input()", "-m", "iris.local.daemon", kind, "--state-dir"]
+    own, others = (
+        subprocess.Popen([*command, str(place), "--name", "h"], stdin=subprocess.PIPE)
+        for place in (paths.root, paths.root / "other")
+    )
+    try:
+        assert kill_cluster(paths) == [own.pid]
+        assert own.wait(10) == -signal.SIGKILL
+        assert others.poll() is None, "another cluster's"
+    finally:
+        for process in (own, others):
+            process.kill()
+            process.communicate()

@@ -21,6 +21,7 @@ JOB_TOKEN = make_token(SECRET, PrincipalKind.JOB, "/ann/train")
 CALLERS = [
     Principal(PrincipalKind.ADMIN, "root"),
     Principal(PrincipalKind.USER, "ann"),
+    Principal(PrincipalKind.USER, "ann", token_id="ab12"),
     Principal(PrincipalKind.WORKER, "w1"),
     Principal(PrincipalKind.JOB, "/ann/train"),
 ]
@@ -28,9 +29,9 @@ CALLERS = [
 
 @pytest.mark.parametrize("caller", CALLERS, ids=str)
 def test_a_token_names_its_caller(caller: Principal) -> None:
-    token = make_token(SECRET, caller.kind, caller.name)
+    token = make_token(SECRET, caller.kind, caller.name, caller.token_id)
     assert verify_token(SECRET, token) == caller
-    assert user_of_token(token) == (caller.name if caller.kind is PrincipalKind.USER else "")
+    assert user_of_token(token).partition("#")[0] == (caller.name if caller.kind is PrincipalKind.USER else "")
 
 
 def test_the_token_of_an_attempt_is_made_from_its_jobs_and_names_both() -> None:
@@ -48,6 +49,8 @@ def test_the_token_of_an_attempt_is_made_from_its_jobs_and_names_both() -> None:
         ("u::00", "malformed"),
         (make_token(b"t" * 32, PrincipalKind.USER, "ann"), "token of user ann was not made by this cluster"),
         (make_token(SECRET, PrincipalKind.USER, "ann").replace("u:", "a:"), "admin ann was not made"),
+        (make_token(SECRET, PrincipalKind.USER, "ann", "ab12").replace("#ab12", ""), "user ann was not made"),
+        (make_token(SECRET, PrincipalKind.USER, "ann", "ab12").replace("ab12", "cd34"), "was not made by this cluster"),
         (make_token(SECRET, PrincipalKind.WORKER, "ann").replace("w:", "u:"), "user ann was not made"),
         (make_token(SECRET, PrincipalKind.JOB, "/ann/a").replace("/ann/a", "/bob/a"), "job /bob/a was not made"),
         (attempt_token(JOB_TOKEN, "/ann/train/0:0").replace("0:0", "0:1"), "job /ann/train/0:1 was not made"),

@@ -43,6 +43,15 @@ def full_spec() -> pb.JobSpec:
             interpreter="/p",
         ),
         description="why",
+        retry_window_ms=60_000,
+        health_cmd="true",
+        health_interval_ms=1,
+        health_timeout_ms=2,
+        health_retries=3,
+        stall_timeout_ms=4,
+        notify_url="https://hooks.example.com",
+        enforced="memory",
+        limits_mode="enforced",
     )
 
 

@@ -81,7 +81,9 @@ def output(tmp_path: Path, program: str) -> list[str]:
     path.write_text((PROGRAM + program).replace("ADDRESS", NOBODY))
     env = {**os.environ, "IRIS_RECONNECT_TIMEOUT": "0.2"}
     env.pop("GRPC_ENABLE_FORK_SUPPORT", None)
-    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=60, env=env)
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", str(path)], capture_output=True, text=True, timeout=60, env=env
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

@@ -1,5 +1,7 @@
 """What both ends of a connection agree on."""
 
+import pytest
+
 from iris.rpc.protocol import (
     CHANNEL_OPTIONS,
     KEEPALIVE_MS,
@@ -9,6 +11,7 @@ from iris.rpc.protocol import (
     PROTOCOL_VERSION,
     SERVER_OPTIONS,
     call_metadata,
+    version_mismatch,
 )
 
 CHANNEL, SERVER = dict(CHANNEL_OPTIONS), dict(SERVER_OPTIONS)
@@ -40,3 +43,18 @@ def test_every_call_says_who_calls_and_which_release_it_is() -> None:
     assert call_metadata("t") == (("authorization", "Bearer t"), ("iris-protocol-version", str(PROTOCOL_VERSION)))
     assert call_metadata("t", "/a/b/0:1")[2:] == (("iris-attempt-id", "/a/b/0:1"),)
     assert call_metadata("t", "") == call_metadata("t")
+
+
+@pytest.mark.parametrize(("theirs", "upgrade"), [(3, "worker w1"), (4, ""), (5, ""), (6, ""), (7, "the controller")])
+def test_neighbours_work_together_and_of_others_the_older_is_to_be_upgraded(theirs: int, upgrade: str) -> None:
+    told = version_mismatch("worker w1", theirs, 5)
+    if not upgrade:
+        assert told == ""
+        return
+    assert told.startswith(f"worker w1 speaks protocol version {theirs}, this controller 5: upgrade {upgrade} to a ")
+    assert ("speaks 4 or later" if theirs < 5 else "speaks 6 or later") in told
+
+
+def test_what_came_before_the_oldest_is_refused_by_its_neighbour() -> None:
+    assert "upgrade worker w1 to a release that speaks 2 or later" in version_mismatch("worker w1", 1, 2)
+    assert version_mismatch("worker w1", 3, 2) == ""

@@ -42,3 +42,12 @@ def test_what_has_no_row_keeps_its_message() -> None:
     assert to_status(errors.JobFailed("why")) == (grpc.StatusCode.INTERNAL, "why")
     assert str(from_rpc_error(Failed(grpc.StatusCode.INTERNAL, "boom"))) == "the controller failed (INTERNAL): boom"
     assert str(from_rpc_error(grpc.RpcError("no code"))) == "the call failed: no code"
+
+
+@pytest.mark.parametrize("text", ["x" * 50_000, "é" * 9000, "\ud800" * 9000])
+def test_a_message_is_cut_to_what_a_status_can_carry(text: str) -> None:
+    _, details = to_status(errors.InvalidRequest(f"query {text} is too long"))
+    encoded = details.encode()
+    assert details.startswith("query ")
+    assert details.endswith("is too long")
+    assert len(encoded) < 4200

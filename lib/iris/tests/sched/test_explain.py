@@ -59,6 +59,17 @@ class TestWorkersOutOfUse:
         cluster.submit()
         assert reason(cluster) == "no worker is connected (2 known)"
 
+    def test_a_cordoned_one_that_alone_would_do_is_named(self, cluster):
+        cluster.connect("plain", resources(8))
+        cluster.connect("zoned", resources(8), zone="a")
+        cluster.connect("other", resources(8))
+        cluster.do(WorkerCordoned(WorkerId("zoned"), "bad fan"))
+        cluster.do(WorkerCordoned(WorkerId("other"), "worse fan"))
+        cluster.submit(constraints=(Constraint("zone", ConstraintOp.EQ, ("a",)),))
+        assert reason(cluster) == (
+            "no worker has zone = a; none has the attribute 'zone'; cordoned, but would do: zoned: bad fan"
+        )
+
     def test_cordoned_ones_come_first_and_five_are_named(self, cluster):
         for number in range(7):
             cluster.connect(f"w{number}", resources(1))

@@ -17,7 +17,8 @@ from iris.core.rules import draft, gang_rules, silence_rules, task_rules
 from iris.core.rules.contact import ContactRules
 from iris.core.rules.draft import Draft
 from iris.core.rules.reconcile import Reconciliation, reconcile
-from iris.core.state.load import Booking, WorkerLoad
+from iris.core.state.booking import Booking
+from iris.core.state.load import WorkerLoad
 from iris.core.state.view import ClusterView
 from iris.domain.entities import Task
 from iris.domain.events import AttemptObserved
@@ -239,7 +240,7 @@ PLANTED: dict[str, Planted] = {
         (_forget_what_is_stopping, (263, 316)),
         (_forget_ends_of_tasks_that_are_no_more, (71,)),
         (_no_idempotency, (3, 5)),
-        (_charge_the_host_for_user_errors, (0,)),
+        (_charge_the_host_for_user_errors, (1, 0)),
         (_charge_the_user_for_lost_workers, (1, 5, 6)),
         (_give_up_exclusive_attempts_with_their_worker, (0,)),
         (_fence_by_half_the_time, (39, 42)),

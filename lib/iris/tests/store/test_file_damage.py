@@ -68,7 +68,7 @@ def test_a_page_size_of_one_means_the_largest(database: Path) -> None:
     data = database.read_bytes()
     database.write_bytes(data[:16] + b"\x00\x01" + data[18:])
     assert file_damage(database).startswith("it was cut: ")
-    database.write_bytes((data[:16] + b"\x00\x01" + data[18:]).ljust(65536, b"\x00"))
+    database.write_bytes((data[:16] + b"\x00\x01" + data[18:]).ljust(131_072, b"\x00"))
     assert file_damage(database) == ""
 
 

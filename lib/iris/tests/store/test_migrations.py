@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from iris.core.state.changes import Changes
+from iris.domain.ids import JobId
 from iris.domain.states import JobState, TaskState
+from iris.domain.usage import Usage
 from iris.store.db import DATABASE_NAME, migrations
 from iris.store.store import Store
 
@@ -71,3 +73,11 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(tmp_path: Path) ->
     assert sorted(connection.execute("SELECT * FROM job_specs")) == before
     assert connection.execute("SELECT max(version) FROM schema_version").fetchone() == (1,)
     connection.close()
+
+
+def test_what_attempts_used_before_traffic_was_counted_is_kept(tmp_path: Path) -> None:
+    store = open_old(Path(__file__).parent / "databases" / "0011.sql", tmp_path)
+    ((name, use),) = store.usage_of(JobId("/ann/train/child")).items()
+    before = Usage(cpu_ms=1500, memory_peak_bytes=4096, disk_peak_bytes=8192, processes_peak=3, at_ms=99)
+    assert (name, use.worker_id, use.usage) == ("/ann/train/child/1:5", "w1", before)
+    store.close()

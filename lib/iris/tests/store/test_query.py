@@ -11,10 +11,11 @@ import pytest
 from iris.core.state.changes import Changes
 from iris.domain.endpoints import RegisteredEndpoint
 from iris.domain.entities import Job, Task, UserBudget, Worker
-from iris.domain.ids import AttemptId, JobId, WorkerId, task_id
+from iris.domain.ids import AttemptId, JobId, WorkerId, attempt_id, task_id
 from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.resources import Device, Resources
 from iris.domain.states import JobState, PriorityBand, TaskState
+from iris.domain.usage import AttemptUse, Usage
 from iris.store import query
 from iris.store.query import run_query
 from iris.store.store import Store
@@ -49,15 +50,15 @@ def state_dir(tmp_path: Path, store: Store) -> Path:
     tasks = [
         Task(task_id(SPEC.job_id, index), SPEC.job_id, index, TaskState.FAILED, 0, WorkerId("w1")) for index in range(2)
     ]
-    store.commit(
-        Changes.of(
-            [job, Job(child, JobState.RUNNING, 4, sequence=2)],
-            [*tasks, Task(task_id(child.job_id, 0), child.job_id, 0)],
-            [Worker(WorkerId("w1"), "one", Resources(8000, 2**34), {"zone": "a"}, False, 9)],
-            [UserBudget("ann", 4)],
-            [ENDPOINT],
-        )
+    changes = Changes.of(
+        [job, Job(child, JobState.RUNNING, 4, sequence=2)],
+        [*tasks, Task(task_id(child.job_id, 0), child.job_id, 0)],
+        [Worker(WorkerId("w1"), "one", Resources(8000, 2**34), {"zone": "a"}, False, 9)],
+        [UserBudget("ann", 4)],
+        [ENDPOINT],
     )
+    changes.usage[attempt_id(tasks[0].task_id, 0)] = AttemptUse(WorkerId("w1"), Usage(1500, 0, 0, 7, 0, 8, 0, 9, 10))
+    store.commit(changes)
     return tmp_path
 
 
@@ -186,7 +187,8 @@ def test_rows_beyond_the_limit_are_cut_off_and_that_is_told(state_dir: Path) -> 
         ("  ", "the query is empty"),
         (
             "SELECT * FROM job",
-            "no such table: job; there are the tables jobs, tasks, workers, budgets, endpoints and states",
+            "no such table: job; there are the tables jobs, tasks, attempt_usage, workers, budgets, endpoints and "
+            "states",
         ),
         ("SELECT nme FROM jobs", "no such column: nme"),
         ("SELECT zeroblob(1000000000)", "too big"),

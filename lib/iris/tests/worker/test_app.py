@@ -234,6 +234,19 @@ def test_a_second_worker_on_the_directory_leaves_at_once(play_processes: Play) -
     play_processes(scenario)
 
 
+def test_a_work_directory_that_others_can_write_to_is_refused(play_processes: Play) -> None:
+    async def scenario(controller: FakeController, workers: Workers) -> None:
+        workers.work_dir.mkdir()
+        workers.work_dir.chmod(0o777)
+        worker = workers.start()
+        assert await ended(worker) == 1
+        assert worker.stdout is not None
+        told = f"the work directory {workers.work_dir} has mode 777, so others can write to it: name a directory in it"
+        assert told in worker.stdout.read()
+
+    play_processes(scenario)
+
+
 def test_a_worker_without_controller_and_tasks_leaves_after_its_time(play_processes: Play) -> None:
     async def scenario(controller: FakeController, workers: Workers) -> None:
         await controller.stop()

@@ -20,6 +20,7 @@ from iris.worker.connection.agent import AgentEnd
 from iris.worker.connection.session import WorkerIdentity
 from iris.worker.host.preemption import Platform
 from iris.worker.isolation.plan import IsolationMode
+from iris.worker.limits.plan import LimitsMode
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare.task_env import ACTOR_HOST_VARIABLE
 
@@ -73,6 +74,9 @@ class Played:
 
             def address(self) -> str:
                 return ""
+
+            async def upload(self, digest: str, data: bytes) -> None:
+                played.told.append(f"upload {digest}")
 
             async def run(self, supervisor: Any) -> AgentEnd:
                 try:
@@ -222,8 +226,20 @@ def test_a_host_that_the_platform_takes_back_is_left_as_preempted(
 
 def test_its_parts_are_told_what_it_was_told(worker: Played) -> None:
     worker.ends(AgentEnd.GOODBYE)
-    worker.run(isolation=IsolationMode.COPY, guardian_linger_s=3.0, orphan_timeout_s=4.0, log_limit_bytes=5)
-    assert worker.attached == {"linger_s": 3.0, "isolation": IsolationMode.COPY}
+    worker.run(
+        isolation=IsolationMode.COPY,
+        guardian_linger_s=3.0,
+        orphan_timeout_s=4.0,
+        log_limit_bytes=5,
+        limits=LimitsMode.SOFT,
+        max_processes=77,
+    )
+    assert worker.attached == {
+        "linger_s": 3.0,
+        "isolation": IsolationMode.COPY,
+        "limits": LimitsMode.SOFT,
+        "max_processes": 77,
+    }
     assert (worker.given["orphan_timeout_s"], worker.given["log_limit_bytes"]) == (4.0, 5)
 
 

@@ -15,6 +15,7 @@ from iris.domain.states import TaskState
 from iris.testing.worker_fixtures import FakeController, InProcessWorker, run_command
 from iris.worker import callable_main
 from iris.worker.guardian.orphans import become_subreaper
+from rigging.results import unpack_result
 
 pytestmark = pytest.mark.e2e
 
@@ -113,6 +114,7 @@ FORKS = """
 import os, subprocess, sys, threading
 from iris.worker import callable_main
 from iris.worker.guardian.orphans import become_subreaper
+from rigging.results import unpack_result
 
 become_subreaper()
 top = os.getpid()
@@ -270,3 +272,48 @@ def test_a_fork_enters_the_view_of_its_attempt_or_does_not_run(helper: Helper, t
         assert helper.fork(code, namespace=(other.fileno(),)) == (75, "")
     os.close(view)
     hold.communicate()
+
+
+def give(value: object) -> object:
+    return value
+
+
+class Refuses:
+    """A value that is not pickled."""
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        raise TypeError("stays\nhere")
+
+
+@pytest.mark.parametrize("size", [10, 5000, 3 << 20])
+def test_what_it_returns_is_told_with_its_end(play: Play, size: int) -> None:
+    """Of more than a few thousand bytes the digest of a blob that is there by then."""
+
+    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
+        call(controller, give, b"x" * size)
+        (end,) = await controller.until_ended(JOB, timeout_s=60)
+        assert end.state == TaskState.SUCCEEDED
+        packed = controller.blobs[end.result_digest] if end.result_digest else end.result
+        assert unpack_result(packed, "it") == b"x" * size
+        assert bool(end.result_digest) == (size >= 5000)
+
+    play(scenario)
+
+
+def test_none_is_told_as_nothing_and_what_cannot_be_sent_as_a_reason(play: Play) -> None:
+    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
+        call(controller, give, None)
+        (end,) = await controller.until_ended(JOB)
+        assert (end.state, end.result, end.tells_result) == (TaskState.SUCCEEDED, b"", True)
+
+    play(scenario)
+    packed = callable_main.pack_result(Refuses())
+    assert packed == b"! a value of type Refuses cannot be sent: TypeError: stays here\n"
+
+
+def test_packed_values_are_those_of_rigging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task's environment may be without it, so the script has its own."""
+    monkeypatch.setenv("MARIN_PREFIX", str(tmp_path))
+    for value in ({"a": [1, (2,)]}, b"x" * (20 << 20)):
+        assert unpack_result(callable_main.pack_result(value), "it") == value
+    assert len(list(tmp_path.rglob("*.pickle"))) == 1, "what is large is in the temporary prefix"

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from marin.execution.artifact import (
-    ARTIFACT_FILE,
     Artifact,
     ArtifactNotFound,
     PathMetadata,
@@ -22,6 +21,7 @@ from marin.execution.artifact import (
     artifact_bytes,
     artifact_path,
 )
+from marin.output_files import ARTIFACT_FILE
 from rigging.errors import InvalidRequest, NotFound
 
 T = TypeVar("T")

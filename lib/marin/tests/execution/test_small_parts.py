@@ -205,3 +205,8 @@ def test_outside_of_any_run_a_function_may_write_and_loses_nothing(tmp_path: Pat
     lease.check()
     lease.renew()
     assert not lease.lost
+
+
+def test_an_error_in_words_has_no_secret() -> None:
+    # It is printed, raised again and stored beside the run's outputs.
+    assert describe_error(ValueError("bad token=hf_abcdefghijklmnopqrstuvwxyz0")) == "ValueError: bad token=[REDACTED]"

@@ -1,5 +1,7 @@
 """Scripts are read, and what will not work in them is told by line."""
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,12 +32,17 @@ HEAD = "from marin.execution import ExecutorStep, output_path_of, this_output_pa
         ("from marin.execution import ensure_versiond", "it has ensure_versioned", "docs/compatibility.md"),
         ("import marin.execution.executor as ex; ex.nothing()", "marin.execution.executor has no nothing", "docs"),
         ("import rigging.filesystem; rigging.filesystem.prefix_join('a', 'b')", "has no prefix_join", "os.path.join"),
-        ("ExecutorStep(name='a', fn=None, config=1, retries=3)", "no argument 'retries'", "reference"),
+        ("ExecutorStep(name='a', fn=None, config=1, max_retries=3)", "no argument 'max_retries'", "reference"),
         ("ExecutorStep(name='a', fn=None)", "'config' is missing", "reference"),
         ("versioned(1, 2)", "2 arguments by position; it takes 1: value", "reference"),
         ("ExecutorStep(name='a//b', fn=None, config=1)", "step name 'a//b' has an empty part", "single '/'"),
         ("versioned({'a', 'b'})", "versioned() of a set", "sorted"),
         ("raw = ExecutorStep('a', None, 1); print(f'{raw}/x')", "raw has no text yet", "step / 'x'"),
+        ("raw = ExecutorStep('a', None, 1); print('%s/x' % raw)", "raw has no text yet", "step / 'x'"),
+        ("raw = ExecutorStep('a', None, 1); print('%s/%d' % (raw, 1))", "raw has no text yet", "step / 'x'"),
+        ("raw = ExecutorStep('a', None, 1); print('{}/x'.format(raw))", "raw has no text yet", "step / 'x'"),
+        ("raw = ExecutorStep('a', None, 1); print('{a}'.format(a=raw))", "raw has no text yet", "step / 'x'"),
+        ("import experiments.llama", "experiments is not installed here", "bring that directory along"),
         ("os.path.join(this_output_path(), 'x')", "this_output_path() has no text yet", 'this_output_path("x")'),
         ("raw = output_path_of(step) + '/x'", "output_path_of(step) has no text", "output_path_of(step, 'x')"),
         ("x = (", "not Python", "correct it"),
@@ -43,7 +50,13 @@ HEAD = "from marin.execution import ExecutorStep, output_path_of, this_output_pa
         ("def f():\n    import levanter.main", "levanter is not installed here", "beside this project"),
     ],
 )
-def test_what_will_not_work_is_told_with_what_to_write(tmp_path: Path, line: str, problem: str, instead: str) -> None:
+def test_what_will_not_work_is_told_with_what_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, problem: str, instead: str
+) -> None:
+    # Other tests of this process may have our own experiments, from the root of the repository.
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if not Path(place, "experiments").is_dir()])
+    for name in [name for name in sys.modules if name.partition(".")[0] == "experiments"]:
+        monkeypatch.delitem(sys.modules, name)
     findings = check(tmp_path, HEAD, "", line)
     assert len(findings) == 1, findings
     assert findings[0].line == 3 + line.count("\n")
@@ -118,3 +131,36 @@ def test_our_own_experiments_pass() -> None:
     files, findings = check_paths([str(REPOSITORY / "experiments"), str(REPOSITORY / "tests" / "compatibility")])
     assert files >= 10
     assert findings == []
+
+
+def test_what_cannot_be_read_does_not_hide_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a_deep.py").write_text("x = " + "+".join(["1"] * 20_000))
+    (tmp_path / "b_link.py").symlink_to("nowhere.py")
+    (tmp_path / "c_circle.py").symlink_to("c_circle.py")
+    os.mkfifo(tmp_path / "d_pipe.py")
+    (tmp_path / "e.py").write_text("import fray.v2\n")
+    assert main(["check", str(tmp_path)]) == 1
+    lines = capsys.readouterr().out.replace(f"{tmp_path}/", "").splitlines()
+    assert [line.partition(";")[0] for line in lines] == [
+        "a_deep.py:1: an expression is nested too deeply to be read",
+        "b_link.py:1: it cannot be read: No such file or directory",
+        "c_circle.py:1: it cannot be read: Too many levels of symbolic links",
+        "e.py:1: fray has no v2",
+        "4 file(s), 4 line(s) that will not work here",
+    ]
+
+
+def test_a_notebook_is_not_taken_for_a_script_without_faults(tmp_path: Path) -> None:
+    notebook = tmp_path / "llama.ipynb"
+    notebook.write_text('{"cells": [{"source": ["import fray.v2"]}]}')
+    (finding,) = check_file(notebook)
+    assert finding.problem == "a notebook is not read"
+    assert "nbconvert" in finding.instead
+
+
+def test_what_is_no_script_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "pipe.py")
+    assert main(["check", str(tmp_path / "pipe.py")]) == 2
+    assert "pipe.py: it is neither a file nor a directory; give a script" in capsys.readouterr().err
+    assert main(["check", ""]) == 2
+    assert "a path is empty; give a script" in capsys.readouterr().err

@@ -27,7 +27,7 @@ def test_the_lines_shown_are_told(tmp_path: Path) -> None:
     script.write_text(
         "from marin.execution import ExecutorStep, versioned\n\n\nimport levanter\nfrom fray.v2 import x\n"
         + "\n" * 15
-        + 'a = versioned({"b", "a"})\n\n\n\nExecutorStep("a", None, a, retries=3)\n'
+        + 'a = versioned({"b", "a"})\n\n\n\nExecutorStep("a", None, a, max_retries=3)\n'
     )
     shown = [line.strip() for line in PAGE.splitlines() if line.strip().startswith("train.py:")]
     told = [str(finding).removeprefix(f"{tmp_path}/") for finding in check_file(script)]

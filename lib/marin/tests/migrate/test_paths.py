@@ -85,3 +85,62 @@ def test_a_script_that_cannot_be_read_is_told(tmp_path: Path, capsys: pytest.Cap
     empty.write_text("")
     assert main(["paths", str(empty), "--against", str(tmp_path)]) == 0
     assert "the script runs no steps" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("end", "code"), [("sys.exit({evals: 1})", 0), ("sys.exit(3)", 0), ("open('/nowhere/x')", 2), ("raise OSError", 2)]
+)
+def test_what_a_script_does_after_its_steps_takes_no_answer_away(
+    tmp_path: Path, end: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = Path(write(tmp_path, 0.1))
+    script.write_text(f"{script.read_text()}    {end}\n")
+    assert main(["paths", str(script), "--against", str(tmp_path)]) == code
+    assert capsys.readouterr().out.endswith(f"3 step(s) against {tmp_path}: 3 new\n")
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_script_that_ends_before_its_steps_is_told(
+    tmp_path: Path, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "early.py"
+    script.write_text(f"raise SystemExit({code})")
+    with pytest.raises(SystemExit):
+        main(["paths", str(script), "--against", str(tmp_path)])
+    assert capsys.readouterr().err == f"migrate: {script} ended by itself before it came to its steps\n"
+
+
+def test_sweeps_do_not_run(tmp_path: Path) -> None:
+    script = Path(write(tmp_path, 0.1))
+    sweep = (
+        "from marin.execution.sweep import *; {name}({root!r}, [SweepTarget('a', 1)], lambda t: open({log!r}, 'w'))\n"
+    )
+    for name in ("claim_and_run", "run_sweep"):
+        script.write_text(sweep.format(name=name, root=str(tmp_path / "sweep"), log=str(tmp_path / "log")))
+        assert main(["paths", str(script), "--against", str(tmp_path)]) == 0
+    assert not (tmp_path / "log").exists()
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_a_bucket_in_which_nothing_is_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["paths", write(tmp_path, 0.1), "--against", str(tmp_path / "bukcet")]) == 0
+    assert capsys.readouterr().err.endswith(f"migrate: there is nothing at {tmp_path}/bukcet; is that the place?\n")
+    assert main(["paths", write(tmp_path, 0.1), "--against", str(tmp_path)]) == 0
+    assert "there is nothing" not in capsys.readouterr().err
+    assert main(["paths", write(tmp_path, 0.1), "--against", "s4://bucket"]) == 2
+    assert "nothing here opens s4:// URLs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "version",
+    ["[]", "3", '{"config": []}', '{"config": 1, "dependencies": 2}', '{"config": {}, "dependencies": [3, null, []]}'],
+)
+def test_an_info_of_another_form_is_no_obstacle(
+    tmp_path: Path, version: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("raw", "train"):
+        output = tmp_path / f"{name}-000000"
+        output.mkdir()
+        (output / ".executor_info").write_text(f'{{"version": {version}}}')
+    assert main(["paths", write(tmp_path, 0.1), "--against", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.endswith(f"3 step(s) against {tmp_path}: 3 new\n")

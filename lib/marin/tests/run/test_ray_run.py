@@ -102,6 +102,26 @@ def test_the_options_in_every_spelling(at: JobsServer, monkeypatch: pytest.Monke
     assert body["entrypoint_resources"] == {"TPU": 4}
 
 
+def test_values_of_files_go_along_and_are_shown_nowhere(
+    at: JobsServer, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a.env"
+    file.write_text("PLAIN=between us\nGIVEN=of the file\n")
+    words = ["--env_file", str(file), "-e", "GIVEN=shown", "--submission-id", "mine"]
+    assert main([*words, "--dry-run", *COMMAND]) == 0
+    assert main([*words, *COMMAND]) == 0
+    assert at.jobs["mine"].body["runtime_env"]["env_vars"] == {"PLAIN": "between us", "GIVEN": "shown"}
+    out, err = capfd.readouterr()
+    assert "between us" not in out + err
+    assert '"PLAIN": "[REDACTED]"' in out
+    assert '"GIVEN": "shown"' in out
+    file.write_text("hunter2\n")
+    assert main([*words, *COMMAND]) == 3
+    out, err = capfd.readouterr()
+    assert f"ray_run: env file {file}, line 1: there is no '='" in err
+    assert "hunter2" not in out + err
+
+
 def test_a_dry_run_shows_the_request_and_sends_nothing(at: JobsServer, capfd: pytest.CaptureFixture[str]) -> None:
     words = ["-e", "HF_TOKEN", "hf_Secret123", "--submission-id", "mine"]
     assert main([*words, "--dry_run", *COMMAND]) == 0

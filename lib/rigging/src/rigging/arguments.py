@@ -23,7 +23,13 @@ def check_type(value: object, kinds: type | tuple[type, ...], what: str, allowed
 
 
 def check_text(value: object, what: str, *, secret: bool = False) -> None:
-    """Raise InvalidRequest unless `value` is text that can be sent; a secret one is not in the error."""
+    """Raise InvalidRequest unless `value` is text that can be sent; a secret one is not in the error.
+
+    Args:
+        value: The argument.
+        what: Its name in the error.
+        secret: Whether the value must stay out of the error.
+    """
     if not isinstance(value, str):
         raise InvalidRequest(f"{what} must be text, not {type(value).__name__ if secret else _shown(value)}")
     # A lone surrogate stands for a byte that is not UTF-8, as in a name from `os.listdir`.
@@ -33,7 +39,13 @@ def check_text(value: object, what: str, *, secret: bool = False) -> None:
 
 
 def as_list(values: Iterable[Any], what: str, of: str = "text") -> tuple[Any, ...]:
-    """The values of a list. Raises InvalidRequest for what is no list of `of`, as a single text is none."""
+    """The values of a list. Raises InvalidRequest for what is no list of `of`, as a single text is none.
+
+    Args:
+        values: The argument; an iterator is read.
+        what: Its name in the error.
+        of: The name of its elements in the error.
+    """
     if isinstance(values, str):
         example = f"{what} must be a list, e.g. [{values!r}]"
         raise InvalidRequest(example if of == "text" else _no_list(values, what, of))

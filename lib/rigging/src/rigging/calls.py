@@ -24,6 +24,11 @@ def call_to_end(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     A child that `fn` forked ends as soon as its copy of the function returns or raises, with the exit code that a
     program would have: what comes after the call is the caller's own process's to do.
 
+    Args:
+        fn: The function.
+        *args: Positional arguments for it.
+        **kwargs: Keyword arguments for it.
+
     Raises:
         InvalidRequest: It returned a generator, of which nothing has run.
         Exception: Whatever the function raises.

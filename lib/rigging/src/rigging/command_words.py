@@ -33,6 +33,11 @@ def rewrite_env(words: Sequence[str], environ: Mapping[str, str], option: str) -
 
     `-e KEY` takes the value from `environ`, and is meant when the next word starts with "-" or there is none.
 
+    Args:
+        words: Words of a command line.
+        environ: Variables from which `-e KEY` takes its value.
+        option: The long option, e.g. "--env".
+
     Raises:
         InvalidRequest: No name, a bad one, or one that is not set in `environ`.
     """
@@ -57,7 +62,8 @@ def rewrite_env(words: Sequence[str], environ: Mapping[str, str], option: str) -
             key = f"{key}={rest.pop(0) if has_value else _from_shell(key, environ)}"
         name = key.partition("=")[0]
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise InvalidRequest(f"-e {key!r}: {name!r} cannot be the name of a variable")
+            # Not the value: it may be a secret.
+            raise InvalidRequest(f"-e: {name!r} cannot be the name of a variable")
         done.append(f"{option}={key}")
     return done
 

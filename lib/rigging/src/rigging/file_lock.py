@@ -1,6 +1,5 @@
 """Kernel locks (flock) on open files and directories: held until given up, or until the process ends."""
 
-import contextlib
 import fcntl
 import os
 
@@ -32,6 +31,8 @@ def open_lock_file(path: str | os.PathLike[str]) -> int:
 
 def unlock_and_close(descriptor: int) -> None:
     """Give the lock up and close the file, even when a child that was forked meanwhile has a copy of the descriptor."""
-    with contextlib.suppress(OSError):
+    try:  # noqa: SIM105  (half the time of `suppress`; a step does this twice)
         fcntl.flock(descriptor, fcntl.LOCK_UN)
+    except OSError:
+        pass
     os.close(descriptor)

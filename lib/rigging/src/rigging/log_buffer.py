@@ -52,7 +52,13 @@ class LogRingBuffer:
         return self.query_since(-1, prefix=prefix, limit=limit)
 
     def query_since(self, last_seq: int, *, prefix: str | None = None, limit: int = 200) -> list[BufferedLogRecord]:
-        """Return the last `limit` records that came after number `last_seq`, as `query` does."""
+        """Return the last `limit` records that came after number `last_seq`, as `query` does.
+
+        Args:
+            last_seq: A record's number; -1: from the first.
+            prefix: Only of loggers whose names begin so; None: of all.
+            limit: At most so many.
+        """
         newer = [record for record in self._records.copy() if record.seq > last_seq]
         found = [record for record in newer if record.logger_name.startswith(prefix or "")]
         return found[-limit:] if limit > 0 else []

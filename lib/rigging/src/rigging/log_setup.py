@@ -89,7 +89,13 @@ def configure_logging(level: int | str = logging.INFO) -> LogRingBuffer:
 
 @contextlib.contextmanager
 def slow_log(log: logging.Logger, operation: str, threshold_ms: int = 100) -> Iterator[None]:
-    """Log a warning when the block takes `threshold_ms` or longer; nothing when it is quicker, or raises."""
+    """Log a warning when the block takes `threshold_ms` or longer; nothing when it is quicker, or raises.
+
+    Args:
+        log: The logger.
+        operation: The name of the block in the warning.
+        threshold_ms: Milliseconds.
+    """
     started = time.monotonic()
     yield
     elapsed_ms = int((time.monotonic() - started) * 1000)

@@ -43,7 +43,7 @@ def read_pyprojects(root: Path) -> dict[str, dict[str, Any]]:
     Raises:
         InvalidRequest: One is not valid TOML.
     """
-    own = _read(root / "pyproject.toml")
+    own = read_toml(root / "pyproject.toml")
     if own is None:
         return {}
     found = {"": own}
@@ -51,7 +51,7 @@ def read_pyprojects(root: Path) -> dict[str, dict[str, Any]]:
     excluded = {path for pattern in workspace.get("exclude", []) for path in root.glob(str(pattern))}
     for pattern in workspace.get("members", []):
         for folder in sorted(set(root.glob(str(pattern))) - excluded):
-            table = _read(folder / "pyproject.toml")
+            table = read_toml(folder / "pyproject.toml")
             if table is not None:
                 found[folder.relative_to(root).as_posix()] = table
     return found
@@ -117,7 +117,8 @@ def split_requirements(text: str) -> list[str]:
     return [part.strip().rstrip(",") for part in parts if part.strip()]
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def read_toml(path: Path) -> dict[str, Any] | None:
+    """Return the content of a TOML file; None when there is none. Raises InvalidRequest when it cannot be read."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):

@@ -23,6 +23,8 @@ _SHAPES = re.compile(
       | AIza[\w-]{6,} | ya29\.[\w-]{6,}                 # Google
       | xox[abprs]-[\w-]{6,}                            # Slack
       | (?:AKIA|ASIA)[A-Z0-9]{16}                       # AWS
+      | iris-(?:join-)?v1\.[\w.:/@+=\#-]{16,}          # tokens of clusters, as they are shown once
+      | [acjnuw]:[\w/.@+=\#-]{1,300}(?::\d+)?:(?:[0-9a-f]{8}\.)?[\w-]{43,64}   # and as a controller is shown them
       | eyJ[\w-]{8,}\.[\w-]{4,}\.[\w-]*                 # JSON web token
     )
     | -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----.*?(?:-----END\ [A-Z ]*PRIVATE\ KEY-----|\Z)

@@ -78,3 +78,12 @@ def test_an_empty_root_is_refused(given: str) -> None:
 def test_what_the_package_does_not_have_is_missing_as_elsewhere() -> None:
     with pytest.raises(AttributeError, match=r"module 'rigging\.filesystem' has no attribute 'nothing'"):
         _ = rigging.filesystem.nothing  # type: ignore[attr-defined]
+
+
+def test_a_root_that_nothing_opens_is_refused() -> None:
+    with pytest.raises(
+        InvalidRequest, match="prefix='s4://bucket': nothing here opens s4:// URLs; give a path or a URL"
+    ):
+        absolute_prefix("s4://bucket")
+    for known in ("gs://b", "s3://b/x", "memory://x", "file:///x", "mirror://x", "simplecache::gs://b", "/x://y"):
+        assert absolute_prefix(known) == known

@@ -154,3 +154,41 @@ def test_a_child_that_was_forked_within_a_turn_does_not_keep_others_out(
         pass
     assert LeaseLock(LocalLeaseStore(str(tmp_path / "x.lock"), busy_seconds=0.01)).try_acquire()
     os.close(of_child[0])
+
+
+def test_only_a_directory_made_in_this_turn_counts_as_new(tmp_path: Path) -> None:
+    path = tmp_path / "out" / "x.lock"
+    store = LocalLeaseStore(str(path), is_likely_new=True)
+    with store.exclusive(create=True):
+        assert store.is_new
+        assert store.read() is None
+        assert store.claim(Lease("one", 1.0), None, same_holder=False) is not None
+        assert not store.is_new, "there is a lock file now"
+    with store.exclusive(create=True):
+        assert not store.is_new
+        found = store.read()
+        assert found is not None
+        assert Lease.from_bytes(found.content) == Lease("one", 1.0)
+    other = LocalLeaseStore(str(path), is_likely_new=True)
+    with other.exclusive(create=True):
+        assert not other.is_new, "it was there"
+        assert other.read() == found
+
+
+def test_a_lease_that_was_taken_just_after_the_directory_was_made_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "out" / "x.lock")
+    store, other = LocalLeaseStore(path), LeaseLock(LocalLeaseStore(path), "other")
+    mkdir = os.mkdir
+
+    def made_and_overtaken(directory: str) -> None:
+        mkdir(directory)
+        monkeypatch.undo()
+        assert other.try_acquire()
+
+    monkeypatch.setattr(os, "mkdir", made_and_overtaken)
+    with store.exclusive(create=True):
+        assert not store.is_new
+        assert store.read() is not None
+        assert store.read_fence() == 1

@@ -3,6 +3,7 @@
 import io
 import itertools
 import os
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,9 +137,9 @@ def budget() -> Iterator[TransferBudget]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """fsspec's glob tables are long: over object stores they run in the slow tier."""
+    """Of fsspec's tests each runs on one of the two object stores in the fast tier; long tables of globs on none."""
     for item in items:
-        if ("glob_edge_cases" in item.name and "OnGcs" in item.nodeid) or (
-            "glob" in item.name and "OnS3" in item.nodeid
-        ):
+        stores = [name for name in ("OnGcs", "OnS3") if name in item.nodeid]
+        is_this_ones_turn = "glob" not in item.name and zlib.crc32(item.name.encode()) % 2
+        if stores and ("glob_edge_cases" in item.name or stores[0] != ("OnS3" if is_this_ones_turn else "OnGcs")):
             item.add_marker(pytest.mark.slow)

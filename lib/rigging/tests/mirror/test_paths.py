@@ -162,7 +162,7 @@ def test_one_prefix_has_one_spelling():
 
 def test_a_prefix_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MARIN_PREFIX", "nosuch://x")
-    with pytest.raises(InvalidRequest, match="prefix 'nosuch://x' cannot be used"):
+    with pytest.raises(InvalidRequest, match="'nosuch://x': nothing here opens nosuch:// URLs"):
         MirrorFileSystem().exists("x")
 
 

@@ -103,6 +103,22 @@ def test_precondition_of_a_resumable_upload_is_checked_at_its_end(gcsfs_fs: Any,
     assert gcsfs_fs.cat_file(path) == b"was faster"
 
 
+def test_resumable_uploads_at_one_time_do_not_meet(gcsfs_fs: Any, tmp_path: Path) -> None:
+    root = f"{US}/{tmp_path.name}"
+    first = gcsfs_fs.open(f"{root}/first", "wb", block_size=2**18)
+    second = gcsfs_fs.open(f"{root}/second", "wb", block_size=2**18)
+    for handle, letter in ((first, b"1"), (second, b"2")):
+        handle.write(letter * 2**19)
+        handle.flush()
+    first.close()
+    with gcsfs_fs.open(f"{root}/third", "wb", block_size=2**18) as third:
+        third.write(b"3" * 2**19)
+        third.flush()
+        second.close()
+    for name, letter in (("first", b"1"), ("second", b"2"), ("third", b"3")):
+        assert gcsfs_fs.cat_file(f"{root}/{name}") == letter * 2**19
+
+
 def test_rewrite_between_regions_takes_several_calls(client: Any, gcs_server: GcsServer, tmp_path: Path) -> None:
     content = bytes(1000) * (REWRITE_CALL_BYTES // 1000 + 1)
     blob = client.bucket(US).blob(f"{tmp_path.name}/x")

@@ -19,6 +19,7 @@ from fray.context import default_spec
 from fray.errors import JobFailed
 from fray.registry import Backend, connect, known_backends
 from fray.types import Entrypoint, JobRequest, ResourceConfig, create_environment
+from rigging.env_files import read_env_files
 from rigging.errors import MarinError
 from rigging.interrupts import unwrapped_interrupts
 
@@ -80,15 +81,22 @@ def _row(backend: Backend, current: str) -> dict[str, Any]:
 @click.option("--cpu", type=float, default=1, show_default=True, help="Processors.")
 @click.option("--ram", default="1g", show_default=True, help="Memory.")
 @click.option("-e", "env_vars", multiple=True, metavar="KEY=VALUE", help="A variable of the command; may be repeated.")
+@click.option("--env-file", "env_files", metavar="FILE", multiple=True, help="Variables, a line NAME=value each.")
 @click.argument("command", nargs=-1, required=True)
 def run(
-    backend: str | None, name: str, cpu: float, ram: str, env_vars: tuple[str, ...], command: tuple[str, ...]
+    backend: str | None,
+    name: str,
+    cpu: float,
+    ram: str,
+    env_vars: tuple[str, ...],
+    env_files: tuple[str, ...],
+    command: tuple[str, ...],
 ) -> int:
     """Run COMMAND as a job in the current directory: `fray run --backend ray -- python -m trainer`.
 
     Shows its output and ends with its exit code. Ctrl-C, SIGTERM and SIGHUP stop the job.
     """
-    variables: dict[str, str] = {}
+    variables = read_env_files(env_files)
     for pair in env_vars:
         key, separator, value = pair.partition("=")
         if not separator or not key:

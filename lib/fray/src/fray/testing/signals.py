@@ -1,6 +1,7 @@
 """Signals between a test and the work that it started, wherever that runs: through files."""
 
 import os
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +30,7 @@ class Flag:
 
     def set(self, text: str = "") -> None:
         """Raise the flag; `text` is there at once with it."""
-        partial = f"{self.path}.{os.getpid()}.partial"
+        partial = f"{self.path}.{os.getpid()}.{threading.get_ident()}.partial"
         with open(partial, "w", encoding="utf-8") as file:
             file.write(text)
         os.replace(partial, self.path)

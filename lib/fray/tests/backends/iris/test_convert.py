@@ -60,6 +60,16 @@ def test_plain_resources_and_counts() -> None:
     assert (iris.constraints, iris.coscheduling) == ((), None)
 
 
+def test_what_is_said_of_memory_is_a_limit_and_a_default_or_a_whole_host_is_none() -> None:
+    def said(resources: ResourceConfig) -> tuple[bool | None, bool | None]:
+        iris = to_iris_plan(request(resources), ENVIRONMENT)
+        return iris.limits_said, iris.soft_limits
+
+    assert said(ResourceConfig(ram="1g")) == (True, None), "though it is the default of iris"
+    assert said(ResourceConfig(disk="9g")) == (False, None)
+    assert said(ResourceConfig.with_tpu("v5p-8", ram="9g")) == (False, None)
+
+
 def test_one_host_of_a_tpu_slice_for_each_task_and_the_slice_as_a_gang() -> None:
     iris = to_iris_plan(request(ResourceConfig.with_tpu(["v6e-16", "v5litepod-16"])), ENVIRONMENT)
     device = iris.resources.device

@@ -83,6 +83,15 @@ def test_a_handle_can_be_sent_where_the_path_of_temporary_files_is_long(
     assert not folder.exists()
 
 
+def test_nothing_is_at_an_actor_s_path_once_it_is_shut_down(client: LocalClient) -> None:
+    """Else the end of the process would look for it, in a folder that is gone by then."""
+    group = client.create_actor_group(Counter, name="counter", count=1)
+    (path,) = re.findall(rb"/tmp/fray-local-\w+/\d+\.actor", pickle.dumps(group.wait_ready()[0]))
+    assert os.path.exists(path)
+    group.shutdown()
+    assert not os.path.exists(path)
+
+
 def test_a_handle_that_cannot_be_sent_says_why_each_time(client: LocalClient, monkeypatch: pytest.MonkeyPatch) -> None:
     handle = client.create_actor(Counter, name="counter")
     with monkeypatch.context() as patch:

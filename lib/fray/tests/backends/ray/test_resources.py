@@ -9,6 +9,7 @@ from fray.backends.ray.resources import (
     PACKAGES_ENV,
     extra_packages,
     host_resources,
+    lacking,
     member_paths,
     resolve_environment,
     shortfall,
@@ -27,6 +28,15 @@ def test_a_slice_of_one_host_takes_its_head_and_a_larger_one_only_chips() -> Non
         "TPU-v4-8-head": 1,
     }
     assert "TPU-v4-16-head" not in host_resources(ResourceConfig.with_tpu("v4-16"))
+
+
+def test_what_a_cluster_has_not_enough_of_is_named() -> None:
+    asked = {"CPU": 4.0, "memory": 3.0 * 2**30, "TPU": 4.0}
+    assert lacking(asked, {"CPU": 1.5, "memory": 2**30, "TPU": 8.0}) == (
+        "waits for CPU (4 asked, 1.5 free), memory (3 GiB asked, 1 GiB free)"
+    )
+    assert lacking(asked, {"CPU": 4.0, "memory": 2**40}) == "waits for TPU (4 asked, 0 free)"
+    assert lacking(asked, {**asked, "GPU": 1.0}) == ""
 
 
 def test_gpus_are_rays_own_and_of_the_type_asked_for() -> None:

@@ -1,5 +1,8 @@
 """The session of a Ray client dies: the client goes on with another, and what was running is told truly."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +33,11 @@ class Counter:
 def kill_session(client: "RayClient") -> None:
     import ray
 
-    ray.kill(client.sessions.get(), no_restart=True)
+    from fray.backends.ray.lookup import is_alive
+
+    session = client.sessions.get()
+    ray.kill(session, no_restart=True)
+    eventually(lambda: not is_alive(session), "Ray has ended it")
 
 
 def test_actors_can_be_made_again_and_those_of_the_dead_session_are_lost(client: "RayClient") -> None:
@@ -97,3 +104,27 @@ def test_output_that_was_lost_with_the_session_is_said_to_be(client: "RayClient"
     job.wait(LONG)
     # The worker may just have looked after the session.
     assert job.logs() in ("begun\n", "[output lost: the session that kept it has died]\n")
+
+
+def test_actors_are_told_when_their_process_ends_without_shutdown(client: "RayClient", tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import sys\n"
+        "from fray import current_actor, current_client\n"
+        "from fray.testing import Flag\n"
+        "class Mindful:\n"
+        "    def __init__(self):\n"
+        "        self.end = current_actor().shutdown_event\n"
+        "    def until_told(self, begun, told):\n"
+        "        begun.set()\n"
+        "        self.end.wait(60) and told.set()\n"
+        "client = current_client()\n"
+        "actors = [client.create_actor(Mindful, name='made'), client.host_actor(Mindful, name='hosted')]\n"
+        "for number, actor in enumerate(actors):\n"
+        "    begun = Flag(f'{sys.argv[1]}/begun-{number}')\n"
+        "    actor.until_told.remote(begun, Flag(f'{sys.argv[1]}/told-{number}'))\n"
+        "    begun.wait(60)\n"
+    )
+    env = {**os.environ, "FRAY_CLIENT": "ray"}
+    subprocess.run([sys.executable, "script.py", str(tmp_path)], cwd=tmp_path, env=env, timeout=LONG, check=True)
+    for number in range(2):
+        assert Flag(str(tmp_path / f"told-{number}")).wait()

@@ -1,6 +1,7 @@
 """Actors: objects in one process that answer calls from many, over gRPC."""
 
-from iris.actor.client.client import ActorCall, ActorClient, ActorMethod
+from iris.actor.client.call import ActorCall
+from iris.actor.client.client import ActorClient, ActorMethod
 from iris.actor.client.follow import EndpointFollower
 from iris.actor.client.keys import actor_key
 from iris.actor.client.operations import OperationStatus
@@ -8,6 +9,7 @@ from iris.actor.client.pool import ActorPool
 from iris.actor.client.resolvers import FixedResolver, ProxyResolver
 from iris.actor.errors import ActorDied, ActorStopped, RemoteError, RemoteTraceback
 from iris.actor.server.server import ActorServer
+from iris.actor.transport.payload import by_cloudpickle
 
 __all__ = [
     "ActorCall",
@@ -24,4 +26,5 @@ __all__ = [
     "RemoteError",
     "RemoteTraceback",
     "actor_key",
+    "by_cloudpickle",
 ]

@@ -6,38 +6,16 @@ line on stderr always says what happened.
 
 from typing import Final
 
-from rigging.errors import (
-    AlreadyExists,
-    BudgetExceeded,
-    Conflict,
-    Denied,
-    InvalidRequest,
-    MarinError,
-    NotFound,
-    Unavailable,
-)
+from rigging.exit_codes import BROKEN_PIPE as BROKEN_PIPE
+from rigging.exit_codes import FAILURE as FAILURE
+from rigging.exit_codes import INTERRUPTED as INTERRUPTED
+from rigging.exit_codes import NOT_FOUND as NOT_FOUND
+from rigging.exit_codes import OK as OK
+from rigging.exit_codes import REFUSED as REFUSED
+from rigging.exit_codes import UNREACHABLE as UNREACHABLE
+from rigging.exit_codes import USAGE as USAGE
+from rigging.exit_codes import exit_code_of as exit_code_of
 
-OK: Final = 0
-FAILURE: Final = 1
-USAGE: Final = 2
-REFUSED: Final = 3
-NOT_FOUND: Final = 4
-UNREACHABLE: Final = 5
 GONE_WHILE_WAITING: Final = 6
-INTERRUPTED: Final = 130
-BROKEN_PIPE: Final = 141
-
-_TABLE: Final[tuple[tuple[type[MarinError], int], ...]] = (
-    (NotFound, NOT_FOUND),
-    (Unavailable, UNREACHABLE),
-    (InvalidRequest, REFUSED),
-    (AlreadyExists, REFUSED),
-    (Conflict, REFUSED),
-    (Denied, REFUSED),
-    (BudgetExceeded, REFUSED),
-)
-
-
-def exit_code_of(error: MarinError) -> int:
-    """The exit code for an error that ends a command."""
-    return next((code for error_class, code in _TABLE if isinstance(error, error_class)), FAILURE)
+TIME_IS_UP: Final = 7
+NOT_SUCCEEDED: Final = 8

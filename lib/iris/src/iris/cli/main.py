@@ -19,8 +19,10 @@ from rigging.interrupts import unwrapped_interrupts
 # Module, attribute and one line of help of each noun; imported only when it is used.
 _NOUNS: Final = {
     "cluster": ("iris.cli.cluster.commands", "cluster", "Start, look at and stop clusters."),
-    "user": ("iris.cli.user", "user", "What users may have of a cluster, and their tokens."),
+    "user": ("iris.cli.user", "user", "Budgets of users, and the tokens by which a cluster knows them."),
+    "task": ("iris.cli.task.commands", "task", "Watch what tasks use."),
     "query": ("iris.cli.query", "query", "Ask the controller's database in SQL."),
+    "worker": ("iris.cli.worker.commands", "worker", "Be a worker of a cluster; let hosts in and out."),
     "job": ("iris.cli.job.commands", "job", "Run commands as jobs; list, follow and stop them."),
 }
 
@@ -47,6 +49,8 @@ class LazyGroup(SuggestingGroup):
 @click.option("--cluster", type=NAME, metavar="NAME", help="Cluster to use: 'local', or the name of a cluster config.")
 @click.option("--config", type=NAME, metavar="FILE", help="Cluster config file to use.")
 @click.option("--controller-url", type=NAME, metavar="HOST:PORT", help="Controller to use.")
+@click.option("--token-file", type=NAME, metavar="FILE", help="Your token for it.  [default: IRIS_TOKEN_FILE]")
+@click.option("--insecure", is_flag=True, help="Send the token unencrypted, on a network that you trust.")
 @click.option("-v", "--verbose", is_flag=True, help="Say more, and show tracebacks.")
 @click.option("--traceback", is_flag=True, help="Show tracebacks.")
 @click.version_option(package_name="marin-iris", prog_name="iris")
@@ -56,6 +60,8 @@ def cli(
     cluster: str | None,
     config: str | None,
     controller_url: str | None,
+    token_file: str | None,
+    insecure: bool,
     verbose: bool,
     traceback: bool,
 ) -> None:
@@ -65,15 +71,22 @@ def cli(
     cluster on this machine, which starts by itself and leaves when it is idle.
     """
     context.cluster, context.config, context.controller_url = cluster, config, controller_url
+    context.token_file, context.insecure = token_file, insecure
     context.verbose = verbose or traceback
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run one command line; returns the exit code (see `iris.cli.exit_codes`)."""
-    context = CliContext()
+def run(argv: Sequence[str], context: CliContext | None = None, program: click.Command = cli) -> int:
+    """Run one command line; returns the exit code (see `iris.cli.exit_codes`).
+
+    Args:
+        argv: The words after `iris`.
+        context: What the commands reach; it gets the global options.
+        program: The command that is given the words.
+    """
+    context = CliContext() if context is None else context
     try:
         with unwrapped_interrupts():
-            result: Any = cli.main(args=list(argv), prog_name="iris", obj=context, standalone_mode=False)
+            result: Any = program.main(args=list(argv), prog_name="iris", obj=context, standalone_mode=False)
     except click.ClickException as error:
         words = io.StringIO()
         error.show(words)

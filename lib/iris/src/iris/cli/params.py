@@ -1,6 +1,8 @@
 """Kinds of values on the command line that click does not have; what cannot be is refused before anything is done."""
 
 import math
+import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,3 +69,47 @@ NAME: Final = Name()
 DIRECTORY: Final = Directory()
 LISTED: Final = click.IntRange(min=1, max=10_000)
 """Jobs; the controller lists no more."""
+
+
+class Moment(click.types.StringParamType):
+    """A moment: absolute in ISO 8601 (local time unless it says otherwise), or so long ago: "90s", "10m", "2h"."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, datetime):
+            return value
+        ago = _AGO.fullmatch(value.strip())
+        try:
+            if ago is not None:
+                return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: float(ago[1])})
+            return datetime.fromisoformat(value.strip()).astimezone()
+        except (ValueError, OverflowError, OSError):
+            self.fail(
+                f"{value!r} is no time; give one such as 2026-05-03T14:00, or how long ago: 90s, 10m, 2h, 3d.",
+                param,
+                ctx,
+            )
+
+
+class Span(click.types.StringParamType):
+    """A span of time: seconds, or a number with s, m, h or d."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, int | float):
+            return float(value)
+        found = _SPAN.fullmatch(value.strip())
+        seconds = float(found[1]) * _SECONDS[found[2] or "s"] if found is not None else 0.0
+        if not 0 < seconds <= MAX_SECONDS:
+            self.fail(f"{value!r} is no span of time above 0; give seconds, or 90s, 10m, 2h, 3d.", param, ctx)
+        return seconds
+
+
+_AGO: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd])", re.ASCII)
+_SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.ASCII)
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+MOMENT: Final = Moment()
+SPAN: Final = Span()

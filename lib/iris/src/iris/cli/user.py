@@ -1,7 +1,8 @@
-"""`iris user budget set|get|list`, `iris user token create`."""
+"""`iris user budget set|get|list`, `iris user token create|list|revoke`."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -9,8 +10,9 @@ import click
 
 from iris.cli.context import CliContext, pass_context
 from iris.cli.groups import SuggestingGroup
-from iris.cli.output import echo, output, say, table
+from iris.cli.output import echo, moment, output, say, table
 from iris.cli.params import NAME, NumberRange
+from rigging.clock import unix_ms
 from rigging.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ _BANDS: Final = ("production", "interactive", "batch")
 
 @click.group(cls=SuggestingGroup)
 def user() -> None:
-    """What users may have of a cluster, and the tokens by which it knows them."""
+    """Set the budgets of users, and make the tokens by which a cluster knows them."""
 
 
 @user.group(cls=SuggestingGroup)
@@ -32,30 +34,85 @@ def token() -> None:
 
 @token.command()
 @click.argument("name", type=NAME, metavar="USER")
+@click.option("--note", default="", help="What it is for; shown in the list.")
 @click.option("--output", "place", type=click.Path(path_type=Path), metavar="FILE", help="Write it there, mode 0600.")
 @pass_context
-def create(context: CliContext, name: str, place: Path | None) -> None:
-    """Make a token for USER, who then acts for the jobs /USER/... and nobody else's.
+def create(context: CliContext, name: str, note: str, place: Path | None) -> None:
+    """Make a token for USER, who then acts for the jobs /USER/... and nobody else's. It is shown this once.
 
     USER sets IRIS_TOKEN_FILE to a file that holds it, or names the file as controller.token_file in a cluster config.
     """
+    with nullcontext(echo) if place is None else new_private_file(place) as write, context.client() as client:
+        write(client.operator.create_token(name, note))
+        address = client.address
+    if place is not None:
+        say(f"the token of user {name} is in {place}; IRIS_TOKEN_FILE={place} iris --controller-url {address} ...")
+
+
+@token.command("list")
+@click.argument("name", type=NAME, metavar="[USER]", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@pass_context
+def list_tokens(context: CliContext, name: str | None, as_json: bool) -> None:
+    """Show the tokens of USER (of all users): who made them, when, and which are revoked."""
     with context.client() as client:
-        made = client.operator.create_token(name)
-    if place is None:
-        echo(made)
-        return
-    write_private(place, made)
-    say(f"the token of user {name} is in {place}; IRIS_TOKEN_FILE={place} iris --controller-url {client.address} ...")
+        found = client.operator.user_tokens(name or "")
+    if not found and not as_json:
+        say("no token was made; `iris user token create USER` makes one")
+    now = unix_ms()
+    rows = [
+        [
+            item.token_id,
+            item.user,
+            f"revoked by {item.revoked_by}" if item.revoked_at_ms else "good",
+            f"{item.created_by}, {moment(item.created_at_ms, now)}" if item.created_by else "-",
+            item.note or "-",
+        ]
+        for item in found
+    ]
+    output(as_json).rows(("token", "user", "state", "made by", "note"), rows, [item.to_json() for item in found])
 
 
-def write_private(place: Path, text: str) -> None:
-    """Write a new file that only its owner can read. Raises InvalidRequest when it is there or cannot be made."""
+@token.command()
+@click.argument("token_id", type=NAME, metavar="TOKEN")
+@pass_context
+def revoke(context: CliContext, token_id: str) -> None:
+    """Refuse TOKEN (its id in the list) from now on, also in what its user has open. Running jobs go on.
+
+    signed-USER are the tokens that releases before this one made for USER, all at once.
+    """
+    with context.client() as client:
+        done = client.operator.revoke_user_token(token_id)
+    say(f"the token {token_id} of user {done.user} is revoked; jobs of {done.user} go on")
+
+
+@contextmanager
+def new_private_file(place: Path) -> Iterator[Callable[[str], None]]:
+    """Make a file that only its owner can read, and give what writes its text; it goes again when the body fails.
+
+    So that a secret is not made before there is a place for it.
+
+    Raises:
+        InvalidRequest: It is there, or cannot be made or written.
+    """
     try:
         descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(f"{text}\n")
     except OSError as error:
         raise InvalidRequest(f"cannot write {place}: {error.strerror}") from None
+
+    def write(text: str) -> None:
+        try:
+            file.write(f"{text}\n")
+            file.flush()
+        except OSError as error:
+            raise InvalidRequest(f"cannot write {place}: {error.strerror}") from None
+
+    with os.fdopen(descriptor, "w") as file:
+        try:
+            yield write
+        except BaseException:
+            place.unlink(missing_ok=True)
+            raise
 
 
 @user.group(cls=SuggestingGroup)

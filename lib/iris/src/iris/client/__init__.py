@@ -5,17 +5,19 @@ from iris.client.context import IrisContext, get_iris_ctx, iris_ctx, iris_ctx_sc
 from iris.client.endpoints import Endpoint, EndpointRegistry, EndpointResolver, EndpointSet
 from iris.client.errors import ControllerUnreachable, JobAlreadyExists, JobFailedError
 from iris.client.job import Job, SomeRefused, Task
-from iris.client.old_words import ReservationEntry
 from iris.client.operator import Operator
 from iris.client.plan import JobLimits, JobPlan
+from iris.client.reservation import ReservationEntry
 from iris.client.source_lines import error_with_source
 from iris.client.submission.workspace_choice import find_workspace
 from iris.client.types import (
+    AttemptUsage,
     Checkpoint,
     ClusterStatus,
     JobStatus,
     LogLine,
     QueryResult,
+    ScaleGroupStatus,
     SilentAttempt,
     Stopped,
     TaskLogEntry,
@@ -26,6 +28,7 @@ from iris.client.types import (
 from iris.rpc.forks import use_grpc
 
 __all__ = [
+    "AttemptUsage",
     "Checkpoint",
     "ClusterStatus",
     "ControllerUnreachable",
@@ -45,6 +48,7 @@ __all__ = [
     "Operator",
     "QueryResult",
     "ReservationEntry",
+    "ScaleGroupStatus",
     "SilentAttempt",
     "SomeRefused",
     "Stopped",

@@ -1,32 +1,25 @@
 """IrisClient: submit jobs, watch them, stop them."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 from iris.client.connection.calls import JobCalls
 from iris.client.connection.connection import Connection
 from iris.client.connection.discovery import ClusterTarget, cluster_at, find_cluster, local_cluster
-from iris.client.connection.waiting import poll_jobs, wait_jobs
-from iris.client.connection.wire import cluster_status, job_status, query_result, stopped, task_status
 from iris.client.endpoints import EndpointResolver
 from iris.client.job import Job, handles
 from iris.client.job_env import JobEnv
-from iris.client.logs.stream import LogSelection, read_logs
-from iris.client.old_words import ReservationEntry, Seconds, policy_of, reserved, seconds_of, warn_of_image
+from iris.client.old_words import Seconds, policy_of, seconds_of, warn_of_unused
 from iris.client.operator import Operator
 from iris.client.plan import JobLimits, JobPlan
+from iris.client.reservation import ReservationEntry, hold, holding
+from iris.client.stopping import JobStopper
 from iris.client.submission.submit import Submitter, chosen_policy
 from iris.client.task_exceptions import fetch_exception
+from iris.client.task_results import fetch_results
 from iris.client.types import (
-    ClusterStatus,
     JobStatus,
-    LogLine,
-    QueryResult,
-    Stopped,
-    TaskLogEntry,
-    TaskStatus,
-    log_entries,
 )
 from iris.cluster.constraints import Constraint
 from iris.cluster.types import (
@@ -35,22 +28,16 @@ from iris.cluster.types import (
     Entrypoint,
     EnvironmentSpec,
     ExistingJobPolicy,
+    HealthCheck,
     JobName,
-    JobState,
     PriorityBand,
     ResourceSpec,
 )
 from iris.domain.ids import user_of
 from iris.rpc import iris_pb2 as pb
-from rigging.arguments import as_list
-from rigging.errors import MarinError
-from rigging.quantities import check_count, check_seconds
-from rigging.timing import Timestamp
-
-MOST_LISTED: Final = 1000
 
 
-class IrisClient:
+class IrisClient(JobStopper):
     """A client of one cluster; use it as a context manager or call `shutdown`. Thread-safe.
 
     Made by `remote`, `local` or `connect`. Inside a job its submissions are child jobs of that job.
@@ -80,8 +67,7 @@ class IrisClient:
         same_machine: bool = False,
         calls: JobCalls | None = None,
     ) -> None:
-        self._connection = connection
-        self._calls = calls or JobCalls(connection, lends=connection.lends)
+        super().__init__(connection, calls or JobCalls(connection, lends=connection.lends))
         self._user = user
         self._inside = inside
         self._on_warning = on_warning
@@ -156,6 +142,7 @@ class IrisClient:
         on_warning: Callable[[str], None] | None = None,
         on_notice: Callable[[str], None] | None = None,
         on_interrupted: Callable[[str], None] | None = None,
+        on_sending: Callable[[int], None] | None = None,
         inherit_workspace: bool = True,
     ) -> "IrisClient":
         """Return a client of a cluster that was chosen.
@@ -167,9 +154,11 @@ class IrisClient:
             on_warning: As of the class.
             on_notice: As of the class.
             on_interrupted: Called once, with one line for people, when a controller that answered before is away.
+            on_sending: Called with the number of bytes of the workspace that have been sent, while it is sent.
             inherit_workspace: As of the class.
         """
         connection = target.connect(on_interrupted=on_interrupted)
+        connection.on_sending = on_sending
         return cls(
             connection,
             workspace,
@@ -217,12 +206,19 @@ class IrisClient:
         fence_after: float | None = None,
         working_dir: str | None = None,
         description: str = "",
+        notify_url: str = "",
+        retry_window: float | None = None,
+        health: HealthCheck | None = None,
+        stall_timeout: float | None = None,
+        soft_limits: bool | None = None,
+        limits_said: bool | None = None,
+        cpu_quota: bool = False,
         existing: ExistingJobPolicy | str = ExistingJobPolicy.FAIL,
         adopt_existing: bool = False,
         idempotency_key: str | None = None,
         reservation: Sequence[ReservationEntry | ResourceSpec | DeviceSpec] | None = None,
         existing_job_policy: ExistingJobPolicy | str | None = None,
-        preemption_policy: object = None,  # noqa: ARG002 - accepted for old callers
+        preemption_policy: object = None,
         task_image: str | None = None,
     ) -> Job:
         """Submit a job; when this returns it is stored by the controller and will not be lost.
@@ -239,6 +235,11 @@ class IrisClient:
             coscheduling: Makes the tasks a gang, placed, restarted and stopped together.
             replicas: Number of tasks; of a gang on TPU slices, rounded up to whole slices, with a warning.
             max_retries_failure: Number of times that a task starts again after it failed.
+            health: A command that says whether a task does its work; None: none is asked.
+            stall_timeout: Seconds: an attempt that has not called `iris.report_progress()` for so long writes its
+                threads into its log and is ended, as a failure of the task. None: it never is.
+            retry_window: Seconds: only failures of the last so many count against `max_retries_failure`, so that a
+                service which fails now and then lives on; None: all count.
             max_retries_preemption: Number of times that a task starts again after its worker was lost.
             timeout: Seconds from the first task's start, after which the job fails; None: no limit.
             user: Instead of the client's; not inside a job.
@@ -251,12 +252,20 @@ class IrisClient:
             working_dir: Directory of the workspace in which the tasks run, e.g. "sub/folder"; "" is its top. None: the
                 current one, when that is in the workspace, else its top.
             description: The purpose of the job, in a line for people.
+            notify_url: An http(s) address to which the controller posts the end of the job (docs/iris-cli.md).
+            soft_limits: Whether tasks may use more memory and disk than `limits_said`; None: as the cluster has it,
+                which is no unless its file says otherwise. It may refuse the one or the other.
+            limits_said: Whether `resources` is meant as limits, too; None: unless memory is the default, and disk None.
+                With `soft_limits=False` the default of memory is meant, too.
+            cpu_quota: A task gets no more cpu than it asked for, even while its host is idle.
             existing: The policy for when a live job has that name: fail, adopt it, or replace it.
             adopt_existing: Short for `existing="adopt"`.
             idempotency_key: Submissions with one key make one job; None: each makes its own.
-            reservation: Devices to hold while the job lives; held when there is one for each task, all alike.
+            reservation: Devices to hold for the jobs below it: by its own tasks where there is one for each, all alike,
+                else by child jobs. A TPU type of several hosts is a whole slice.
             existing_job_policy: "error", "keep" or "recreate", as older programs say `existing`.
-            preemption_policy: Not used.
+            preemption_policy: Not used: child jobs go on when a task of their parent starts again. A warning where it
+                says the opposite.
             task_image: Not used, with a warning: tasks run from the workspace.
 
         Raises:
@@ -264,38 +273,27 @@ class IrisClient:
             JobAlreadyExists: A live job of that name exists.
             ControllerUnreachable: The controller does not answer.
         """
-        wanted = ResourceSpec() if resources is None else resources
-        holding = reserved(wanted, replicas, reservation) if reservation else None
-        warn_of_image(task_image)
-        if existing_job_policy is not None:
-            existing = policy_of(existing_job_policy)
+        warn_of_unused(task_image, preemption_policy)
+        times = seconds_of(timeout), seconds_of(scheduling_timeout)
         plan = JobPlan(
-            entrypoint=entrypoint,
-            name=name,
-            user=user,
-            resources=holding or wanted,
+            entrypoint=entrypoint, name=name, user=user, description=description, working_dir=working_dir,
+            resources=ResourceSpec() if resources is None else resources, reserve=reserve,
+            soft_limits=soft_limits, limits_said=limits_said, cpu_quota=cpu_quota,
             environment=EnvironmentSpec() if environment is None else environment,
-            replicas=replicas,
-            limits=JobLimits(
-                max_retries_failure,
-                max_retries_preemption,
-                seconds_of(timeout),
-                seconds_of(scheduling_timeout),
-                max_task_failures,
-            ),
-            constraints=() if constraints is None else constraints,
-            coscheduling=coscheduling,
-            ports=() if ports is None else ports,
-            priority_band=priority_band,
-            reserve=reserve or holding is not None,
-            exclusive=exclusive,
-            fence_after=fence_after,
-            working_dir=working_dir,
-            description=description,
-        )
-        return self.submit_plan(
-            plan, existing=chosen_policy(existing, adopt=adopt_existing), idempotency_key=idempotency_key
-        )
+            replicas=replicas, coscheduling=coscheduling, ports=() if ports is None else ports,
+            constraints=() if constraints is None else constraints, priority_band=priority_band,
+            limits=JobLimits(max_retries_failure, max_retries_preemption, *times, max_task_failures, retry_window),
+            exclusive=exclusive, fence_after=fence_after, notify_url=notify_url,
+            health=health, stall_timeout=stall_timeout,
+        )  # fmt: skip
+        policy = chosen_policy(policy_of(existing_job_policy, existing), adopt=adopt_existing)
+        held = holding(plan, reservation, replicas)
+        plan = replace(plan, resources=held.resources, reserve=reserve or held.own)
+        job = self.submit_plan(plan, existing=policy, idempotency_key=idempotency_key)
+        if held.jobs:
+            without_files = self.with_workspace(None)
+            hold(job, held.jobs, lambda plan: without_files.submit_plan(plan, existing=ExistingJobPolicy.ADOPT))
+        return job
 
     def submit_plan(
         self,
@@ -304,7 +302,13 @@ class IrisClient:
         existing: ExistingJobPolicy | str = ExistingJobPolicy.FAIL,
         idempotency_key: str | None = None,
     ) -> Job:
-        """Submit a job that is described by a `JobPlan`; all else as in `submit`."""
+        """Submit a job that is described by a `JobPlan`; all else as in `submit`.
+
+        Args:
+            plan: The job.
+            existing: The policy for when a live job has that name.
+            idempotency_key: Submissions with one key make one job; None: each makes its own.
+        """
         submission = self._submitter.submit(plan, existing=existing, idempotency_key=idempotency_key)
         return Job(self, submission.job_id, submission.key)
 
@@ -337,198 +341,13 @@ class IrisClient:
         """A handle of a job that exists already (nothing is asked until it is used)."""
         return Job(self, str(JobName.from_string(job_id).job))
 
-    def status(self, job_id: str | JobName) -> JobStatus:
-        """Return the status of a job. Raises NotFound."""
-        reply = self._connection.ask(lambda c: c.jobs.GetJob, pb.GetJobRequest(job_id=str(job_id)))
-        return job_status(reply)
-
-    def job_state(self, job_id: str | JobName) -> JobState:
-        """Return the state of a job. Raises NotFound."""
-        return self.status(job_id).state
-
-    def terminate(self, job_id: str | JobName, reason: str = "", *, include_children: bool = True) -> list[str]:
-        """Stop a job and its live children; return the ids of those stopped (none: it had ended before).
-
-        The decision is final when this returns; `wait_jobs` waits until the processes are gone.
-
-        Args:
-            job_id: The job.
-            reason: Shown to users.
-            include_children: False: its child jobs go on.
-
-        Raises:
-            NotFound: There is no such job.
-        """
-        return list(self.stop(job_id, reason, include_children=include_children).job_ids)
-
-    def stop(self, job_id: str | JobName, reason: str = "", *, include_children: bool = True) -> Stopped:
-        """Stop as `terminate`; the answer also names attempts that may live on where they cannot be stopped now."""
-        (result,) = self.stop_many([job_id], reason, include_children=include_children)
-        if isinstance(result, MarinError):
-            raise result
-        return result
-
-    def stop_many(
-        self, job_ids: Sequence[str | JobName], reason: str = "", *, include_children: bool = True
-    ) -> list[Stopped | MarinError]:
-        """Stop as `stop` many jobs in one decision; return for each its result, or why it could not be stopped."""
-        keep = not include_children
-        requests = [pb.StopJobRequest(job_id=str(job_id), reason=reason, keep_children=keep) for job_id in job_ids]
-        return [reply if isinstance(reply, MarinError) else stopped(reply) for reply in self._calls.stop(requests)]
-
-    def terminate_prefix(self, prefix: str | JobName, reason: str = "") -> list[JobName]:
-        """Stop the live jobs whose names begin with `prefix`, with their children; return those that were stopped."""
-        live = [state for state in JobState if state and not state.is_terminal]
-        found = self.list_jobs("/" + str(prefix)[1:].partition("/")[0], states=live, limit=MOST_LISTED)
-        stopped_now: dict[JobName, None] = {}
-        for status in found:
-            if status.job_id.startswith(str(prefix)):
-                stopped_now.update(dict.fromkeys(map(JobName.known, self.terminate(status.job_id, reason))))
-        return list(stopped_now)
-
-    def list_jobs(
-        self,
-        prefix: str | JobName | None = "",
-        states: Iterable[JobState] = (),
-        limit: int = 0,
-        *,
-        state: JobState | None = None,
-    ) -> list[JobStatus]:
-        """Return jobs, newest first.
-
-        Args:
-            prefix: Only those below "/user" or "/user/job".
-            states: Only those in one of these states; none: in any.
-            limit: At most so many; 0: 200.
-            state: Only those in this state.
-        """
-        wanted = [pb.JobState.Value(f"JOB_STATE_{each.name}") for each in (*states, *((state,) if state else ()))]
-        request = pb.ListJobsRequest(prefix=str(prefix or ""), states=wanted, limit=check_count(limit, "limit"))
-        reply = self._connection.ask(lambda c: c.jobs.ListJobs, request)
-        return [job_status(job) for job in reply.jobs]
-
-    def list_tasks(self, job_id: str | JobName) -> list[TaskStatus]:
-        """The tasks of a job, by index. Raises NotFound."""
-        reply = self._connection.ask(lambda c: c.jobs.ListTasks, pb.ListTasksRequest(job_id=str(job_id)))
-        return [task_status(task) for task in reply.tasks]
-
-    def task_status(self, task_id: str | JobName) -> TaskStatus:
-        """Return the status of a task ("/user/job/0"). Raises NotFound."""
-        reply = self._connection.ask(lambda c: c.jobs.GetTask, pb.GetTaskRequest(task_id=str(task_id)))
-        return task_status(reply)
-
-    def fetch_task_logs(
-        self,
-        target: str | JobName,
-        *,
-        include_children: bool = False,
-        start: Timestamp | None = None,
-        since_ms: int = 0,
-        since: float = 0,
-        max_lines: int = 0,
-        from_start: bool = False,
-        substring: str = "",
-        attempt_id: int = -1,
-    ) -> list[TaskLogEntry]:
-        """Return the output of a task or job so far, as text (`read_logs` gives it as it was printed, and follows it).
-
-        Args:
-            target: A task ("/user/job/0") or a job ("/user/job").
-            include_children: Also the jobs below.
-            start: Lines printed before are left out; or, as Unix time,
-            since_ms: the same in milliseconds; or
-            since: in seconds.
-            max_lines: The last ones (the first ones with `from_start`); 0: all.
-            from_start: Begin with the first line.
-            substring: Only lines of these that have it.
-            attempt_id: Only lines of these of this attempt; -1: of all.
-
-        Raises:
-            NotFound: There is no such job or task.
-        """
-        begin = max(start.epoch_ms() / 1000 if start is not None else 0, since_ms / 1000, since)
-        lines = self.read_logs(
-            target, since=begin, max_lines=max_lines, from_start=from_start, include_children=include_children
-        )
-        return [
-            entry for entry in log_entries(lines) if substring in entry.data and attempt_id in (-1, entry.attempt_id)
-        ]
-
-    def read_logs(
-        self,
-        task_id: str | JobName,
-        *,
-        since: float = 0,
-        max_lines: int = 0,
-        from_start: bool = False,
-        follow: bool = False,
-        include_children: bool = False,
-    ) -> Iterator[LogLine]:
-        """Read the output of a task or job, without gap or repeat, also when the controller restarts.
-
-        Args:
-            task_id: A task ("/user/job/0") or a job ("/user/job").
-            since: Unix time in seconds; lines printed before are left out.
-            max_lines: The last ones (the first ones with `from_start`); 0: all.
-            from_start: Begin with the first line.
-            follow: Go on until the job has ended.
-            include_children: Also the jobs below.
-
-        Raises:
-            NotFound: At the first line asked for.
-        """
-        since_ms = round(check_seconds(since, "since", zero=True) * 1000)
-        count = check_count(max_lines, "max_lines")
-        query = LogSelection(str(task_id), include_children, since_ms, count, from_start, follow)
-        return read_logs(self._connection, query)
-
-    def wait_jobs(
-        self, jobs: Iterable[Job | JobName | str], any: bool = False, timeout: float | None = None
-    ) -> list[JobStatus]:
-        """Wait until all jobs (or one of them) have ended; return their statuses in the order given.
-
-        Args:
-            jobs: Jobs or ids.
-            any: One end is enough.
-            timeout: Seconds; None: no limit. 0 and less: only look.
-
-        Raises:
-            DeadlineExceeded: Time ran out; the jobs go on.
-            NotFound: One does not exist.
-        """
-        given = as_list(jobs, "jobs", "jobs or ids")
-        wanted = [(job.job_id, job.key) if isinstance(job, Job) else (str(job), "") for job in given]
-        return wait_jobs(self._connection, self._calls, wanted, any_of_them=any, timeout=timeout)
-
     def exception(self, status: JobStatus) -> BaseException | None:
         """Return the exception of a failed callable of this client's user; None where it cannot be had."""
         return fetch_exception(self._connection, self.user, status)
 
-    def poll_jobs(
-        self, job_ids: Sequence[str], *, any: bool = False, seconds: float = 0
-    ) -> tuple[list[JobStatus], bool]:
-        """Wait as `wait_jobs` for at most `seconds` (up to about a minute); also return whether the wait is over."""
-        return poll_jobs(self._connection, job_ids, any_of_them=any, seconds=seconds)
-
-    def cluster_status(self, *, all_workers: bool = False) -> ClusterStatus:
-        """The controller and its workers; with `all_workers` those too that are known but gone."""
-        request = pb.ClusterStatusRequest(all_workers=all_workers)
-        return cluster_status(self._connection.ask(lambda c: c.cluster.Status, request))
-
-    def query(self, sql: str, max_rows: int = 0) -> QueryResult:
-        """Answer one SELECT over the controller's tables (docs/query.md).
-
-        Args:
-            sql: The SELECT.
-            max_rows: Return at most so many; 0: 1,000.
-
-        Raises:
-            InvalidRequest: It is no valid SELECT.
-            Denied: It is more than a SELECT.
-            BudgetExceeded: It took too long.
-        """
-        request = pb.QueryRequest(sql=sql, max_rows=check_count(max_rows, "max_rows"))
-        return query_result(self._connection.ask(lambda c: c.cluster.Query, request))
+    def results(self, status: JobStatus) -> Sequence[object]:
+        """Return what each task of a job that succeeded has returned; raises what `fetch_results` raises."""
+        return fetch_results(self._connection, self.user, status)
 
     def stop_cluster(self, *, stop_jobs: bool = False) -> list[str]:
         """Make the controller leave; returns the jobs stopped for it. Raises Conflict when live jobs are to be kept."""
@@ -542,19 +361,9 @@ class IrisClient:
         return Operator(self._connection)
 
     @property
-    def address(self) -> str:
-        """The address at which the controller was found last, "host:port"."""
-        return self._connection.address
-
-    @property
     def resolver(self) -> EndpointResolver:
         """Finds what tasks registered; outside of a job only by full names."""
         return EndpointResolver(self._connection, self._inside.job_id if self._inside else "")
-
-    @property
-    def connection(self) -> Connection:
-        """The connection to the controller."""
-        return self._connection
 
     def shutdown(self, wait: bool = True) -> None:  # noqa: ARG002 - accepted for old callers
         """Close the connection; jobs go on, whatever `wait` says."""

@@ -3,10 +3,9 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from iris.domain.runtime import DEFAULT_RUNTIME, TaskRuntime, parse_runtime
-from rigging.errors import InvalidRequest, MarinError
+from rigging.errors import InvalidRequest
 
 PORT_PREFIX = "IRIS_PORT_"
 
@@ -83,11 +82,3 @@ def _words(environ: Mapping[str, str], name: str) -> tuple[str, ...]:
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise InvalidRequest(f"{name}={text!r} is not a JSON list of words")
     return tuple(words)
-
-
-def read_token_file(path: str) -> str:
-    """The token in a file. Raises MarinError when it cannot be read."""
-    try:
-        return Path(path).read_text().strip()
-    except OSError as error:
-        raise MarinError(f"cannot read the token file {path!r}: {error.strerror}") from None

@@ -2,8 +2,11 @@
 
 from iris.client.connection.connection import Connection
 from iris.client.connection.wire import checkpoint, user_budget
+from iris.client.tokens import JoinTokenStatus, UserTokenStatus, join_token, user_token
 from iris.client.types import Checkpoint, UserBudgetStatus
 from iris.cluster.types import PriorityBand
+from iris.rpc import access_pb2 as access
+from iris.rpc import dashboard_pb2 as dashboard
 from iris.rpc import iris_pb2 as pb
 
 _CHECKPOINT_SECONDS = 3600.0
@@ -63,10 +66,79 @@ class Operator:
         reply = self._connection.ask(lambda c: c.cluster.ListBudgets, pb.ListBudgetsRequest(user=user))
         return [user_budget(budget) for budget in reply.budgets]
 
-    def create_token(self, user: str) -> str:
-        """A token by which `user` may act for the jobs of that name. Raises InvalidRequest."""
-        reply = self._connection.ask(lambda c: c.cluster.CreateToken, pb.CreateTokenRequest(user=user))
-        return reply.token
+    def create_token(self, user: str, note: str = "") -> str:
+        """Make a token by which `user` may act for the jobs of that name; its text is shown this once.
+
+        Args:
+            user: The user.
+            note: What it is for.
+
+        Raises:
+            InvalidRequest: The name or the note cannot be.
+        """
+        request = pb.CreateTokenRequest(user=user, note=note)
+        # Not repeated by itself: a token whose text was lost would stay.
+        return self._connection.ask(lambda c: c.cluster.CreateToken, request, retry=False).token
+
+    def user_tokens(self, user: str = "") -> list[UserTokenStatus]:
+        """Return the tokens of a user (empty: of all), the oldest first, without their secrets."""
+        reply = self._connection.ask(lambda c: c.access.ListUserTokens, access.ListUserTokensRequest(user=user))
+        return [user_token(token) for token in reply.tokens]
+
+    def revoke_user_token(self, token_id: str) -> UserTokenStatus:
+        """Refuse a user's token from now on, also in what it has open; jobs go on. Raises NotFound."""
+        request = access.RevokeUserTokenRequest(token_id=token_id)
+        return user_token(self._connection.ask(lambda c: c.access.RevokeUserToken, request).revoked)
+
+    def login_link(self, *, port: int = 0, allow_changes: bool = False) -> tuple[str, str]:
+        """Return a link to the cluster's pages that is good once, and a note for people. They are served from then on.
+
+        Args:
+            port: Where they are to be served, if they are not yet, on the controller's machine; 0: any free port.
+            allow_changes: The pages may stop jobs and cordon workers, as far as the caller may.
+
+        Raises:
+            InvalidRequest: The controller's environment lacks what they need. Unavailable: They do not start.
+        """
+        request = dashboard.CreateLoginLinkRequest(port=port, allow_changes=allow_changes)
+        reply = self._connection.ask(lambda c: c.dashboard.CreateLoginLink, request)
+        return reply.url, reply.note
+
+    def create_join_token(self, *, lifetime_ms: int, max_uses: int = 1, note: str = "") -> tuple[str, JoinTokenStatus]:
+        """Make a token by which workers may join; returns its text, which is shown this once, and what is known of it.
+
+        Args:
+            lifetime_ms: Until it expires.
+            max_uses: Workers that may join with it.
+            note: What it is for.
+
+        Raises:
+            InvalidRequest: A number or the note is out of range.
+        """
+        request = access.CreateJoinTokenRequest(lifetime_ms=lifetime_ms, max_uses=max_uses, note=note)
+        # Not repeated by itself: a token whose text was lost would stay.
+        reply = self._connection.ask(lambda c: c.access.CreateJoinToken, request, retry=False)
+        return reply.token, join_token(reply.made)
+
+    def join_tokens(self) -> list[JoinTokenStatus]:
+        """Return all join tokens, the oldest first; without their secrets, which nobody has any more."""
+        reply = self._connection.ask(lambda c: c.access.ListJoinTokens, access.ListJoinTokensRequest())
+        return [join_token(token) for token in reply.tokens]
+
+    def revoke_join_token(self, token_id: str) -> JoinTokenStatus:
+        """Let nobody join with a token any more; workers that have joined stay. Raises NotFound."""
+        request = access.RevokeJoinTokenRequest(token_id=token_id)
+        return join_token(self._connection.ask(lambda c: c.access.RevokeJoinToken, request).revoked)
+
+    def revoke_worker(self, worker_id: str, reason: str = "") -> bool:
+        """Refuse a worker that has joined from now on; returns whether it was connected. Raises NotFound.
+
+        Args:
+            worker_id: The worker.
+            reason: Told to it.
+        """
+        request = access.RevokeWorkerRequest(worker_id=worker_id, reason=reason)
+        return self._connection.ask(lambda c: c.access.RevokeWorker, request).was_connected
 
     def checkpoint(self) -> Checkpoint:
         """Write a snapshot of the controller's state now. Raises Conflict when it keeps no remote state."""

@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from iris.cluster.constraints import Constraint, validate_constraint
-from iris.cluster.types import CoschedulingConfig, Entrypoint, EnvironmentSpec, PriorityBand, ResourceSpec
+from iris.cluster.types import CoschedulingConfig, Entrypoint, EnvironmentSpec, HealthCheck, PriorityBand, ResourceSpec
 from iris.domain.ids import JobId
 from iris.domain.job_spec import MAX_FENCE_AFTER_MS, CallableEntrypoint, CommandEntrypoint, JobSpec
 from iris.domain.resources import Resources
 from iris.domain.runtime import TaskRuntime
+from iris.domain.webhooks import parse_webhook
 from rigging.arguments import as_list, as_texts, check_text, check_type
 from rigging.errors import InvalidRequest
 from rigging.quantities import check_count, check_seconds
@@ -27,6 +28,7 @@ class JobLimits:
     timeout: float | None = None
     scheduling_timeout: float | None = None
     max_task_failures: int = 0
+    retry_window: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class JobPlan:
 
     Args:
         limits: Retries and times; see `JobLimits`.
+        parent: The live job that it is to be a child of, "/user/job"; None: the job this runs in, if it runs in one.
     """
 
     entrypoint: Entrypoint
@@ -53,6 +56,13 @@ class JobPlan:
     fence_after: float | None = None
     working_dir: str | None = None
     description: str = ""
+    notify_url: str = ""
+    health: HealthCheck | None = None
+    stall_timeout: float | None = None
+    soft_limits: bool | None = None
+    limits_said: bool | None = None
+    cpu_quota: bool = False
+    parent: str | None = None
 
 
 def checked_plans(plans: Iterable[JobPlan]) -> list[JobPlan]:
@@ -78,6 +88,10 @@ def _check_types(plan: JobPlan) -> None:
     check_type(plan.entrypoint, Entrypoint, "entrypoint", entrypoint)
     check_text(plan.name, "name")
     check_text(plan.description, "description")
+    check_type(plan.health, (HealthCheck, type(None)), "health", "a HealthCheck, or None")
+    check_text(plan.notify_url, "notify_url")
+    if plan.notify_url:
+        parse_webhook(plan.notify_url)
     check_type(plan.resources, ResourceSpec, "resources", "a ResourceSpec")
     check_type(plan.environment, EnvironmentSpec, "environment", "an EnvironmentSpec")
     check_type(plan.limits, JobLimits, "limits", "JobLimits")
@@ -86,8 +100,11 @@ def _check_types(plan: JobPlan) -> None:
     check_type(plan.priority_band, (PriorityBand, str, type(None)), "priority_band", f"one of {_BANDS}, or None")
     check_type(plan.reserve, bool, "reserve", "True or False")
     check_type(plan.exclusive, bool, "exclusive", "True or False")
+    check_type(plan.soft_limits, (bool, type(None)), "soft_limits", "True, False or None")
+    check_type(plan.limits_said, (bool, type(None)), "limits_said", "True, False or None")
+    check_type(plan.cpu_quota, bool, "cpu_quota", "True or False")
     check_type(plan.fence_after, (int, float, type(None)), "fence_after", "a number of seconds, or None")
-    for what, text in (("user", plan.user), ("working_dir", plan.working_dir)):
+    for what, text in (("user", plan.user), ("working_dir", plan.working_dir), ("parent", plan.parent)):
         if text is not None:
             check_text(text, what)
 
@@ -132,6 +149,7 @@ def spec_of(
         max_retries_failure=check_count(limits.max_retries_failure, "max_retries_failure"),
         max_retries_preemption=check_count(limits.max_retries_preemption, "max_retries_preemption"),
         max_task_failures=check_count(limits.max_task_failures, "max_task_failures"),
+        retry_window_ms=_to_ms(limits.retry_window, "retry_window"),
         timeout_ms=_to_ms(limits.timeout, "timeout"),
         scheduling_timeout_ms=_to_ms(limits.scheduling_timeout, "scheduling_timeout"),
         constraints=tuple(plan.constraints),
@@ -142,9 +160,42 @@ def spec_of(
         exclusive=plan.exclusive,
         fence_after_ms=_fence_ms(plan),
         description=plan.description,
+        notify_url=plan.notify_url,
+        stall_timeout_ms=_to_ms(plan.stall_timeout, "stall_timeout"),
+        **_health(plan.health),
+        enforced=_enforced(plan),
+        limits_mode="" if plan.soft_limits is None else "soft" if plan.soft_limits else "enforced",
         runtime=runtime(),
         bundle_digest=bundle_digest(),
     )
+
+
+def _enforced(plan: JobPlan) -> str:
+    """The limits that tasks are held to: what was said, never what is only the default of who said nothing."""
+    if plan.soft_limits:
+        if plan.cpu_quota:
+            raise InvalidRequest("soft_limits and cpu_quota are both set: give one of them")
+        return ""
+    asked, is_said = plan.resources, plan.limits_said
+    if is_said is None:
+        is_said = plan.soft_limits is False or asked.memory_bytes != ResourceSpec().memory_bytes
+    words = (
+        ("memory", is_said and asked.memory_bytes > 0),
+        ("disk", plan.limits_said is not False and asked.disk is not None and asked.disk_bytes > 0),
+        ("cpu", plan.cpu_quota and asked.cpu_millis > 0),
+    )
+    return ",".join(word for word, is_enforced in words if is_enforced)
+
+
+def _health(health: HealthCheck | None) -> dict[str, Any]:
+    if health is None:
+        return {}
+    return {
+        "health_cmd": health.command,
+        "health_interval_ms": _to_ms(health.interval, "health.interval"),
+        "health_timeout_ms": _to_ms(health.timeout, "health.timeout"),
+        "health_retries": max(check_count(health.retries, "health.retries"), 1),
+    }
 
 
 def _to_ms(seconds: float | None, name: str) -> int:

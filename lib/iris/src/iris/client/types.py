@@ -1,38 +1,16 @@
 """Jobs, tasks, logs and the cluster as users see them: plain values, free of the wire format."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Final
 
+from iris.client.record import Record
 from iris.cluster.types import JobName, JobState, PriorityBand, TaskState
 from rigging.timing import Timestamp
 
 
-class _Record:
-    """A dataclass that programs may want as JSON."""
-
-    __slots__ = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as plain data; states as words."""
-        return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}  # type: ignore[arg-type]
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case _Record():
-            return value.to_json()
-        case JobState() | TaskState() | PriorityBand():
-            return value.word
-        case tuple():
-            return [_plain(item) for item in value]
-        case Mapping():
-            return {_plain(key): item for key, item in value.items()}
-    return value
-
-
 @dataclass(frozen=True, slots=True)
-class JobStatus(_Record):
+class JobStatus(Record):
     """A job as the controller sees it.
 
     Args:
@@ -76,7 +54,7 @@ class JobStatus(_Record):
 
 
 @dataclass(frozen=True, slots=True)
-class SilentAttempt(_Record):
+class SilentAttempt(Record):
     """An attempt on a worker that is out of reach, or on which nothing can be stopped: it may live.
 
     Args:
@@ -118,7 +96,37 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskStatus(_Record):
+class AttemptUsage(Record):
+    """What an attempt has used of its host, all its processes together.
+
+    Args:
+        cpu_seconds: Processor time since it began.
+        cpu_cores: Cores, lately; 0 once it has ended.
+        memory_bytes: Held now, without what is only cached of files; disk_bytes and processes likewise.
+        memory_peak_bytes: The most that was seen, like the other peaks.
+        disk_bytes: In its working directory and TMPDIR.
+        processes: Processes and threads.
+        at_ms: When it was last looked at (Unix time).
+        sent_bytes: By TCP since it began, as far as the looks at its sockets saw it: at least. received_bytes likewise.
+    """
+
+    attempt_id: str
+    worker_id: str
+    cpu_seconds: float = 0.0
+    cpu_cores: float = 0.0
+    memory_bytes: int = 0
+    memory_peak_bytes: int = 0
+    disk_bytes: int = 0
+    disk_peak_bytes: int = 0
+    processes: int = 0
+    processes_peak: int = 0
+    at_ms: int = 0
+    sent_bytes: int = 0
+    received_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatus(Record):
     """A task as the controller sees it; fields as in `JobStatus`.
 
     Args:
@@ -126,6 +134,7 @@ class TaskStatus(_Record):
         failures: Attempts that ended by the task's own fault. preemptions: by loss of their worker.
         causes: One line for each ended attempt, oldest first.
         silent: Attempts of it that may live on workers that are out of reach.
+        usage: What its attempts have used, oldest first, as far as it is known.
     """
 
     task_id: str
@@ -142,6 +151,7 @@ class TaskStatus(_Record):
     preemptions: int = 0
     causes: tuple[str, ...] = ()
     silent: tuple[SilentAttempt, ...] = ()
+    usage: tuple[AttemptUsage, ...] = ()
 
     def duration_seconds(self, now_ms: int) -> float | None:
         """Seconds from start to end (to `now_ms` while it runs); None before the start."""
@@ -222,8 +232,11 @@ def _log_entry(line: LogLine, data: bytes) -> TaskLogEntry:
     return TaskLogEntry(Timestamp.from_ms(line.at_ms), JobName.known(line.task_id), source, text, line.attempt, key)
 
 
+FAR_CLOCK_MS: Final = 5000
+
+
 @dataclass(frozen=True, slots=True)
-class WorkerStatus(_Record):
+class WorkerStatus(Record):
     """A worker as the controller sees it; cpu in cores, sizes in bytes."""
 
     worker_id: str
@@ -242,6 +255,18 @@ class WorkerStatus(_Record):
     is_late: bool = False
     trouble: str = ""
     """Why it cannot start anything at present; empty: it can."""
+    address: str = ""
+    """From which it is connected; "unix": the controller's own machine."""
+    version: str = ""
+    protocol_version: int = 0
+    clock_skew_ms: int | None = None
+    """Its clock minus the controller's, give or take `clock_error_ms`; None: not measured yet."""
+    clock_error_ms: int = 0
+
+    @property
+    def has_far_clock(self) -> bool:
+        """Whether its clock is more than 5 s from the controller's, whatever the error of the measurement."""
+        return self.clock_skew_ms is not None and abs(self.clock_skew_ms) - self.clock_error_ms > FAR_CLOCK_MS
 
     @property
     def state(self) -> str:
@@ -253,7 +278,7 @@ class WorkerStatus(_Record):
 
 
 @dataclass(frozen=True, slots=True)
-class UserBudgetStatus(_Record):
+class UserBudgetStatus(Record):
     """The limits of a user, and their use."""
 
     user: str
@@ -285,7 +310,21 @@ class QueryResult:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterStatus(_Record):
+class ScaleGroupStatus(Record):
+    """A pool of like slices that a cluster may have, whether any of them is there or not."""
+
+    name: str
+    cpu: float
+    memory_bytes: int
+    device: str
+    hosts_per_slice: int
+    min_slices: int
+    max_slices: int
+    attributes: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus(Record):
     """The controller and its workers; `idle_exit_seconds` 0 means that it never leaves by itself."""
 
     version: str
@@ -304,3 +343,4 @@ class ClusterStatus(_Record):
     generation: int = 0
     disk_warning: str = ""
     worker_trouble: str = ""
+    scale_groups: tuple[ScaleGroupStatus, ...] = ()

@@ -1,7 +1,6 @@
 """A pool of workers that run functions, as older programs use it: actors that are the tasks of one job."""
 
-import itertools
-import queue
+import collections
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +27,7 @@ class WorkerPoolConfig:
         resources: Needs of each.
         environment: Packages and variables of each.
         name_prefix: Names the jobs: "{name_prefix}-{number}".
-        max_retries: How often a function that failed is run again.
+        max_retries: How often a function that failed or whose worker died is run again, and a worker that died started.
     """
 
     num_workers: int
@@ -42,12 +41,13 @@ class WorkerPoolConfig:
             raise InvalidRequest(f"WorkerPoolConfig: num_workers must be at least 1, not {self.num_workers}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Call:
     future: "Future[Any]"
     fn: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    tries: int = 0
 
 
 class WorkerPool:
@@ -55,6 +55,9 @@ class WorkerPool:
 
     with WorkerPool(client, WorkerPoolConfig(num_workers=4)) as pool:
         futures = [pool.submit(score, batch) for batch in batches]
+
+    A function whose worker died fails with `iris.actor.ActorDied`, or is run again where `max_retries` allows it; the
+    other workers go on. When none is left, all that waits fails.
 
     Args:
         client: The cluster.
@@ -64,7 +67,12 @@ class WorkerPool:
     def __init__(self, client: IrisClient, config: WorkerPoolConfig) -> None:
         self._client = client
         self._config = config
-        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._changed = threading.Condition()
+        self._calls: collections.deque[_Call] = collections.deque()
+        self._running = 0
+        self._workers = config.num_workers
+        self._over: BaseException | None = None
+        """Why nothing is run any more."""
         self._threads: list[threading.Thread] = []
         self._job: Job | None = None
         self._closed = False
@@ -79,10 +87,11 @@ class WorkerPool:
             config.environment,
             replicas=config.num_workers,
             max_retries_failure=config.max_retries,
+            max_task_failures=config.num_workers - 1,
         )
         for index in range(config.num_workers):
-            name = f"{self._job.job_id}/{_LEAF}{index}"
-            thread = threading.Thread(target=self._feed, args=(name,), name=f"iris-pool {index}", daemon=True)
+            arguments = (self._job.job_id, index)
+            thread = threading.Thread(target=self._feed, args=arguments, name=f"iris-pool {index}", daemon=True)
             self._threads.append(thread)
             thread.start()
         return self
@@ -93,12 +102,24 @@ class WorkerPool:
         self.shutdown(wait=kind is None)
 
     def submit(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> "Future[Any]":
-        """Run `fn(*args, **kwargs)` on a worker; return its future. Raises Conflict outside of the `with` block."""
-        if self._job is None or self._closed:
-            raise Conflict("this WorkerPool is not open: use it as a context manager")
-        future: Future[Any] = Future()
-        self._calls.put(_Call(future, fn, args, kwargs))
-        return future
+        """Run `fn(*args, **kwargs)` on a worker; return its future. Raises Conflict outside of the `with` block.
+
+        Args:
+            fn: The function; shipped by cloudpickle.
+            *args: Positional arguments.
+            **kwargs: Keyword arguments.
+        """
+        call = _Call(Future(), fn, args, kwargs)
+        with self._changed:
+            if self._job is None or self._closed:
+                raise Conflict("this WorkerPool is not open: use it as a context manager")
+            over = self._over
+            if over is None:
+                self._calls.append(call)
+                self._changed.notify_all()
+        if over is not None:
+            call.future.set_exception(over)
+        return call.future
 
     def map(self, fn: Callable[..., Any], *iterables: Iterable[Any]) -> Iterator[Any]:
         """Give the results of `fn` over the items, in their order; all calls are made at once."""
@@ -107,51 +128,90 @@ class WorkerPool:
 
     def shutdown(self, wait: bool = True) -> None:
         """Stop the workers, once all functions have run (`wait`), or at once: what has not begun is cancelled then."""
-        if self._closed:
-            return
-        self._closed = True
-        if not wait:
-            self._cancel_waiting()
-        for _ in self._threads:
-            self._calls.put(None)
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            if wait:
+                self._changed.wait_for(lambda: not self._calls and not self._running)
+            waiting = self._end(Conflict("the worker pool was shut down"))
+        for call in waiting:
+            if not call.future.cancel():  # it is to be run again
+                call.future.set_exception(Conflict("the worker pool was shut down"))
+        if self._job is not None:
+            self._job.terminate("the worker pool was shut down")
         if wait:
             for thread in self._threads:
                 thread.join()
-        if self._job is not None:
-            self._job.terminate("the worker pool was shut down")
 
-    def _cancel_waiting(self) -> None:
-        while True:
-            try:
-                call = self._calls.get_nowait()
-            except queue.Empty:
-                return
-            if call is not None:
-                call.future.cancel()
-
-    def _feed(self, name: str) -> None:
-        """Give one worker its calls."""
+    def _feed(self, job_id: str, index: int) -> None:
+        """Give one worker its calls, until it is gone for good or nothing is run any more."""
         # Here and not above: actors are built on the client.
         from iris.actor.client.client import ActorClient
+        from iris.actor.errors import ActorDied, ActorStopped
 
-        retries = self._config.max_retries
-        with ActorClient(name, client=self._client, max_retries=retries) as worker:
-            while (call := self._calls.get()) is not None:
-                if call.future.set_running_or_notify_cancel():
-                    _settle(call, worker.call, retries)
+        with ActorClient(f"{job_id}/{_LEAF}{index}", client=self._client, task_id=f"{job_id}/{index}") as worker:
+            while (call := self._next()) is not None:
+                try:
+                    result = worker.call("run", (call.fn, call.args, call.kwargs)).result()
+                except (ActorDied, ActorStopped) as error:
+                    self._try_again(call, error)
+                    try:
+                        worker.call("answer").result()  # of its next life, if there is one
+                    except (ActorDied, ActorStopped):
+                        self._leave(error)
+                        return
+                except BaseException as error:  # the function's own, for the one who asked
+                    self._try_again(call, error)
+                else:
+                    call.future.set_result(result)
+                    self._settled()
 
+    def _next(self) -> _Call | None:
+        """Wait for the next call; None when nothing is run any more."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._calls or self._over is not None)
+                if self._over is not None:
+                    return None
+                call = self._calls.popleft()
+                self._running += 1
+            if call.tries or call.future.set_running_or_notify_cancel():
+                return call
+            self._settled()
 
-def _settle(call: _Call, ask: Callable[..., Any], retries: int) -> None:
-    for tries in itertools.count():
-        try:
-            result = ask("run", (call.fn, call.args, call.kwargs)).result()
-        except BaseException as error:  # the function's own, for the one who asked
-            if tries < retries:
-                continue
+    def _try_again(self, call: _Call, error: BaseException) -> None:
+        """Have the call made again, by whichever worker is free, or fail it."""
+        call.tries += 1
+        with self._changed:
+            again = call.tries <= self._config.max_retries and self._over is None
+            if again:
+                self._calls.appendleft(call)
+        if not again:
             call.future.set_exception(error)
-        else:
-            call.future.set_result(result)
-        return
+        self._settled()
+
+    def _settled(self) -> None:
+        with self._changed:
+            self._running -= 1
+            self._changed.notify_all()
+
+    def _leave(self, error: BaseException) -> None:
+        """A worker is gone for good; with the last one, so is the hope of what waits."""
+        with self._changed:
+            self._workers -= 1
+            waiting = [] if self._workers or self._over is not None else self._end(error)
+        for call in waiting:
+            if call.tries or call.future.set_running_or_notify_cancel():
+                call.future.set_exception(error)
+
+    def _end(self, reason: BaseException) -> list[_Call]:
+        """With the lock held: run nothing any more; return what waits."""
+        self._over = reason
+        waiting = list(self._calls)
+        self._calls.clear()
+        self._changed.notify_all()
+        return waiting
 
 
 class PoolWorker:
@@ -160,6 +220,9 @@ class PoolWorker:
     def run(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return `fn(*args, **kwargs)`."""
         return fn(*args, **kwargs)
+
+    def answer(self) -> None:
+        """Say that there is one."""
 
 
 def serve_worker() -> None:

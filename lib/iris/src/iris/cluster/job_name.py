@@ -9,8 +9,7 @@ from rigging.errors import InvalidRequest
 class JobName(str):
     """The name of a job, or of a task when the last part is a number: the id the cluster uses, as text.
 
-    Args:
-        parts: Its parts, the user first; or the whole as text.
+    `JobName(("ann", "train"))` is `JobName("/ann/train")`.
     """
 
     __slots__ = ()

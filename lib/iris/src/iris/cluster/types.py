@@ -22,6 +22,7 @@ __all__ = [
     "Entrypoint",
     "EnvironmentSpec",
     "ExistingJobPolicy",
+    "HealthCheck",
     "JobName",
     "JobState",
     "PriorityBand",
@@ -52,6 +53,11 @@ class Entrypoint:
         """Run `fn(*args, **kwargs)`; it is shipped by cloudpickle, so a lambda or a closure will do.
 
         A coroutine that it returns is awaited; a generator function is refused.
+
+        Args:
+            fn: The function.
+            *args: Positional arguments.
+            **kwargs: Keyword arguments.
         """
         if not callable(fn):
             raise InvalidRequest(f"Entrypoint.from_callable: {fn!r} is not callable")
@@ -217,6 +223,28 @@ class EnvironmentSpec:
             f"EnvironmentSpec(pip_packages={list(self.pip_packages)!r}, env_vars=<{names}>, "
             f"extras={list(self.extras)!r})"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class HealthCheck:
+    """A command that says whether a task does its work; run where the task is, with its files and variables.
+
+    Args:
+        command: A line for /bin/sh; it ends with 0 when all is well.
+        interval: Seconds between the end of one check and the next, and before the first.
+        timeout: Seconds; a check that takes longer has failed.
+        retries: So many failures in a row end the attempt, as a failure of the task.
+    """
+
+    command: str
+    interval: float = 30.0
+    timeout: float = 10.0
+    retries: int = 3
+
+    def __post_init__(self) -> None:
+        check_text(self.command, "HealthCheck: command")
+        if not self.command.strip():
+            raise InvalidRequest("HealthCheck: command is empty; give a line for the shell")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,29 +7,39 @@ import sys
 from collections.abc import Callable
 from typing import Final, NoReturn
 
+import grpc
 import grpc.aio
 
 from iris.controller.access.authority import check_live
+from iris.controller.access.credentials import Credentials
 from iris.controller.access.interceptor import ServerInterceptor
 from iris.controller.access.stream_server import StreamServer
 from iris.controller.assembly import assemble
 from iris.controller.config.controller_config import Address, ControllerConfig
-from iris.controller.context import Shutdown
+from iris.controller.context import Controller, Shutdown
 from iris.controller.engine.engine import Engine
 from iris.controller.engine.load import load_view
 from iris.controller.logs.files import shed
+from iris.controller.logs.keeper import LogKeeper
+from iris.controller.logs.recovery import recover_notes
+from iris.controller.logs.remote import RemotePieces
+from iris.controller.notices.debts import FileDebts, StoredDebts
+from iris.controller.notices.notifier import Notifier
 from iris.controller.services.servers import make_servers
 from iris.controller.storage.disk_space import DiskSpace
 from iris.controller.upkeep.idle import IdleWatch
 from iris.controller.upkeep.retention import Retention
 from iris.controller.upkeep.usage_keeper import UsageKeeper
 from iris.core.state.view import ClusterView
+from iris.domain.events import BudgetSet
 from iris.domain.ids import WorkerId
 from iris.rpc.auth import load_or_create_secret
 from iris.store.damage import DatabaseDamaged
 from iris.store.replicate.leadership import Leadership, acquire
+from iris.store.replicate.remote import SECRETS
 from iris.store.replicate.replicator import Replicator
 from iris.store.store import Store
+from iris.tls.certificates import read_authority
 from rigging.clock import unix_ms
 from rigging.errors import Conflict, MarinError
 
@@ -51,6 +61,7 @@ async def serve(
     on_worker: Callable[[WorkerId], None] | None = None,
     on_leaving: Callable[[], None] | None = None,
     worker_trouble: Callable[[], str] | None = None,
+    on_controller: Callable[[Controller], None] | None = None,
 ) -> None:
     """Run a controller until it is shut down, idle for `config.idle_exit_s`, or `stop` is set.
 
@@ -64,6 +75,7 @@ async def serve(
         on_worker: Called with the id of each worker that connects (again), in the loop of this call.
         on_leaving: Called when the end is decided, before workers hear of it.
         worker_trouble: Returns why the worker that the caller keeps does not start; "" while all is well.
+        on_controller: Called with the controller's parts before any call is answered.
 
     Raises:
         Conflict: The port is taken, another controller uses the state directory, or a newer release wrote it.
@@ -91,6 +103,8 @@ async def serve(
             run.restore()
         except DatabaseDamaged as error:
             raise DatabaseDamaged(error.database, error.what, config.remote_state_dir) from None
+        if on_controller is not None:
+            on_controller(run.controller)
         await run.serve(on_ready, stop, on_leaving)
     finally:
         if replicator is not None:
@@ -107,9 +121,11 @@ def _open(config: ControllerConfig, leadership: Leadership | None) -> tuple[Stor
         leadership.lock.release()
         raise
     assert store.journal is not None  # it has a generation
-    secret = config.state_dir / "secret"
-    load_or_create_secret(secret)
-    leadership.remote.put_secret(secret.read_bytes())
+    for name in SECRETS:
+        load_or_create_secret(config.state_dir / name)
+        leadership.remote.put_secret(name, (config.state_dir / name).read_bytes())
+    if config.tls is not None:
+        leadership.remote.put_authority(read_authority(config.state_dir))
     return store, Replicator(leadership, config.state_dir, store.journal, config.pace, _lost_leadership)
 
 
@@ -129,9 +145,11 @@ class _Run:
     ) -> None:
         self._config = config
         self._exit: asyncio.Future[Shutdown] = asyncio.get_running_loop().create_future()
+        self._leaves_for_good = False
         self._engine = Engine(view, store, unix_ms, _die, space.release)
+        self._notifier = _notifier(config, view, store)
         self._idle = IdleWatch(config.idle_exit_s, self._in_use, self._leave_idle)
-        self._controller = assemble(
+        self.controller = assemble(
             config,
             self._engine,
             secret,
@@ -141,15 +159,28 @@ class _Run:
             on_client=self._idle.touch,
             replicator=replicator,
             space=space,
+            notifier=self._notifier,
             worker_trouble=worker_trouble,
+            credentials=Credentials(store, unix_ms, config.ca_sha256),
+            usage_of=store.usage_of,
         )
         self._usage = UsageKeeper(view.usage, store, unix_ms)
-        self._retention = Retention(config, self._engine, self._controller.hub.store, self._controller.blobs)
+        logs = self.controller.hub.store
+        self._moved_logs = RemotePieces(config.remote_state_dir) if config.remote_state_dir else None
+        self._log_keeper = LogKeeper(logs, self._moved_logs, asyncio.get_running_loop().call_soon_threadsafe)
+        self._retention = Retention(config, self._engine, logs, self.controller.blobs)
 
     def restore(self) -> None:
         """Take up what the controller before this one has left. Raises DatabaseDamaged."""
-        self._controller.blobs.remove_leftovers()
+        self.controller.blobs.remove_leftovers()
+        self.controller.hub.store.begin_results(unix_ms())
         self._usage.restore()
+        for budget in self._config.user_budgets:
+            self._engine.post(BudgetSet(budget))
+        self.controller.credentials.restore()
+        if self._moved_logs is not None:
+            hub = self.controller.hub
+            recover_notes(hub.store, self._moved_logs, hub.is_known)
 
     async def serve(
         self,
@@ -162,27 +193,35 @@ class _Run:
         await local.start()
         chores: list[asyncio.Task[None]] = []
         try:
-            self._controller.sessions.start()
+            self.controller.sessions.start()
             self._idle.start()
+            self._log_keeper.start()
+            self._notifier.restore()
             self._engine.wake()
-            chores += (asyncio.create_task(self._retention.run()), asyncio.create_task(self._usage.run()))
+            keepers = (self._retention.run(), self._usage.run(), self.controller.live_usage.run())
+            chores += map(asyncio.create_task, keepers)
+            chores.append(asyncio.create_task(self.controller.dashboard.begin(address)))
             logger.info("serving on %s, state in %s", address, self._config.state_dir)
             if on_ready is not None:
                 on_ready(address)
             leaving = await self._wait_for_exit(stop)
+            self._leaves_for_good = leaving.workers_exit
             logger.info("leaving: %s", leaving.reason)
             if on_leaving is not None:
                 on_leaving()
-            self._controller.end_waits()
-            await self._controller.sessions.say_goodbye(leaving.reason, leaving.workers_exit, _FAREWELL_S)
+            self.controller.end_waits()
+            await self.controller.sessions.say_goodbye(leaving.reason, leaving.workers_exit, _FAREWELL_S)
         finally:
             for chore in chores:
                 chore.cancel()
-            if self._controller.barrier is not None:
-                self._controller.barrier.close()
+            if self.controller.barrier is not None:
+                self.controller.barrier.close()
+            await self.controller.dashboard.close(for_good=self._leaves_for_good)
             self._idle.close()
-            self._controller.sessions.stop_timers()
-            self._controller.end_waits()
+            self._log_keeper.close()
+            await self._notifier.close()
+            self.controller.sessions.stop_timers()
+            self.controller.end_waits()
             self._engine.close()
             self._usage.save_or_tell()
             await asyncio.gather(server.stop(_LAST_ANSWERS_S), local.stop(_LAST_ANSWERS_S))
@@ -190,12 +229,23 @@ class _Run:
     def _bind(self) -> tuple[grpc.aio.Server, StreamServer, Address]:
         view = self._engine.view
         interceptor = ServerInterceptor(
-            self._controller.secret, self._idle.on_call, lambda principal: check_live(principal, view)
+            self.controller.secret,
+            self._idle.on_call,
+            lambda principal: check_live(principal, view),
+            verify_kept=self.controller.credentials.verify,
+            users=self.controller.credentials.users,
+            protocol_version=self._config.protocol_version,
+            figures=self._engine.figures,
         )
-        server, local = make_servers(self._controller, interceptor)
+        server, local = make_servers(self.controller, interceptor)
         wanted = Address(self._config.host, self._config.port)
         try:
-            port = server.add_insecure_port(str(wanted))
+            tls = self._config.tls
+            if tls is None:
+                port = server.add_insecure_port(str(wanted))
+            else:
+                identity = grpc.ssl_server_credentials([(tls.key, tls.certificate)])
+                port = server.add_secure_port(str(wanted), identity)
         except RuntimeError as error:
             raise Conflict(f"cannot listen on {wanted}: port taken, or not a host of this machine") from error
         return server, local, Address(self._config.host, port)
@@ -219,10 +269,19 @@ class _Run:
             self._exit.set_result(reason)
 
     def _in_use(self) -> bool:
-        return bool(self._engine.view.live_jobs) or not self._controller.clients.is_idle
+        return bool(self._engine.view.live_jobs) or not self.controller.clients.is_idle
 
     def _leave_idle(self) -> None:
         self._request_exit(Shutdown(f"idle for {self._config.idle_exit_s:g} s", workers_exit=True))
+
+
+def _notifier(config: ControllerConfig, view: ClusterView, store: Store) -> Notifier:
+    # A secret of its own: it is given to those who are told, who must not be able to make tokens by it.
+    secret = load_or_create_secret(config.state_dir / "notify-secret")
+    files = FileDebts(config.state_dir / "notices")
+    soon = asyncio.get_running_loop().call_soon
+    debts = StoredDebts(store, soon, files) if config.remote_state_dir else files
+    return Notifier(view, debts, secret.hex().encode(), config.notices, unix_ms, config.cluster_name)
 
 
 def _ignore(worker_id: WorkerId) -> None:

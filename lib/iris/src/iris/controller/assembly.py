@@ -1,7 +1,8 @@
 """Builds a controller's parts and joins them to its engine; for the real process and for simulations."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from iris.controller.access.credentials import Credentials
 from iris.controller.admission.admission import Admission
 from iris.controller.admission.uploads import UploadChecks
 from iris.controller.clients.endpoint_watchers import EndpointWatchers
@@ -9,14 +10,20 @@ from iris.controller.clients.sessions import ClientSessions
 from iris.controller.clients.waiters import JobWaiters
 from iris.controller.config.controller_config import ControllerConfig, Durability
 from iris.controller.context import Controller, Shutdown
+from iris.controller.dashboard.changes import ChangeWatchers
+from iris.controller.dashboard.process import DashboardProcess, DashboardSettings
 from iris.controller.engine.engine import Engine
 from iris.controller.engine.replication_barrier import ReplicationBarrier
 from iris.controller.logs.hub import LogHub
+from iris.controller.logs.searcher import Searchers
 from iris.controller.logs.store import LogStore
+from iris.controller.notices.notifier import Notifier
 from iris.controller.storage.blobs import BlobStore
 from iris.controller.storage.disk_space import DiskSpace
+from iris.controller.workers.live_usage import LiveUsage
 from iris.controller.workers.sessions import Sessions
-from iris.domain.ids import WorkerId
+from iris.domain.ids import AttemptId, JobId, WorkerId
+from iris.domain.usage import AttemptUse
 from iris.rpc.convert_job import SpecReader
 from iris.store.replicate.replicator import Replicator
 
@@ -28,11 +35,14 @@ def assemble(
     clock_ms: Callable[[], int],
     request_exit: Callable[[Shutdown], None],
     *,
+    credentials: Credentials,
     on_worker: Callable[[WorkerId], None] = lambda _: None,
     on_client: Callable[[], None] = lambda: None,
     replicator: Replicator | None = None,
     space: DiskSpace | None = None,
+    notifier: Notifier | None = None,
     worker_trouble: Callable[[], str] = str,
+    usage_of: Callable[[JobId], Mapping[AttemptId, AttemptUse]] = lambda _: {},
 ) -> Controller:
     """Return the parts of a controller, which listen to the effects of `engine`.
 
@@ -42,15 +52,20 @@ def assemble(
         secret: The cluster's secret.
         clock_ms: Unix time in milliseconds.
         request_exit: Ends the controller soon after the present call.
+        credentials: Who may join.
         on_worker: Called with the id of each worker that connects (again).
         on_client: Called when a client's session says anything.
         replicator: Keeps the state off the machine, if anything does.
+        notifier: Tells others of the ends of jobs; None: nobody does.
         space: The room on the disk; None: nothing is refused.
         worker_trouble: Returns why the worker that belongs to this controller does not start; "" while all is well.
+        usage_of: Reads what is stored of the attempts of a job.
     """
     view = engine.view
     limits = () if space is None else (space.take, space.spare)
-    hub = LogHub(view, LogStore(config.state_dir / "logs", config.log_limit_bytes, *limits))
+    logs = config.state_dir / "logs"
+    searchers = Searchers(str(logs), config.remote_state_dir)
+    hub = LogHub(view, LogStore(logs, config.log_limit_bytes, *limits), searchers)
     remote = replicator if config.durability is Durability.REMOTE else None
     confirm = None if remote is None else remote.wait
     sessions = Sessions(engine, hub, config.contact_rules, config.log_wait_s, on_worker, confirm)
@@ -58,6 +73,10 @@ def assemble(
     barrier = None if remote is None else ReplicationBarrier(remote, sessions.on_effects)
     for part in (barrier or sessions, hub, waiters, clients, endpoints):
         engine.listen(part.on_effects)
+    changes = ChangeWatchers()
+    engine.listen_to_changes(changes.on_changes)
+    if notifier is not None:
+        engine.listen(notifier.on_effects)
     for is_watched in (waiters.completes, clients.is_watched, hub.is_followed):
         engine.watch(is_watched)
     blobs = BlobStore(config.state_dir / "blobs", *limits[:1])
@@ -67,13 +86,22 @@ def assemble(
         engine=engine,
         blobs=blobs,
         uploads=UploadChecks(blobs),
-        admission=Admission(config.heartbeat_interval_s, config.scale_groups),
+        admission=Admission(config.heartbeat_interval_s, config.scale_groups, config.limits),
         specs=SpecReader(),
         hub=hub,
+        live_usage=LiveUsage(engine, usage_of),
         sessions=sessions,
         waiters=waiters,
         clients=clients,
         endpoints=endpoints,
+        changes=changes,
+        dashboard=DashboardProcess(
+            DashboardSettings(
+                config.state_dir, secret, config.dashboard_port, config.cluster_name, ca_sha256=config.ca_sha256
+            )
+        ),
+        credentials=credentials,
+        notifier=notifier,
         replicator=replicator,
         started_at_ms=clock_ms(),
         clock_ms=clock_ms,

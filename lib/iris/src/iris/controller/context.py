@@ -5,17 +5,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from iris.controller.access.credentials import Credentials
 from iris.controller.admission.admission import Admission
 from iris.controller.admission.uploads import UploadChecks
 from iris.controller.clients.endpoint_watchers import EndpointWatchers
 from iris.controller.clients.sessions import Answer, ClientSessions, StoppedJobs, Submitted
 from iris.controller.clients.waiters import JobWaiters
 from iris.controller.config.controller_config import ControllerConfig, Durability
+from iris.controller.dashboard.changes import ChangeWatchers
+from iris.controller.dashboard.process import DashboardProcess
 from iris.controller.engine.engine import Engine, Transaction
 from iris.controller.engine.replication_barrier import ReplicationBarrier
 from iris.controller.logs.hub import LogHub
+from iris.controller.notices.notifier import Notifier
 from iris.controller.storage.blobs import BlobStore
 from iris.controller.storage.disk_space import DiskSpace
+from iris.controller.workers.live_usage import LiveUsage
 from iris.controller.workers.sessions import Sessions
 from iris.core.rules.job_rules import check_band, check_parent
 from iris.core.state.view import ClusterView
@@ -23,9 +28,12 @@ from iris.domain.constraints import FENCE_ATTRIBUTE, Constraint, ConstraintOp
 from iris.domain.events import JobSubmitted, StopRequested, WorkerCordoned, WorkerGone, WorkerUncordoned
 from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.job_spec import JobSpec
+from iris.domain.scale_groups import offers as group_offers
 from iris.domain.states import ExistingJobPolicy
 from iris.rpc.convert_job import SpecReader
+from iris.sched.preferences import with_preferences
 from iris.store.replicate.replicator import Replicator
+from iris.tls.pins import PinnedToken
 from rigging.errors import AlreadyExists, Conflict, InvalidRequest
 
 # A worker that went less than an hour ago may come back: what only it could run is accepted, and waits for it.
@@ -46,6 +54,7 @@ class Controller:
 
     Args:
         replicator: Keeps the state off the machine, if anything does.
+        notifier: Tells others of the ends of jobs, if anything does.
         request_exit: Ends the controller soon after the present call.
         space: Refuses new jobs while the disk is nearly full; None: nothing is refused.
         worker_trouble: Why the worker that belongs to this controller does not start; "" while all is well.
@@ -60,10 +69,15 @@ class Controller:
     specs: SpecReader
     uploads: UploadChecks
     hub: LogHub
+    live_usage: LiveUsage
     sessions: Sessions
     waiters: JobWaiters
     clients: ClientSessions
     endpoints: EndpointWatchers
+    changes: ChangeWatchers
+    dashboard: DashboardProcess
+    credentials: Credentials
+    notifier: Notifier | None
     replicator: Replicator | None
     started_at_ms: int
     clock_ms: Callable[[], int]
@@ -76,11 +90,22 @@ class Controller:
     def view(self) -> ClusterView:
         return self.engine.view
 
+    def version(self) -> str:
+        """Return the release of this controller."""
+        from importlib.metadata import version  # slow to import, and seldom needed
+
+        return version("marin-iris")
+
+    def pinned(self, token: str) -> str:
+        """Return a token as its holder needs it: with the authority of this controller, where it serves with TLS."""
+        return PinnedToken(token, self.config.ca_sha256).text
+
     def end_waits(self) -> None:
         """Answer every wait and watch of a client, and each that begins."""
         self.waiters.close()
         self.clients.close()
         self.endpoints.close()
+        self.changes.close()
 
     def pending_reason(self, job_id: JobId) -> str:
         """Return why the first pending task of a job is not placed; "" when none is pending."""
@@ -105,7 +130,9 @@ class Controller:
         """
         if self.space is not None:
             self.space.check("new jobs")
-        self.admission.check(spec)
+        spec = self.admission.check(spec)
+        if spec.notify_url and self.notifier is not None:
+            self.notifier.check(spec.notify_url)
         if not self.uploads.is_known(spec):
             await self.uploads.check(spec)
         return self.engine.begin(lambda transaction: self.admit(transaction, spec, idempotency_key, existing))
@@ -207,7 +234,8 @@ class Controller:
         self.admission.check_place(spec, offers)
         if is_live:
             transaction.apply(StopRequested(spec.job_id, "replaced by a new submission"))
-        transaction.apply(JobSubmitted(_on_fencing_hosts(spec), key))
+        kinds = (attributes for _, _, attributes in (*offers, *group_offers(self.config.scale_groups)))
+        transaction.apply(JobSubmitted(with_preferences(_on_fencing_hosts(spec), kinds), key))
         return Submitted(spec.job_id, adopted=False)
 
 

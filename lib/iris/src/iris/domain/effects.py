@@ -37,7 +37,7 @@ class ForgetAttempt:
 
 @dataclass(frozen=True, slots=True)
 class JobChanged:
-    """The job is in another state than before (also when that is its end)."""
+    """The job is in another state than before (also when that is its end), or goes on without a task that failed."""
 
     job_id: JobId
 

@@ -65,6 +65,7 @@ class Task:
         worker_id: Where the current or last attempt is or was; None before the first and while waiting for a retry.
         failures: Attempts ended by the user's side. preemptions: Attempts ended by loss of their worker.
         causes: One line for each ended attempt, oldest first.
+        failure_times: When the latest failures were (Unix ms), as far as a job with a retry window has to know.
     """
 
     task_id: TaskId
@@ -81,6 +82,7 @@ class Task:
     started_at_ms: int = 0
     finished_at_ms: int = 0
     causes: tuple[str, ...] = ()
+    failure_times: tuple[int, ...] = ()
 
     @property
     def attempt_id(self) -> AttemptId:

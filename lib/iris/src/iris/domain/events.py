@@ -9,6 +9,7 @@ from iris.domain.ids import AttemptId, EndpointId, JobId, TaskId, WorkerId
 from iris.domain.job_spec import JobSpec
 from iris.domain.resources import Resources
 from iris.domain.states import FailureKind, TaskState, TimeoutKind
+from iris.domain.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class AttemptObserved:
         state: BUILDING, RUNNING or an end. Of an attempt that was assigned ahead also ASSIGNED (it waits there for its
             turn) and PENDING (handed back: it never began and never will).
         started_at_ms: When it began to run; 0: not yet, or the worker does not say.
+        usage: What it used in all, with its end; None: the worker does not say.
     """
 
     attempt_id: AttemptId
@@ -47,6 +49,7 @@ class AttemptObserved:
     failure_kind: FailureKind = FailureKind.UNSPECIFIED
     at_ms: int = 0
     started_at_ms: int = 0
+    usage: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True)

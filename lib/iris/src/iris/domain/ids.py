@@ -57,6 +57,11 @@ def user_of(name: str) -> str:
     return name.split("/", 2)[1]
 
 
+def tree_of(job_id: JobId) -> str:
+    """The root job of a job's tree: "/user/root" of "/user/root/child"."""
+    return "/".join(job_id.split("/", 3)[:3])
+
+
 def is_below(job_id: JobId, ancestor: JobId) -> bool:
     """True if `job_id` is a child, grandchild, ... of `ancestor` (a job is not below itself)."""
     return job_id.startswith(ancestor + "/")

@@ -52,6 +52,13 @@ class JobSpec:
         exclusive: No task ever has two live attempts, even when a host is out of reach: docs/durability.md.
         fence_after_ms: Of an exclusive job: its attempts end so long after their host's last contact.
         description: For people.
+        retry_window_ms: Only failures of the last so many ms count against max_retries_failure; 0: all.
+        health_cmd: A line for the shell, run where each task is, every `health_interval_ms`; one that takes longer than
+            `health_timeout_ms` has failed, and `health_retries` failures in a row end the attempt. Empty: none.
+        stall_timeout_ms: An attempt that reports no progress for so long is ended; 0: never.
+        notify_url: Told of the job's end; a secret but for its host (`iris.domain.webhooks`). Empty: none.
+        enforced: The limits that its tasks are held to, of LIMIT_WORDS with commas between them; empty: none.
+        limits_mode: One of LIMIT_MODES that the submitter chose; empty: none was chosen.
     """
 
     job_id: JobId
@@ -76,7 +83,22 @@ class JobSpec:
     fence_after_ms: int = 0
     runtime: TaskRuntime = DEFAULT_RUNTIME
     description: str = ""
+    enforced: str = ""
+    notify_url: str = ""
+    retry_window_ms: int = 0
+    health_cmd: str = ""
+    health_interval_ms: int = 0
+    health_timeout_ms: int = 0
+    health_retries: int = 0
+    stall_timeout_ms: int = 0
+    limits_mode: str = ""
 
+
+LIMIT_MODES: Final = ("enforced", "soft")
+"""Tasks are ended beyond their limits, or only placed by them."""
+
+LIMIT_WORDS: Final = ("memory", "disk", "cpu")
+"""The resources to which a job's tasks can be held."""
 
 PLAIN_FIELDS: Final = tuple(item.name for item in fields(JobSpec) if item.type in (int, bool, str))
 """Fields that are a number, a flag or text: the wire and the rows have them as they are, under the same names."""

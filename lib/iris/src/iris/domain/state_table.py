@@ -32,7 +32,10 @@ _JOB_WORDS: Final = {
 }
 _EVIDENCE: Final = {
     FailureKind.UNSPECIFIED: ("failure", "a worker that does not say; counts as the user's"),
-    FailureKind.USER: ("failure", "the command ended with a code or signal of its own"),
+    FailureKind.USER: (
+        "failure",
+        "the command ended with a code or signal of its own, or at its limit of disk",
+    ),
     FailureKind.ENVIRONMENT: ("failure", "the environment could not be built"),
     FailureKind.START: ("failure", "the command does not exist or is not executable"),
     FailureKind.WORKER: ("preemption", "the worker's fault, e.g. disk full; speaks against the host unless it ran"),

@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from iris.controller.app import Address, ControllerConfig, serve
+from iris.controller.config.cluster_file import read_cluster_config
+from iris.controller.config.controller_config import Durability
 from iris.controller.config.options import Given, controller_config
+from iris.local.fleet.keeper import FleetKeeper
+from iris.local.fleet.slices import plan_fleet
 from iris.local.settings import read_settings
 from iris.local.state import WORKER_ID, ClusterRecord, LocalPaths, read_record, write_record
 from iris.local.worker_keeper import WorkerKeeper, WorkerStart
@@ -33,7 +37,7 @@ def serve_local(
     paths: LocalPaths,
     idle_exit_seconds: float,
     *,
-    first_worker: WorkerStart,
+    first_worker: WorkerStart | None,
     start_worker: Callable[[], WorkerStart],
     on_listening: Callable[[], None],
     on_ready: Callable[[], None],
@@ -46,7 +50,7 @@ def serve_local(
     Args:
         paths: The files of the local cluster.
         idle_exit_seconds: Leave after so long without jobs and clients; 0: never.
-        first_worker: The worker's process that was started besides.
+        first_worker: The worker's process that was started besides; None: the cluster has slices instead of one worker.
         start_worker: Starts another worker's process when the one there is has ended.
         on_listening: Called when cluster.json tells where the controller is.
         on_ready: Called when the worker has joined, too.
@@ -61,7 +65,7 @@ def serve_local(
     # A controller that comes back where the former was is found by tasks that know only the address.
     former = read_record(paths)
     port = _port_of(former.address) if former is not None else 0
-    worker = _Worker(first_worker, start_worker)
+    worker = _Worker(first_worker, start_worker) if first_worker is not None else None
     pauses = (look_seconds, save_again_seconds)
     run = _Run(paths, idle_exit_seconds, worker, on_listening, on_ready, on_trouble, pauses)
     try:
@@ -86,7 +90,7 @@ class _Run:
         self,
         paths: LocalPaths,
         idle_exit_seconds: float,
-        worker: _Worker,
+        worker: _Worker | None,
         on_listening: Callable[[], None],
         on_ready: Callable[[], None],
         on_trouble: Callable[[str], None],
@@ -109,11 +113,15 @@ class _Run:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         config = local_config(self._paths, port, self._idle_exit_seconds)
+        if self._worker is None:
+            await self._serve_slices(config, stop)
+            return
+        first = self._worker.first
         keeper = WorkerKeeper(self._paths, self._worker.start_another, self._trouble)
 
         def listens(address: Address) -> None:
             self._tell(address)
-            keeper.watch_start(self._worker.first)
+            keeper.watch_start(first)
 
         def joined(worker_id: str) -> None:
             del worker_id  # there is one
@@ -122,6 +130,20 @@ class _Run:
 
         try:
             await serve(config, listens, stop, joined, keeper.close, self._worker_trouble)
+        finally:
+            keeper.close()
+
+    async def _serve_slices(self, config: ControllerConfig, stop: asyncio.Event) -> None:
+        plan = plan_fleet(config.scale_groups, read_settings(self._paths).max_hosts)
+        config = dataclasses.replace(config, scale_groups=plan.groups)
+        keeper = FleetKeeper(self._paths, plan, self._ready, self._trouble)
+
+        def listens(address: Address) -> None:
+            self._tell(address)
+            keeper.begin()
+
+        try:
+            await serve(config, listens, stop, keeper.on_worker, keeper.close, lambda: keeper.trouble, keeper.attach)
         finally:
             keeper.close()
 
@@ -153,7 +175,8 @@ class _Run:
 
     def _trouble(self, trouble: str) -> None:
         """Called when the worker does not start, and with "" when it has joined."""
-        trouble = f"{trouble} (its log: {self._paths.worker_log})" if trouble else ""
+        log = self._paths.worker_log if self._worker is not None else self._paths.hosts / "NAME" / "worker.log"
+        trouble = f"{trouble} (its log: {log})" if trouble else ""
         if self._record is not None and self._record.worker_trouble != trouble:
             self._record = dataclasses.replace(self._record, worker_trouble=trouble)
             self._save()
@@ -197,6 +220,20 @@ def local_config(paths: LocalPaths, port: int = 0, idle_exit_seconds: float = 0)
         InvalidRequest: The settings are damaged.
     """
     settings = read_settings(paths)
+    if settings.max_hosts:
+        # Where the real cluster keeps its state, and at which port, is nothing for a run that stands in for it.
+        file = read_cluster_config(Path(settings.config))
+        return ControllerConfig(
+            state_dir=paths.root,
+            port=port,
+            idle_exit_s=idle_exit_seconds,
+            scale_groups=file.scale_groups,
+            limits=file.limits,
+            user_budgets=file.user_budgets,
+            log_limit_bytes=file.log_limit_bytes,
+            remote_state_dir=settings.remote_state_dir,
+            durability=Durability(settings.durability or Durability.LOCAL),
+        )
     given = Given(paths.root, port, idle_exit_seconds, settings.remote_state_dir or None, settings.durability or None)
     return controller_config(Path(settings.config) if settings.config else None, given)
 

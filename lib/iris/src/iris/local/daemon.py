@@ -1,4 +1,4 @@
-"""The processes of a local cluster: `python -m iris.local.daemon controller|worker`. Started by `iris.local.start`.
+"""The processes of a local cluster: `python -m iris.local.daemon controller|worker|host`, for `iris.local.start`.
 
 The controller starts the worker as a process of its own session, so that its tasks live on when the controller dies;
 the next controller finds that worker again.
@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from iris.local.settings import read_settings
 from iris.local.start import DEFAULT_IDLE_EXIT_SECONDS, WORKER_TROUBLE, daemon_environment, log_size, open_log
 from iris.local.state import WORKER_ID, LocalPaths, held_lock, is_locked, read_record
 from iris.local.stop import stop_worker
@@ -23,24 +24,47 @@ from rigging.errors import MarinError, Unavailable
 _LOCK_PATIENCE: Final = 2.0
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one of the two processes until it ends; returns its exit code."""
+class OwnProcess:
+    """What a process of the cluster does to itself when it begins."""
+
+    def prepare(self, is_controller: bool) -> None:
+        """Set up memory and threads, and hide the variables that no task may read."""
+        tune_process()
+        hide_own_environment(storage=is_controller)
+
+    def detach(self) -> None:
+        """Go on in the background."""
+        if os.fork():
+            # The caller waits for this process only; the one that stays has no parent that could miss it.
+            os._exit(0)
+
+    def be_controller(self, paths: LocalPaths, ready_fd: int, idle_exit_seconds: float, foreground: bool) -> int:
+        """See `run_controller_process`."""
+        return run_controller_process(paths, ready_fd, idle_exit_seconds, foreground=foreground)
+
+
+def main(argv: Sequence[str] | None = None, own: OwnProcess | None = None) -> int:
+    """Run one of the processes until it ends; returns its exit code."""
+    own = own or OwnProcess()
     options = _parser().parse_args(argv)
-    tune_process()
     paths = LocalPaths(options.state_dir)
-    hide_own_environment(storage=options.process == "controller")
-    if not options.foreground and os.fork():
-        # The caller waits for this process only; the one that stays has no parent that could miss it.
-        os._exit(0)
+    own.prepare(options.process == "controller")
+    if not options.foreground:
+        own.detach()
+    if options.process == "host":
+        from iris.local.fleet.host import run_host_process
+
+        return run_host_process(paths, options.name, Pipe(options.words_fd).say)
     if options.process == "worker":
         return run_worker_process(paths, options.go_fd, Pipe(options.words_fd))
-    return run_controller_process(paths, options.ready_fd, options.idle_exit, foreground=options.foreground)
+    return own.be_controller(paths, options.ready_fd, options.idle_exit, options.foreground)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m iris.local.daemon")
-    parser.add_argument("process", choices=["controller", "worker"])
+    parser.add_argument("process", choices=["controller", "worker", "host"])
     parser.add_argument("--state-dir", type=Path, required=True)
+    parser.add_argument("--name", default="", help="the host of a slice that it is")
     parser.add_argument("--ready-fd", type=int, default=-1, help="where the controller says that the cluster is ready")
     parser.add_argument("--go-fd", type=int, default=-1, help="where the worker hears that the controller listens")
     parser.add_argument("--words-fd", type=int, default=-1, help="where the worker says why it cannot be one")
@@ -140,11 +164,15 @@ def run_controller_process(
     ready = Pipe(ready_fd)
     try:
         with held_lock(paths.controller_lock, timeout=lock_patience):
-            go, starting, first = start(paths)
+            has_slices = read_settings(paths).max_hosts > 0
+            go, first = Pipe(-1), None
+            if not has_slices:
+                go, starting, first = start(paths)
             # Imported only now, while the worker's process pays for its own imports.
             from iris.local.controller import serve_local
 
-            starting.wait()
+            if not has_slices:
+                starting.wait()
             serve_local(
                 paths,
                 idle_exit_seconds,

@@ -11,11 +11,18 @@ from rigging.filesystem import write_bytes_atomic
 
 @dataclass(frozen=True, slots=True)
 class LocalSettings:
-    """The remote place of the state, and the durability of an acknowledged submit; see docs/durability.md."""
+    """The remote place of the state, and the durability of an acknowledged submit; see docs/durability.md.
+
+    Args:
+        config: The cluster file.
+        max_hosts: Instead of one worker there are the slices of the file's scale groups, of so many hosts in all at
+            most; 0: it is the embedded cluster.
+    """
 
     config: str = ""
     remote_state_dir: str = ""
     durability: str = ""
+    max_hosts: int = 0
 
 
 def read_settings(paths: LocalPaths) -> LocalSettings:
@@ -31,7 +38,9 @@ def read_settings(paths: LocalPaths) -> LocalSettings:
 
 def write_settings(paths: LocalPaths, settings: LocalSettings) -> None:
     """Keep settings for this and later starts."""
-    write_bytes_atomic(str(_place(paths)), json.dumps(asdict(settings)).encode())
+    # A former release can read those of the embedded cluster.
+    fields = {name: value for name, value in asdict(settings).items() if name != "max_hosts" or value}
+    write_bytes_atomic(str(_place(paths)), json.dumps(fields).encode())
 
 
 def _place(paths: LocalPaths) -> Path:

@@ -6,20 +6,28 @@ import logging
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from iris.controller.app import Address, serve
-from iris.controller.config.options import Given, controller_config
+from iris.controller.config.controller_config import ControllerConfig
+from iris.controller.config.options import Given, controller_config, insecure_in
 from iris.local.controller import local_config
+from iris.local.fresh_state import left_as_found
 from iris.local.start import LocalCluster
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
+from iris.store.replicate.remote import RemoteState
 from iris.store.replicate.rewind import rewind
 from iris.store.salvage.salvage import Salvaged, damage_of, salvage
+from iris.tls.certificates import AUTHORITY_FILES, DIRECTORY_NAME, ServerIdentity, ensure_certificates, write_authority
+from iris.tls.pins import PinnedToken
+from iris.tls.trust import is_loopback
 from iris.user_name import default_user
 from iris.worker.host.environment import hide_own_environment
 from rigging.errors import InvalidRequest, NotFound
 from rigging.log_setup import configure_logging
+
+logger = logging.getLogger(__name__)
 
 TOKEN_NAME = "user-token"
 
@@ -57,6 +65,7 @@ def serve_standalone(
     remote_state_dir: str | None,
     durability: str | None,
     host: str | None = None,
+    insecure: bool = False,
     on_ready: Callable[[str, Path], None],
 ) -> None:
     """Be a controller until SIGTERM or SIGINT. Settings that are None are as the config file says.
@@ -67,7 +76,8 @@ def serve_standalone(
         port: To listen on.
         remote_state_dir: Where its state is copied to.
         durability: What an acknowledged submit has survived: "local" or "remote".
-        host: To listen on; None: loopback.
+        host: To listen on; None: as the config file says, else loopback. Beyond loopback connections are encrypted.
+        insecure: They are not.
         on_ready: Called with the address and the file that holds this user's token.
 
     Raises:
@@ -77,28 +87,68 @@ def serve_standalone(
     config = controller_config(
         config_path, Given(state_dir, port, remote_state_dir=remote_state_dir, durability=durability, host=host)
     )
-    _make(config.state_dir)
-    configure_logging(logging.INFO)
-    hide_own_environment(storage=True)
+    served: list[str] = []
+    with left_as_found(config.state_dir, lambda: bool(served)):
+        _make(config.state_dir)
+        configure_logging(logging.INFO)
+        if not is_loopback(config.host):
+            config = _with_tls(config, insecure or insecure_in(config_path))
+        hide_own_environment(storage=True)
 
-    def tell(address: Address) -> None:
-        token = make_token(load_or_create_secret(config.state_dir / "secret"), PrincipalKind.ADMIN, default_user())
-        place = config.state_dir / TOKEN_NAME
-        # Other users can never read it, also where the directory was there before and is open to others.
-        made = place.with_name(f".{TOKEN_NAME}")
-        made.unlink(missing_ok=True)
-        made.touch(mode=0o600)
-        made.write_text(token)
-        made.replace(place)
-        on_ready(str(address), place)
+        def tell(address: Address) -> None:
+            served.append(str(address))
+            on_ready(str(address), _keep_token(config))
 
-    async def run() -> None:
-        stop = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        await serve(config, tell, stop)
+        asyncio.run(_serve_until_signalled(config, tell))
 
-    asyncio.run(run())
+
+async def _serve_until_signalled(config: ControllerConfig, tell: Callable[[Address], None]) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await serve(config, tell, stop)
+
+
+def _keep_token(config: ControllerConfig) -> Path:
+    """Write the token of this process's user, an admin; return the file."""
+    secret = load_or_create_secret(config.state_dir / "secret")
+    token = PinnedToken(make_token(secret, PrincipalKind.ADMIN, default_user()), config.ca_sha256).text
+    place = config.state_dir / TOKEN_NAME
+    # Other users can never read it, also where the directory was there before and is open to others.
+    made = place.with_name(f".{TOKEN_NAME}")
+    made.unlink(missing_ok=True)
+    made.touch(mode=0o600)
+    made.write_text(token)
+    made.replace(place)
+    return place
+
+
+def _with_tls(config: ControllerConfig, insecure: bool) -> ControllerConfig:
+    if insecure:
+        logger.warning(
+            "serving on %s without encryption (--insecure): who can listen on that network can act as its users",
+            config.host,
+        )
+        return config
+    if config.remote_state_dir:
+        # What tokens pin outlives the disk, like the state.
+        write_authority(config.state_dir, RemoteState(config.remote_state_dir).get_authority(AUTHORITY_FILES))
+    identity = ensure_certificates(config.state_dir)
+    logger.info("the CA is %s, the server's certificate is good until %s", identity.ca_sha256, identity.expires_at)
+    return replace(config, tls=identity)
+
+
+def make_certificates(config_path: Path | None, *, state_dir: Path | None, renew: bool) -> tuple[Path, ServerIdentity]:
+    """Make the certificates of a controller that are missing; returns their directory, and what is there now.
+
+    Args:
+        config_path: The config file.
+        state_dir: Where the controller's state is; None: as the config file says.
+        renew: Make a new server certificate although there is one.
+    """
+    directory = controller_config(config_path, Given(state_dir)).state_dir
+    _make(directory)
+    return directory / DIRECTORY_NAME, ensure_certificates(directory, renew=renew)
 
 
 def salvage_state(config_path: Path | None, *, state_dir: Path | None, check_only: bool) -> Salvaged | Checked:

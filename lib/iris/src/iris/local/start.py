@@ -22,7 +22,7 @@ from iris.local.state import (
     read_record,
     wait_unlocked,
 )
-from iris.rpc.protocol import PROTOCOL_VERSION
+from iris.rpc.protocol import PROTOCOL_VERSION, version_mismatch
 from iris.worker.host.environment import host_environment
 from rigging.errors import Conflict, Unavailable
 from rigging.log_tail import log_tail
@@ -89,7 +89,7 @@ class LocalCluster:
         record = read_record(self.paths)
         if record is None or not is_locked(self.paths.controller_lock):
             return None
-        if record.protocol_version != PROTOCOL_VERSION:
+        if version_mismatch("this client", PROTOCOL_VERSION, record.protocol_version):
             raise Conflict(
                 f"the local cluster at {record.address} is iris {record.version} and speaks protocol "
                 f"{record.protocol_version}, this client speaks {PROTOCOL_VERSION}; stop it, with its jobs, with "
@@ -180,6 +180,10 @@ class LocalCluster:
             os.close(writer)
             writer = -1
             words = _read_line(reader, self._start_timeout)
+        except KeyboardInterrupt:
+            # Another command may wait for the same cluster, so it is not taken away with this one.
+            self._tell("the cluster may go on starting without this command; `iris cluster stop` ends it")
+            raise
         finally:
             os.close(reader)
             if writer >= 0:

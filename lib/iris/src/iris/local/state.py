@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -14,11 +15,14 @@ from typing import Final
 from iris.rpc.protocol import SOCKET_NAME
 from rigging.errors import Denied, InvalidRequest, MarinError, Unavailable
 from rigging.file_lock import open_lock_file, try_lock
+from rigging.filesystem.private import check_own_folder, read_private
 
 STATE_DIR_ENV: Final = "IRIS_STATE_DIR"
 WORKER_ID: Final = "local"
-"""The one worker of a local cluster."""
+"""The one worker of the embedded cluster."""
+_HOST_SUFFIX: Final = "@local"
 _LOCK_PAUSE: Final = 0.01
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,19 @@ class LocalPaths:
         """Locked while the worker's guardian lives, which holds its tasks; holds its pid."""
         return self.worker_dir / "guardian.lock"
 
+    @property
+    def hosts(self) -> Path:
+        """The directories of the hosts of slices, by name; the embedded cluster has none."""
+        return self.root / "hosts"
+
+    def host(self, name: str) -> "HostPaths":
+        """The files of one host of a slice."""
+        return HostPaths(self.hosts / name)
+
+    def known_hosts(self) -> "list[HostPaths]":
+        """Hosts of slices that were started here, running or not."""
+        return [HostPaths(path) for path in sorted(self.hosts.iterdir())] if self.hosts.is_dir() else []
+
     def make(self) -> None:
         """Make the directory, for this user alone.
 
@@ -88,6 +105,72 @@ class LocalPaths:
             raise InvalidRequest(
                 f"cannot use the state directory {self.root}: {error.strerror}; set {STATE_DIR_ENV} to another"
             ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class HostPaths:
+    """The files of one host of a slice: of a worker that stands for a machine of its own."""
+
+    worker_dir: Path
+
+    @property
+    def name(self) -> str:
+        """Its name in the cluster."""
+        return self.worker_dir.name
+
+    @property
+    def description(self) -> Path:
+        """The resources and attributes that its worker offers; there as long as the host is wanted."""
+        return self.worker_dir / "host.json"
+
+    @property
+    def worker_log(self) -> Path:
+        return self.worker_dir / "worker.log"
+
+    @property
+    def worker_lock(self) -> Path:
+        """Locked while its worker lives; holds its pid."""
+        return self.worker_dir / "worker.lock"
+
+    @property
+    def guardian_lock(self) -> Path:
+        """Locked while the worker's guardian lives; holds its pid."""
+        return self.worker_dir / "guardian.lock"
+
+
+def host_worker_id(name: str) -> str:
+    """Return the worker's id of a host of a slice of a local cluster."""
+    return name + _HOST_SUFFIX
+
+
+def local_root(worker_id: str, work_dir: str) -> Path | None:
+    """Return the state directory of the local cluster to which a worker belongs; None: it belongs to none.
+
+    Args:
+        worker_id: The worker's id.
+        work_dir: Its directory, as its tasks know it.
+    """
+    if not work_dir:
+        return None
+    if worker_id == WORKER_ID:
+        return Path(work_dir).parent
+    return Path(work_dir).parents[1] if worker_id.endswith(_HOST_SUFFIX) else None
+
+
+def is_local_worker(worker_id: str) -> bool:
+    """True if a worker's id is that of a local cluster's worker, which sees the files of its user's machine."""
+    return worker_id == WORKER_ID or worker_id.endswith(_HOST_SUFFIX)
+
+
+def named_paths(environ: Mapping[str, str], name: str) -> LocalPaths:
+    """The files of the local cluster that runs the cluster file `name`: beside those of the embedded one.
+
+    Raises InvalidRequest for a name that cannot be a directory's.
+    """
+    if not _NAME.fullmatch(name):
+        raise InvalidRequest(f"cluster name {name!r}; allowed are letters, digits and . _ - after a letter or digit")
+    embedded = local_paths(environ).root
+    return LocalPaths(embedded.with_name(f"{embedded.name}-clusters") / name)
 
 
 def local_paths(environ: Mapping[str, str]) -> LocalPaths:
@@ -150,13 +233,25 @@ def write_record(paths: LocalPaths, record: ClusterRecord) -> None:
 
 
 def read_record(paths: LocalPaths) -> ClusterRecord | None:
-    """The record, or None when there is none or it is damaged (it is then as good as stale)."""
+    """The record, or None when there is none or it is damaged (it is then as good as stale).
+
+    Raises:
+        Denied: Another user could have written it: jobs and tokens would go to his controller.
+        Unavailable: It cannot be read.
+    """
     try:
-        fields = json.loads(paths.record.read_text())
+        found = read_private(paths.record, "the record of the local cluster")
+        if found is None:
+            return None
+        # The socket is beside it.
+        check_own_folder(paths.root, "the state directory", "remove it")
+        fields = json.loads(found)
         known = {field.name for field in dataclasses.fields(ClusterRecord)}
         return ClusterRecord(**{name: value for name, value in fields.items() if name in known})
     except (FileNotFoundError, ValueError, TypeError, AttributeError):
         return None
+    except Denied as denied:
+        raise Denied(f"{denied}; or set {STATE_DIR_ENV} to a directory of your own") from None
     except OSError as error:
         raise Unavailable(f"cannot read {paths.record}: {error.strerror}") from None
 

@@ -4,10 +4,11 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from iris.local.state import LocalPaths, is_locked, lock_holder, wait_unlocked
+from iris.local.state import HostPaths, LocalPaths, is_locked, lock_holder, wait_unlocked
 from rigging.errors import Unavailable
 
 LEAVE_SECONDS: Final = 20.0
@@ -48,7 +49,38 @@ def wait_stopped(
 
 def locks_of(paths: LocalPaths) -> dict[str, Path]:
     """The lock that each process of the cluster holds while it lives, in the order in which they end."""
-    return {"controller": paths.controller_lock, "worker": paths.worker_lock, "guardian": paths.guardian_lock}
+    own = {"controller": paths.controller_lock, "worker": paths.worker_lock, "guardian": paths.guardian_lock}
+    hosts = paths.known_hosts()
+    workers = {f"worker {host.name}": host.worker_lock for host in hosts}
+    return own | workers | {f"guardian of {host.name}": host.guardian_lock for host in hosts}
+
+
+@dataclass(frozen=True)
+class ClusterProcesses:
+    """The processes of a local cluster, running or not.
+
+    Args:
+        paths: The files of the local cluster.
+    """
+
+    paths: LocalPaths
+
+    def holders(self) -> dict[str, int]:
+        """The pid of each process that runs, by its part in the cluster."""
+        found = {what: lock_holder(lock) for what, lock in locks_of(self.paths).items()}
+        return {what: pid for what, pid in found.items() if pid is not None}
+
+    def wake(self) -> list[str]:
+        """See `wake`."""
+        return wake(self.paths)
+
+    def wait_stopped(self, on_wait: Callable[[str], None]) -> None:
+        """See `wait_stopped`."""
+        wait_stopped(self.paths, on_wait=on_wait)
+
+    def kill(self) -> None:
+        """See `kill_cluster`."""
+        kill_cluster(self.paths)
 
 
 def wake(paths: LocalPaths) -> list[str]:
@@ -75,23 +107,59 @@ def _is_suspended(pid: int) -> bool:
 
 def kill_cluster(paths: LocalPaths, term_seconds: float = TERM_SECONDS) -> list[int]:
     """End what still runs of the cluster by signal, the tasks of its worker with it; return the pids signalled."""
-    ended = [pid for lock in locks_of(paths).values() if (pid := _end(lock, term_seconds)) is not None]
+    locks = locks_of(paths)
+    # The controller first, then what it has just started: a worker that takes its lock only now would outlive them all.
+    first = _end(locks.pop("controller"), term_seconds)
+    starting = _end_starting(paths)
+    others = [_end(lock, term_seconds) for lock in locks.values()]
     _end_leftovers(paths)
+    return [pid for pid in (first, *starting, *others) if pid is not None]
+
+
+def _end_starting(paths: LocalPaths) -> list[int]:
+    """Kill workers of this cluster that have no lock yet, and so nothing that runs; return their pids."""
+    holders = {lock_holder(lock) for lock in locks_of(paths).values()}
+    ended = []
+    for place in Path("/proc").iterdir():
+        if not place.name.isdigit() or int(place.name) in holders or not _starts_for(place, paths):
+            continue
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(int(place.name), signal.SIGKILL)
+            ended.append(int(place.name))
     return ended
 
 
+def _starts_for(process: Path, paths: LocalPaths) -> bool:
+    try:
+        words = (process / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    place = words.index(b"--state-dir") + 1 if b"--state-dir" in words else len(words)
+    is_worker = words[place - 3 : place - 1] in ([b"iris.local.daemon", b"worker"], [b"iris.local.daemon", b"host"])
+    return is_worker and words[place : place + 1] == [os.fsencode(paths.root)]
+
+
 def stop_worker(paths: LocalPaths) -> bool:
-    """Make the worker end and stop what it runs; says whether there was one."""
-    found = [_end(lock, TERM_SECONDS) is not None for lock in (paths.worker_lock, paths.guardian_lock)]
-    return any(found)
+    """Make the workers end and stop what they run; says whether there was one."""
+    locks = [lock for what, lock in locks_of(paths).items() if what != "controller"]
+    ended = [lock for lock in locks if _end(lock, TERM_SECONDS) is not None]
+    return bool(ended)
+
+
+def stop_host(host: HostPaths) -> None:
+    """Make the worker of one host end, and stop what it runs."""
+    for lock in (host.worker_lock, host.guardian_lock):
+        _end(lock, TERM_SECONDS)
 
 
 def _end_leftovers(paths: LocalPaths) -> None:
     """End tasks whose guardian died before them."""
     from iris.worker.guardian.leftovers import end_leftovers
 
-    if paths.worker_dir.is_dir() and not is_locked(paths.guardian_lock):
-        end_leftovers(paths.worker_dir)
+    hosts = [(host.worker_dir, host.guardian_lock) for host in paths.known_hosts()]
+    for work_dir, guardian_lock in ((paths.worker_dir, paths.guardian_lock), *hosts):
+        if work_dir.is_dir() and not is_locked(guardian_lock):
+            end_leftovers(work_dir)
 
 
 def _end(lock: Path, term_seconds: float) -> int | None:

@@ -7,9 +7,10 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Final, Protocol
 
-from iris.local.state import LocalPaths, lock_holder
+from iris.local.state import lock_holder
 from rigging.log_tail import log_tail
 from rigging.timing import ExponentialBackoff
 
@@ -32,13 +33,23 @@ class WorkerStart:
     log_start: int
 
 
+class WorkerFiles(Protocol):
+    """The files by which a worker is known, as `LocalPaths` and `HostPaths` have them."""
+
+    @property
+    def worker_lock(self) -> Path: ...
+
+    @property
+    def worker_log(self) -> Path: ...
+
+
 class WorkerKeeper:
     """Watches the worker's process, by event: from its start, or as the holder of the worker's lock.
 
     Lives in the controller's loop.
 
     Args:
-        paths: The files of the local cluster.
+        paths: The files of the worker.
         start_worker: Starts a worker's process; may take a moment, and is called in a thread.
         on_trouble: Called with the reason when a worker does not start (again), and with "" when one has joined.
         steady_seconds: One that lived so long is replaced soon; others after growing pauses.
@@ -46,7 +57,7 @@ class WorkerKeeper:
 
     def __init__(
         self,
-        paths: LocalPaths,
+        paths: WorkerFiles,
         start_worker: Callable[[], WorkerStart],
         on_trouble: Callable[[str], None],
         steady_seconds: float = STEADY_SECONDS,
@@ -63,6 +74,11 @@ class WorkerKeeper:
         self._backoff = _fresh_backoff()
         self._pending: asyncio.TimerHandle | None = None
         self._closed = False
+
+    def start(self) -> None:
+        """Start a worker's process, unless there is one, which is watched then."""
+        if not self._watch_holder():
+            self._start()
 
     def watch_start(self, start: WorkerStart) -> None:
         """Watch a process that was started until a worker has joined."""
@@ -145,6 +161,8 @@ class WorkerKeeper:
         self._pending = self._loop.call_later(delay, self._start)
 
     def _start(self) -> None:
+        if self._closed:
+            return
         starting = self._loop.run_in_executor(None, self._start_worker)
         starting.add_done_callback(self._started)
 

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from iris.tls.pins import parse_token
+
 
 @dataclass(frozen=True, slots=True)
 class ControllerAddress:
@@ -9,11 +11,29 @@ class ControllerAddress:
 
     Args:
         socket: Path of its Unix socket, when it is on this machine and has one.
+        ca_sha256: SHA-256 (hex) of the authority to which alone the token may be shown; empty: it pins none, and the
+            connection is in the clear.
+        insecure: The token may be shown in the clear beyond loopback.
     """
 
     address: str
     token: str
     socket: str = ""
+    ca_sha256: str = ""
+    insecure: bool = False
+
+    @classmethod
+    def of(cls, address: str, token_text: str, *, ca_sha256: str = "", insecure: bool = False) -> "ControllerAddress":
+        """Make it of a token as people hold it.
+
+        Args:
+            address: "host:port".
+            token_text: With the authority that it pins, or without.
+            ca_sha256: The authority where the text pins none; empty: none.
+            insecure: As of the class.
+        """
+        pinned = parse_token(token_text)
+        return cls(address, pinned.token, ca_sha256=pinned.ca_sha256 or ca_sha256, insecure=insecure)
 
     def __repr__(self) -> str:
         return f"ControllerAddress({self.address!r}, token=<hidden>)"

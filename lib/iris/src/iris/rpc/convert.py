@@ -6,11 +6,13 @@ from collections.abc import Iterable
 from google.protobuf.message import DecodeError
 
 from iris.domain.entities import Job, Task, UserBudget
-from iris.domain.ids import parent_of, validate_name
+from iris.domain.ids import AttemptId, parent_of, validate_name
 from iris.domain.silence import SilentAttempt
 from iris.domain.states import ExistingJobPolicy, JobState, PriorityBand, TaskState
+from iris.domain.usage import AttemptUse
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.convert_job import spec_to_wire
+from iris.rpc.convert_usage import usage_to_wire
 from iris.rpc.enums import number
 from rigging.errors import InvalidRequest
 
@@ -60,7 +62,13 @@ def bundle_parts(manifest: bytes) -> set[str]:
 
 
 def job_status(job: Job, pending_reason: str = "", include_spec: bool = False) -> pb.JobStatus:
-    """Return the wire form of a job."""
+    """Return the wire form of a job.
+
+    Args:
+        job: The job.
+        pending_reason: Why it waits; empty: it does not.
+        include_spec: Whether its spec goes along.
+    """
     return pb.JobStatus(
         job_id=job.job_id,
         state=job_state_to_wire(job.state),
@@ -93,8 +101,20 @@ def silent_attempt(attempt: SilentAttempt) -> pb.SilentAttempt:
     )
 
 
-def task_status(task: Task, pending_reason: str = "", silent: Iterable[SilentAttempt] = ()) -> pb.TaskStatus:
-    """Return the wire form of a task."""
+def task_status(
+    task: Task,
+    pending_reason: str = "",
+    silent: Iterable[SilentAttempt] = (),
+    usage: Iterable[tuple[AttemptId, AttemptUse]] = (),
+) -> pb.TaskStatus:
+    """Return the wire form of a task.
+
+    Args:
+        task: The task.
+        pending_reason: Why it waits; empty: it does not.
+        silent: Its attempts out of reach.
+        usage: What its attempts have used.
+    """
     return pb.TaskStatus(
         task_id=task.task_id,
         state=task_state_to_wire(task.state),
@@ -110,6 +130,7 @@ def task_status(task: Task, pending_reason: str = "", silent: Iterable[SilentAtt
         preemptions=task.preemptions,
         causes=task.causes,
         silent=map(silent_attempt, silent),
+        usage=[usage_to_wire(name, use.usage, use.worker_id) for name, use in usage],
     )
 
 

@@ -15,6 +15,7 @@ from iris.domain.job_spec import (
 )
 from iris.domain.resources import Device, Resources
 from iris.domain.states import PriorityBand
+from iris.domain.webhooks import shown
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.convert_runtime import runtime_from_wire, runtime_to_wire
 from iris.rpc.enums import number
@@ -25,8 +26,10 @@ _KEPT_BYTES: Final = 64 * 1024
 
 
 def spec_to_wire(spec: JobSpec, *, with_env_vars: bool = False) -> pb.JobSpec:
-    """The spec; as shown to people it is without env_vars, which may hold secrets."""
+    """The spec; as shown to people it is without env_vars, which may hold secrets, as may the path of notify_url."""
     plain: dict[str, Any] = {name: getattr(spec, name) for name in PLAIN_FIELDS}
+    if not with_env_vars:
+        plain["notify_url"] = shown(spec.notify_url)
     return pb.JobSpec(
         job_id=spec.job_id,
         entrypoint=entrypoint_to_wire(spec.entrypoint),

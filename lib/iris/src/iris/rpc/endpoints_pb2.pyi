@@ -273,21 +273,25 @@ class WatchEndpointsRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     PREFIX_FIELD_NUMBER: _builtins.int
     NAMESPACE_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """as in ResolveEndpointRequest; or"""
     prefix: _builtins.str
     """as in ListEndpointsRequest"""
     namespace: _builtins.str
+    task_id: _builtins.str
+    """with a name: the only task that registers it, so that its end for good is the end; or empty"""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         prefix: _builtins.str = ...,
         namespace: _builtins.str = ...,
+        task_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "namespace", b"namespace", "prefix", b"prefix"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "namespace", b"namespace", "prefix", b"prefix", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -304,7 +308,7 @@ class EndpointsUpdate(_message.Message):
     ENDED_FIELD_NUMBER: _builtins.int
     ENDED_REASON_FIELD_NUMBER: _builtins.int
     ended: _builtins.bool
-    """the job of the namespace has ended (or never was): nothing will register there now"""
+    """the job of the namespace, or the task, has ended (or never was): nothing will register there now"""
     ended_reason: _builtins.str
     @_builtins.property
     def added(self) -> _containers.RepeatedCompositeFieldContainer[Global___Endpoint]:

@@ -9,7 +9,13 @@ _Number = TypeVar("_Number", bound=IntEnum)
 
 
 def number(kind: type[_Number], value: int, what: str) -> _Number:
-    """The member of `kind` with this number; InvalidRequest names `what` and the numbers there are."""
+    """The member of `kind` with this number; InvalidRequest names `what` and the numbers there are.
+
+    Args:
+        kind: The enumeration.
+        value: The number.
+        what: Its name in the error.
+    """
     try:
         return kind(value)
     except ValueError:

@@ -517,6 +517,15 @@ class JobSpec(_message.Message):
     FENCE_AFTER_MS_FIELD_NUMBER: _builtins.int
     RUNTIME_FIELD_NUMBER: _builtins.int
     DESCRIPTION_FIELD_NUMBER: _builtins.int
+    HEALTH_CMD_FIELD_NUMBER: _builtins.int
+    HEALTH_INTERVAL_MS_FIELD_NUMBER: _builtins.int
+    HEALTH_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    HEALTH_RETRIES_FIELD_NUMBER: _builtins.int
+    STALL_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    RETRY_WINDOW_MS_FIELD_NUMBER: _builtins.int
+    NOTIFY_URL_FIELD_NUMBER: _builtins.int
+    ENFORCED_FIELD_NUMBER: _builtins.int
+    LIMITS_MODE_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """"/user/name" or "/user/parent/child" """
     bundle_digest: _builtins.str
@@ -541,6 +550,24 @@ class JobSpec(_message.Message):
     """of exclusive jobs: an attempt ends so long after the last contact; 0: the default"""
     description: _builtins.str
     """for people"""
+    health_cmd: _builtins.str
+    """a line for the shell, run where each task is; empty: none"""
+    health_interval_ms: _builtins.int
+    """between checks, and before the first"""
+    health_timeout_ms: _builtins.int
+    """a check that takes longer has failed"""
+    health_retries: _builtins.int
+    """so many failures in a row end the attempt, as a failure"""
+    stall_timeout_ms: _builtins.int
+    """an attempt that reports no progress for so long is ended, as a failure; 0: never"""
+    retry_window_ms: _builtins.int
+    """only failures of the last so many ms count against max_retries_failure; 0: all"""
+    notify_url: _builtins.str
+    """told of the job's end (http, https); shown without its path, which may hold a key"""
+    enforced: _builtins.str
+    """limits that its tasks are held to: some of memory,disk,cpu; empty: none"""
+    limits_mode: _builtins.str
+    """"soft" or "enforced": the submitter chose so; empty: as the cluster has it"""
     @_builtins.property
     def entrypoint(self) -> Global___Entrypoint: ...
     @_builtins.property
@@ -578,10 +605,19 @@ class JobSpec(_message.Message):
         fence_after_ms: _builtins.int = ...,
         runtime: Global___Runtime | None = ...,
         description: _builtins.str = ...,
+        health_cmd: _builtins.str = ...,
+        health_interval_ms: _builtins.int = ...,
+        health_timeout_ms: _builtins.int = ...,
+        health_retries: _builtins.int = ...,
+        stall_timeout_ms: _builtins.int = ...,
+        retry_window_ms: _builtins.int = ...,
+        notify_url: _builtins.str = ...,
+        enforced: _builtins.str = ...,
+        limits_mode: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["entrypoint", b"entrypoint", "environment", b"environment", "resources", b"resources", "runtime", b"runtime"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["band", b"band", "bundle_digest", b"bundle_digest", "constraints", b"constraints", "coscheduling_group_by", b"coscheduling_group_by", "description", b"description", "entrypoint", b"entrypoint", "environment", b"environment", "exclusive", b"exclusive", "fence_after_ms", b"fence_after_ms", "job_id", b"job_id", "max_retries_failure", b"max_retries_failure", "max_retries_preemption", b"max_retries_preemption", "max_task_failures", b"max_task_failures", "ports", b"ports", "replicas", b"replicas", "reserve", b"reserve", "resources", b"resources", "runtime", b"runtime", "scheduling_timeout_ms", b"scheduling_timeout_ms", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["band", b"band", "bundle_digest", b"bundle_digest", "constraints", b"constraints", "coscheduling_group_by", b"coscheduling_group_by", "description", b"description", "enforced", b"enforced", "entrypoint", b"entrypoint", "environment", b"environment", "exclusive", b"exclusive", "fence_after_ms", b"fence_after_ms", "health_cmd", b"health_cmd", "health_interval_ms", b"health_interval_ms", "health_retries", b"health_retries", "health_timeout_ms", b"health_timeout_ms", "job_id", b"job_id", "limits_mode", b"limits_mode", "max_retries_failure", b"max_retries_failure", "max_retries_preemption", b"max_retries_preemption", "max_task_failures", b"max_task_failures", "notify_url", b"notify_url", "ports", b"ports", "replicas", b"replicas", "reserve", b"reserve", "resources", b"resources", "retry_window_ms", b"retry_window_ms", "runtime", b"runtime", "scheduling_timeout_ms", b"scheduling_timeout_ms", "stall_timeout_ms", b"stall_timeout_ms", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -739,6 +775,70 @@ class JobStatus(_message.Message):
 Global___JobStatus: _TypeAlias = JobStatus  # noqa: Y015
 
 @_typing.final
+class AttemptUsage(_message.Message):
+    """What an attempt has used of its host so far; what is not measured is 0."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ATTEMPT_ID_FIELD_NUMBER: _builtins.int
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    CPU_MS_FIELD_NUMBER: _builtins.int
+    CPU_MILLIS_FIELD_NUMBER: _builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    MEMORY_PEAK_BYTES_FIELD_NUMBER: _builtins.int
+    DISK_BYTES_FIELD_NUMBER: _builtins.int
+    DISK_PEAK_BYTES_FIELD_NUMBER: _builtins.int
+    PROCESSES_FIELD_NUMBER: _builtins.int
+    PROCESSES_PEAK_FIELD_NUMBER: _builtins.int
+    AT_MS_FIELD_NUMBER: _builtins.int
+    SENT_BYTES_FIELD_NUMBER: _builtins.int
+    RECEIVED_BYTES_FIELD_NUMBER: _builtins.int
+    attempt_id: _builtins.str
+    worker_id: _builtins.str
+    """from the controller only"""
+    cpu_ms: _builtins.int
+    """processor time since it began"""
+    cpu_millis: _builtins.int
+    """lately"""
+    memory_bytes: _builtins.int
+    """now, like disk_bytes and processes"""
+    memory_peak_bytes: _builtins.int
+    disk_bytes: _builtins.int
+    disk_peak_bytes: _builtins.int
+    processes: _builtins.int
+    """processes and threads"""
+    processes_peak: _builtins.int
+    at_ms: _builtins.int
+    """when, by the clock of the observations"""
+    sent_bytes: _builtins.int
+    """by TCP since it began, at least"""
+    received_bytes: _builtins.int
+    def __init__(
+        self,
+        *,
+        attempt_id: _builtins.str = ...,
+        worker_id: _builtins.str = ...,
+        cpu_ms: _builtins.int = ...,
+        cpu_millis: _builtins.int = ...,
+        memory_bytes: _builtins.int = ...,
+        memory_peak_bytes: _builtins.int = ...,
+        disk_bytes: _builtins.int = ...,
+        disk_peak_bytes: _builtins.int = ...,
+        processes: _builtins.int = ...,
+        processes_peak: _builtins.int = ...,
+        at_ms: _builtins.int = ...,
+        sent_bytes: _builtins.int = ...,
+        received_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt_id", b"attempt_id", "cpu_millis", b"cpu_millis", "cpu_ms", b"cpu_ms", "disk_bytes", b"disk_bytes", "disk_peak_bytes", b"disk_peak_bytes", "memory_bytes", b"memory_bytes", "memory_peak_bytes", b"memory_peak_bytes", "processes", b"processes", "processes_peak", b"processes_peak", "received_bytes", b"received_bytes", "sent_bytes", b"sent_bytes", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AttemptUsage: _TypeAlias = AttemptUsage  # noqa: Y015
+
+@_typing.final
 class TaskStatus(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -756,6 +856,7 @@ class TaskStatus(_message.Message):
     PREEMPTIONS_FIELD_NUMBER: _builtins.int
     CAUSES_FIELD_NUMBER: _builtins.int
     SILENT_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     state: Global___TaskState.ValueType
     attempt: _builtins.int
@@ -777,6 +878,10 @@ class TaskStatus(_message.Message):
     def silent(self) -> _containers.RepeatedCompositeFieldContainer[Global___SilentAttempt]:
         """attempts of it that may live where nobody is reached"""
 
+    @_builtins.property
+    def usage(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttemptUsage]:
+        """of its attempts, oldest first, as far as it is known"""
+
     def __init__(
         self,
         *,
@@ -794,10 +899,11 @@ class TaskStatus(_message.Message):
         preemptions: _builtins.int = ...,
         causes: _abc.Iterable[_builtins.str] | None = ...,
         silent: _abc.Iterable[Global___SilentAttempt] | None = ...,
+        usage: _abc.Iterable[Global___AttemptUsage] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "causes", b"causes", "error", b"error", "exit_code", b"exit_code", "exit_signal", b"exit_signal", "failures", b"failures", "finished_at_ms", b"finished_at_ms", "pending_reason", b"pending_reason", "preemptions", b"preemptions", "silent", b"silent", "started_at_ms", b"started_at_ms", "state", b"state", "task_id", b"task_id", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "causes", b"causes", "error", b"error", "exit_code", b"exit_code", "exit_signal", b"exit_signal", "failures", b"failures", "finished_at_ms", b"finished_at_ms", "pending_reason", b"pending_reason", "preemptions", b"preemptions", "silent", b"silent", "started_at_ms", b"started_at_ms", "state", b"state", "task_id", b"task_id", "usage", b"usage", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -922,6 +1028,62 @@ class GetExceptionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetExceptionResponse: _TypeAlias = GetExceptionResponse  # noqa: Y015
+
+@_typing.final
+class GetResultRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    SUBMITTED_AT_MS_FIELD_NUMBER: _builtins.int
+    TASK_INDEX_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    submitted_at_ms: _builtins.int
+    """as of GetExceptionRequest"""
+    task_index: _builtins.int
+    offset: _builtins.int
+    """of the first byte that is wanted"""
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+        submitted_at_ms: _builtins.int = ...,
+        task_index: _builtins.int = ...,
+        offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "offset", b"offset", "submitted_at_ms", b"submitted_at_ms", "task_index", b"task_index"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetResultRequest: _TypeAlias = GetResultRequest  # noqa: Y015
+
+@_typing.final
+class GetResultResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    """What the callable of a task that succeeded returned, packed as rigging.results says, from the offset on; at most 1
+    MiB of it. It is what the job's own process wrote: only its user may load it.
+    """
+    size: _builtins.int
+    """of all of it; 0: it returned None"""
+    def __init__(
+        self,
+        *,
+        data: _builtins.bytes = ...,
+        size: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetResultResponse: _TypeAlias = GetResultResponse  # noqa: Y015
 
 @_typing.final
 class ListJobsRequest(_message.Message):
@@ -1140,6 +1302,10 @@ class FetchLogsRequest(_message.Message):
     MAX_LINES_FIELD_NUMBER: _builtins.int
     FROM_START_FIELD_NUMBER: _builtins.int
     FOLLOW_FIELD_NUMBER: _builtins.int
+    GREP_FIELD_NUMBER: _builtins.int
+    LEVEL_FIELD_NUMBER: _builtins.int
+    UNTIL_MS_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """a job ("/user/job"), or one task ("/user/job/0")"""
     include_children: _builtins.bool
@@ -1150,6 +1316,16 @@ class FetchLogsRequest(_message.Message):
     from_start: _builtins.bool
     follow: _builtins.bool
     """until the job has ended and everything is sent"""
+    grep: _builtins.str
+    """Which lines; controllers of former releases give all, and the client chooses.
+    a regular expression (of Python, over the line's UTF-8); empty: all lines
+    """
+    level: _builtins.str
+    """"debug", "info", "warning", "error", "critical": it and above"""
+    until_ms: _builtins.int
+    """Unix time; 0: no end"""
+    attempt: _builtins.int
+    """of each task; unset: all"""
     def __init__(
         self,
         *,
@@ -1159,12 +1335,18 @@ class FetchLogsRequest(_message.Message):
         max_lines: _builtins.int = ...,
         from_start: _builtins.bool = ...,
         follow: _builtins.bool = ...,
+        grep: _builtins.str = ...,
+        level: _builtins.str = ...,
+        until_ms: _builtins.int = ...,
+        attempt: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_attempt", b"_attempt", "attempt", b"attempt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["follow", b"follow", "from_start", b"from_start", "id", b"id", "include_children", b"include_children", "max_lines", b"max_lines", "since_ms", b"since_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempt", b"_attempt", "attempt", b"attempt", "follow", b"follow", "from_start", b"from_start", "grep", b"grep", "id", b"id", "include_children", b"include_children", "level", b"level", "max_lines", b"max_lines", "since_ms", b"since_ms", "until_ms", b"until_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__attempt: _TypeAlias = _typing.Literal["attempt"]  # noqa: Y015
+    _WhichOneofArgType__attempt: _TypeAlias = _typing.Literal["_attempt", b"_attempt"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__attempt) -> _WhichOneofReturnType__attempt | None: ...
 
 Global___FetchLogsRequest: _TypeAlias = FetchLogsRequest  # noqa: Y015
 
@@ -1662,6 +1844,11 @@ class WorkerInfo(_message.Message):
     STRIKES_FIELD_NUMBER: _builtins.int
     IS_LATE_FIELD_NUMBER: _builtins.int
     TROUBLE_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
+    CLOCK_SKEW_MS_FIELD_NUMBER: _builtins.int
+    CLOCK_ERROR_MS_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     connected: _builtins.bool
     last_seen_at_ms: _builtins.int
@@ -1674,6 +1861,15 @@ class WorkerInfo(_message.Message):
     """connected, but not heard for two heartbeats"""
     trouble: _builtins.str
     """why it cannot start anything at present, by its own account; empty: it can"""
+    address: _builtins.str
+    """from which it is connected: "10.0.0.2", or "unix" for the controller's own machine"""
+    version: _builtins.str
+    """its release; empty: it does not say"""
+    protocol_version: _builtins.int
+    clock_skew_ms: _builtins.int
+    """its clock minus the controller's"""
+    clock_error_ms: _builtins.int
+    """the largest error of that"""
     @_builtins.property
     def capacity(self) -> Global___Resources: ...
     @_builtins.property
@@ -1694,12 +1890,19 @@ class WorkerInfo(_message.Message):
         strikes: _builtins.int = ...,
         is_late: _builtins.bool = ...,
         trouble: _builtins.str = ...,
+        address: _builtins.str = ...,
+        version: _builtins.str = ...,
+        protocol_version: _builtins.int = ...,
+        clock_skew_ms: _builtins.int | None = ...,
+        clock_error_ms: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "committed", b"committed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms", "capacity", b"capacity", "clock_skew_ms", b"clock_skew_ms", "committed", b"committed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "capacity", b"capacity", "committed", b"committed", "connected", b"connected", "cordon_reason", b"cordon_reason", "is_late", b"is_late", "last_seen_at_ms", b"last_seen_at_ms", "running_tasks", b"running_tasks", "strikes", b"strikes", "trouble", b"trouble", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms", "address", b"address", "attributes", b"attributes", "capacity", b"capacity", "clock_error_ms", b"clock_error_ms", "clock_skew_ms", b"clock_skew_ms", "committed", b"committed", "connected", b"connected", "cordon_reason", b"cordon_reason", "is_late", b"is_late", "last_seen_at_ms", b"last_seen_at_ms", "protocol_version", b"protocol_version", "running_tasks", b"running_tasks", "strikes", b"strikes", "trouble", b"trouble", "version", b"version", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__clock_skew_ms: _TypeAlias = _typing.Literal["clock_skew_ms"]  # noqa: Y015
+    _WhichOneofArgType__clock_skew_ms: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__clock_skew_ms) -> _WhichOneofReturnType__clock_skew_ms | None: ...
 
 Global___WorkerInfo: _TypeAlias = WorkerInfo  # noqa: Y015
 
@@ -1743,6 +1946,7 @@ class ClusterStatusResponse(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     DISK_WARNING_FIELD_NUMBER: _builtins.int
     WORKER_TROUBLE_FIELD_NUMBER: _builtins.int
+    SCALE_GROUPS_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     version: _builtins.str
     started_at_ms: _builtins.int
@@ -1768,6 +1972,10 @@ class ClusterStatusResponse(_message.Message):
     """why the local cluster's worker does not start; empty: it does"""
     @_builtins.property
     def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerInfo]: ...
+    @_builtins.property
+    def scale_groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScaleGroupInfo]:
+        """what there may be, there or not; empty: the workers are all that is known"""
+
     def __init__(
         self,
         *,
@@ -1787,14 +1995,75 @@ class ClusterStatusResponse(_message.Message):
         generation: _builtins.int = ...,
         disk_warning: _builtins.str = ...,
         worker_trouble: _builtins.str = ...,
+        scale_groups: _abc.Iterable[Global___ScaleGroupInfo] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["disk_warning", b"disk_warning", "durability", b"durability", "generation", b"generation", "idle_exit_ms", b"idle_exit_ms", "last_snapshot_at_ms", b"last_snapshot_at_ms", "pending_tasks", b"pending_tasks", "pid", b"pid", "protocol_version", b"protocol_version", "remote_state_dir", b"remote_state_dir", "running_tasks", b"running_tasks", "started_at_ms", b"started_at_ms", "state_dir", b"state_dir", "unreplicated_commits", b"unreplicated_commits", "version", b"version", "worker_trouble", b"worker_trouble", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["disk_warning", b"disk_warning", "durability", b"durability", "generation", b"generation", "idle_exit_ms", b"idle_exit_ms", "last_snapshot_at_ms", b"last_snapshot_at_ms", "pending_tasks", b"pending_tasks", "pid", b"pid", "protocol_version", b"protocol_version", "remote_state_dir", b"remote_state_dir", "running_tasks", b"running_tasks", "scale_groups", b"scale_groups", "started_at_ms", b"started_at_ms", "state_dir", b"state_dir", "unreplicated_commits", b"unreplicated_commits", "version", b"version", "worker_trouble", b"worker_trouble", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ClusterStatusResponse: _TypeAlias = ClusterStatusResponse  # noqa: Y015
+
+@_typing.final
+class ScaleGroupInfo(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class AttributesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NAME_FIELD_NUMBER: _builtins.int
+    CAPACITY_FIELD_NUMBER: _builtins.int
+    HOSTS_PER_SLICE_FIELD_NUMBER: _builtins.int
+    MIN_SLICES_FIELD_NUMBER: _builtins.int
+    MAX_SLICES_FIELD_NUMBER: _builtins.int
+    ATTRIBUTES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    hosts_per_slice: _builtins.int
+    min_slices: _builtins.int
+    max_slices: _builtins.int
+    @_builtins.property
+    def capacity(self) -> Global___Resources:
+        """of each host"""
+
+    @_builtins.property
+    def attributes(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """of each host"""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        capacity: Global___Resources | None = ...,
+        hosts_per_slice: _builtins.int = ...,
+        min_slices: _builtins.int = ...,
+        max_slices: _builtins.int = ...,
+        attributes: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "capacity", b"capacity", "hosts_per_slice", b"hosts_per_slice", "max_slices", b"max_slices", "min_slices", b"min_slices", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScaleGroupInfo: _TypeAlias = ScaleGroupInfo  # noqa: Y015
 
 @_typing.final
 class ShutdownRequest(_message.Message):
@@ -2224,15 +2493,19 @@ class CreateTokenRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     USER_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
     user: _builtins.str
+    note: _builtins.str
+    """what it is for"""
     def __init__(
         self,
         *,
         user: _builtins.str = ...,
+        note: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["note", b"note", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2243,16 +2516,20 @@ class CreateTokenResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TOKEN_FIELD_NUMBER: _builtins.int
+    TOKEN_ID_FIELD_NUMBER: _builtins.int
     token: _builtins.str
     """of an ordinary user, whoever asks"""
+    token_id: _builtins.str
+    """by which it is listed and revoked"""
     def __init__(
         self,
         *,
         token: _builtins.str = ...,
+        token_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["token", b"token", "token_id", b"token_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2278,6 +2555,12 @@ class Launch(_message.Message):
     EXCLUSIVE_FIELD_NUMBER: _builtins.int
     FENCE_AFTER_MS_FIELD_NUMBER: _builtins.int
     RUNTIME_FIELD_NUMBER: _builtins.int
+    HEALTH_CMD_FIELD_NUMBER: _builtins.int
+    HEALTH_INTERVAL_MS_FIELD_NUMBER: _builtins.int
+    HEALTH_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    HEALTH_RETRIES_FIELD_NUMBER: _builtins.int
+    STALL_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    ENFORCED_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     bundle_digest: _builtins.str
     replicas: _builtins.int
@@ -2286,6 +2569,14 @@ class Launch(_message.Message):
     exclusive: _builtins.bool
     fence_after_ms: _builtins.int
     """of exclusive jobs: the worker's host kills the attempt so long after the last contact"""
+    health_cmd: _builtins.str
+    """this and those below: as of JobSpec; workers of earlier releases watch nothing"""
+    health_interval_ms: _builtins.int
+    health_timeout_ms: _builtins.int
+    health_retries: _builtins.int
+    stall_timeout_ms: _builtins.int
+    enforced: _builtins.str
+    """as of JobSpec; workers of earlier releases hold nothing to anything"""
     @_builtins.property
     def entrypoint(self) -> Global___Entrypoint: ...
     @_builtins.property
@@ -2310,10 +2601,16 @@ class Launch(_message.Message):
         exclusive: _builtins.bool = ...,
         fence_after_ms: _builtins.int = ...,
         runtime: Global___Runtime | None = ...,
+        health_cmd: _builtins.str = ...,
+        health_interval_ms: _builtins.int = ...,
+        health_timeout_ms: _builtins.int = ...,
+        health_retries: _builtins.int = ...,
+        stall_timeout_ms: _builtins.int = ...,
+        enforced: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["entrypoint", b"entrypoint", "environment", b"environment", "resources", b"resources", "runtime", b"runtime"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle_digest", b"bundle_digest", "entrypoint", b"entrypoint", "environment", b"environment", "exclusive", b"exclusive", "fence_after_ms", b"fence_after_ms", "job_id", b"job_id", "job_token", b"job_token", "ports", b"ports", "replicas", b"replicas", "resources", b"resources", "runtime", b"runtime"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle_digest", b"bundle_digest", "enforced", b"enforced", "entrypoint", b"entrypoint", "environment", b"environment", "exclusive", b"exclusive", "fence_after_ms", b"fence_after_ms", "health_cmd", b"health_cmd", "health_interval_ms", b"health_interval_ms", "health_retries", b"health_retries", "health_timeout_ms", b"health_timeout_ms", "job_id", b"job_id", "job_token", b"job_token", "ports", b"ports", "replicas", b"replicas", "resources", b"resources", "runtime", b"runtime", "stall_timeout_ms", b"stall_timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2515,7 +2812,10 @@ class ControllerMessage(_message.Message):
     DESIRED_FIELD_NUMBER: _builtins.int
     GOODBYE_FIELD_NUMBER: _builtins.int
     LOG_ACKS_FIELD_NUMBER: _builtins.int
+    SENT_AT_MS_FIELD_NUMBER: _builtins.int
     BEAT_ACK_FIELD_NUMBER: _builtins.int
+    sent_at_ms: _builtins.int
+    """with a beat_ack: the controller's clock"""
     beat_ack: _builtins.int
     """the highest beat received so far, answered at once; 0: none"""
     @_builtins.property
@@ -2533,11 +2833,12 @@ class ControllerMessage(_message.Message):
         desired: Global___Desired | None = ...,
         goodbye: Global___Goodbye | None = ...,
         log_acks: _abc.Iterable[Global___LogAck] | None = ...,
+        sent_at_ms: _builtins.int = ...,
         beat_ack: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["desired", b"desired", "goodbye", b"goodbye", "kind", b"kind", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat_ack", b"beat_ack", "desired", b"desired", "goodbye", b"goodbye", "kind", b"kind", "log_acks", b"log_acks", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat_ack", b"beat_ack", "desired", b"desired", "goodbye", b"goodbye", "kind", b"kind", "log_acks", b"log_acks", "sent_at_ms", b"sent_at_ms", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["welcome", "desired", "goodbye"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
@@ -2562,6 +2863,10 @@ class Observation(_message.Message):
     PID_FIELD_NUMBER: _builtins.int
     STARTED_AT_MS_FIELD_NUMBER: _builtins.int
     EXCEPTION_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
+    RESULT_DIGEST_FIELD_NUMBER: _builtins.int
+    TELLS_RESULT_FIELD_NUMBER: _builtins.int
     attempt_id: _builtins.str
     state: Global___TaskState.ValueType
     """BUILDING, RUNNING, SUCCEEDED, FAILED, KILLED or WORKER_FAILED; of what was sent ahead also ASSIGNED (it waits for its
@@ -2579,6 +2884,17 @@ class Observation(_message.Message):
     """when it began to run; 0: not yet"""
     exception: _builtins.bytes
     """of a callable that failed: see GetExceptionResponse; at most 64 KiB"""
+    result: _builtins.bytes
+    """Of a callable that succeeded: what it returned, packed (see GetResultResponse), up to 4 KiB; larger ones are in the
+    blob of that digest. Neither: it returned None.
+    """
+    result_digest: _builtins.str
+    tells_result: _builtins.bool
+    """workers of former releases do not"""
+    @_builtins.property
+    def usage(self) -> Global___AttemptUsage:
+        """with the end: in all"""
+
     def __init__(
         self,
         *,
@@ -2593,10 +2909,14 @@ class Observation(_message.Message):
         pid: _builtins.int = ...,
         started_at_ms: _builtins.int = ...,
         exception: _builtins.bytes = ...,
+        usage: Global___AttemptUsage | None = ...,
+        result: _builtins.bytes = ...,
+        result_digest: _builtins.str = ...,
+        tells_result: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt_id", b"attempt_id", "error", b"error", "exception", b"exception", "exit_code", b"exit_code", "exit_signal", b"exit_signal", "failure", b"failure", "log_size", b"log_size", "pid", b"pid", "started_at_ms", b"started_at_ms", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt_id", b"attempt_id", "error", b"error", "exception", b"exception", "exit_code", b"exit_code", "exit_signal", b"exit_signal", "failure", b"failure", "log_size", b"log_size", "pid", b"pid", "result", b"result", "result_digest", b"result_digest", "started_at_ms", b"started_at_ms", "state", b"state", "tells_result", b"tells_result", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2659,10 +2979,13 @@ class Hello(_message.Message):
     ATTRIBUTES_FIELD_NUMBER: _builtins.int
     PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
     INVENTORY_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     instance_id: _builtins.str
     """new for every process start"""
     protocol_version: _builtins.int
+    version: _builtins.str
+    """its release"""
     @_builtins.property
     def capacity(self) -> Global___Resources: ...
     @_builtins.property
@@ -2678,10 +3001,11 @@ class Hello(_message.Message):
         attributes: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         protocol_version: _builtins.int = ...,
         inventory: _abc.Iterable[Global___Observation] | None = ...,
+        version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "capacity", b"capacity", "instance_id", b"instance_id", "inventory", b"inventory", "protocol_version", b"protocol_version", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "capacity", b"capacity", "instance_id", b"instance_id", "inventory", b"inventory", "protocol_version", b"protocol_version", "version", b"version", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2700,6 +3024,9 @@ class WorkerMessage(_message.Message):
     CAPACITY_FIELD_NUMBER: _builtins.int
     SENT_AT_MS_FIELD_NUMBER: _builtins.int
     TROUBLE_FIELD_NUMBER: _builtins.int
+    CLOCK_SKEW_MS_FIELD_NUMBER: _builtins.int
+    CLOCK_ERROR_MS_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
     applied_revision: _builtins.int
     leaving: _builtins.bool
     """it ends its attempts and goes: nothing more is to be assigned to it"""
@@ -2713,6 +3040,9 @@ class WorkerMessage(_message.Message):
     """Why the worker cannot start anything at present, when that is another than was said last in this session
     (nothing is the first); empty: it can.
     """
+    clock_skew_ms: _builtins.int
+    """With a beat: the worker's clock minus the controller's, as far as round trips of beats tell, and the largest error of that."""
+    clock_error_ms: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -2722,6 +3052,10 @@ class WorkerMessage(_message.Message):
     @_builtins.property
     def capacity(self) -> Global___Resources:
         """with a beat: what the worker has to offer is no longer what it said last"""
+
+    @_builtins.property
+    def usage(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttemptUsage]:
+        """of attempts that run, every few seconds"""
 
     def __init__(
         self,
@@ -2735,15 +3069,22 @@ class WorkerMessage(_message.Message):
         capacity: Global___Resources | None = ...,
         sent_at_ms: _builtins.int = ...,
         trouble: _builtins.str | None = ...,
+        clock_skew_ms: _builtins.int | None = ...,
+        clock_error_ms: _builtins.int = ...,
+        usage: _abc.Iterable[Global___AttemptUsage] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_trouble", b"_trouble", "capacity", b"capacity", "hello", b"hello", "kind", b"kind", "trouble", b"trouble"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms", "_trouble", b"_trouble", "capacity", b"capacity", "clock_skew_ms", b"clock_skew_ms", "hello", b"hello", "kind", b"kind", "trouble", b"trouble"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_trouble", b"_trouble", "applied_revision", b"applied_revision", "beat", b"beat", "capacity", b"capacity", "hello", b"hello", "kind", b"kind", "leaving", b"leaving", "logs", b"logs", "observations", b"observations", "sent_at_ms", b"sent_at_ms", "trouble", b"trouble"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms", "_trouble", b"_trouble", "applied_revision", b"applied_revision", "beat", b"beat", "capacity", b"capacity", "clock_error_ms", b"clock_error_ms", "clock_skew_ms", b"clock_skew_ms", "hello", b"hello", "kind", b"kind", "leaving", b"leaving", "logs", b"logs", "observations", b"observations", "sent_at_ms", b"sent_at_ms", "trouble", b"trouble", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__clock_skew_ms: _TypeAlias = _typing.Literal["clock_skew_ms"]  # noqa: Y015
+    _WhichOneofArgType__clock_skew_ms: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms"]  # noqa: Y015
     _WhichOneofReturnType__trouble: _TypeAlias = _typing.Literal["trouble"]  # noqa: Y015
     _WhichOneofArgType__trouble: _TypeAlias = _typing.Literal["_trouble", b"_trouble"]  # noqa: Y015
     _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["hello"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__clock_skew_ms) -> _WhichOneofReturnType__clock_skew_ms | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__trouble) -> _WhichOneofReturnType__trouble | None: ...
     @_typing.overload

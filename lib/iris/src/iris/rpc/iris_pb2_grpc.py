@@ -54,6 +54,11 @@ class JobServiceStub(object):
                 request_serializer=iris_dot_rpc_dot_iris__pb2.GetExceptionRequest.SerializeToString,
                 response_deserializer=iris_dot_rpc_dot_iris__pb2.GetExceptionResponse.FromString,
                 _registered_method=True)
+        self.GetResult = channel.unary_unary(
+                '/iris.v1.JobService/GetResult',
+                request_serializer=iris_dot_rpc_dot_iris__pb2.GetResultRequest.SerializeToString,
+                response_deserializer=iris_dot_rpc_dot_iris__pb2.GetResultResponse.FromString,
+                _registered_method=True)
         self.ListJobs = channel.unary_unary(
                 '/iris.v1.JobService/ListJobs',
                 request_serializer=iris_dot_rpc_dot_iris__pb2.ListJobsRequest.SerializeToString,
@@ -103,6 +108,12 @@ class JobServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetException(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetResult(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -160,6 +171,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.GetException,
                     request_deserializer=iris_dot_rpc_dot_iris__pb2.GetExceptionRequest.FromString,
                     response_serializer=iris_dot_rpc_dot_iris__pb2.GetExceptionResponse.SerializeToString,
+            ),
+            'GetResult': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetResult,
+                    request_deserializer=iris_dot_rpc_dot_iris__pb2.GetResultRequest.FromString,
+                    response_serializer=iris_dot_rpc_dot_iris__pb2.GetResultResponse.SerializeToString,
             ),
             'ListJobs': grpc.unary_unary_rpc_method_handler(
                     servicer.ListJobs,
@@ -295,6 +311,33 @@ class JobService(object):
             '/iris.v1.JobService/GetException',
             iris_dot_rpc_dot_iris__pb2.GetExceptionRequest.SerializeToString,
             iris_dot_rpc_dot_iris__pb2.GetExceptionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetResult(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/iris.v1.JobService/GetResult',
+            iris_dot_rpc_dot_iris__pb2.GetResultRequest.SerializeToString,
+            iris_dot_rpc_dot_iris__pb2.GetResultResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -42,6 +42,7 @@ class JobServiceStub:
     GetJob: _grpc.UnaryUnaryMultiCallable[_iris_pb2.GetJobRequest, _iris_pb2.JobStatus]
     WaitJobs: _grpc.UnaryUnaryMultiCallable[_iris_pb2.WaitJobsRequest, _iris_pb2.WaitJobsResponse]
     GetException: _grpc.UnaryUnaryMultiCallable[_iris_pb2.GetExceptionRequest, _iris_pb2.GetExceptionResponse]
+    GetResult: _grpc.UnaryUnaryMultiCallable[_iris_pb2.GetResultRequest, _iris_pb2.GetResultResponse]
     ListJobs: _grpc.UnaryUnaryMultiCallable[_iris_pb2.ListJobsRequest, _iris_pb2.ListJobsResponse]
     ListTasks: _grpc.UnaryUnaryMultiCallable[_iris_pb2.ListTasksRequest, _iris_pb2.ListTasksResponse]
     GetTask: _grpc.UnaryUnaryMultiCallable[_iris_pb2.GetTaskRequest, _iris_pb2.TaskStatus]
@@ -55,6 +56,7 @@ class JobServiceAsyncStub(JobServiceStub):
     GetJob: _aio.UnaryUnaryMultiCallable[_iris_pb2.GetJobRequest, _iris_pb2.JobStatus]  # type: ignore[assignment]
     WaitJobs: _aio.UnaryUnaryMultiCallable[_iris_pb2.WaitJobsRequest, _iris_pb2.WaitJobsResponse]  # type: ignore[assignment]
     GetException: _aio.UnaryUnaryMultiCallable[_iris_pb2.GetExceptionRequest, _iris_pb2.GetExceptionResponse]  # type: ignore[assignment]
+    GetResult: _aio.UnaryUnaryMultiCallable[_iris_pb2.GetResultRequest, _iris_pb2.GetResultResponse]  # type: ignore[assignment]
     ListJobs: _aio.UnaryUnaryMultiCallable[_iris_pb2.ListJobsRequest, _iris_pb2.ListJobsResponse]  # type: ignore[assignment]
     ListTasks: _aio.UnaryUnaryMultiCallable[_iris_pb2.ListTasksRequest, _iris_pb2.ListTasksResponse]  # type: ignore[assignment]
     GetTask: _aio.UnaryUnaryMultiCallable[_iris_pb2.GetTaskRequest, _iris_pb2.TaskStatus]  # type: ignore[assignment]
@@ -89,6 +91,13 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _iris_pb2.GetExceptionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_iris_pb2.GetExceptionResponse, _abc.Awaitable[_iris_pb2.GetExceptionResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def GetResult(
+        self,
+        request: _iris_pb2.GetResultRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_iris_pb2.GetResultResponse, _abc.Awaitable[_iris_pb2.GetResultResponse]]: ...
 
     @_abc_1.abstractmethod
     def ListJobs(

@@ -9,6 +9,29 @@ PROTOCOL_VERSION: Final = 2
 a peer that does not know that would run it elsewhere, with other packages, or twice.
 """
 
+OLDEST_VERSION: Final = 2
+"""Of what came before, nothing is understood."""
+
+
+def version_mismatch(caller: str, theirs: int, ours: int) -> str:
+    """Return why a caller and this controller do not work together, and which of them to upgrade; empty: they do.
+
+    Neighbours by one do, so that a cluster is upgraded host by host.
+
+    Args:
+        caller: Names it, e.g. "worker w1".
+        theirs: The version that it speaks.
+        ours: The version that this controller speaks.
+    """
+    if abs(theirs - ours) <= 1 and theirs >= OLDEST_VERSION:
+        return ""
+    behind, needed = (caller, ours - 1) if theirs < ours else ("the controller", theirs - 1)
+    return (
+        f"{caller} speaks protocol version {theirs}, this controller {ours}: upgrade {behind} to a release that speaks "
+        f"{max(needed, OLDEST_VERSION)} or later (neighbouring versions work together)"
+    )
+
+
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 MAX_REQUEST_BYTES: Final = 16 * 1024 * 1024
 """Of one message to the controller: twice what the largest legal one has (blobs come in chunks)."""
@@ -60,9 +83,17 @@ SERVER_OPTIONS: Final[tuple[ChannelOption, ...]] = (
 """Options of the controller's server."""
 
 
-def call_metadata(token: str, attempt_id: str | None = None) -> tuple[tuple[str, str], ...]:
-    """Metadata that every call of a client or worker carries."""
-    pairs = [(AUTHORIZATION_KEY, f"Bearer {token}"), (PROTOCOL_VERSION_KEY, str(PROTOCOL_VERSION))]
+def call_metadata(
+    token: str, attempt_id: str | None = None, protocol_version: int = PROTOCOL_VERSION
+) -> tuple[tuple[str, str], ...]:
+    """Metadata that every call of a client or worker carries.
+
+    Args:
+        token: Who calls.
+        attempt_id: The attempt that calls; None: no attempt.
+        protocol_version: Of the caller.
+    """
+    pairs = [(AUTHORIZATION_KEY, f"Bearer {token}"), (PROTOCOL_VERSION_KEY, str(protocol_version))]
     if attempt_id:
         pairs.append((ATTEMPT_ID_KEY, attempt_id))
     return tuple(pairs)

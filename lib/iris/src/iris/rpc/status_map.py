@@ -30,6 +30,9 @@ _TABLE: Final[tuple[tuple[type[MarinError], grpc.StatusCode], ...]] = (
     (BudgetExceeded, grpc.StatusCode.RESOURCE_EXHAUSTED),
 )
 
+# A status travels in the trailers, of which gRPC takes 16 KiB; what is not ASCII takes three bytes a byte there.
+_MOST_DETAILS: Final = 4096
+
 _CLASS_OF_CODE: Final[dict[grpc.StatusCode, type[MarinError]]] = {
     **{code: error_class for error_class, code in _TABLE},
     grpc.StatusCode.CANCELLED: Unavailable,
@@ -48,10 +51,20 @@ def status_of_number(number: int) -> grpc.StatusCode:
 
 def to_status(error: MarinError) -> tuple[grpc.StatusCode, str]:
     """The gRPC status and message of an error of the family; INTERNAL for one that has no row."""
+    details = _cut(str(error))
     for error_class, code in _TABLE:
         if isinstance(error, error_class):
-            return code, str(error)
-    return grpc.StatusCode.INTERNAL, str(error)
+            return code, details
+    return grpc.StatusCode.INTERNAL, details
+
+
+def _cut(text: str) -> str:
+    """Return a text that a status can carry: an error may quote what was sent, however long that was."""
+    data = text.encode(errors="replace")
+    if len(data) <= _MOST_DETAILS:
+        return text
+    head, tail = data[: _MOST_DETAILS // 2], data[-_MOST_DETAILS // 2 :]
+    return f"{head.decode(errors='ignore')} ... {tail.decode(errors='ignore')}"
 
 
 def from_rpc_error(error: grpc.RpcError) -> MarinError:

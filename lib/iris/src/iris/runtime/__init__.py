@@ -1,1 +1,1 @@
-"""What the program of a task calls at its start, under the module path that older programs import it from."""
+"""The module path from which older programs import calls that a task makes at its start."""

@@ -1,23 +1,26 @@
 """JAX over all tasks of a job."""
 
+import os
 import socket
-import time
+from collections.abc import Mapping
 from typing import Final
 
+from iris.actor import EndpointFollower
 from iris.client.context import IrisContext, get_iris_ctx
 from rigging.errors import DeadlineExceeded
 
 COORDINATOR: Final = "jax_coordinator"
 """The endpoint under which task 0 tells its address."""
 
-_LOOK_EVERY_S: Final = 0.5
+_HOST_ENV: Final = "IRIS_ACTOR_HOST"
 
 
 def initialize_jax(port: int = 8476, endpoint_name: str = COORDINATOR, poll_timeout: float = 300.0) -> None:
     """Make the tasks of this job one distributed JAX program; nothing outside a job, and in a job of one task.
 
     Args:
-        port: Of the coordinator, which is task 0; taken by the job's port "jax" where it has one.
+        port: Of the coordinator, which is task 0; another one where it is taken, or the job's port "jax" where it
+            has one.
         endpoint_name: Where task 0 tells its address.
         poll_timeout: Seconds that the other tasks wait for it.
 
@@ -30,7 +33,7 @@ def initialize_jax(port: int = 8476, endpoint_name: str = COORDINATOR, poll_time
     import jax
 
     address, index = coordinator(context, port, endpoint_name, poll_timeout)
-    jax.distributed.initialize(address, context.job.num_tasks, index)
+    jax.distributed.initialize(coordinator_address=address, num_processes=context.job.num_tasks, process_id=index)
 
 
 def coordinator(context: IrisContext, port: int, endpoint_name: str, timeout: float) -> tuple[str, int]:
@@ -46,13 +49,41 @@ def coordinator(context: IrisContext, port: int, endpoint_name: str, timeout: fl
         DeadlineExceeded: It told nothing in time.
     """
     index = int(context.task_id.rpartition("/")[2])
+    # By its full name: a parent job may have a coordinator, too.
+    name = f"{context.job_id}/{endpoint_name}"
     if index == 0:
-        address = f"{socket.gethostbyname(socket.gethostname())}:{context.ports.get('jax', port)}"
-        context.registry.register(endpoint_name, address)
+        host = own_host(os.environ)
+        address = f"{host}:{context.ports.get('jax') or free_port(host, port)}"
+        context.registry.register(name, address)
         return address, index
-    deadline = time.monotonic() + timeout
-    while not (found := context.resolver.resolve(endpoint_name)):
-        if time.monotonic() >= deadline:
-            raise DeadlineExceeded(f"task 0 of {context.job_id} told no JAX coordinator within {timeout:g} s")
-        time.sleep(_LOOK_EVERY_S)
-    return found[0].address, index
+    follower = EndpointFollower(context.client, name)
+    try:
+        found = follower.wait_for(lambda found: bool(found.endpoints), timeout)
+    except DeadlineExceeded:
+        raise DeadlineExceeded(
+            f"task 0 of {context.job_id} told no JAX coordinator within {timeout:g} s; every task of the job has to "
+            "call initialize_jax()"
+        ) from None
+    finally:
+        follower.close()
+    return found.endpoints[0].address, index
+
+
+def own_host(environ: Mapping[str, str]) -> str:
+    """Return the address at which other tasks reach this one: what its worker says, else that of the host's name."""
+    return environ.get(_HOST_ENV) or socket.gethostbyname(socket.gethostname())
+
+
+def free_port(host: str, port: int) -> int:
+    """Return `port`, or another one where something listens already.
+
+    JAX itself would share a taken port with whoever has it, and get the other's connections.
+    """
+    for wanted in (port, 0):
+        with socket.socket() as probe:
+            try:
+                probe.bind((host, wanted))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    return port

@@ -11,8 +11,8 @@ on without the controller, so it would go past that request.
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from iris.core.state.booking import Kind
 from iris.core.state.demand import Demand
-from iris.core.state.load import Kind
 from iris.core.state.view import ClusterView
 from iris.domain.constraints import AHEAD_ATTRIBUTE
 from iris.domain.entities import Job

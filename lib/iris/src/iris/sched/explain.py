@@ -13,6 +13,7 @@ from iris.domain.resources import Device, Resources, format_bytes, format_cores,
 from iris.domain.tpu import SLICE_ATTRIBUTE
 from iris.sched.fit import Host, has_device, may_run_on
 from iris.sched.gang import Groups, usable
+from iris.sched.preferences import preference_text
 
 _MAX_NAMED = 5
 DISK_HINT = ": ask for less with --disk or ResourceSpec(disk=...), 0 for none"
@@ -50,6 +51,7 @@ def explain_task(demand: Demand, hosts: Sequence[Host], view: ClusterView) -> st
         key=lambda host: shortfalls(need, host.free)[0].severity,
         default=None,
     )
+    text += preference_text(demand.constraints)
     return text if nearest is None else text + _in_the_way(nearest, need)
 
 
@@ -143,11 +145,21 @@ def _explain_absence(
 ) -> str | None:
     if not hosts:
         return _explain_no_worker(view)
-    unmet = explain_constraints(constraints, [host.worker.attributes for host in hosts])
-    if unmet is not None:
-        return unmet
-    willing = [host.worker.capacity for host in hosts if evaluate(constraints, host.worker.attributes)]
-    return explain_device(need, willing)
+    absent = explain_constraints(constraints, [host.worker.attributes for host in hosts])
+    if absent is None:
+        willing = [host.worker.capacity for host in hosts if evaluate(constraints, host.worker.attributes)]
+        absent = explain_device(need, willing)
+    return None if absent is None else absent + _cordoned_that_would_do(need, constraints, view)
+
+
+def _cordoned_that_would_do(need: Resources, constraints: tuple[Constraint, ...], view: ClusterView) -> str:
+    """Return the workers that have what the others lack, but take no work, as the end of a sentence."""
+    named = sorted(
+        f"{worker.worker_id}: {worker.cordon_reason}"
+        for worker in view.workers.values()
+        if worker.cordon_reason and evaluate(constraints, worker.attributes) and has_device(need, worker.capacity)
+    )
+    return f"; cordoned, but would do: {_some(named)}" if named else ""
 
 
 def _explain_no_worker(view: ClusterView) -> str:

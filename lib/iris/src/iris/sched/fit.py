@@ -90,6 +90,14 @@ class Host:
         if wanted is not None:
             self.device_count -= wanted.count * count
 
+    def with_devices(self, count: int) -> "Host":
+        """Return a copy of which so many more accelerators are free."""
+        seen = Host(self.worker, self.load, self.order)
+        seen.cpu_millis, seen.memory_bytes, seen.disk_bytes = self.cpu_millis, self.memory_bytes, self.disk_bytes
+        seen.device_count = self.device_count + count
+        seen.gangs, seen.held_by, seen.coming = self.gangs, self.held_by, self.coming
+        return seen
+
     @property
     def free(self) -> Resources:
         """Free resources as an amount."""

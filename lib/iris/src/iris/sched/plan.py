@@ -1,7 +1,7 @@
 """One scheduling round: a pure function of the view."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,6 +16,7 @@ from iris.sched.ahead import AheadShares, with_room
 from iris.sched.explain import explain_gang, explain_task
 from iris.sched.fit import Host, Pools, hosts_of
 from iris.sched.gang import Groups, group_size
+from iris.sched.held import HeldRoom
 from iris.sched.order import JobTurn, turns
 from iris.sched.preempt import Room, Victims
 from iris.sched.reasons import Reason, Reasons
@@ -83,7 +84,7 @@ def pause_ms(view: ClusterView) -> int:
 
 def _is_uniform(view: ClusterView, now_ms: int) -> bool:
     """True if all pending tasks are alike, none is of a gang, and no room is kept for any of them."""
-    if len(view.waiting_demands) != 1 or view.waiting_gangs or view.held_counts:
+    if len(view.waiting_demands) != 1 or view.waiting_gangs or view.held_counts or view.bookings.reserving:
         return False
     oldest = min(
         view.jobs[view.queue[place][2]].submitted_at_ms
@@ -105,6 +106,7 @@ class _Round:
         self._groups: dict[tuple[Demand, str], Groups] = {}
         self._reservations = Reservations(now_ms)
         self._ahead = AheadShares(view)
+        self._held = HeldRoom(view, self._hosts)
         self._victims: Victims | None = None
         self._placed: dict[JobId, int] = {}
         self._reasons: dict[tuple[object, ...], Reason] = {}
@@ -151,14 +153,23 @@ class _Round:
     def _place_each(self, job: Job, turn: JobTurn) -> None:
         job_id = turn.job_id
         demand = self._view.demands[job_id]
-        need = demand.resources
-        if self._is_settled(job, demand, turn):
-            return
+        total = len(self._view.pending[job_id])
+        begin = done = self._placed.get(job_id, 0)
+        end = min(total, begin + turn.limit)
+        if self._held.is_any:
+            done = self._place(job, begin, self._held.share_out(job, end - begin), self.plan.assignments)
+        if done == end or not self._is_settled(job, demand, turn):
+            done = self._place_free(job, demand, turn, done, end)
+        if done > begin:
+            turn.placed_weight = demand.weight * (done - begin)
+            self._placed[job_id] = done
+
+    def _place_free(self, job: Job, demand: Demand, turn: JobTurn, done: int, end: int) -> int:
+        """Place tasks on what is free; return how many of the job are placed then."""
+        job_id, need = turn.job_id, demand.resources
         pool = self._pools.of(demand)
         waiting = self._view.pending[job_id]
         total = len(waiting)
-        begin = done = self._placed.get(job_id, 0)
-        end = min(total, done + turn.limit)
         assignments = self.plan.assignments
         while done < end:
             host = pool.find(need)
@@ -176,21 +187,26 @@ class _Round:
             done += count
         else:
             turn.is_done = done == total
-        if done > begin:
-            turn.placed_weight = demand.weight * (done - begin)
-            self._placed[job_id] = done
+        return done
 
-    def _place_ahead(self, job: Job, demand: Demand, done: int, end: int) -> int:
-        """Assign tasks ahead, as nothing is free for them; return how many of the job are placed then."""
+    def _place(
+        self, job: Job, done: int, shares: Iterable[tuple[WorkerId, int]], into: list[tuple[TaskId, WorkerId]]
+    ) -> int:
+        """Assign the job's next tasks, so many to each worker; return how many of the job are placed then."""
         job_id = job.spec.job_id
         waiting = self._view.pending[job_id]
         total = len(waiting)
-        for host, count in self._ahead.share_out(job, demand, self._pools.of(demand), end - done, total - done):
-            worker_id = host.worker.worker_id
+        for worker_id, count in shares:
             for place in range(total - done - 1, total - done - 1 - count, -1):
-                self.plan.ahead.append((task_id(job_id, -waiting[place]), worker_id))
+                into.append((task_id(job_id, -waiting[place]), worker_id))
             done += count
         return done
+
+    def _place_ahead(self, job: Job, demand: Demand, done: int, end: int) -> int:
+        """Assign tasks ahead, as nothing is free for them; return how many of the job are placed then."""
+        left = len(self._view.pending[job.spec.job_id]) - done
+        shares = self._ahead.share_out(job, demand, self._pools.of(demand), end - done, left)
+        return self._place(job, done, ((host.worker.worker_id, count) for host, count in shares), self.plan.ahead)
 
     def _is_settled(self, job: Job, demand: Demand, turn: JobTurn) -> bool:
         """True if this round has found no room for such a task already; the job then has the same reason."""
@@ -271,16 +287,17 @@ class _Round:
         within = self._group_of_running(job) if len(waiting) < spec.replicas else None
         size = len(waiting) if within is not None else min(group_size(spec), len(waiting))
         count = max(len(waiting) // size, 1)
+        held = self._held.place_gang(job, size, count, within)
+        if held is not None:
+            self._assign_gang(turn, demand, held)
+            return
         groups = self._groups.get((demand, spec.coscheduling_group_by))
         if groups is None:
             groups = Groups(demand, spec.coscheduling_group_by, self._pools.of(demand))
             self._groups[(demand, spec.coscheduling_group_by)] = groups
         chosen = groups.choose(size, count, within)
         if chosen is not None:
-            placed = groups.take(job_id, chosen, size)
-            for negated, worker_id in zip(reversed(waiting), placed, strict=True):
-                self.plan.assignments.append((task_id(job_id, -negated), worker_id))
-            turn.placed_weight = demand.weight * len(placed)
+            self._assign_gang(turn, demand, groups.take(job_id, chosen, size))
             return
         self._ahead.close(demand, self._pools.of(demand).hosts_set)
         key = (demand, spec.coscheduling_group_by, size, count, within)
@@ -295,6 +312,11 @@ class _Round:
                 self.plan.reasons.put(job_id, f"{text}; {kept} is kept free for it")
                 return
         self._put_reason(key, job_id, lambda: explain_gang(spec, groups, size, count, self._view))
+
+    def _assign_gang(self, turn: JobTurn, demand: Demand, placed: list[WorkerId]) -> None:
+        for negated, worker_id in zip(reversed(self._view.pending[turn.job_id]), placed, strict=True):
+            self.plan.assignments.append((task_id(turn.job_id, -negated), worker_id))
+        turn.placed_weight = demand.weight * len(placed)
 
     def _make_room_for_gang(self, job: Job, band: PriorityBand, groups: Groups, size: int, count: int) -> list[Host]:
         """Promise the gang the hosts that will be free, after preemptions if need be; empty when there is no way."""

@@ -37,7 +37,13 @@ class Reasons(Mapping[JobId, str]):
         self._found[job_id] = reason
 
     def put_rest(self, rest: Collection[JobId], reason: Reason, without: Set[JobId]) -> None:
-        """Set the reason of all others of `rest`, as long as they are there, but of those in `without`."""
+        """Set the reason of all others of `rest`, as long as they are there, but of those in `without`.
+
+        Args:
+            rest: Jobs, of which some may have left since.
+            reason: The reason.
+            without: Jobs that keep their own.
+        """
         self._rest, self._rest_reason, self._without = rest, reason, without
 
     def __getitem__(self, job_id: JobId) -> str:

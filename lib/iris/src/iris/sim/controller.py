@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from iris.controller.access.authority import check_live
+from iris.controller.access.credentials import Credentials
 from iris.controller.access.interceptor import ServerInterceptor
 from iris.controller.assembly import assemble
 from iris.controller.config.controller_config import ControllerConfig
@@ -124,7 +125,14 @@ class ControllerLife:
         store = WatchedStore(self._store, self._ledger, self._next_fault, self._hold_up, lambda: self.node.is_dying)
         self.engine = _Engine(view, store, self._clock_ms, self._die)
         self.engine.overhear = self._overhear
-        controller = self.controller = assemble(self._config, self.engine, self._secret, self._clock_ms, _ignore)
+        controller = self.controller = assemble(
+            self._config,
+            self.engine,
+            self._secret,
+            self._clock_ms,
+            _ignore,
+            credentials=Credentials(self._store, self._clock_ms),
+        )
         interceptor = ServerInterceptor(self._secret, _ignore, lambda principal: check_live(principal, view))
         server = Server(self.node, interceptor, self._ledger.inspect)
         registry: Any = server

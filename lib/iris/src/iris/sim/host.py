@@ -267,6 +267,9 @@ class _Link:
                 raise NotFound(f"there is no blob {digest} in a simulation")
             yield "", 0, b"", True
 
+    async def upload(self, digest: str, data: bytes) -> None:
+        raise NotFound(f"blob {digest} of {len(data)} bytes has no place in a simulation")
+
     async def close(self) -> None:
         for stream in self.streams:
             stream.cancel()
@@ -375,7 +378,7 @@ class SimHost:
             orphan_timeout_s=1e9,
             backoff=ExponentialBackoff(initial=0.05, maximum=2, factor=1.6, jitter=0.2, source=context.source),
             monotonic=node.time,
-            open_link=lambda address, secret: _Link(context.network, node, self.name, address, secret),
+            open_link=lambda place: _Link(context.network, node, self.name, place.address, place.token),
             contact_clock=self.clock_ms,
         )
         self._runtime = _Runtime(self, node)

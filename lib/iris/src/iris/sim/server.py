@@ -37,6 +37,9 @@ class _Context:
         self._metadata = metadata
         self.write = respond
 
+    def peer(self) -> str:
+        return "unix:"
+
     def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
         return self._metadata
 

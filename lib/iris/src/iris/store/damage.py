@@ -72,7 +72,13 @@ def file_damage(database: Path) -> str:
 
 
 def content_damage(connection: sqlite3.Connection, database: Path, most_bytes: int = MOST_CHECKED_BYTES) -> str:
-    """Return the damage found by SQLite's own check; empty: none. Large databases are not checked."""
+    """Return the damage found by SQLite's own check; empty: none. Large databases are not checked.
+
+    Args:
+        connection: The open database.
+        database: Its file.
+        most_bytes: Larger files are not checked.
+    """
     if database.stat().st_size > most_bytes:
         return ""
     try:

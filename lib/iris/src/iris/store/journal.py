@@ -38,7 +38,13 @@ class Journal:
 
     @classmethod
     def begin(cls, connection: sqlite3.Connection, generation: int, clock_ms: Callable[[], int]) -> "Journal | None":
-        """Go on from what the database has; with generation 0 leave the history that is kept elsewhere."""
+        """Go on from what the database has; with generation 0 leave the history that is kept elsewhere.
+
+        Args:
+            connection: The open database.
+            generation: Of the leadership; 0: without one.
+            clock_ms: Unix time in milliseconds.
+        """
         if not generation:
             connection.execute("UPDATE replication SET generation = 0 WHERE generation != 0")
             # Not without need: clearing an empty table writes a page, for which there may be no room.

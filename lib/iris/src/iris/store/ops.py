@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
+from iris.store.access_rows import CREDENTIAL_COLUMNS, JOIN_TOKEN_COLUMNS, USER_TOKEN_COLUMNS
 from iris.store.rows import (
+    ATTEMPT_USAGE_COLUMNS,
     BUDGET_COLUMNS,
     ENDPOINT_COLUMNS,
     JOB_COLUMNS,
@@ -31,8 +33,13 @@ TABLES: Final = {
     "budgets": (("user",), BUDGET_COLUMNS),
     "usage": (("user",), USAGE_COLUMNS),
     "endpoints": (("endpoint_id",), ENDPOINT_COLUMNS),
+    "attempt_usage": (("job_id", "task_index", "attempt"), ATTEMPT_USAGE_COLUMNS),
     "stopping": (("attempt_id",), STOPPING_COLUMNS),
     "lost_attempts": (("attempt_id",), LOST_COLUMNS),
+    "join_tokens": (("token_id",), JOIN_TOKEN_COLUMNS),
+    "notices": (("name",), ("name",)),
+    "user_tokens": (("token_id",), USER_TOKEN_COLUMNS),
+    "worker_credentials": (("secret_sha256",), CREDENTIAL_COLUMNS),
 }
 """Key and columns of every table that a commit may change."""
 
@@ -79,7 +86,7 @@ def _upsert_sql(table: str, columns: tuple[str, ...]) -> str:
     # Only identifiers are put into the text; values are always parameters.
     return (
         f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))}) "
-        f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {updates}"
+        f"ON CONFLICT ({', '.join(key)}) DO {f'UPDATE SET {updates}' if updates else 'NOTHING'}"
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from iris.domain.constraints import STORED_NUMBERS, Constraint, stored_operator
 from iris.domain.endpoints import RegisteredEndpoint
 from iris.domain.entities import NO_TASKS, Job, LostAttempt, Stopping, Task, UserBudget, Worker
-from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId
+from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, attempt_id, parse_attempt_id, parse_task_id
 from iris.domain.job_spec import (
     PLAIN_FIELDS,
     CallableEntrypoint,
@@ -22,6 +22,7 @@ from iris.domain.job_spec import (
 from iris.domain.resources import Device, Resources
 from iris.domain.runtime import DEFAULT_RUNTIME, runtime_from_json, runtime_to_json
 from iris.domain.states import JobState, PriorityBand, TaskState
+from iris.domain.usage import USAGE_FIELDS, AttemptUse, usage_from
 
 Row = tuple[Any, ...]  # what sqlite3 takes and gives
 
@@ -31,7 +32,7 @@ JOB_COLUMNS: Final = (
 )  # fmt: skip
 TASK_COLUMNS: Final = (
     "job_id", "task_index", "state", "attempt", "worker_id", "failures", "preemptions", "exit_code", "exit_signal",
-    "error", "started_at_ms", "finished_at_ms", "causes",
+    "error", "started_at_ms", "finished_at_ms", "causes", "failure_times",
 )  # fmt: skip
 WORKER_COLUMNS: Final = (
     "worker_id", "instance_id", "capacity", "attributes", "last_seen_at_ms", "cordon_reason", "strikes",
@@ -40,6 +41,7 @@ BUDGET_COLUMNS: Final = ("user", "max_weight", "max_band")
 USAGE_COLUMNS: Final = ("user", "use", "at_ms")
 STOPPING_COLUMNS: Final = ("attempt_id", "job_id", "worker_id", "resources", "found")
 LOST_COLUMNS: Final = ("attempt_id", "job_id", "worker_id", "resources")
+ATTEMPT_USAGE_COLUMNS: Final = ("job_id", "task_index", "attempt", "worker_id", *USAGE_FIELDS)
 ENDPOINT_COLUMNS: Final = ("endpoint_id", "name", "attempt_id", "address", "metadata", "registered_at_ms")
 
 _TASK_STATES: Final = {int(state): state for state in TaskState}
@@ -90,7 +92,7 @@ def task_row(task: Task) -> Row:
     return (
         task.job_id, task.index, int(task.state), task.attempt, task.worker_id, task.failures, task.preemptions,
         task.exit_code, task.exit_signal, task.error, task.started_at_ms, task.finished_at_ms,
-        _dump(task.causes) if task.causes else "[]",
+        _dump(task.causes) if task.causes else "[]", _dump(task.failure_times) if task.failure_times else "[]",
     )  # fmt: skip
 
 
@@ -112,6 +114,7 @@ def task_of(row: Row) -> Task:
         row[10],
         row[11],
         () if row[12] == "[]" else tuple(json.loads(row[12])),
+        () if row[13] == "[]" else tuple(json.loads(row[13])),
     )
 
 
@@ -191,6 +194,19 @@ def lost_of(row: Row) -> tuple[AttemptId, LostAttempt]:
     return AttemptId(row[0]), LostAttempt(JobId(row[1]), WorkerId(row[2]), _resources_of(json.loads(row[3])))
 
 
+def attempt_usage_row(name: AttemptId, use: AttemptUse) -> Row:
+    """Return the row of what an attempt has used."""
+    task, number = parse_attempt_id(name)
+    job_id, index = parse_task_id(task)
+    return job_id, index, number, use.worker_id, *use.usage.numbers()
+
+
+def attempt_usage_of(row: Row) -> tuple[AttemptId, AttemptUse]:
+    """Return what an attempt has used, of a row, with its id."""
+    name = attempt_id(TaskId(f"{row[0]}/{row[1]}"), row[2])
+    return name, AttemptUse(WorkerId(row[3]), usage_from(row[4:]))
+
+
 def spec_to_json(spec: JobSpec) -> str:
     """The spec as JSON, without env_vars, which are kept apart; fields at their default are left out."""
     given = ((name, getattr(spec, name)) for name in _SPEC_FIELDS)
@@ -233,7 +249,13 @@ def env_vars_to_json(spec: JobSpec) -> str:
 
 
 def spec_of(job_id: JobId, text: str, env_vars: str | None = None) -> JobSpec:
-    """Return the spec that was stored as these texts."""
+    """Return the spec that was stored as these texts.
+
+    Args:
+        job_id: The job.
+        text: Its spec in JSON.
+        env_vars: Its variables in JSON; None: none.
+    """
     written = json.loads(text)
     return JobSpec(
         job_id=job_id,

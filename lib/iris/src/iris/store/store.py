@@ -10,16 +10,30 @@ from pathlib import Path
 from typing import Final
 
 from iris.core.state.changes import Changes
+from iris.domain.access import JoinToken, UserToken, WorkerCredential
 from iris.domain.endpoints import RegisteredEndpoint
 from iris.domain.entities import Job, LostAttempt, Stopping, Task, UserBudget, Worker
 from iris.domain.errors import StorageUnavailable
 from iris.domain.ids import AttemptId, JobId
 from iris.domain.states import JobState
+from iris.domain.usage import AttemptUse
+from iris.store.access_rows import (
+    CREDENTIAL_COLUMNS,
+    JOIN_TOKEN_COLUMNS,
+    USER_TOKEN_COLUMNS,
+    credential_of,
+    credential_row,
+    join_token_of,
+    join_token_row,
+    user_token_of,
+    user_token_row,
+)
 from iris.store.damage import DatabaseDamaged, is_corruption
 from iris.store.db import DATABASE_NAME, connect, lock
 from iris.store.journal import Entry, Journal
 from iris.store.ops import Delete, Op, execute, upsert
 from iris.store.rows import (
+    ATTEMPT_USAGE_COLUMNS,
     BUDGET_COLUMNS,
     ENDPOINT_COLUMNS,
     JOB_COLUMNS,
@@ -30,6 +44,8 @@ from iris.store.rows import (
     Row,
     SpecReader,
     SpecWriter,
+    attempt_usage_of,
+    attempt_usage_row,
     budget_of,
     budget_row,
     endpoint_of,
@@ -66,6 +82,9 @@ _SELECT_LIVE_TASKS: Final = (
     f"SELECT {_TASK_LIST} FROM jobs CROSS JOIN tasks USING (job_id) "
     f"WHERE jobs.state < {int(JobState.SUCCEEDED)} ORDER BY tasks.job_id, task_index"
 )
+_SELECT_USAGE_OF_JOB: Final = (
+    f"SELECT {', '.join(ATTEMPT_USAGE_COLUMNS)} FROM attempt_usage WHERE job_id = ? ORDER BY task_index, attempt"
+)
 _SELECT_TASKS_OF_JOB: Final = f"SELECT {_TASK_LIST} FROM tasks WHERE job_id = ? ORDER BY task_index"
 
 
@@ -81,6 +100,7 @@ def _writes(changes: Changes, fresh: Sequence[Job], specs: SpecWriter) -> list[O
     rows["budgets"] = [budget_row(budget) for budget in changes.budgets.values()]
     rows["endpoints"] = [endpoint_row(endpoint) for endpoint in changes.endpoints.values() if endpoint is not None]
     rows["stopping"] = [stopping_row(name, found) for name, found in changes.stopping.items() if found is not None]
+    rows["attempt_usage"] = [attempt_usage_row(name, use) for name, use in changes.usage.items()]
     rows["lost_attempts"] = [lost_row(name, found) for name, found in changes.lost.items() if found is not None]
     return [upsert(table, found) for table, found in rows.items() if found]
 
@@ -88,9 +108,9 @@ def _writes(changes: Changes, fresh: Sequence[Job], specs: SpecWriter) -> list[O
 def _removals(changes: Changes, replaced: Sequence[JobId]) -> list[Op]:
     forgotten = sorted(changes.forgotten_jobs)
     names: list[tuple[str, Sequence[str]]] = [
-        *((table, forgotten) for table in ("tasks", "job_env_vars", "job_specs", "jobs")),
+        *((table, forgotten) for table in ("tasks", "attempt_usage", "job_env_vars", "job_specs", "jobs")),
         ("workers", sorted(changes.forgotten_workers)),
-        *((table, replaced) for table in ("tasks", "job_env_vars")),
+        *((table, replaced) for table in ("tasks", "attempt_usage", "job_env_vars")),
         ("endpoints", [name for name, endpoint in changes.endpoints.items() if endpoint is None]),
         ("stopping", [name for name, attempt in changes.stopping.items() if attempt is None]),
         ("lost_attempts", [name for name, attempt in changes.lost.items() if attempt is None]),
@@ -185,6 +205,54 @@ class Store:
             self._run([upsert("usage", [(item.user, item.use, item.at_ms) for item in accounts])])
         except sqlite3.Error as error:
             raise Unavailable(f"the use of {len(accounts)} users could not be written: {error}") from error
+
+    def save_access(self, tokens: Sequence[JoinToken], credentials: Sequence[WorkerCredential]) -> None:
+        """Write these, in a transaction of its own; what is not named stays as it was.
+
+        Raises StorageUnavailable when nothing was written.
+        """
+        rows = {
+            "join_tokens": [join_token_row(token) for token in tokens],
+            "worker_credentials": [credential_row(credential) for credential in credentials],
+        }
+        self._run([upsert(table, found) for table, found in rows.items() if found])
+
+    def load_access(self) -> tuple[list[JoinToken], list[WorkerCredential]]:
+        """Return all join tokens, and all credentials of workers, in the order in which they were made."""
+        select = self._connection.execute
+        with self._reading("the tokens of workers"):
+            tokens = select(f"SELECT {', '.join(JOIN_TOKEN_COLUMNS)} FROM join_tokens ORDER BY created_at_ms")
+            credentials = select(
+                f"SELECT {', '.join(CREDENTIAL_COLUMNS)} FROM worker_credentials ORDER BY created_at_ms"
+            )
+            return [join_token_of(row) for row in tokens], [credential_of(row) for row in credentials]
+
+    def save_user_tokens(self, tokens: Sequence[UserToken]) -> None:
+        """Write these, as `save_access` does."""
+        self._run([upsert("user_tokens", [user_token_row(token) for token in tokens])])
+
+    def load_user_tokens(self) -> list[UserToken]:
+        """Return all tokens of users, in the order in which they were made."""
+        with self._reading("the tokens of users"):
+            rows = self._connection.execute(
+                f"SELECT {', '.join(USER_TOKEN_COLUMNS)} FROM user_tokens ORDER BY created_at_ms"
+            )
+            return [user_token_of(row) for row in rows]
+
+    def save_notices(self, owed: Sequence[str], settled: Sequence[str]) -> None:
+        """Write which ends are yet to be told, as `save_access` does.
+
+        Args:
+            owed: Names of deliveries that are owed from now on.
+            settled: Names of those that are owed no more.
+        """
+        ops: list[Op] = [upsert("notices", [(name,) for name in owed])] if owed else []
+        self._run([*ops, Delete("notices", settled)] if settled else ops)
+
+    def load_notices(self) -> list[str]:
+        """Return the names of deliveries that are owed."""
+        with self._reading("the notices that are owed"):
+            return [str(name) for (name,) in self._connection.execute("SELECT name FROM notices ORDER BY name")]
 
     def load_usage(self) -> list[UserUse]:
         """Return the users' accounts as last saved."""
@@ -283,6 +351,11 @@ class Store:
         """The committed tasks of a job, in order of index; empty when there is no such job."""
         with self._reading(f"the tasks of {job_id}"):
             return [task_of(row) for row in self._connection.execute(_SELECT_TASKS_OF_JOB, (job_id,))]
+
+    def usage_of(self, job_id: JobId) -> dict[AttemptId, AttemptUse]:
+        """What the attempts of a job have used, by the order of tasks and attempts, as last committed."""
+        with self._reading(f"what {job_id} has used"):
+            return dict(map(attempt_usage_of, self._connection.execute(_SELECT_USAGE_OF_JOB, (job_id,))))
 
     def close(self) -> None:
         """Close the database and let another process have it."""

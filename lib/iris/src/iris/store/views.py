@@ -57,6 +57,11 @@ VIEWS: Final = {
             state, {_word("state", TaskState)} AS state_word, attempt, worker_id, failures, preemptions,
             exit_code, exit_signal, error, started_at_ms, finished_at_ms, causes
         FROM main.tasks""",
+    "attempt_usage": f"""
+        SELECT job_id || '/' || task_index || ':' || attempt AS attempt_id, job_id, {_USER} AS user, task_index,
+            attempt, worker_id, cpu_ms / 1000.0 AS cpu_seconds, memory_peak_bytes, disk_peak_bytes, processes_peak,
+            sent_bytes, received_bytes, at_ms
+        FROM main.attempt_usage""",
     "workers": """
         SELECT worker_id, instance_id,
             coalesce(json_extract(capacity, '$.cpu_millis'), 0) AS cpu_millis,
@@ -90,7 +95,14 @@ OWN_ROWS: Final = {
 
 
 def view_for(reader: str, name: str, inner: str, columns: Sequence[str]) -> str:
-    """The SELECT that shows a reader what it may see of a whole view, which is called `inner`."""
+    """The SELECT that shows a reader what it may see of a whole view, which is called `inner`.
+
+    Args:
+        reader: A user.
+        name: The view as users call it.
+        inner: The name of the whole view.
+        columns: Its columns.
+    """
     user = "'" + reader.replace("'", "''") + "'"
     hidden = HIDDEN.get(name, frozenset())
     mine = f"CASE WHEN user = {user} THEN"

@@ -12,9 +12,10 @@ from typing import Any, Final
 import grpc
 
 from iris.controller.app import Address, ControllerConfig, serve
-from iris.rpc import iris_pb2_grpc
+from iris.rpc import access_pb2_grpc, iris_pb2_grpc
 from iris.rpc.auth import PrincipalKind, attempt_token, load_or_create_secret, make_token
 from iris.rpc.protocol import CHANNEL_OPTIONS
+from iris.tls.certificates import SERVER_NAME
 
 START_TIMEOUT_S: Final = 20.0
 
@@ -106,15 +107,25 @@ class RunningController:
                 self._ready.set_exception(error)
 
 
+def channel_to(address: Address, ca_pem: bytes | None = None) -> grpc.Channel:
+    """Return a channel to a controller, with TLS when its authority is given."""
+    if ca_pem is None:
+        return grpc.insecure_channel(str(address), options=CHANNEL_OPTIONS)
+    credentials = grpc.ssl_channel_credentials(ca_pem)
+    options = (*CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", SERVER_NAME))
+    return grpc.secure_channel(str(address), credentials, options=options)
+
+
 class ControllerStubs:
     """The services of a controller as one caller sees them. Calls carry the caller's token; errors are grpc's own."""
 
-    def __init__(self, address: Address, metadata: tuple[tuple[str, str], ...]) -> None:
-        self._channel = grpc.insecure_channel(str(address), options=CHANNEL_OPTIONS)
+    def __init__(self, address: Address, metadata: tuple[tuple[str, str], ...], ca_pem: bytes | None = None) -> None:
+        self._channel = channel_to(address, ca_pem)
         channel = grpc.intercept_channel(self._channel, _WithMetadata(metadata))
         self.jobs = iris_pb2_grpc.JobServiceStub(channel)
         self.blobs = iris_pb2_grpc.BlobServiceStub(channel)
         self.cluster = iris_pb2_grpc.ClusterServiceStub(channel)
+        self.access = access_pb2_grpc.AccessServiceStub(channel)
         self.workers = iris_pb2_grpc.WorkerServiceStub(channel)
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from typing import Final
 
 from iris.controller.config.controller_config import Address, ControllerConfig, Durability
 from iris.store.replicate.replicator import Pace
+from iris.tls.certificates import ensure_certificates
 from rigging.errors import MarinError
 
 _LEASE_TIMEOUT_S: Final = 2.0
@@ -42,6 +43,7 @@ class ControllerProcess:
 
     Args:
         settings: Numbers of ControllerConfig to change.
+        tls: It serves with TLS, by certificates in `state_dir`.
     """
 
     def __init__(
@@ -51,12 +53,13 @@ class ControllerProcess:
         remote_state_dir: str = "",
         durability: str = "remote",
         settings: Mapping[str, float] | None = None,
+        tls: bool = False,
     ) -> None:
         port = port or fixed_port()
         command = [
             *(sys.executable, "-m", "iris.testing.controller_process"),
             *(str(state_dir), str(port), remote_state_dir, durability if remote_state_dir else "local"),
-            json.dumps(dict(settings or {})),
+            *(json.dumps(dict(settings or {})), *(["--tls"] if tls else [])),
         ]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
@@ -97,8 +100,10 @@ def main() -> None:
     parser.add_argument("remote_state_dir")
     parser.add_argument("durability", type=Durability)
     parser.add_argument("settings", type=json.loads)
+    parser.add_argument("--tls", action="store_true")
     arguments = parser.parse_args()
     config = ControllerConfig(
+        tls=ensure_certificates(arguments.state_dir) if arguments.tls else None,
         state_dir=arguments.state_dir,
         port=arguments.port,
         remote_state_dir=arguments.remote_state_dir,

@@ -12,7 +12,8 @@ from iris.controller.config.controller_config import Address
 from iris.domain.constraints import FENCE_ATTRIBUTE
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
-from iris.rpc.protocol import CHANNEL_OPTIONS, PROTOCOL_VERSION, call_metadata
+from iris.rpc.protocol import PROTOCOL_VERSION, call_metadata
+from iris.testing.controller import channel_to
 
 WAIT_S: Final = 10.0
 GIB: Final = 1024**3
@@ -44,6 +45,7 @@ class ScriptedWorker:
     Args:
         capacity: Default: 2 cores, 8 GiB of memory, 100 GiB of disk.
         inventory: What it says to have in its hello.
+        ca_pem: The authority of a controller with TLS.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class ScriptedWorker:
         inventory: Sequence[pb.Observation] = (),
         script: Script | None = None,
         protocol_version: int = PROTOCOL_VERSION,
+        ca_pem: bytes | None = None,
     ) -> None:
         self.worker_id = worker_id
         self.welcome: pb.Welcome | None = None
@@ -73,7 +76,7 @@ class ScriptedWorker:
         self._script = script
         self._changed = threading.Condition()
         self._requests: queue.SimpleQueue[pb.WorkerMessage | None] = queue.SimpleQueue()
-        self._channel = grpc.insecure_channel(str(address), options=CHANNEL_OPTIONS)
+        self._channel = channel_to(address, ca_pem)
         hello = pb.Hello(
             worker_id=worker_id,
             instance_id=instance_id,
@@ -84,7 +87,9 @@ class ScriptedWorker:
         )
         self.send(pb.WorkerMessage(hello=hello))
         stub = iris_pb2_grpc.WorkerServiceStub(self._channel)
-        self._call: Any = stub.Session(iter(self._requests.get, None), metadata=call_metadata(token))
+        self._call: Any = stub.Session(
+            iter(self._requests.get, None), metadata=call_metadata(token, protocol_version=protocol_version)
+        )
         self._thread = threading.Thread(target=self._listen, name=f"worker-{worker_id}", daemon=True)
         self._thread.start()
 

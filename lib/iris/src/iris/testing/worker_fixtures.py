@@ -170,6 +170,19 @@ class FakeController(iris_pb2_grpc.WorkerServiceServicer, iris_pb2_grpc.BlobServ
                 chunk = pb.BlobChunk(digest=digest, offset=start, data=piece, last=last)
                 yield pb.FetchBlobsResponse(chunks=[chunk])
 
+    async def UploadBlobs(
+        self,
+        request_iterator: AsyncIterator[pb.UploadBlobsRequest],
+        context: Any,  # noqa: ARG002
+    ) -> pb.UploadBlobsResponse:
+        """The servicer method."""
+        sent: dict[str, bytes] = {}
+        async for request in request_iterator:
+            for chunk in request.chunks:
+                sent[chunk.digest] = sent.get(chunk.digest, b"") + chunk.data
+        self.blobs |= sent
+        return pb.UploadBlobsResponse(stored=len(sent))
+
     async def _read(
         self, requests: AsyncIterator[pb.WorkerMessage], down: asyncio.Queue[pb.ControllerMessage | None]
     ) -> None:
@@ -217,6 +230,8 @@ def run_command(
     payload: str = "",
     environment: pb.Environment | None = None,
     ports: Iterable[str] = (),
+    resources: pb.Resources | None = None,
+    enforced: str = "",
 ) -> pb.RunAttempts:
     """Return the message by which a controller starts attempts of one job.
 
@@ -229,6 +244,8 @@ def run_command(
         payload: Digest of the callable; empty: a command.
         environment: Of the job.
         ports: Names of ports.
+        resources: Of each task.
+        enforced: The limits that it is held to.
     """
     entrypoint = pb.Entrypoint(command=pb.Command(argv=argv))
     if payload:
@@ -241,6 +258,8 @@ def run_command(
         bundle_digest=bundle,
         ports=ports,
         replicas=len(refs),
+        resources=resources,
+        enforced=enforced,
         job_token=f"j:{job_id}:token",
     )
     return pb.RunAttempts(launch=launch, attempts=refs)
@@ -267,6 +286,7 @@ class InProcessWorker:
             BundlePreparer.over(self.paths, self.agent, guardian, base),
             TaskEnvironment(self.paths, "w1", base | variables_of(guardian.isolation)),
             self.agent.address,
+            send_blob=self.agent.upload,
         )
         self.serving: asyncio.Task[AgentEnd] = asyncio.create_task(self.agent.run(self.supervisor))
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import importlib.metadata
 import logging
 import os
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,7 @@ from typing import Final
 
 from iris.domain.constraints import AHEAD_ATTRIBUTE, FENCE_ATTRIBUTE
 from iris.domain.resources import Resources
+from iris.worker.attempts.ports import PortChooser
 from iris.worker.attempts.supervisor import Supervisor
 from iris.worker.connection.agent import Agent, AgentEnd, Resolver, cancel_and_wait
 from iris.worker.connection.session import WorkerIdentity
@@ -25,10 +27,12 @@ from iris.worker.host.preemption import GceHost, Platform
 from iris.worker.host.probe import disk_size, free_disk, own_oom_counters, probe_attributes, probe_resources
 from iris.worker.host.termination import TerminationSignals
 from iris.worker.isolation.plan import IsolationMode, variables_of
+from iris.worker.limits.plan import LimitsMode
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare.preparer import BundlePreparer
 from iris.worker.prepare.task_env import ACTOR_HOST_VARIABLE, TaskEnvironment, base_variables
 from rigging.file_lock import open_lock_file, try_lock
+from rigging.filesystem.private import check_own_folder
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +54,11 @@ class WorkerConfig:
             and its attempts count as preempted.
         isolation: The best way of keeping tasks from changing what others share that is tried.
         log_limit_bytes: So much of an attempt's log may wait on this host's disk for the controller.
+        limits: How attempts are held to the limits that they asked for.
+        max_processes: Processes and threads that an attempt may have; 0: most of what the host allows.
         guardian_linger_s: How long a guardian without worker and tasks waits for a worker to report their ends to.
+        port_range: First and last port that tasks get; None: any free one.
+        task_variables: How tasks reach the cluster, beside its address and their token.
         leave_s: Time for a controller to take the last reports.
     """
 
@@ -65,6 +73,10 @@ class WorkerConfig:
     leave_s: float = 2.0
     isolation: IsolationMode = IsolationMode.OVERLAY
     log_limit_bytes: int = DEFAULT_LIMIT_BYTES
+    limits: LimitsMode = LimitsMode.AUTO
+    max_processes: int = 0
+    port_range: tuple[int, int] | None = None
+    task_variables: Mapping[str, str] = field(default_factory=dict)
 
 
 def run_worker(config: WorkerConfig, resolve: Resolver) -> int:
@@ -74,10 +86,14 @@ def run_worker(config: WorkerConfig, resolve: Resolver) -> int:
 
     A worker process that is killed leaves its tasks to its guardian, and the next one takes them up. The process must
     be the worker's own: its signals and its environment are taken over.
+
+    Raises:
+        Denied: Others could put files into the work directory, such as a socket in place of the guardian's.
     """
     hide_own_environment()
     paths = WorkPaths(config.work_dir.absolute())
     paths.make()
+    check_own_folder(paths.root, "the work directory", "name a directory in it that is not there yet")
     with _locked(paths.lock) as holder:
         if holder:
             print(f"worker already runs: process {holder} owns {paths.root}", flush=True)
@@ -91,7 +107,11 @@ async def _serve(config: WorkerConfig, paths: WorkPaths, resolve: Resolver) -> i
     termination.watch()
     while True:
         guardian = await attach(
-            GuardianPaths(paths.root), linger_s=config.guardian_linger_s, isolation=config.isolation
+            GuardianPaths(paths.root),
+            linger_s=config.guardian_linger_s,
+            isolation=config.isolation,
+            limits=config.limits,
+            max_processes=config.max_processes,
         )
         code = await _serve_guardian(config, paths, resolve, termination, guardian)
         if code is not None:
@@ -117,7 +137,7 @@ async def _serve_guardian(
     # A capacity that was configured stays as it is.
     free = None if config.capacity is not None else lambda: free_disk(paths.root)
     agent = Agent(identity, resolve, config.orphan_timeout_s, offer=CapacityOffer(identity.capacity, free))
-    base = base_variables(os.environ)
+    base = base_variables(os.environ) | dict(config.task_variables)
     supervisor = Supervisor(
         paths,
         guardian,
@@ -126,6 +146,8 @@ async def _serve_guardian(
         controller_address=agent.address,
         oom_kills=OomKills(own_oom_counters()),
         log_limit_bytes=config.log_limit_bytes,
+        ports=PortChooser(config.port_range),
+        send_blob=agent.upload,
     )
     serving = asyncio.create_task(agent.run(supervisor))
     waiting = asyncio.create_task(termination.received.wait())
@@ -144,7 +166,7 @@ async def _serve_guardian(
                     await agent.leave()
                     await asyncio.wait((serving,))
         await guardian.finish()
-        return EXIT_INCOMPATIBLE if reason is AgentEnd.INCOMPATIBLE else EXIT_OK
+        return EXIT_INCOMPATIBLE if reason in (AgentEnd.INCOMPATIBLE, AgentEnd.REFUSED) else EXIT_OK
     finally:
         waiting.cancel()
         await cancel_and_wait(serving)
@@ -178,7 +200,17 @@ def _identity(config: WorkerConfig, paths: WorkPaths, guardian_id: str) -> Worke
             FENCE_ATTRIBUTE: "true",
             AHEAD_ATTRIBUTE: "true",
         },
+        version=importlib.metadata.version("marin-iris"),
     )
+
+
+def work_dir_holder(work_dir: Path) -> str:
+    """Return the pid of the worker that runs in a work directory; empty: none does."""
+    place = WorkPaths(work_dir.absolute()).lock
+    if not place.exists():
+        return ""
+    with _locked(place) as holder:
+        return holder
 
 
 @contextlib.contextmanager

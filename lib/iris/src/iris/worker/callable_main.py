@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _ERROR_BYTES = 8192
 _EXCEPTION_BYTES = 64 * 1024
+_RESULT_BYTES = 16 * 1024 * 1024
+_REASON = 2000
 _FRAMES = 3
 
 
@@ -44,16 +46,18 @@ def describe(error: BaseException) -> str:
 
 
 class _Bounded:
-    """A file in memory that takes no more than goes along with an attempt's error."""
+    """A file in memory of bounded size."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int) -> None:
         self.pieces: list[bytes] = []
-        self._left = _EXCEPTION_BYTES - 8  # the version in front
+        self._left = limit
+        self.is_full = False
 
     def write(self, data: "bytes | memoryview") -> None:
-        self._left -= len(data)
+        self._left -= memoryview(data).nbytes
         if self._left < 0:
-            raise OverflowError("the exception is too large to be sent")
+            self.is_full = True
+            raise OverflowError("it is too large to be sent")
         self.pieces.append(bytes(data))
 
 
@@ -68,7 +72,7 @@ def pickle_exception(error: BaseException) -> bytes:
         return b""
 
     def pickled(value: object) -> bytes:
-        file = _Bounded()
+        file = _Bounded(_EXCEPTION_BYTES - 8)  # the version in front
         cloudpickle.Pickler(file).dump(value)
         return b"%d.%d\n" % sys.version_info[:2] + b"".join(file.pieces)
 
@@ -113,6 +117,48 @@ def write_error(text: str, exception: bytes = b"") -> None:
         print(f"cannot write {path}: {error}", file=sys.stderr)
 
 
+def pack_result(value: object) -> bytes:
+    """Python's version and a pickle of what the callable returned, or a line with the reason why there is none.
+
+    As rigging.results, which need not exist here, and which is needed for a large value alone: that goes by storage.
+    """
+    kind = type(value).__name__
+    file = _Bounded(_RESULT_BYTES)
+    try:
+        import cloudpickle
+
+        cloudpickle.Pickler(file).dump(value)
+        return b"%d.%d\n" % sys.version_info[:2] + b"".join(file.pieces)
+    except Exception as error:  # whatever a class does when it is pickled
+        if not file.is_full:
+            reason = " ".join("".join(traceback.format_exception_only(error)).split())
+            return f"! a value of type {kind} cannot be sent: {reason}"[:_REASON].encode(errors="replace") + b"\n"
+    file.pieces.clear()
+    try:
+        from rigging.results import pack_result as pack_large
+    except ImportError:
+        return (
+            f"! a value of type {kind} takes more than {_RESULT_BYTES >> 20} MiB, and marin-rigging, which would store "
+            "it, is not installed in the job's environment: write it to a file, and return its path\n"
+        ).encode()
+    return pack_large(value)
+
+
+def write_result(value: object) -> None:
+    """Leave what the callable returned for the worker, packed; nothing for None."""
+    path = os.environ.get("IRIS_ERROR_FILE")
+    if not path or value is None:
+        return
+    packed = pack_result(value)
+    try:
+        with open(f"{path}.value", "wb") as file:
+            file.write(packed)
+    except OSError as error:
+        print(f"cannot keep what the callable returned: {error}", file=sys.stderr)
+        with open(f"{path}.value", "wb") as file:
+            file.write(f"! its host could not keep it: {error}\n".encode())
+
+
 def wrong_python(pickled_by: str) -> str:
     """Return why this interpreter cannot read what Python `pickled_by` ("3.12") pickled; empty when it can."""
     own = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -121,7 +167,27 @@ def wrong_python(pickled_by: str) -> str:
     return f"the callable was pickled by Python {pickled_by}, and its task runs on Python {own} ({sys.executable})"
 
 
-def finish(function: "Callable[..., object]", value: object) -> None:
+def announce_progress() -> None:
+    """Where the job has a stall timeout: have this process write its threads before it is ended for hanging.
+
+    The line and the signal are those of `iris.progress`, which the job's environment may not have.
+    """
+    path = os.environ.get("IRIS_PROGRESS_FILE")
+    if not path:
+        return
+    import faulthandler
+    import signal
+
+    number = signal.SIGRTMIN + 11
+    try:
+        faulthandler.register(number, file=2, all_threads=True)
+        with open(path, "a") as file:
+            print(os.getpid(), int(number), file=file)
+    except (OSError, ValueError) as error:
+        print(f"a dump of the threads will not be there: {error}", file=sys.stderr)
+
+
+def finish(function: "Callable[..., object]", value: object) -> object:
     """Await what an `async def` function returned; refuse a generator. As rigging.calls, which need not exist here."""
     from types import AsyncGeneratorType, CoroutineType, GeneratorType
 
@@ -131,13 +197,15 @@ def finish(function: "Callable[..., object]", value: object) -> None:
     if isinstance(value, CoroutineType):
         import asyncio
 
-        asyncio.run(_awaited(value, os.getpid()))
+        return asyncio.run(_awaited(value, os.getpid()))
+    return value
 
 
-async def _awaited(coroutine: "Awaitable[object]", process: int) -> None:
+async def _awaited(coroutine: "Awaitable[object]", process: int) -> object:
     code: object = 0
+    value: object = None
     try:
-        await coroutine
+        value = await coroutine
     except BaseException as error:
         if os.getpid() == process:
             raise
@@ -146,6 +214,7 @@ async def _awaited(coroutine: "Awaitable[object]", process: int) -> None:
             traceback.print_exc()
     if os.getpid() != process:
         leave(code)  # a fork shares the event loop's descriptors: it must not get as far as the loop's end
+    return value
 
 
 def main(payload_path: str) -> int:
@@ -153,6 +222,7 @@ def main(payload_path: str) -> int:
     import pickle
 
     process = os.getpid()
+    announce_progress()
     reason = wrong_python(os.environ.pop("IRIS_PICKLED_BY", ""))
     if reason:
         print(reason, file=sys.stderr)
@@ -164,7 +234,9 @@ def main(payload_path: str) -> int:
         ensure_cloudpickle(os.environ.pop("IRIS_CLOUDPICKLE", ""))
         with open(payload_path, "rb") as file:
             function, args, kwargs = pickle.load(file)  # noqa: S301 - the submitter's own code is what we are here to run
-        finish(function, function(*args, **kwargs))
+        value = finish(function, function(*args, **kwargs))
+        if os.getpid() == process:
+            write_result(value)
     except SystemExit as end:
         if isinstance(end.code, int) and end.code and not end.code & 0xFF:
             return 1  # of which the system would keep the 0 alone
@@ -296,6 +368,7 @@ def _become(body: bytes, descriptors: "list[int]") -> str:
     if os.read(gate, 1) != b"g":
         os._exit(75)
     os.close(gate)
+    _join(body)
     _enter(namespace)
     for descriptor, number in ((out, 1), (err, 2)):
         os.dup2(descriptor, number)
@@ -303,10 +376,24 @@ def _become(body: bytes, descriptors: "list[int]") -> str:
     payload, directory, *variables = map(os.fsdecode, body.split(b"\0"))
     for variable in variables:
         name, _, value = variable.partition("=")
-        os.environ[name] = value
+        if name != "IRIS_JOIN_GROUPS":
+            os.environ[name] = value
     os.chdir(directory)
     sys.argv = [sys.argv[0], payload]
     return payload
+
+
+def _join(body: bytes) -> None:
+    """Enter the attempt's control groups, if it has some: a process moves itself much faster than others."""
+    for variable in body.split(b"\0")[2:]:
+        name, _, paths = variable.partition(b"=")
+        for path in paths.split(b"\n") if name == b"IRIS_JOIN_GROUPS" else ():
+            try:
+                with open(path, "wb", buffering=0) as file:
+                    file.write(b"0")
+            except OSError as error:
+                os.write(2, f"cannot enter the control group of the task: {error}\n".encode())
+                os._exit(75)
 
 
 def _enter(namespace: "list[int]") -> None:

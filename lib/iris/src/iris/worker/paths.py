@@ -10,6 +10,7 @@ _DIRECTORIES: Final = (
     *("attempts", "blobs", "bundles", "compiled", "envs", "errors", "layers", "logs", "scratch"),
     *("sites", "slots", "tmp", "tokens", "trash"),
 )
+_RESULT: Final = ".value"
 _PER_ATTEMPT: Final = ("errors", "logs", "tokens")
 """Means nothing to the next worker, but for the attempts that its guardian still holds."""
 
@@ -56,6 +57,7 @@ class WorkPaths:
         import shutil
 
         names = {safe_name(name) for pair in kept for name in pair}
+        names |= {name + _RESULT for name in names}
         for directory in _PER_ATTEMPT:
             for path in (self.root / directory).iterdir():
                 if path.name in names:
@@ -80,6 +82,10 @@ class WorkPaths:
 
     def error(self, attempt_id: str) -> str:
         return f"{self._errors}/{safe_name(attempt_id)}"
+
+    def result(self, attempt_id: str) -> str:
+        """Where its callable leaves what it returned (`callable_main.write_result`)."""
+        return self.error(attempt_id) + _RESULT
 
     def temporary(self, attempt_id: str) -> str:
         """The TMPDIR that former releases gave it."""

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
+from iris.domain.usage import Usage
 from iris.worker.isolation.plan import IsolationMode, Mount
+from iris.worker.limits.plan import NO_LIMITS, Breach, LimitRequest
 from rigging.errors import MarinError
 
 NOT_EXECUTABLE: Final = 126
@@ -51,6 +53,7 @@ class CommonSpec:
     tail_bytes: int = 0
     fence_ms: int = 0
     note: Mapping[str, Any] = field(default_factory=dict)
+    limits: LimitRequest = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,8 @@ class ProcessSpec:
     """Its mounts in place of shared directories; see `isolation.plan`."""
     log_limit: int = 0
     """So many bytes of its log may be on the disk at a time; 0: the default."""
+    limits: LimitRequest = NO_LIMITS
+    """What it may use."""
     common: CommonSpec | None = None
     """The common part: `env` and `note` are added to these, and the other fields of `common` count, not its own."""
 
@@ -99,6 +104,7 @@ class ProcessSpec:
             note={**common.note, **self.note},
             mounts=self.mounts,
             log_limit=common.log_limit,
+            limits=common.limits,
         )
 
 
@@ -117,6 +123,12 @@ class Exit:
     """When (Unix time); 0: just now."""
     unmarked: str = ""
     """The part of `lost` that the log has no note of."""
+    usage: Usage | None = None
+    """What it used in all; None: it was not measured."""
+    breach: Breach | None = None
+    """The limit that it ran into; None: none is known."""
+    has_evidence: bool = False
+    """It had control groups of its own: what the kernel did to it is known, and what it did not."""
 
     @property
     def succeeded(self) -> bool:
@@ -143,6 +155,10 @@ class Listener(Protocol):
 
     def on_log(self, size: int) -> None:
         """Its log has grown to `size` bytes."""
+        ...
+
+    def on_usage(self, usage: Usage) -> None:
+        """It was seen to use this; once more before its end."""
         ...
 
     def on_exit(self, exit: Exit) -> None:

@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from iris.domain.resources import NOTHING, Resources
 from iris.domain.runtime import DEFAULT_RUNTIME, PackageSource, TaskRuntime
 from iris.domain.states import FailureKind, TaskState
+from iris.domain.usage import Usage
+from iris.worker.limits.plan import NO_LIMITS, LimitRequest
+from iris.worker.watch.rules import NOT_WATCHED, WatchRules
 from rigging.errors import MarinError
 
 
@@ -35,6 +39,8 @@ class Launch:
     resources: Resources = NOTHING
     runtime: TaskRuntime = DEFAULT_RUNTIME
     exclusive: bool = False
+    limits: LimitRequest = NO_LIMITS
+    watch: WatchRules = NOT_WATCHED
     fence_after_ms: int = 0
     """Of exclusive jobs: the guardian ends their attempts so long after the last contact with the controller."""
 
@@ -84,6 +90,16 @@ class DesiredChange:
     forget: tuple[str, ...]
 
 
+class TaskResult(NamedTuple):
+    """What is told of a return value: itself, packed, or the blob that has it; both are empty when it is None."""
+
+    packed: bytes = b""
+    digest: str = ""
+
+
+NO_RESULT: Final = TaskResult()
+
+
 @dataclass(frozen=True, slots=True)
 class Observation:
     """The worker's last observation of one attempt."""
@@ -98,5 +114,9 @@ class Observation:
     log_size: int = 0
     pid: int = 0
     started_at_ms: int = 0
+    usage: Usage | None = None
+    """With its end: in all."""
     exception: bytes = b""
     """Of a callable that failed: see `callable_main.pickle_exception`."""
+    result: TaskResult = NO_RESULT
+    """Of a callable that succeeded."""

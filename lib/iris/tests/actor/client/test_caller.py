@@ -1,19 +1,20 @@
 """All calls of a process to one actor: which are made again, which fail and why; connection and places are played."""
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from iris.actor.client import caller as caller_module
-from iris.actor.client.caller import Caller
+from iris.actor.client.caller import DEFAULT_LIMITS, Caller, ClientLimits
 from iris.actor.client.pending import PendingCall, Reply
 from iris.actor.client.places import Location, Place, Target
 from iris.actor.transport.payload import dump, dump_arguments
 from iris.rpc import actor_pb2 as pb
+from iris.testing.loops import ShiftedLoop, run_in
 from rigging.errors import Conflict, Denied, MarinError, Unavailable
+from rigging.testing import eventually_async
 
 FIRST, SECOND = Place("h:1", "life 1", "counter"), Place("h:2", "life 2", "counter")
 KNOWN = pb.ActorWelcome(resumed=True)
@@ -90,15 +91,14 @@ class Link:
 class Bench:
     """A caller, and what becomes of its calls."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        loop = asyncio.get_running_loop()
-        real_time, self._ahead_s = loop.time, 0.0
-        monkeypatch.setattr(loop, "time", lambda: real_time() + self._ahead_s)
+    def __init__(self, loop: ShiftedLoop, limits: ClientLimits, clock: Callable[[], float]) -> None:
+        self._loop = loop
         self.where = Where()
         self.links: list[Link] = []
-        monkeypatch.setattr(caller_module, "Link", self._link)
-        target = cast(Target, self.where)
-        self.caller = Caller(loop, target, b"key", "a test", reconnect_timeout=5.0)
+        target, make_link = cast(Target, self.where), cast(Any, self._link)
+        self.caller = Caller(
+            loop, target, b"key", "a test", reconnect_timeout=5.0, limits=limits, make_link=make_link, clock=clock
+        )
 
     def _link(self, *arguments: Any) -> Link:
         self.links.append(Link(*arguments))
@@ -111,12 +111,12 @@ class Bench:
 
     async def advance(self, seconds: float) -> None:
         """Let the loop's clock be so much later, and everything happen that is due then."""
-        self._ahead_s += seconds
+        self._loop.ahead_s += seconds
         await turns()
 
     async def link(self, number: int = 1) -> Link:
         """The connection of that number, when it is tried."""
-        await until(lambda: len(self.links) >= number)
+        await eventually_async(lambda: len(self.links) >= number, f"connection {number} is tried")
         await asyncio.sleep(0)
         return self.links[number - 1]
 
@@ -127,11 +127,6 @@ class Bench:
         return link
 
 
-async def until(condition: Callable[[], object]) -> None:
-    while not condition():  # noqa: ASYNC110 - what is waited for has no event
-        await asyncio.sleep(0.001)
-
-
 async def turns() -> None:
     """Let everything happen that can happen now."""
     for _ in range(10):
@@ -140,26 +135,30 @@ async def turns() -> None:
 
 async def error_of(call: PendingCall) -> str:
     """The kind and text of the error that a call ends with."""
-    await until(lambda: call.future.done())
+    await eventually_async(call.future.done, "the call ends")
     with pytest.raises(MarinError) as failed:
         call.future.result()
     return f"{type(failed.value).__name__}: {failed.value}"
 
 
-Play = Callable[[Callable[[Bench], Coroutine[Any, Any, None]]], None]
+Play = Callable[..., None]
 
 
 @pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Play:
-    def run(scenario: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
-        async def whole() -> None:
-            bench = Bench(monkeypatch)
+def play() -> Play:
+    def run(
+        scenario: Callable[[Bench], Coroutine[Any, Any, None]],
+        limits: ClientLimits = DEFAULT_LIMITS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        async def whole(loop: ShiftedLoop) -> None:
+            bench = Bench(loop, limits, clock)
             try:
                 await asyncio.wait_for(scenario(bench), 30)
             finally:
                 await bench.caller.close()
 
-        asyncio.run(whole())
+        run_in(ShiftedLoop(), whole)
 
     return run
 
@@ -278,9 +277,8 @@ def test_a_refusal_fails_all_calls_each_with_an_error_of_its_own(play: Play) -> 
     play(scenario)
 
 
-def test_an_address_that_does_not_answer_for_long_is_given_up(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_that_does_not_answer_for_long_is_given_up(play: Play) -> None:
     now = [100.0]
-    monkeypatch.setattr(caller_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     async def scenario(bench: Bench) -> None:
         call = bench.call("call")
@@ -303,7 +301,7 @@ def test_an_address_that_does_not_answer_for_long_is_given_up(play: Play, monkey
         await turns()
         assert not again.future.done()
 
-    play(scenario)
+    play(scenario, clock=lambda: now[0])
 
 
 def test_a_life_that_ended_while_it_could_not_be_reached_loses_what_it_may_have_begun(play: Play) -> None:
@@ -372,8 +370,7 @@ def test_a_fault_of_ours_fails_the_calls_and_the_next_one_begins_anew(play: Play
     play(scenario)
 
 
-def test_who_wants_nothing_for_long_lets_go_and_begins_anew(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caller_module, "IDLE_S", 1.0)
+def test_who_wants_nothing_for_long_lets_go_and_begins_anew(play: Play) -> None:
 
     async def scenario(bench: Bench) -> None:
         call = bench.call("call")
@@ -391,7 +388,7 @@ def test_who_wants_nothing_for_long_lets_go_and_begins_anew(play: Play, monkeypa
         assert (await bench.connected(2)).sent == ["next"]
         assert bench.where.opened == 2
 
-    play(scenario)
+    play(scenario, limits=ClientLimits(idle_s=1.0))
 
 
 def test_a_connection_is_left_for_good_only_when_nothing_is_asked_for(play: Play) -> None:
@@ -412,8 +409,7 @@ def test_a_connection_is_left_for_good_only_when_nothing_is_asked_for(play: Play
     play(scenario)
 
 
-def test_a_connection_on_which_the_server_speaks_is_kept(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caller_module, "IDLE_S", 1.0)
+def test_a_connection_on_which_the_server_speaks_is_kept(play: Play) -> None:
 
     async def scenario(bench: Bench) -> None:
         call = bench.call("call")
@@ -428,7 +424,7 @@ def test_a_connection_on_which_the_server_speaks_is_kept(play: Play, monkeypatch
         await bench.advance(1.1)
         assert link.closed
 
-    play(scenario)
+    play(scenario, limits=ClientLimits(idle_s=1.0))
 
 
 def test_a_connection_to_an_actor_that_has_ended_is_kept_as_long_as_something_may_come(play: Play) -> None:
@@ -440,7 +436,7 @@ def test_a_connection_to_an_actor_that_has_ended_is_kept_as_long_as_something_ma
         assert not link.closed, "the result may be on its way"
         settle(link, call)
         bench.where.move(None, "its job has ended since")
-        await until(lambda: link.closed)
+        await eventually_async(lambda: link.closed, "the connection is closed")
         assert call.future.result().value() == "call"
 
     play(scenario)
@@ -457,7 +453,7 @@ def test_at_the_end_of_a_process_what_was_called_is_handed_over(play: Play, has_
         link.has_it_all = has_it_all
         link.answer.set_result(NEW)
         if not has_it_all:
-            await until(lambda: link.finished)
+            await eventually_async(lambda: link.finished, "the connection has ended")
             assert not flushing.done()
             link.broken.set_exception(Unavailable("broken"))
             await bench.connected(2, KNOWN)
@@ -479,3 +475,28 @@ def test_at_the_end_of_a_process_without_calls_the_server_may_forget_it(play: Pl
         assert link.finished == [True]
 
     play(scenario)
+
+
+def test_a_call_that_is_late_says_that_nobody_was_reached(play: Play) -> None:
+    now = [0.0]
+
+    def late(bench: Bench) -> PendingCall:
+        made = PendingCall("late", dump_arguments((), {}), now[0] + 10.0, 0, lambda: None)
+        bench.caller.submit(made)
+        return made
+
+    async def scenario(bench: Bench) -> None:
+        call = late(bench)
+        (await bench.link(1)).answer.set_exception(Unavailable("connection refused"))
+        await turns()
+        await bench.advance(10.0)
+        text = "DeadlineExceeded: 'late' of actor counter: no result before its deadline"
+        assert await error_of(call) == f"{text} (h:1: connection refused)"
+        call = late(bench)
+        await eventually_async(lambda: not bench.links[-1].answer.done(), "another connection is tried")
+        bench.links[-1].answer.set_result(NEW)
+        await turns()
+        await bench.advance(10.0)
+        assert await error_of(call) == text, "this one was heard"
+
+    play(scenario, clock=lambda: now[0])

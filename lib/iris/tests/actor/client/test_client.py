@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from iris.actor import ActorClient, ActorServer
-from iris.actor.client.caller import Caller
+from iris.actor.client.caller import Caller, ClientLimits
 from iris.actor.client.pending import PendingCall
 from iris.actor.client.places import FixedPlace, Place
 from iris.actor.transport.loop import actor_loop, run
@@ -107,11 +107,8 @@ def test_a_callback_may_use_other_clients(
     assert client.echo.remote(2).result(WAIT_S) == 2
 
 
-def test_a_callback_may_wait_for_room(
-    server: ActorServer, bench: Any, connect: Callable[..., ActorClient], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("iris.actor.client.client.MAX_IN_FLIGHT", 1)
-    client = connect(server.address)
+def test_a_callback_may_wait_for_room(server: ActorServer, bench: Any, connect: Callable[..., ActorClient]) -> None:
+    client = connect(server.address, limits=ClientLimits(max_in_flight=1))
 
     def call_more(_: Any) -> None:
         for number in range(3):
@@ -123,10 +120,9 @@ def test_a_callback_may_wait_for_room(
 
 
 def test_nobody_waits_for_the_loop_in_the_loop(
-    server: ActorServer, bench: Any, connect: Callable[..., ActorClient], monkeypatch: pytest.MonkeyPatch
+    server: ActorServer, bench: Any, connect: Callable[..., ActorClient]
 ) -> None:
-    monkeypatch.setattr("iris.actor.client.client.MAX_IN_FLIGHT", 1)
-    full = connect(server.address)
+    full = connect(server.address, limits=ClientLimits(max_in_flight=1))
     under_way = full.wait.remote()
     asked: list[str] = []
 
@@ -182,10 +178,9 @@ def test_a_cancelled_call_with_a_deadline_is_not_kept_until_then(client: ActorCl
     assert not running.done()
 
 
-def test_a_client_that_nobody_has_any_more_goes(server: ActorServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iris.actor.client.caller.IDLE_S", 0.05)
+def test_a_client_that_nobody_has_any_more_goes(server: ActorServer) -> None:
     server.register("dropped", [])
-    client = ActorClient.at(server.address, "dropped", key=KEY)
+    client = ActorClient.at(server.address, "dropped", key=KEY, limits=ClientLimits(idle_s=0.05))
     assert client.copy() == []
 
     def kept() -> int:
@@ -256,10 +251,8 @@ def test_a_closed_client_leaves_nothing_on_the_server(server: ActorServer, bench
     eventually(lambda: not server.load.sessions, "so is one with a call under way")
 
 
-def test_an_idle_client_leaves_nothing_on_the_server(
-    client: ActorClient, server: ActorServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("iris.actor.client.caller.IDLE_S", 0.05)
+def test_an_idle_client_leaves_nothing_on_the_server(server: ActorServer, connect: Callable[..., ActorClient]) -> None:
+    client = connect(server.address, limits=ClientLimits(idle_s=0.05))
     for number in range(2):
         assert client.echo.remote(number).result(WAIT_S) == number
         eventually(lambda: not server.load.sessions, "its session is gone")
@@ -340,7 +333,7 @@ def test_inside_a_job_a_leaf_means_the_latest_that_answers(monkeypatch: pytest.M
         asked.append(name)
         return answers
 
-    def place(connection: str, name: str) -> None:
+    def place(connection: str, name: str, task_id: str) -> None:
         asked.append((connection, name))
         raise Conflict("no further")
 

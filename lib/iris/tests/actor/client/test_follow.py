@@ -48,7 +48,7 @@ class Client:
         Client.made.append(self)
 
     @classmethod
-    def to(cls, member: Any, key: Any, *, timeout: float | None) -> "Client":
+    def to(cls, member: Any, key: Any, *, timeout: float | None, limits: Any) -> "Client":
         return cls(member, timeout)
 
     def call(self, *what: Any, timeout: float | None) -> Any:

@@ -8,8 +8,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from iris.actor.client import link as link_module
-from iris.actor.client.link import Link
+from iris.actor.client.link import ACK_S, Link
 from iris.actor.client.pending import PendingCall, Reply
 from iris.actor.client.places import Place
 from iris.actor.transport.handshake import Handshake
@@ -17,7 +16,9 @@ from iris.actor.transport.payload import INLINE_BYTES, WHOLE_BYTES, WINDOW_BYTES
 from iris.actor.transport.wire import Envelope
 from iris.rpc import actor_pb2 as pb
 from iris.rpc.protocol import PROTOCOL_VERSION
+from iris.testing.loops import run_in
 from rigging.errors import Denied, Unavailable
+from rigging.testing import eventually_async
 
 KEY = b"k" * 32
 
@@ -102,11 +103,10 @@ class Calls:
 
 
 class Bench:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.stream, self.channel, self.calls = Stream(), Channel(), Calls()
-        monkeypatch.setattr(link_module, "open_stream", lambda channel, key: self.stream)
-        monkeypatch.setattr(link_module.grpc.aio, "insecure_channel", lambda address, options: self.channel)
-        self.link = Link(Place("h:1", "life", "counter"), "session", self.calls, KEY)
+        place = Place("h:1", "life", "counter")
+        self.link = Link(place, "session", self.calls, KEY, lambda _: self.channel, lambda *_: self.stream)
         self.over = asyncio.Event()
 
     async def until_over(self) -> None:
@@ -131,18 +131,30 @@ class Bench:
         return self.calls.settled_
 
 
-@pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Bench], Awaitable[None]]], None]:
-    def run(scenario: Callable[[Bench], Awaitable[None]]) -> None:
-        async def inner() -> None:
-            await asyncio.wait_for(scenario(Bench(monkeypatch)), 60)
+class NotingLoop(asyncio.SelectorEventLoop):
+    """Keeps after how long the timers that were set are due."""
 
-        asyncio.run(inner())
+    def __init__(self) -> None:
+        super().__init__()
+        self.delays: list[float] = []
+
+    def call_later(self, delay: float, *rest: Any, **options: Any) -> asyncio.TimerHandle:
+        self.delays.append(delay)
+        return super().call_later(delay, *rest, **options)
+
+
+Play = Callable[..., None]
+
+
+@pytest.fixture
+def play() -> Play:
+    def run(scenario: Callable[[Bench], Awaitable[None]], loop: NotingLoop | None = None) -> None:
+        async def inner(_: NotingLoop) -> None:
+            await asyncio.wait_for(scenario(Bench()), 60)
+
+        run_in(loop or NotingLoop(), inner)
 
     return run
-
-
-Play = Callable[[Callable[[Bench], Awaitable[None]]], None]
 
 
 class TestTheHandshake:
@@ -239,26 +251,19 @@ class TestCalls:
 
         play(scenario)
 
-    def test_many_results_are_acknowledged_together(self, play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_many_results_are_acknowledged_together(self, play: Play) -> None:
         """A timer for each would wake the loop as often as a message for each."""
+        loop = NotingLoop()
 
         async def scenario(bench: Bench) -> None:
-            loop, timers = asyncio.get_running_loop(), list[float]()
-            call_later = loop.call_later
-
-            def note(delay: float, *work: Any) -> asyncio.TimerHandle:
-                timers.append(delay)
-                return call_later(delay, *work)
-
-            monkeypatch.setattr(loop, "call_later", note)
             running = bench.run()
             bench.stream.say(ends=[pb.CallEnd(call=number) for number in range(5, 9)])
             assert list((await bench.sent(lambda message: message.acks)).acks) == [5, 6, 7, 8]
-            assert timers.count(link_module._ACK_S) == 1
+            assert loop.delays.count(ACK_S) == 1
             bench.over.set()
             await running
 
-        play(scenario)
+        play(scenario, loop)
 
     def test_large_arguments_go_along_within_the_window_and_else_when_they_are_asked_for(self, play: Play) -> None:
         async def scenario(bench: Bench) -> None:
@@ -304,9 +309,7 @@ class TestCalls:
             await bench.sent(lambda message: message.starts)
             assert not call.sent
             bench.stream.say(goes=[1, 77])
-            while not call.sent:
-                await bench.sent(lambda message: message.chunks)
-                await asyncio.sleep(0.001)
+            await eventually_async(lambda: call.sent, "the last of them is sent")
             assert sum(len(envelope.message.chunks) for envelope in bench.stream.sent) == 5
             bench.over.set()
             await running
@@ -324,9 +327,7 @@ class TestCalls:
 
         play(scenario)
 
-    def test_that_a_result_is_here_is_said_soon_though_there_is_nothing_else_to_say(
-        self, play: Play, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_that_a_result_is_here_is_said_soon_though_there_is_nothing_else_to_say(self, play: Play) -> None:
         """Until then the server keeps the result."""
 
         async def scenario(bench: Bench) -> None:

@@ -61,15 +61,14 @@ class Watch:
 
 
 @pytest.fixture
-def named(monkeypatch: pytest.MonkeyPatch) -> tuple[NamedPlace, Watch, list[Location]]:
+def named() -> tuple[NamedPlace, Watch, list[Location]]:
     made: list[Watch] = []
 
-    def make(*arguments: Any) -> Watch:
+    def make(*arguments: Any) -> Any:
         made.append(Watch(*arguments))
         return made[-1]
 
-    monkeypatch.setattr("iris.actor.client.places.EndpointWatch", make)
-    where = NamedPlace(object(), "/u/job/counter")  # type: ignore[arg-type]
+    where = NamedPlace(object(), "/u/job/counter", make_watch=make)  # type: ignore[arg-type]
     (watch,) = made
     told: list[Location] = []
     where.open(lambda: told.append(where.now))

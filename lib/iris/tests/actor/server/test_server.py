@@ -128,3 +128,8 @@ def test_actors_are_published_with_their_names_unless_they_are_not_to_be(bench: 
         ("bench", address, {"shard": "1", "actor": "bench"}), ("plain", address, {"actor": "plain"}),
     ]  # fmt: skip
     assert names.forgotten == [("bench", False), ("plain", False)]
+
+
+def test_an_actor_needs_a_name() -> None:
+    with ActorServer() as server, pytest.raises(InvalidRequest, match="name of an actor: must be a text that is not"):
+        server.register("", object())

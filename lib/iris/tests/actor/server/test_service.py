@@ -13,6 +13,8 @@ from iris.actor.server.service import ActorService, ServerLoad
 from iris.actor.transport.handshake import PASS_KEY, Handshake, new_nonce, pass_of
 from iris.rpc import actor_pb2 as pb
 from iris.rpc.protocol import PROTOCOL_VERSION
+from iris.testing.loops import ShiftedLoop, run_in
+from rigging.testing import eventually_async
 
 KEY = b"k" * 32
 
@@ -59,12 +61,12 @@ class Caller:
 Scenario = Callable[[ActorService], Awaitable[None]]
 
 
-def run(scenario: Scenario, session_timeout_s: float = 600.0) -> None:
-    async def whole() -> None:
+def run(scenario: Scenario, session_timeout_s: float = 600.0, loop: ShiftedLoop | None = None) -> None:
+    async def whole(_: ShiftedLoop) -> None:
         service = ActorService("life", KEY, {}, 1000, session_timeout_s)
         await asyncio.wait_for(scenario(service), 20)
 
-    asyncio.run(whole())
+    run_in(loop or ShiftedLoop(), whole)
 
 
 async def refusal(service: ActorService, caller: Caller, *said: Any) -> tuple[grpc.StatusCode, str]:
@@ -139,22 +141,17 @@ def connected(service: ActorService, session: str = "s") -> "tuple[Caller, async
     return caller, asyncio.create_task(service.connect(None, caller))
 
 
-async def until(condition: Callable[[], object]) -> None:
-    while not condition():  # noqa: ASYNC110 - what is waited for has no event
-        await asyncio.sleep(0.001)
-
-
 def test_one_who_comes_back_finds_its_session_and_one_who_says_bye_leaves_none() -> None:
     async def scenario(service: ActorService) -> None:
         for resumed in (False, True):
             caller, serving = connected(service)
-            await until(lambda caller=caller: len(caller.heard) == 2)
+            await eventually_async(lambda caller=caller: len(caller.heard) == 2, "it is welcomed")
             assert caller.heard[1].welcome.resumed is resumed
             caller.leave()
             await serving
             assert service.load.sessions == 1
         other, serving = connected(service, "other")
-        await until(lambda: len(other.heard) == 2)
+        await eventually_async(lambda: len(other.heard) == 2, "the other is welcomed")
         assert service.load.sessions == 2
         other.say(pb.ClientFrames(bye=True))
         await serving
@@ -164,23 +161,20 @@ def test_one_who_comes_back_finds_its_session_and_one_who_says_bye_leaves_none()
 
 
 def test_what_a_caller_left_is_forgotten_when_it_stays_away_and_not_before(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def scenario(service: ActorService) -> None:
-        loop = asyncio.get_running_loop()
-        real_time, ahead_s = loop.time, 0.0
-        monkeypatch.setattr(loop, "time", lambda: real_time() + ahead_s)
+    loop = ShiftedLoop()
 
+    async def scenario(service: ActorService) -> None:
         async def advance(seconds: float) -> None:
-            nonlocal ahead_s
-            ahead_s += seconds
+            loop.ahead_s += seconds
             await asyncio.sleep(0)  # first the loop looks at its clock, then it calls what is due
             await asyncio.sleep(0)
 
         first, serving = connected(service)
-        await until(lambda: len(first.heard) == 2)
+        await eventually_async(lambda: len(first.heard) == 2, "it is welcomed")
         again, later = connected(service)
-        await until(lambda: len(again.heard) == 2)
+        await eventually_async(lambda: len(again.heard) == 2, "it is welcomed again")
         await serving  # the newer connection ends the older one, from whose end on it is counted
         await advance(1.1)
         assert service.load.sessions == 1, "it came back"
@@ -192,14 +186,14 @@ def test_what_a_caller_left_is_forgotten_when_it_stays_away_and_not_before(
         assert service.load.sessions == 0
 
     with caplog.at_level(logging.WARNING):
-        run(scenario, session_timeout_s=1.0)
+        run(scenario, session_timeout_s=1.0, loop=loop)
     assert caplog.text.count("forgot the calls of a test, which was away for too long") == 1
 
 
 def test_a_goodbye_reaches_all_who_are_connected_before_they_are_let_go() -> None:
     async def scenario(service: ActorService) -> None:
         callers = [connected(service, name) for name in ("a", "b")]
-        await until(lambda: all(len(caller.heard) == 2 for caller, _ in callers))
+        await eventually_async(lambda: all(len(caller.heard) == 2 for caller, _ in callers), "all are welcomed")
         service.refuse_new("the actor was shut down")
         await service.say_goodbye()
         for caller, serving in callers:

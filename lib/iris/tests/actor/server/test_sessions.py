@@ -1,6 +1,5 @@
 """Clients that leave and come back: every call runs once and in its order, every result comes once and whole."""
 
-import asyncio
 import os
 import queue
 import secrets
@@ -20,7 +19,7 @@ from iris.rpc import actor_pb2 as pb
 from iris.rpc.protocol import CHANNEL_OPTIONS, PROTOCOL_VERSION
 from iris.testing.proxy import TcpProxy, tcp_proxy
 from rigging.errors import Conflict, InvalidRequest
-from rigging.testing import eventually
+from rigging.testing import eventually, eventually_async
 
 WAIT_S = 30.0
 KEY = b"k" * 32
@@ -106,8 +105,7 @@ class SlowWelcome:
             self._writing.set()
             if self._go is None:
                 raise ConnectionResetError("the client is gone")
-            while not self._go.is_set():  # noqa: ASYNC110 - it is set by another thread
-                await asyncio.sleep(0.001)
+            await eventually_async(self._go.is_set, "the test lets the welcome go")
         await self._context.write(envelope)
 
 

@@ -3,19 +3,19 @@
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from iris.cli.cluster import commands
+from iris.cli.context import CliContext
 from iris.cli.main import run
-from iris.client import ClusterStatus, IrisClient, JobStatus, WorkerStatus
+from iris.client import ClusterStatus, JobStatus, WorkerStatus
 from iris.client.connection.discovery import ClusterTarget
 from iris.cluster.types import JobState
-from iris.local import start, stop
+from iris.local import start
 from iris.local.settings import LocalSettings, read_settings
 from iris.local.state import LocalPaths, held_lock
 from rigging.errors import Conflict, Unavailable
@@ -89,6 +89,56 @@ class Executed(BaseException):
     """Another program took this one's place."""
 
 
+class Processes:
+    """The processes of the local cluster."""
+
+    def __init__(self) -> None:
+        self.running: dict[str, int] = {}
+        self.ended: list[str] = []
+        self.delay: Exception | None = None
+
+    def holders(self) -> dict[str, int]:
+        return self.running
+
+    def wake(self) -> list[str]:
+        return []
+
+    def wait_stopped(self, on_wait: Callable[[str], None]) -> None:
+        if self.delay is not None:
+            raise self.delay
+        self.ended.append("waited")
+
+    def kill(self) -> None:
+        self.ended.append("killed")
+
+
+class Context(CliContext):
+    """Commands reach what the test made."""
+
+    def __init__(self, local: Local, client: Client, processes: Processes) -> None:
+        super().__init__()
+        self._local, self._client, self._processes = local, client, processes
+        self.executed: list[Any] = []
+
+    def local_cluster(self, **options: Any) -> Any:
+        return self._local(**options)
+
+    def processes(self, paths: LocalPaths) -> Any:
+        assert paths is self._local.paths
+        return self._processes
+
+    @contextlib.contextmanager
+    def connect(self, target: ClusterTarget, workspace: Path | None = None, **options: Any) -> Iterator[Any]:
+        yield self._client
+
+    def now_ms(self) -> int:
+        return NOW_MS
+
+    def execute(self, command: list[str], environ: Mapping[str, str]) -> None:
+        self.executed += [command, environ]
+        raise Executed
+
+
 Iris = Callable[..., tuple[int, str, str]]
 
 
@@ -97,37 +147,34 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Local:
     monkeypatch.setenv("IRIS_STATE_DIR", str(tmp_path / "state"))
     for name in [name for name in os.environ if name.startswith("IRIS_") and name != "IRIS_STATE_DIR"]:
         monkeypatch.delenv(name)
-    found = Local(LocalPaths(tmp_path / "state"))
-    monkeypatch.setattr(start, "LocalCluster", found)
-    return found
+    return Local(LocalPaths(tmp_path / "state"))
 
 
 @pytest.fixture
-def ended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def processes() -> Processes:
+    return Processes()
+
+
+@pytest.fixture
+def ended(processes: Processes) -> list[str]:
     """How processes of the local cluster were ended."""
-    done: list[str] = []
-    monkeypatch.setattr(stop, "wait_stopped", lambda paths, **options: done.append("waited"))
-    monkeypatch.setattr(stop, "kill_cluster", lambda paths: done.append("killed"))
-    return done
+    return processes.ended
 
 
 @pytest.fixture
-def client(monkeypatch: pytest.MonkeyPatch) -> Client:
-    found = Client()
-
-    @contextlib.contextmanager
-    def opened(target: ClusterTarget) -> Iterator[Client]:
-        yield found
-
-    monkeypatch.setattr(IrisClient, "of", opened)
-    monkeypatch.setattr(commands, "unix_ms", lambda: NOW_MS)
-    return found
+def client() -> Client:
+    return Client()
 
 
 @pytest.fixture
-def iris(local: Local, capsys: pytest.CaptureFixture[str]) -> Iris:
+def context(local: Local, client: Client, processes: Processes) -> Context:
+    return Context(local, client, processes)
+
+
+@pytest.fixture
+def iris(context: Context, capsys: pytest.CaptureFixture[str]) -> Iris:
     def command(*words: str) -> tuple[int, str, str]:
-        code = run(["cluster", *words])
+        code = run(["cluster", *words], context)
         written = capsys.readouterr()
         return code, written.out, written.err.removeprefix("iris: ")
 
@@ -166,19 +213,18 @@ def test_a_cluster_without_a_worker_is_not_said_to_be_ready(iris: Iris, local: L
 
 @pytest.mark.parametrize(
     "words",
-    [("cluster", "start"), ("--controller-url", "h:1", "cluster", "start", "--local"),
-     ("--cluster", "other", "cluster", "start", "--local")],
-)  # fmt: skip
+    [("cluster", "start"), ("--controller-url", "h:1", "cluster", "start", "--local")],
+)
 def test_only_the_local_cluster_can_be_started(
-    iris: Iris, local: Local, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    context: Context, local: Local, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(list(words)) == 2
+    assert run(list(words), context) == 2
     assert "iris cluster start --local" in capsys.readouterr().err
     assert not local.running
 
 
-def test_a_cluster_may_be_named_local(iris: Iris, local: Local) -> None:
-    assert run(["--cluster", "local", "cluster", "start", "--local"]) == 0
+def test_a_cluster_may_be_named_local(context: Context, local: Local) -> None:
+    assert run(["--cluster", "local", "cluster", "start", "--local"], context) == 0
     assert local.running
 
 
@@ -212,38 +258,28 @@ def test_a_mistake_in_the_settings_does_not_stay(iris: Iris, local: Local) -> No
     assert not local.running
 
 
-def test_the_config_that_is_given_is_kept(iris: Iris, local: Local, tmp_path: Path) -> None:
+def test_the_config_that_is_given_is_kept(iris: Iris, context: Context, local: Local, tmp_path: Path) -> None:
     config = tmp_path / "here.yaml"
     config.write_text("scale_groups: {}\n")
-    assert run(["--config", str(config), "cluster", "start", "--local"]) == 0
+    assert run(["--config", str(config), "cluster", "start", "--local"], context) == 0
     assert read_settings(local.paths) == LocalSettings(str(config), "", "")
     local.running = False
     iris("start", "--local", "--durability", "local")
     assert read_settings(local.paths) == LocalSettings(str(config), "", "local")
 
 
-def test_in_the_foreground_it_takes_the_place_of_the_command(
-    iris: Iris, local: Local, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    executed: list[Any] = []
-
-    def execve(program: str, command: list[str], environment: dict[str, str]) -> None:
-        executed.extend([program, command, environment])
-        raise Executed
-
-    monkeypatch.setattr(os, "execve", execve)
+def test_in_the_foreground_it_takes_the_place_of_the_command(iris: Iris, local: Local, context: Context) -> None:
     with pytest.raises(Executed):
         iris("start", "--local", "--foreground", "--idle-timeout", "7")
-    program, command, environment = executed
+    command, environment = context.executed
     assert command == start.foreground_command(local.paths, 7.0)
-    assert program == command[0]
     assert environment["IRIS_STATE_DIR"] == str(local.paths.root)
     assert local.paths.root.is_dir()
-    local.running, executed[:] = True, []
+    local.running, context.executed = True, []
     code, _, said = iris("start", "--local", "--foreground")
     assert code == 2
     assert "runs already" in said
-    assert executed == []
+    assert context.executed == []
 
 
 def test_the_status_of_a_cluster(iris: Iris, local: Local, client: Client) -> None:
@@ -316,13 +352,9 @@ def test_live_jobs_are_named_and_stay(iris: Iris, local: Local, client: Client, 
 
 
 def test_a_cluster_that_answers_no_more_is_ended_only_by_force(
-    iris: Iris, local: Local, client: Client, ended: list[str], monkeypatch: pytest.MonkeyPatch
+    iris: Iris, local: Local, client: Client, processes: Processes, ended: list[str]
 ) -> None:
-    def late(paths: LocalPaths, **options: Any) -> None:
-        raise Unavailable("the controller did not end within 20 s")
-
-    local.running = True
-    monkeypatch.setattr(stop, "wait_stopped", late)
+    local.running, processes.delay = True, Unavailable("the controller did not end within 20 s")
     assert iris("stop")[0] == 5
     assert ended == []
     assert iris("stop", "--force")[0] == 0
@@ -336,22 +368,20 @@ def test_a_cluster_that_answers_no_more_is_ended_only_by_force(
 
 
 def test_another_machines_cluster_is_asked_and_no_process_is_touched(
-    iris: Iris, client: Client, ended: list[str], capsys: pytest.CaptureFixture[str]
+    iris: Iris, context: Context, client: Client, ended: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["--controller-url", "h:1", "cluster", "stop"]) == 0
+    assert run(["--controller-url", "h:1", "cluster", "stop"], context) == 0
     assert capsys.readouterr().err == "iris: cluster h:1 stopped\n"
     client.error = Unavailable("no route")
-    assert run(["--controller-url", "h:1", "cluster", "stop", "--force"]) == 5
+    assert run(["--controller-url", "h:1", "cluster", "stop", "--force"], context) == 5
     assert ended == []
 
 
 @pytest.mark.parametrize("is_foreign", [False, True])
 def test_what_is_left_of_a_cluster(
-    iris: Iris, local: Local, ended: list[str], monkeypatch: pytest.MonkeyPatch, is_foreign: bool
+    iris: Iris, local: Local, processes: Processes, ended: list[str], is_foreign: bool
 ) -> None:
-    holders: dict[str, int | None] = {"controller": None, "worker": 12, "guardian": 13}
-    monkeypatch.setattr(stop, "locks_of", lambda paths: {name: Path(name) for name in holders})
-    monkeypatch.setattr("iris.local.state.lock_holder", lambda lock: holders[lock.name])
+    processes.running = {"worker": 12, "guardian": 13}
     if is_foreign:
         local.refusal = Conflict("it speaks protocol 1")
         assert iris("stop")[0] == 3
@@ -362,7 +392,7 @@ def test_what_is_left_of_a_cluster(
     assert ended == []
     assert iris("stop", "--force") == (0, "", "ended worker (process 12) and guardian (process 13)\n")
     assert ended == ["killed"]
-    holders.update(worker=None, guardian=None)
+    processes.running = {}
     assert iris("stop", "--force") == (0, "", "no local cluster runs\n")
     assert ended == ["killed", "killed"], "tasks may have outlived all of them"
     if not is_foreign:

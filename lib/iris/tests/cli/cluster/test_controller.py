@@ -13,7 +13,6 @@ from typing import Any
 import click
 import pytest
 
-from iris.cli.cluster import controller as cluster_controller
 from iris.cli.cluster.controller import parse_time, storage_lines
 from iris.cli.context import CliContext
 from iris.cli.main import run
@@ -58,24 +57,33 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
 
 @pytest.fixture
-def client(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+def client() -> SimpleNamespace:
     operator = SimpleNamespace(checkpoint=lambda: Checkpoint("gs://b/s", 4, 123, NOW_MS + 5))
     found = SimpleNamespace(address="h:1", status=STATUS, operator=operator)
     found.cluster_status = lambda: found.status
 
-    @contextlib.contextmanager
-    def opened(context: CliContext) -> Iterator[Any]:
-        yield found
-
-    monkeypatch.setattr(CliContext, "client", opened)
-    monkeypatch.setattr(cluster_controller, "unix_ms", lambda: NOW_MS)
     return found
 
 
+class Context(CliContext):
+    """Commands reach the test's cluster at the test's time."""
+
+    def __init__(self, reached: SimpleNamespace) -> None:
+        super().__init__()
+        self._reached = reached
+
+    @contextlib.contextmanager
+    def client(self, workspace: Path | None = None) -> Iterator[Any]:
+        yield self._reached
+
+    def now_ms(self) -> int:
+        return NOW_MS
+
+
 @pytest.fixture
-def iris(capsys: pytest.CaptureFixture[str]) -> Iris:
+def iris(client: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> Iris:
     def command(*words: str, first: tuple[str, ...] = ()) -> tuple[int, str, str]:
-        code = run([*first, "cluster", "controller", *words])
+        code = run([*first, "cluster", "controller", *words], Context(client))
         written = capsys.readouterr()
         return code, written.out, written.err
 
@@ -92,10 +100,14 @@ def test_serving_says_where_and_hands_on_what_was_given(
     config = tmp_path / "c.yaml"
     config.write_text("")
     given = ("--state-dir", str(tmp_path), "--port", "0", "--remote-state-dir", "", "--durability", "local")
-    iris("serve", *given, first=("--config", str(config)))
+    iris("serve", *given, "--insecure", first=("--config", str(config)))
+    rest = {"durability": "local", "insecure": True}
     assert asked == [
-        (None, nothing),
-        (config, {"state_dir": tmp_path, "port": 0, "host": None, "remote_state_dir": "", "durability": "local"}),
+        (None, {**nothing, "insecure": False}),
+        (
+            config,
+            {**nothing, "state_dir": tmp_path, "port": 0, "remote_state_dir": "", **rest},
+        ),
     ]
     for port in ("-1", "65536"):
         assert iris("serve", "--port", port)[0] == 2
@@ -155,19 +167,18 @@ def test_the_status_of_a_controller(iris: Iris, client: SimpleNamespace) -> None
     assert (found["address"], found["state_dir"]) == ("h:1", "/state")
     client.status = REMOTE
     lines = iris("status")[1].splitlines()
-    assert lines[2:] == storage_lines(REMOTE)
+    assert lines[2:] == storage_lines(REMOTE, NOW_MS)
 
 
-def test_what_is_said_of_where_the_state_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_controller, "unix_ms", lambda: NOW_MS)
+def test_what_is_said_of_where_the_state_is() -> None:
     at = time.strftime("%H:%M:%S", time.localtime(NOW_MS / 1000 - 1))
-    assert storage_lines(STATUS) == []
-    assert storage_lines(replace(STATUS, disk_warning="4 MB left")) == ["disk:       4 MB left"]
-    assert storage_lines(REMOTE) == [
+    assert storage_lines(STATUS, NOW_MS) == []
+    assert storage_lines(replace(STATUS, disk_warning="4 MB left"), NOW_MS) == ["disk:       4 MB left"]
+    assert storage_lines(REMOTE, NOW_MS) == [
         f"remote:     gs://b/s (durability remote, up to date, last snapshot {at}, generation 4)"
     ]
     late = replace(REMOTE, unreplicated_commits=3, last_snapshot_at_ms=0, disk_warning="4 MB left")
-    assert storage_lines(late) == [
+    assert storage_lines(late, NOW_MS) == [
         "disk:       4 MB left",
         "remote:     gs://b/s (durability remote, 3 commits behind, no snapshot yet, generation 4)",
     ]

@@ -5,7 +5,7 @@ import time
 import click
 import pytest
 
-from iris.cli.job.argv import default_job_name, parse_gpu, parse_tpu, rewrite_env, split_command
+from iris.cli.job.argv import default_job_name, parse_gpu, parse_tpu, rewrite_env, split_command, submit_command
 
 SHELL = {"TOKEN": "t", "EMPTY": ""}
 
@@ -93,3 +93,9 @@ def test_devices():
 def test_a_job_is_named_after_what_it_runs(command, name):
     now = time.struct_time((2026, 11, 21, 14, 3, 1, 0, 0, 0))
     assert default_job_name(command.split(), now, "9f3a") == f"{name}-1121-140301-9f3a"
+
+
+def test_a_job_can_be_submitted_again_without_its_name_and_secrets():
+    options = ["--cpu", "2", "-e", "A", "1", "-e", "HF_TOKEN", "hf_abcdefgh12", "--job-name", "x", "--job-name=y", "-q"]
+    command = submit_command(options, ["uv", "run", "iris", "--cluster", "a b", "job", "run"])
+    assert command == "uv run iris --cluster 'a b' job run --cpu 2 -e A 1 -e HF_TOKEN -q"

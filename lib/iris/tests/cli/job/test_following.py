@@ -1,16 +1,18 @@
 """A followed job in this process: how often it is asked for, what is told of it, and with which code it ends."""
 
 import contextlib
+import io
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
-from iris.cli.job import follow
 from iris.cli.job.follow import Follower, Interrupted, describe_end
+from iris.cli.status_line import StatusLine
 from iris.client import ControllerUnreachable, JobStatus, SilentAttempt, Stopped
 from iris.client.types import LogLine
 from iris.cluster.types import JobState
@@ -39,6 +41,7 @@ class Client:
         self.connection = self
         self.found = True
         self.submitted_at_ms = 0
+        self.status_error: BaseException | None = None
 
     def read_logs(self, job_id: str, **options: Any) -> Iterator[LogLine]:
         yield from self.lines
@@ -61,26 +64,28 @@ class Client:
         return []
 
     def status(self, job_id: str) -> JobStatus:
+        if self.status_error is not None:
+            raise self.status_error
         return job(JobState.SUCCEEDED, submitted_at_ms=self.submitted_at_ms)
 
 
 Follow = Callable[..., tuple[int, list[str]]]
 
 
+def leave(code: int) -> NoReturn:
+    raise Left(code)
+
+
 @pytest.fixture
-def followed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Follow:
+def followed(capsys: pytest.CaptureFixture[str]) -> Follow:
     """Follow a job of a client; the exit code, and the lines that were said."""
 
-    def leave(code: int) -> None:
-        raise Left(code)
-
-    monkeypatch.setattr(follow, "leave", leave)
-
     def followed(
-        client: Client, *, stops: bool = True, replicas: int = 1, patience: float = 15.0
+        client: Client, *, stops: bool = True, replicas: int = 1, patience: float = 15.0, **options: Any
     ) -> tuple[int, list[str]]:
+        follower = Follower(client, terminate_on_exit=stops, output_patience=patience, leave=leave, **options)
         try:
-            code = Follower(client, terminate_on_exit=stops, output_patience=patience).follow(JOB, replicas=replicas)
+            code = follower.follow(JOB, replicas=replicas)
         except Left as left:
             code = left.args[0]
         return code, [line.removeprefix("iris: ") for line in capsys.readouterr().err.splitlines()]
@@ -223,13 +228,12 @@ SILENT = SilentAttempt("/ann/a/0:0", "w", 9)
     ],
 )
 def test_output_is_waited_for_where_it_comes_and_ended_where_nobody_looks(
-    followed: Follow, monkeypatch: pytest.MonkeyPatch, answer: Any, stopped: Any, stops: bool, ended: list[Any]
+    followed: Follow, answer: Any, stopped: Any, stops: bool, ended: list[Any]
 ) -> None:
     output, client = Output(), Client(answer)
-    monkeypatch.setattr(follow, "LogThread", lambda *given: SimpleNamespace(start=lambda: output))
     if stopped is not None:
         client.stopped = stopped
-    followed(client, stops=stops)
+    followed(client, stops=stops, open_output=lambda *given: SimpleNamespace(start=lambda: output))
     assert output.ended == ended
 
 
@@ -265,18 +269,11 @@ def signals() -> Iterator[None]:
 @pytest.mark.usefixtures("signals")
 def test_a_signal_while_it_is_submitted_takes_back_what_is_new(
     age_ms: int, found: bool, answer: BaseException | None, said: str, stops: bool,
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    def leave(code: int) -> None:
-        raise Left(code)
-
-    monkeypatch.setattr(follow, "leave", leave)
-    monkeypatch.setattr(follow, "unix_ms", lambda: 5_000_000)
     client = Client()
-    client.found, client.submitted_at_ms = found, 5_000_000 + age_ms
-    if answer is not None:
-        monkeypatch.setattr(client, "status", lambda job_id: (_ for _ in ()).throw(answer))
-    follower = Follower(client, terminate_on_exit=False)
+    client.found, client.submitted_at_ms, client.status_error = found, 5_000_000 + age_ms, answer
+    follower = Follower(client, terminate_on_exit=False, leave=leave, now_ms=lambda: 5_000_000)
     with pytest.raises(Left) as left, follower.guard_submission(JOB):
         signal.raise_signal(signal.SIGHUP)
     assert left.value.args == (128 + signal.SIGHUP,)
@@ -291,3 +288,35 @@ def test_a_signal_that_is_ignored_stays_so(number: signal.Signals) -> None:
     with contextlib.suppress(Left), Follower(Client(), terminate_on_exit=True).guard_submission(JOB):
         signal.raise_signal(number)
     assert signal.getsignal(number) is signal.SIG_IGN
+
+
+class Screen(io.StringIO):
+    """A terminal; lines that stay are told apart from the one that is written anew."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_on_a_terminal_phases_are_one_line_until_the_job_writes(followed: Follow) -> None:
+    client = Client(
+        job(JobState.PENDING),
+        job(JobState.PENDING, pending_reason="no cpu"),
+        job(JobState.BUILDING),
+        job(JobState.RUNNING),
+        job(JobState.SUCCEEDED),
+    )
+    screen = Screen()
+    code, lines = followed(client, status=StatusLine(screen, is_live=True))
+    shown = screen.getvalue().split("\r\x1b[K")
+    assert [re.sub(r"[\d.]+ s", "N s", line) for line in shown] == [
+        "", "iris: waiting for N s: the scheduler has not looked at it yet", "iris: waiting for N s: no cpu",
+        "iris: building the environment for N s", "",
+    ]  # fmt: skip
+    assert code == 0
+    assert lines[0].startswith("running (built in ")
+    assert lines[1:] == ["job /ann/a succeeded"]
+
+
+def test_a_quiet_command_tells_the_end_alone(followed: Follow) -> None:
+    client = Client(job(JobState.PENDING, pending_reason="no cpu"), job(JobState.BUILDING), job(JobState.SUCCEEDED))
+    assert followed(client, status=StatusLine(quiet=True)) == (0, ["job /ann/a succeeded"])

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import pytest
-
 from iris.cli.job.ids import find_jobs
 from iris.cli.job.stopping import await_stops
 from iris.client import JobStatus, SilentAttempt, Stopped
@@ -62,13 +60,12 @@ def test_a_name_that_is_elsewhere_or_nowhere_is_looked_for_by_itself() -> None:
     assert [str(error).partition(";")[0] for error in wrong] == ["no job 'nothing'", "no job 'nor this'"]
 
 
-def test_what_may_not_be_read_is_given_back_to_be_refused_by_what_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(job_id: str) -> JobStatus:
-        raise Denied(f"user ann may not read jobs of {job_id}")
+def test_what_may_not_be_read_is_given_back_to_be_refused_by_what_is_wanted() -> None:
+    class Refusing(Client):
+        def status(self, job_id: str) -> JobStatus:
+            raise Denied(f"user ann may not read jobs of {job_id}")
 
-    client = Client()
-    monkeypatch.setattr(client, "status", refuse)
-    assert find_jobs(client, ["/bob/secret/"]) == ([], ["/bob/secret"], [])
+    assert find_jobs(Refusing(), ["/bob/secret/"]) == ([], ["/bob/secret"], [])
 
 
 def test_what_is_said_of_jobs_stopped_together() -> None:

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from iris.cli.context import CliContext
 from iris.cli.job import follow
 from iris.cli.job import run as job_run
 from iris.cli.main import run
-from iris.client import IrisClient
+from iris.cli.status_line import StatusLine
 from iris.client.connection.discovery import ClusterTarget
 from iris.client.job_env import JobEnv
 from iris.cluster.constraints import preemptible_constraint, region_constraint, zone_constraint
@@ -48,6 +49,39 @@ class Cluster:
         return SimpleNamespace(job_id=f"/ann/{name}")
 
 
+class Follower:
+    """Notes what it is to follow."""
+
+    def __init__(self, cluster: Cluster, *, terminate_on_exit: bool, status: StatusLine) -> None:
+        self._cluster, self._stops = cluster, terminate_on_exit
+
+    @contextlib.contextmanager
+    def guard_submission(self, expected_id: str) -> Iterator[None]:
+        self._cluster.guarded.append(expected_id)
+        yield
+
+    def follow(self, job_id: str, *, replicas: int) -> int:
+        self._cluster.followed.append((job_id, replicas, self._stops))
+        return self._cluster.code
+
+
+class Context(CliContext):
+    """Commands reach the test's cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__()
+        self.reached = ClusterTarget("local", lambda answered: None, is_local=True)
+        self._cluster = cluster
+
+    def target(self) -> ClusterTarget:
+        return self.reached
+
+    @contextlib.contextmanager
+    def connect(self, target: ClusterTarget, workspace: Path | None = None, **options: Any) -> Iterator[Any]:
+        self._cluster.opened = {"target": target, "workspace": workspace, **options}
+        yield self._cluster
+
+
 Iris = Callable[..., tuple[int, str, str]]
 
 
@@ -57,48 +91,33 @@ def cluster() -> Cluster:
 
 
 @pytest.fixture
-def target() -> ClusterTarget:
-    return ClusterTarget("local", lambda answered: None, is_local=True)
+def context(cluster: Cluster) -> Context:
+    return Context(cluster)
 
 
 @pytest.fixture
 def iris(
-    cluster: Cluster, target: ClusterTarget, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    cluster: Cluster, context: Context, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> Iris:  # fmt: skip
     """Run `iris job run` with words; its exit code, what it wrote to stdout, and what it said on stderr."""
 
-    @contextlib.contextmanager
-    def opened(found: ClusterTarget, workspace: Path | None = None, **options: Any) -> Iterator[Cluster]:
-        cluster.opened = {"target": found, "workspace": workspace, **options}
-        yield cluster
-
-    class Follower:
-        def __init__(self, client: Cluster, *, terminate_on_exit: bool) -> None:
-            self._stops = terminate_on_exit
-
-        @contextlib.contextmanager
-        def guard_submission(self, expected_id: str) -> Iterator[None]:
-            cluster.guarded.append(expected_id)
-            yield
-
-        def follow(self, job_id: str, *, replicas: int) -> int:
-            cluster.followed.append((job_id, replicas, self._stops))
-            return cluster.code
-
-    monkeypatch.setattr(IrisClient, "of", opened)
     monkeypatch.setattr(follow, "Follower", Follower)
-    monkeypatch.setattr("iris.cli.context.CliContext.target", lambda context: target)
     for name in FORWARDED_ENV_VARS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
 
     def command(*words: str) -> tuple[int, str, str]:
-        code = run(["job", "run", *words])
+        code = run(["job", "run", *words], context)
         written = capsys.readouterr()
         return code, written.out, written.err
 
     return command
+
+
+def given(cluster: Cluster) -> dict[str, str]:
+    """The variables of the job that the user gave, or has."""
+    return {name: value for name, value in cluster.submitted["environment"].env_vars.items() if name[:5] != "IRIS_"}
 
 
 def test_what_is_not_said_has_its_documented_default(iris: Iris, cluster: Cluster) -> None:
@@ -109,6 +128,7 @@ def test_what_is_not_said_has_its_documented_default(iris: Iris, cluster: Cluste
     resources = sent.pop("resources")
     assert (resources.cpu, resources.memory, resources.disk, resources.device) == (0.1, "1GB", None, None)
     environment = sent.pop("environment")
+    assert environment.env_vars.pop("IRIS_RUN_COMMAND").endswith("iris job run"), "without the job's name"
     assert (environment.pip_packages, environment.env_vars, environment.extras) == ((), {}, ())
     assert {name: sent[name] for name in sent if name not in ("command", "name")} == {
         "constraints": [],
@@ -126,6 +146,13 @@ def test_what_is_not_said_has_its_documented_default(iris: Iris, cluster: Cluste
         "exclusive": False,
         "fence_after": None,
         "description": "",
+        "notify_url": "",
+        "retry_window": None,
+        "health": None,
+        "stall_timeout": None,
+        "soft_limits": None,
+        "limits_said": None,
+        "cpu_quota": False,
     }
     assert cluster.guarded == ["/ann/j"]
     assert cluster.followed == [("/ann/j", 1, True)]
@@ -148,6 +175,7 @@ def test_every_option_reaches_the_cluster(iris: Iris, cluster: Cluster) -> None:
     assert (resources.device.variant, resources.device.count) == ("H100", 4)
     environment = sent["environment"]
     assert (environment.extras, environment.pip_packages) == (("a", "b"), ("p", "q"))
+    assert "iris job run --cpu 2.5 --memory 3GB" in environment.env_vars.pop("IRIS_RUN_COMMAND")
     assert environment.env_vars == {"K": "v", "L": "w"}
     assert sent["constraints"] == [region_constraint(("r1", "r2")), zone_constraint("z"), preemptible_constraint(False)]
     wanted = {
@@ -169,6 +197,21 @@ def test_every_option_reaches_the_cluster(iris: Iris, cluster: Cluster) -> None:
     assert cluster.followed == [("/ann/j", 3, False)]
 
 
+@pytest.mark.parametrize(
+    ("words", "chosen"),
+    [
+        (["--memory", "1GB"], (None, True)),
+        (["--soft-limits"], (True, None)),
+        (["--no-soft-limits", "--memory", "2GB"], (False, True)),
+    ],
+)
+def test_what_is_a_limit_is_told_apart_from_who_chose_so(
+    iris: Iris, cluster: Cluster, words: list[str], chosen: tuple[bool | None, bool | None]
+) -> None:
+    iris(*words, "--", "true")
+    assert (cluster.submitted["soft_limits"], cluster.submitted["limits_said"]) == chosen
+
+
 def test_a_tpu_with_what_would_do_as_well(iris: Iris, cluster: Cluster) -> None:
     iris("--tpu", "v5p-8,v4-8", "--preemptible", "--", "true")
     device = cluster.submitted["resources"].device
@@ -183,7 +226,24 @@ def test_the_well_known_variables_go_along_and_what_is_given_wins(
     monkeypatch.setenv("WANDB_MODE", "online")
     monkeypatch.setenv("SECRET", "stays here")
     iris("-e", "WANDB_MODE=offline", "-e", "E=a=b", "--", "true")
-    assert cluster.submitted["environment"].env_vars == {"HF_TOKEN": "mine", "WANDB_MODE": "offline", "E": "a=b"}
+    assert given(cluster) == {"HF_TOKEN": "mine", "WANDB_MODE": "offline", "E": "a=b"}
+
+
+def test_files_of_variables_go_along_and_what_is_given_wins(iris: Iris, cluster: Cluster, tmp_path: Path) -> None:
+    first, second = tmp_path / "a.env", tmp_path / "b.env"
+    first.write_text("A=1\nB=1\nC=1\nWANDB_MODE=disabled\n")
+    second.write_text("B=2\nC=2\n")
+    assert iris("--env-file", str(first), "-e", "C", "3", "--env-file", str(second), "--", "true")[0] == 0
+    assert given(cluster) == {"A": "1", "B": "2", "C": "3", "WANDB_MODE": "disabled"}
+    cluster.submitted = {}
+    second.write_text("IRIS_TASK_ID=hunter2\n")
+    code, out, said = iris("--env-file", str(second), "--", "true")
+    assert (code, "Invalid value for '--env-file': IRIS_TASK_ID is what iris itself" in said) == (2, True)
+    second.write_text("A=1\nhunter2\n")
+    code, out, said = iris("--env-file", str(second), "--", "true")
+    assert (code, f"env file {second}, line 2: there is no '='" in said) == (3, True)
+    assert "hunter2" not in out + said
+    assert cluster.submitted == {}
 
 
 def test_without_waiting_the_id_alone_is_printed(iris: Iris, cluster: Cluster) -> None:
@@ -253,13 +313,10 @@ def test_the_cluster_is_named_once(name: str, is_local: bool, words: str, cluste
     assert job_run.describe(target, cluster) == words
 
 
-def test_jobs_of_a_job_take_its_files(
-    iris: Iris, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jobs_of_a_job_take_its_files(iris: Iris, cluster: Cluster, context: Context, tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[project]\nname = 'p'\nversion = '1'\n")
     inside = JobEnv("127.0.0.1:1", "/ann/a", "/ann/a/0", "/ann/a/0:0", "w", "")
-    found = ClusterTarget("c", lambda answered: None, inside)
-    monkeypatch.setattr("iris.cli.context.CliContext.target", lambda context: found)
+    context.reached = ClusterTarget("c", lambda answered: None, inside)
     iris("--", "true")
     assert cluster.opened["workspace"] is None
     assert cluster.opened["inherit_workspace"]

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from iris.cli.job import stopping
 from iris.cli.job.stopping import await_stop, await_stops
 from iris.client import SilentAttempt, Stopped, TaskStatus
 from iris.cluster.types import TaskState
@@ -24,6 +23,9 @@ class Client:
         self.now = 0.0
         self.polled: list[str] = []
 
+    def clock(self) -> float:
+        return self.now
+
     def poll_jobs(self, jobs: Sequence[str], seconds: float) -> tuple[list[object], bool]:
         self.polled += jobs
         self._left -= 1
@@ -34,12 +36,6 @@ class Client:
     def list_tasks(self, job_id: str) -> list[TaskStatus]:
         mine = [attempt for attempt in self._silent if attempt.attempt_id.startswith(f"{job_id}/")]
         return [TaskStatus(f"{job_id}/0", TaskState.KILLED, silent=tuple(mine))]
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch):
-    """Lets a client's polls take time."""
-    return lambda client: monkeypatch.setattr(stopping.time, "monotonic", lambda: client.now)
 
 
 @pytest.mark.parametrize(
@@ -64,30 +60,29 @@ def clock(monkeypatch: pytest.MonkeyPatch):
         (Client(done=False), Stopped(("/ann/a",), (GONE,) * 5), "; ".join(["", *[str(GONE)] * 4])),
     ],
 )
-def test_only_what_has_stopped_is_said_to_have(clock, client, stopped, words):
-    clock(client)
-    assert await_stop(client, stopped).endswith(words)
+def test_only_what_has_stopped_is_said_to_have(client, stopped, words):
+    assert await_stop(client, stopped, client.clock).endswith(words)
 
 
-def test_what_was_given_up_while_it_was_waited_for_is_named(clock):
+def test_what_was_given_up_while_it_was_waited_for_is_named():
     """Its worker froze just before: the controller did not know yet, and then waited for it no more."""
     client = Client(GONE, polls=3)
-    clock(client)
-    assert await_stop(client, Stopped(("/ann/a",))).startswith("ended, but attempt 1 of /ann/a/0 on worker w1")
+    assert await_stop(client, Stopped(("/ann/a",)), client.clock).startswith(
+        "ended, but attempt 1 of /ann/a/0 on worker w1"
+    )
     assert client.now <= 5, "it is told as soon as it is known"
 
 
 def test_nobody_waits_for_what_cannot_be_reached():
     client = Client(done=False)
-    await_stop(client, Stopped(("/ann/a",), (GONE,)))
+    await_stop(client, Stopped(("/ann/a",), (GONE,)), client.clock)
     assert client.polled == []
 
 
-def test_of_jobs_stopped_together_each_has_its_own_truth(clock):
+def test_of_jobs_stopped_together_each_has_its_own_truth():
     client = Client(GONE, polls=2)
-    clock(client)
     results = [Stopped(("/ann/a", "/ann/a/c")), Stopped(("/ann/b",)), NotFound("no job x"), Stopped(())]
-    lines = list(await_stops(client, results))
+    lines = list(await_stops(client, results, client.clock))
     assert lines[0].startswith(" and 1 child job ended, but attempt 1 of /ann/a/0 on worker w1")
     assert lines[1:] == [
         " stopped",

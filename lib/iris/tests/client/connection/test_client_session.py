@@ -2,7 +2,6 @@
 
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from iris.testing.controller import RunningController, running_controller
 from iris.testing.controller_process import fixed_port
 from iris.testing.worker import ScriptedWorker, succeed_at_once
 from rigging.errors import DeadlineExceeded, Denied, NotFound
+from rigging.testing import eventually
 
 TRUE = Entrypoint.from_command("true")
 SMALL = ResourceSpec(cpu=0.001, memory="1MB", disk="1MB")
@@ -189,7 +189,7 @@ def test_open_waits_and_submissions_survive_a_restart_of_the_controller(tmp_path
         client = open_client(first)
         job = client.submit_many(plans("lasting", "other"))[0]
         waiting = in_background(lambda: job.wait(timeout=30))
-        time.sleep(0)  # whether the wait has begun or not makes no difference
+        # Whether the wait has begun or not makes no difference.
         first.crash()
     submitting = in_background(lambda: client.submit(TRUE, "meanwhile", SMALL))
     with running_controller(tmp_path / "state", port=port) as second:
@@ -216,8 +216,7 @@ def test_an_interrupted_wait_leaves_the_session_whole(busy: IrisClient, worker: 
 def test_shutting_down_ends_waits(busy: IrisClient) -> None:
     job = busy.submit(TRUE, "endless", SMALL)
     waiting = in_background(lambda: job.wait(timeout=20))
-    while not busy._calls._session[1]._waits:  # it waits now
-        time.sleep(0.001)
+    eventually(lambda: busy._calls._session[1]._waits, "it waits")
     busy.shutdown()
     assert "Unavailable" in type(waiting.finished()).__name__
 

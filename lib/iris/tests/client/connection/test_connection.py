@@ -35,6 +35,9 @@ class Clock:
     def monotonic(self) -> float:
         return self.now
 
+    def time(self) -> float:
+        return self.now
+
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         self.now += seconds
@@ -229,7 +232,7 @@ def test_an_upload_that_fails_here_is_no_failure_of_the_controller(connection: C
             seen.extend(messages)
 
     seen: list[Any] = []
-    call = Stubs(*[Blobs()] * 5, (), 1.0)
+    call = Stubs(*[Blobs()] * 7, (), 1.0)
     connection.current = lambda: call
     message = pb.UploadBlobsRequest()
     connection.upload_blobs(lambda: iter([message]))

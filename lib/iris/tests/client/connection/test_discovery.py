@@ -1,6 +1,5 @@
 """Which cluster a command or client gets, and what a task knows of itself."""
 
-import getpass
 import json
 import os
 from types import SimpleNamespace
@@ -209,17 +208,15 @@ def test_the_context_exists_only_inside_a_job(monkeypatch, inside):
     ("login", "name"),
     [("ann", "ann"), ("Ann Smith", "Ann-Smith"), ("corp\\ann", "corp-ann"), ("1234", "uid1234"), ("..", None)],
 )
-def test_the_user_is_one_part_of_a_job_id(monkeypatch, login, name):
-    monkeypatch.setattr(getpass, "getuser", lambda: login)
-    assert default_user() == (name or f"uid{os.getuid()}")
+def test_the_user_is_one_part_of_a_job_id(login, name):
+    assert default_user(lambda: login) == (name or f"uid{os.getuid()}")
 
 
-def test_a_uid_without_a_name_still_has_jobs(monkeypatch):
+def test_a_uid_without_a_name_still_has_jobs():
     def fail():
         raise KeyError("getpwuid(): uid not found: 1234")
 
-    monkeypatch.setattr(getpass, "getuser", fail)
-    assert default_user() == f"uid{os.getuid()}"
+    assert default_user(fail) == f"uid{os.getuid()}"
 
 
 def test_jobs_are_of_the_user_whose_token_it_is(tmp_path):

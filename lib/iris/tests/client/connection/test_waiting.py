@@ -1,12 +1,10 @@
 """Waiting for jobs: how long each call waits, which answers are put together, and what is said when time is up."""
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from iris.client.connection import waiting
 from iris.client.connection.waiting import wait_jobs
 from iris.cluster.types import JobState
 from iris.rpc import iris_pb2 as pb
@@ -48,13 +46,19 @@ class Cluster:
 
 
 @pytest.fixture
-def wait(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[str, JobState]]]:
+def wait() -> Callable[..., list[tuple[str, JobState]]]:
     def wait(
         cluster: Cluster, *names: str, any_of_them: bool = False, timeout: float | None = None
     ) -> list[tuple[str, JobState]]:
-        monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=lambda: cluster.now))
         wanted = [(name, "key") for name in names]
-        found = wait_jobs(cluster, cluster, wanted, any_of_them=any_of_them, timeout=timeout)  # type: ignore[arg-type]
+        found = wait_jobs(
+            cluster,  # type: ignore[arg-type]
+            cluster,  # type: ignore[arg-type]
+            wanted,
+            any_of_them=any_of_them,
+            timeout=timeout,
+            clock=lambda: cluster.now,
+        )
         return [(status.job_id, status.state) for status in found]
 
     return wait

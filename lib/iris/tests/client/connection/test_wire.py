@@ -16,6 +16,7 @@ from iris.cluster.types import (
     Entrypoint,
     EnvironmentSpec,
     ExistingJobPolicy,
+    HealthCheck,
     JobState,
     PriorityBand,
     ResourceSpec,
@@ -138,7 +139,7 @@ def job(**changes: Any) -> JobSpec:
         entrypoint=Entrypoint.from_command("python", "x.py"),
         resources=ResourceSpec(1.5, "2GB", "3GB", gpu_device("H100", 4)),
         environment=EnvironmentSpec(["numpy"], {"K": "v"}, ["tpu"]),
-        limits=JobLimits(4, 5, 6, 7, 8),
+        limits=JobLimits(4, 5, 6, 7, 8, 9),
         constraints=[region_constraint(["r1", "r2"])],
         coscheduling=CoschedulingConfig("slice"),
         ports=["http"],
@@ -147,6 +148,10 @@ def job(**changes: Any) -> JobSpec:
         exclusive=True,
         fence_after=9,
         description="why",
+        notify_url="https://hooks.example.com/x",
+        health=HealthCheck("true", 1, 2, 3),
+        stall_timeout=4,
+        soft_limits=False,
     )
     plan = dataclasses.replace(plan, **changes)
     return spec_of(
@@ -171,7 +176,8 @@ def test_every_field_of_a_job_is_sent() -> None:
     plain = {
         "job_id": "/a/b", "bundle_digest": "d", "replicas": 3, "max_retries_failure": 4, "max_retries_preemption": 5,
         "timeout_ms": 6000, "scheduling_timeout_ms": 7000, "max_task_failures": 8, "reserve": True, "exclusive": True,
-        "fence_after_ms": 9000, "description": "why",
+        "fence_after_ms": 9000, "description": "why", "health_cmd": "true", "health_interval_ms": 1000,
+        "health_timeout_ms": 2000, "health_retries": 3, "stall_timeout_ms": 4000, "retry_window_ms": 9000,
     }  # fmt: skip
     assert {name: getattr(spec, name) for name in plain} == plain
     assert list(spec.entrypoint.command.argv) == ["python", "x.py"]

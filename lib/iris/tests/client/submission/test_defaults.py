@@ -30,6 +30,7 @@ def test_a_plan_that_says_nothing() -> None:
     assert (plan.constraints, plan.coscheduling, plan.ports, plan.priority_band) == ((), None, (), None)
     assert (plan.reserve, plan.exclusive, plan.fence_after, plan.working_dir) == (False, False, None, None)
     assert plan.description == ""
+    assert (plan.soft_limits, plan.cpu_quota) == (None, False)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,9 @@ def test_a_plan_that_says_nothing() -> None:
                 "resources": None, "environment": None, "ports": None, "scheduling_timeout": None, "constraints": None,
                 "coscheduling": None, "replicas": 1, "max_retries_failure": 0, "max_retries_preemption": 1000,
                 "timeout": None, "user": None, "priority_band": None, "max_task_failures": 0, "reserve": False,
-                "exclusive": False, "fence_after": None, "working_dir": None, "description": "",
+                "exclusive": False, "fence_after": None, "working_dir": None, "description": "", "notify_url": "",
+                "retry_window": None, "health": None, "stall_timeout": None,
+                "soft_limits": None, "limits_said": None, "cpu_quota": False,
                 "existing": ExistingJobPolicy.FAIL, "adopt_existing": False, "idempotency_key": None,
                 "reservation": None, "existing_job_policy": None, "preemption_policy": None, "task_image": None,
             },
@@ -53,7 +56,10 @@ def test_a_plan_that_says_nothing() -> None:
         (IrisClient.list_jobs, {"prefix": "", "states": (), "limit": 0, "state": None}),
         (
             IrisClient.read_logs,
-            {"since": 0, "max_lines": 0, "from_start": False, "follow": False, "include_children": False},
+            {
+                "since": 0, "max_lines": 0, "from_start": False, "follow": False, "include_children": False,
+                "grep": "", "level": "", "until": 0, "attempt": -1,
+            },
         ),
         (IrisClient.wait_jobs, {"any": False, "timeout": None}),
         (IrisClient.poll_jobs, {"any": False, "seconds": 0}),
@@ -71,7 +77,7 @@ def test_a_plan_that_says_nothing() -> None:
             IrisClient.of,
             {
                 "workspace": None, "user": None, "on_warning": None, "on_notice": None, "on_interrupted": None,
-                "inherit_workspace": True,
+                "inherit_workspace": True, "on_sending": None,
             },
         ),
         (Job.wait, {"timeout": 300.0, "poll_interval": None, "raise_on_failure": True, "stream_logs": False}),

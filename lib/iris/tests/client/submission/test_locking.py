@@ -9,7 +9,7 @@ import pytest
 
 from iris.client.submission import locking
 from iris.client.submission.bundle import gather_files
-from iris.client.submission.locking import lock_project
+from iris.client.submission.locking import Uv, lock_project
 from iris.client.submission.project import Project, read_project
 from rigging.errors import InvalidRequest
 
@@ -32,7 +32,7 @@ echo "locked $(cat "$NOTES/count" 2>/dev/null)" > uv.lock
 """
 
 
-class Uv:
+class FakeUv:
     def __init__(self, place: Path) -> None:
         self.notes = place / "notes"
         self.notes.mkdir()
@@ -40,6 +40,7 @@ class Uv:
         self.program = place / "uv"
         self.program.write_text(FAKE_UV)
         self.program.chmod(0o755)
+        self.tool = Uv(str(self.program), scratch=place / "scratch")
         self.environ = {
             **{name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
             "NOTES": str(self.notes),
@@ -55,11 +56,8 @@ class Uv:
 
 
 @pytest.fixture
-def uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Uv:
-    found = Uv(tmp_path)
-    monkeypatch.setattr(locking, "uv_program", lambda: str(found.program))
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
-    return found
+def uv(tmp_path: Path) -> FakeUv:
+    return FakeUv(tmp_path)
 
 
 @pytest.fixture
@@ -72,42 +70,42 @@ def project(tmp_path: Path) -> Project:
     return read_project(root)
 
 
-def files(uv: Uv) -> list[str]:
+def files(uv: FakeUv) -> list[str]:
     return [name.removeprefix("./") for name in uv["files"]]
 
 
-def test_the_lock_is_kept_outside_of_the_project_and_used_again(uv: Uv, project: Project) -> None:
+def test_the_lock_is_kept_outside_of_the_project_and_used_again(uv: FakeUv, project: Project) -> None:
     uv.write("count", "1")
-    kept = lock_project(project, "", {}, "", uv.environ)
+    kept = lock_project(project, "", {}, "", uv.environ, uv.tool)
     assert kept.read_text() == "locked 1\n"
     assert kept.is_relative_to(uv.environ["IRIS_STATE_DIR"])
     assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
     assert uv["former"] == []
     assert sorted(path.name for path in project.root.iterdir()) == [".python-version", "pyproject.toml", "src"]
     uv.write("count", "2")
-    assert lock_project(project, "", {}, "", uv.environ) == kept
+    assert lock_project(project, "", {}, "", uv.environ, uv.tool) == kept
     assert uv["former"] == ["locked 1"], "versions stay what they were as far as they can"
     assert kept.read_text() == "locked 2\n"
     assert [path.name for path in kept.parent.iterdir()] == [kept.name]
     assert not any((Path(uv.environ["NOTES"]).parent / "scratch").iterdir()), "the copy is gone"
 
 
-def test_each_project_has_its_own_lock(uv: Uv, project: Project, tmp_path: Path) -> None:
+def test_each_project_has_its_own_lock(uv: FakeUv, project: Project, tmp_path: Path) -> None:
     other = dataclasses.replace(project, root=project.root.rename(tmp_path / "other"))
     project.root.mkdir()
     (project.root / "pyproject.toml").write_text("[project]\nname = 'p'\nversion = '1'\n")
-    first, second = (lock_project(found, "", {}, "", uv.environ) for found in (project, other))
+    first, second = (lock_project(found, "", {}, "", uv.environ, uv.tool) for found in (project, other))
     assert first != second
 
 
-def test_only_what_tells_the_packages_is_copied_unless_something_must_be_built(uv: Uv, project: Project) -> None:
-    lock_project(project, "", {}, "", uv.environ)
+def test_only_what_tells_the_packages_is_copied_unless_something_must_be_built(uv: FakeUv, project: Project) -> None:
+    lock_project(project, "", {}, "", uv.environ, uv.tool)
     assert files(uv) == [".python-version", "pyproject.toml"]
-    lock_project(dataclasses.replace(project, builds=True), "", {}, "", uv.environ)
+    lock_project(dataclasses.replace(project, builds=True), "", {}, "", uv.environ, uv.tool)
     assert {"src/a.py", "pyproject.toml"} <= set(files(uv))
 
 
-def test_the_copy_is_laid_out_as_the_bundle(uv: Uv, project: Project, tmp_path: Path) -> None:
+def test_the_copy_is_laid_out_as_the_bundle(uv: FakeUv, project: Project, tmp_path: Path) -> None:
     beside = tmp_path / "mylib"
     beside.mkdir()
     (beside / "pyproject.toml").write_text("[project]\nname = 'mylib'\nversion = '1'\n")
@@ -117,7 +115,7 @@ def test_the_copy_is_laid_out_as_the_bundle(uv: Uv, project: Project, tmp_path: 
     wheel.write_text("wheel")
     os.symlink("pyproject.toml", beside / "setup.cfg")
     places = {"mylib": beside, "bare": tmp_path / "bare", "w.whl": wheel}
-    lock_project(project, "main/project", places, "", uv.environ)
+    lock_project(project, "main/project", places, "", uv.environ, uv.tool)
     assert set(files(uv)) >= {
         "main/project/pyproject.toml", "main/project/.python-version", "mylib/pyproject.toml", "mylib/setup.cfg",
         "w.whl",
@@ -128,60 +126,60 @@ def test_the_copy_is_laid_out_as_the_bundle(uv: Uv, project: Project, tmp_path: 
     assert "./bare" in uv["folders"], "without a file of its own it is still to be found"
 
 
-def test_a_project_without_metadata_has_its_folder(uv: Uv, tmp_path: Path) -> None:
+def test_a_project_without_metadata_has_its_folder(uv: FakeUv, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    lock_project(Project(tmp_path / "empty"), "sub/empty", {}, "", uv.environ)
+    lock_project(Project(tmp_path / "empty"), "sub/empty", {}, "", uv.environ, uv.tool)
     assert uv["cwd"][0].endswith("/sub/empty")
 
 
-def test_what_vanishes_meanwhile_is_not_copied(uv: Uv, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_vanishes_meanwhile_is_not_copied(uv: FakeUv, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     found = gather_files(project.root, "", {})
     (project.root / ".python-version").unlink()
     monkeypatch.setattr(locking, "gather_files", lambda *args: found)
-    lock_project(project, "", {}, "", uv.environ)
+    lock_project(project, "", {}, "", uv.environ, uv.tool)
     assert files(uv) == ["pyproject.toml"]
 
 
 @pytest.mark.parametrize(("python", "words"), [("", "lock"), ("/usr/bin/py", "lock --python /usr/bin/py")])
-def test_the_interpreter_is_named_where_it_matters(uv: Uv, project: Project, python: str, words: str) -> None:
-    lock_project(project, "", {}, python, uv.environ)
+def test_the_interpreter_is_named_where_it_matters(uv: FakeUv, project: Project, python: str, words: str) -> None:
+    lock_project(project, "", {}, python, uv.environ, uv.tool)
     assert uv["arguments"] == [words]
 
 
-def test_variables_that_would_make_uv_lock_something_else_are_dropped(uv: Uv, project: Project) -> None:
+def test_variables_that_would_make_uv_lock_something_else_are_dropped(uv: FakeUv, project: Project) -> None:
     wrong = dict.fromkeys(("UV_PROJECT", "UV_FROZEN", "UV_LOCKED", "UV_PYTHON", "VIRTUAL_ENV"), "x")
-    lock_project(project, "", {}, "", {**uv.environ, **wrong, "UV_INDEX_URL": "x"})
+    lock_project(project, "", {}, "", {**uv.environ, **wrong, "UV_INDEX_URL": "x"}, uv.tool)
     assert not set(wrong) & set(uv["variables"])
     assert {"UV_INDEX_URL", "UV_NO_PROGRESS", "NO_COLOR"} <= set(uv["variables"])
 
 
-def test_uvs_own_words_say_why_it_failed_with_the_users_path(uv: Uv, project: Project) -> None:
+def test_uvs_own_words_say_why_it_failed_with_the_users_path(uv: FakeUv, project: Project) -> None:
     uv.write("fail", "No solution found\n")
     with pytest.raises(InvalidRequest, match=r"of .*/project cannot be locked \(uv lock\): No solution found$"):
-        lock_project(project, "", {}, "", uv.environ)
+        lock_project(project, "", {}, "", uv.environ, uv.tool)
     assert len(uv["arguments"]) == 1
     uv.write("fail", "")
     with pytest.raises(InvalidRequest, match=r"\(uv lock\): exit code 2$"):
-        lock_project(project, "", {}, "", uv.environ)
+        lock_project(project, "", {}, "", uv.environ, uv.tool)
     uv.write("fail", "x" * 5000 + "END")
     with pytest.raises(InvalidRequest) as long:
-        lock_project(project, "", {}, "", uv.environ)
+        lock_project(project, "", {}, "", uv.environ, uv.tool)
     assert str(long.value).endswith(": " + "x" * 4093 + "END")
     assert not (Path(uv.environ["IRIS_STATE_DIR"]) / "locks").exists()
 
 
-def test_without_a_network_what_is_cached_may_do(uv: Uv, project: Project) -> None:
+def test_without_a_network_what_is_cached_may_do(uv: FakeUv, project: Project) -> None:
     uv.write("fail", "error sending request\n")
     uv.write("offline", "")
-    lock_project(project, "", {}, "/py", uv.environ)
+    lock_project(project, "", {}, "/py", uv.environ, uv.tool)
     assert uv["arguments"] == ["lock --python /py", "lock --offline --python /py"]
     (uv.notes / "offline").unlink()
     with pytest.raises(InvalidRequest, match=r"error sending request$"):
-        lock_project(project, "", {}, "", uv.environ)
+        lock_project(project, "", {}, "", uv.environ, uv.tool)
 
 
-def test_a_lock_that_takes_for_ever_is_given_up(uv: Uv, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_takes_for_ever_is_given_up(uv: FakeUv, project: Project) -> None:
     uv.program.write_text("#!/bin/sh\nexec sleep 60\n")
-    monkeypatch.setattr(locking, "LOCK_SECONDS", 0.1)
+    uv.tool = Uv(str(uv.program), timeout_s=0.1, scratch=uv.tool.scratch)
     with pytest.raises(InvalidRequest, match="it took more than 0 s"):
-        lock_project(project, "", {}, "", uv.environ)
+        lock_project(project, "", {}, "", uv.environ, uv.tool)

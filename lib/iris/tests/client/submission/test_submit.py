@@ -13,7 +13,7 @@ from iris.client.job_env import JobEnv
 from iris.client.plan import JobLimits, JobPlan
 from iris.client.submission.submit import INLINE_PAYLOAD_BYTES, Submission, Submitter, chosen_policy, pickle_callable
 from iris.cluster.constraints import Constraint, ConstraintOp
-from iris.cluster.types import Entrypoint, EnvironmentSpec, ExistingJobPolicy, PriorityBand
+from iris.cluster.types import Entrypoint, EnvironmentSpec, ExistingJobPolicy, PriorityBand, ResourceSpec
 from iris.rpc import iris_pb2 as pb
 from rigging.errors import AlreadyExists, InvalidRequest, NotFound
 
@@ -163,6 +163,23 @@ def test_a_refusal_that_has_nothing_to_do_with_blobs_stands(cluster: Cluster) ->
         submit(cluster)
     assert len(cluster.requests) == 1
     assert cluster.looked_for == [], "a command has no blobs"
+
+
+@pytest.mark.parametrize(
+    ("options", "enforced", "mode"),
+    [
+        ({}, "", ""),
+        ({"resources": ResourceSpec(memory="2GB", disk="3GB")}, "memory,disk", ""),
+        ({"limits_said": True}, "memory", ""),
+        ({"limits_said": False, "resources": ResourceSpec(memory="2GB", disk="3GB")}, "", ""),
+        ({"soft_limits": True, "resources": ResourceSpec(memory="2GB")}, "", "soft"),
+        ({"soft_limits": False}, "memory", "enforced"),
+        ({"soft_limits": False, "limits_said": False, "cpu_quota": True}, "cpu", "enforced"),
+    ],
+)
+def test_what_is_a_limit_and_who_chose_so(cluster: Cluster, options: dict[str, Any], enforced: str, mode: str) -> None:
+    submit(cluster, **options)
+    assert (cluster.spec.enforced, cluster.spec.limits_mode) == (enforced, mode)
 
 
 def test_names_are_below_the_job_or_the_user(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from iris.controller.access.authority import (
     rule_of,
 )
 from iris.domain.ids import AttemptId
-from iris.rpc import actor_pb2, endpoints_pb2
+from iris.rpc import access_pb2, actor_pb2, dashboard_pb2, endpoints_pb2
 from iris.rpc import endpoints_pb2 as epb
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import Principal, PrincipalKind
@@ -34,7 +34,7 @@ CALLERS: Final = (ADMIN, ANN, WORKER, JOB)
 
 METHODS: Final = {
     f"{service.name}/{method.name}": method
-    for described in (pb.DESCRIPTOR, endpoints_pb2.DESCRIPTOR)
+    for described in (pb.DESCRIPTOR, endpoints_pb2.DESCRIPTOR, access_pb2.DESCRIPTOR, dashboard_pb2.DESCRIPTOR)
     for service in described.services_by_name.values()
     for method in service.methods
 }
@@ -49,16 +49,17 @@ EXPECTED: Final[dict[str, tuple[str, str, str, str]]] = {
     "JobService/GetJob": READ,
     "JobService/WaitJobs": READ,
     "JobService/GetException": ("....", "yyy.", "....", "yyy."),
+    "JobService/GetResult": ("....", "yyy.", "....", "yyy."),
     "JobService/ListJobs": ("yyyy", "yyyy", "....", "yyy."),
     "JobService/ListTasks": READ,
     "JobService/GetTask": READ,
     "JobService/StopJob": ("yyyy", "yyy.", "....", "yy.."),
     "JobService/FetchLogs": READ,
     "ClientService/Session": ("yyyy", "yyyy", "....", "yyyy"),
-    "BlobService/FindMissingBlobs": ("yyyy", "yyyy", "....", "yyyy"),
-    "BlobService/UploadBlobs": ("yyyy", "yyyy", "....", "yyyy"),
+    "BlobService/FindMissingBlobs": ("yyyy", "yyyy", "yyyy", "yyyy"),
+    "BlobService/UploadBlobs": ("yyyy", "yyyy", "yyyy", "yyyy"),
     "BlobService/FetchBlobs": ("yyyy", "....", "yyyy", "...."),
-    "ClusterService/Status": ("yyyy", "yyyy", "....", "...."),
+    "ClusterService/Status": ("yyyy", "yyyy", "....", "yyyy"),
     "ClusterService/Query": ("yyyy", "yyyy", "....", "...."),
     "ClusterService/Shutdown": ("yyyy", "....", "....", "...."),
     "ClusterService/CordonWorker": ("yyyy", "....", "....", "...."),
@@ -68,6 +69,16 @@ EXPECTED: Final[dict[str, tuple[str, str, str, str]]] = {
     "ClusterService/ListBudgets": ("yyyy", "yyy.", "....", "...."),
     "ClusterService/Checkpoint": ("yyyy", "....", "....", "...."),
     "ClusterService/CreateToken": ("yyyy", "....", "....", "...."),
+    "AccessService/Join": ("....", "....", "....", "...."),  # only who shows a join token
+    "AccessService/CreateJoinToken": ("yyyy", "....", "....", "...."),
+    "AccessService/ListJoinTokens": ("yyyy", "....", "....", "...."),
+    "AccessService/RevokeJoinToken": ("yyyy", "....", "....", "...."),
+    "AccessService/ListUserTokens": ("yyyy", "....", "....", "...."),
+    "AccessService/RevokeUserToken": ("yyyy", "....", "....", "...."),
+    "AccessService/RevokeWorker": ("yyyy", "....", "....", "...."),
+    "DashboardService/WatchChanges": ("yyyy", "yyyy", "....", "...."),
+    "DashboardService/CreateLoginLink": ("yyyy", "yyyy", "....", "...."),
+    "DashboardService/ControllerFigures": ("yyyy", "yyyy", "....", "...."),
     "EndpointService/Register": ("....", "....", "....", "...."),
     "EndpointService/Unregister": ("....", "....", "....", "...."),
     "EndpointService/Resolve": READ,

@@ -175,3 +175,24 @@ def test_a_fence_is_at_least_four_heartbeats(fence_after_ms: int, is_good: bool)
     for _ in range(2):  # what was refused is not found good afterwards
         with nullcontext() if is_good else pytest.raises(InvalidRequest, match="it must be at least 20 s here"):
             gate.check(spec(exclusive=True, fence_after_ms=fence_after_ms))
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"health_cmd": "true"}, "health_interval_ms is 0; with a health_cmd it must be above 0"),
+        ({"health_retries": 1}, "health_retries is 1; with a health_cmd it must be above 0, without one 0"),
+        (
+            {"health_cmd": "a\0b", "health_interval_ms": 1, "health_timeout_ms": 1, "health_retries": 1},
+            "health_cmd has a NUL character",
+        ),
+        ({"stall_timeout_ms": -1}, "stall_timeout_ms is -1; it must be 0 or more"),
+        ({"retry_window_ms": -1}, "retry_window_ms is -1; it must be 0 or more"),
+        ({"notify_url": "ftp://h/key"}, "the notify URL begins with 'ftp'"),
+    ],
+)
+def test_what_is_watched_for_is_checked(fields: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        validate_spec(JobSpec(JobId("/ann/a"), CommandEntrypoint(("true",)), **fields))
+    assert reason in str(caught.value)
+    assert "key" not in str(caught.value)

@@ -11,9 +11,9 @@ from iris.controller.clients.endpoint_watchers import EndpointQuery, EndpointsUp
 from iris.core.state.view import ClusterView
 from iris.domain.effects import EndpointChanged, JobChanged, JobEnded, JobForgotten
 from iris.domain.endpoints import RegisteredEndpoint
-from iris.domain.ids import AttemptId, JobId
-from iris.domain.states import JobState
-from rigging.errors import InvalidRequest, Unavailable
+from iris.domain.ids import AttemptId, JobId, TaskId
+from iris.domain.states import JobState, TaskState
+from rigging.errors import InvalidRequest, NotFound, Unavailable
 
 A = JobId("/ann/a")
 
@@ -29,6 +29,12 @@ class View:
         self.found: list[RegisteredEndpoint] = []
         self.endpoints = self
         self.jobs: dict[JobId, Any] = {A: SimpleNamespace(state=JobState.RUNNING, error="")}
+        self.tasks: dict[TaskId, Any] = {}
+
+    def task(self, task_id: TaskId) -> Any:
+        if task_id not in self.tasks:
+            raise NotFound(f"task {task_id} does not exist")
+        return self.tasks[task_id]
 
     def named(self, name: str) -> list[RegisteredEndpoint]:
         return [item for item in self.found if item.name == name]
@@ -131,6 +137,33 @@ def test_the_end_of_the_namespaces_job_is_told_with_its_reason(effect: Any) -> N
         watchers.on_effects([effect])
         assert (await anext(watch)).ended_reason == "job /ann/a killed"
         await watch.aclose()
+
+    run(test)
+
+
+def test_the_end_of_the_only_task_is_told_though_its_job_goes_on() -> None:
+    async def test(watchers: EndpointWatchers, view: View) -> None:
+        task = TaskId("/ann/a/1")
+        view.tasks[task] = SimpleNamespace(state=TaskState.RUNNING, error="")
+        one = endpoint("/ann/a/db", 1)
+        view.found = [one]
+        anybodys = watchers.watch(EndpointQuery.named(A, "db"), settled)
+        watch = watchers.watch(EndpointQuery.named(A, "db", task), settled)
+        assert await anext(watch) == await anext(anybodys) == EndpointsUpdate((one,), (), False, "")
+        view.found = []
+        watchers.on_effects([changed(one)])
+        assert await anext(watch) == EndpointsUpdate((), (one,), False, ""), "it may be run again"
+        view.tasks[task] = SimpleNamespace(state=TaskState.FAILED, error="exit code 3")
+        watchers.on_effects([JobChanged(A)])
+        assert await anext(watch) == EndpointsUpdate((), (), True, "task /ann/a/1 failed: exit code 3")
+        assert await anext(anybodys) == EndpointsUpdate((), (one,), False, ""), "another task may take the name"
+        for each in (watch, anybodys):
+            await each.aclose()
+        unknown = watchers.watch(EndpointQuery.named(A, "db", TaskId("/ann/a/7")), settled)
+        assert await anext(unknown) == EndpointsUpdate((), (), True, "task /ann/a/7 does not exist")
+        await unknown.aclose()
+        with pytest.raises(InvalidRequest, match="nonsense"):
+            EndpointQuery.named(A, "db", TaskId("nonsense"))
 
     run(test)
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from iris.controller.admission.limits_policy import LimitsPolicy
 from iris.controller.config.cluster_file import ClusterConfig, parse_cluster_config, read_cluster_config
 from iris.controller.config.controller_config import Address, ControllerConfig, Durability
 from iris.controller.config.options import Given, controller_config
@@ -46,6 +47,12 @@ def test_everything_a_controller_needs_is_read(tmp_path: Path) -> None:
     assert cpu.host_attributes == {"preemptible": "false", "pool": "small"}
 
 
+def test_limits_reach_the_controller(tmp_path: Path) -> None:
+    path = written(tmp_path, "limits: {mode: soft, force: true}")
+    assert controller_config(path, Given(tmp_path)).limits == LimitsPolicy("soft", force=True)
+    assert controller_config(written(tmp_path, ""), Given(tmp_path)).limits == LimitsPolicy("enforced")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -54,6 +61,9 @@ def test_everything_a_controller_needs_is_read(tmp_path: Path) -> None:
         ("storage: {durability: remote}", "it must be 'local', as there is no storage.remote_state_dir"),
         ("storage: [1]", "storage is [1]; it must be a mapping of remote_state_dir, durability"),
         ("storag: {}", "storag is unknown; did you mean 'storage'?"),
+        ("limits: {mode: hard}", "limits.mode is 'hard'; it must be 'enforced' or 'soft'"),
+        ("limits: {force: 1}", "limits.force is 1; it must be true or false"),
+        ("limits: {memory: 1GB}", "limits.memory is unknown; known are mode, force"),
         ("- 1", "the file is [1]; it must be a mapping"),
         ("controller: {port: 99999}", "controller.port is 99999; it must be a whole number from 0 to 65535"),
         ("scale_groups: [{name: a, cpu: -1}]", "scale_groups[0].cpu is -1; it must be a number of cores above 0"),
@@ -224,3 +234,28 @@ def test_a_worker_is_late_after_two_heartbeats_and_lost_after_its_time(tmp_path:
     assert config.contact_rules == ContactRules(late_after_ms=10_000, lost_after_ms=60_000, fence_margin_ms=0)
     short = ControllerConfig(tmp_path, heartbeat_interval_s=5, worker_timeout_s=6)
     assert (short.contact_rules.late_after_ms, short.contact_rules.lost_after_ms) == (6000, 6000)
+
+
+def test_who_is_told_of_ends_is_read(tmp_path: Path) -> None:
+    text = 'name: big\nnotify: {url: https://hooks.example.com/key, allow: ["*.example.com", 10.0.0.0/8]}\n'
+    path = written(tmp_path, text)
+    config = controller_config(path, Given(state_dir=tmp_path))
+    assert config.cluster_name == "big"
+    assert (config.notices.url, config.notices.is_private) == ("https://hooks.example.com/key", True)
+    assert config.notices.allow == ("*.example.com", "10.0.0.0/8")
+    assert not controller_config(path, Given(state_dir=tmp_path, host="10.0.0.1")).notices.is_private
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{url: ftp://h/key}", "notify.url: the notify URL begins with 'ftp'"),
+        ("{allow: host}", "notify.allow is 'host'; it must be a list of hosts"),
+        ("{allow: [1]}", "it must be a list of hosts"),
+    ],
+)
+def test_what_is_wrong_about_it_is_told_without_the_address(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read_cluster_config(written(tmp_path, f"notify: {text}\n"))
+    assert message in str(caught.value)
+    assert "key" not in str(caught.value)

@@ -18,6 +18,7 @@ from iris.domain.ids import JobId, TaskId, WorkerId
 from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.resources import Resources
 from iris.sched.plan import RoundPlan, plan_round
+from iris.testing.loops import run_in
 from rigging.errors import NotFound, Unavailable
 
 
@@ -38,8 +39,11 @@ class RecordingStore:
         self.story.append("commit")
 
 
+Plan = Callable[[ClusterView, int], RoundPlan]
+
+
 class Rig:
-    def __init__(self) -> None:
+    def __init__(self, plan: Plan = plan_round) -> None:
         self.story: list[str] = []
         self.effects: list[Effect] = []
         self.fatal: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
@@ -47,7 +51,12 @@ class Rig:
         self.now_ms = 1000
         self.room = [False]
         self.engine = Engine(
-            ClusterView(), self.store, lambda: self.now_ms, self.fatal.set_result, lambda: self.room.pop(0)
+            ClusterView(),
+            self.store,
+            lambda: self.now_ms,
+            self.fatal.set_result,
+            lambda: self.room.pop(0),
+            plan=plan,
         )
         self.engine.listen(self._listen)
 
@@ -56,11 +65,28 @@ class Rig:
         self.effects += effects
 
 
-def with_rig(test: Callable[[Rig], Coroutine[Any, Any, None]]) -> None:
-    async def main() -> None:
-        await test(Rig())
+def with_rig(
+    test: Callable[[Rig], Coroutine[Any, Any, None]],
+    plan: Plan = plan_round,
+    loop: asyncio.AbstractEventLoop | None = None,
+) -> None:
+    async def main(_: asyncio.AbstractEventLoop) -> None:
+        await asyncio.wait_for(test(Rig(plan)), 10)
 
-    asyncio.run(asyncio.wait_for(main(), 10))
+    run_in(loop or asyncio.new_event_loop(), main)
+
+
+class NotingLoop(asyncio.SelectorEventLoop):
+    """Keeps the timers that were set; with `delay_s` each is due after so long."""
+
+    def __init__(self, delay_s: float | None = None) -> None:
+        super().__init__()
+        self.delay_s = delay_s
+        self.timers: list[asyncio.TimerHandle] = []
+
+    def call_later(self, delay: float, *rest: Any, **options: Any) -> asyncio.TimerHandle:
+        self.timers.append(super().call_later(delay if self.delay_s is None else self.delay_s, *rest, **options))
+        return self.timers[-1]
 
 
 def submitted(name: str) -> JobSubmitted:
@@ -98,17 +124,21 @@ def test_a_refused_event_leaves_the_rest_of_its_batch_whole(caplog: pytest.LogCa
     with_rig(test)
 
 
-def test_a_broken_round_costs_nobody_an_answer_and_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_round_costs_nobody_an_answer_and_is_reported() -> None:
+    is_broken = True
+
+    def plan(view: ClusterView, now_ms: int) -> RoundPlan:
+        if is_broken:
+            raise ZeroDivisionError
+        return plan_round(view, now_ms)
+
     async def test(rig: Rig) -> None:
         reports: list[str] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report["message"]))
 
-        def broken(view: ClusterView, now_ms: int) -> RoundPlan:
-            raise ZeroDivisionError
-
-        with monkeypatch.context() as patch:
-            patch.setattr("iris.controller.engine.engine.plan_round", broken)
-            await asyncio.gather(rig.engine.submit(WORKER), rig.engine.submit(submitted("/ann/a")))
+        nonlocal is_broken
+        await asyncio.gather(rig.engine.submit(WORKER), rig.engine.submit(submitted("/ann/a")))
+        is_broken = False
         assert rig.store.commits == [(1, 1, 1)]
         assert reports == ["scheduler: the scheduling round failed"]
         rig.engine.wake()
@@ -118,37 +148,34 @@ def test_a_broken_round_costs_nobody_an_answer_and_is_reported(monkeypatch: pyte
             "/ann/b/0:0",
         ]
 
-    with_rig(test)
+    with_rig(test, plan)
 
 
-def test_a_decision_of_the_round_that_is_refused_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decision_of_the_round_that_is_refused_leaves_the_others() -> None:
+    def too_much(view: ClusterView, now_ms: int) -> RoundPlan:
+        plan = plan_round(view, now_ms)
+        return replace(plan, assignments=[(TaskId("/ann/none/0"), WorkerId("w1")), *plan.assignments])
+
     async def test(rig: Rig) -> None:
         reports: list[str] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report["message"]))
 
-        def too_much(view: ClusterView, now_ms: int) -> RoundPlan:
-            plan = plan_round(view, now_ms)
-            return replace(plan, assignments=[(TaskId("/ann/none/0"), WorkerId("w1")), *plan.assignments])
-
-        monkeypatch.setattr("iris.controller.engine.engine.plan_round", too_much)
         await asyncio.gather(rig.engine.submit(WORKER), rig.engine.submit(submitted("/ann/a")))
         assert [effect.attempt_id for effect in rig.effects if isinstance(effect, StartAttempt)] == ["/ann/a/0:0"]
         assert len(reports) == 1
         assert "/ann/none/0" in reports[0]
 
-    with_rig(test)
+    with_rig(test, too_much)
 
 
-def test_where_many_jobs_wait_rounds_are_apart_and_none_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_many_jobs_wait_rounds_are_apart_and_none_is_forgotten() -> None:
+    rounds: list[int] = []
+
+    def counted(view: ClusterView, now_ms: int) -> RoundPlan:
+        rounds.append(now_ms)
+        return plan_round(view, now_ms)
+
     async def test(rig: Rig) -> None:
-        rounds: list[int] = []
-
-        def counted(view: ClusterView, now_ms: int) -> RoundPlan:
-            rounds.append(now_ms)
-            return plan_round(view, now_ms)
-
-        monkeypatch.setattr("iris.controller.engine.engine.plan_round", counted)
-
         def submit_many(transaction: Transaction) -> None:
             for index in range(1000):
                 transaction.apply(submitted(f"/ann/many-{index}"))
@@ -171,7 +198,7 @@ def test_where_many_jobs_wait_rounds_are_apart_and_none_is_forgotten(monkeypatch
         await rig.engine.submit(submitted("/ann/late"))
         assert rounds == [1000, 1004, 500]
 
-    with_rig(test)
+    with_rig(test, counted)
 
 
 def test_when_a_commit_fails_nobody_is_answered_and_nothing_is_done() -> None:
@@ -260,26 +287,20 @@ def test_nothing_to_store_is_no_commit() -> None:
     with_rig(test)
 
 
-def test_one_timer_runs_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_timer_runs_at_a_time() -> None:
     """Else each batch would leave one, and wake the controller for nothing when it runs out."""
+    loop = NotingLoop()
 
     async def test(rig: Rig) -> None:
-        loop, timers = asyncio.get_running_loop(), list[asyncio.TimerHandle]()
-        call_later = loop.call_later
-
-        def note(delay: float, work: Callable[..., Any], *rest: Any) -> asyncio.TimerHandle:
-            timers.append(call_later(delay, work, *rest))
-            return timers[-1]
-
-        monkeypatch.setattr(loop, "call_later", note)
+        loop.timers.clear()
         for name in "abc":
             event = submitted(f"/ann/{name}")
             await rig.engine.submit(replace(event, spec=replace(event.spec, scheduling_timeout_ms=60_000)))
-        waiting = [timer for timer in timers if not timer.cancelled()]
-        assert (len(timers), len(waiting)) == (3, 1)
+        waiting = [timer for timer in loop.timers if not timer.cancelled()]
+        assert (len(loop.timers), len(waiting)) == (3, 1)
         rig.engine.close()
 
-    with_rig(test)
+    with_rig(test, loop=loop)
 
 
 def test_after_close_events_are_refused() -> None:
@@ -329,18 +350,12 @@ def test_what_starts_or_stops_something_is_not_kept_open() -> None:
     with_rig(test)
 
 
-def test_a_batch_that_is_kept_open_is_urgent_by_what_comes_and_one_timer_is_enough(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_batch_that_is_kept_open_is_urgent_by_what_comes_and_one_timer_is_enough() -> None:
+    loop = NotingLoop()
+
     async def test(rig: Rig) -> None:
-        loop, timers = asyncio.get_running_loop(), list[asyncio.TimerHandle]()
-        call_later = loop.call_later
-
-        def note(delay: float, work: Callable[..., Any], *rest: Any) -> asyncio.TimerHandle:
-            timers.append(call_later(3600, work, *rest))
-            return timers[-1]
-
-        monkeypatch.setattr(loop, "call_later", note)
+        loop.delay_s, timers = 3600, loop.timers
+        timers.clear()
         asked: list[str] = []
         rig.engine.watch(lambda job_id: asked.append(job_id) is not None)
         rig.engine.watch(lambda job_id: job_id == "/ann/b")
@@ -356,7 +371,7 @@ def test_a_batch_that_is_kept_open_is_urgent_by_what_comes_and_one_timer_is_enou
         assert rig.store.commits == [(3, 3, 0)]
         assert timers[0].cancelled(), "else it would end the next batch too early"
 
-    with_rig(test)
+    with_rig(test, loop=loop)
 
 
 def test_who_reads_as_a_commit_is_refused_or_the_end_comes_is_told() -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from iris.controller.logs.files import LogFiles, LogLimits, exception_file_name, file_name, parse_file_name, shed
+from iris.controller.logs.files import LogFiles, LogLimits, shed
+from iris.controller.logs.names import LogFileName, exception_file_name, file_name, parse_name
+from iris.controller.logs.pieces import LogPlace
 from iris.controller.logs.store import LogStore
 from iris.rpc.logformat import RECORD_OVERHEAD, Record, decode_all, encode
 
@@ -174,7 +176,8 @@ def test_a_log_is_a_few_files_neither_tiny_nor_huge(limit: int, file_bytes: int)
     ],
 )
 def test_the_name_of_a_file_says_whose_it_is_and_where_it_begins(name: str, found: tuple[int, ...] | None) -> None:
-    assert parse_file_name(name) == found
+    parsed = parse_name(name)
+    assert (parsed and parsed[:3]) == found
     if found is not None:
         assert file_name(*found) == name
 
@@ -184,7 +187,7 @@ class TestPieces:
 
     @pytest.fixture
     def log(self, tmp_path: Path) -> LogFiles:
-        log = LogFiles(tmp_path / "logs", 0, 0)
+        log = LogFiles(LogPlace(tmp_path / "logs", 0, 0))
         for number in (1, 2, 3, None, 5, 6):
             if number is None:
                 log.drop(len(LINE))
@@ -194,7 +197,7 @@ class TestPieces:
 
     def test_what_is_told_from_anywhere_on(self, log: LogFiles) -> None:
         assert (log.size, log.stored, log.complete_size()) == (6 * len(LINE), 5 * len(LINE), 6 * len(LINE))
-        for reader in (log, LogFiles.found(log.directory, 0, 0, [0, 4 * len(LINE)])):
+        for reader in (log, LogFiles.found(log.place, [LogFileName(0, 0, start) for start in (0, 4 * len(LINE))])):
             told = [
                 [record.hole or record.at_ms - T for record in reader.read(begin * len(LINE), 0)] for begin in range(7)
             ]
@@ -226,12 +229,12 @@ class TestPieces:
     def test_an_empty_file_says_how_long_it_is_until_the_log_goes_on(self, log: LogFiles) -> None:
         log.drop(10)
         log.drop(20)
-        names = {path.name for path in log.directory.iterdir()}
+        names = {path.name for path in log.place.directory.iterdir()}
         end = 6 * len(LINE) + 30
         assert names == {"~0.0.log", f"~0.0.{4 * len(LINE)}.log", f"~0.0.{end}.log"}, "one for both"
-        assert LogFiles.found(log.directory, 0, 0, [end, 0, 4 * len(LINE)]).size == end
+        assert LogFiles.found(log.place, [LogFileName(0, 0, start) for start in (end, 0, 4 * len(LINE))]).size == end
         log.append(memoryview(LINE), ROOM)
-        assert (log.directory / f"~0.0.{end}.log").read_bytes() == LINE
+        assert (log.place.directory / f"~0.0.{end}.log").read_bytes() == LINE
         assert [record.hole for record in log.read(6 * len(LINE), 0)] == [30, 0]
 
     def test_nothing_of_it_stays_open(self, log: LogFiles) -> None:
@@ -244,10 +247,10 @@ class TestPieces:
         assert len(os.listdir("/proc/self/fd")) == before
 
     def test_all_of_it_goes(self, log: LogFiles) -> None:
-        (log.directory / exception_file_name(0, 0)).touch()
-        (log.directory / "~0.1.log").touch()
+        (log.place.directory / exception_file_name(0, 0)).touch()
+        (log.place.directory / "~0.1.log").touch()
         log.remove()
-        assert [path.name for path in log.directory.iterdir()] == ["~0.1.log"]
+        assert [path.name for path in log.place.directory.iterdir()] == ["~0.1.log"]
         log.remove()
         assert log.files == []
 
@@ -256,7 +259,7 @@ class TestPieces:
         log.append(memoryview(LINE), ROOM)
         log.append(memoryview(LINE), LogLimits(2**30, lambda count: False))
         assert [size // len(LINE) for _, size in log.files] == [3, 2], "what was in the middle made room"
-        assert not (log.directory / f"~0.0.{4 * len(LINE)}.log").exists()
+        assert not (log.place.directory / f"~0.0.{4 * len(LINE)}.log").exists()
         assert log.stored == 5 * len(LINE)
         log.append(memoryview(LINE), LogLimits(2**30, lambda count: False))
         assert (log.stored, log.size) == (5 * len(LINE), 9 * len(LINE) + 5), "now it is the new that is dropped"

@@ -10,8 +10,10 @@ import pytest
 
 from iris.controller.logs.hub import LogHub
 from iris.controller.logs.reader import LogQuery, ReadLimits, read_logs
+from iris.controller.logs.searcher import Searchers
 from iris.controller.logs.store import LogKey, LogStore
 from iris.domain.ids import JobId
+from iris.rpc.logfilter import LineChoice
 from iris.rpc.logformat import encode
 
 LIMITS = ReadLimits()
@@ -24,6 +26,7 @@ class Hub:
 
     def __init__(self, store: LogStore) -> None:
         self.store = store
+        self.searchers = Searchers(str(store.root))
         self.view = SimpleNamespace(jobs={TOP: SimpleNamespace(sequence=1)})
         self.complete = True
         self.subscriptions = 0
@@ -195,5 +198,21 @@ def test_another_job_that_took_the_name_is_not_followed(tmp_path: Path) -> None:
         hub.view.jobs[TOP] = SimpleNamespace(sequence=2)
         hub.add(TOP, 0, 2)
         assert [batch async for batch in lines] == []
+
+    run(tmp_path, test)
+
+
+def test_following_ends_with_the_time_up_to_which_lines_are_chosen(tmp_path: Path) -> None:
+    # Nothing that a running job prints later is of that time, and some of it may come in a little late.
+    async def test(hub: Hub) -> None:
+        hub.complete = False
+        hub.add(TOP, 0, 1)
+        hub.take()
+        query = LogQuery(TOP, follow=True, choice=LineChoice(until_ms=T + 5))
+        for now, limits in ((T + 15, ReadLimits(late_ms=10)), (T, ReadLimits(late_ms=10))):
+            hub.wake.clear()
+            lines = read_logs(cast(LogHub, hub), query, limits, lambda now=now: now)
+            async with asyncio.timeout(30):
+                assert [shown(batch) async for batch in lines] == [[(TOP, 0, 1)]]
 
     run(tmp_path, test)

@@ -27,6 +27,10 @@ OTHER_VALUES: dict[str, object] = {
     "bundle_digest": "ef" * 32,
     "coscheduling_group_by": "other",
     "description": "other",
+    "health_cmd": "other",
+    "notify_url": "https://hooks.example.com/other",
+    "enforced": "memory",
+    "limits_mode": "enforced",
     "reserve": True,
     "exclusive": True,
 }

@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
+from iris.controller.admission.limits_policy import LimitsPolicy
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind
 from iris.rpc.protocol import PROTOCOL_VERSION
@@ -269,6 +270,16 @@ def test_a_payload_may_come_with_the_job(user: Any, admin: Any, worker: Scripted
     chunks = [c for r in admin.blobs.FetchBlobs(pb.FetchBlobsRequest(digests=[digest])) for c in r.chunks]
     assert [(c.data, c.last) for c in chunks] == [(payload, True)]
     assert user.get("/ann/a").display_command == "m:f"
+
+
+def test_limits_that_are_soft_by_default_and_chosen_otherwise(tmp_path: Path, connect: Any) -> None:
+    with running_controller(tmp_path / "state", limits=LimitsPolicy("soft", force=True)) as controller:
+        user = connect(controller)
+        with ScriptedWorker(controller.address, controller.worker_token("w1")) as worker:
+            user.submit("/ann/a", enforced="memory,cpu")
+            assert worker.wait_for_start("/ann/a/0:0").launch.enforced == "cpu"
+            with pytest.raises(grpc.RpcError, match="/ann/b: it asks to be held to its limits"):
+                user.submit("/ann/b", enforced="memory", limits_mode="enforced")
 
 
 def test_an_idle_controller_leaves_with_its_workers(tmp_path: Path, connect: Any) -> None:

@@ -1,13 +1,14 @@
 """What JobService tells is committed; the rest of it is tested through a running controller."""
 
 import asyncio
+import contextvars
 from types import SimpleNamespace
 
 import pytest
 
+from iris.controller.access.interceptor import serve_for
 from iris.controller.clients.waiters import JobWaiters
 from iris.controller.engine.engine import Engine
-from iris.controller.services import jobs as services_jobs
 from iris.controller.services.jobs import JobService
 from iris.core.state.changes import Changes
 from iris.core.state.view import ClusterView
@@ -47,9 +48,8 @@ class Disk:
 )
 @pytest.mark.parametrize("state", [TaskState.RUNNING, TaskState.SUCCEEDED])
 def test_only_a_live_attempt_lends_its_own_cpu_and_only_while_it_waits(
-    monkeypatch: pytest.MonkeyPatch, who: Principal, attempt: str, lends: bool, state: TaskState
+    who: Principal, attempt: str, lends: bool, state: TaskState
 ) -> None:
-    monkeypatch.setattr(services_jobs, "current_principal", lambda: who)
     cluster, told = InMemoryCluster(), list[object]()
     cluster.connect("w", resources(8, 8))
     cluster.submit("/ann/a", replicas=2)
@@ -57,18 +57,23 @@ def test_only_a_live_attempt_lends_its_own_cpu_and_only_while_it_waits(
     cluster.observe("/ann/a/0:0", state)
     engine = SimpleNamespace(post=told.append)
     service = JobService(SimpleNamespace(engine=engine, view=cluster.view))
-    with service._lending(SimpleNamespace(invocation_metadata=lambda: ((ATTEMPT_ID_KEY, attempt),))):
-        during = list(told)
+
+    def lend() -> list[object]:
+        serve_for(who)
+        with service._lending(SimpleNamespace(invocation_metadata=lambda: ((ATTEMPT_ID_KEY, attempt),))):
+            return list(told)
+
+    during = contextvars.copy_context().run(lend)
     mine = AttemptId("/ann/a/0:0")
     expected = [LendCpu(mine, True), LendCpu(mine, False)] if lends and state is TaskState.RUNNING else []
     assert (during, told) == (expected[:1], expected)
 
 
-def test_a_wait_that_is_over_tells_only_what_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_that_is_over_tells_only_what_is_committed() -> None:
     """Of several jobs one may have moved during the wait, in a batch that is still kept open for others."""
-    monkeypatch.setattr(services_jobs, "current_principal", lambda: Principal(PrincipalKind.USER, "ann"))
 
     async def test() -> None:
+        serve_for(Principal(PrincipalKind.USER, "ann"))
         view, disk = ClusterView(), Disk()
         engine = Engine(view, disk, lambda: 1000, lambda _: None, share_commit_s=3600)
         waiters = JobWaiters(view)

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from iris.controller.access.interceptor import serve_for
 from iris.controller.clients.sessions import ClientSessions, ConnectedClient, StoppedJobs
 from iris.controller.context import Shutdown
-from iris.controller.services import clients as services_clients
 from iris.controller.services.clients import ClientService
 from iris.controller.services.cluster import ClusterService
 from iris.controller.services.endpoints import EndpointService
+from iris.core.state.view import ClusterView
 from iris.domain.ids import JobId
 from iris.domain.states import JobState
 from iris.rpc import endpoints_pb2
@@ -77,31 +78,34 @@ def test_endpoints_are_asked_for_by_name_or_by_prefix(given: dict[str, str]) -> 
             asyncio.run(ask())
 
 
-def test_of_an_end_that_is_no_more_to_be_had_a_client_is_told_so_and_of_a_live_job_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+class NotingSessions(ClientSessions):
+    """Keeps the sessions that are opened."""
+
+    def __init__(self, view: ClusterView) -> None:
+        super().__init__(view)
+        self.opened: list[ConnectedClient] = []
+
+    def open(self) -> ConnectedClient:
+        self.opened.append(super().open())
+        return self.opened[-1]
+
+
+def test_of_an_end_that_is_no_more_to_be_had_a_client_is_told_so_and_of_a_live_job_nothing() -> None:
     """Between the end and its telling the history may be removed, or the name be used again."""
-    monkeypatch.setattr(services_clients, "current_principal", lambda: Principal(PrincipalKind.USER, "ann"))
 
     async def nothing() -> AsyncIterator[pb.ClientMessage]:
         await asyncio.Event().wait()
         yield pb.ClientMessage()
 
     async def test() -> None:
-        cluster, opened = InMemoryCluster(), list[ConnectedClient]()
+        serve_for(Principal(PrincipalKind.USER, "ann"))
+        cluster = InMemoryCluster()
         cluster.submit("/ann/live")
-        clients = ClientSessions(cluster.view)
-        begin = clients.open
-
-        def note() -> ConnectedClient:
-            opened.append(begin())
-            return opened[-1]
-
-        monkeypatch.setattr(clients, "open", note)
+        clients = NotingSessions(cluster.view)
         news = ClientService(SimpleNamespace(view=cluster.view, clients=clients)).Session(nothing(), None)
         telling = asyncio.create_task(anext(news))
         await asyncio.sleep(0)  # it begins
-        (session,) = opened
+        (session,) = clients.opened
         session.waiting = True
         session.ended(JobId("/ann/gone"))
         session.ended(JobId("/ann/live"))
@@ -117,15 +121,26 @@ def test_of_an_end_that_is_no_more_to_be_had_a_client_is_told_so_and_of_a_live_j
     asyncio.run(asyncio.wait_for(test(), 10))
 
 
+class OneSession(ClientSessions):
+    """Has one session, which is open already for the next who comes."""
+
+    def __init__(self, view: ClusterView) -> None:
+        super().__init__(view)
+        self._one: ConnectedClient | None = None
+
+    def open(self) -> ConnectedClient:
+        self._one = self._one or super().open()
+        return self._one
+
+
 class Clients:
     """A service of clients' sessions, with one session that is open."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(services_clients, "current_principal", lambda: Principal(PrincipalKind.USER, "ann"))
+    def __init__(self) -> None:
+        serve_for(Principal(PrincipalKind.USER, "ann"))
         self.cluster = InMemoryCluster()
-        self.clients = ClientSessions(self.cluster.view)
+        self.clients = OneSession(self.cluster.view)
         self.session = self.clients.open()
-        monkeypatch.setattr(self.clients, "open", lambda: self.session)
         self.session.waiting = True
 
     def talk(self, *messages: pb.ClientMessage, **controller: Any) -> AsyncGenerator[pb.ClientNews, None]:
@@ -138,11 +153,11 @@ class Clients:
         return ClientService(parts).Session(said(), None)
 
 
-def test_a_call_is_answered_when_what_it_did_is_as_durable_as_promised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_is_answered_when_what_it_did_is_as_durable_as_promised() -> None:
     """An answer before that could be about a job which a new controller on another machine does not know."""
 
     async def test() -> None:
-        bench, asked, durable = Clients(monkeypatch), asyncio.Event(), asyncio.Event()
+        bench, asked, durable = Clients(), asyncio.Event(), asyncio.Event()
 
         async def confirm() -> None:
             asked.set()
@@ -172,11 +187,11 @@ def test_a_call_is_answered_when_what_it_did_is_as_durable_as_promised(monkeypat
     asyncio.run(asyncio.wait_for(test(), 20))
 
 
-def test_ends_with_long_errors_are_told_in_several_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ends_with_long_errors_are_told_in_several_messages() -> None:
     """One would be larger than a client takes."""
 
     async def test() -> None:
-        bench = Clients(monkeypatch)
+        bench = Clients()
         for name in ("/ann/a", "/ann/b", "/ann/c"):
             bench.cluster.submit(name)
             bench.cluster.stop(name)

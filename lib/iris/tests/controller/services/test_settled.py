@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from iris.controller.services import cluster as services_cluster
-from iris.controller.services import endpoints as services_endpoints
-from iris.controller.services import jobs as services_jobs
+from iris.controller.access.interceptor import serve_for
 from iris.controller.services.cluster import ClusterService
 from iris.controller.services.endpoints import EndpointService
 from iris.controller.services.jobs import JobService
@@ -38,6 +36,7 @@ CALLS = [
     (JobService, "GetJob", pb.GetJobRequest(job_id="/ann/a")),
     (JobService, "WaitJobs", pb.WaitJobsRequest(job_ids=["/ann/a"])),
     (JobService, "GetException", pb.GetExceptionRequest(job_id="/ann/a")),
+    (JobService, "GetResult", pb.GetResultRequest(job_id="/ann/a")),
     (JobService, "ListJobs", pb.ListJobsRequest()),
     (JobService, "ListTasks", pb.ListTasksRequest(job_id="/ann/a")),
     (JobService, "GetTask", pb.GetTaskRequest(task_id="/ann/a/0")),
@@ -52,13 +51,9 @@ CALLS = [
 
 
 @pytest.mark.parametrize(("service", "method", "request_"), CALLS, ids=[call[1] for call in CALLS])
-def test_nothing_is_told_that_is_not_on_disk(
-    monkeypatch: pytest.MonkeyPatch, service: Any, method: str, request_: Any
-) -> None:
-    for module in (services_jobs, services_cluster, services_endpoints):
-        monkeypatch.setattr(module, "current_principal", lambda: Principal(PrincipalKind.ADMIN, "root"))
-
+def test_nothing_is_told_that_is_not_on_disk(service: Any, method: str, request_: Any) -> None:
     async def call() -> None:
+        serve_for(Principal(PrincipalKind.ADMIN, "root"))
         answer = getattr(service(Controller()), method)(request_, None)
         await (anext(answer) if isinstance(answer, AsyncIterator) else answer)
 

@@ -1,5 +1,6 @@
 """A controller whose disk is full: it lives, refuses with the reason, loses nothing acknowledged, and starts again."""
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from rigging.testing.waiting import eventually
 T = 1_790_000_000_000
 A = "/ann/a/0:0"
 CHUNK = b"".join(encode(False, T, b"x" * 1000) for _ in range(250))
+# Packing makes it no smaller.
+NOISE = b"".join(encode(False, T, random.Random(i).randbytes(1000)) for i in range(250))
 
 
 @pytest.fixture
@@ -87,9 +90,9 @@ def test_more_output_than_the_disk_holds_ends_nothing(disk: SmallDisk, cluster: 
         user.submit("/ann/a")
         worker.wait_for_start(A)
         total = 0
-        for _ in range(32 * 2**20 // len(CHUNK)):
-            worker.append_log(A, total, CHUNK)
-            total += len(CHUNK)
+        for _ in range(32 * 2**20 // len(NOISE)):
+            worker.append_log(A, total, NOISE)
+            total += len(NOISE)
             worker.wait_for_log_ack(A, total)
         worker.observe(A, pb.TASK_STATE_SUCCEEDED, log_size=total)
         assert user.wait_one("/ann/a").state == pb.JOB_STATE_SUCCEEDED

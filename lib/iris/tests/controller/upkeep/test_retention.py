@@ -6,7 +6,6 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import grpc
@@ -16,7 +15,6 @@ from iris.controller.config.controller_config import ControllerConfig
 from iris.controller.engine.engine import Engine
 from iris.controller.logs.store import LogStore
 from iris.controller.storage.blobs import BlobStore
-from iris.controller.upkeep import retention
 from iris.controller.upkeep.retention import Retention, forgettable, with_descendants
 from iris.core.state.changes import Changes
 from iris.core.state.view import ClusterView
@@ -60,16 +58,20 @@ def test_those_below_a_job_go_before_it_and_each_once() -> None:
 
 @pytest.mark.parametrize(("ended_at_ms", "forgotten"), [(1_000, 1), (1 << 60, 0)], ids=["chosen", "used again since"])
 def test_a_name_that_is_used_again_while_it_is_chosen_is_not_forgotten(
-    ended_at_ms: int, forgotten: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ended_at_ms: int, forgotten: int, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(retention, "forgettable", lambda *_: [JobId("/ann/a")])
-
     async def test() -> None:
         store = Store.open(tmp_path)
         engine = Engine(ClusterView(), store, lambda: ended_at_ms, lambda _: None)
         await engine.submit(JobSubmitted(JobSpec(JobId("/ann/a"), CommandEntrypoint(("true",)))))
         await engine.submit(StopRequested(JobId("/ann/a")))
-        rounds = Retention(CONFIG, engine, LogStore(tmp_path / "logs"), BlobStore(tmp_path / "blobs"))
+        rounds = Retention(
+            CONFIG,
+            engine,
+            LogStore(tmp_path / "logs"),
+            BlobStore(tmp_path / "blobs"),
+            choose=lambda *_: [JobId("/ann/a")],
+        )
         assert await rounds.forget_jobs() == forgotten
         assert len(store.load().jobs) == len(engine.view.jobs) == 1 - forgotten
         engine.close()
@@ -104,7 +106,7 @@ class Rounds(Retention):
 
 
 def test_rounds_are_ten_minutes_apart_and_those_that_read_the_disk_six_hours(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = 50_000.0
 
@@ -114,11 +116,9 @@ def test_rounds_are_ten_minutes_apart_and_those_that_read_the_disk_six_hours(
         if clock >= 50_000 + 86_400:
             raise asyncio.CancelledError
 
-    monkeypatch.setattr(retention, "asyncio", SimpleNamespace(sleep=sleep))
-    monkeypatch.setattr(retention, "time", SimpleNamespace(monotonic=lambda: clock))
     rounds = Rounds()
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(rounds.run())
+        asyncio.run(rounds.run(lambda: clock, sleep))
     assert {name: rounds.done.count(name) for name in ("jobs", "workers", "logs", "blobs")} == {
         "jobs": 144, "workers": 143, "logs": 4, "blobs": 4
     }  # fmt: skip

@@ -155,7 +155,7 @@ def test_a_removed_worker_that_lives_after_all_is_told_to_stop_what_it_has(
     with ScriptedWorker(
         controller.address, controller.worker_token("w1"), inventory=[pb.Observation(attempt_id=A, state=RUNNING)]
     ) as worker:
-        worker.wait_for_stop(A)
+        assert worker.wait_for_stop(A).attempt_id == A
 
 
 @pytest.mark.parametrize(

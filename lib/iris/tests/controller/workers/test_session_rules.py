@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,7 @@ from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.resources import Resources
 from iris.domain.states import TaskState
 from iris.rpc.logformat import encode
+from iris.testing.loops import FrozenLoop, run_in
 from rigging.errors import Unavailable
 
 W, JOB, ATTEMPT = WorkerId("w1"), JobId("/ann/a"), AttemptId("/ann/a/0:0")
@@ -37,21 +39,31 @@ LINE = encode(False, 1, b"all that it said")
 RULES = ContactRules(late_after_ms=2000, lost_after_ms=10_000, fence_margin_ms=500)
 
 
+class NotingEngine(Engine):
+    """Keeps the events of which nobody waits."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.posted: list[Event] = []
+
+    def post(self, event: Event) -> None:
+        self.posted.append(event)
+        super().post(event)
+
+
 class Rig:
     """A controller's sessions whose time passes only in `advance`; `posted` has the events of which nobody waits."""
 
-    def __init__(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        loop = asyncio.get_running_loop()
-        self.now_s = loop.time()
-        monkeypatch.setattr(loop, "time", lambda: self.now_s)
+    def __init__(self, place: Path, loop: FrozenLoop) -> None:
+        self.loop = loop
         self.refused = False
         self.seen: list[WorkerId] = []
         self.confirm: Callable[[], Awaitable[None]] = self._confirmed
         self.view = ClusterView()
-        self.engine = Engine(self.view, self, lambda: round(self.now_s * 1000), lambda error: pytest.fail(str(error)))
-        self.posted: list[Event] = []
-        post = self.engine.post
-        monkeypatch.setattr(self.engine, "post", lambda event: (self.posted.append(event), post(event)))
+        self.engine = NotingEngine(
+            self.view, self, lambda: round(loop.now_s * 1000), lambda error: pytest.fail(str(error))
+        )
+        self.posted = self.engine.posted
         hub = LogHub(self.view, LogStore(place))
         self.sessions = Sessions(self.engine, hub, RULES, 5.0, self.seen.append, lambda: self.confirm())
         self.engine.listen(self.sessions.on_effects)
@@ -63,7 +75,7 @@ class Rig:
     async def _confirmed(self) -> None: ...
 
     async def advance(self, seconds: float) -> None:
-        self.now_s += seconds
+        self.loop.now_s += seconds
         for _ in range(4):
             await asyncio.sleep(0)
 
@@ -102,19 +114,18 @@ Play = Callable[[Callable[[Rig], Awaitable[None]]], None]
 
 
 @pytest.fixture
-def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
+def play(tmp_path: Path) -> Play:
     def run(test: Callable[[Rig], Awaitable[None]]) -> None:
-        async def main() -> None:
+        async def main(loop: FrozenLoop) -> None:
             problems: list[object] = []
-            asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
-            with monkeypatch.context() as patch:
-                rig = Rig(tmp_path, patch)
-                await test(rig)
-                rig.sessions.stop_timers()
-                rig.engine.close()
+            loop.set_exception_handler(lambda _, context: problems.append(context))
+            rig = Rig(tmp_path, loop)
+            await test(rig)
+            rig.sessions.stop_timers()
+            rig.engine.close()
             assert problems == []
 
-        asyncio.run(main())
+        run_in(FrozenLoop(), main)
 
     return run
 

@@ -11,6 +11,7 @@ from iris.rpc.auth import PrincipalKind
 from iris.rpc.logformat import encode
 from iris.testing.controller import RunningController, running_controller
 from iris.testing.worker import ScriptedWorker
+from rigging.errors import InvalidRequest
 from rigging.testing import eventually
 
 SUCCEEDED, RUNNING = pb.TASK_STATE_SUCCEEDED, pb.TASK_STATE_RUNNING
@@ -237,7 +238,16 @@ def test_a_worker_may_have_an_id_of_256_characters_and_no_more(controller: Runni
             else:
                 worker.wait_for_end()
                 assert worker.error is not None
-                assert "is no id of a worker: no control characters, and at most 256" in worker.error.details()
+                assert "is no id of a worker: no control characters, and 1 to 256" in worker.error.details()
+
+
+def test_a_worker_has_an_id_that_a_header_can_carry() -> None:
+    from iris.controller.services.worker import check_worker_id
+
+    check_worker_id("rack 4/host_1 $(x)")
+    for name in ("", "höst", "a\nb", "\u200b"):
+        with pytest.raises(InvalidRequest, match="is no id of a worker: no control characters, and 1 to 256"):
+            check_worker_id(name)
 
 
 def test_calls_without_the_right_token_or_version_are_refused(controller: RunningController, connect: Any) -> None:
@@ -293,6 +303,7 @@ def test_a_beat_is_acknowledged_at_once(tmp_path: Path) -> None:
         worker.wait_for_beat_ack(7)
         worker.beat(8)
         worker.wait_for_beat_ack(8)
+        assert worker.beat_ack == 8
 
 
 def test_a_beat_on_a_superseded_stream_is_not_acknowledged(controller: RunningController) -> None:
@@ -315,3 +326,12 @@ def test_the_start_of_an_exclusive_attempt_says_when_its_fence_ends_it(
         launch = worker.wait_for_start(f"/ann/{name}/0:0").launch
         fences[name] = (launch.exclusive, launch.fence_after_ms)
     assert fences == {"plain": (False, 0), "default": (True, 600_000), "short": (True, 20_000)}
+
+
+def test_a_name_that_two_hosts_use_at_once_is_warned_of(
+    controller: RunningController, caplog: pytest.LogCaptureFixture
+) -> None:
+    with worker_of(controller), worker_of(controller, instance_id="second"):
+        words = "worker w1 began anew from 127.0.0.1 while its session from 127.0.0.1 was open"
+        eventually(lambda: words in caplog.text, "the controller warns of it")
+        assert caplog.text.count("began anew") == 1

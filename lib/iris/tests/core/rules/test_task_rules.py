@@ -29,6 +29,19 @@ def test_an_attempt_from_start_to_success(cluster):
     assert cluster.view.committed("w") == NOTHING
 
 
+def test_a_service_that_fails_now_and_then_lives_on_with_a_retry_window(cluster):
+    cluster.submit(max_retries_failure=1, retry_window_ms=1000)
+    for attempt, now_ms in enumerate((2_000, 5_000, 9_000, 10_500, 10_900)):
+        cluster.schedule()
+        cluster.now_ms = now_ms
+        cluster.observe(f"/u/job/0:{attempt}", TaskState.RUNNING)
+        assert cluster.task().state is TaskState.RUNNING, "as often as it takes, with a second in between"
+        cluster.observe(f"/u/job/0:{attempt}", TaskState.FAILED, exit_code=3)
+    task = cluster.task()
+    assert (task.state, task.failures) == (TaskState.FAILED, 5)
+    assert task.error == "exit code 3; that is failure 2 within 1 s, and 1 are tried again"
+
+
 def test_only_the_end_may_be_reported(cluster):
     cluster.submit()
     cluster.schedule()

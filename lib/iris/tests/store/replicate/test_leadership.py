@@ -1,7 +1,6 @@
 """Taking over a state directory: which of the two states is the newer, and what must go to the remote one first."""
 
 import sqlite3
-import time
 from pathlib import Path
 from typing import cast
 
@@ -146,15 +145,11 @@ class Held:
 
 
 @pytest.mark.parametrize(("renews", "waited"), [(True, 0.0), (False, 3.0)])
-def test_a_dead_holder_is_waited_for_and_a_living_one_is_not(
-    renews: bool, waited: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dead_holder_is_waited_for_and_a_living_one_is_not(renews: bool, waited: float) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(time, "sleep", pauses.append)
-    monkeypatch.setattr(time, "monotonic", lambda: 1000.0 + sum(pauses))
     lease = Held(renews)
     with pytest.raises(Conflict, match=r"another controller uses the remote state x: .* by another"):
-        acquire_lease(cast(LeaseLock, lease), "x", 2.0)
+        acquire_lease(cast(LeaseLock, lease), "x", 2.0, lambda: 1000.0 + sum(pauses), pauses.append)
     assert waited <= sum(pauses) <= waited + 0.5
     assert lease.tries == len(pauses) + 1
 

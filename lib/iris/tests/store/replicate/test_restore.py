@@ -46,7 +46,7 @@ def remote(database: Path, tmp_path: Path) -> RemoteState:
     remote = RemoteState(str(tmp_path / "remote"))
     remote.put_generation(Generation(1, 0))
     remote.put_snapshot(1, database, tmp_path / "scratch", 1000)
-    remote.put_secret(SECRET)
+    remote.put_secret("secret", SECRET)
     return remote
 
 
@@ -63,6 +63,12 @@ def test_a_secret_comes_back_with_the_state_and_is_private(remote: RemoteState, 
     assert load_or_create_secret(tmp_path / "new/secret") == bytes.fromhex(SECRET.decode())
     assert (tmp_path / "new/secret").stat().st_mode & 0o777 == 0o600
     assert len(restored_jobs(tmp_path / "new")) == 5
+
+
+def test_the_key_of_notices_comes_back_too_where_it_was_kept(remote: RemoteState, tmp_path: Path) -> None:
+    remote.put_secret("notify-secret", b"key")
+    restore(remote, tmp_path / "new")
+    assert (tmp_path / "new/notify-secret").read_bytes() == b"key"
 
 
 def test_commits_that_are_gone_end_a_restore_with_their_name(remote: RemoteState, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from iris.worker.attempts.machine import (
     SpawnFailed,
     StopAsked,
     Terminate,
+    Unhealthy,
     advance,
 )
 
@@ -39,6 +40,32 @@ def test_nothing_to_prepare_skips_building() -> None:
     after, instructions = play(Accepted(prepare=False), Handed(), Spawned(7), Exited(0, 0, ""))
     assert instructions == [Act.SPAWN, Act.REPORT, Act.REPORT]
     assert (after.task_state, after.pid, after.error) == (TaskState.SUCCEEDED, 7, "")
+
+
+@pytest.mark.parametrize("code", [0, 143])
+def test_what_is_unhealthy_is_ended_and_has_failed_whatever_its_code(code: int) -> None:
+    sick = Unhealthy("stalled: no progress for 9 s", 700)
+    after, instructions = play(Accepted(prepare=False), Handed(), Spawned(7), sick, sick, Exited(code, 0, "exit code"))
+    assert instructions.count(Terminate(700)) == 1
+    assert (after.task_state, after.failure, after.error) == (TaskState.FAILED, FailureKind.USER, sick.reason)
+
+
+@pytest.mark.parametrize(
+    ("events", "state", "error"),
+    [
+        ((STOP, Unhealthy("sick", 1)), TaskState.KILLED, "user asked"),
+        ((Unhealthy("sick", 1), STOP), TaskState.KILLED, "user asked"),
+        ((LEAVE, Unhealthy("sick", 1)), TaskState.WORKER_FAILED, "worker ends"),
+    ],
+)
+def test_a_stop_is_a_stop_also_of_what_is_unhealthy(events: tuple[Event, ...], state: TaskState, error: str) -> None:
+    after, _ = play(Accepted(prepare=False), Handed(), Spawned(7), *events, Exited(0, 15, "killed"))
+    assert (after.task_state, after.error) == (state, error)
+
+
+def test_what_has_ended_is_not_unhealthy_any_more() -> None:
+    ended, _ = play(Accepted(prepare=False), Handed(), Spawned(7), Exited(0, 0, ""))
+    assert advance(ended, Unhealthy("sick", 1)) == (ended, NOTHING)
 
 
 def test_preparation_comes_before_the_start() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from iris.worker.attempts.attempt import Attempt
 from iris.worker.attempts.directories import AttemptDirectories
+from iris.worker.attempts.ports import PortChooser
 from iris.worker.attempts.specs import SpecMaker
 from iris.worker.attempts.tokens import TokenFiles
 from iris.worker.isolation.plan import IsolationMode
@@ -13,6 +14,7 @@ from iris.worker.paths import WorkPaths
 from iris.worker.prepare.task_env import TaskEnvironment
 from iris.worker.processes import ProcessSpec
 from iris.worker.types import Launch, StartRequest
+from iris.worker.watch.rules import WatchRules
 
 LAUNCH = Launch("/ann/one", ("true",), env_vars={"A": "1"}, replicas=2, token="t")
 
@@ -25,7 +27,7 @@ class Bench:
         self.directories = AttemptDirectories(paths, IsolationMode.OVERLAY, lambda work: work())
         self.maker = SpecMaker(
             paths, self.directories, TaskEnvironment(paths, "w", {"PATH": "/bin"}), TokenFiles(paths),
-            lambda: self.address, 0,
+            lambda: self.address, 0, PortChooser(),
         )  # fmt: skip
 
     def spec(self, launch: Launch, index: int = 0) -> ProcessSpec:
@@ -78,3 +80,13 @@ def test_a_directory_of_the_worker_that_a_task_has_removed_is_made_again(tmp_pat
     bench.spec(LAUNCH)
     shutil.rmtree(tmp_path / "slots")
     assert Path(bench.spec(LAUNCH, 1).cwd).is_dir()
+
+
+def test_who_is_watched_is_started_by_itself_and_told_where_to_report(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    callable_ = replace(LAUNCH, argv=(), payload_digest="p1")
+    assert bench.spec(callable_).whole().sharer == "ann"
+    spec = bench.spec(replace(callable_, watch=WatchRules(stall_s=9)), 1).whole()
+    assert spec.sharer == "", "a fork of a warm interpreter lacks the variables by which it is known"
+    assert spec.env["IRIS_PROGRESS_FILE"] == f"{spec.env['TMPDIR']}/.iris-progress"
+    assert spec.note["progress"] == spec.env["IRIS_PROGRESS_FILE"], "the next worker process finds it, too"

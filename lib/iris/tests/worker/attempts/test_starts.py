@@ -9,6 +9,7 @@ import pytest
 from iris.domain.states import FailureKind
 from iris.worker.attempts.attempt import Attempt
 from iris.worker.attempts.machine import AttemptPhase, AttemptState
+from iris.worker.attempts.ports import PortsInUse
 from iris.worker.attempts.starts import StartQueue
 from iris.worker.processes import StartFailed
 from iris.worker.types import Launch, StartRequest
@@ -21,6 +22,7 @@ class Bench:
         self.live_count, self.most_live = 0, 1000
         self.started: list[tuple[object, str]] = []
         self.calls: list[tuple[str, ...]] = []
+        self.released: list[str] = []
         self.error: Exception | None = None
         self.on_start: Callable[[Attempt], None] = lambda attempt: None
         self.queue = StartQueue(self, self, self, self)  # type: ignore[arg-type]
@@ -35,6 +37,9 @@ class Bench:
         if self.error is not None:
             raise self.error
         return f"spec of {attempt.attempt_id}"
+
+    def release(self, attempt: Attempt) -> None:
+        self.released.append(attempt.attempt_id)
 
     # --- of the runtime ---
 
@@ -154,6 +159,28 @@ def test_what_was_stopped_while_it_waited_does_not_start_and_takes_no_turn() -> 
         await turn()
         assert bench.names() == ["1:0"]
         assert bench.calls == [("handed", "/u/j/1:0")]
+
+    play(scenario)
+
+
+def test_who_is_short_of_ports_waits_for_an_end_and_is_not_the_hosts_fault() -> None:
+    async def scenario(bench: Bench) -> None:
+        first, second, third, stopped = (bench.attempt(task) for task in range(4))
+        bench.queue.put(first)
+        await turn()
+        bench.error = PortsInUse("no port is free")
+        for attempt in (second, third, stopped):
+            bench.queue.put(attempt)
+        await turn()
+        await turn()
+        assert bench.names() == ["0:0"]
+        assert not [call for call in bench.calls if call[0] == "failed"]
+        end(stopped)
+        bench.error = None
+        bench.queue.ended(end(first))
+        await turn()
+        assert bench.names() == ["0:0", "1:0", "2:0"]
+        assert bench.released == ["/u/j/0:0"]
 
     play(scenario)
 

@@ -14,13 +14,23 @@ from iris.domain.resources import Resources
 from iris.domain.runtime import TaskRuntime
 from iris.domain.states import FailureKind, TaskState
 from iris.rpc.logformat import decode_all
-from iris.worker.attempts.attempt import adopted, free_ports
+from iris.worker.attempts.attempt import adopted
+from iris.worker.attempts.ports import PortChooser
 from iris.worker.attempts.supervisor import Supervisor
 from iris.worker.isolation.plan import IsolationMode
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare.task_env import PreparedEnvironment, TaskEnvironment
 from iris.worker.processes import Exit, InheritedAttempt, Listener, ProcessSpec, StartFailed, StartFailure
-from iris.worker.types import DesiredChange, Launch, Observation, PreparationFailed, StartRequest, StopRequest
+from iris.worker.types import (
+    NO_RESULT,
+    DesiredChange,
+    Launch,
+    Observation,
+    PreparationFailed,
+    StartRequest,
+    StopRequest,
+    TaskResult,
+)
 
 COMMAND = Launch("/u/job", ("true",))
 BUNDLE = replace(COMMAND, bundle_digest="b1")
@@ -124,8 +134,20 @@ class Bench:
         self.now = 100.0
         environment = TaskEnvironment(self.paths, "w1", {"PATH": "/bin"})
         self.supervisor = Supervisor(
-            self.paths, self.runtime, self.preparer, environment, lambda: "c:1", now=lambda: self.now
+            self.paths,
+            self.runtime,
+            self.preparer,
+            environment,
+            lambda: "c:1",
+            now=lambda: self.now,
+            send_blob=self.send_blob,
         )
+        self.blobs: dict[str, bytes] = {}
+        self.may_send = asyncio.Event()
+
+    async def send_blob(self, digest: str, data: bytes) -> None:
+        await self.may_send.wait()
+        self.blobs[digest] = data
 
     def ask(self, index: int = 0, attempt: int = 0, launch: Launch = COMMAND) -> str:
         task = f"{launch.job_id}/{index}"
@@ -267,6 +289,60 @@ def test_the_tasks_own_exception_goes_with_a_failure_alone(play: Play) -> None:
         third.listener.on_exit(Exit(1, 0))
         too_large = bench.said()[-1]
         assert (too_large.error, too_large.exception) == ("text", b"")
+
+    play(scenario)
+
+
+def test_what_a_callable_returned_goes_with_its_success_alone(play: Play) -> None:
+    async def scenario(bench: Bench) -> None:
+        for index, code in enumerate((0, 1)):
+            command = await bench.run(index)
+            write(bench.paths.result(f"/u/job/{index}:0"), "3.12\nsmall")
+            command.listener.on_exit(Exit(code, 0))
+        told = {item.attempt_id: item.result for item in bench.said()}
+        assert told == {"/u/job/0:0": TaskResult(b"3.12\nsmall"), "/u/job/1:0": NO_RESULT}
+        bench.forget("/u/job/0:0", "/u/job/1:0")
+        assert not is_there(bench.paths.result("/u/job/0:0"))
+        assert not is_there(bench.paths.result("/u/job/1:0"))
+
+    play(scenario)
+
+
+async def reaches(bench: Bench, state: TaskState) -> Observation:
+    """What is told of the attempt that gets into a state; its file is read in a thread."""
+    async with asyncio.timeout(30):
+        while True:
+            for item in bench.said():
+                if item.state is state:
+                    return item
+            await asyncio.sleep(0.001)
+
+
+def test_the_end_of_one_that_returned_much_is_told_when_that_is_there(play: Play) -> None:
+    async def scenario(bench: Bench) -> None:
+        command = await bench.run()
+        write(bench.paths.result("/u/job/0:0"), "x" * 5000)
+        command.listener.on_exit(Exit(0, 0, at_ms=90_000))
+        await bench.settle()
+        assert bench.states() == {"/u/job/0:0": TaskState.RUNNING}
+        bench.may_send.set()
+        ended = await reaches(bench, TaskState.SUCCEEDED)
+        assert bench.blobs[ended.result.digest] == b"x" * 5000
+        assert (ended.result.packed, ended.at_ms) == (b"", 90_000)
+
+    play(scenario)
+
+
+def test_one_that_is_stopped_while_its_result_is_sent_ends_as_stopped(play: Play) -> None:
+    async def scenario(bench: Bench) -> None:
+        command = await bench.run()
+        write(bench.paths.result("/u/job/0:0"), "x" * 5000)
+        command.listener.on_exit(Exit(0, 0))
+        await bench.settle()
+        bench.stop("/u/job/0:0")
+        bench.may_send.set()
+        ended = await reaches(bench, TaskState.KILLED)
+        assert (ended.error, ended.result) == ("enough", NO_RESULT)
 
     play(scenario)
 
@@ -686,7 +762,7 @@ class TestAdoption:
 
 
 def test_ports_are_free_and_differ() -> None:
-    found = free_ports(tuple(f"p{number}" for number in range(20)))
+    found = PortChooser().free_ports(tuple(f"p{number}" for number in range(20)))
     assert len(set(found.values())) == 20
     assert all(1024 < port < 65536 for port in found.values())
-    assert free_ports(()) == {}
+    assert PortChooser().free_ports(()) == {}

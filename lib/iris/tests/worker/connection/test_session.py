@@ -325,7 +325,7 @@ def test_a_controller_of_another_version_is_refused_naming_both(play: Play, capl
         controller.protocol_version = 99
         await controller.start()
         assert await asyncio.wait_for(worker.serving, 10) is AgentEnd.INCOMPATIBLE
-        assert "protocol version 99, this worker speaks 2" in caplog.text
+        assert "this worker speaks protocol version 2, this controller 99: upgrade this worker" in caplog.text
 
     play(scenario)
 

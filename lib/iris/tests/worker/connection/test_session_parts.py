@@ -12,6 +12,7 @@ from iris.domain.resources import Resources
 from iris.domain.states import TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
+from iris.rpc.auth import Unauthenticated
 from iris.rpc.controller_address import ControllerAddress
 from iris.rpc.protocol import PROTOCOL_VERSION
 from iris.worker.connection.agent import Agent, AgentEnd
@@ -169,7 +170,11 @@ def test_a_goodbye_says_whether_to_come_again(exit: bool, end: SessionEnd) -> No
     [
         (grpc.aio.EOF, Unavailable, "the controller ended the session before it began: going down"),
         (GOODBYE, Conflict, "answered Hello with something else than Welcome"),
-        (welcome(protocol_version=PROTOCOL_VERSION + 1), Incompatible, f"this worker speaks {PROTOCOL_VERSION}"),
+        (
+            welcome(protocol_version=PROTOCOL_VERSION + 2),
+            Incompatible,
+            f"this worker speaks protocol version {PROTOCOL_VERSION}",
+        ),
         (asyncio.InvalidStateError("RPC already finished."), Unavailable, "the session ended: RPC already finished."),
     ],
 )
@@ -322,6 +327,9 @@ class ControllerLink:
     async def fetch(self, digests: list[str]) -> Any:
         yield digests[0], 0, b"data", True
 
+    async def upload(self, digest: str, data: bytes) -> None:
+        self.uploaded = (digest, data)
+
     async def close(self) -> None:
         self.closed = True
 
@@ -332,6 +340,7 @@ class Agents:
     def __init__(self, *answers: Any, orphan_timeout_s: float = 60.0) -> None:
         self.answers = list(answers)
         self.sockets: list[str] = []
+        self.token = "token"
         self.links: list[ControllerLink] = []
         self.supervisor = Supervisor()
         self.now = 0.0
@@ -349,13 +358,13 @@ class Agents:
             raise NotFound("no controller")
         if isinstance(self.answers[0], Exception):
             raise self.answers.pop(0)
-        return ControllerAddress(f"c:{len(self.links)}", "token", self.sockets.pop(0) if self.sockets else "")
+        return ControllerAddress(f"c:{len(self.links)}", self.token, self.sockets.pop(0) if self.sockets else "")
 
-    def _open(self, address: str, token: str) -> ControllerLink:
+    def _open(self, place: ControllerAddress) -> ControllerLink:
         call = Call()
         for message in self.answers.pop(0):
             call.say(message)
-        self.links.append(ControllerLink(address, token, call))
+        self.links.append(ControllerLink(place.address, place.token, call))
         return self.links[-1]
 
     async def run(self) -> AgentEnd:
@@ -412,9 +421,28 @@ class TestAgents:
 
     def test_one_of_another_version_is_not_asked_again(self) -> None:
         async def scenario() -> None:
-            agents = Agents([welcome(protocol_version=PROTOCOL_VERSION + 1)], [welcome(), EXIT])
+            agents = Agents([welcome(protocol_version=PROTOCOL_VERSION + 2)], [welcome(), EXIT])
             assert await agents.run() is AgentEnd.INCOMPATIBLE
             assert len(agents.links) == 1
+
+        asyncio.run(scenario())
+
+    @pytest.mark.parametrize(
+        ("token", "live", "end"),
+        [
+            ("c:w1:secret", 0, AgentEnd.REFUSED),
+            ("c:w1:secret", 1, AgentEnd.GOODBYE),  # what runs is not given up for a controller that knows too little
+            ("w:w1:mac", 0, AgentEnd.GOODBYE),  # a controller that starts anew makes another one
+        ],
+    )
+    def test_one_that_refuses_its_credential_is_left_unless_something_runs(
+        self, token: str, live: int, end: AgentEnd
+    ) -> None:
+        async def scenario() -> None:
+            agents = Agents([Unauthenticated("revoked")], [welcome(), EXIT])
+            agents.token, agents.supervisor.live_count = token, live
+            assert await agents.run() is end
+            assert len(agents.links) == (1 if end is AgentEnd.REFUSED else 2)
 
         asyncio.run(scenario())
 
@@ -488,7 +516,7 @@ def test_a_fetch_that_is_given_up_ends_and_one_whose_channel_went_is_tried_again
         iris_pb2_grpc.add_BlobServiceServicer_to_server(blobs, server)
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
-        link = GrpcControllerLink(f"127.0.0.1:{port}", "token")
+        link = GrpcControllerLink(ControllerAddress(f"127.0.0.1:{port}", "token"))
 
         async def fetch() -> None:
             _ = [chunk async for chunk in link.fetch(["d"])]

@@ -15,7 +15,9 @@ from iris.worker.connection.wire import (
     observation_to_wire,
     observations_to_wire,
 )
+from iris.worker.limits.plan import LimitRequest
 from iris.worker.types import Launch, Observation, StopRequest
+from iris.worker.watch.rules import WatchRules
 
 
 def desired(index: int, env: dict[str, str], replicas: int = 9) -> pb.Desired:
@@ -43,6 +45,12 @@ def test_all_that_a_launch_says_is_understood() -> None:
         resources=pb.Resources(cpu_millis=1, memory_bytes=2, disk_bytes=3, device=pb.Device(kind="gpu")),
         exclusive=True,
         fence_after_ms=7000,
+        enforced="disk,cpu",
+        health_cmd="true",
+        health_interval_ms=1000,
+        health_timeout_ms=2000,
+        health_retries=3,
+        stall_timeout_ms=4000,
     )
     assert launch_from_wire(message) == Launch(
         job_id="/ann/a",
@@ -54,8 +62,10 @@ def test_all_that_a_launch_says_is_understood() -> None:
         ports=("http",),
         replicas=3,
         token="secret",
+        watch=WatchRules("true", 1, 2, 3, 4),
         has_accelerator=True,
         resources=Resources(1, 2, 3),
+        limits=LimitRequest(disk_bytes=3, cpu_millis=1, cpu_quota=True),
         runtime=DEFAULT_RUNTIME,
         exclusive=True,
         fence_after_ms=7000,

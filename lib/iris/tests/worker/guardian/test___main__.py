@@ -1,6 +1,7 @@
 """The guardian's process: what it takes hold of when it begins, how long it stays, and what a defect costs."""
 
 import fcntl
+import gc
 import os
 import signal
 import socket
@@ -8,17 +9,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from iris.worker.guardian import __main__ as program
-from iris.worker.guardian.__main__ import enough_descriptors, serve
+from iris.worker.guardian.__main__ import enough_descriptors, finish_on_sigterm, guard, spare_collector
 from iris.worker.guardian.launch import GuardianPaths, launch
 from iris.worker.guardian.protocol import NEWEST_VERSION, OLDEST_VERSION, JsonFrameReader, encode
 from iris.worker.isolation.plan import IsolationMode
-from iris.worker.isolation.views import no_views
 from rigging.testing import eventually
 
 NO_LIMIT = -1
@@ -43,7 +41,7 @@ def test_the_limit_of_open_files_is_raised_as_far_as_is_useful_and_never_lowered
 
 
 class Played:
-    """All that `serve` works with; its clock goes on by what the reactor waits."""
+    """All that `guard` works with; its clock goes on by what the reactor waits."""
 
     def __init__(self) -> None:
         self.calls: list[object] = []
@@ -54,12 +52,6 @@ class Played:
         self.has_worker = False
         self.due: float | None = None
         self.turns: Iterator[Callable[[], object]] = iter(())
-        self.hello: dict[str, Any] = {}
-        self.handlers: dict[int, Callable[[], None]] = {}
-        self.dispositions: dict[int, Any] = {}
-        self.wakeup = -1
-        self.runtime_options: dict[str, Any] = {}
-        self.orphans: object = None
 
     def wait_s(self) -> float | None:
         return self.due
@@ -71,90 +63,43 @@ class Played:
         if work is not None:
             work()
 
-    def call(self, name: str) -> Callable[..., None]:
-        return lambda *words: self.calls.append((name, *words) if words else name)
+    def start_some(self) -> None:
+        self.calls.append("start")
 
-    def set_wakeup(self, descriptor: int, warn_on_full_buffer: bool = True) -> None:
-        self.wakeup = descriptor
-        if descriptor < 0:
-            self.calls.append("deaf")
-        else:
-            assert not warn_on_full_buffer
-            assert not os.get_blocking(descriptor)
+    def send_news(self) -> None:
+        self.calls.append("news")
 
-    def server(self, reactor: object, guardian: object, listener: object, hello: dict[str, Any]) -> object:
-        self.hello = hello
-        return self.part(wait_s=self.wait_s, send_news=self.call("news"), close=self.call("close server"))
+    def sleep(self, seconds: float) -> None:
+        self.calls.append(("sleep", seconds))
 
-    def runtime(self, reactor: object, orphans: object, **options: Any) -> object:
-        self.orphans, self.runtime_options = orphans, options
-        return SimpleNamespace(close=self.call("close runtime"))
-
-    def part(self, **own: Any) -> object:
-        played = self
-
-        class Part:
-            def __getattr__(self, name: str) -> Any:
-                return own[name] if name in own else getattr(played, name)
-
-        return Part()
+    def clock(self) -> float:
+        return self.now
 
 
 @pytest.fixture
-def played(monkeypatch: pytest.MonkeyPatch) -> Played:
-    made = Played()
-
-    def listen(*_: object) -> object:
-        return made.part(start_some=made.call("start"), finish=made.call("finish"))
-
-    def watch(descriptor: int, handler: Callable[[], None]) -> None:
-        assert not os.get_blocking(descriptor)
-        made.handlers[descriptor] = handler
-
-    reactor = SimpleNamespace(turn=made.turn, watch=watch, close=made.call("close reactor"))
-    monkeypatch.setattr(program, "open_views", lambda root, isolation: no_views())
-    monkeypatch.setattr(program, "Reactor", lambda: reactor)
-    monkeypatch.setattr(program, "ProcessRuntime", made.runtime)
-    monkeypatch.setattr(program, "Marks", lambda root: f"marks of {root.name}")
-    monkeypatch.setattr(program, "OrphanReaper", lambda marks, **options: (marks, options))
-    monkeypatch.setattr(program, "Guardian", listen)
-    monkeypatch.setattr(program, "GuardianServer", made.server)
-    monkeypatch.setattr(program.gc, "freeze", made.call("freeze"))
-    monkeypatch.setattr(program.gc, "set_threshold", made.call("threshold"))
-    monkeypatch.setattr(program.signal, "signal", made.dispositions.__setitem__)
-    monkeypatch.setattr(program.signal, "set_wakeup_fd", made.set_wakeup)
-    monkeypatch.setattr(program.resource, "setrlimit", lambda *_: None)
-    monkeypatch.setattr(program.os, "chdir", made.call("directory"))
-    monkeypatch.setattr(program, "time", SimpleNamespace(monotonic=lambda: made.now, sleep=made.call("sleep")))
-    return made
+def played() -> Played:
+    return Played()
 
 
-def play(played: Played, tmp_path: Path, *turns: Callable[[], object], linger_s: float = 10.0) -> list[object]:
-    """What is done from the first turn on."""
+def play(played: Any, *turns: Callable[[], object], linger_s: float = 10.0) -> list[object]:
+    """What is done in these turns."""
     played.turns = iter(turns)
-    with socket.socket() as listener:
-        serve(GuardianPaths(tmp_path), listener, linger_s, IsolationMode.COPY)
-    begun = next(place for place, call in enumerate(played.calls) if isinstance(call, tuple) and call[0] == "threshold")
-    return played.calls[begun + 1 :]
+    guard(played, played, played, linger_s, played.clock, played.sleep)
+    return played.calls
 
 
-ENDS = ["news", "close server", "close runtime", "deaf", "close reactor"]
 TURN = ["start", "news"]
 
 
 class TestServing:
-    def test_it_ends_when_it_was_alone_for_its_time(
-        self, played: Played, tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_it_ends_when_it_was_alone_for_its_time(self, played: Played, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level("INFO")
-        assert play(played, tmp_path) == [10.0, *TURN, *ENDS]
+        assert play(played) == [10.0, *TURN]
         assert "no worker came and nothing runs" in caplog.text
         played.calls.clear()
-        assert play(played, tmp_path, linger_s=0.25) == [0.25, *TURN, *ENDS], "to the last moment"
+        assert play(played, linger_s=0.25) == [0.25, *TURN], "to the last moment"
 
-    def test_its_time_begins_anew_when_the_worker_has_left_and_nothing_runs(
-        self, played: Played, tmp_path: Path
-    ) -> None:
+    def test_its_time_begins_anew_when_the_worker_has_left_and_nothing_runs(self, played: Played) -> None:
         played.has_worker, played.due = True, 7.0
 
         def leave() -> None:
@@ -167,12 +112,11 @@ class TestServing:
         def end() -> None:
             played.live_count = 0
 
-        calls = play(played, tmp_path, lambda: None, leave, adopt, end)
+        calls = play(played, lambda: None, leave, adopt, end)
         # The time is counted from the last look at which there was something to guard.
         assert [call for call in calls if isinstance(call, float)] == [7.0, 7.0, 3.0, 7.0, 3.0]
-        assert calls[-len(ENDS) :] == ENDS
 
-    def test_what_waits_to_be_started_is_not_waited_for(self, played: Played, tmp_path: Path) -> None:
+    def test_what_waits_to_be_started_is_not_waited_for(self, played: Played) -> None:
         played.has_worker, played.has_queue, played.finishing, played.live_count = True, True, True, 1
         played.due = 3.0
 
@@ -182,15 +126,13 @@ class TestServing:
         def ended() -> None:
             played.live_count = 0
 
-        assert play(played, tmp_path, started, ended) == [0.0, *TURN, 3.0, *TURN, *ENDS]
+        assert play(played, started, ended) == [0.0, *TURN, 3.0, *TURN]
 
-    def test_told_to_finish_it_ends_with_the_last_attempt(self, played: Played, tmp_path: Path) -> None:
+    def test_told_to_finish_it_ends_with_the_last_attempt(self, played: Played) -> None:
         played.finishing = True
-        assert play(played, tmp_path) == ENDS
+        assert play(played) == []
 
-    def test_a_defect_is_logged_and_costs_no_attempt(
-        self, played: Played, tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_a_defect_is_logged_and_costs_no_attempt(self, played: Played, caplog: pytest.LogCaptureFixture) -> None:
         played.has_worker = True
 
         def break_down() -> None:
@@ -199,49 +141,73 @@ class TestServing:
         def finish() -> None:
             played.finishing = True
 
-        assert play(played, tmp_path, break_down, finish) == [None, ("sleep", 0.5), None, *TURN, *ENDS]
+        assert play(played, break_down, finish) == [None, ("sleep", 0.5), None, *TURN]
         assert "a defect of the guardian" in caplog.text
 
-    def test_what_it_says_of_itself(self, played: Played, tmp_path: Path) -> None:
-        play(played, tmp_path)
-        assert played.hello["pid"] == os.getpid()
-        assert played.hello["isolation"] == IsolationMode.COPY
-        assert len(played.hello["guardian"]) == 32
-        assert len(played.hello["build"]) == 8
-        assert played.hello["descriptors"] >= 1
 
-    def test_it_stays_in_no_directory_and_helps_callables_to_start(self, played: Played, tmp_path: Path) -> None:
-        play(played, tmp_path)
-        assert ("directory", "/") in played.calls
-        options = played.runtime_options
-        assert (options["own_cwd"], options["warm"], options["views"].mode) == ("/", True, IsolationMode.COPY)
-        # Thousands of attempts come and go: the collector is not to walk all that was imported again and again.
-        assert played.calls.index("freeze") < played.calls.index(("threshold", 20_000, 20, 20))
+class Handlers:
+    """A reactor and a guardian, as far as signals are concerned."""
 
-    def test_whatever_becomes_its_child_was_an_attempts(self, played: Played, tmp_path: Path) -> None:
-        """It has no others: what wiped every trace of its attempt is killed when none lives that it can be of."""
-        play(played, tmp_path)
-        assert played.orphans == (f"marks of {tmp_path.name}", {"adopt_unmarked": True})
+    def __init__(self) -> None:
+        self.watched: list[tuple[int, Callable[[], None]]] = []
+        self.finished: list[int] = []
+        self.live_count = 2
 
-    def test_only_sigterm_ends_it_and_it_ignores_nothing_that_tasks_would_inherit(
-        self, played: Played, tmp_path: Path
+    def watch(self, descriptor: int, handler: Callable[[], None]) -> None:
+        assert not os.get_blocking(descriptor)
+        self.watched.append((descriptor, handler))
+
+    def finish(self, grace_ms: int) -> None:
+        self.finished.append(grace_ms)
+
+
+NUMBERS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+
+
+@pytest.fixture
+def handlers() -> Iterator[Any]:
+    """Signals are heard as the guardian hears them."""
+    before = {number: signal.getsignal(number) for number in NUMBERS}
+    found: Any = Handlers()
+    finish_on_sigterm(found, found)
+    yield found
+    signal.set_wakeup_fd(-1)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+class TestSignals:
+    @pytest.mark.parametrize(
+        ("numbers", "finished"),
+        [
+            ((signal.SIGTERM,), [1000]),
+            ((signal.SIGHUP, signal.SIGINT), []),
+            ((signal.SIGHUP, signal.SIGTERM), [1000]),
+        ],
+    )
+    def test_only_sigterm_ends_it_in_its_turn(
+        self, handlers: Any, numbers: tuple[signal.Signals, ...], finished: list[int]
     ) -> None:
-        play(played, tmp_path)
-        assert set(played.dispositions) == {signal.SIGTERM, signal.SIGHUP, signal.SIGINT}
-        assert all(callable(handler) for handler in played.dispositions.values())
-        assert [handler(15, None) for handler in played.dispositions.values()] == [None] * 3
+        for number in numbers:
+            signal.raise_signal(number)
+        assert handlers.finished == [], "not before its turn"
+        ((_, handler),) = handlers.watched
+        handler()
+        assert handlers.finished == finished
 
-    @pytest.mark.parametrize(("word", "finished"), [(b"\x0f", True), (b"\x01\x02", False), (b"\x01\x0f", True)])
-    def test_a_signal_is_heard_of_in_its_turn(
-        self, played: Played, tmp_path: Path, word: bytes, finished: bool
-    ) -> None:
-        def arrive() -> None:
-            ((_, handler),) = played.handlers.items()
-            os.write(played.wakeup, word)
-            handler()
+    def test_nothing_is_ignored_that_tasks_would_inherit(self, handlers: Any) -> None:
+        assert all(callable(signal.getsignal(number)) for number in NUMBERS)
 
-        calls = play(played, tmp_path, arrive)
-        assert [call for call in calls if isinstance(call, tuple)] == ([("finish", 1000)] if finished else [])
+
+def test_what_was_imported_is_not_looked_through_for_garbage() -> None:
+    threshold = gc.get_threshold()
+    frozen = gc.get_freeze_count()
+    try:
+        spare_collector()
+        assert gc.get_threshold() == (20_000, 20, 20)
+        assert gc.get_freeze_count() > frozen
+    finally:
+        gc.set_threshold(*threshold)
 
 
 @pytest.mark.e2e
@@ -273,6 +239,8 @@ class TestProcess:
         assert not [name for name in descriptors if name.startswith("pipe:")], "its starter waited for nothing else"
         hello = say_hello(paths)
         assert (hello["pid"], hello["descriptors"], hello["live"]) == (pid, 3000, 0)
+        assert (hello["isolation"], len(hello["guardian"]), len(hello["build"])) == ("copy", 32, 8)
+        assert os.readlink(f"/proc/{pid}/cwd") == "/", "it keeps no directory from being removed"
         for number in (signal.SIGHUP, signal.SIGINT):
             os.kill(pid, number)
         assert start(paths) == 0, "there is one"

@@ -149,6 +149,6 @@ def test_an_empty_group_goes(groups: Path, work: Path, monkeypatch: pytest.Monke
     path = enter(groups, work)
     assert path is not None
     removed: list[Path] = []
-    monkeypatch.setattr(Path, "rmdir", lambda self: removed.append(self))
+    monkeypatch.setattr(cgroup, "remove_group", lambda name: removed.append(Path(name)) or True)
     cgroup.kill_recorded(work)
     assert removed == [path]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from iris.domain.usage import Usage
 from iris.worker.guardian.client import SILENCE_S, GuardianClient
 from iris.worker.guardian.protocol import MAX_FRAME_BYTES, JsonFrameReader, encode
 from iris.worker.isolation.plan import IsolationMode
@@ -28,6 +29,9 @@ class Seen:
 
     def on_refused(self, error: StartFailed) -> None:
         self.heard.append(("refused", str(error), error.exit_code, error.why))
+
+    def on_usage(self, usage: Usage) -> None:
+        del usage
 
     def on_log(self, size: int) -> None:
         self.heard.append(("log", size))

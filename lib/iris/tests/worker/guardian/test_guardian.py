@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from iris.domain.usage import NO_USAGE, Usage
 from iris.rpc.logformat import decode_all
 from iris.worker.guardian.client import GuardianClient, attach
 from iris.worker.guardian.held import fields_of
@@ -31,6 +32,7 @@ class Seen:
         self.pid: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.end: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
         self.size = 0
+        self.usage = NO_USAGE
         self.grew = asyncio.Event()
 
     def on_started(self, pid: int) -> None:
@@ -38,6 +40,9 @@ class Seen:
 
     def on_refused(self, error: StartFailed) -> None:
         self.end.set_exception(error)
+
+    def on_usage(self, usage: Usage) -> None:
+        self.usage = usage
 
     def on_log(self, size: int) -> None:
         self.size = size

@@ -8,6 +8,7 @@ import pytest
 
 from iris.worker.guardian.launch import GuardianPaths, build_of, guardian_environment, launch
 from iris.worker.isolation.plan import IsolationMode
+from iris.worker.limits.plan import LimitsMode
 
 
 def test_nothing_that_may_be_a_secret_reaches_it() -> None:
@@ -69,10 +70,11 @@ def test_it_is_started_in_a_session_of_its_own_with_a_scrubbed_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    started: Any = launch(GuardianPaths(tmp_path), ("nice",), 12.5, IsolationMode.COPY)
+    started: Any = launch(GuardianPaths(tmp_path), ("nice",), 12.5, IsolationMode.COPY, LimitsMode.SOFT, 77)
     assert started.argv[0] == "nice"
     assert started.argv[2:] == [
         *("-m", "iris.worker.guardian", "--work-dir", str(tmp_path), "--linger", "12.5", "--isolation", "copy"),
+        *("--limits", "soft", "--max-processes", "77"),
     ]
     assert (started.options["start_new_session"], started.options["cwd"]) == (True, "/")
     assert started.options["stdin"] == subprocess.DEVNULL

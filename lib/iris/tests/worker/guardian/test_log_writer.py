@@ -129,22 +129,35 @@ def test_output_that_cannot_be_written_is_counted_and_what_was_promised_stays(tm
     assert log.unmarked == log.lost
 
 
-def test_the_hole_of_a_full_disk_is_marked_once_there_is_room_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = LogWriter(tmp_path / "log")
+class Disk:
+    """Takes what is written, until it is told to fail.
+
+    Attributes:
+        code: The error of a write that fails; 0: none does.
+        fits: Bytes of a write that it takes all the same; a shorter write fails.
+        whole: A write of at most so many bytes does not fail.
+    """
+
+    code = 0
+    fits = 0
+    whole = 0
+
+    def write(self, descriptor: int, data: bytes) -> int:
+        if not self.code or len(data) <= self.whole:
+            return os.write(descriptor, data)
+        if self.fits and len(data) > self.fits:
+            return os.write(descriptor, data[: self.fits])
+        raise OSError(self.code, os.strerror(self.code))
+
+
+def test_the_hole_of_a_full_disk_is_marked_once_there_is_room_again(tmp_path: Path) -> None:
+    disk = Disk()
+    log = LogWriter(tmp_path / "log", write=disk.write)
     log.feed(False, b"before\n", 1)
-    write = os.write
-
-    def full(descriptor: int, data: bytes) -> int:
-        if len(data) > 10:
-            return write(descriptor, data[:10])  # a part still fits
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("os.write", full)
-        for number in range(5):
-            log.feed(True, b"lost %d\n" % number, 2)
+    disk.code, disk.fits = errno.ENOSPC, 10
+    for number in range(5):
+        log.feed(True, b"lost %d\n" % number, 2)
+    disk.code = 0
     log.feed(False, b"after\n", 3)
     log.finish(4)
     assert texts(tmp_path / "log") == [
@@ -222,9 +235,7 @@ def test_what_comes_after_the_file_was_closed_opens_it_again(tmp_path: Path) -> 
     assert texts(tmp_path / "log") == [(b"one", False), (b"two", False)]
 
 
-def test_a_disk_that_is_nearly_full_is_left_alone_and_the_last_words_find_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_is_nearly_full_is_left_alone_and_the_last_words_find_room(tmp_path: Path) -> None:
     is_full = False
     looks: list[int] = []
 
@@ -232,8 +243,7 @@ def test_a_disk_that_is_nearly_full_is_left_alone_and_the_last_words_find_room(
         looks.append(descriptor)
         return is_full
 
-    monkeypatch.setattr("iris.worker.guardian.log_writer.is_nearly_full", look)
-    log = LogWriter(tmp_path / "log")
+    log = LogWriter(tmp_path / "log", is_full=look)
     line = b"x" * 999 + b"\n"
     for _ in range(200):
         log.feed(False, line, 1)
@@ -260,23 +270,17 @@ def test_a_disk_that_is_nearly_full_is_left_alone_and_the_last_words_find_room(
     assert log.unmarked == ""
 
 
-def test_several_reasons_are_told_each_with_its_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = LogWriter(tmp_path / "log")
+def test_several_reasons_are_told_each_with_its_count(tmp_path: Path) -> None:
+    disk = Disk()
+    log = LogWriter(tmp_path / "log", write=disk.write)
     log.feed(False, b"kept\n", 1)
-    code = errno.ENOSPC
-
-    def failing(descriptor: int, data: bytes) -> int:
-        raise OSError(code, os.strerror(code))
-
-    write = os.write
-    monkeypatch.setattr("os.write", failing)
+    disk.code = errno.ENOSPC
     log.feed(False, b"123\n", 2)
-    monkeypatch.setattr("os.write", write)
+    disk.code = 0
     log.feed(False, b"back\n", 3)
-    code = errno.EIO
-    monkeypatch.setattr("os.write", failing)
+    disk.code = errno.EIO
     log.feed(False, b"12345\n", 4)
-    monkeypatch.setattr("os.write", write)
+    disk.code = 0
     log.feed(False, b"again\n", 5)
     log.finish(6)
     io = "it cannot be written on the worker's disk (Input/output error)"
@@ -291,28 +295,20 @@ def test_several_reasons_are_told_each_with_its_count(tmp_path: Path, monkeypatc
     assert log.lost == f"4 bytes of output lost: {full}; 6 bytes of output lost: {io}"
 
 
-def test_a_quota_is_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(descriptor: int, data: bytes) -> int:
-        raise OSError(errno.EDQUOT, "Disk quota exceeded")
-
-    monkeypatch.setattr("os.write", failing)
-    log = LogWriter(tmp_path / "log")
+def test_a_quota_is_a_full_disk(tmp_path: Path) -> None:
+    disk = Disk()
+    disk.code = errno.EDQUOT
+    log = LogWriter(tmp_path / "log", write=disk.write)
     log.feed(False, b"123\n", 2)
     log.finish(3)
     assert log.lost == log.unmarked == "4 bytes of output lost: no space left on the worker's disk"
 
 
-def test_a_note_alone_may_find_room_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = LogWriter(tmp_path / "log")
+def test_a_note_alone_may_find_room_at_the_end(tmp_path: Path) -> None:
+    disk = Disk()
+    log = LogWriter(tmp_path / "log", write=disk.write)
     log.feed(False, b"kept\n", 1)
-    write = os.write
-
-    def little(descriptor: int, data: bytes) -> int:
-        if len(data) > 120:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return write(descriptor, data)
-
-    monkeypatch.setattr("os.write", little)
+    disk.code, disk.whole = errno.ENOSPC, 120
     log.feed(False, b"x" * 500 + b"\n", 2)
     log.finish(3)
     assert texts(tmp_path / "log") == [
@@ -322,11 +318,8 @@ def test_a_note_alone_may_find_room_at_the_end(tmp_path: Path, monkeypatch: pyte
     assert log.unmarked == ""
 
 
-def test_before_much_is_written_at_once_it_is_asked_whether_there_is_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("iris.worker.guardian.log_writer.is_nearly_full", lambda descriptor: True)
-    log = LogWriter(tmp_path / "log")
+def test_before_much_is_written_at_once_it_is_asked_whether_there_is_room(tmp_path: Path) -> None:
+    log = LogWriter(tmp_path / "log", is_full=lambda descriptor: True)
     log.feed(False, b"little\n", 1)
     before = log.size
     assert before > 0

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from iris.worker.guardian.orphans import Marks, OrphanReaper, become_subreaper, environment_value
+from iris.worker.guardian.pace import OutputPace
 from iris.worker.guardian.process import ProcessRuntime
 from iris.worker.guardian.reactor import Reactor
 from iris.worker.guardian.running_process import CommandProcess
@@ -63,7 +64,9 @@ def with_runtime(request: pytest.FixtureRequest, tmp_path: Path) -> WithRuntime:
         reactor = Reactor()
         cwd = str(tmp_path)
         own_cwd = os.getcwd() if request.param == "posix_spawn" else None
-        runtime = ProcessRuntime(reactor, OrphanReaper(Marks(tmp_path)), own_cwd)
+        runtime = ProcessRuntime(
+            reactor, OrphanReaper(Marks(tmp_path)), own_cwd, pace=lambda: OutputPace(200_000, 5_000_000)
+        )
         count = 0
 
         def start(*argv: str, path: str = os.environ["PATH"]) -> tuple[CommandProcess, Watched]:
@@ -314,3 +317,24 @@ def test_many_short_processes_leave_nothing_behind(with_runtime: WithRuntime) ->
 def test_environment_value_of_a_process() -> None:
     assert environment_value(os.getpid(), "NO_SUCH_VARIABLE") is None
     assert environment_value(1 << 22, "PATH") is None
+
+
+@pytest.mark.parametrize("ending", ["", "; import os; os.kill(os.getpid(), 9)"])
+def test_output_beyond_its_pace_is_taken_later_and_whole(with_runtime: WithRuntime, ending: str) -> None:
+    """Both streams, pauses between, and what the pipes hold when the program ends in one of them."""
+    code = f"""
+import os
+for i in range(0, 100_000, 1000):
+    os.write(1, b"".join(b"%09d\\n" % j for j in range(i, i + 1000)))
+    os.write(2, b"e" * 1000)
+{ending.lstrip("; ")}
+"""
+
+    def test(start: Start) -> None:
+        _, watched = start(sys.executable, "-c", code)
+        exit = watched.until_exit()
+        assert (exit.signal if ending else exit.code) == (9 if ending else 0)
+        assert watched.stdout.split() == [b"%09d" % i for i in range(100_000)]
+        assert watched.stderr == b"e" * 100_000
+
+    with_runtime(test)

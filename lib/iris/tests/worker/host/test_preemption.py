@@ -1,13 +1,12 @@
 """What Compute Engine's metadata server says of its host, from one on loopback that speaks as that does."""
 
 import threading
-from types import SimpleNamespace
 
 import pytest
 
 from iris.testing.gce_metadata import MetadataServer
-from iris.worker.host import preemption
 from iris.worker.host.preemption import GceHost
+from rigging.gce_metadata import Metadata
 
 LONG = 30.0
 
@@ -56,28 +55,27 @@ class TestHowItIsAsked:
     """The server and the clock are played."""
 
     @pytest.fixture
-    def asked(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
+    def asked(self) -> list[tuple[str, float]]:
         """The questions; `answers` says what comes, and how long that takes."""
         self.answers: list[tuple[float, str | OSError]] = []
         self.now, self.slept = 0.0, list[float]()
         asked: list[tuple[str, float]] = []
 
-        def ask(server: str, key: str, timeout_s: float) -> SimpleNamespace:
+        def ask(server: str, key: str, timeout_s: float) -> Metadata:
             assert server == "meta:1"
             asked.append((key, timeout_s))
             seconds, answer = self.answers.pop(0)
             self.now += seconds
             if isinstance(answer, OSError):
                 raise answer
-            return SimpleNamespace(value=answer, etag=f"tag{len(asked)}")
+            return Metadata(answer, f"tag{len(asked)}")
 
-        monkeypatch.setattr(preemption, "ask_metadata", ask)
-        monkeypatch.setattr(preemption, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=self.slept.append))
+        self.host = GceHost("meta:1", ask, lambda: self.now, self.slept.append)
         return asked
 
     def test_after_the_first_answer_only_changes_of_that_are_waited_for(self, asked: list[tuple[str, float]]) -> None:
         self.answers = [(0, "FALSE"), (300, "FALSE"), (20, "true")]
-        GceHost("meta:1").wait_until_preempted()
+        self.host.wait_until_preempted()
         assert asked == [
             ("preempted", 301.5),
             ("preempted?wait_for_change=true&timeout_sec=300&last_etag=tag1", 301.5),
@@ -89,7 +87,7 @@ class TestHowItIsAsked:
     ) -> None:
         silent = OSError("nobody is there")
         self.answers = [*[(0, silent)] * 9, (0, "FALSE"), (0, silent), (2, "FALSE"), (0, "TRUE")]
-        GceHost("meta:1").wait_until_preempted()
+        self.host.wait_until_preempted()
         assert caplog.text.count("whether this host is preempted is not known: nobody is there") == 2
         first, *later = self.slept
         assert first < 0.1
@@ -98,5 +96,5 @@ class TestHowItIsAsked:
 
     def test_a_single_question_is_short(self, asked: list[tuple[str, float]]) -> None:
         self.answers = [(0, "TRUE"), (0, "FALSE"), (0, OSError("none"))]
-        assert [GceHost("meta:1").is_preempted() for _ in range(3)] == [True, False, False]
+        assert [self.host.is_preempted() for _ in range(3)] == [True, False, False]
         assert asked == [("preempted", 1.5)] * 3

@@ -4,17 +4,16 @@ import asyncio
 import contextlib
 import os
 import pickle
-import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 from iris.domain.states import TaskState
+from iris.testing.ordinary_user import NOBODY, ordinary_user
 from iris.testing.worker_fixtures import FakeController, run_command
 from iris.worker.isolation.plan import IsolationMode
 from rigging.testing import eventually
@@ -22,7 +21,6 @@ from rigging.testing import eventually
 pytestmark = pytest.mark.e2e
 
 OVERLAY, BIND, COPY = IsolationMode.OVERLAY, IsolationMode.BIND, IsolationMode.COPY
-NOBODY = 65534
 WORK = "work, dir"  # with characters that options of mounts must escape
 
 MAIN = """
@@ -85,30 +83,6 @@ EVERY_WAY = pytest.mark.parametrize(
         )
     ],
 )
-
-
-@cache
-def ordinary_user() -> tuple[list[str], dict[str, str]] | None:
-    """Command and variables of a Python that runs as an ordinary user; None: there is none here."""
-    if os.geteuid() != 0:
-        return [sys.executable], {}
-    if not shutil.which("setpriv"):
-        return None
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    variables = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "PYTHONDONTWRITEBYTECODE": "1"}
-    for program in (sys.executable, f"/usr/bin/{version}", f"/usr/local/bin/{version}"):
-        if not all(above.stat().st_mode & 0o001 for above in Path(program).resolve().parents):
-            continue
-        command = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", program]
-        tried = subprocess.run(
-            [*command, "-c", "import iris.worker.app"],
-            capture_output=True,
-            env={**os.environ, **variables},
-            check=False,
-        )
-        if tried.returncode == 0:
-            return command, variables
-    return None
 
 
 class Place:

@@ -89,6 +89,7 @@ def test_a_task_is_told_who_it_is_and_where_to_find_what() -> None:
         "IRIS_BUNDLE_DIGEST": "b1",
         "IRIS_CONTROLLER_ADDRESS": "c:1",
         "IRIS_ERROR_FILE": WorkPaths(Path("/work")).error("/u/job/3:2"),
+        "IRIS_LOG_FILE": WorkPaths(Path("/work")).log("/u/job/3:2"),
         "IRIS_EXTRAS": '["gpu"]',
         "IRIS_JOB_ID": "/u/job",
         "IRIS_NUM_TASKS": "4",

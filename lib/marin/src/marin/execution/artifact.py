@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar, overload
 
+from marin.output_files import ARTIFACT_FILE
 from rigging.errors import InvalidRequest, NotFound
 from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
 from rigging.filesystem.location import path_in
@@ -28,9 +29,6 @@ class HasOutputPath(Protocol):
     def output_path(self) -> str:
         """Where its output goes."""
         ...
-
-
-ARTIFACT_FILE = ".artifact"
 
 
 class ArtifactNotFound(NotFound, FileNotFoundError):

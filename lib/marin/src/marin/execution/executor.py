@@ -30,6 +30,7 @@ from marin.execution.config.walk import (
 from marin.execution.jobs.regions import infer_tpu_variant_regions_from_iris
 from marin.execution.lease.step_lease import step_lease
 from marin.execution.record.info import ExecutorInfo, ExecutorStepInfo
+from marin.execution.report.progress import progress
 from marin.execution.run.materialize import materialize
 from marin.execution.run.pipeline import Executor
 from marin.execution.script.main import ExecutorMainConfig, executor_main
@@ -59,6 +60,7 @@ __all__ = [
     "materialize",
     "mirrored",
     "output_path_of",
+    "progress",
     "resolve_executor_step",
     "resolve_local_placeholders",
     "step_lease",

@@ -1,6 +1,7 @@
 """The events that observers of a run are told of (see `marin.execution.report.events`)."""
 
 from marin.execution.report.events import (
+    AttemptUse,
     RunEnded,
     RunEvent,
     RunObserver,
@@ -8,11 +9,15 @@ from marin.execution.report.events import (
     StepEnd,
     StepEnded,
     StepJobQueued,
+    StepProgressed,
     StepQueued,
+    StepRetrying,
     StepStarted,
+    StepTimedOut,
 )
 
 __all__ = [
+    "AttemptUse",
     "RunEnded",
     "RunEvent",
     "RunObserver",
@@ -20,6 +25,9 @@ __all__ = [
     "StepEnd",
     "StepEnded",
     "StepJobQueued",
+    "StepProgressed",
     "StepQueued",
+    "StepRetrying",
     "StepStarted",
+    "StepTimedOut",
 ]

@@ -21,6 +21,7 @@ from marin.execution.config.copying import copy_config
 from marin.execution.config.prefix import prefix_or_default, under_prefix
 from marin.execution.config.regions import infer_region
 from marin.execution.config.step import ExecutorStep, check_override, check_relative_name, is_absolute
+from marin.execution.config.tries import check_tries
 from marin.execution.config.values import VersionedValue
 from marin.execution.jobs.remote import RemoteCallable
 from marin.execution.version.graph import dependencies_first
@@ -98,6 +99,9 @@ class StepSpec:
         override_output_path: A fixed output path (joined to the prefix when relative).
         fn: Called with the output path.
         resources: When given, the function runs as a job of its own.
+        retries: How often it is tried again after a failure; None for what `remote()` says, or else 0.
+        retry_delay: Seconds before it is tried again; None for what `remote()` says, or else 0.
+        timeout: Seconds that an attempt may run; None for what `remote()` says, or else no limit.
     """
 
     name: str
@@ -107,9 +111,13 @@ class StepSpec:
     override_output_path: str | None = None
     fn: Callable[[str], Any] | None = None
     resources: ResourceConfig | None = None
+    retries: int | None = field(default=None, kw_only=True)
+    retry_delay: float | None = field(default=None, kw_only=True)
+    timeout: float | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         check_relative_name(self.name, "step name")
+        check_tries(f"step {self.name!r}", self.retries, self.retry_delay, self.timeout)
         if self.override_output_path is not None:
             check_override(self.override_output_path, self.name)
         for dep in self.deps:
@@ -186,6 +194,9 @@ class StepSpec:
             config=StepSpecConfig(attrs=VersionedValue(dict(self.hash_attrs)), deps=deps),
             override_output_path=path,
             resources=self.resources,
+            retries=self.retries,
+            retry_delay=self.retry_delay,
+            timeout=self.timeout,
         )
 
 
@@ -239,7 +250,14 @@ def resolve_executor_step(
     if placed is not None:
         placed = _placed(step.name, placed, regions, dag_tpu_regions, config, output_path)
     return StepSpec(
-        name=step.name, deps=list(deps or ()), override_output_path=output_path, fn=resolved, resources=placed
+        name=step.name,
+        deps=list(deps or ()),
+        override_output_path=output_path,
+        fn=resolved,
+        resources=placed,
+        retries=step.retries,
+        retry_delay=step.retry_delay,
+        timeout=step.timeout,
     )
 
 

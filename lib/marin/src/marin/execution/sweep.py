@@ -19,6 +19,7 @@ from marin.execution.config.copying import copy_config
 from marin.execution.config.step import check_relative_name
 from marin.execution.lease.status_file import StatusFile, StepAlreadyDone, making_output
 from marin.execution.lease.status_words import STATUS_SUCCESS
+from marin.execution.report.explain_mode import explain_request
 from rigging.calls import call_to_end
 from rigging.errors import Conflict, InvalidRequest, StepFailed
 
@@ -64,7 +65,7 @@ def claim_and_run(
             target is tried again by whichever worker comes to it next.
         InvalidRequest: Two targets have one id, or an id would leave the root.
     """
-    checked = _checked(targets)
+    checked = _to_run(sweep_root, targets)
     busy = [target for target in checked if _claim(sweep_root, target, run_fn, wait_seconds=0) is _Claim.BUSY]
     for target in busy:
         _claim(sweep_root, target, run_fn, wait_seconds=math.inf)
@@ -95,7 +96,7 @@ def run_sweep(sweep_root: str, targets: Iterable[SweepTarget[ConfigT]], run_fn: 
     def run(target: SweepTarget[ConfigT]) -> Any:
         return run_fn(target.config)
 
-    for target in _checked(targets):
+    for target in _to_run(sweep_root, targets):
         try:
             if _claim(sweep_root, target, run, wait_seconds=0) is _Claim.RAN:
                 done.append(target.target_id)
@@ -107,6 +108,15 @@ def run_sweep(sweep_root: str, targets: Iterable[SweepTarget[ConfigT]], run_fn: 
         lines = [f"  {target_id}: {type(error).__name__}: {error}" for target_id, error in failures]
         raise StepFailed("\n".join([f"{len(failures)} sweep target(s) failed:", *lines])) from failures[0][1]
     return done
+
+
+def _to_run(sweep_root: str, targets: Iterable[SweepTarget[ConfigT]]) -> list[SweepTarget[ConfigT]]:
+    """Return the targets, checked; none where experiments are explained and nothing is to run."""
+    checked = _checked(targets)
+    if explain_request() is None:
+        return checked
+    logger.warning("sweep %s: its %d target(s) do not run where steps are only explained", sweep_root, len(checked))
+    return []
 
 
 def _checked(targets: Iterable[SweepTarget[ConfigT]]) -> list[SweepTarget[ConfigT]]:

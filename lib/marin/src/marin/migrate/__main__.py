@@ -50,19 +50,30 @@ def _paths(script: str, prefix: str, others: Sequence[str]) -> int:
     from marin.execution.explain import Explanation
     from marin.execution.report.explain_mode import ExplainRequest
     from marin.explain import explain_script
-    from marin.migrate.paths import path_lines
+    from marin.migrate.paths import any_output, is_there, path_lines
 
     found: list[Explanation] = []
     before = os.environ.get("MARIN_PREFIX")
     os.environ["MARIN_PREFIX"] = prefix
     try:
         explain_script(script, others, ExplainRequest(prefix=prefix, tell=found.extend))
+    except BaseException as error:
+        if not found:
+            if isinstance(error, SystemExit):
+                print(printable(f"migrate: {script} ended by itself before it came to its steps"), file=sys.stderr)
+            raise
+        # What it does with its outputs afterwards is its own affair: `sys.exit(main())` is how many scripts end.
+        if not isinstance(error, SystemExit):
+            print_lines(path_lines(found, prefix))
+            raise
     finally:
         if before is None:
             del os.environ["MARIN_PREFIX"]
         else:
             os.environ["MARIN_PREFIX"] = before
     print_lines(path_lines(found, prefix))
+    if not any_output(found) and not is_there(prefix):
+        print(printable(f"migrate: there is nothing at {prefix}; is that the place?"), file=sys.stderr)
     return 0
 
 

@@ -59,6 +59,7 @@ LIBRARIES: Final[Mapping[str, str]] = {
     "haliax": "levanter brings it",
     "levanter": "install your copy of it beside this project: it finds fray, iris and rigging here",
     "zephyr": "install your copy of it beside this project, or use marin.run.map_files",
+    "experiments": "bring that directory along, beside this script or above it",
     "dupekit": "install your copy of it beside this project",
     "finelog": "use iris job logs",
     "thalas": "install your copy of it beside this project",

@@ -53,20 +53,33 @@ def check_paths(paths: Sequence[str]) -> tuple[int, list[Finding]]:
         How many files were read, and what was found in them.
 
     Raises:
+        InvalidRequest: A path is empty, or is neither a file nor a directory.
         NotFound: There is no such file or directory.
     """
+    if "" in paths:
+        raise InvalidRequest("a path is empty; give a script or a directory of scripts ('.' for this one)")
     files = [file for path in paths for file in _scripts(Path(path))]
     return len(files), [finding for file in files for finding in check_file(file)]
 
 
 def check_file(path: Path) -> list[Finding]:
-    """Return what in a script will not work here, by line; it is not run."""
+    """Return what in a script will not work here, by line; it is not run. A file that cannot be read is one finding."""
+
+    def unread(problem: str, instead: str, line: int = 1) -> list[Finding]:
+        return [Finding(str(path), line, problem, instead)]
+
+    if path.suffix == ".ipynb":
+        return unread("a notebook is not read", "export it (`jupyter nbconvert --to script`), and check the script")
     try:
         tree = ast.parse(path.read_bytes(), filename=str(path))
+        reader = _Reader(str(path), _roots(path), _bound_names(tree))
+        reader.visit(tree)
     except SyntaxError as error:
-        return [Finding(str(path), error.lineno or 1, f"not Python: {error.msg}", "correct it")]
-    reader = _Reader(str(path), _roots(path), _bound_names(tree))
-    reader.visit(tree)
+        return unread(f"not Python: {error.msg}", "correct it", error.lineno or 1)
+    except OSError as error:
+        return unread(f"it cannot be read: {error.strerror or error}", "make it readable")
+    except RecursionError:  # of the parser, which tells no line, or of the visits
+        return unread("an expression is nested too deeply to be read", "split it, or keep such data in a file")
     return sorted(set(reader.findings))
 
 
@@ -74,9 +87,13 @@ def _scripts(path: Path) -> Iterator[Path]:
     if path.is_dir():
         for directory, names, files in os.walk(path):
             names[:] = sorted(name for name in names if name[0] != "." and name not in _SKIPPED_DIRECTORIES)
-            yield from (Path(directory, name) for name in sorted(files) if name.endswith(".py"))
+            found = (Path(directory, name) for name in sorted(files) if name.endswith(".py"))
+            # A dangling link is told as a file that cannot be read; a pipe or a device would be waited for.
+            yield from (file for file in found if file.is_file() or not file.exists())
     elif path.is_file():
         yield path
+    elif path.exists():
+        raise InvalidRequest(f"{path}: it is neither a file nor a directory; give a script or a directory of scripts")
     else:
         raise NotFound(f"{path}: there is no such file or directory")
 
@@ -103,6 +120,10 @@ def _caught_names(handler: ast.ExceptHandler) -> set[str]:
     if handler.type is None:
         return {"Exception"}
     return {child.id for child in ast.walk(handler.type) if isinstance(child, ast.Name)}
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 class _Reader(ast.NodeVisitor):
@@ -171,6 +192,8 @@ class _Reader(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         self.generic_visit(node)
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "format" and _is_text(node.func.value):
+            self._check_text(node, [*node.args, *(given.value for given in node.keywords)])
         name = self._dotted(node.func)
         if name is None:
             return
@@ -204,6 +227,8 @@ class _Reader(ast.NodeVisitor):
         self.generic_visit(node)
         if isinstance(node.op, ast.Add):
             self._check_text(node, [node.left, node.right])
+        elif isinstance(node.op, ast.Mod) and _is_text(node.left):
+            self._check_text(node, node.right.elts if isinstance(node.right, ast.Tuple) else [node.right])
 
     def _check_step_name(self, node: ast.Call, kind: str) -> None:
         if kind not in ("ExecutorStep", "StepSpec"):
@@ -258,7 +283,7 @@ class _Reader(ast.NodeVisitor):
             self._note(node, f"{module} is not beside this script", "bring that module along")
             return False
         if not is_installed(package):
-            advice = LIBRARIES.get(package, "install it (`uv pip install`, by its name on PyPI)")
+            advice = LIBRARIES.get(package, "install it (`uv pip install`, by its name on PyPI), or bring it along")
             self._note(node, f"{package} is not installed here", advice)
             return False
         return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from marin.execution.explain import Explanation, PlannedAction
+from rigging.filesystem import url_to_fs
 
 
 def path_lines(explanations: Sequence[Explanation], prefix: str) -> list[str]:
@@ -28,6 +29,17 @@ def path_lines(explanations: Sequence[Explanation], prefix: str) -> list[str]:
             lines.append(f"              {explanation.reason}")
     summary = ", ".join(f"{count} {word}" for word, count in counts.items()) or "the script runs no steps"
     return [*lines, f"{len(explanations)} step(s) against {prefix}: {summary}"]
+
+
+def any_output(explanations: Sequence[Explanation]) -> bool:
+    """Say whether there is an output of any of the steps, finished or not, or an earlier one of their names."""
+    return any(_word(step) != "new" or step.nearest is not None for step in explanations)
+
+
+def is_there(prefix: str) -> bool:
+    """Say whether anything lies at a storage root."""
+    fs, path = url_to_fs(prefix)
+    return bool(fs.exists(path))
 
 
 def _word(explanation: Explanation) -> str:

@@ -18,6 +18,7 @@ import click
 
 from marin.run.submit.options import RunOptions
 from rigging.command_words import rewrite_env, split_command, withhold_secrets
+from rigging.env_files import read_env_files
 from rigging.errors import (
     AlreadyExists,
     BudgetExceeded,
@@ -44,6 +45,7 @@ _EXIT_CODES: Final[tuple[tuple[type[MarinError], int], ...]] = (
     (BudgetExceeded, 3),
 )
 _ENV_HELP: Final = "Variable: -e KEY VALUE, -e KEY=VALUE, or -e KEY to take your own."
+_ENV_FILE_HELP: Final = "Variables, a line NAME=value each; several: the later win, and -e over all."
 _EPILOG: Final = (
     "Options may be written with _ or with -. MARIN_* of your environment are passed on, and when set "
     + ", ".join(FORWARDED_ENV_VARS)
@@ -86,6 +88,7 @@ class RayRunCommand(click.Command):
 @click.option("--project-deps/--no-project-deps", default=True, help="Whether pyproject's dependencies are installed.")
 @click.option("-e", "--env", "env_shown", metavar="KEY [VALUE]", multiple=True, help=_ENV_HELP)
 @click.option(ENV_OPTION, "env", multiple=True, hidden=True)
+@click.option("--env-file", "env_files", metavar="FILE", multiple=True, help=_ENV_FILE_HELP)
 @click.option("--working-dir", metavar="DIR", default=".", show_default=True, help="Folder that goes along.")
 @click.option("--entrypoint-num-cpus", type=float, help="CPUs kept for the command's own process.")
 @click.option("--entrypoint-num-gpus", type=float, help="GPUs kept for it.")
@@ -157,6 +160,7 @@ def _options(command: Sequence[str], given: Mapping[str, Any]) -> RunOptions:
     return RunOptions(
         command=tuple(command),
         env=dict(assignment.split("=", 1) for assignment in given["env"]),
+        env_of_files=read_env_files(given["env_files"]),
         extras=tuple(name.strip() for text in given["extras"] for name in text.split(",") if name.strip()),
         pip_deps=tuple(_requirement(name) for text in given["pip_deps"] for name in split_requirements(text)),
         project_dependencies=given["project_deps"],

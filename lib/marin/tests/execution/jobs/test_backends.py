@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,9 @@ EXPERIMENT = """
 import json, os, sys
 from dataclasses import dataclass
 from fray.types import ResourceConfig
-from marin.execution import ExecutorStep, executor_main, mirrored, output_path_of, this_output_path, versioned
+from marin.execution import (
+    ExecutorStep, executor_main, mirrored, output_path_of, progress, this_output_path, versioned
+)
 from marin.execution.jobs.remote import remote
 from rigging.filesystem import open_url
 
@@ -31,6 +34,8 @@ class Config:
 
 def make(config):
     numbers = list(range(config.n))
+    print("made", config.n, flush=True)
+    progress(config.n, 3)
     for path in config.inputs or ():
         with open_url(path, "r") as file:
             numbers += json.load(file)
@@ -114,9 +119,29 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 def outputs(prefix: Path) -> dict[str, str]:
-    """Every file below the outputs but the leases', by its relative path, the prefix taken out of the contents."""
-    files = sorted(path for path in (prefix / "e").rglob("*") if path.is_file() and ".lock" not in path.name)
+    """Every file below the outputs but leases and logs, by its relative path, the prefix taken out of the contents."""
+    files = sorted(path for path in (prefix / "e").rglob("*") if path.is_file() and not is_of_an_attempt(path))
     return {str(path.relative_to(prefix)): path.read_text().replace(str(prefix), "PREFIX") for path in files}
+
+
+def events_of(prefix: Path, kind: str) -> dict[str, dict[str, Any]]:
+    """The last event of a kind of each step."""
+    [log] = (prefix / "experiments").glob("*.events.jsonl")
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    return {event["name"]: event for event in events if event["event"] == kind}
+
+
+def is_of_an_attempt(path: Path) -> bool:
+    return ".lock" in path.name or path.name in (".log", ".error")
+
+
+def said(prefix: Path) -> dict[str, list[str]]:
+    """What the function of each step has printed, according to its log."""
+    logs = sorted((prefix / "e").glob("*/.log"))
+    lines = {path.parent.name.rpartition("-")[0]: path.read_text().splitlines() for path in logs}
+    assert all(each[0].startswith("=== attempt 1, ") for each in lines.values())
+    found = {name: [line for line in each if line.startswith(("made", "a line"))] for name, each in lines.items()}
+    return {name: each for name, each in found.items() if each}
 
 
 def test_paths_and_outputs_are_the_same_everywhere(place: Place, tmp_path: Path) -> None:
@@ -125,6 +150,17 @@ def test_paths_and_outputs_are_the_same_everywhere(place: Place, tmp_path: Path)
         result = place.run(backend, tmp_path / backend)
         assert result.returncode == 0, (backend, result.stdout, result.stderr)
         found[backend] = outputs(tmp_path / backend)
+        assert said(tmp_path / backend) == {"here": ["made 3"], "there": ["made 2"], "also": ["made 1"]}, backend
+        far = {
+            name: (event["done"], event["total"])
+            for name, event in events_of(tmp_path / backend, "step_progressed").items()
+        }
+        assert far == {"e/here": (3, 3), "e/there": (2, 3), "e/also": (1, 3)}, backend
+        for name, event in events_of(tmp_path / backend, "step_ended").items():
+            [attempt] = event["attempts"]
+            if backend != "local" and name != "e/here":  # others may be too short to be measured
+                assert attempt["peak_bytes"] > 1 << 20, (backend, name)
+                assert attempt["cpu_seconds"] >= 0, (backend, name)
     local = found["local"]
     kept = {path.rpartition("-")[0]: json.loads(text) for path, text in local.items() if path.endswith("/.artifact")}
     assert kept == {
@@ -152,3 +188,6 @@ def test_a_job_that_fails_comes_back_with_its_words_and_its_log(place: Place, tm
     assert "e-bad-" in end["log"]
     [status] = (tmp_path / "p" / "e").glob("bad-*/.executor_status")
     assert status.read_text() == "FAILED"
+    assert said(tmp_path / "p")["bad"][:2] == ["made 1", "a line of the step's own"]
+    [error] = (tmp_path / "p" / "e").glob("bad-*/.error")
+    assert "LookupError: no shards in the bucket" in error.read_text()

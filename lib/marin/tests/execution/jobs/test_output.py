@@ -26,8 +26,8 @@ MakeExecutor = Callable[[], Executor]
     [
         (1, [{}, {0: "a\nb"}, {0: "a\nbc\nd"}], "[s] a\n[s] bc\n[s] d\n"),
         (1, [{None: "a\n"}, {None: "a\n"}], "[s] a\n"),
-        (2, [{0: "a\n", 1: "b\n"}, {0: "a\n", 1: "b\nc\n"}], "[s 0] a\n[s 1] b\n[s 1] c\n"),
-        (2, [{1: "late"}, {0: "x\n", 1: "later\n"}], "[s 0] x\n[s 1] later\n"),
+        (2, [{0: "a\n", 1: "b\n"}, {0: "a\n", 1: "b\nc\n"}], "[s/0] a\n[s/1] b\n[s/1] c\n"),
+        (2, [{1: "late"}, {0: "x\n", 1: "later\n"}], "[s/0] x\n[s/1] later\n"),
         (2, [{None: "not told apart\n"}], "[s] not told apart\n"),
         # A bar is one line, as a terminal shows it at its end.
         (1, [{0: "\r10%\r50%"}, {0: "\r10%\r50%\r100%\n"}], "[s] 100%\n"),

@@ -9,7 +9,8 @@ import fsspec
 import pytest
 
 from marin.execution.lease.fencing import LeaseToken
-from marin.execution.lease.status_words import LOCK_SUFFIX, STATUS_RUNNING, status_path
+from marin.execution.lease.status_words import STATUS_RUNNING, status_path
+from marin.output_files import LOCK_SUFFIX
 from rigging.distributed_lock import LeaseLock, LeaseLostError, create_lock
 from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
 

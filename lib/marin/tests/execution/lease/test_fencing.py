@@ -18,8 +18,9 @@ from fray.current_client import set_current_client
 from fray.local_backend import LocalClient
 from marin.execution import Executor, ExecutorStep, this_output_path
 from marin.execution.jobs.remote import remote
-from marin.execution.jobs.results import take_result_of_job
-from marin.execution.jobs.step_call import call_step, call_step_in_job
+from marin.execution.jobs.results import keep_result, take_result_of_job
+from marin.execution.jobs.step_call import call_step_in_job
+from marin.execution.lease.fencing import FreshFiles
 from marin.execution.lease.opening import open_step_lease
 from marin.execution.lease.status_file import LockedStatus, StatusFile, mark_dependency_failed, step_lock
 from marin.execution.lease.step_lease import LeaseTerms, StepLease, step_lease
@@ -94,14 +95,29 @@ def test_a_late_attempt_leaves_its_successors_files_alone(root: str, name: str, 
 def test_a_job_whose_step_lost_its_lease_stores_nothing(root: str) -> None:
     path = f"{root}/out"
     token = begun(path).token()
-    call_step(lambda _: "first", (None,), path, token=token)
+    keep_result("first", path, token)
     successor = taken_over(path)
-    call_step(lambda _: "successor", (None,), path, token=successor.token())
+    keep_result("successor", path, successor.token())
     with pytest.raises(LeaseLostError):
-        call_step(lambda _: "late", (None,), path, token=token)
+        keep_result("late", path, token)
     with pytest.raises(LeaseLostError):
-        call_step(lambda _: object(), (None,), path, token=token)
+        keep_result(object(), path, token)
     assert json.loads(read_bytes_or_none(f"{path}/.artifact") or b"") == "successor"
+
+
+def test_a_first_attempts_value_is_written_without_a_read_and_only_under_its_lease(root: str) -> None:
+    path = f"{root}/out"
+    files = FreshFiles(begun(path).token())
+    keep_result("first", path, files)
+    keep_result("again", path, files)  # it is not new after all
+    assert read_bytes_or_none(f"{path}/.artifact") == b'"again"'
+    files.remove(".artifact")
+    successor = taken_over(path)
+    with pytest.raises(LeaseLostError):
+        keep_result("late", path, files)
+    assert read_bytes_or_none(f"{path}/.artifact") is None
+    keep_result("successor", path, successor.token())
+    assert read_bytes_or_none(f"{path}/.artifact") == b'"successor"'
 
 
 def test_the_value_of_a_job_that_another_run_adopted_becomes_that_runs(
@@ -121,7 +137,7 @@ def test_the_value_of_a_job_that_another_run_adopted_becomes_that_runs(
     call_step_in_job(lambda _: object(), (None,), path, None, token)
     successor.end("SUCCESS")
     with pytest.raises(LeaseLostError):
-        call_step(lambda _: "late", (None,), path, token=token)
+        keep_result("late", path, token)
 
 
 def test_statuses_under_a_lock_are_fenced_too(root: str) -> None:

@@ -3,13 +3,16 @@
 import errno
 import os
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
 
 from marin.execution.lease.file_lease import StatusOnDisk
 from marin.execution.lease.opening import open_step_lease
-from marin.execution.lease.status_words import LOCK_SUFFIX, STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS, status_path
+from marin.execution.lease.status_words import STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS, status_path
+from marin.output_files import LOCK_SUFFIX
+from rigging.distributed_lock import LeaseLostError
 
 
 @pytest.mark.parametrize(
@@ -74,3 +77,57 @@ def test_who_leaves_when_another_has_the_lease_says_nothing(tmp_path: Path) -> N
     successor.end(STATUS_SUCCESS)
     lease.leave()
     assert StatusOnDisk(status_path(out)).read() == STATUS_SUCCESS
+
+
+def test_what_is_done_together_is_one_turn_among_the_users_of_the_lease(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    lease, other = open_step_lease(str(out), "a", is_fresh=True), open_step_lease(str(out), "b")
+    began = threading.Event()
+    held_beside: list[bool] = []
+
+    def try_beside() -> None:
+        began.wait(60)
+        held_beside.append(other.begin(force_run_failed=True))
+
+    beside = threading.Thread(target=try_beside)
+    beside.start()
+    with lease.together():
+        assert lease.begin(force_run_failed=True)
+        began.set()
+        lease.write("info", b"1")
+        assert held_beside == [], "others wait for the end of the turn"
+    beside.join(60)
+    assert held_beside == [False], "the lease is taken"
+    with lease.together():
+        lease.write("result", b"2")
+        lease.end(STATUS_SUCCESS)
+    files = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert int(files.pop(".executor_status.lock.fence")) == 1
+    assert files == {".executor_status": b"SUCCESS", "info": b"1", "result": b"2"}
+
+
+def test_a_lease_that_is_lost_is_found_lost_in_a_turn_of_several_calls(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    lease = open_step_lease(str(out), "a", is_fresh=True)
+    with lease.together():
+        assert lease.begin(force_run_failed=True)
+    os.unlink(status_path(str(out)) + LOCK_SUFFIX)
+    assert open_step_lease(str(out), "b").begin(force_run_failed=True)
+    with pytest.raises(LeaseLostError), lease.together():
+        lease.write("result", b"2")
+    assert not (out / "result").exists()
+    assert lease.lost
+
+
+def test_files_that_were_there_keep_their_rights(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "info").write_bytes(b"0")
+    (out / "info").chmod(0o604)
+    lease = open_step_lease(str(out), "a", is_fresh=True)
+    with lease.together():
+        assert lease.begin(force_run_failed=True)
+        lease.write("info", b"1")
+    assert (out / "info").read_bytes() == b"1"
+    assert (out / "info").stat().st_mode & 0o777 == 0o604
+    lease.end(STATUS_SUCCESS)

@@ -8,6 +8,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,12 +17,15 @@ from typing import Any
 import fsspec
 import pytest
 
+from fray.current_client import set_current_client
+from fray.local_backend import LocalClient
 from marin.execution import Executor, ExecutorStep, versioned
 from marin.execution.lease.opening import open_step_lease
 from marin.execution.lease.status_file import StatusFile
 from marin.execution.lease.status_words import STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS
 from marin.execution.lease.step_lease import LeaseTerms
 from marin.execution.record.output_state import read_statuses
+from marin.execution.remote import remote
 from marin.execution.report.event_log import EventLog
 from marin.execution.report.events import StepEnd
 from rigging.distributed_lock import LeaseLostError
@@ -104,6 +108,70 @@ def test_a_step_takes_six_requests_and_a_cached_one_at_most_one(server: Server, 
     assert {result.end for result in executor.results} == {StepEnd.CACHED}
     at_most = per_run if is_gcs(root) else 30 + 2  # of a cached step the listing is all
     assert requests(server).total() <= at_most, requests(server)
+
+
+def test_a_step_that_prints_takes_at_most_eight_requests_with_all_that_a_run_records(
+    server: Server, root: str, make_step: MakeStep, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fn(config: Any) -> int:
+        print("step", config.x)
+        return config.x
+
+    count = 20
+
+    def run_all(numbers: range) -> Executor:
+        executor = Executor(root, f"{root}/experiments")  # with the observers that a script has
+        executor.run([make_step(f"all/s{index}", versioned(index), fn=fn) for index in numbers])
+        return executor
+
+    run_all(range(1))  # what is asked once in a process, and of an empty prefix
+    server.reset_traffic()
+    executor = run_all(range(1, count + 1))
+    of_run = 2  # its info file and its event log
+    assert requests(server).total() <= 8 * count + of_run, requests(server)
+    for step, path in executor.output_paths.items():
+        assert (read_bytes_or_none(f"{path}/.log") or b"").endswith(f"step {step.config.x.value}\n".encode())
+        assert read_bytes_or_none(f"{path}/.artifact") == str(step.config.x.value).encode()
+    assert executor.executor_info_path is not None
+    assert "step 3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("processes", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_step_that_is_a_job_and_prints_takes_at_most_eight_requests(
+    server: Server, root: str, make_step: MakeStep, monkeypatch: pytest.MonkeyPatch, processes: bool
+) -> None:
+    """Lock, RUNNING, info file, a look at the lock, value, log, SUCCESS, unlock: the run reads nothing of the job's."""
+    monkeypatch.setenv("NO_GCE_CHECK", "true")  # each process would look for a metadata server for seconds
+
+    def fn(config: Any) -> int:
+        print("step", config.x)
+        return int(config.x)
+
+    def run_all(numbers: range) -> Executor:
+        executor = Executor(root, f"{root}/experiments")  # with the observers that a script has
+        with LocalClient(processes=processes) as client, set_current_client(client):
+            executor.run([make_step(f"all/s{index}", versioned(index), fn=remote(fn)) for index in numbers])
+        return executor
+
+    count = 4
+    run_all(range(1))  # what is asked once in a process, and of an empty prefix
+    server.reset_traffic()
+    executor = run_all(range(1, count + 1))
+    of_run = 2 + (1 if is_gcs(root) else count)  # its info file and its event log; which outputs are there
+    assert requests(server).total() <= 8 * count + of_run, requests(server)
+    for step, path in executor.output_paths.items():
+        assert f"step {step.config.x.value}\n" in (read_bytes_or_none(f"{path}/.log") or b"").decode()
+        assert read_bytes_or_none(f"{path}/.artifact") == str(step.config.x.value).encode()
+
+
+def test_steps_wait_for_a_slow_store_side_by_side(server: Server, root: str, make_step: MakeStep) -> None:
+    server.inject(Fault(FaultKind.LATENCY, seconds=0.05))
+    threads: set[int] = set()
+    steps = [
+        make_step(f"s{index}", versioned(index), fn=lambda _: threads.add(threading.get_ident())) for index in range(24)
+    ]
+    run(root, steps)
+    assert len(threads) >= 8
 
 
 def test_a_thousand_statuses_take_few_requests(server: Server, root: str) -> None:

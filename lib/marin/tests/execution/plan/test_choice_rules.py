@@ -1,5 +1,6 @@
 """Which steps are meant, which groups are extras, why a step would run, and what is shown of an error."""
 
+import linecache
 import logging
 import sys
 import traceback
@@ -266,6 +267,28 @@ def test_the_failure_of_a_job_is_told_in_its_own_words() -> None:
         "(1 frames of the executor left out; -v shows them)"
     )
     assert "check_steps" in own_traceback(failed.with_traceback(waiting)), "somebody else has waited for it"
+
+
+OF_RAY = f"""job 'j' failed: ValueError: bad
+
+Remote traceback:
+{JOBS_FRAMES}"""
+OF_IRIS = "job /u/j failed: task 0 failed: ValueError: bad\n" + JOBS_FRAMES.partition("\n")[2]
+
+
+@pytest.mark.parametrize("message", [OF_RAY, OF_IRIS])
+def test_a_message_with_the_frames_of_a_job_is_told_without_the_executors(
+    message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A notebook's cell is in this process alone: the job's traceback has no source of it."""
+    cell = "/tmp/ipykernel_1/2.py"
+    monkeypatch.setitem(linecache.cache, cell, (9, None, ["def f(c):\n", "    raise ValueError('bad')\n"], cell))
+    failed = JobFailed(f'{message}  File "{cell}", line 2, in f\nValueError: bad')
+    head = message.removesuffix(JOBS_FRAMES.partition("\n")[2])
+    assert own_traceback(failed) == (
+        f"fray.errors.JobFailed: {head}  File \"{cell}\", line 2, in f\n    raise ValueError('bad')\nValueError: bad\n"
+        "(2 frames of the executor left out; -v shows them)"
+    )
 
 
 def test_code_that_waits_for_a_job_itself_is_told_too() -> None:

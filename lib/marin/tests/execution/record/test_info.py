@@ -100,3 +100,15 @@ def test_the_url_in_the_data_browser(make_executor: MakeExecutor, prefix: str, m
     executor = make_executor()
     executor.write_infos()
     assert executor.get_experiment_url().startswith("https://browser/experiment?path=%2F")
+    monkeypatch.setenv("MARIN_BROWSER_URL", "https://pages")
+    assert executor.get_experiment_url().startswith("https://pages/experiment?path=%2F")
+    assert executor.browse_words() == executor.get_experiment_url()
+
+
+def test_without_served_pages_people_are_told_the_command_that_serves_them(
+    make_executor: MakeExecutor, prefix: str
+) -> None:
+    executor = make_executor()
+    executor.write_infos()
+    assert executor.get_experiment_url() == executor.executor_info_path
+    assert executor.browse_words() == f"marin browser --prefix {prefix}"

@@ -330,6 +330,40 @@ def test_cells_whose_functions_differ_in_a_default_alone(monkeypatch: pytest.Mon
     assert first != second
 
 
+CELL = """
+from dataclasses import dataclass
+class Plain:
+    @staticmethod
+    def method(n):  # a comment
+        return n{plus}
+@dataclass
+class Options:
+    rate: float{default}
+    tag: "str" = "x"
+class Empty:
+    pass
+def train(c):
+    return Plain, Options, Empty
+"""
+
+
+def test_classes_of_cells_count_by_their_fields_and_methods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python does not find their source: a notebook's `__main__` has no file."""
+
+    def source_with(**parts: str) -> dict[str, str]:
+        name, source = f"<cell with {parts}>", CELL.format(**parts)
+        monkeypatch.setitem(linecache.cache, name, (len(source), None, source.splitlines(True), name))
+        names: dict[str, Any] = {"__name__": "__main__"}
+        exec(compile(source, name, "exec"), names)
+        return function_source(names["train"])
+
+    base = source_with(plus=" + 1", default="")
+    assert set(base) == {"train", "Plain", "Options"}
+    assert base == source_with(plus=" + 1  # another comment", default="")
+    other = source_with(plus=" + 2", default=" = 0.1")
+    assert {name for name in base if base[name] != other[name]} == {"Plain", "Options"}
+
+
 def test_an_output_of_a_release_that_recorded_less_is_taken_as_it_is(
     make_step: MakeStep, make_executor: MakeExecutor
 ) -> None:

@@ -60,6 +60,7 @@ def test_each_event_is_a_line(tmp_path: Path) -> None:
         "error": "ValueError: bad",
         "log": "job 7",
         "differences": [],
+        "attempts": [],
     }
 
 

@@ -1,6 +1,7 @@
 """What those who watch a run are told of each step: enough to know what went wrong without reading the log."""
 
-import sys
+import contextlib
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -99,23 +100,28 @@ def test_what_is_there_already_is_told_as_that(make_step: MakeStep, watched: Exe
 def test_standard_error_that_is_closed_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("CI", raising=False)
-    monkeypatch.setattr(sys, "stderr", None)
-    assert not is_terminal()
+    with contextlib.redirect_stderr(None):
+        assert not is_terminal()
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 def test_a_terminal_has_a_view_and_everything_else_has_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("CI", raising=False)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    assert is_terminal()
-    shown, log = default_observers()
-    assert not isinstance(shown, LogLines)
-    assert isinstance(log, EventLog)
-    monkeypatch.setenv("CI", "true")
-    assert isinstance(default_observers()[0], LogLines)
-    monkeypatch.delenv("CI")
-    monkeypatch.setenv("TERM", "dumb")
-    assert isinstance(default_observers()[0], LogLines)
+    with contextlib.redirect_stderr(Terminal()):
+        assert is_terminal()
+        shown, log = default_observers()
+        assert not isinstance(shown, LogLines)
+        assert isinstance(log, EventLog)
+        monkeypatch.setenv("CI", "true")
+        assert isinstance(default_observers()[0], LogLines)
+        monkeypatch.delenv("CI")
+        monkeypatch.setenv("TERM", "dumb")
+        assert isinstance(default_observers()[0], LogLines)
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
-    assert isinstance(default_observers()[0], LogLines)
+    with contextlib.redirect_stderr(io.StringIO()):
+        assert isinstance(default_observers()[0], LogLines)

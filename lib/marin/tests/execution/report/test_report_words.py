@@ -1,15 +1,13 @@
 """A run in words: the progress and lines of a view, log lines, ends of steps, and differences of versions."""
 
-import io
 import logging
-import sys
 from typing import Any
 
 import pytest
 
 from marin.execution.report.events import RunEnded, RunStarted, StepEnd, StepEnded, StepQueued, StepStarted, notify
 from marin.execution.report.log_lines import MOST_CACHED_LINES, LogLines, count_words, end_words
-from marin.execution.report.view import LiveView, RunProgress, clock_text
+from marin.execution.report.run_progress import RunProgress, clock_text
 from marin.execution.version.differences import Difference, differences, value_differences
 
 
@@ -159,111 +157,6 @@ def test_the_board_knows_what_waits_runs_and_has_ended() -> None:
     assert progress(1, total=None).summary(100) == "[0.0s] 1 running, 0 waiting, 0 done, 0 cached, 0 failed"
 
 
-@pytest.mark.parametrize(
-    ("running", "height", "shown", "more"),
-    [
-        (0, 5, 0, None),
-        (3, 5, 3, None),
-        (4, 5, 2, "  and 2 more at work"),
-        (1, 1, 1, None),
-        (2, 3, 0, "  and 2 more at work"),
-    ],
-)
-def test_a_view_fits_its_height(running: int, height: int, shown: int, more: str | None) -> None:
-    lines = progress(running).lines(160, 80, height)
-    steps = [line for line in lines if "/p/" in line]
-    assert len(steps) == shown
-    assert len(lines) <= max(height, 2)
-    assert ([line for line in lines if "more at work" in line] or [None])[0] == more
-    assert lines[-1].startswith("[1:00] 0/9 steps")
-
-
-def test_a_view_fits_its_width_and_its_columns_align() -> None:
-    found = progress(0)
-    found.take(StepStarted(100, "short", "/p/a"))
-    found.take(StepStarted(155, "x" * 50, "/p/b"))
-    first, second, last = found.lines(160, 200, 10)
-    assert first == f"  {'short':<40}     1:00  /p/a"
-    assert second == f"  {'x' * 50}     5.0s  /p/b"
-    assert [len(line) for line in found.lines(160, 30, 10)] == [29, 29, 29]
-    assert last.startswith("[1:00]")
-    narrow = progress(1).lines(160, 80, 10)[0]
-    assert narrow == "  s0     1:00  /p/0"
-
-
-def test_unfinished_lines_stand_below_their_steps_where_there_is_room() -> None:
-    bars = {"/p/0": "50%", "/p/2": "10%"}
-    lines = progress(3).lines(160, 80, 10, lambda path: bars.get(path, ""))
-    assert [line.split()[0] for line in lines[:-1]] == ["s0", "50%", "s1", "s2", "10%"]
-    assert lines[1] == "    50%"
-    tight = progress(3).lines(160, 80, 6, lambda path: bars.get(path, ""))
-    assert sum("%" in line for line in tight) <= 1
-    assert [line.split()[0] for line in tight[:-1] if "%" not in line] == ["s0", "s1", "s2"]
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_a_view_is_erased_before_anything_is_written_and_drawn_below_it() -> None:
-    terminal = Terminal()
-    view = LiveView(terminal, size=lambda: (80, 24), now=lambda: 160.0)
-    view.progress = progress(2)
-    view.draw()
-    drawn = terminal.getvalue()
-    assert drawn.count("\n") == 3
-    view.draw()
-    assert terminal.getvalue() == drawn + "\x1b[3F\x1b[J" + drawn
-    terminal.truncate(0)
-    terminal.seek(0)
-    view.write_above("hello\n")
-    view.write_above("again\n")
-    assert terminal.getvalue() == "\x1b[3F\x1b[Jhello\nagain\n"
-    view.write_above("half")
-    before = terminal.getvalue()
-    view.draw()
-    assert terminal.getvalue() == before, "an unfinished line stays whole"
-    view.write_above("")
-    view.draw()
-    assert terminal.getvalue() == before
-    view.write_above(" line\n")
-    view.draw()
-    assert terminal.getvalue().endswith(drawn)
-
-
-def test_what_is_said_while_somebody_answers_comes_after_the_answer() -> None:
-    terminal = Terminal()
-    view = LiveView(terminal, size=lambda: (80, 24), now=lambda: 160.0)
-    view.progress = progress(1)
-    with view.answering("(Pdb) "):
-        view.write_above("one\n")
-        view.draw()
-        with view.answering("more? "):
-            view.write_above("two\n")
-        assert terminal.getvalue() == "(Pdb) "
-    assert terminal.getvalue() == "(Pdb) one\nmore? two\n"
-    view.draw()
-    assert "s0" in terminal.getvalue()
-
-
-def test_only_ends_that_are_news_scroll_by() -> None:
-    terminal = io.StringIO()
-    view = LiveView(terminal, size=lambda: (80, 24), now=lambda: 160.0)
-    view.on_event(RunStarted(100, 3))
-    view.on_event(ended("a", seconds=1))
-    view.on_event(ended("b", StepEnd.CACHED))
-    view.on_event(ended("c", StepEnd.CACHED, differences=("k",)))
-    view.on_event(RunEnded(165, 65, error="KeyboardInterrupt"))
-    text = terminal.getvalue()
-    assert "\x1b[32ma: done in 1.00 s -> /p/a\x1b[0m\n" in text
-    assert "b: already done" not in text
-    assert "\x1b[2mc: already done -> /p/c (made with" in text
-    assert text.endswith(
-        "[1:05] 3/3 steps: 0 running, 0 waiting, 1 done, 2 cached, 0 failed (ended by KeyboardInterrupt)\n"
-    )
-
-
 def version(config: Any = None, dependencies: Any = (), name: str = "n", **more: Any) -> dict[str, Any]:
     return {"name": name, "config": config or {}, "dependencies": list(dependencies), **more}
 
@@ -319,31 +212,3 @@ def test_differences_of_dependencies() -> None:
 )
 def test_differences_of_plain_values(before: Any, after: Any, found: list[Difference]) -> None:
     assert value_differences(before, after) == found
-
-
-class Plain(Terminal):
-    def isatty(self) -> bool:
-        return False
-
-
-@pytest.mark.parametrize(
-    ("keyboard", "screen", "is_replaced"),
-    [
-        (Terminal(), Terminal(), True),
-        (Plain(), Terminal(), False),
-        (Terminal(), Plain(), False),
-        (None, Terminal(), False),
-    ],
-)
-def test_only_who_types_on_the_terminal_of_the_view_has_it_to_answer(
-    monkeypatch: pytest.MonkeyPatch, keyboard: Terminal | None, screen: Terminal, is_replaced: bool
-) -> None:
-    """Else what is said while a step reads a pipe would be held back until that ends."""
-    for name, stream in (("stdin", keyboard), ("stdout", screen), ("stderr", screen)):
-        monkeypatch.setattr(sys, name, stream)
-    view = LiveView(Terminal(), size=lambda: (80, 24), now=lambda: 160.0)
-    view.on_event(RunStarted(100.0, 0))
-    during = sys.stdin
-    view.on_event(RunEnded(101.0, 1.0))
-    assert (during is not keyboard) == is_replaced
-    assert sys.stdin is keyboard

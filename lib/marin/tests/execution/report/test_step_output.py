@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import errno
 import io
 import os
 import pty
@@ -19,8 +20,9 @@ from typing import Any
 import pytest
 
 from marin.execution import Executor, ExecutorStep
-from marin.execution.report.step_output import BAR_SECONDS, Rows, StepOutput, speaking, step_output
-from marin.execution.report.view import LiveView
+from marin.execution.report.live.view import LiveView
+from marin.execution.report.rows import Rows
+from marin.execution.report.step_output import BAR_SECONDS, StepOutput, speaking, step_output
 
 MakeStep = Callable[..., ExecutorStep[Any]]
 MakeExecutor = Callable[[], Executor]
@@ -117,6 +119,67 @@ def test_a_bar_in_a_log_is_written_now_and_then() -> None:
     assert stream.getvalue().splitlines() == ["0%", "20%", "40%", "60%", "80%", "100%"]
 
 
+class Unread(io.StringIO):
+    """A pipe whose reader has gone."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    def flush(self) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_step_goes_on_when_nobody_reads_what_it_prints(
+    make_step: MakeStep, make_executor: MakeExecutor, caplog: pytest.LogCaptureFixture, count: int
+) -> None:
+    def speak(_config: Any) -> None:
+        print("one", flush=True)
+        print("half", end="", flush=True)
+        print(" two")
+
+    steps = [make_step(f"s{index}", fn=speak) for index in range(count)]
+    with contextlib.redirect_stdout(Unread()):
+        paths = make_executor().run(steps)
+    for path in paths.values():
+        assert (Path(path) / ".log").read_text().splitlines()[1:] == ["one", "half two"]
+    told = [record.getMessage() for record in caplog.records if "cannot be shown" in record.getMessage()]
+    assert len(told) <= 1  # in a process once, whichever run it is
+
+
+def test_a_step_that_closes_its_stream_closes_it_for_nobody_else(
+    make_step: MakeStep, make_executor: MakeExecutor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def close(_config: Any) -> None:
+        with sys.stdout as file:
+            file.write("first\n")
+        sys.stdout.close()
+
+    make_executor().run([make_step("a", fn=close), make_step("b", fn=lambda _: print("second"))], max_concurrent=1)
+    print("and the script")
+    assert capsys.readouterr().out == "first\nsecond\nand the script\n"
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_bytes_are_in_the_log_too(make_step: MakeStep, make_executor: MakeExecutor, count: int) -> None:
+    def speak(_config: Any) -> None:
+        print("text")
+        sys.stdout.buffer.write("gr\u00fc".encode()[:-1])
+        sys.stdout.buffer.write("gr\u00fc".encode()[-1:] + b"n \xff\n")
+        text = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8")
+        text.write("wrapped\n")
+        text.close()
+        print("end")
+
+    shown = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+    with contextlib.redirect_stdout(shown):
+        paths = make_executor().run([make_step(f"s{index}", fn=speak) for index in range(count)])
+    for path in paths.values():
+        assert (Path(path) / ".log").read_text().splitlines()[1:] == ["text", "gr\u00fcn \\xff", "wrapped", "end"]
+    if count == 1:  # as it came
+        assert shown.buffer.getvalue() == "text\ngr\u00fcn ".encode() + b"\xff\nwrapped\nend\n"  # type: ignore[attr-defined]
+
+
 def test_the_streams_are_put_back() -> None:
     before = sys.stdout, sys.stderr
     with step_output(is_parallel=True):
@@ -128,13 +191,15 @@ def test_the_streams_are_put_back() -> None:
     held.write("")  # who kept one may go on writing
 
 
-@pytest.mark.parametrize("name", ["stdout", "stderr"])
+@pytest.mark.parametrize(
+    ("name", "closed"), [("stdout", contextlib.redirect_stdout), ("stderr", contextlib.redirect_stderr)]
+)
 def test_a_stream_that_was_closed_before_the_program_began(
-    make_step: MakeStep, make_executor: MakeExecutor, monkeypatch: pytest.MonkeyPatch, name: str
+    make_step: MakeStep, make_executor: MakeExecutor, name: str, closed: Any
 ) -> None:
-    monkeypatch.setattr(sys, name, None)
-    make_executor().run([make_step(f"s{index}", fn=lambda _: print("said")) for index in range(2)])
-    assert getattr(sys, name) is None
+    with closed(None):
+        make_executor().run([make_step(f"s{index}", fn=lambda _: print("said")) for index in range(2)])
+        assert getattr(sys, name) is None
 
 
 class Blocked(io.StringIO):

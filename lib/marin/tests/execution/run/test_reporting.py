@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
@@ -101,15 +102,18 @@ def test_names_that_stdout_cannot_show_are_escaped(tmp_path: Path) -> None:
     assert "schritt/\\xfc  SUCCESS" in done.stdout
 
 
-def test_a_raising_summary_hides_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_raising_summary_hides_no_failure(tmp_path: Path) -> None:
     class Gone:
         encoding = "utf-8"
 
         def write(self, _: str) -> None:
             raise BrokenPipeError
 
-    monkeypatch.setattr(sys, "stdout", Gone())
-    with pytest.raises(StepFailed, match="division by zero"):
+        def flush(self) -> None:
+            raise BrokenPipeError
+
+    gone: Any = Gone()
+    with contextlib.redirect_stdout(gone), pytest.raises(StepFailed, match="division by zero"):
         executor_main(
             ExecutorMainConfig(prefix=str(tmp_path)), [ExecutorStep(name="a", fn=lambda _: 1 / 0, config=None)]
         )

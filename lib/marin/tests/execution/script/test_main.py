@@ -1,6 +1,7 @@
 """The command line of an experiment script, and the summary at its end."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,11 +12,33 @@ from typing import Any
 
 import pytest
 
+from fray.client import JobHandle
+from fray.current_client import set_current_client
+from fray.local_backend import LocalClient
+from fray.types import JobRequest
 from marin.execution import Executor, ExecutorMainConfig, ExecutorStep, executor_main, mirrored
+from marin.execution.remote import remote
 from marin.execution.run.prefix import prefix_in_force
 from marin.execution.script.main import parse_command_line
-from rigging.errors import StepFailed
+from rigging.errors import InvalidRequest, StepFailed
 from rigging.filesystem import open_url
+
+
+class RecordingClient(LocalClient):
+    """Runs jobs in threads, and keeps what was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests: list[JobRequest] = []
+
+    def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
+        self.requests.append(request)
+        return super().submit(request, adopt_existing)
+
+
+def do_nothing_far(config: Any) -> None:
+    """The function of a job."""
+
 
 MakeStep = Callable[..., ExecutorStep[Any]]
 MakeExecutor = Callable[[], Executor]
@@ -35,6 +58,7 @@ MakeExecutor = Callable[[], Executor]
         (["--run_only", "[ab]/c"], ExecutorMainConfig(run_only=["[ab]/c"])),
         (["--explain", "--step", "[ab]: c"], ExecutorMainConfig(explain=True, step="[ab]: c")),
         (["--strict", "-v"], ExecutorMainConfig(strict=True, verbose=True)),
+        (["--env-file", "a b", "--strict", "--env_file=[c]"], ExecutorMainConfig(strict=True, env_file=["a b", "[c]"])),
     ],
 )
 def test_options(words: list[str], config: ExecutorMainConfig) -> None:
@@ -51,8 +75,10 @@ def test_options(words: list[str], config: ExecutorMainConfig) -> None:
         (["--step", "stats"], "--step stats goes with --explain only; --run_only says which steps to run"),
         (["--dryrun"], "unrecognized arguments: --dryrun; did you mean --dry_run?"),
         (["--dry-run"], "did you mean --dry_run?"),
+        (["--config_path", "/nowhere.yaml"], "--config_path: cannot read it: [Errno 2] No such file or directory"),
         (["--max_concurent=3"], "did you mean --max_concurrent?"),
         (["--nothing-like-it"], "options: --prefix, "),
+        (["--env-file"], "--env_file needs the name of a file"),
     ],
 )
 def test_a_wrong_option_is_a_usage_error(words: list[str], reason: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,6 +116,55 @@ def test_a_name_that_no_step_has_is_a_usage_error(
     words_printed = capsys.readouterr().err
     assert "no step has such a name; did you mean stats?; there are: other, stats" in words_printed
     assert not os.path.exists(prefix)
+
+
+def test_variables_of_files_are_those_of_the_functions_and_of_the_jobs(
+    make_step: MakeStep, tmp_path: Path, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = tmp_path / "a.env", tmp_path / "b.env"
+    first.write_text(f"MARIN_PREFIX={prefix}\nSITE_KEY=s3cr3t-value\nWHICH=first\n")
+    second.write_text("WHICH=second\nOWN=of the file\n")
+    monkeypatch.setattr(sys, "argv", ["script.py", "--env-file", str(first), "--env-file", str(second)])
+    monkeypatch.setenv("MARIN_PREFIX", "/elsewhere")
+    monkeypatch.setenv("WHICH", "of the shell")
+    seen: list[tuple[str | None, ...]] = []
+    client = RecordingClient()
+    far = remote(do_nothing_far, env_vars={"OWN": "of the function"})
+    with set_current_client(client):
+        paths = executor_main(
+            steps=[
+                make_step("here", fn=lambda _: seen.append((os.environ["WHICH"], os.environ["SITE_KEY"]))),
+                make_step("far", fn=far),
+            ]
+        )
+    assert seen == [("second", "s3cr3t-value")]
+    assert all(path.startswith(prefix) for path in paths.values())
+    [asked] = client.requests
+    assert asked.environment is not None
+    told = asked.environment.env_vars
+    assert (told["WHICH"], told["SITE_KEY"], told["OWN"]) == ("second", "s3cr3t-value", "of the function")
+    assert told["MARIN_PREFIX"] == prefix
+    assert (os.environ["MARIN_PREFIX"], os.environ["WHICH"], "SITE_KEY" in os.environ) == (
+        "/elsewhere", "of the shell", False,
+    )  # fmt: skip
+    written = b"".join(path.read_bytes() for path in Path(prefix).rglob("*") if path.is_file())
+    assert b"s3cr3t-value" not in written
+
+
+def test_a_bad_file_of_variables_ends_a_script_and_raises_elsewhere(
+    make_step: MakeStep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / ".env"
+    bad.write_text("A=1\nhunter2\n")
+    monkeypatch.setattr(sys, "argv", ["script.py", "--env-file", str(bad)])
+    with pytest.raises(SystemExit) as ended:
+        executor_main(steps=[make_step("a")])
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert f"script.py: error: env file {bad}, line 2: there is no '='" in told
+    assert "hunter2" not in told
+    with pytest.raises(InvalidRequest, match=r"\.env, line 2"):
+        executor_main(ExecutorMainConfig(env_file=[str(bad)]), steps=[make_step("a")])
 
 
 def test_a_notebook_has_no_command_line(make_step: MakeStep, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +251,7 @@ def test_the_summary_says_what_became_of_each_step(
         executor_main(config, steps=[make_step("after", [fine, bad])])
     lines = capsys.readouterr().out.splitlines()
     assert f"fine   SUCCESS (already done)  {path}" in lines
-    assert any(line.startswith("bad    FAILED (ValueError: bad)  ") for line in lines)
+    assert any(re.match(r"bad    FAILED after \d+\.\d\ds \(ValueError: bad\)  ", line) for line in lines)
     assert any(line.startswith("after  DEP_FAILED (not run)  ") for line in lines)
 
 
@@ -226,6 +301,23 @@ def test_two_processes_at_once_run_each_step_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.e2e
+def test_a_kernel_is_ended_by_the_signal_after_the_end_of_its_run() -> None:
+    """SystemExit would end the cell alone."""
+    code = (
+        "import os, signal, sys\n"
+        "from types import SimpleNamespace\n"
+        "from marin.execution.script.main import exit_on_signals\n"
+        "sys.modules['IPython'] = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=1))\n"
+        "with exit_on_signals():\n"
+        "    try:\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    finally:\n"
+        "        print('the run ends', flush=True)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGTERM, "the run ends\n", "")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stopped_script_leaves_true_statuses(tmp_path: Path, number: signal.Signals) -> None:
     process = start(tmp_path, SLOW="1")
@@ -263,8 +355,24 @@ def test_a_failure_shows_the_frames_of_the_steps_own_code_once(tmp_path: Path, w
     assert done.stderr.count("Traceback (most recent call last)") == 1
     assert done.stderr.count('return table["missing"]') == 1
     assert "marin/execution/" not in done.stderr
-    assert "StepFailed: 1 step(s) failed:" in done.stderr
-    assert len(done.stderr.splitlines()) < 20
+    assert done.stderr.endswith("StepFailed: 1 step(s) failed: see above\n")
+    assert done.stderr.count("KeyError: 'missing'") == 3, "as it happens, above the frames and below them"
+    assert len(done.stderr.splitlines()) < 25
+    [again] = [line for line in done.stderr.splitlines() if "to run it again: " in line]
+    (tmp_path / "script.py").write_text(FAILING.replace("look_up({})", "look_up({'missing': 1})"))
+    words = again.partition("to run it again: ")[2]
+    rerun = subprocess.run(["sh", "-c", words], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert "bad  SUCCESS (ran " in rerun.stdout, rerun.stderr
+
+
+@pytest.mark.e2e
+def test_a_debugger_that_nobody_could_answer_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(FAILING)
+    command = [sys.executable, "script.py", "--pdb", "--prefix", str(tmp_path / "prefix")]
+    done = subprocess.run(command, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr == ("script.py: error: --pdb: standard input is no terminal, so no debugger could be answered\n")
+    assert not (tmp_path / "prefix").exists()
 
 
 @pytest.mark.e2e

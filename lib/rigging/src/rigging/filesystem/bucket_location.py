@@ -81,6 +81,11 @@ class BucketLocations:
         """Remember and return the location in the bucket's metadata.
 
         None there, or no metadata because of `error`, means unknown: that is logged, and remembered for a while.
+
+        Args:
+            bucket: Its name, without a scheme.
+            info: Its metadata; None: they could not be had.
+            error: The reason for that.
         """
         location = (info or {}).get("location")
         if not isinstance(location, str) or not location:

@@ -373,7 +373,8 @@ def _exceeded_message(path: str, wanted: int, used: int, limit: int) -> str:
     return (
         f"{path}: reading {gib(wanted)} ({wanted} bytes) across regions would exceed the transfer budget: "
         f"{gib(used)} used of {gib(limit)}. Use data in this region, or raise the limit to at least {need:.3g} GB: "
-        f"`with mirror_budget(gb):` around the code, or {MARIN_MIRROR_BUDGET_ENV} in the environment"
+        f"`with mirror_budget(gb):` around the code, `budget_gb=` of `mirrored()` in a step's config, "
+        f"or {MARIN_MIRROR_BUDGET_ENV} in the environment"
     )
 
 

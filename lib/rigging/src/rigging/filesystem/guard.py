@@ -45,12 +45,12 @@ class CrossRegionGuardedFS(BudgetBinding, AbstractFileSystem, metaclass=BoundToB
     """A filesystem whose reads from other regions are charged; otherwise as the one under it.
 
     Equal filesystems have one guard (in each `mirror_budget` block). It pickles with the filesystem under it; region
-    and budget are those of the process in which a read happens.
+    and budget are those of the process in which a read happens. `budget=` is what reads are charged to, instead of the
+    budget in force.
 
     Args:
         fs: The filesystem of an object store, also available as `unguarded`: its reads are not charged.
         cross_region_checker: Says of a bucket whether reading it is charged, instead of the comparison of regions.
-        budget: What reads are charged to, instead of the budget in force.
     """
 
     protocol = "marin-guard"

@@ -1,9 +1,10 @@
 """The prefix: the storage root under which every output path lies, and what is derived from it."""
 
+import contextlib
 import os
 
 from rigging.errors import InvalidRequest
-from rigging.filesystem.location import local_path
+from rigging.filesystem.location import OBJECT_STORE_PROTOCOLS, local_path, url_scheme
 from rigging.filesystem.region import data_bucket, marin_region, region_from_metadata, region_from_prefix
 
 _LOCAL_PREFIX = "/tmp/marin"
@@ -29,13 +30,31 @@ def absolute_prefix(prefix: str) -> str:
     """Return a storage root that means the same in every process: a local path is made absolute, a URL stays.
 
     Raises:
-        InvalidRequest: `prefix` is empty.
+        InvalidRequest: `prefix` is empty, or a URL of a kind that nothing here can open.
     """
     if not prefix.strip():
         raise InvalidRequest(f"prefix={prefix!r}: empty; give a path or a URL such as gs://bucket/experiments")
+    _check_scheme(prefix)
     is_plain_path = "://" not in prefix and not prefix.startswith("/") and "::" not in prefix
     local = local_path(prefix) if is_plain_path else None
     return prefix if local is None else local
+
+
+def _check_scheme(prefix: str) -> None:
+    scheme = url_scheme(prefix)
+    if scheme == "file" or scheme in OBJECT_STORE_PROTOCOLS or "::" in prefix:
+        return
+    from fsspec import get_filesystem_class
+
+    # An ImportError is told where storage is opened: that kind is known, and its package is not installed.
+    with contextlib.suppress(ImportError):
+        try:
+            get_filesystem_class(scheme)
+        except ValueError:
+            raise InvalidRequest(
+                f"prefix={prefix!r}: nothing here opens {scheme}:// URLs; give a path or a URL such as "
+                "gs://bucket/experiments"
+            ) from None
 
 
 def marin_temp_bucket(ttl_days: float, prefix: str = "", *, source_prefix: str | None = None) -> str:

@@ -104,7 +104,14 @@ class FenceFile(Protocol):
 
 
 def claim_in_turn(store: FenceFile, lease: Lease, replacing: StoredLease | None, *, same_holder: bool) -> Claim | None:
-    """Claim as `LeaseStore.claim` says, on a store that keeps others out by itself."""
+    """Claim as `LeaseStore.claim` says, on a store that keeps others out by itself.
+
+    Args:
+        store: The files of the lease.
+        lease: The lease to write.
+        replacing: The lease that is there; None: there is none.
+        same_holder: Whether that is the holder's own, whose number stays.
+    """
     fence = store.read_fence()
     if not same_holder or fence == 0:
         fence += 1

@@ -34,6 +34,11 @@ class BestEffortLeaseStore:
     def location(self) -> str:
         return self._url
 
+    @property
+    def is_new(self) -> bool:
+        """False: of many of these filesystems it cannot be told whether there is a directory."""
+        return False
+
     @contextlib.contextmanager
     def exclusive(self, *, create: bool) -> Iterator[bool]:
         del create  # what keeps directories makes them when writing

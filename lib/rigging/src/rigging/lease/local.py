@@ -44,23 +44,31 @@ class LocalLeaseStore:
         path: The lock file.
         busy_seconds: How long to wait for the kernel lock. It is held for microseconds; longer means that its holder
             is stopped.
+        is_likely_new: Its directory is probably not there yet; saves a look.
     """
 
-    def __init__(self, path: str, busy_seconds: float = 10.0) -> None:
+    def __init__(self, path: str, busy_seconds: float = 10.0, *, is_likely_new: bool = False) -> None:
         self._path = path
         self._busy_seconds = busy_seconds
         self._sidecar = path + FENCE_SUFFIX
         # One name is enough, as it is only used under the kernel lock; what a crash leaves is overwritten.
-        directory, _, name = path.rpartition("/")
-        self._temporary = f"{directory}/{TEMPORARY_PREFIX}{name}"
+        self._directory, _, name = path.rpartition("/")
+        self._temporary = f"{self._directory}/{TEMPORARY_PREFIX}{name}"
         # Only valid inside `exclusive`, and per instance: the descriptor of the locked sidecar.
         self._descriptor = -1
         # What was read under the kernel lock stays true until it is given up, or written over here.
         self._read_in_turn: StoredLease | None = None
+        self._is_new = False
+        self._is_likely_new = is_likely_new
 
     @property
     def location(self) -> str:
         return self._path
+
+    @property
+    def is_new(self) -> bool:
+        """True within `exclusive` if that has made the directory: then there is nothing in it to be read."""
+        return self._is_new
 
     def exclusive(self, *, create: bool) -> AbstractContextManager[bool]:
         return _Exclusion(self, create)
@@ -78,10 +86,13 @@ class LocalLeaseStore:
     def leave(self) -> None:
         """Give the kernel lock up, if it is held."""
         descriptor, self._descriptor, self._read_in_turn = self._descriptor, -1, None
+        self._is_new = False
         if descriptor != -1:
             unlock_and_close(descriptor)
 
     def read(self) -> StoredLease | None:
+        if self._is_new:
+            return None
         try:
             descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
@@ -115,6 +126,7 @@ class LocalLeaseStore:
             os.close(descriptor)
         os.replace(self._temporary, self._path)
         self._read_in_turn = None
+        self._is_new = False
         return stored
 
     def delete(self, stored: StoredLease) -> bool:
@@ -126,6 +138,8 @@ class LocalLeaseStore:
         return True
 
     def read_fence(self) -> int:
+        if self._is_new:
+            return 0
         return fence_from_bytes(os.pread(self._descriptor, _FENCE_DIGITS, 0), self._sidecar)
 
     def write_fence(self, number: int) -> None:
@@ -137,6 +151,7 @@ class LocalLeaseStore:
 
     def _locked_sidecar(self, create: bool) -> int:
         while True:
+            self._is_new = False
             descriptor = self._open_sidecar(create)
             try:
                 self._lock(descriptor)
@@ -150,28 +165,37 @@ class LocalLeaseStore:
 
     def _is_current(self, descriptor: int) -> bool:
         try:
-            return os.path.samestat(os.fstat(descriptor), os.stat(self._sidecar))
+            found = os.stat(self._sidecar)
         except FileNotFoundError:
             return False
+        locked = os.fstat(descriptor)
+        # Another process may have taken and released the lease since the directory was made.
+        self._is_new = self._is_new and locked.st_size == 0
+        return locked.st_ino == found.st_ino and locked.st_dev == found.st_dev
 
     def _open_sidecar(self, create: bool) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        if create and self._is_likely_new:
+            self._is_likely_new = False
+            self._is_new = self._make_directory()
         try:
             return os.open(self._sidecar, flags, 0o666)
         except FileNotFoundError:
             if not create:
                 raise
-            self._make_directory()
+            self._is_new = self._make_directory()
             return os.open(self._sidecar, flags, 0o666)
 
-    def _make_directory(self) -> None:
-        directory = os.path.dirname(self._path)
+    def _make_directory(self) -> bool:
+        """Make the directory of the lock file; True if this call has made it, and it is empty."""
         try:
-            os.mkdir(directory)  # nearly always only the last part is missing
+            os.mkdir(self._directory)  # nearly always only the last part is missing
         except FileExistsError:
-            pass
+            return False
         except FileNotFoundError:
-            os.makedirs(directory, exist_ok=True)
+            os.makedirs(self._directory, exist_ok=True)
+            return False
+        return True
 
     def _lock(self, descriptor: int) -> None:
         started = time.monotonic()

@@ -42,6 +42,11 @@ class ConditionalObjects(Protocol):
     def put(self, key: str, content: bytes, expected: str | None) -> str | None:
         """Write the object if its version is `expected` (None: if there is none); None when it is not.
 
+        Args:
+            key: Its name.
+            content: The whole content.
+            expected: The version that it replaces.
+
         Returns:
             The new version's mark.
         """
@@ -76,7 +81,13 @@ class PatientObjects:
         return self._patiently(lambda _: self._objects.get(key), f"read {key}")
 
     def put(self, key: str, content: bytes, expected: str | None) -> str | None:
-        """Write an object if its version is `expected` (None: if there is none); its new version, None if refused."""
+        """Write an object if its version is `expected` (None: if there is none); its new version, None if refused.
+
+        Args:
+            key: Its name.
+            content: The whole content.
+            expected: The version that it replaces.
+        """
 
         def once(tried: bool) -> str | None:
             version = self._objects.put(key, content, expected)

@@ -26,7 +26,13 @@ def main(
     plan: Callable[..., PrefetchPlan] = mirror_plan,
     prefetch: Callable[..., PrefetchPlan] = mirror_prefetch,
 ) -> int:
-    """Run the command; returns the exit code."""
+    """Run the command; returns the exit code.
+
+    Args:
+        arguments: The words of the command line; None: this process's.
+        plan: Instead of `mirror_plan`.
+        prefetch: Instead of `mirror_prefetch`.
+    """
     options = _parser().parse_args(arguments)
     try:
         with contextlib.nullcontext() if options.budget_gb is None else mirror_budget(options.budget_gb):

@@ -55,7 +55,13 @@ def union_find(path: str, **kwargs: Any) -> dict[str, Info]:
 
 
 def as_mirrored(info: Info, path: str, store: PrefixStore) -> Info:
-    """Return an entry under its mirror path, with the prefix that it was found in as `mirror_prefix`."""
+    """Return an entry under its mirror path, with the prefix that it was found in as `mirror_prefix`.
+
+    Args:
+        info: The entry as its store lists it.
+        path: The mirror path.
+        store: The prefix that it was found in.
+    """
     return {**info, "name": path, "mirror_prefix": store.prefix.url}
 
 

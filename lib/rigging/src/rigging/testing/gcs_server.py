@@ -9,11 +9,13 @@ buckets in different locations; emulators lack one or the other. What it does no
 client retries. Needs aiohttp and google-crc32c, which gcsfs brings.
 """
 
+import itertools
 import json
 import re
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
@@ -49,12 +51,15 @@ class GcsServer(TestServer):
         }
 
     def create_bucket(self, name: str, location: str = "us-central1") -> None:
-        """Make a bucket in a region."""
+        """Make a bucket in a region, unless there is one of this name."""
         body = json.dumps({"name": name, "location": location}).encode()
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(self.url + "/storage/v1/b", data=body, headers=headers, method="POST")
-        with urllib.request.urlopen(request, timeout=10):
-            pass
+        try:
+            urllib.request.urlopen(request, timeout=10).close()
+        except urllib.error.HTTPError as error:
+            if error.code != HTTPStatus.CONFLICT:
+                raise
 
 
 class GcsApi:
@@ -64,6 +69,7 @@ class GcsApi:
         self.traffic = TrafficCounters()
         self._buckets: dict[str, Bucket] = {}
         self._sessions: dict[str, ResumableSession] = {}
+        self._session_numbers = itertools.count()
         self._rewrites: dict[str, int] = {}
 
     async def handle(self, request: Request) -> Answer:
@@ -194,7 +200,7 @@ class GcsApi:
         name = resource.get("name") or query.get("name", "")
         conditions.check(bucket.find(name))
         kind = resource.get("contentType") or request.headers.get("X-Upload-Content-Type")
-        upload_id = f"{len(self._sessions)}-{bucket.name}"
+        upload_id = f"{next(self._session_numbers)}-{bucket.name}"
         self._sessions[upload_id] = ResumableSession(bucket.name, name, conditions, resource, kind)
         location = f"{request.base_url}{request.raw_path}?uploadType=resumable&upload_id={upload_id}"
         return Answer(200, headers={"Location": location, "X-GUploader-UploadID": upload_id})

@@ -1,5 +1,6 @@
 """Waiting in tests: on conditions, never for a fixed time."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -31,4 +32,23 @@ def eventually(
             shown = "" if found is None or found is False else f", but {found!r}"
             raise AssertionError(f"not within {timeout:g} s: {what}{shown}")
         time.sleep(_STEP_SECONDS)
+    return found
+
+
+async def eventually_async(condition: Callable[[], Found], what: str, timeout: float = 60.0) -> Found:
+    """Let the loop run until the condition holds; returns what it found, which is true.
+
+    Args:
+        condition: Asked again and again; it holds when what it returns is true.
+        what: What is awaited, in words.
+        timeout: Seconds, by the real clock: tests may have put forward the loop's.
+
+    Raises:
+        AssertionError: It did not hold in time; the message is `what`.
+    """
+    end = time.monotonic() + timeout
+    while not (found := condition()):
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {timeout:g} s: {what}")
+        await asyncio.sleep(_STEP_SECONDS / 5)
     return found

@@ -3,7 +3,7 @@
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -149,6 +149,9 @@ class CallFuture(ABC):
 
     @abstractmethod
     def done(self) -> bool: ...
+
+    @abstractmethod
+    def add_done_callback(self, callback: Callable[[ActorFuture[Any]], object]) -> None: ...
 
     def _late(self, timeout: float | None) -> DeadlineExceeded:
         return DeadlineExceeded(f"{self._what}: no result after {timeout} s")

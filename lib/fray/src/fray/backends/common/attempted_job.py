@@ -4,6 +4,7 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 from fray.backends.common.job_life import (
     AttemptEnd,
@@ -33,13 +34,16 @@ class AttemptedJob(ABC):
         job_id: Unique among the client's jobs.
         request: The job to run.
         interruptible: Whether what runs can be stopped (see `JobRules`).
-        reviewed: Whether failed attempts are looked at before they count (see `JobRules`).
+        review: Called with an attempt's number, with the lock held, to look how it ended before it counts (see
+            `Review`); None: it counts as its replicas ended.
 
     Raises:
         InvalidRequest: It asks for `max_task_failures`: attempts are of all replicas together.
     """
 
-    def __init__(self, job_id: str, request: JobRequest, interruptible: bool, reviewed: bool) -> None:
+    def __init__(
+        self, job_id: str, request: JobRequest, interruptible: bool, review: Callable[[int], object] | None = None
+    ) -> None:
         if request.max_task_failures:
             raise InvalidRequest(
                 f"job {request.name!r}: max_task_failures is {request.max_task_failures}, but here all replicas "
@@ -52,11 +56,13 @@ class AttemptedJob(ABC):
             request.max_retries_failure,
             request.max_retries_preemption,
             interruptible,
-            reviewed,
+            reviewed=review is not None,
         )
+        self._review = review
         self._lock = threading.RLock()
         self._done = Latch()
         self._callbacks: list[Callable[[JobHandle], object]] = []
+        self._returned: dict[int, Callable[[], Any]] = {}
 
     @property
     def job_id(self) -> str:
@@ -87,6 +93,19 @@ class AttemptedJob(ABC):
             self._raise_failure()
         return self._life.status
 
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait for the end, and return what the callable returned (see `JobHandle.result`)."""
+        refuse_program(self.request, f"job {self.request.name!r}")
+        self.wait(timeout, raise_on_failure=False)
+        own = self._own_exception()
+        if own is not None:
+            raise own
+        self._raise_failure()
+        values = [
+            load() if (load := self._returned.get(index)) else None for index in range(self.request.replica_count)
+        ]
+        return values if len(values) > 1 else values[0]
+
     @abstractmethod
     def terminate(self) -> None: ...
 
@@ -105,6 +124,19 @@ class AttemptedJob(ABC):
     def _raise_failure(self) -> None:
         """Raise what the ended job has failed with, if it did not succeed."""
 
+    def _own_exception(self) -> BaseException | None:
+        """The callable's own exception, where `_raise_failure` raises another that tells of it."""
+        return None
+
+    def _keep_returned(self, attempt: int, replica: int, load: Callable[[], Any]) -> None:
+        """Keep how to load what a replica returned; one that has none kept has returned None.
+
+        The replicas of an attempt all start together, so each one's place is taken by that of the next attempt.
+        """
+        with self._lock:
+            if self._life.attempt == attempt and self._life.end is None:
+                self._returned[replica] = load
+
     # These are called with the lock held, so they must not wait.
 
     @abstractmethod
@@ -114,10 +146,6 @@ class AttemptedJob(ABC):
     @abstractmethod
     def _stop_attempt(self, grace: float | None) -> None:
         """Stop the replicas that run within so many seconds; None for the backend's own time."""
-
-    def _review(self, attempt: int) -> None:
-        """Look how an attempt ended (see `Review`); for jobs that are `reviewed`."""
-        raise NotImplementedError
 
     @abstractmethod
     def _close(self, ended: Job) -> None:
@@ -146,6 +174,7 @@ class AttemptedJob(ABC):
         elif type(instruction) is StopAttempt:
             self._stop_attempt(instruction.grace)
         elif type(instruction) is Review:
+            assert self._review is not None  # else the job's rules ask for none
             self._review(instruction.attempt)
         elif type(instruction) is TellRetry:
             self._tell_retry(instruction)
@@ -163,3 +192,18 @@ class AttemptedJob(ABC):
                 raise
             # A user's callback must not end a thread that other jobs need, not even by SystemExit.
             logger.exception("job %r: a done callback failed", self.request.name)
+
+
+def refuse_program(request: JobRequest, what: str) -> None:
+    """Raise InvalidRequest for the result of a job that runs a program.
+
+    Args:
+        request: The job.
+        what: Names it.
+    """
+    entry = request.entrypoint.binary_entrypoint
+    if entry is not None:
+        raise InvalidRequest(
+            f"{what} runs the program {entry.command!r}, which returns no value: wait() for it, and read its logs() "
+            "or the files that it writes"
+        )

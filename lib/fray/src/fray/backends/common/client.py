@@ -6,7 +6,7 @@ from typing import Any, Self, TypeVar
 
 from fray.actor import ActorGroup, ActorHandle, HostedActor
 from fray.backends.common.actors import ActorRequest, RefGroup
-from fray.process_owner import ProcessOwner
+from fray.backends.common.process_owner import ProcessOwner
 from fray.types import ActorConfig, ResourceConfig
 
 T = TypeVar("T")

@@ -1,14 +1,18 @@
 """Actors on Iris: small values that reach the actor from wherever they are unpickled."""
 
+import os
+import pickle
 import threading
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from fray import pickling
+from fray.actor import ActorFuture
 from fray.backends.common.actors import CallFuture, is_current_actor
 from fray.errors import ActorLost, JobFailed
-from iris.actor import ActorCall, ActorClient, ActorDied, ActorStopped, RemoteError, actor_key
+from iris.actor import ActorCall, ActorClient, ActorDied, ActorStopped, RemoteError, actor_key, by_cloudpickle
 from iris.client import IrisClient, get_iris_ctx, use_grpc
 
 
@@ -47,7 +51,7 @@ class IrisActorRef:
 
     def call(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "IrisActorFuture":
         """Send a call, which outlives a lost connection."""
-        call = client_of(self).call(method, args, dict(kwargs), max_retries=self.retries)
+        call = client_of(self).call(method, args, dict(kwargs), max_retries=self.retries, dumps=dumps)
         return IrisActorFuture(self, method, call)
 
     @property
@@ -76,6 +80,9 @@ class IrisActorFuture(CallFuture):
     def done(self) -> bool:
         return self._call.done()
 
+    def add_done_callback(self, callback: Callable[[ActorFuture[Any]], object]) -> None:
+        self._call.add_done_callback(lambda _: callback(self))
+
 
 # ---- one connection an actor and process, however many handles there are ----
 
@@ -83,12 +90,29 @@ _lock = threading.Lock()
 _clusters: "weakref.WeakValueDictionary[str, IrisClient]" = weakref.WeakValueDictionary()
 _made_here: Final[dict[str, IrisClient]] = {}
 _clients: Final[dict[tuple[str, str], ActorClient]] = {}
+_workspaces: "Final[weakref.WeakKeyDictionary[IrisClient, set[str]]]" = weakref.WeakKeyDictionary()
 
 
 def know_cluster(client: IrisClient, address: str) -> None:
     """Let handles of that cluster's actors use this client while it lives."""
     with _lock:
         _clusters[address] = client
+
+
+def know_workspace(client: IrisClient, path: str) -> None:
+    """Let calls and results go as the classes of this client's actors do, which come with that folder.
+
+    A class that went by value, and came by name with a call, would be another one there, or none.
+    """
+    with _lock:
+        _workspaces.setdefault(client, set()).add(os.path.realpath(path))
+
+
+def dumps(value: object, goes_inside: Callable[[pickle.PickleBuffer], bool]) -> bytes:
+    """Pickle what an actor is called with, or returns: by value what the actors of this process cannot import."""
+    with _lock:
+        folders = set[str]().union(*_workspaces.values())
+    return pickling.dumps_apart(value, folders, goes_inside) if folders else by_cloudpickle(value, goes_inside)
 
 
 def client_of(ref: IrisActorRef) -> ActorClient:
@@ -115,6 +139,7 @@ def forget_cluster(client: IrisClient) -> None:
     with _lock:
         for key in [key for key, known in _clusters.items() if known is client]:
             del _clusters[key]
+        _workspaces.pop(client, None)
 
 
 def renew_clients(refs: Iterable[IrisActorRef]) -> None:
@@ -136,7 +161,7 @@ def close_clients(refs: Iterable[IrisActorRef]) -> None:
 def _connect(ref: IrisActorRef) -> ActorClient:
     cluster = _cluster(ref.controller)
     if ref.name:
-        return ActorClient(ref.name, client=cluster)
+        return ActorClient(ref.name, client=cluster, task_id=f"{ref.name.rpartition('/')[0]}/{ref.index}")
     return ActorClient.at(ref.address, ref.group, key=actor_key(cluster, ref.user))
 
 

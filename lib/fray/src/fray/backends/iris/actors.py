@@ -3,6 +3,7 @@
 import contextlib
 import contextvars
 import math
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,8 +14,10 @@ from fray.backends.common.actors import ActorRequest, Ended, RefGroup, RefHandle
 from fray.backends.iris.actor_handle import (
     IrisActorRef,
     close_clients,
+    dumps,
     forget_cluster,
     know_cluster,
+    know_workspace,
     reach_within,
     renew_clients,
 )
@@ -142,6 +145,8 @@ class IrisActors:
         """The reference that the actors of a group have in common."""
         address = self._client.connection.controller_address().address
         know_cluster(self._client, address)
+        with contextlib.suppress(FileNotFoundError):  # the current directory may have been removed
+            know_workspace(self._client, os.getcwd())
         return IrisActorRef(
             controller=address,
             name="",
@@ -234,7 +239,7 @@ class IrisActors:
     def _own_server(self) -> ActorServer:
         with self._lock:
             if self._server is None:
-                self._server = ActorServer(key=actor_key(self._client, self._client.user))
+                self._server = ActorServer(key=actor_key(self._client, self._client.user), dumps=dumps)
                 self._server.start()
             return self._server
 

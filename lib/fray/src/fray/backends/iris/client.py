@@ -1,8 +1,10 @@
 """Jobs on an Iris cluster."""
 
 import contextlib
+import dataclasses
+import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fray.actor import HostedActor
@@ -10,18 +12,26 @@ from fray.backends.common.actors import ActorRequest
 from fray.backends.common.client import BaseClient
 from fray.backends.iris.actor_main import serve_actor
 from fray.backends.iris.actors import ACTOR_JOB_PREFIX, IrisActorGroup, IrisActors
-from fray.backends.iris.convert import to_fray_status, to_iris_plan
-from fray.backends.iris.output import NewLines
+from fray.backends.iris.convert import to_iris_plan
+from fray.backends.iris.job_handle import IrisJobHandle, OuterIrisJobHandle
 from fray.backends.iris.watch import JobWatcher
 from fray.capabilities import BackendCapabilities
-from fray.errors import JobAlreadyExists, JobFailed
+from fray.errors import JobAlreadyExists
 from fray.protocols import Client, JobHandle
-from fray.types import Entrypoint, JobRequest, JobStatus, ResourceConfig, create_environment
-from iris.client import IrisClient, Job, error_with_source, find_workspace, use_grpc
+from fray.types import (
+    Entrypoint,
+    EnvironmentConfig,
+    JobRequest,
+    ResourceConfig,
+    create_environment,
+)
+from iris.client import IrisClient, Job, find_workspace, use_grpc
 from iris.client import JobAlreadyExists as IrisJobAlreadyExists
 from iris.cluster.constraints import WellKnownAttribute
 from iris.cluster.types import ExistingJobPolicy, JobState
-from rigging.errors import Conflict, Unavailable
+from rigging.errors import Conflict, NotFound
+
+logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 30.0
 
@@ -110,13 +120,24 @@ class IrisBackend(BaseClient):
         self._actors.close()
         self._client.shutdown()
 
+    def ended_job(self, name: str) -> JobHandle | None:
+        """Return the last job of that name, if it has ended (see `fray.client.FindsEndedJobs`)."""
+        self._check_open(f"job {name!r}")
+        handle = self._named(name)
+        try:
+            return handle if handle.status().finished() else None
+        except NotFound:
+            return None
+
     def accelerator_regions(self, variants: Sequence[str]) -> list[str]:
-        """Return the regions of workers that have these variants (see `fray.client.TellsRegions`)."""
+        """Return the regions that have, or may have, these variants (see `fray.client.TellsRegions`)."""
         regions: dict[str, set[str]] = {variant.lower(): set() for variant in variants}
-        for worker in self._client.cluster_status(all_workers=True).workers:
-            variant = worker.attributes.get(WellKnownAttribute.DEVICE_VARIANT, "").lower()
-            zone = worker.attributes.get(WellKnownAttribute.ZONE, "")
-            region = worker.attributes.get(WellKnownAttribute.REGION) or zone.rpartition("-")[0]
+        status = self._client.cluster_status(all_workers=True)
+        groups = [group.attributes for group in status.scale_groups if group.max_slices > 0]
+        for attributes in (*(worker.attributes for worker in status.workers), *groups):
+            variant = attributes.get(WellKnownAttribute.DEVICE_VARIANT, "").lower()
+            zone = attributes.get(WellKnownAttribute.ZONE, "")
+            region = attributes.get(WellKnownAttribute.REGION) or zone.rpartition("-")[0]
             if variant in regions and region:
                 regions[variant].add(region.lower())
         return sorted(set.intersection(*regions.values())) if regions else []
@@ -148,13 +169,16 @@ class IrisBackend(BaseClient):
 
     def _submit(self, request: JobRequest, adopt_existing: bool) -> Job:
         self._check_open(f"job {request.name!r}")
-        environment = request.environment or create_environment()
+        environment = self._environment_of(request)
         plan = to_iris_plan(request, environment)
         existing = ExistingJobPolicy.ADOPT if adopt_existing else ExistingJobPolicy.FAIL
         try:
             return self._client_for(environment.workspace).submit_plan(plan, existing=existing)
         except IrisJobAlreadyExists as error:
             raise JobAlreadyExists(str(error), self._named(request.name), job_name=request.name) from None
+
+    def _environment_of(self, request: JobRequest) -> EnvironmentConfig:
+        return request.environment or create_environment()
 
     def _named(self, name: str) -> "IrisJobHandle":
         """The handle of the job of that name among those that this client submits."""
@@ -194,18 +218,23 @@ class FrayIrisClient(IrisBackend):
 
     Args:
         controller_address: "host:port", with or without a scheme.
-        workspace: Folder that goes along with jobs whose environment names none.
-        bundle_id: Not used: inside a job, its own workspace goes along, whatever its id is.
+        workspace: Folder that goes along with jobs whose environment names none, or the current directory.
+        bundle_id: That of the job this runs in, whose workspace goes along with its jobs anyway; any other is told in
+            a warning, and not used.
     """
 
     def __init__(
-        self,
-        controller_address: str,
-        workspace: Path | str | None = None,
-        bundle_id: str | None = None,  # noqa: ARG002
+        self, controller_address: str, workspace: Path | str | None = None, bundle_id: str | None = None
     ) -> None:
         use_grpc("no Iris client can be made here")
         super().__init__(IrisClient.remote(controller_address, workspace), inside_job=_is_here(controller_address))
+        self._workspace = None if workspace is None else os.path.abspath(workspace)
+        if bundle_id is not None and bundle_id != os.environ.get("IRIS_BUNDLE_DIGEST"):
+            logger.warning(
+                "FrayIrisClient: bundle_id %r is not used: it is not that of the job this runs in; jobs get the "
+                "workspace of their environment",
+                bundle_id,
+            )
 
     @classmethod
     def from_iris_client(cls, iris_client: IrisClient) -> "FrayIrisClient":
@@ -213,89 +242,14 @@ class FrayIrisClient(IrisBackend):
         made = cls.__new__(cls)
         inside_job = "IRIS_JOB_ID" in os.environ and _is_here(iris_client.connection.controller_address().address)
         IrisBackend.__init__(made, iris_client, inside_job=inside_job)
+        made._workspace = None
         return made
 
-
-class IrisJobHandle:
-    """A job on an Iris cluster, asked through the client that submitted it.
-
-    Args:
-        check: Raises Conflict, which begins with its argument, when that client was shut down or this is a fork.
-    """
-
-    def __init__(self, client: IrisClient, job_id: str, watcher: JobWatcher, check: Callable[[str], None]) -> None:
-        self._client = client
-        self._job_id = job_id
-        self._watcher = watcher
-        self._check = check
-        # Of one that succeeded nothing is left to wait for, so the next question need not go to the cluster. Kept here
-        # and not by id: a name, and so an id, that is free again may be another job's.
-        self._succeeded = False
-
-    @property
-    def job_id(self) -> str:
-        return self._job_id
-
-    def status(self) -> JobStatus:
-        if self._succeeded:
-            return JobStatus.SUCCEEDED
-        self._check(f"job {self._job_id}")
-        return to_fray_status(self._client.status(self._job_id).state)
-
-    def pending_reason(self) -> str:
-        """Why its first pending task is not placed."""
-        self._check(f"job {self._job_id}")
-        return self._client.status(self._job_id).pending_reason
-
-    def wait(self, timeout: float | None = None, *, raise_on_failure: bool = True) -> JobStatus:
-        """Wait for the end (see `JobHandle.wait`); inside a job its cpu is lent to others meanwhile."""
-        if self._succeeded:
-            return JobStatus.SUCCEEDED
-        self._check(f"job {self._job_id}")
-        try:
-            (ended,) = self._client.wait_jobs([self._job_id], timeout=timeout)
-        except Unavailable:
-            self._check(f"job {self._job_id}")  # shut down meanwhile, which closes the channel under the call
-            raise
-        status = to_fray_status(ended.state)
-        if raise_on_failure and status is not JobStatus.SUCCEEDED:
-            error = f": {error_with_source(ended)}" if ended.error else ""
-            raise JobFailed(
-                f"job {self._job_id} {ended.state.word} (its log: iris job logs {self._job_id}){error}",
-                status,
-                job_id=self._job_id,
-                exit_code=-ended.exit_signal if ended.exit_signal else ended.exit_code,
-            ) from self._client.exception(ended)
-        return status
-
-    def terminate(self) -> None:
-        """Stop the job and its children; the decision is final when this returns."""
-        self._check(f"job {self._job_id}")
-        self._client.terminate(self._job_id)
-
-    def logs(self) -> str:
-        """Return the output of all tasks so far, in the order of the cluster's log."""
-        self._check(f"job {self._job_id}")
-        lines = self._client.read_logs(self._job_id)
-        return "".join(line.text if line.partial else line.text + "\n" for line in lines)
-
-    def add_done_callback(self, callback: Callable[[JobHandle], object]) -> None:
-        def told(succeeded: bool) -> None:
-            self._succeeded = self._succeeded or succeeded
-            callback(self)
-
-        self._check(f"job {self._job_id}")
-        self._watcher.watch(self._job_id, told)
-
-
-class OuterIrisJobHandle(IrisJobHandle):
-    """A job that was submitted from outside of any job, where no process shows its output."""
-
-    def __init__(self, client: IrisClient, job_id: str, watcher: JobWatcher, check: Callable[[str], None]) -> None:
-        super().__init__(client, job_id, watcher, check)
-        self._lines = NewLines(client, job_id)
-
-    def new_output(self, *, ended: bool = False) -> Mapping[int | None, str]:
-        """Return the output since the last call (see `fray.client.GivesNewOutput`)."""
-        self._check(f"job {self._job_id}")
-        return self._lines.take(ended=ended)
+    def _environment_of(self, request: JobRequest) -> EnvironmentConfig:
+        environment = super()._environment_of(request)
+        named = environment.workspace
+        if self._workspace is None or environment.docker_image is not None:
+            return environment
+        if named is None or os.path.abspath(named) == os.getcwd():
+            return dataclasses.replace(environment, workspace=self._workspace)
+        return environment

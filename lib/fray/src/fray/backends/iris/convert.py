@@ -78,6 +78,7 @@ def to_iris_plan(request: JobRequest, environment: EnvironmentConfig) -> JobPlan
             max_task_failures=request.max_task_failures,
         ),
         description=request.description,
+        limits_said=_limits_said(request.resources),
     )
 
 
@@ -113,6 +114,11 @@ def to_iris_resources(resources: ResourceConfig) -> ResourceSpec:
     """Resources of one task. Disk is reserved only when it was asked for: small disks would take few tasks, or none."""
     disk = None if resources.disk == DEFAULT_DISK else resources.disk
     return ResourceSpec(cpu=resources.cpu, memory=resources.ram, disk=disk, device=to_iris_device(resources))
+
+
+def _limits_said(resources: ResourceConfig) -> bool:
+    """False where nobody has said how much a replica needs, or a whole TPU host is its own."""
+    return resources.ram != ResourceConfig().ram and not isinstance(resources.device, TpuConfig)
 
 
 def to_iris_device(resources: ResourceConfig) -> DeviceSpec | None:

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Final, Protocol, cast
 
 from iris.client import LogLine
@@ -69,6 +69,20 @@ class NewLines:
         self._since_ms = max(self._since_ms, newest - _MARGIN_MS)
         for key, read in self._read.items():
             self._read[key] = deque(at_ms for at_ms in read if at_ms >= self._since_ms)
+
+
+def outputs_by_attempt(lines: Iterable[LogLine]) -> dict[tuple[int, int], list[tuple[int, bytes]]]:
+    """Return the output of each attempt, as `fray.own_output` has it within the task.
+
+    Args:
+        lines: The whole log of a job.
+    """
+    found: dict[tuple[int, int], list[tuple[int, bytes]]] = {}
+    for line in lines:
+        data = b"iris: " + line.data if line.note else line.data
+        pieces = found.setdefault((_replica(line.task_id), line.attempt), [])
+        pieces.append((2 if line.is_stderr else 1, data if line.partial else data + b"\n"))
+    return found
 
 
 def _replica(task_id: str) -> int:

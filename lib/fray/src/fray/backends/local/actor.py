@@ -11,9 +11,9 @@ from typing import Any
 
 from fray.actor import ActorContext, ActorHandle, ShutdownEvent, enter_actor
 from fray.backends.common.actors import ActorRequest, Ended, RefGroup, RefHandle, public_methods
+from fray.backends.common.process_owner import ProcessOwner
 from fray.backends.local.actor_server import ActorServer
 from fray.backends.local.actor_wire import ActorAddress, LocalActorFuture, host
-from fray.process_owner import ProcessOwner
 from rigging.calls import call_to_end
 from rigging.errors import Conflict
 

@@ -12,8 +12,8 @@ from multiprocessing.connection import Client, Connection, Listener
 from typing import Any, Protocol
 
 from fray import pickling
+from fray.backends.common.process_owner import ProcessOwner
 from fray.backends.local.actor_wire import Answer
-from fray.process_owner import ProcessOwner
 from fray.remote_errors import pack_error
 from rigging.errors import Conflict
 
@@ -43,6 +43,7 @@ class ActorServer:
         self._lock = threading.Lock()
         self._connections: set[Connection] = set()
         self._threads: list[threading.Thread] = []
+        self._accepting: threading.Thread | None = None
         self._closed = False
         self._path = path
         self._listener = listener
@@ -51,11 +52,11 @@ class ActorServer:
     def listen(cls, actor: Callee, path: str) -> "ActorServer":
         """Serve an actor at a path. Raises OSError."""
         server = cls(actor, path, Listener(path, backlog=64))
-        server._start(server._accept)
+        server._accepting = server._start(server._accept)
         return server
 
     def close(self) -> None:
-        """Take no more calls and let the callers know."""
+        """Take no more calls and let the callers know; nothing is at the path afterwards."""
         with self._lock:
             if self._closed or not self._owner.here:
                 return
@@ -69,17 +70,21 @@ class ActorServer:
             logger.debug("no thread accepts at %s any more: %s", self._path, error)
         for connection in connections:
             _shut(connection)
+        # It ends with the last visitor. The path goes with it: at the process's end it would be missed in its folder.
+        if self._accepting is not None:
+            self._accepting.join()
 
     def join(self) -> None:
         """Wait until its threads have ended."""
         for thread in list(self._threads):
             thread.join()
 
-    def _start(self, target: Any, *args: Any) -> None:
+    def _start(self, target: Any, *args: Any) -> threading.Thread:
         thread = threading.Thread(target=target, args=args, name="fray-actor-server", daemon=True)
         self._threads = [each for each in self._threads if each.is_alive()]
         self._threads.append(thread)
         thread.start()
+        return thread
 
     def _accept(self) -> None:
         with self._listener:

@@ -11,16 +11,18 @@ import os
 import pickle
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from multiprocessing.connection import Client, Connection
 from typing import Any
 
 from fray import pickling
+from fray.actor import ActorFuture
 from fray.backends.common.actors import ActorRef, CallFuture
 from fray.errors import ActorLost
 from fray.remote_errors import unpack_error
+from rigging.callbacks import call_apart
 from rigging.fork_lock import ForkLock
 
 
@@ -47,6 +49,9 @@ class LocalActorFuture(CallFuture):
 
     def done(self) -> bool:
         return self._future.done()
+
+    def add_done_callback(self, callback: Callable[[ActorFuture[Any]], object]) -> None:
+        self._future.add_done_callback(lambda _: call_apart(lambda: callback(self)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 usage: python -m fray.backends.local.child PAYLOAD RESULT
 
 PAYLOAD is a file with the pickled import path and the pickled (callable, args, kwargs); into RESULT goes the packed
-exception when it raises one. Exit code: 0 when it returned, 1 when it raised, what it gave to sys.exit otherwise.
+exception when it raises one, into RESULT.value the packed value when it returns one that is not None. Exit code: 0 when
+it returned, 1 when it raised, what it gave to sys.exit otherwise.
 """
 
 import os
@@ -14,6 +15,9 @@ from collections.abc import Sequence
 from fray.context import close_shared_clients
 from fray.remote_errors import pack_error
 from rigging.calls import call_to_end, exit_status
+from rigging.results import LARGEST_BYTES, pack_result
+
+VALUE = ".value"
 
 
 def write_payload(path: str, call: bytes, import_path: Sequence[str]) -> None:
@@ -37,23 +41,30 @@ def main(payload: str, result: str) -> int:
         sys.path.insert(0, os.getcwd())
         sys.path.extend(path for path in import_path if path not in sys.path)
         fn, args, kwargs = pickle.loads(call)  # noqa: S301 - as above
-        call_to_end(fn, *args, **kwargs)
+        value = call_to_end(fn, *args, **kwargs)
+        if value is not None:
+            # A file here is as good as one in the temporary prefix.
+            _write_whole(f"{result}{VALUE}", pack_result(value, inline_bytes=LARGEST_BYTES))
     except SystemExit as error:
         close_shared_clients(wait=False)
         if error.code is not None and not isinstance(error.code, int):
             print(error.code, file=sys.stderr)
         return exit_status(error.code)
     except BaseException as error:  # whatever it is, it is raised where the job is waited for
-        # Whole or not at all: packing runs the user's code, which may end this process.
-        packed = pack_error(error)
-        with open(f"{result}.part", "wb") as file:
-            file.write(packed)
-        os.replace(f"{result}.part", result)
+        # Before its file is made: packing runs the user's code, which may end this process.
+        _write_whole(result, pack_error(error))
         sys.excepthook(type(error), error, error.__traceback__)
         close_shared_clients(wait=False)
         return 1
     close_shared_clients(wait=True)
     return 0
+
+
+def _write_whole(path: str, data: bytes) -> None:
+    """Write a file whole or not at all."""
+    with open(f"{path}.part", "wb") as file:
+        file.write(data)
+    os.replace(f"{path}.part", path)
 
 
 if __name__ == "__main__":

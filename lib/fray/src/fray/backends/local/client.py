@@ -17,9 +17,10 @@ from fray.backends.common.client import BaseClient
 from fray.backends.local.actor import LocalActor, LocalActorGroup
 from fray.backends.local.forks import ForkServer
 from fray.backends.local.job import LocalJob
+from fray.backends.local.missing import missing_packages
 from fray.backends.local.scratch import ScratchFolder
 from fray.backends.local.slots import Slot, SlotPool
-from fray.backends.local.subprocess_call import SubprocessCall
+from fray.backends.local.subprocess_call import CallFolders, SubprocessCall
 from fray.capabilities import BackendCapabilities
 from fray.context import adopt_client
 from fray.errors import JobAlreadyExists
@@ -79,7 +80,8 @@ class LocalClient(BaseClient):
     What differs from a cluster: callables share this process, so `terminate` cannot interrupt one, its output is not
     captured (`logs()` is empty), and the `env_vars` of its environment are not applied (a warning names those that
     differ from ours). Programs get their `env_vars`, run in their `workspace`, and are killed with all they started.
-    Nothing is installed: packages, extras and images are ignored. `replicas` copies run side by side in one slot.
+    Nothing is installed: a warning names packages and extras that are missing. Images are ignored. `replicas` copies
+    run side by side in one slot.
 
     Args:
         max_threads: Jobs that run at once; later ones wait. A job that waits for others, or has children that have
@@ -98,6 +100,7 @@ class LocalClient(BaseClient):
         self._processes = processes
         self._max_threads = max_threads
         self._scratch = ScratchFolder()
+        self._folders = CallFolders(self._scratch, ScratchFolder())
         self._sockets = ScratchFolder("/tmp")
         self._forks = ForkServer()
         self._admission = admission
@@ -207,7 +210,7 @@ class LocalClient(BaseClient):
         if entry is None or not self._processes:
             return None
         workspace = request.environment.workspace if request.environment else None
-        return SubprocessCall.prepare(entry, f"job {request.name!r}", workspace, self._scratch, self._forks)
+        return SubprocessCall.prepare(entry, f"job {request.name!r}", workspace, self._folders, self._forks)
 
     def _check_open(self, kind: str, name: str) -> None:
         if self._closed and not (self._draining and self._pool.owns(_job_slot.get())):
@@ -260,10 +263,10 @@ class LocalClient(BaseClient):
         environment = request.environment
         if environment is None:
             return
-        packages = [*environment.pip_packages, *(f"extra {name}" for name in environment.extras)]
-        if packages:
+        missing = missing_packages(environment)
+        if missing:
             logger.warning(
-                "job %r: not installed, as the local backend installs nothing: %s", request.name, ", ".join(packages)
+                "job %r: not installed, as the local backend installs nothing: %s", request.name, ", ".join(missing)
             )
         if request.entrypoint.callable_entrypoint is None or self._processes:
             return

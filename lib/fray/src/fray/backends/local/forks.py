@@ -10,9 +10,9 @@ import sys
 import threading
 from collections.abc import Mapping
 
+from fray.backends.common.process_owner import ProcessOwner
 from fray.backends.common.processes import START_LOCK, OutputFile, ProcessTree
 from fray.backends.local.fork_server import ENDED, READY, STARTED, WORD, ForkRequest, send_request
-from fray.process_owner import ProcessOwner
 
 logger = logging.getLogger(__name__)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from types import TracebackType
+from typing import Any
 
 from fray.backends.common.attempted_job import AttemptedJob
 from fray.backends.common.job_life import (
@@ -20,6 +21,7 @@ from fray.backends.common.job_life import (
     StopAsked,
     advance,
 )
+from fray.backends.common.process_owner import ProcessOwner
 from fray.backends.common.processes import (
     KILL_AFTER_SECONDS,
     OutputFile,
@@ -29,13 +31,13 @@ from fray.backends.common.processes import (
 )
 from fray.backends.local.subprocess_call import SubprocessCall
 from fray.errors import JobFailed
-from fray.process_owner import ProcessOwner
 from fray.replica import REPLICA_ENV, enter_replica, replica_index
 from fray.types import CallableEntrypoint, JobRequest, JobStatus
 from rigging.calls import call_to_end, exit_status
 from rigging.filesystem.budget import budget_environment
 
 _RUN = Begin(running=True)
+_Keep = Callable[[Callable[[], Any]], None]
 _Start = Callable[[Mapping[str, str], str | None, OutputFile], ProcessTree]
 
 
@@ -61,7 +63,7 @@ class LocalJob(AttemptedJob):
         process_environment: Mapping[str, str] | None = None,
     ) -> None:
         separate = request.entrypoint.binary_entrypoint is not None or subprocess_call is not None
-        super().__init__(job_id, request, interruptible=separate, reviewed=False)
+        super().__init__(job_id, request, interruptible=separate)
         self._owner = ProcessOwner()
         self._subprocess_call = subprocess_call
         self._process_environment = process_environment
@@ -70,7 +72,7 @@ class LocalJob(AttemptedJob):
         self._error: BaseException | None = None
         self._traceback: TracebackType | None = None
         self._running: set[ProcessTree] = set()
-        self._output = OutputFile() if separate else None
+        self._outputs = [OutputFile() for _ in range(request.replica_count)] if separate else []
 
     def status(self) -> JobStatus:
         life = self._life
@@ -90,12 +92,12 @@ class LocalJob(AttemptedJob):
         self._apply(StopAsked(kill_after))
 
     def logs(self) -> str:
-        """A program's stdout and stderr of all attempts and replicas; "" for a callable, which writes to our own."""
-        return self._output.read() if self._output else ""
+        """Stdout and stderr of all attempts, replica by replica; "" for a callable that writes to our own."""
+        return "".join(output.read() for output in self._outputs)
 
     def replica_logs(self) -> dict[int | None, str]:
-        """The same (see `fray.client.GivesReplicaLogs`): what replicas write is not told apart."""
-        return {None: self.logs()} if self._output else {}
+        """The same, each replica's own (see `fray.client.GivesReplicaLogs`)."""
+        return {index: text for index, output in enumerate(self._outputs) if (text := output.read())}
 
     def run(self) -> None:
         """Run the job to its end, retries included."""
@@ -135,8 +137,8 @@ class LocalJob(AttemptedJob):
         elif ended.end is not None:
             self._error = ended.end.detail
         self._traceback = self._error.__traceback__ if self._error else None
-        if self._output is not None:
-            self._output.settle()
+        for output in self._outputs:
+            output.settle()
         self._on_end(self)
 
     def _run_attempt(self, attempt: int) -> None:
@@ -161,7 +163,7 @@ class LocalJob(AttemptedJob):
 
     def _run_replica(self, attempt: int, index: int) -> None:
         try:
-            error = self._run_entrypoint(index)
+            error = self._run_entrypoint(index, partial(self._keep_returned, attempt, index))
         except BaseException as unexpected:  # a replica that could not even be started has failed, too
             error = unexpected
         end = SUCCESS if error is None else AttemptEnd(AttemptStatus.FAILED, detail=error)
@@ -170,13 +172,13 @@ class LocalJob(AttemptedJob):
         except BaseException as broken:  # our own mistake: no caller may wait for ever
             self._apply(Broken(AttemptEnd(AttemptStatus.FAILED, detail=broken)))
 
-    def _run_entrypoint(self, index: int) -> BaseException | None:
+    def _run_entrypoint(self, index: int, keep: _Keep) -> BaseException | None:
         enter_replica(index)
         entrypoint = self.request.entrypoint
         if self._subprocess_call is not None:
-            return self._call_in_subprocess(self._subprocess_call)
+            return self._call_in_subprocess(self._subprocess_call, keep)
         if entrypoint.callable_entrypoint is not None:
-            return self._call(entrypoint.callable_entrypoint)
+            return self._call(entrypoint.callable_entrypoint, keep)
         assert entrypoint.binary_entrypoint is not None
         entry = entrypoint.binary_entrypoint
         argv, with_lifeline = [entry.command, *entry.args], self._process_environment is not None
@@ -186,9 +188,9 @@ class LocalJob(AttemptedJob):
 
         return self._execute(start, repr(entry.command))
 
-    def _call(self, entry: CallableEntrypoint) -> BaseException | None:
+    def _call(self, entry: CallableEntrypoint, keep: _Keep) -> BaseException | None:
         try:
-            call_to_end(entry.callable, *entry.args, **entry.kwargs)
+            value = call_to_end(entry.callable, *entry.args, **entry.kwargs)
         except SystemExit as error:
             # Raised again by wait(), SystemExit would end the waiting program in silence.
             code = exit_status(error.code)
@@ -197,15 +199,21 @@ class LocalJob(AttemptedJob):
             return self._failure(f"called sys.exit({error.code!r})", exit_code=code, cause=error)
         except BaseException as error:  # the job's own exception, whatever it is, is raised where the job is waited for
             return error
+        if value is not None:
+            keep(lambda: value)
         return None
 
-    def _call_in_subprocess(self, call: SubprocessCall) -> BaseException | None:
-        result = call.new_result()
+    def _call_in_subprocess(self, call: SubprocessCall, keep: _Keep) -> BaseException | None:
+        what, result = f"job {self.request.name!r}", call.new_result()
         failure = self._execute(partial(call.start, result), "its process")
-        return call.raised(result, f"job {self.request.name!r}") or failure
+        load = call.returned(result, what)
+        failure = call.raised(result, what) or failure
+        if failure is None and load is not None:
+            keep(load)
+        return failure
 
     def _execute(self, start: _Start, what: str) -> BaseException | None:
-        assert self._output is not None
+        output = self._outputs[replica_index()]
         environment = self.request.environment
         own = environment.env_vars if environment else {}
         env = {**os.environ, **budget_environment(), **(self._process_environment or {}), **own}
@@ -213,7 +221,7 @@ class LocalJob(AttemptedJob):
         env[REPLICA_ENV] = str(replica_index())
         workspace = environment.workspace if environment else None
         try:
-            tree = start(env, workspace, self._output)
+            tree = start(env, workspace, output)
         except OSError as error:
             return self._failure(f"cannot start {what}: {error.strerror}: {error.filename}", cause=error)
         with self._lock:
@@ -230,7 +238,7 @@ class LocalJob(AttemptedJob):
                 self._running.discard(tree)
         if code == 0:
             return None
-        return self._failure(describe_failure(what, code, self._output), exit_code=code)
+        return self._failure(describe_failure(what, code, output), exit_code=code)
 
     def _failure(
         self,

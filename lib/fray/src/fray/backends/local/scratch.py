@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from fray.process_owner import ProcessOwner
+from fray.backends.common.process_owner import ProcessOwner
 from rigging.file_lock import try_lock
 
 PREFIX = "fray-local-"

@@ -3,23 +3,56 @@
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from fray import pickling
+from fray.backends.common.process_owner import ProcessOwner
 from fray.backends.common.processes import OutputFile, ProcessTree
 from fray.backends.local import child
 from fray.backends.local.fork_server import ForkRequest
 from fray.backends.local.forks import ForkServer
 from fray.backends.local.scratch import ScratchFolder
 from fray.context import CLIENT_ENV
-from fray.process_owner import ProcessOwner
 from fray.remote_errors import unpack_error
 from fray.types import CallableEntrypoint
+from rigging.results import ResultUnavailable, unpack_result
 
 logger = logging.getLogger(__name__)
+
+_SMALL_BYTES = 64 << 10
+
+
+class CallFolders(NamedTuple):
+    """Where the files of a client's calls go.
+
+    Args:
+        scratch: For those that go with the client's shutdown.
+        results: For large return values, which are there as long as the handles of their jobs.
+    """
+
+    scratch: ScratchFolder
+    results: ScratchFolder
+
+
+class _ValueFile:
+    """A large return value; its file is removed when this is collected."""
+
+    def __init__(self, path: Path, folder: ScratchFolder, what: str) -> None:
+        self._path = path
+        self._folder = folder  # goes when nobody needs it
+        self._what = what
+        ProcessOwner().at_end(self, partial(path.unlink, missing_ok=True))
+
+    def __call__(self) -> Any:
+        try:
+            packed = self._path.read_bytes()
+        except OSError as error:
+            raise ResultUnavailable(f"the result of {self._what} cannot be read: {error}") from error
+        return unpack_result(packed, self._what)
 
 
 class SubprocessCall:
@@ -27,19 +60,19 @@ class SubprocessCall:
 
     Args:
         payload: The file with the pickle; removed when this is collected.
-        scratch: Where files go.
+        folders: Where files go.
         forks: Makes its process, where it can.
     """
 
-    def __init__(self, payload: Path, scratch: ScratchFolder, forks: ForkServer) -> None:
+    def __init__(self, payload: Path, folders: CallFolders, forks: ForkServer) -> None:
         self._payload = payload
-        self._scratch = scratch
+        self._folders = folders
         self._forks = forks
         ProcessOwner().at_end(self, partial(payload.unlink, missing_ok=True))
 
     @classmethod
     def prepare(
-        cls, entry: CallableEntrypoint, what: str, workspace: str | None, scratch: ScratchFolder, forks: ForkServer
+        cls, entry: CallableEntrypoint, what: str, workspace: str | None, folders: CallFolders, forks: ForkServer
     ) -> "SubprocessCall":
         """Pickle a callable into a file; what becomes of its arguments later changes nothing.
 
@@ -47,7 +80,7 @@ class SubprocessCall:
             entry: What to call.
             what: Names it in errors.
             workspace: The directory its process will be in; None for this one.
-            scratch: Where files go.
+            folders: Where files go.
             forks: Makes its process, where it can.
 
         Raises:
@@ -56,13 +89,13 @@ class SubprocessCall:
         roots = [os.path.realpath(path) for path in sys.path]
         importable = [os.path.realpath(workspace or os.getcwd()), *roots]
         call = pickling.dumps((entry.callable, entry.args, dict(entry.kwargs)), what, importable)
-        payload = scratch.new_path("call")
+        payload = folders.scratch.new_path("call")
         child.write_payload(str(payload), call, roots)
-        return cls(payload, scratch, forks)
+        return cls(payload, folders, forks)
 
     def new_result(self) -> Path:
-        """The file for the exception of one run."""
-        return self._scratch.new_path("error")
+        """The file for the exception of one run; that for its value has a name made of this one."""
+        return self._folders.scratch.new_path("error")
 
     def start(self, result: Path, env: Mapping[str, str], cwd: str | None, output: OutputFile) -> ProcessTree:
         """Start the process of one run, in `cwd` and with the variables `env`. Raises OSError.
@@ -84,6 +117,28 @@ class SubprocessCall:
     def environment(max_threads: int) -> Mapping[str, str]:
         """Variables that make `current_client()` a local client of that process, with processes too."""
         return {CLIENT_ENV: "local://?" + urlencode({"processes": 1, "max_threads": max_threads})}
+
+    def returned(self, result: Path, what: str) -> Callable[[], Any] | None:
+        """Take what a run returned; None when it returned None, or did not get as far as that.
+
+        Args:
+            result: As given to `start`.
+            what: Names the job in errors.
+
+        Returns:
+            Loads the value, and raises what `unpack_result` raises.
+        """
+        file = result.with_name(result.name + child.VALUE)
+        file.with_name(file.name + ".part").unlink(missing_ok=True)
+        try:
+            if file.stat().st_size > _SMALL_BYTES:
+                # Small ones need no file; a large one outlives the client's shutdown, as its job's handle does.
+                return _ValueFile(file.rename(self._folders.results.new_path("value")), self._folders.results, what)
+            packed = file.read_bytes()
+        except FileNotFoundError:
+            return None
+        file.unlink()
+        return partial(unpack_result, packed, what)
 
     @staticmethod
     def raised(result: Path, where: str) -> BaseException | None:

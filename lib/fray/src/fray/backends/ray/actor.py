@@ -2,19 +2,21 @@
 
 import contextlib
 import pickle
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 import cloudpickle
 import ray
 
-from fray.actor import ActorHandle
+from fray.actor import ActorFuture, ActorHandle
 from fray.backends.common.actors import ActorRef, CallFuture, Ended, RefGroup, RefHandle, call_text, is_current_actor
 from fray.backends.ray import cluster as ray_cluster
 from fray.backends.ray.payload import TaskResult
+from fray.backends.ray.sending import sent_as_by_dumps
 from fray.errors import ActorLost, JobFailed
 from fray.remote_errors import title_of
+from rigging.callbacks import call_apart
 from rigging.errors import Conflict, InvalidRequest
 
 _PROBE_SECONDS = 5.0
@@ -60,6 +62,9 @@ class RayActorFuture(CallFuture):
     def done(self) -> bool:
         ready, _ = ray.wait([self._answer], timeout=0)
         return bool(ready)
+
+    def add_done_callback(self, callback: Callable[[ActorFuture[Any]], object]) -> None:
+        self._answer.future().add_done_callback(lambda _: call_apart(lambda: callback(self)))
 
 
 @dataclass(unsafe_hash=True)
@@ -108,7 +113,8 @@ class RayActorRef:
         what = call_text(self, method)
         ray_cluster.refuse_forks(what)
         try:
-            answer = self.actor(what).call.remote(method, args, kwargs)
+            with sent_as_by_dumps(args, kwargs):
+                answer = self.actor(what).call.remote(method, args, kwargs)
         except (TypeError, pickle.PicklingError) as error:
             raise InvalidRequest(f"{what}: cannot pickle the arguments: {_one_line(error)}") from error
         return RayActorFuture(self, method, answer)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from fray.backends.common.actors import ActorRequest, public_methods
 from fray.backends.ray.actor import RayActorRef
-from fray.pickling import dumps
+from fray.backends.ray.sending import dumps
 from rigging.filesystem.budget import budget_environment
 
 

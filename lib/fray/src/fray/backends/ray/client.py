@@ -1,10 +1,12 @@
 """Jobs and actors on a Ray cluster."""
 
+import atexit
 import contextlib
 import itertools
 import logging
 import os
 import uuid
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -32,11 +34,11 @@ from fray.backends.ray.resources import (
     shortfall,
     task_options,
 )
+from fray.backends.ray.sending import dumps
 from fray.backends.ray.session_link import SessionLink
 from fray.backends.ray.worker import entry
 from fray.capabilities import BackendCapabilities
 from fray.errors import JobAlreadyExists
-from fray.pickling import dumps
 from fray.protocols import Client, JobHandle
 from fray.types import JobRequest, ResourceConfig, TpuConfig
 from rigging.errors import Conflict, InvalidRequest
@@ -116,7 +118,11 @@ class RayClient(BaseClient):
         ray_cluster.ensure_connected(address, owned)
         if elastic is None:
             elastic = os.environ.get(ELASTIC_ENV, "1") != "0"
-        return cls(owned, ray.get_runtime_context().gcs_address, owns_session=namespace is None, elastic=elastic)
+        client = cls(owned, ray.get_runtime_context().gcs_address, owns_session=namespace is None, elastic=elastic)
+        if namespace is None:
+            # Ray would kill them without a word when the process has ended.
+            atexit.register(_tell_actors, weakref.ref(client))
+        return client
 
     @property
     def capabilities(self) -> BackendCapabilities:
@@ -187,6 +193,14 @@ class RayClient(BaseClient):
         self.canceller.close()
         self._actors.close()
         self._end_session()
+
+    def end_actors(self) -> None:
+        """End the actors that this process made, when it ends without `shutdown`."""
+        if self._closed or not self._owner.here or not ray.is_initialized():
+            return
+        self._actors.close()
+        if self._actors.groups:
+            self._end_session()
 
     def block_on(self, handles: Sequence[JobHandle], timeout: float | None) -> None:
         """Wait by Ray's own means until one of the jobs may have ended, or about `timeout` seconds.
@@ -301,6 +315,11 @@ class RayClient(BaseClient):
     def _check_actor(self, name: str) -> None:
         self._owner.check("actor", name)
         self._check_open(f"actor {name!r}")
+
+
+def _tell_actors(client: "weakref.ref[RayClient]") -> None:
+    if (found := client()) is not None:
+        found.end_actors()
 
 
 def _hosts(resources: ResourceConfig) -> int:

@@ -20,7 +20,11 @@ _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 
 _FRAME_HEADER_BYTES = 9
 _SETTINGS_FRAME = 4
 
+_LATELY_SECONDS = 1.0
+
 _in_fork = False
+_free: tuple[float, dict[str, float]] = (float("-inf"), {})
+_asking = threading.Lock()
 _connecting = threading.Lock()
 
 
@@ -52,6 +56,16 @@ def resources() -> dict[str, float]:
 def free_resources() -> dict[str, float]:
     """The part of `resources` that is not taken; Ray is a moment behind."""
     return cast("dict[str, float]", ray.available_resources())  # type: ignore[no-untyped-call]
+
+
+def free_resources_lately(seconds: float = _LATELY_SECONDS) -> dict[str, float]:
+    """`free_resources`, asked for at most once in so many seconds: thousands of queued jobs may want to know."""
+    global _free
+    with _asking:
+        now = time.monotonic()
+        if now >= _free[0] + seconds:
+            _free = (now, free_resources())
+        return _free[1]
 
 
 def is_remote() -> bool:

@@ -5,10 +5,8 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-import ray
-
 from fray.backends.ray.lookup import HOSTED_PREFIX, find_hosted
-from fray.backends.ray.session import host_class, keep_this_process
+from fray.backends.ray.session import end_actors, host_class, keep_this_process
 
 
 class HostedActors:
@@ -43,19 +41,19 @@ class HostedActors:
         return ray_name
 
     def end(self, name: str) -> bool:
-        """Stop an actor; returns whether there was one of that name."""
+        """Tell an actor to end, and end it; returns whether there was one of that name."""
         with self._lock:
             known = self._actors.pop(name, None)
             if known is None:
                 return False
             # It may be up for another moment.
             self._ended.add(known[0])
-        ray.kill(known[1], no_restart=True)
+        end_actors([known[1]])
         return True
 
     def close(self) -> None:
-        """Stop all of them."""
+        """End all of them."""
         with self._lock:
-            names = list(self._actors)
-        for name in names:
-            self.end(name)
+            ended, self._actors = list(self._actors.values()), {}
+            self._ended |= {ray_name for ray_name, _ in ended}
+        end_actors([actor for _, actor in ended])

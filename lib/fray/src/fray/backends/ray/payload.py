@@ -76,6 +76,7 @@ class TaskResult(NamedTuple):
         exit_code: Of a program, or of a callable that called sys.exit().
         output: Output that was not reported yet.
         reported: Whether the session knows of the job, and has its earlier output.
+        value: What the callable returned, packed (`rigging.results`); None for None.
     """
 
     error: bytes | None = None
@@ -84,3 +85,4 @@ class TaskResult(NamedTuple):
     exit_code: int | None = None
     output: bytes = b""
     reported: bool = False
+    value: bytes | None = None

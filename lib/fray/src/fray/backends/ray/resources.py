@@ -16,6 +16,7 @@ from fray.types import ActorConfig, CpuConfig, EnvironmentConfig, GpuConfig, Res
 from rigging.errors import InvalidRequest
 from rigging.filesystem.budget import MARIN_MIRROR_BUDGET_ENV
 from rigging.project_needs import group_requirements, read_pyprojects, requirement_name
+from rigging.quantities import format_size
 from rigging.topology import get_tpu_topology
 
 logger = logging.getLogger(__name__)
@@ -111,6 +112,25 @@ def shortfall(taken: Mapping[str, float], nodes: Sequence[Mapping[str, Any]]) ->
         if best is None or len(missing) < best[0]:
             best = (len(missing), "; ".join(missing))
     return best[1] if best else "the cluster has no node"
+
+
+def lacking(taken: Mapping[str, float], free: Mapping[str, float]) -> str:
+    """Why a cluster has no room now for what takes this of one node; "" when it may have.
+
+    Args:
+        taken: What is asked of one node.
+        free: What all nodes together have left.
+    """
+    missing = [
+        f"{name} ({_amount(name, amount)} asked, {_amount(name, free.get(name, 0))} free)"
+        for name, amount in taken.items()
+        if amount > free.get(name, 0)
+    ]
+    return f"waits for {', '.join(missing)}" if missing else ""
+
+
+def _amount(name: str, value: float) -> str:
+    return format_size(int(value)) if name == "memory" else f"{value:g}"
 
 
 def resolve_environment(

@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import threading
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -20,7 +21,7 @@ from fray.backends.ray.lookup import (
     find_hosted,
     is_alive,
 )
-from fray.backends.ray.worker.actor_host import ActorHost
+from fray.backends.ray.worker.actor_host import END_GRACE_S, ActorHost
 
 _PROBE_SECONDS = 2.0
 
@@ -106,14 +107,17 @@ class ClientSession:
         return not any(is_alive(actor) for actor in self._groups.get(name, ()))
 
     def kill(self, name: str) -> None:
-        """Stop the actors of a group; its name is free."""
-        for actor in self._groups.pop(name, ()):
-            ray.kill(actor, no_restart=True)
+        """Tell the actors of a group to end, and end them; their name is free at once."""
+        actors = self._groups.pop(name, [])
+        if actors:
+            # Others want answers meanwhile.
+            threading.Thread(target=end_actors, args=(actors,), name=f"fray-end-{name}", daemon=True).start()
 
     def close(self) -> None:
-        """Stop all actors."""
-        for name in list(self._groups):
-            self.kill(name)
+        """End all actors, and return when they are told and had their time."""
+        actors = [actor for group in self._groups.values() for actor in group]
+        self._groups.clear()
+        end_actors(actors)
 
 
 # Ray takes each `ray.remote` of a class for another class, and ships it again.
@@ -121,6 +125,21 @@ class ClientSession:
 def host_class() -> Any:
     """The Ray class of fray's actors."""
     return ray.remote(concurrency_groups={"control": 1})(ActorHost)  # type: ignore[call-overload]
+
+
+def end_actors(actors: Sequence[Any]) -> None:
+    """Tell actors to end, let the calls that run end within `END_GRACE_S`, and end what is left then.
+
+    Args:
+        actors: Ray's handles of `host_class`.
+    """
+    for actor in actors:
+        actor.end.options(concurrency_group="control").remote()
+    drained = [actor.drain.options(concurrency_group="control").remote() for actor in actors]
+    if drained:
+        ray.wait(drained, num_returns=len(drained), timeout=END_GRACE_S)
+    for actor in actors:
+        ray.kill(actor, no_restart=True)
 
 
 @cache

@@ -4,7 +4,7 @@ import pytest
 
 from fray.actor import ActorGroup, current_actor
 from fray.errors import JobAlreadyExists, JobFailed
-from fray.testing.contract.actors import ActorTests, Broken, Counter
+from fray.testing.contract.actor_subjects import ActorTests, Broken, Counter
 from fray.testing.fixture import LONG, SMALL, BackendFixture
 from fray.testing.signals import Flag, eventually
 from rigging.errors import DeadlineExceeded, InvalidRequest

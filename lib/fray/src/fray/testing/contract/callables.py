@@ -60,15 +60,29 @@ def raised_by(job: JobHandle) -> BaseException:
     return caught.value
 
 
-def module_of_the_submitter_alone(directory: Path) -> ModuleType:
-    """A loaded module that no other process can import, as test modules and notebooks are."""
-    source = directory / "submitters_own.py"
-    source.write_text("SUFFIX = '!'\n\ndef shout(flag, text):\n    flag.set(text.upper() + SUFFIX)\n")
-    spec = importlib.util.spec_from_file_location("submitters_own", source)
+SHOUT = """
+SUFFIX = "!"
+
+def shout(flag, text):
+    flag.set(text.upper() + SUFFIX)
+"""
+
+
+def module_of_the_submitter_alone(directory: Path, text: str = SHOUT, name: str = "submitters_own") -> ModuleType:
+    """A loaded module that no other process can import, as test modules and notebooks are.
+
+    Args:
+        directory: For its file.
+        text: Its source.
+        name: Its name.
+    """
+    source = directory / f"{name}.py"
+    source.write_text(text)
+    spec = importlib.util.spec_from_file_location(name, source)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["submitters_own"] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 

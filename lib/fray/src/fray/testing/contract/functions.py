@@ -10,7 +10,7 @@ from typing import NoReturn
 import pytest
 
 from fray.errors import JobFailed
-from fray.testing.contract.actors import ActorTests, create
+from fray.testing.contract.actor_subjects import ActorTests, create
 from fray.testing.contract.callables import NotMadeAgain, fail_deeply, raised_by
 from fray.testing.fixture import LONG, BackendFixture
 from fray.testing.signals import Flag

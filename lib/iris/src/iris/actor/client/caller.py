@@ -7,12 +7,13 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 import grpc
 import grpc.aio
 
-from iris.actor.client.link import Link
+from iris.actor.client.link import Calls, Link
 from iris.actor.client.pending import PendingCall, Reply
 from iris.actor.client.places import Place, Target
 from iris.actor.errors import ActorDied
@@ -23,8 +24,23 @@ from rigging.timing import ExponentialBackoff
 
 logger = logging.getLogger(__name__)
 
-IDLE_S: Final = 60.0
 RECONNECT_TIMEOUT_S: Final = 60.0
+
+
+@dataclass(frozen=True)
+class ClientLimits:
+    """What one client may use.
+
+    Args:
+        idle_s: Seconds without a call after which the connection is given up.
+        max_in_flight: Calls that have no end yet; the next one waits for its turn.
+    """
+
+    idle_s: float = 60.0
+    max_in_flight: int = 10_000
+
+
+DEFAULT_LIMITS: Final = ClientLimits()
 
 
 class Caller:
@@ -34,6 +50,9 @@ class Caller:
         key: Of the actor's user.
         whoami: For the actor's log.
         reconnect_timeout: Seconds without a connection, though the actor has a place, after which calls fail.
+        limits: What it may use.
+        make_link: Makes a connection.
+        clock: Seconds, only growing.
     """
 
     def __init__(
@@ -43,16 +62,23 @@ class Caller:
         key: bytes,
         whoami: str,
         reconnect_timeout: float = RECONNECT_TIMEOUT_S,
+        limits: ClientLimits = DEFAULT_LIMITS,
+        make_link: Callable[[Place, str, Calls, bytes], Link] = Link,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._loop = loop
         self._target = target
         self._key = key
         self._whoami = whoami
         self._reconnect_timeout = reconnect_timeout
+        self._idle_s = limits.idle_s
+        self._make_link = make_link
+        self._clock = clock
         self._session = secrets.token_hex(16)
         self._next_number = 1
         self._calls: dict[int, PendingCall] = {}
         self._link: Link | None = None
+        self._unreached = ""  # the address that could not be reached at the last try, and why
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -107,7 +133,7 @@ class Caller:
         self._next_number += 1
         self._calls[call.number] = call
         if call.deadline is not None:
-            call.timer = self._loop.call_later(max(0.0, call.deadline - time.monotonic()), self._expire, call)
+            call.timer = self._loop.call_later(max(0.0, call.deadline - self._clock()), self._expire, call)
         if self._link is not None:
             self._link.send(call)
         elif self._task is None or self._task.done():
@@ -123,7 +149,8 @@ class Caller:
 
     def _expire(self, call: PendingCall) -> None:
         self._drop(call)
-        call.fail(DeadlineExceeded(f"{self._what(call)}: no result before its deadline"))
+        why = f" ({self._unreached})" if self._unreached else ""
+        call.fail(DeadlineExceeded(f"{self._what(call)}: no result before its deadline{why}"))
 
     def settled(self, call: PendingCall, reply: Reply) -> None:
         """For the link: the call has its end."""
@@ -160,11 +187,12 @@ class Caller:
                     unreachable_since = None
                 elif self._calls:
                     problem = await self._serve(now.place)
+                    self._unreached = "" if problem is None else f"{now.place.address}: {problem}"
                     if problem is None:
                         unreachable_since = None
                         backoff.reset()
                     else:
-                        unreachable_since = unreachable_since or time.monotonic()
+                        unreachable_since = unreachable_since or self._clock()
                         self._judge(now.place, problem, unreachable_since)
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(backoff.next_interval()):
@@ -187,7 +215,7 @@ class Caller:
         """Wait for a call or a change; False when there was no call for long."""
         while True:
             try:
-                async with asyncio.timeout(IDLE_S):
+                async with asyncio.timeout(self._idle_s):
                     await self._changed.wait()
                 return True
             except TimeoutError:
@@ -221,7 +249,7 @@ class Caller:
         now = self._target.now
         if now.place is not None and now.place.life != place.life:
             self._lose("the actor died and was started again")
-        elif now.place is not None and time.monotonic() - since > self._reconnect_timeout:
+        elif now.place is not None and self._clock() - since > self._reconnect_timeout:
             limit = f"for {self._reconnect_timeout:g} s"
             self._fail_all(
                 lambda call: ActorDied(f"{self._what(call)}: {place.address} did not answer {limit}: {problem}")
@@ -229,7 +257,7 @@ class Caller:
 
     async def _serve(self, place: Place) -> MarinError | None:
         """One connection, to its end; None: it was made and ended in order or broke later, else why it was not."""
-        link = Link(place, self._session, self, self._key)
+        link = self._make_link(place, self._session, self, self._key)
         made = False
         try:
             outstanding = [number for number, call in self._calls.items() if call.sent]
@@ -238,7 +266,7 @@ class Caller:
             if not welcome.resumed:
                 self._lose("the actor was started again")
             known = set(welcome.known)
-            self._link = link
+            self._link, self._unreached = link, ""
             for call in list(self._calls.values()):
                 if call.number not in known:
                     call.sent = False
@@ -265,10 +293,10 @@ class Caller:
             if now.ended and not self._calls:
                 return
             try:
-                async with asyncio.timeout(IDLE_S):
+                async with asyncio.timeout(self._idle_s):
                     await self._changed.wait()
             except TimeoutError:
-                if not self._calls and time.monotonic() - link.last_word >= IDLE_S:
+                if not self._calls and self._clock() - link.last_word >= self._idle_s:
                     return
 
     def _refuse_all(self, error: MarinError) -> None:

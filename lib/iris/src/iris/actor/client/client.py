@@ -1,18 +1,16 @@
 """ActorClient: calls of one actor, wherever it is."""
 
-import atexit
-import contextlib
 import math
 import os
 import socket
 import threading
 import time
-import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn
 
-from iris.actor.client.callbacks import call_apart
-from iris.actor.client.caller import RECONNECT_TIMEOUT_S, Caller
+from iris.actor.client import open_callers
+from iris.actor.client.call import ActorCall, AnyCaller
+from iris.actor.client.caller import DEFAULT_LIMITS, RECONNECT_TIMEOUT_S, Caller, ClientLimits
 from iris.actor.client.keys import actor_key
 from iris.actor.client.operations import Operations, OperationStatus
 from iris.actor.client.pending import PendingCall
@@ -20,84 +18,17 @@ from iris.actor.client.places import FixedPlace, NamedPlace, Place, Target
 from iris.actor.client.resolvers import FixedResolver, ProxyResolver, machine_key
 from iris.actor.transport.closing import Closing
 from iris.actor.transport.loop import actor_loop, refuse_in_loop, run
-from iris.actor.transport.payload import dump_arguments
+from iris.actor.transport.payload import Dumps, by_cloudpickle, dump_arguments
 from iris.client.client import IrisClient
 from iris.client.context import get_iris_ctx
 from iris.client.endpoints import EndpointResolver
 from iris.domain.ids import user_of
 from iris.rpc.forks import in_fork, use_grpc
-from rigging.errors import Conflict, DeadlineExceeded, InvalidRequest, NotFound
+from rigging.errors import Conflict, InvalidRequest, NotFound
 from rigging.timing import Duration
 
-MAX_IN_FLIGHT: Final = 10_000
-"""Calls of one client that have no end yet; the next one waits for its turn."""
-
-_FLUSH_S: Final = 5.0
 _LONGEST_S: Final = 100 * 365 * 86400.0
 """A longer time limit is none, as what counts time would overflow."""
-
-
-class AnyCaller(Protocol):
-    """Brings calls to an actor."""
-
-    @property
-    def label(self) -> str: ...
-
-    def submit(self, call: PendingCall) -> None: ...
-
-    def cancel(self, call: PendingCall) -> None: ...
-
-
-class ActorCall:
-    """The result of a call, when it is there. Thread-safe."""
-
-    def __init__(self, caller: AnyCaller, call: PendingCall) -> None:
-        self._caller = caller
-        self._call = call
-
-    def result(self, timeout: float | None = None) -> Any:
-        """Wait for the call and return its value, or raise what it raised, with the actor's traceback as its cause.
-
-        Raises:
-            DeadlineExceeded: No result after `timeout` seconds (the call goes on), or before the call's own deadline.
-            ActorDied: The actor ended, or was started anew, before it answered. ActorStopped: It was shut down before.
-            Conflict: The call was cancelled, or the client closed; or this is a fork, which the result does not reach.
-        """
-        self._refuse_in_fork()
-        try:
-            error = self._call.future.exception(None if timeout is None else min(timeout, threading.TIMEOUT_MAX))
-        except TimeoutError:
-            raise DeadlineExceeded(f"{self._what}: no result after {timeout} s") from None
-        if error is not None:
-            raise error.with_traceback(None)  # else it grows by each who asks
-        return self._call.future.result().value()
-
-    def done(self) -> bool:
-        """True if `result` would return or raise at once."""
-        return self._call.future.done()
-
-    def cancel(self) -> bool:
-        """Take the call back: it does not run if it has not begun; what runs goes on, and its result is dropped."""
-        if not self._call.take_back(Conflict(f"{self._what} was cancelled")):
-            return False
-        self._caller.cancel(self._call)
-        return True
-
-    def add_done_callback(self, callback: Callable[["ActorCall"], object]) -> None:
-        """Call `callback(self)` when the call has ended, in a thread for all such callbacks of this process.
-
-        It may make further calls; while it waits for something, the other callbacks wait too. What it raises is logged.
-        """
-        self._refuse_in_fork()
-        self._call.future.add_done_callback(lambda _: call_apart(lambda: callback(self)))
-
-    def _refuse_in_fork(self) -> None:
-        if not self._call.future.done() and in_fork():
-            raise Conflict(f"{self._what}: its result goes to the process that made the call, and this is a fork of it")
-
-    @property
-    def _what(self) -> str:
-        return f"{self._call.method!r} of actor {self._caller.label}"
 
 
 class ActorMethod:
@@ -135,6 +66,7 @@ class ActorClient(Closing):
         client: The cluster; None: that of the job this runs in.
         timeout: Seconds that calls may take, where they do not say; None: no limit.
         max_retries: How often a call is made again after the actor died; -1: without limit.
+        task_id: The only task whose actor has that name; calls fail when it has ended for good, though its job goes on.
     """
 
     def __init__(
@@ -146,6 +78,7 @@ class ActorClient(Closing):
         client: IrisClient | None = None,
         timeout: float | None = None,
         max_retries: int = 0,
+        task_id: str = "",
     ) -> None:
         if isinstance(resolver, str):
             name = resolver or name
@@ -162,12 +95,22 @@ class ActorClient(Closing):
         full_name = _full_name(cluster, name)
         user = user_of(full_name)
         self._setup(
-            lambda: NamedPlace(cluster.connection, full_name), lambda: actor_key(cluster, user), timeout, max_retries
+            lambda: NamedPlace(cluster.connection, full_name, task_id),
+            lambda: actor_key(cluster, user),
+            timeout,
+            max_retries,
         )
 
     @classmethod
     def at(
-        cls, address: str, actor: str, *, key: bytes, timeout: float | None = None, max_retries: int = 0
+        cls,
+        address: str,
+        actor: str,
+        *,
+        key: bytes,
+        timeout: float | None = None,
+        max_retries: int = 0,
+        limits: ClientLimits = DEFAULT_LIMITS,
     ) -> "ActorClient":
         """Return a client of an actor at a known "host:port".
 
@@ -177,17 +120,24 @@ class ActorClient(Closing):
             key: The key of the actor's server.
             timeout: Seconds for each call; None: no limit.
             max_retries: How often a call is made again after the actor died.
+            limits: What the client may use.
         """
         if not isinstance(key, bytes):
             raise InvalidRequest(f"the key of actor {actor!r} at {address} must be bytes, not {type(key).__name__}")
         made = cls.__new__(cls)
         label = f"{actor!r} at {address}"
-        made._setup(lambda: FixedPlace(label, Place(address, "", actor)), lambda: key, timeout, max_retries)
+        made._setup(lambda: FixedPlace(label, Place(address, "", actor)), lambda: key, timeout, max_retries, limits)
         return made
 
     @classmethod
     def to(
-        cls, target: Target, key: Callable[[], bytes], *, timeout: float | None = None, max_retries: int = 0
+        cls,
+        target: Target,
+        key: Callable[[], bytes],
+        *,
+        timeout: float | None = None,
+        max_retries: int = 0,
+        limits: ClientLimits = DEFAULT_LIMITS,
     ) -> "ActorClient":
         """Return a client of an actor whose place `target` follows.
 
@@ -196,9 +146,10 @@ class ActorClient(Closing):
             key: The key of the actor's server.
             timeout: Seconds for each call; None: no limit.
             max_retries: How often a call is made again after the actor died.
+            limits: What the client may use.
         """
         made = cls.__new__(cls)
-        made._setup(lambda: target, key, timeout, max_retries)
+        made._setup(lambda: target, key, timeout, max_retries, limits)
         return made
 
     @classmethod
@@ -210,14 +161,20 @@ class ActorClient(Closing):
         return made
 
     def _setup(
-        self, target: Callable[[], Target], key: Callable[[], bytes], timeout: float | None, max_retries: int
+        self,
+        target: Callable[[], Target],
+        key: Callable[[], bytes],
+        timeout: float | None,
+        max_retries: int,
+        limits: ClientLimits = DEFAULT_LIMITS,
     ) -> None:
         self._make_target = target
         self._key = key
         self._timeout = timeout
         self._max_retries = max_retries
         self._caller: AnyCaller | None = None
-        self._in_flight = threading.Semaphore(MAX_IN_FLIGHT)
+        self._limits = limits
+        self._in_flight = threading.Semaphore(limits.max_in_flight)
         self._operations = Operations()
         self._lock = threading.Lock()
         self._closed = False
@@ -239,6 +196,7 @@ class ActorClient(Closing):
         *,
         timeout: float | None = None,
         max_retries: int | None = None,
+        dumps: Dumps = by_cloudpickle,
     ) -> ActorCall:
         """Make a call and return at once; with 10,000 calls that have no end yet, wait for one to end first.
 
@@ -248,6 +206,7 @@ class ActorClient(Closing):
             kwargs: Keyword arguments.
             timeout: Seconds until the call fails with DeadlineExceeded and, if it has not begun, is not run.
             max_retries: How often the call is made again after the actor died; None: as the client was made with.
+            dumps: Pickles arguments that are not plain.
 
         Raises:
             InvalidRequest: The arguments cannot be pickled, or no method can have that name. Conflict: The client was
@@ -257,7 +216,7 @@ class ActorClient(Closing):
         if not method.isascii():
             _check_name(method, caller)
         try:
-            data = dump_arguments(args, kwargs or {})
+            data = dump_arguments(args, kwargs or {}, dumps)
         except Exception as error:  # whatever the classes of the arguments do
             raise InvalidRequest(f"{method!r} of actor {caller.label}: cannot pickle the arguments: {error}") from error
         limit = self._timeout if timeout is None else timeout
@@ -271,7 +230,13 @@ class ActorClient(Closing):
         return ActorCall(caller, call)
 
     def start_operation(self, method: str, *args: Any, **kwargs: Any) -> str:
-        """Make a call and return a number by which this client is asked for it."""
+        """Make a call and return a number by which this client is asked for it.
+
+        Args:
+            method: Its name.
+            *args: Positional arguments.
+            **kwargs: Keyword arguments.
+        """
         return self._operations.add(self.call(method, args, kwargs))
 
     def poll_operation_status(self, operation_id: str) -> OperationStatus:
@@ -298,7 +263,7 @@ class ActorClient(Closing):
             self._closed = True
             caller, self._caller = self._caller, None
         if isinstance(caller, Caller):
-            run(_close(caller))
+            run(open_callers.close(caller))
 
     def _connected(self) -> AnyCaller:
         caller = self._caller
@@ -310,40 +275,15 @@ class ActorClient(Closing):
             if self._closed:
                 raise Conflict("this ActorClient was closed; make a new one")
             if self._caller is None:
-                made = run(_make_caller(self._make_target, self._key()))
+                made = run(_make_caller(self._make_target, self._key(), self._limits))
                 self._caller = made
-                _open_callers.add(made)
+                open_callers.keep_open(made)
             return self._caller
 
 
-_open_callers: weakref.WeakSet[Caller] = weakref.WeakSet()
-"""Clients to flush when the process ends; unreferenced ones stay while they have calls to send."""
-
-
-async def _make_caller(target: Callable[[], Target], key: bytes) -> Caller:
+async def _make_caller(target: Callable[[], Target], key: bytes, limits: ClientLimits) -> Caller:
     loop = actor_loop()
-    return Caller(loop, target(), key, _whoami(), RECONNECT_TIMEOUT_S)
-
-
-async def _close(caller: Caller) -> None:
-    _open_callers.discard(caller)
-    await caller.close()
-
-
-@atexit.register
-def _hand_over() -> None:
-    """Calls made by a process that ends reach their actors, if those can be reached soon."""
-    if _open_callers and not in_fork():
-        with contextlib.suppress(TimeoutError):
-            run(_flush(list(_open_callers)), _FLUSH_S + 1)
-
-
-async def _flush(callers: list[Caller]) -> None:
-    import asyncio
-
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_FLUSH_S):
-            await asyncio.gather(*(caller.flush() for caller in callers))
+    return Caller(loop, target(), key, _whoami(), RECONNECT_TIMEOUT_S, limits)
 
 
 def _deadline(method: str, limit: float) -> float | None:

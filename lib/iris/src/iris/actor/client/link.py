@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, NoReturn, Protocol
 
 import grpc
@@ -19,11 +19,15 @@ from iris.rpc.protocol import CHANNEL_OPTIONS, PROTOCOL_VERSION
 from rigging.errors import Denied, Unavailable
 
 _HANDSHAKE_S: Final = 15.0
-_ACK_S: Final = 0.1
+ACK_S: Final = 0.1
 _LAST_WORDS_S: Final = 1.0
 
 # Each connection has a socket of its own: another one's failures to connect must not make this one wait.
 _OPTIONS: Final = (*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
+
+
+def _open_channel(address: str) -> grpc.aio.Channel:
+    return grpc.aio.insecure_channel(address, options=_OPTIONS)
 
 
 class Calls(Protocol):
@@ -50,18 +54,34 @@ _BYE: Final = _Bye()
 class Link:
     """Made for one connection: `open`, `run`, `close`.
 
+    Args:
+        place: Where the actor is.
+        session: The caller's session.
+        calls: The calls whose results it brings.
+        key: Of the actor's user.
+        open_channel: Opens a channel to an address.
+        open_call: Opens the stream on it.
+
     Attributes:
         last_word: When the server said something last, by `time.monotonic`.
         ack_s: Seconds within which the server hears that a result is here.
     """
 
-    def __init__(self, place: Place, session: str, calls: Calls, key: bytes) -> None:
+    def __init__(
+        self,
+        place: Place,
+        session: str,
+        calls: Calls,
+        key: bytes,
+        open_channel: Callable[[str], Any] = _open_channel,
+        open_call: Callable[[Any, bytes], Any] = open_stream,
+    ) -> None:
         self.place = place
         self._session = session
         self._calls = calls
         self._loop = asyncio.get_running_loop()
-        self._channel = grpc.aio.insecure_channel(place.address, options=_OPTIONS)
-        self._stream = open_stream(self._channel, key)
+        self._channel = open_channel(place.address)
+        self._stream = open_call(self._channel, key)
         self._key = key
         self._frame_queue: FrameQueue[pb.ClientFrames] = FrameQueue(pb.ClientFrames)
         self._ack_timer: asyncio.TimerHandle | None = None
@@ -69,7 +89,7 @@ class Link:
         self._over = asyncio.Event()
         self._unasked: dict[int, int] = {}
         self.last_word = time.monotonic()
-        self.ack_s = _ACK_S
+        self.ack_s = ACK_S
 
     async def open(self, whoami: str, outstanding: list[int]) -> pb.ActorWelcome:
         """Prove who one is, and have it proved.

@@ -90,11 +90,25 @@ class FixedPlace:
 
 
 class NamedPlace:
-    """An actor found by the full name of its endpoint; of several the latest, but it stays with one that is there."""
+    """An actor found by the full name of its endpoint; of several the latest, but it stays with one that is there.
 
-    def __init__(self, connection: Connection, name: str) -> None:
+    Args:
+        connection: To the cluster.
+        name: Of the endpoint.
+        task_id: The only task that registers it: when that has ended for good, so has the actor.
+        make_watch: Makes the watch of the endpoint.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        name: str,
+        task_id: str = "",
+        make_watch: "Callable[..., EndpointWatch] | None" = None,
+    ) -> None:
         self.label = name
-        self._watch = EndpointWatch(connection, pb.WatchEndpointsRequest(name=name), self._found, self._failed)
+        request = pb.WatchEndpointsRequest(name=name, task_id=task_id)
+        self._watch = (make_watch or EndpointWatch)(connection, request, self._found, self._failed)
         self._now = Location()
         self._on_change: Callable[[], object] = _nothing
 

@@ -4,7 +4,9 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
-from iris.actor.client.client import ActorCall, ActorClient
+from iris.actor.client.call import ActorCall
+from iris.actor.client.caller import DEFAULT_LIMITS, ClientLimits
+from iris.actor.client.client import ActorClient
 from iris.actor.client.follow import EndpointFollower
 from iris.actor.client.keys import actor_key
 from iris.actor.client.places import GroupMember, Place, place_of
@@ -34,6 +36,7 @@ class ActorPool(Closing):
         name: Of the endpoints: a leaf inside a job, the full name anywhere.
         timeout: Seconds that calls may take, where they do not say; None: no limit, or 30 with a resolver.
         client: The cluster; None: that of the job this runs in.
+        limits: What the client of each actor may use.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class ActorPool(Closing):
         timeout: float | None = None,
         *,
         client: IrisClient | None = None,
+        limits: ClientLimits = DEFAULT_LIMITS,
     ) -> None:
         if isinstance(resolver, str):
             name = resolver or name
@@ -50,6 +54,7 @@ class ActorPool(Closing):
             timeout = OLD_TIMEOUT_S
         self._name = name
         self._timeout = timeout
+        self._limits = limits
         self._lock = threading.Lock()
         self._members: dict[Place, tuple[GroupMember, ActorClient]] = {}
         self._order: list[ActorClient] = []
@@ -83,6 +88,11 @@ class ActorPool(Closing):
         """A client for each of those that answer now."""
         with self._lock:
             return list(self._order)
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds that calls may take, where they do not say; None: no limit."""
+        return self._timeout
 
     def wait_for_size(self, size: int, timeout: float = 300.0) -> None:
         """Return when at least so many answer.
@@ -126,6 +136,12 @@ class ActorPool(Closing):
     ) -> ActorCall | PoolMethods:
         """Call a method of one of the actors, each in its turn; without one, return their methods, which wait.
 
+        Args:
+            method: Its name; None: see above.
+            args: Positional arguments.
+            kwargs: Keyword arguments.
+            timeout: Seconds; None: as the pool was made with.
+
         Raises:
             Unavailable: There is none. Conflict: The pool was closed.
         """
@@ -163,6 +179,12 @@ class ActorPool(Closing):
         """Call a method of every actor that answers now; the calls are in the order of `members`.
 
         Without a method, return their methods, which give a `Broadcast`. Raises Conflict when the pool was closed.
+
+        Args:
+            method: Its name; None: see above.
+            args: Positional arguments.
+            kwargs: Keyword arguments.
+            timeout: Seconds for each call; None: as the pool was made with.
         """
         if method is None:
             return PoolMethods(lambda name, args, kwargs: Broadcast(self.broadcast(name, args, kwargs)))
@@ -209,10 +231,12 @@ class ActorPool(Closing):
 
     def _join_at(self, place: Place) -> tuple[GroupMember, ActorClient]:
         member = GroupMember(place, f"{self._name!r} at {place.address}")
-        return member, ActorClient.to(member, machine_key, timeout=self._timeout)
+        return member, ActorClient.to(member, machine_key, timeout=self._timeout, limits=self._limits)
 
     def _join(self, place: Place, name: str) -> tuple[GroupMember, ActorClient]:
         member = GroupMember(place, f"{name} ({place.life})")
         user = user_of(name)
-        client = ActorClient.to(member, lambda: actor_key(self._cluster, user), timeout=self._timeout)
+        client = ActorClient.to(
+            member, lambda: actor_key(self._cluster, user), timeout=self._timeout, limits=self._limits
+        )
         return member, client

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from iris.actor.client.client import ActorCall
+from iris.actor.client.call import ActorCall
 from iris.client.endpoints import EndpointSet
 from rigging.errors import DeadlineExceeded, MarinError
 

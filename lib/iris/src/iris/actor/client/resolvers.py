@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from iris.client.client import IrisClient
-from rigging.errors import NotFound
+from rigging.errors import Denied, InvalidRequest, MarinError, NotFound
+from rigging.filesystem.private import load_or_create
 
 _KEY_BYTES: Final = 32
 
@@ -17,13 +18,19 @@ class FixedResolver:
 
     Args:
         endpoints: The address ("host:port", or a URL), or several, of each name.
+
+    Raises:
+        InvalidRequest: An address is none, or a name has none.
     """
 
     def __init__(self, endpoints: Mapping[str, str | Sequence[str]]) -> None:
         self._addresses = {
-            name: [bare_address(each) for each in ([given] if isinstance(given, str) else given)]
+            name: [_address_of(name, each) for each in ([given] if isinstance(given, str) else given)]
             for name, given in endpoints.items()
         }
+        bare = [name for name, found in self._addresses.items() if not found]
+        if bare:
+            raise InvalidRequest(f"actor {bare[0]!r} has no address; give one (host:port), or several")
 
     def addresses(self, name: str) -> list[str]:
         """Return the addresses of a name. Raises NotFound."""
@@ -44,6 +51,19 @@ class ProxyResolver:
         self.client = IrisClient.remote(bare_address(controller_url))
 
 
+def _address_of(name: str, url: str) -> str:
+    address = bare_address(url)
+    host, _, port = address.rpartition(":")
+    if (
+        not host
+        or not port.isdecimal()
+        or not 0 < int(port) < 65536
+        or any(each in "/@" or each.isspace() for each in host)
+    ):
+        raise InvalidRequest(f"actor {name!r}: its address {url!r} must be host:port, e.g. 127.0.0.1:7077")
+    return address
+
+
 def bare_address(url: str) -> str:
     """Return "host:port" of a URL."""
     return url.rpartition("://")[2].rstrip("/")
@@ -52,31 +72,25 @@ def bare_address(url: str) -> str:
 def machine_key(environ: Mapping[str, str] | None = None) -> bytes:
     """Return the key by which actors and callers of this user know each other on this machine, outside of jobs.
 
-    It is in a file that only this user can read, made when there is none.
+    It is in a file that only this user can read, made when there is none: $XDG_STATE_HOME/iris/actor-key. Who knows it
+    may send pickles, so a file that others could have written is refused.
+
+    Args:
+        environ: Variables; None: this process's.
+
+    Raises:
+        Denied: The file is another user's, or others can read or write it.
+        MarinError: The file is no such key, or cannot be made.
     """
     variables = os.environ if environ is None else environ
-    base = variables.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    place = Path(base) / "iris" / "actor-key"
+    place = Path(variables.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")) / "iris" / "actor-key"
     try:
-        found = place.read_bytes()
-    except FileNotFoundError:
-        found = b""
-    return found if len(found) == _KEY_BYTES else _new_key(place)
-
-
-def _new_key(place: Path) -> bytes:
-    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    made = place.with_name(f"{place.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(secrets.token_bytes(_KEY_BYTES))
-        try:
-            os.link(made, place)  # of two processes that begin at once, one makes it
-        except FileExistsError:
-            if len(place.read_bytes()) != _KEY_BYTES:
-                os.replace(made, place)
-                return place.read_bytes()
-    finally:
-        made.unlink(missing_ok=True)
-    return place.read_bytes()
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        key = load_or_create(place, lambda: secrets.token_bytes(_KEY_BYTES), "the key of actors")
+    except Denied as denied:
+        raise Denied(f"{denied}; or set XDG_STATE_HOME to a directory of your own") from None
+    except OSError as error:
+        raise MarinError(f"cannot read or make the key of actors {place}: {error.strerror or error}") from error
+    if len(key) != _KEY_BYTES:
+        raise MarinError(f"the key of actors {place} is damaged: expected {_KEY_BYTES} bytes; remove it")
+    return key

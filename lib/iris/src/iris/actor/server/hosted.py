@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Final
 
-from iris.actor.transport.payload import NOTHING, Pickle, dump, load
+from iris.actor.transport.payload import NOTHING, Dumps, Pickle, by_cloudpickle, dump, load
 from iris.actor.transport.wire import Buffer
 from iris.rpc import actor_pb2 as pb
 from rigging.calls import call_to_end
@@ -63,12 +63,14 @@ class HostedActor:
         max_concurrency: int,
         on_begun: Callable[[HostedCall], object],
         on_done: Callable[[HostedCall], object],
+        dumps: Dumps = by_cloudpickle,
     ) -> None:
         self.name = name
         self._instance = instance
         self._max_concurrency = max_concurrency
         self._on_begun = on_begun
         self._on_done = on_done
+        self._dumps = dumps
         self._calls: queue.SimpleQueue[HostedCall | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._running = 0
@@ -154,7 +156,7 @@ class HostedActor:
         try:
             args, kwargs = load(data)
         except BaseException as error:  # whatever the classes of the arguments do
-            return _failure(call, error, "the arguments cannot be unpickled by the actor: ")
+            return self._failure(call, error, "the arguments cannot be unpickled by the actor: ")
         finally:
             call.data = None
             del data
@@ -164,28 +166,27 @@ class HostedActor:
             result = call_to_end(getattr(self._instance, call.method), *args, **kwargs)
             del args, kwargs
         except BaseException as error:  # belongs to the caller
-            return _failure(call, error)
+            return self._failure(call, error)
         try:
-            return pb.CallEnd(call=call.number), dump(result)
+            return pb.CallEnd(call=call.number), dump(result, self._dumps)
         except BaseException as error:  # whatever the classes of the result do
-            return _failure(call, error, f"the result of {call.method!r} cannot be pickled: ")
+            return self._failure(call, error, f"the result of {call.method!r} cannot be pickled: ")
 
-
-def _failure(call: HostedCall, error: BaseException, what: str = "") -> tuple[pb.CallEnd, Pickle]:
-    text = _formatted(error, traceback.format_exception_only).strip()
-    frames = _formatted(error, traceback.format_exception)
-    end = pb.CallEnd(
-        call=call.number,
-        failed=True,
-        error=_clean(what + text),
-        traceback=_clean(f"in the actor's process, method {call.method!r}:\n{frames}", last=True),
-    )
-    if what:
-        return end, NOTHING
-    try:
-        return end, dump(error)
-    except BaseException:  # raised by the error's own class: the text must do
-        return end, NOTHING
+    def _failure(self, call: HostedCall, error: BaseException, what: str = "") -> tuple[pb.CallEnd, Pickle]:
+        text = _formatted(error, traceback.format_exception_only).strip()
+        frames = _formatted(error, traceback.format_exception)
+        end = pb.CallEnd(
+            call=call.number,
+            failed=True,
+            error=_clean(what + text),
+            traceback=_clean(f"in the actor's process, method {call.method!r}:\n{frames}", last=True),
+        )
+        if what:
+            return end, NOTHING
+        try:
+            return end, dump(error, self._dumps)
+        except BaseException:  # raised by the error's own class: the text must do
+            return end, NOTHING
 
 
 def _formatted(error: BaseException, form: Callable[[BaseException], list[str]]) -> str:

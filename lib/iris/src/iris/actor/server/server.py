@@ -23,6 +23,7 @@ from iris.actor.server.hosted import HostedActor, HostedCall
 from iris.actor.server.in_process import InProcessCaller
 from iris.actor.server.service import ActorService, ServerLoad
 from iris.actor.transport.loop import run
+from iris.actor.transport.payload import Dumps, by_cloudpickle
 from iris.actor.transport.wire import handler_of
 from iris.client.context import IrisContext, get_iris_ctx
 from iris.rpc.forks import in_fork
@@ -62,6 +63,7 @@ class ActorServer:
         key: What callers must hold; None: the user's, from the cluster or, outside of a job, of this machine.
         memory_bytes: Large arguments that may wait here before callers are held back.
         session_timeout: Seconds for which a caller may lose its connection without losing calls and results.
+        dumps: Pickles results and exceptions that are not plain.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class ActorServer:
         key: bytes | None = None,
         memory_bytes: int = _MEMORY_BYTES,
         session_timeout: float = _SESSION_TIMEOUT_S,
+        dumps: Dumps = by_cloudpickle,
     ) -> None:
         self._host = host or os.environ.get(HOST_ENV) or DEFAULT_HOST
         self._port = port
@@ -80,6 +83,7 @@ class ActorServer:
         self._key = key
         self._memory_bytes = memory_bytes
         self._session_timeout = session_timeout
+        self._dumps = dumps
         self._actors: dict[str, HostedActor] = {}
         self._endpoints: list[str] = []
         self._inward: list[InProcessCaller] = []
@@ -155,10 +159,12 @@ class ActorServer:
             publish: False: no endpoint; callers must be told the address.
 
         Raises:
-            AlreadyExists: The name is taken here. Conflict: The server was stopped.
+            AlreadyExists: The name is taken here. Conflict: The server was stopped. InvalidRequest: The name is empty.
             MarinError: The controller refused the endpoint: the actor is not here then.
         """
         self._refuse_stopped()
+        if not name or not isinstance(name, str):
+            raise InvalidRequest(f"name of an actor: must be a text that is not empty, not {name!r}")
         if self._server is None:
             later = partial(
                 self.register, name, instance, max_concurrency=max_concurrency, metadata=metadata, publish=publish
@@ -172,7 +178,7 @@ class ActorServer:
             raise AlreadyExists(f"this ActorServer has an actor {name!r} already")
         service = self._service
         assert service is not None
-        actor = HostedActor(name, instance, max_concurrency, self._begun, service.finished.put)
+        actor = HostedActor(name, instance, max_concurrency, self._begun, service.finished.put, self._dumps)
         actor.start(contextvars.copy_context())
         self._actors[name] = actor
         if self._context is None or not publish:

@@ -2,7 +2,7 @@
 
 import pickle
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, SupportsIndex
 
 from iris.actor.errors import RemoteError, RemoteTraceback
@@ -42,21 +42,39 @@ class Pickle:
 NOTHING: Final = Pickle(b"")
 
 
-def dump_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Pickle:
-    """The pickle of a call's arguments. Raises what pickling raises."""
+Dumps = Callable[[object, Callable[[pickle.PickleBuffer], bool]], bytes]
+"""Pickles a value; the second argument is pickle's `buffer_callback`."""
+
+
+def by_cloudpickle(value: object, goes_inside: Callable[[pickle.PickleBuffer], bool]) -> bytes:
+    """How values are pickled that are not plain, unless something else is asked for."""
+    import cloudpickle
+
+    data: bytes = cloudpickle.dumps(value, protocol=5, buffer_callback=goes_inside)
+    return data
+
+
+def dump_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any], dumps: Dumps = by_cloudpickle) -> Pickle:
+    """The pickle of a call's arguments, by `dumps` unless they are plain. Raises what pickling raises.
+
+    Args:
+        args: Positional arguments.
+        kwargs: Keyword arguments.
+        dumps: Pickles those that are not plain.
+    """
     if not kwargs:
         if all(map(_is_small, args)):
             return Pickle(pickle.dumps((args, {}), protocol=5))
         if _PLAIN.issuperset(map(type, args)):
-            return _dump((tuple(map(_apart, args)), {}), plain=True)
-    return _dump((tuple(map(_apart, args)), {name: _apart(value) for name, value in kwargs.items()}), plain=False)
+            return _dump((tuple(map(_apart, args)), {}), None)
+    return _dump((tuple(map(_apart, args)), {name: _apart(value) for name, value in kwargs.items()}), dumps)
 
 
-def dump(value: object) -> Pickle:
-    """The pickle of a value, by cloudpickle unless it is plain (lambdas and classes of `__main__` travel too)."""
+def dump(value: object, dumps: Dumps = by_cloudpickle) -> Pickle:
+    """The pickle of a value, by `dumps` unless it is plain (by cloudpickle lambdas and `__main__` classes travel)."""
     if _is_small(value):
         return Pickle(pickle.dumps(value, protocol=5))
-    return _dump(_apart(value), type(value) in _PLAIN)
+    return _dump(_apart(value), None if type(value) in _PLAIN else dumps)
 
 
 def load(data: Buffer) -> Any:
@@ -96,7 +114,7 @@ def _apart(value: object) -> object:
     return _Apart(value) if type(value) is bytes and len(value) > INLINE_BYTES else value
 
 
-def _dump(value: object, plain: bool) -> Pickle:
+def _dump(value: object, dumps: Dumps | None) -> Pickle:
     buffers: list[Buffer] = []
     described: list[bytes] = []
 
@@ -109,12 +127,10 @@ def _dump(value: object, plain: bool) -> Pickle:
         described.append(_BUFFER.pack(raw.nbytes, not raw.readonly))
         return False
 
-    if plain:
+    if dumps is None:
         data = pickle.dumps(value, protocol=5, buffer_callback=goes_inside)
     else:
-        import cloudpickle
-
-        data = cloudpickle.dumps(value, protocol=5, buffer_callback=goes_inside)
+        data = dumps(value, goes_inside)
     if not buffers:
         return Pickle(data)
     # Beside the pickle, as a pickler's own buffer is copied whenever it has to grow.

@@ -1,28 +1,37 @@
 """`iris cluster start|status|stop`."""
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from iris.cli import exit_codes
+from iris.cli.cluster.certs import certs
 from iris.cli.cluster.controller import controller, storage_lines
+from iris.cli.cluster.dashboard import dashboard
+from iris.cli.cluster.hosts import HOST_COLUMNS, clock_lines, host_cells
+from iris.cli.cluster.import_file import import_command
+from iris.cli.cluster.local_run import config_of, group_lines, slice_lines, start_run
+from iris.cli.cluster.token import token
 from iris.cli.cluster.worker import worker
 from iris.cli.context import CliContext, pass_context
 from iris.cli.groups import SuggestingGroup
 from iris.cli.output import duration, output, say, table, told_if_slow
-from iris.cli.params import SECONDS_OR_ZERO
+from iris.cli.params import COUNT, SECONDS_OR_ZERO
 from iris.cluster.sizes import format_size
-from rigging.clock import unix_ms
 from rigging.errors import MarinError, Unavailable
 
 if TYPE_CHECKING:
     from iris.client import ClusterStatus, IrisClient
+    from iris.client.connection.target import ClusterTarget
     from iris.local.start import LocalCluster
-    from iris.local.state import ClusterRecord, LocalPaths
+    from iris.local.state import ClusterRecord
+    from iris.local.stop import ClusterProcesses
 
 _SHOWN_JOBS: Final = 5
 _REMOTE_HELP: Final = "Keep the state there, too: gs://..., s3://..., a path; '' for nowhere."
+_CONFIG_HELP: Final = "Cluster file to run, or with the storage of your local cluster."
 _IDLE_HELP: Final = "Leave after so long without work; 0: never.  [default: 900]"
 
 
@@ -35,12 +44,16 @@ def cluster() -> None:
 @click.option("--local", is_flag=True, help="Your own cluster on this machine.")
 @click.option("--idle-timeout", type=SECONDS_OR_ZERO, metavar="SECONDS", help=_IDLE_HELP)
 @click.option("--foreground", is_flag=True, help="Stay in this terminal and log here; Ctrl-C ends it.")
+@click.option("--config", type=click.Path(path_type=Path, exists=True, dir_okay=False), help=_CONFIG_HELP)
+@click.option("--max-hosts", type=COUNT, default=16, show_default=True, help="Of the slices of a file, at a time.")
 @click.option("--remote-state-dir", metavar="URL", help=_REMOTE_HELP)
 @click.option("--durability", type=click.Choice(["local", "remote"]), help="Where an acknowledged submit is.")
 @pass_context
 def start(
     context: CliContext,
     local: bool,
+    config: Path | None,
+    max_hosts: int,
     idle_timeout: float | None,
     foreground: bool,
     remote_state_dir: str | None,
@@ -48,23 +61,34 @@ def start(
 ) -> None:
     """Start a cluster; one that runs already is left as it is.
 
-    --config FILE gives a local cluster its storage and scale_groups. What is said here about the state is kept, and
-    holds when the cluster starts by itself, too; --remote-state-dir '' ends it.
+    A FILE with scale_groups is run as a cluster of its own, of that name: with slices that stand in for those of the
+    file, started when jobs ask for them. Any other FILE gives your local cluster its storage. What is said here about
+    the state is kept, and holds when the cluster starts by itself, too; --remote-state-dir '' ends it.
     """
-    from iris.local.start import DEFAULT_IDLE_EXIT_SECONDS, LocalCluster, controller_environment, foreground_command
+    from iris.local.fleet.file import has_slices
+    from iris.local.start import DEFAULT_IDLE_EXIT_SECONDS, controller_environment, foreground_command
 
-    if not local or context.controller_url or context.cluster not in (None, "local"):
-        raise click.UsageError("only the local cluster can be started: iris cluster start --local")
+    if not local or context.controller_url:
+        raise click.UsageError("only a local cluster can be started: iris cluster start --local [--config FILE]")
+    file = config_of(context, config)
     idle = DEFAULT_IDLE_EXIT_SECONDS if idle_timeout is None else idle_timeout
-    local_cluster = LocalCluster(idle_exit_seconds=idle, on_event=say)
-    if remote_state_dir is not None or durability is not None or context.config is not None:
-        _keep_settings(context, local_cluster, remote_state_dir, durability)
+    if file is not None and has_slices(file):
+        start_run(
+            context, file, idle=idle, foreground=foreground, max_hosts=max_hosts,
+            remote_state_dir=remote_state_dir, durability=durability,
+        )  # fmt: skip
+        return
+    if context.cluster not in (None, "local"):
+        raise click.UsageError(f"{file} has no scale_groups: there is nothing of {context.cluster} to run here")
+    local_cluster = context.local_cluster(idle_exit_seconds=idle, on_event=say)
+    if remote_state_dir is not None or durability is not None or file is not None:
+        _keep_settings(file, local_cluster, remote_state_dir, durability)
     if foreground:
         if local_cluster.find() is not None:
             raise click.UsageError("the local cluster runs already; end it first with `iris cluster stop`")
         local_cluster.paths.make()
         command = foreground_command(local_cluster.paths, idle)
-        os.execve(command[0], command, controller_environment(os.environ, local_cluster.paths))
+        context.execute(command, controller_environment(os.environ, local_cluster.paths))
     found = local_cluster.ensure()
     if found.record.worker_trouble:
         raise Unavailable(f"the local cluster runs at {found.record.address} without a worker")
@@ -74,7 +98,7 @@ def start(
 
 
 def _keep_settings(
-    context: CliContext, local: "LocalCluster", remote_state_dir: str | None, durability: str | None
+    path: Path | None, local: "LocalCluster", remote_state_dir: str | None, durability: str | None
 ) -> None:
     from iris.local.controller import local_config
     from iris.local.settings import LocalSettings, read_settings, write_settings
@@ -82,7 +106,6 @@ def _keep_settings(
     if local.find() is not None:
         raise click.UsageError("the local cluster runs already; end it first with `iris cluster stop`")
     local.paths.make()
-    path = context.config_path()
     before = read_settings(local.paths)
     settings = LocalSettings(
         str(path) if path else before.config,
@@ -102,19 +125,19 @@ def _keep_settings(
 @pass_context
 def status(context: CliContext, as_json: bool) -> int:
     """Show the controller and its workers; does not start anything (exit code 5: no local cluster runs)."""
-    from iris.client import IrisClient
+    from iris.client.connection.cluster_files import not_running
     from iris.client.connection.discovery import running_cluster
-    from iris.local.start import LocalCluster
     from iris.local.state import lock_holder
 
     target = context.target()
     if target.is_local:
-        local = LocalCluster()
+        local = _local_of(context, target)
         record = local.find()
         if record is None:
             holder = lock_holder(local.paths.controller_lock)
+            none = f"no local cluster runs (state in {local.paths.root}); `iris cluster start --local` starts one"
             text = (
-                f"no local cluster runs (state in {local.paths.root}); `iris cluster start --local` starts one"
+                (none if target.paths is None else not_running(target.name, target.file))
                 if holder is None
                 else f"the local cluster's controller (process {holder}) does not answer: it starts, leaves or hangs; "
                 "`iris cluster stop --force` ends it"
@@ -125,27 +148,31 @@ def status(context: CliContext, as_json: bool) -> int:
             else:
                 say(text)
             return exit_codes.UNREACHABLE
-        target = running_cluster(record)
-    with IrisClient.of(target) as client:
+        target = running_cluster(record, target.name)
+    with context.connect(target) as client:
         found = client.cluster_status()
         address = client.address
-    output(as_json).record(_status_lines(found, address), {"running": True, "address": address, **found.to_json()})
+    output(as_json).record(
+        _status_lines(found, address, context.now_ms()), {"running": True, "address": address, **found.to_json()}
+    )
     return exit_codes.OK
 
 
-def _status_lines(found: "ClusterStatus", address: str) -> list[str]:
+def _status_lines(found: "ClusterStatus", address: str, now_ms: int) -> list[str]:
     idle = f"leaves after {duration(found.idle_exit_seconds)} idle" if found.idle_exit_seconds else "stays when idle"
     lines = [
         f"controller: {address} (iris {found.version}, process {found.pid}, up "
-        f"{duration((unix_ms() - found.started_at_ms) / 1000)}, {idle})",
+        f"{duration((now_ms - found.started_at_ms) / 1000)}, {idle})",
         f"state:      {found.state_dir}",
         f"tasks:      {found.running_tasks} running, {found.pending_tasks} pending",
     ]
-    lines += storage_lines(found)
+    lines += storage_lines(found, now_ms)
     lines += [f"worker:     does not start: {found.worker_trouble}"] if found.worker_trouble else []
     lines += [
         f"worker:     {worker.worker_id} takes no tasks: {worker.trouble}" for worker in found.workers if worker.trouble
     ]
+    lines += clock_lines(found.workers)
+    are_elsewhere = any(worker.address not in ("", "unix") for worker in found.workers)
     rows = [
         [
             worker.worker_id,
@@ -154,10 +181,13 @@ def _status_lines(found: "ClusterStatus", address: str) -> list[str]:
             f"{format_size(worker.committed_memory_bytes)}/{format_size(worker.memory_bytes)}",
             worker.device or "-",
             str(worker.running_tasks),
+            *(host_cells(worker) if are_elsewhere else ()),
         ]
         for worker in found.workers
     ]
-    return [*lines, "", *table(("worker", "state", "cpu used", "memory used", "device", "tasks"), rows)]
+    columns = ("worker", "state", "cpu used", "memory used", "device", "tasks")
+    workers = ["", *table((*columns, *(HOST_COLUMNS if are_elsewhere else ())), rows)]
+    return [*lines, *group_lines(found), *slice_lines(found.workers), *workers]
 
 
 @cluster.command()
@@ -165,24 +195,22 @@ def _status_lines(found: "ClusterStatus", address: str) -> list[str]:
 @pass_context
 def stop(context: CliContext, force: bool) -> None:
     """Stop a cluster. With live jobs this is refused unless --force is given."""
-    from iris.client import IrisClient
     from iris.client.connection.discovery import running_cluster
-    from iris.local.start import LocalCluster
-    from iris.local.stop import kill_cluster, wake
     from rigging.errors import Conflict
 
     target = context.target()
-    paths = LocalCluster().paths
+    local = _local_of(context, target)
+    processes = context.processes(local.paths)
     if target.is_local:
-        for suspended in wake(paths) if force else ():
+        for suspended in processes.wake() if force else ():
             say(f"the local cluster's {suspended} was suspended and goes on, to end in order")
-        record = _running(force)
+        record = _running(local, force)
         if record is None:
             # At most remains of a cluster are left, or one of another release, with which nothing can be agreed.
-            _stop_remains(force)
+            _stop_remains(processes, force)
             return
-        target = running_cluster(record)
-    with IrisClient.of(target) as client:
+        target = running_cluster(record, target.name)
+    with context.connect(target) as client:
         try:
             with told_if_slow("waiting for the controller to stop what runs"):
                 stopped = client.stop_cluster(stop_jobs=force)
@@ -192,58 +220,57 @@ def stop(context: CliContext, force: bool) -> None:
             if not (force and target.is_local):
                 raise
             say("the local cluster's controller does not answer; ending it by signal")
-            kill_cluster(paths)
+            processes.kill()
             stopped = []
         else:
             if target.is_local:
-                _await_end(paths, force)
+                _await_end(processes, force)
     jobs = f" and {len(stopped)} job{'s' if len(stopped) > 1 else ''}" if stopped else ""
     say(f"cluster {target.name}{jobs} stopped")
 
 
+def _local_of(context: CliContext, target: "ClusterTarget") -> "LocalCluster":
+    """The local cluster that is meant: the embedded one, or the local run of a cluster file."""
+    return context.local_cluster() if target.paths is None else context.local_cluster(paths=target.paths)
+
+
 cluster.add_command(worker)
 cluster.add_command(controller)
+cluster.add_command(import_command)
+cluster.add_command(token)
+cluster.add_command(certs)
+cluster.add_command(dashboard)
 
 
-def _await_end(paths: "LocalPaths", force: bool) -> None:
-    from iris.local.stop import kill_cluster, wait_stopped
-
+def _await_end(processes: "ClusterProcesses", force: bool) -> None:
     try:
-        wait_stopped(paths, on_wait=say)
+        processes.wait_stopped(on_wait=say)
     except Unavailable:
         if not force:
             raise
-        kill_cluster(paths)
+        processes.kill()
 
 
-def _running(force: bool) -> "ClusterRecord | None":
+def _running(local: "LocalCluster", force: bool) -> "ClusterRecord | None":
     """The local cluster that is there to be asked. Raises Conflict for one of another release, without `force`."""
-    from iris.local.start import LocalCluster
     from rigging.errors import Conflict
 
     try:
-        return LocalCluster().find()
+        return local.find()
     except Conflict:
         if not force:
             raise
         return None
 
 
-def _stop_remains(force: bool) -> None:
-    from iris.local.start import LocalCluster
-    from iris.local.state import lock_holder
-    from iris.local.stop import kill_cluster, locks_of
-    from rigging.errors import Unavailable
-
-    paths = LocalCluster().paths
-    holders = {what: lock_holder(lock) for what, lock in locks_of(paths).items()}
-    alive = [f"{what} (process {pid})" for what, pid in holders.items() if pid is not None]
+def _stop_remains(processes: "ClusterProcesses", force: bool) -> None:
+    alive = [f"{what} (process {pid})" for what, pid in processes.holders().items()]
     if not alive:
         if force:
-            kill_cluster(paths)  # tasks may have outlived all of them
+            processes.kill()  # tasks may have outlived all of them
         say("no local cluster runs")
     elif force:
-        kill_cluster(paths)
+        processes.kill()
         say(f"ended {' and '.join(alive)}")
     else:
         raise Unavailable(

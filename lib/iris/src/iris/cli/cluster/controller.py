@@ -3,7 +3,7 @@
 import time
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -12,7 +12,7 @@ from iris.cli.context import CliContext, pass_context
 from iris.cli.groups import SuggestingGroup
 from iris.cli.output import duration, echo, moment, output, say
 from iris.cli.params import DIRECTORY
-from rigging.clock import unix_ms
+from iris.cli.service import install, option_words, service_options
 
 if TYPE_CHECKING:
     from iris.client import ClusterStatus
@@ -31,6 +31,8 @@ def controller() -> None:
 @click.option("--state-dir", type=DIRECTORY, metavar="DIR", help=_STATE_DIR_HELP)
 @click.option("--port", type=click.IntRange(0, 65_535), help="0: any free one.  [default: that of the config, or any]")
 @click.option("--host", metavar="HOST", help="Address of this machine to listen on.  [default: loopback]")
+@click.option("--insecure", is_flag=True, help="Beyond loopback without TLS, on a network that you trust.")
+@click.option("--config", "config", metavar="FILE", help="As the global --config.")
 @click.option("--remote-state-dir", metavar="URL", help=_REMOTE_HELP)
 @click.option("--durability", type=click.Choice(["local", "remote"]), help="Where an acknowledged submit is.")
 @pass_context
@@ -39,21 +41,28 @@ def serve(
     state_dir: Path | None,
     port: int | None,
     host: str | None,
+    insecure: bool,
+    config: str | None,
     remote_state_dir: str | None,
     durability: str | None,
 ) -> None:
     """Be the controller, in this terminal, until Ctrl-C. It listens on loopback unless told otherwise.
 
-    Every call needs a token; they are not encrypted on the way, so another --host is for a network that you trust.
+    Every call needs a token. Beyond loopback connections are encrypted (TLS), by certificates below the state
+    directory that are made when they are missing; --insecure leaves them in the clear, and says so each time.
 
     With --config FILE or --cluster NAME it takes its settings from there.
     """
+    from iris.rpc.daemon import tune_process
+
+    tune_process()
     from iris.local.standalone import serve_standalone
 
     def tell(address: str, token_file: Path) -> None:
         echo(address)
         say(f"the controller serves on {address}; your token is in {token_file}")
 
+    context.config = config or context.config
     serve_standalone(
         context.config_path(),
         state_dir=state_dir,
@@ -61,7 +70,38 @@ def serve(
         remote_state_dir=remote_state_dir,
         durability=durability,
         host=host,
+        insecure=insecure or context.insecure,
         on_ready=tell,
+    )
+
+
+@controller.command("install-service")
+@click.option("--state-dir", type=DIRECTORY, metavar="DIR", help="As of `serve`, like all that follow.")
+@click.option("--host", metavar="HOST")
+@click.option("--port", type=click.IntRange(1, 65_535))
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE")
+@click.option("--remote-state-dir", metavar="URL")
+@click.option("--durability", type=click.Choice(["local", "remote"]))
+@click.option("--insecure", is_flag=True)
+@service_options("iris-controller")
+@pass_context
+def install_service(context: CliContext, /, as_user: bool, only_print: bool, service_name: str, **given: Any) -> None:
+    """Write a systemd unit that runs `iris cluster controller serve` with these options. It holds no secrets."""
+    given["config"] = given["config"] or context.config_path()
+    given["insecure"] = given["insecure"] or context.insecure
+    if given["port"] is None and given["config"] is None:
+        raise click.UsageError("give --port (or --config with one): workers must find the controller after a restart")
+    if given["state_dir"] is None and given["config"] is None:
+        if as_user:
+            raise click.UsageError("give --state-dir, or --config with one")
+        given["state_dir"] = Path("/var/lib/iris")
+    install(
+        "iris controller",
+        ["cluster", "controller", "serve", *option_words(given)],
+        service_name=service_name,
+        as_user=as_user,
+        only_print=only_print,
+        leaves_tasks=False,
     )
 
 
@@ -73,26 +113,25 @@ def status(context: CliContext, as_json: bool) -> None:
     with context.client() as client:
         found = client.cluster_status()
         address = client.address
+    now = context.now_ms()
     lines = [
         f"controller: {address} (iris {found.version}, process {found.pid}, up "
-        f"{duration((unix_ms() - found.started_at_ms) / 1000)})",
+        f"{duration((now - found.started_at_ms) / 1000)})",
         f"state:      {found.state_dir}",
-        *storage_lines(found),
+        *storage_lines(found, now),
         *([] if found.remote_state_dir else ["remote:     none; the state is on this machine alone"]),
     ]
     output(as_json).record(lines, {"address": address, **found.to_json()})
 
 
-def storage_lines(found: "ClusterStatus") -> list[str]:
+def storage_lines(found: "ClusterStatus", now_ms: int) -> list[str]:
     """Return the lines about the disk and, if there is one, the remote copy of the state and its lag."""
     warning = [f"disk:       {found.disk_warning}"] if found.disk_warning else []
     if not found.remote_state_dir:
         return warning
     behind = f"{found.unreplicated_commits} commits behind" if found.unreplicated_commits else "up to date"
     snapshot = (
-        f"last snapshot {moment(found.last_snapshot_at_ms, unix_ms())}"
-        if found.last_snapshot_at_ms
-        else "no snapshot yet"
+        f"last snapshot {moment(found.last_snapshot_at_ms, now_ms)}" if found.last_snapshot_at_ms else "no snapshot yet"
     )
     return [
         *warning,
@@ -132,7 +171,7 @@ def restore(context: CliContext, at: str | None, state_dir: Path | None, remote_
     from iris.local.standalone import restore_state
 
     at_ms = None if at is None else parse_time(at)
-    if at_ms is not None and at_ms > unix_ms():
+    if at_ms is not None and at_ms > context.now_ms():
         raise click.UsageError(f"--at {at}: that time has not come yet")
     done = restore_state(context.config_path(), state_dir=state_dir, remote_state_dir=remote_state_dir, at_ms=at_ms)
     if done.moved_to is not None:

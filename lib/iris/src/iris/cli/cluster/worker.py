@@ -7,7 +7,6 @@ import click
 from iris.cli.context import CliContext, pass_context
 from iris.cli.groups import SuggestingGroup
 from iris.cli.output import moment, output, say
-from rigging.clock import unix_ms
 
 if TYPE_CHECKING:
     from iris.client import IrisClient
@@ -27,7 +26,7 @@ def list_command(context: CliContext, as_json: bool) -> None:
     """Show every known worker: its state, and why it is cordoned or stuck."""
     with context.client() as client:
         found = client.cluster_status(all_workers=True).workers
-    now = unix_ms()
+    now = context.now_ms()
     rows = [
         [
             item.worker_id,

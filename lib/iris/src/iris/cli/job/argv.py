@@ -1,13 +1,16 @@
 """Reading the words of `iris job run OPTIONS -- COMMAND`, apart from what click does: "--", -e, names, devices."""
 
 import re
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from iris.domain.task_variables import is_own_variable
 from rigging import command_words
+from rigging.env_files import read_env_files
 from rigging.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -37,6 +40,47 @@ def rewrite_env(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
         return command_words.rewrite_env(words, environ, ENV_OPTION)
     except InvalidRequest as error:
         raise click.UsageError(str(error)) from None
+
+
+def job_variables(assignments: Sequence[str], files: Sequence[str]) -> dict[str, str]:
+    """Return the variables of `--env-file` and, over these, of `-e`.
+
+    Args:
+        assignments: The words that `rewrite_env` made, e.g. "K=v".
+        files: Files of variables; the later ones win.
+
+    Raises:
+        InvalidRequest: A file is missing or not as it should be.
+        BadParameter: One of the names is iris' own.
+    """
+    given = dict(assignment.split("=", 1) for assignment in assignments)
+    from_files = read_env_files(files)
+    for variable in filter(is_own_variable, {**from_files, **given}):
+        raise click.BadParameter(
+            f"{variable} is what iris itself tells each task; give another name",
+            param_hint="'-e'" if variable in given else "'--env-file'",
+        )
+    return {**from_files, **given}
+
+
+def submit_command(options: Sequence[str], program: Sequence[str]) -> str:
+    """Return the words, up to "--", that submit a job as `iris job run` with these options does.
+
+    Without the job's name, which is its own, and without the values of secret variables.
+
+    Args:
+        options: The words between `iris job run` and "--", as typed.
+        program: The words before them.
+    """
+    kept, _ = command_words.withhold_secrets(options)
+    words: list[str] = []
+    remaining = iter(kept)
+    for word in remaining:
+        if word == "--job-name":
+            next(remaining, None)
+        elif not word.startswith("--job-name="):
+            words.append(word)
+    return shlex.join([*program, *words])
 
 
 def parse_gpu(text: str) -> "DeviceSpec":

@@ -1,6 +1,5 @@
-"""`iris job run|list|logs|stop|summary`."""
+"""`iris job run|list|logs|wait|stop|summary|bug-report`."""
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -8,12 +7,14 @@ import click
 
 from iris.cli.context import CliContext, pass_context
 from iris.cli.groups import SuggestingGroup
-from iris.cli.job.levels import LEVELS, at_level
+from iris.cli.job.bug_report import bug_report
+from iris.cli.job.logs import logs
 from iris.cli.job.run import run
+from iris.cli.job.wait import wait
 from iris.cli.output import duration, moment, output, say, table
-from iris.cli.params import COUNT, LISTED, NAME, SECONDS_OR_ZERO
+from iris.cli.params import LISTED, NAME
+from iris.cli.usage import latest, processor_time, size, totals
 from iris.domain.ids import user_of
-from rigging.clock import unix_ms
 from rigging.errors import MarinError
 from rigging.printable import printable_line
 
@@ -62,7 +63,7 @@ def list_command(
         wanted = [JobState[word.upper()] for word in states]
         jobs = _listed(client, user, prefix, wanted, limit)
     ordered = in_tree_order(jobs)
-    now = unix_ms()
+    now = context.now_ms()
     rows = [
         [
             "  " * depth + status.job_id,
@@ -125,50 +126,9 @@ def tasks_text(status: "JobStatus") -> str:
     return ", ".join(f"{count} {word}" for word, count in counts.items())
 
 
-@job.command()
-@click.argument("name", metavar="JOB|TASK")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
-@click.option("--since-seconds", type=SECONDS_OR_ZERO, metavar="N", help="Only what was printed in the last N seconds.")
-@click.option("--since-ms", type=click.IntRange(min=0), metavar="N", help="Only what was printed since, in Unix ms.")
-@click.option(
-    "--level", type=click.Choice(LEVELS, case_sensitive=False), help="Only log lines of this level and above."
-)
-@click.option("--max-lines", type=COUNT, metavar="N", help="Only the last N lines.")
-@click.option("--no-tail", is_flag=True, help="With --max-lines: the first N lines.")
-@click.option(
-    "--include-children/--no-include-children", " /--no-children", "include_children", default=True,
-    show_default=True, help="Show the output of child jobs too.",
-)  # fmt: skip
-@pass_context
-def logs(
-    context: CliContext,
-    name: str,
-    follow: bool,
-    since_seconds: float | None,
-    since_ms: int | None,
-    level: str | None,
-    max_lines: int | None,
-    no_tail: bool,
-    include_children: bool,
-) -> None:
-    """Print what a job or one task of it printed."""
-    from iris.cli.job.ids import find_job_or_task
-    from iris.client.logs.printer import LogPrinter
-
-    with context.client() as client:
-        status, found = find_job_or_task(client, name)
-        printer = LogPrinter(status.job_id, prefix_own=found == status.job_id and status.replicas > 1)
-        lines = client.read_logs(
-            found,
-            since=max((since_ms or 0) / 1000, time.time() - since_seconds if since_seconds is not None else 0),
-            max_lines=max_lines or 0,
-            from_start=no_tail or not max_lines,
-            follow=follow,
-            include_children=include_children,
-        )
-        for line in lines if level is None else at_level(lines, level):
-            printer.write(line)
-        printer.finish()
+job.add_command(logs)
+job.add_command(wait)
+job.add_command(bug_report)
 
 
 @job.command()
@@ -217,7 +177,12 @@ def summary(context: CliContext, name: str, as_json: bool) -> None:
         below = client.list_jobs(prefix=status.job_id, limit=_CHILDREN_LIMIT)
     tree = in_tree_order([status, *(child for child in below if child.job_id != status.job_id)])
     record = {**_nested(tree), "tasks": [task.to_json() for task in tasks]}
-    output(as_json).record(_summary_lines(status, tasks, tree), record)
+    output(as_json).record(_summary_lines(status, tasks, tree, context.now_ms()), record)
+
+
+def _used(task: "TaskStatus") -> tuple[str, str]:
+    used = latest(task)
+    return ("-", "-") if used is None else (processor_time(used.cpu_seconds), size(used.memory_peak_bytes))
 
 
 def _nested(tree: Sequence[tuple[int, "JobStatus"]]) -> dict[str, Any]:
@@ -233,9 +198,8 @@ def _nested(tree: Sequence[tuple[int, "JobStatus"]]) -> dict[str, Any]:
 
 
 def _summary_lines(
-    status: "JobStatus", tasks: Sequence["TaskStatus"], tree: Sequence[tuple[int, "JobStatus"]]
+    status: "JobStatus", tasks: Sequence["TaskStatus"], tree: Sequence[tuple[int, "JobStatus"]], now: int
 ) -> list[str]:
-    now = unix_ms()
     facts = [
         ("job", status.job_id),
         ("state", status.state.word),
@@ -248,9 +212,11 @@ def _summary_lines(
         ("waits", status.pending_reason),
         ("failed", f"{status.failed_tasks} of {status.replicas} tasks" if status.failed_tasks else ""),
         ("error", status.error),
+        ("used", totals(tasks)),
         ("decided by", status.deciding_task_id if status.state.word != "succeeded" else ""),
     ]
     lines = [f"{label + ':':<11} {text}" for label, text in facts if text and text != "-"]
+    is_measured = any(task.usage for task in tasks)
     rows = [
         [
             task.task_id.rpartition("/")[2],
@@ -258,11 +224,13 @@ def _summary_lines(
             str(task.attempt) if task.attempt >= 0 else "-",
             task.worker_id or "-",
             duration(task.duration_seconds(now)),
+            *(_used(task) if is_measured else ()),
             task.error or task.pending_reason,
         ]
         for task in tasks
     ]
-    lines += ["", *table(("task", "state", "attempt", "worker", "duration", "error or reason"), rows)]
+    used = ("cpu time", "memory peak") if is_measured else ()
+    lines += ["", *table(("task", "state", "attempt", "worker", "duration", *used, "error or reason"), rows)]
     causes = [f"  task {task.task_id.rpartition('/')[2]}: {cause}" for task in tasks for cause in task.causes]
     lines += ["", "ended attempts:", *causes] if causes else []
     silent = [f"  {attempt}" for task in tasks for attempt in task.silent]

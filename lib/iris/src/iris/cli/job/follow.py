@@ -5,14 +5,15 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from iris.cli import exit_codes
-from iris.cli.job.phases import PhaseTeller
+from iris.cli.job.phases import PhaseTeller, present_phase
 from iris.cli.job.stopping import await_stop
-from iris.cli.output import duration, say, settle_stdout
+from iris.cli.output import duration, settle_stdout
+from iris.cli.status_line import StatusLine
 from iris.client import ControllerUnreachable
 from iris.client.job import LogThread
 from iris.client.logs.own_output import shown_already
@@ -29,6 +30,14 @@ _RUNNING_POLL_SECONDS: Final = 30.0
 OUTPUT_PATIENCE_SECONDS: Final = 15.0
 
 
+def end_process(code: int) -> NoReturn:
+    """End now: a thread may still be in a call whose answer is not needed."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
 class Interrupted(KeyboardInterrupt):
     """A signal asked this command to end. Not an Exception: nothing on the way may swallow it."""
 
@@ -43,15 +52,33 @@ class Follower:
     Args:
         terminate_on_exit: Whether a signal to this command stops the job.
         output_patience: Seconds to wait for the rest of the output once the job has ended.
+        leave: Ends this process with a code.
+        now_ms: The time, in Unix ms.
+        open_output: The thread, not started, that prints a job's output.
+        status: Where the phases of the job are shown.
     """
 
     def __init__(
-        self, client: "IrisClient", *, terminate_on_exit: bool, output_patience: float = OUTPUT_PATIENCE_SECONDS
+        self,
+        client: "IrisClient",
+        *,
+        terminate_on_exit: bool,
+        output_patience: float = OUTPUT_PATIENCE_SECONDS,
+        leave: Callable[[int], NoReturn] = end_process,
+        now_ms: Callable[[], int] = unix_ms,
+        open_output: Callable[["IrisClient", str, LogPrinter], LogThread] = LogThread,
+        status: StatusLine | None = None,
     ) -> None:
         self._client = client
+        self._leave = leave
+        self._now_ms = now_ms
+        self._open_output = open_output
         self._output_patience = output_patience
         self._terminate_on_exit = terminate_on_exit
         self._phases = PhaseTeller()
+        self._status = StatusLine() if status is None else status
+        self._shown = JobState.PENDING
+        self._phase_since = time.monotonic()
 
     @contextlib.contextmanager
     def guard_submission(self, expected_id: str) -> Iterator[None]:
@@ -60,48 +87,50 @@ class Follower:
             # What is ignored stays ignored: nohup, and jobs a shell runs in the background, rely on it.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, _interrupt)
-        begin_ms = unix_ms()
+        begin_ms = self._now_ms()
         try:
             yield
         except Interrupted as interrupted:
             self._take_back(expected_id, begin_ms)
-            leave(128 + interrupted.number)
+            self._leave(128 + interrupted.number)
 
     def _take_back(self, job_id: str, begin_ms: int) -> None:
         try:
             # A live job of that name may be an older one, which is the reason why this one was about to be refused.
             if not self._client.connection.found or self._client.status(job_id).submitted_at_ms < begin_ms:
-                say("interrupted; nothing was submitted")
+                self._status.say("interrupted; nothing was submitted")
                 return
             self._client.stop(job_id, "interrupted while it was submitted")
-            say(f"interrupted; job {job_id} stopped")
+            self._status.say(f"interrupted; job {job_id} stopped")
         except NotFound:
-            say("interrupted; nothing was submitted")
+            self._status.say("interrupted; nothing was submitted")
         except (MarinError, Interrupted):
-            say(f"interrupted; job {job_id} may run: `iris job stop {job_id}` stops it")
+            self._status.say(f"interrupted; job {job_id} may run: `iris job stop {job_id}` stops it")
 
     def follow(self, job_id: str, *, replicas: int) -> int:
         """Show the job until it has ended; returns the exit code for the command."""
         silent = shown_already(job_id, os.environ)
-        printer = LogPrinter(job_id, prefix_own=replicas > 1, on_retry=_tell_retry, silent=silent)
-        output = LogThread(self._client, job_id, printer).start()
+        printer = LogPrinter(
+            job_id, before=self._status.retire, prefix_own=replicas > 1, on_retry=self._tell_retry, silent=silent
+        )
+        output = self._open_output(self._client, job_id, printer).start()
         try:
             status = self._wait(job_id)
             # The stream ends by itself once everything is sent.
             if not output.join(self._output_patience):
-                say(f"some output may be missing here; all of it: `iris job logs {job_id}`")
+                self._status.say(f"some output may be missing here; all of it: `iris job logs {job_id}`")
         except Interrupted as interrupted:
             self._on_interrupt(job_id, interrupted.number, output)
         except ControllerUnreachable as error:
             output.stop()
-            say(f"{error}; job {job_id} may go on: `iris job logs -f {job_id}` follows it")
-            leave(exit_codes.GONE_WHILE_WAITING)
+            self._status.say(f"{error}; job {job_id} may go on: `iris job logs -f {job_id}` follows it")
+            self._leave(exit_codes.GONE_WHILE_WAITING)
         if output.error is not None:
-            say(f"the output ended early: {output.error}; all of it: `iris job logs {job_id}`")
-        say(describe_end(status))
+            self._status.say(f"the output ended early: {output.error}; all of it: `iris job logs {job_id}`")
+        self._status.say(describe_end(status))
         settle_stdout()
         if output.unwritten:
-            say(f"output is missing here ({output.unwritten}); all of it: `iris job logs {job_id}`")
+            self._status.say(f"output is missing here ({output.unwritten}); all of it: `iris job logs {job_id}`")
             return exit_code_of_job(status) or exit_codes.FAILURE
         return exit_code_of_job(status)
 
@@ -112,33 +141,54 @@ class Follower:
             status = statuses[0]
             if done:
                 return status
-            line = self._phases.tell(status, time.monotonic())
-            if line:
-                say(line)
+            self._tell_phase(status)
             runs = status.state is JobState.RUNNING and not status.pending_reason
             seconds = _RUNNING_POLL_SECONDS if runs else _PENDING_POLL_SECONDS
+
+    def _tell_phase(self, status: "JobStatus") -> None:
+        """Say a phase that has begun; or show it, as long as the job has not written anything."""
+        now = time.monotonic()
+        line = self._phases.tell(status, now)
+        if not self._status.is_live:
+            if line:
+                self._status.phase(line)
+            return
+        if status.state is not self._shown:
+            self._shown, self._phase_since = status.state, now
+        shown = present_phase(status, now - self._phase_since)
+        if shown:
+            self._status.show(shown)
+        elif line:
+            self._status.say(line)
+        else:
+            self._status.clear()
+
+    def _tell_retry(self, task_id: str, attempt: int) -> None:
+        self._status.say(f"task {task_id} starts again (attempt {attempt})")
 
     def _on_interrupt(self, job_id: str, number: int, output: LogThread) -> NoReturn:
         code = 128 + number
         if not self._terminate_on_exit:
             output.stop()
-            say(f"job {job_id} goes on; `iris job logs -f {job_id}` follows it, `iris job stop {job_id}` stops it")
-            leave(code)
+            self._status.say(
+                f"job {job_id} goes on; `iris job logs -f {job_id}` follows it, `iris job stop {job_id}` stops it"
+            )
+            self._leave(code)
         try:
-            say(f"stopping job {job_id} (Ctrl-C again: leave at once)")
+            self._status.say(f"stopping job {job_id} (Ctrl-C again: leave at once)")
             stopped = self._client.stop(job_id, f"stopped by {signal.Signals(number).name} to `iris job run`")
             how = await_stop(self._client, stopped)
             if not stopped.job_ids:
                 how = f"had {self._client.status(job_id).state.word}"
             output.join(0.0 if stopped.silent else self._output_patience)
-            say(f"job {job_id} {how}")
+            self._status.say(f"job {job_id} {how}")
         except Interrupted:
             output.stop()
-            say(f"left; job {job_id} may still run: `iris job stop {job_id}` stops it")
+            self._status.say(f"left; job {job_id} may still run: `iris job stop {job_id}` stops it")
         except MarinError as error:
             output.stop()
-            say(f"could not see job {job_id} stop: {error}; `iris job stop {job_id}` stops it")
-        leave(code)
+            self._status.say(f"could not see job {job_id} stop: {error}; `iris job stop {job_id}` stops it")
+        self._leave(code)
 
 
 def describe_end(status: "JobStatus") -> str:
@@ -170,15 +220,3 @@ def exit_code_of_job(status: "JobStatus") -> int:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of handlers
     raise Interrupted(number)
-
-
-def _tell_retry(task_id: str, attempt: int) -> None:
-    say(f"task {task_id} starts again (attempt {attempt})")
-
-
-def leave(code: int) -> NoReturn:
-    """End now: a thread may still be in a call whose answer is not needed."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(code)

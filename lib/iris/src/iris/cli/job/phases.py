@@ -11,6 +11,21 @@ if TYPE_CHECKING:
 STILL_EVERY_SECONDS: Final = 30.0
 
 
+def present_phase(status: "JobStatus", waited_seconds: float) -> str:
+    """Return what a job that has not ended is at, for a line that is written anew; "" for one that runs.
+
+    Args:
+        status: Of the job.
+        waited_seconds: How long it has been in this phase.
+    """
+    if status.pending_reason or status.state is JobState.PENDING:
+        reason = status.pending_reason or "the scheduler has not looked at it yet"
+        return f"waiting for {duration(waited_seconds)}: {reason}"
+    if status.state is JobState.BUILDING:
+        return f"building the environment for {duration(waited_seconds)}"
+    return ""
+
+
 class PhaseTeller:
     """Says each phase of one job once: waiting and why, building the environment, running.
 

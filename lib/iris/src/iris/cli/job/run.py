@@ -4,7 +4,6 @@ import os
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,26 +13,27 @@ from iris.cli.context import CliContext, pass_context
 from iris.cli.job.argv import (
     ENV_OPTION,
     default_job_name,
-    parse_gpu,
-    parse_reservation,
-    parse_tpu,
+    job_variables,
     rewrite_env,
     split_command,
+    submit_command,
 )
+from iris.cli.job.request import RunOptions, gang_of, resources_of, submit_job
+from iris.cli.job.unused import unused_option
 from iris.cli.output import echo, say
-from iris.cli.params import NAME, SECONDS, SIZE, NumberRange
-from iris.domain.task_variables import is_own_variable
+from iris.cli.params import COUNT, NAME, SECONDS, SIZE, SPAN, NumberRange
 from rigging.errors import InvalidRequest, Unavailable
 from rigging.forwarding import FORWARDED_ENV_VARS
-from rigging.topology import get_tpu_topology
 
 if TYPE_CHECKING:
-    from iris.client import IrisClient, Job
+    from iris.client import IrisClient
     from iris.client.connection.discovery import ClusterTarget
-    from iris.cluster.constraints import Constraint
-    from iris.cluster.types import DeviceSpec
+    from iris.local.start import LocalCluster
+
+_CLUSTER_OPTIONS: Final = frozenset({"cluster", "config", "controller_url", "token_file"})
 
 _ENV_HELP: Final = "Variable: -e KEY VALUE, -e KEY=VALUE, or -e KEY to take your own."
+_ENV_FILE_HELP: Final = "Variables, a line NAME=value each; several: the later win, and -e over all."
 
 
 class RunCommand(click.Command):
@@ -45,6 +45,7 @@ class RunCommand(click.Command):
             options, command = split_command(args)
             ctx.meta["iris.command"] = command
             args = rewrite_env(options, os.environ)
+            ctx.meta["iris.submit_command"] = submit_command(options, [*_program(ctx), "job", "run"])
         else:
             args = ["--help"]
         return super().parse_args(ctx, args)
@@ -53,40 +54,14 @@ class RunCommand(click.Command):
         return [*super().collect_usage_pieces(ctx), "-- COMMAND..."]
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """The options of `iris job run`, as typed."""
-
-    cpu: float
-    memory: str
-    disk: str | None
-    tpu: str | None
-    gpu: str | None
-    extras: tuple[str, ...]
-    pip_packages: tuple[str, ...]
-    env: tuple[str, ...]
-    replicas: int | None
-    max_retries: int
-    timeout: float | None
-    regions: tuple[str, ...]
-    zone: str | None
-    priority: str | None
-    job_name: str | None
-    description: str
-    user: str | None
-    preemptible: bool | None
-    wait: bool
-    terminate_on_exit: bool
-    max_retries_preemption: int
-    max_task_failures: int
-    scheduling_timeout: float | None
-    existing: str
-    reserve: tuple[str, ...]
-    exclusive: bool
-    fence_after: float | None
-    workspace: str | None
-    no_workspace: bool
-    enable_extra_resources: bool
+def _program(ctx: click.Context) -> list[str]:
+    """The words that start `iris` with the global options of this command."""
+    root = ctx.find_root()
+    words = ["uv", "run", "iris"] if "UV_RUN_RECURSION_DEPTH" in os.environ else ["iris"]
+    for option in root.command.params:
+        if option.name in _CLUSTER_OPTIONS and root.params.get(option.name):
+            words += [option.opts[0], str(root.params[option.name])]
+    return [*words, "--insecure"] if root.params.get("insecure") else words
 
 
 @click.command(
@@ -97,14 +72,32 @@ class RunOptions:
 @click.option("--cpu", type=NumberRange(min=0, max=1e6), default=0.1, show_default=True, help="Cores of each task.")
 @click.option("--memory", type=SIZE, default="1GB", show_default=True, help="Memory of each task, with a unit.")
 @click.option("--disk", type=SIZE, help="Scratch space kept for each task; left out: what is free.")
+@click.option("--soft-limits/--no-soft-limits", default=None, help="Whether a task may use more than it asked for.")
+@click.option("--cpu-quota", is_flag=True, help="No more cpu than --cpu, even while the host is idle.")
 @click.option("--tpu", metavar="TYPE[,TYPE...]", help="TPU slice, e.g. v5p-8; further types would do as well.")
 @click.option("--gpu", metavar="[TYPEx]N", help="GPUs of each task, e.g. 2 or H100x8.")
 @click.option("--extra", "extras", metavar="GROUP", multiple=True, help="Optional-dependency group to install.")
 @click.option("--pip", "pip_packages", metavar="PACKAGE", multiple=True, help="Package to install.")
 @click.option("-e", "--env", "env_shown", metavar="KEY [VALUE]", multiple=True, help=_ENV_HELP)
 @click.option(ENV_OPTION, "env", multiple=True, hidden=True)
+@click.option("--env-file", "env_files", metavar="FILE", multiple=True, help=_ENV_FILE_HELP)
 @click.option("--replicas", type=int, help="Number of tasks.  [default: the hosts of a TPU slice, as a gang; else 1]")
 @click.option("--max-retries", type=int, default=0, show_default=True, help="New tries of a task that failed.")
+@click.option(
+    "--retry-window",
+    type=SPAN,
+    metavar="T",
+    help="Count only failures of the last so long (1h) for --max-retries.",
+)
+@click.option("--health-cmd", type=NAME, metavar="CMD", help="Line for the shell that says whether a task works.")
+@click.option("--health-interval", type=SPAN, default="30s", show_default=True, help="Between two checks.")
+@click.option("--health-timeout", type=SPAN, default="10s", show_default=True, help="A longer check has failed.")
+@click.option(
+    "--health-retries", type=COUNT, default=3, show_default=True, help="So many failures in a row end the attempt."
+)
+@click.option(
+    "--stall-timeout", type=SPAN, metavar="T", help="End an attempt that reports no progress for so long, e.g. 20m."
+)
 @click.option(
     "--max-retries-preemption",
     type=int,
@@ -151,9 +144,11 @@ class RunOptions:
 @click.option("--priority", type=click.Choice(["production", "interactive", "batch"]), help="Priority band.")
 @click.option("--job-name", type=NAME, metavar="NAME", help="Name of the job; made from the command otherwise.")
 @click.option("--description", default="", metavar="TEXT", help="What it is for, in a line for people.")
+@click.option("--notify-url", type=NAME, metavar="URL", help="Tell this address (http, https) of the job's end.")
 @click.option("--user", type=NAME, help="Who the job belongs to: admins may say. [default: you]")
 @click.option("--preemptible/--no-preemptible", default=None, help="Only on capacity that can (not) be taken away.")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Follow the job, or print its id and go.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not say what the job waits for, or that it is built.")
 @click.option(
     "--terminate-on-exit/--no-terminate-on-exit", default=True, help="Whether Ctrl-C stops it (default: it does)."
 )
@@ -164,115 +159,64 @@ def run(ctx: click.Context, context: CliContext, /, env_shown: tuple[str, ...], 
 
     Ends with the command's exit code (128 + n for signal n). Ctrl-C stops the job.
     """
-    return run_job(context, RunOptions(**options), ctx.meta["iris.command"])
+    given = {name for name in ctx.params if ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT}
+    if wrong := unused_option(given):
+        raise click.UsageError(wrong)
+    words = ctx.meta["iris.submit_command"]
+    return run_job(
+        context, RunOptions(**options, memory_is_said="memory" in given, submit_command=words), ctx.meta["iris.command"]
+    )
 
 
 def run_job(context: CliContext, options: RunOptions, command: Sequence[str]) -> int:
-    """Submit and, unless told not to, follow; returns the exit code. Raises MarinError when it is refused."""
-    from iris.cli.job.follow import Follower
-    from iris.client import IrisClient
+    """Submit and, unless told not to, follow; returns the exit code. Raises MarinError when it is refused.
 
+    Args:
+        context: The cluster and the output.
+        options: The options of `iris job run`.
+        command: The words of the command.
+    """
+    from iris.cli.job.follow import Follower
+    from iris.cli.status_line import StatusLine
+
+    status = StatusLine(quiet=options.quiet)
     name = options.job_name or default_job_name(command, time.localtime(), secrets.token_hex(2))
-    resources = _resources(options)
+    resources = resources_of(options)
+    variables = job_variables(options.env, options.env_files)
     target = context.target()
     workspace = _workspace(options, inside=target.inside is not None)
-    if target.is_local:
-        _refuse_without_worker()
-    with IrisClient.of(
-        target,
-        workspace,
-        user=options.user,
-        on_warning=say,
-        on_notice=say,
-        on_interrupted=say,
-        inherit_workspace=not options.no_workspace,
-    ) as client:
-        follower = Follower(client, terminate_on_exit=options.terminate_on_exit)
+    if target.is_local and target.paths is None:
+        _refuse_without_worker(context.local_cluster())
+    # An error that ends the command has a line of its own.
+    with (
+        status,
+        context.connect(
+            target,
+            workspace,
+            user=options.user,
+            on_warning=status.say,
+            on_notice=lambda text: None if options.quiet else status.say(text),
+            on_interrupted=status.say,
+            on_sending=lambda sent: status.show(f"sending: {sent / 1e6:.1f} MB"),
+            inherit_workspace=not options.no_workspace,
+        ) as client,
+    ):
+        follower = Follower(client, terminate_on_exit=options.terminate_on_exit, status=status)
         with follower.guard_submission(f"{client.full_name_prefix()}/{name}"):
-            job = _submit(client, options, command, name, resources)
-        say(f"job {job.job_id} on {describe(target, client)}")
+            job = submit_job(client, options, variables, command, name, resources)
+        status.say(f"job {job.job_id} on {describe(target, client)}")
         if not options.wait:
             echo(job.job_id)
             say(f"follow it with `iris job logs -f {job.job_id}`, stop it with `iris job stop {job.job_id}`")
             return 0
-        return follower.follow(job.job_id, replicas=_gang(options)[0])
+        return follower.follow(job.job_id, replicas=gang_of(options)[0])
 
 
-def _refuse_without_worker() -> None:
+def _refuse_without_worker(local: "LocalCluster") -> None:
     """Raise Unavailable while the local cluster runs and its worker never could: the job would only wait."""
-    from iris.local.start import LocalCluster
-
-    record = LocalCluster().find()
+    record = local.find()
     if record is not None and record.worker_trouble and not record.ready:
         raise Unavailable(f"the local cluster's worker does not start, and is tried again: {record.worker_trouble}")
-
-
-def _submit(client: "IrisClient", options: RunOptions, command: Sequence[str], name: str, resources: Any) -> "Job":
-    from iris.cluster.constraints import WellKnownAttribute
-    from iris.cluster.types import CoschedulingConfig, Entrypoint, EnvironmentSpec
-
-    replicas, is_gang = _gang(options)
-    given = dict(assignment.split("=", 1) for assignment in options.env)
-    for variable in filter(is_own_variable, given):
-        raise click.BadParameter(
-            f"{variable} is what iris itself tells each task; give another name", param_hint="'-e'"
-        )
-    forwarded = {name: os.environ[name] for name in FORWARDED_ENV_VARS if name in os.environ}
-    return client.submit(
-        Entrypoint.from_command(*command),
-        name,
-        resources,
-        EnvironmentSpec(options.pip_packages, {**forwarded, **given}, options.extras),
-        constraints=_constraints(options),
-        coscheduling=CoschedulingConfig(WellKnownAttribute.TPU_NAME) if is_gang else None,
-        replicas=replicas,
-        max_retries_failure=options.max_retries,
-        timeout=options.timeout,
-        priority_band=options.priority,
-        max_retries_preemption=options.max_retries_preemption,
-        max_task_failures=options.max_task_failures,
-        scheduling_timeout=options.scheduling_timeout,
-        existing=options.existing,
-        reserve="" in options.reserve,
-        reservation=[entry for word in options.reserve if word for entry in parse_reservation(word)],
-        exclusive=options.exclusive,
-        fence_after=options.fence_after,
-        description=options.description,
-    )
-
-
-def _gang(options: RunOptions) -> tuple[int, bool]:
-    """The number of tasks, and whether they are a gang: unless said otherwise, the hosts of a whole TPU slice are."""
-    if options.replicas is not None or options.tpu is None:
-        return 1 if options.replicas is None else options.replicas, False
-    hosts = get_tpu_topology(parse_tpu(options.tpu).variant).vm_count
-    return hosts, hosts > 1
-
-
-def _resources(options: RunOptions) -> Any:
-    from iris.cluster.types import ResourceSpec
-
-    if options.tpu is not None and options.gpu is not None:
-        raise click.UsageError("--tpu and --gpu: a task has one kind of accelerator; give one of them")
-    device: DeviceSpec | None = None
-    if options.tpu is not None:
-        device = parse_tpu(options.tpu)
-    elif options.gpu is not None:
-        device = parse_gpu(options.gpu)
-    return ResourceSpec(options.cpu, options.memory, options.disk, device)
-
-
-def _constraints(options: RunOptions) -> list["Constraint"]:
-    from iris.cluster.constraints import preemptible_constraint, region_constraint, zone_constraint
-
-    constraints = []
-    if options.regions:
-        constraints.append(region_constraint(options.regions))
-    if options.zone:
-        constraints.append(zone_constraint(options.zone))
-    if options.preemptible is not None:
-        constraints.append(preemptible_constraint(options.preemptible))
-    return constraints
 
 
 def _workspace(options: RunOptions, *, inside: bool) -> Path | None:
@@ -300,6 +244,8 @@ def _here() -> Path:
 
 def describe(target: "ClusterTarget", client: "IrisClient") -> str:
     """The cluster, for people."""
+    if target.paths is not None:
+        return f"the local run of cluster {target.name} at {client.address}"
     if target.is_local:
         return f"your local cluster at {client.address}"
     return f"cluster {target.name}" if target.name == client.address else f"cluster {target.name} at {client.address}"

@@ -1,7 +1,7 @@
 """The lines about jobs that were stopped: the truth, also about attempts that cannot be reached now."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from rigging.errors import MarinError
@@ -14,10 +14,19 @@ _LOOK_EVERY_SECONDS: Final = 5.0
 _SHOWN: Final = 5
 
 
-def await_stops(client: "IrisClient", results: "Sequence[Stopped | MarinError]") -> Iterator[str]:
-    """`await_stop` for jobs that were stopped together, each with how many child jobs went with it."""
+def await_stops(
+    client: "IrisClient", results: "Sequence[Stopped | MarinError]", clock: Callable[[], float] = time.monotonic
+) -> Iterator[str]:
+    """`await_stop` for jobs that were stopped together, each with how many child jobs went with it.
+
+    Args:
+        client: Of the cluster.
+        results: The results of the stops.
+        clock: Seconds, for how long it waits.
+    """
     stops = [result for result in results if not isinstance(result, MarinError)]
-    done, silent = _settle(client, [job_id for stopped in stops if not stopped.silent for job_id in stopped.job_ids])
+    waiting = [job_id for stopped in stops if not stopped.silent for job_id in stopped.job_ids]
+    done, silent = _settle(client, waiting, clock)
     for result in results:
         if isinstance(result, MarinError):
             yield f": {result}"
@@ -28,25 +37,31 @@ def await_stops(client: "IrisClient", results: "Sequence[Stopped | MarinError]")
         yield f"{also} {_words(result, done, own)}"
 
 
-def await_stop(client: "IrisClient", stopped: "Stopped") -> str:
-    """Wait until nothing lives of what was stopped; returns "stopped", or what may live and until when."""
+def await_stop(client: "IrisClient", stopped: "Stopped", clock: Callable[[], float] = time.monotonic) -> str:
+    """Wait until nothing lives of what was stopped; returns "stopped", or what may live and until when.
+
+    Args:
+        client: Of the cluster.
+        stopped: The result of the stop.
+        clock: Seconds, for how long it waits.
+    """
     # For what cannot be reached there may be very long to wait.
-    done, silent = _settle(client, [] if stopped.silent else list(stopped.job_ids))
+    done, silent = _settle(client, [] if stopped.silent else list(stopped.job_ids), clock)
     return _words(stopped, done, silent)
 
 
-def _settle(client: "IrisClient", job_ids: list[str]) -> "tuple[bool, list[SilentAttempt]]":
+def _settle(client: "IrisClient", job_ids: list[str], clock: Callable[[], float]) -> "tuple[bool, list[SilentAttempt]]":
     """Wait until nothing lives of these jobs, or what may live is out of reach; whether it is so, and what is.
 
     A worker that freezes is known to be silent only after a while, and is not waited for after another.
     """
-    began = time.monotonic()
+    began = clock()
     silent: list[SilentAttempt] = []
     waiting = job_ids
     while waiting:
-        left = _PATIENCE_SECONDS - (time.monotonic() - began)
+        left = _PATIENCE_SECONDS - (clock() - began)
         _, done = client.poll_jobs(waiting, seconds=max(min(left, _LOOK_EVERY_SECONDS), 0.0))
-        if done and time.monotonic() - began < _LOOK_EVERY_SECONDS:
+        if done and clock() - began < _LOOK_EVERY_SECONDS:
             break
         found = {name: [one for task in client.list_tasks(name) for one in task.silent] for name in waiting}
         silent += [one for attempts in found.values() for one in attempts]

@@ -65,6 +65,11 @@ class JobCalls:
         """Wait as `CallSession.wait`; None when this wait is to be a call of its own.
 
         Raises MarinError as a call of its own would.
+
+        Args:
+            jobs: Ids, each with its submission's key; "" for whatever job has the id.
+            any_of_them: One end is enough.
+            seconds: The most to wait.
         """
         if self._lends or not (self._is_open() or not self._goes_alone()):
             return None

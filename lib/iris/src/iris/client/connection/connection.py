@@ -12,12 +12,16 @@ import grpc
 
 from iris.client.errors import ControllerUnreachable
 from iris.rpc import iris_pb2 as pb
+from iris.rpc.access_pb2_grpc import AccessServiceStub
+from iris.rpc.channels import open_channel
 from iris.rpc.controller_address import ControllerAddress
+from iris.rpc.dashboard_pb2_grpc import DashboardServiceStub
 from iris.rpc.endpoints_pb2_grpc import EndpointServiceStub
 from iris.rpc.forks import in_fork, use_grpc
 from iris.rpc.iris_pb2_grpc import BlobServiceStub, ClientServiceStub, ClusterServiceStub, JobServiceStub
 from iris.rpc.protocol import CHANNEL_OPTIONS, call_metadata
 from iris.rpc.status_map import from_rpc_error
+from iris.tls.trust import certificate_trouble, speaks_tls
 from rigging.errors import Conflict, InvalidRequest, MarinError
 from rigging.timing import ExponentialBackoff
 
@@ -55,6 +59,8 @@ class Stubs:
     blobs: BlobServiceStub
     cluster: ClusterServiceStub
     endpoints: EndpointServiceStub
+    access: AccessServiceStub
+    dashboard: DashboardServiceStub
     metadata: Metadata
     timeout: float
     """Seconds that a call which need not wait may take."""
@@ -80,6 +86,9 @@ class Connection:
         attempt_id: The task attempt that calls, when inside a job: its waiting lends its cpu to its children.
         reconnect_timeout: Seconds a controller that answered before may be away; None: IRIS_RECONNECT_TIMEOUT, or 60.
         on_interrupted: Called once, with one line for people, when a controller that answered before is away.
+
+    Attributes:
+        on_sending: Called with the number of bytes of blobs that are sent, while they are.
     """
 
     def __init__(
@@ -97,6 +106,7 @@ class Connection:
         self._connect_timeout = connect_timeout
         self._told_away = False
         self.on_interrupted = on_interrupted
+        self.on_sending: Callable[[int], None] | None = None
         self._lock = threading.Lock()
         self._endpoint: ControllerAddress | None = None
         self._channel: grpc.Channel | None = None
@@ -233,6 +243,13 @@ class Connection:
     def unreachable(self, error: grpc.RpcError) -> ControllerUnreachable:
         """The error that says that the controller is away."""
         reason = from_rpc_error(error)
+        endpoint = self._endpoint
+        if not self._answered and endpoint is not None and not endpoint.ca_sha256 and speaks_tls(endpoint.address):
+            return ControllerUnreachable(
+                f"the controller at {self.address} speaks TLS only, and the token pins no CA: use a token that "
+                "was made by this controller (its user-token file, or `iris user token create`)",
+                was_connected=False,
+            )
         state = "is gone" if self._answered else "cannot be reached"
         return ControllerUnreachable(
             f"the controller at {self.address} {state}: {_short(str(reason))}", was_connected=self._answered
@@ -267,13 +284,15 @@ class Connection:
                 return self._call
             if self._endpoint is None:
                 self._endpoint = self._resolve(self._answered)
-            self._channel = grpc.insecure_channel(self._endpoint.address, options=_OPTIONS)
+            self._channel = open_channel(self._endpoint, _OPTIONS)
             self._call = Stubs(
                 JobServiceStub(self._channel),
                 ClientServiceStub(self._channel),
                 BlobServiceStub(self._channel),
                 ClusterServiceStub(self._channel),
                 EndpointServiceStub(self._channel),
+                AccessServiceStub(self._channel),
+                DashboardServiceStub(self._channel),
                 call_metadata(self._endpoint.token, self._attempt_id),
                 CALL_TIMEOUT if self._answered else self._connect_timeout,
                 self._endpoint.socket,
@@ -292,7 +311,12 @@ class Connection:
         def guarded() -> Iterator[pb.UploadBlobsRequest]:
             # gRPC would log an error of the iterator and report an unrelated one.
             try:
-                yield from messages()
+                sent = 0
+                for message in messages():
+                    yield message
+                    sent += sum(len(chunk.data) for chunk in message.chunks)
+                    if self.on_sending is not None:
+                        self.on_sending(sent)
             except MarinError as error:
                 failures.append(error)
 
@@ -361,6 +385,8 @@ def _reconnect_timeout(environ: Mapping[str, str]) -> float:
 
 def _short(reason: str) -> str:
     # gRPC nests its connection errors; the innermost is what people understand.
+    if trouble := certificate_trouble(reason, time.time()):
+        return f"its certificate {trouble}"
     for known in ("Connection refused", "Connection reset", "Socket closed", "Deadline Exceeded"):
         if known.lower() in reason.lower():
             return known.lower()

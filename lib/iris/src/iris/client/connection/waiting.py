@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from iris.client.connection.calls import JobCalls
@@ -19,7 +19,13 @@ Wanted = Sequence[tuple[str, str]]
 
 
 def wait_jobs(
-    connection: Connection, calls: JobCalls, wanted: Wanted, *, any_of_them: bool, timeout: float | None
+    connection: Connection,
+    calls: JobCalls,
+    wanted: Wanted,
+    *,
+    any_of_them: bool,
+    timeout: float | None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> list[JobStatus]:
     """Wait until all (or any) of these jobs have ended: for none not at all. Errors as in `IrisClient.wait_jobs`.
 
@@ -29,19 +35,20 @@ def wait_jobs(
         wanted: The jobs.
         any_of_them: One end is enough.
         timeout: Seconds; None: no limit.
+        clock: Seconds, only growing.
     """
     if timeout is not None and not _is_number(timeout):
         raise InvalidRequest(f"timeout must be a number of seconds, or None for no limit, not {timeout!r}")
     if not wanted:
         return []
-    deadline = None if timeout is None else time.monotonic() + timeout
+    deadline = None if timeout is None else clock() + timeout
     while True:
-        left = _LONG_POLL_SECONDS if deadline is None else deadline - time.monotonic()
+        left = _LONG_POLL_SECONDS if deadline is None else deadline - clock()
         seconds = max(0.0, min(left, _LONG_POLL_SECONDS))
         statuses, done = _wait_once(connection, calls, wanted, any_of_them, seconds)
         if done:
             return statuses
-        if deadline is not None and time.monotonic() >= deadline:
+        if deadline is not None and clock() >= deadline:
             live = [f"{s.job_id} is {s.state.word}" for s in statuses if not s.is_terminal]
             more = f" and {len(live) - 3} more" if len(live) > 3 else ""
             raise DeadlineExceeded(f"not ended within {timeout:g} s: {', '.join(live[:3])}{more}")

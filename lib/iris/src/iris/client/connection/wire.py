@@ -4,12 +4,14 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from iris.client.types import (
+    AttemptUsage,
     Checkpoint,
     ClusterStatus,
     JobStatus,
     LogLine,
     QueryResult,
     QueryValue,
+    ScaleGroupStatus,
     SilentAttempt,
     Stopped,
     TaskStatus,
@@ -118,6 +120,26 @@ def task_status(message: pb.TaskStatus) -> TaskStatus:
         preemptions=message.preemptions,
         causes=tuple(message.causes),
         silent=tuple(map(silent_attempt, message.silent)),
+        usage=tuple(map(attempt_usage, message.usage)),
+    )
+
+
+def attempt_usage(message: pb.AttemptUsage) -> AttemptUsage:
+    """What an attempt has used, from the wire."""
+    return AttemptUsage(
+        attempt_id=message.attempt_id,
+        worker_id=message.worker_id,
+        cpu_seconds=message.cpu_ms / 1000,
+        cpu_cores=message.cpu_millis / 1000,
+        memory_bytes=message.memory_bytes,
+        memory_peak_bytes=message.memory_peak_bytes,
+        disk_bytes=message.disk_bytes,
+        disk_peak_bytes=message.disk_peak_bytes,
+        processes=message.processes,
+        processes_peak=message.processes_peak,
+        at_ms=message.at_ms,
+        sent_bytes=message.sent_bytes,
+        received_bytes=message.received_bytes,
     )
 
 
@@ -146,6 +168,21 @@ def cluster_status(message: pb.ClusterStatusResponse) -> ClusterStatus:
         disk_warning=message.disk_warning,
         worker_trouble=message.worker_trouble,
         workers=tuple(_worker_status(worker) for worker in message.workers),
+        scale_groups=tuple(_scale_group(group) for group in message.scale_groups),
+    )
+
+
+def _scale_group(message: pb.ScaleGroupInfo) -> ScaleGroupStatus:
+    device = message.capacity.device
+    return ScaleGroupStatus(
+        name=message.name,
+        cpu=message.capacity.cpu_millis / 1000,
+        memory_bytes=message.capacity.memory_bytes,
+        device=f"{device.count} {device.kind} {device.variant}" if device.count else "",
+        hosts_per_slice=message.hosts_per_slice,
+        min_slices=message.min_slices,
+        max_slices=message.max_slices,
+        attributes=dict(message.attributes),
     )
 
 
@@ -167,6 +204,11 @@ def _worker_status(message: pb.WorkerInfo) -> WorkerStatus:
         last_seen_at_ms=message.last_seen_at_ms,
         is_late=message.is_late,
         trouble=message.trouble,
+        address=message.address,
+        version=message.version,
+        protocol_version=message.protocol_version,
+        clock_skew_ms=message.clock_skew_ms if message.HasField("clock_skew_ms") else None,
+        clock_error_ms=message.clock_error_ms,
     )
 
 

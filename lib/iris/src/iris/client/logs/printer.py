@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Collection
 from typing import BinaryIO
 
+from iris.client.logs.for_programs import ProgramLines
 from iris.client.types import LogLine
 from rigging.printable import printable_line
 
@@ -13,12 +14,15 @@ class LogPrinter:
 
     The followed job's only task is written as it is, at once. Lines of other tasks get the task's name relative to the
     job in brackets, and are held until they are complete, so that they never mix. What iris says about output that is
-    missing goes to `err`, marked "iris:".
+    missing goes to `err`, marked "iris:". Lines for programs are left out (`for_programs`).
 
     Args:
         job_id: The job followed.
         prefix_own: Whether the job's own tasks are prefixed too (it has several).
+        name_attempts: Whether lines of a task that was tried again say of which attempt they are.
+        retried: Whether one was tried again already: else that is noticed by the first line of a second attempt.
         silent: Streams (False: stdout, True: stderr) on which nothing is written: see `own_output`.
+        before: Called before anything is written.
         on_retry: Called with a task's id and attempt number before the first line of an attempt after its first.
     """
 
@@ -31,31 +35,49 @@ class LogPrinter:
         out: BinaryIO | None = None,
         err: BinaryIO | None = None,
         silent: Collection[bool] = (),
+        name_attempts: bool = False,
+        retried: bool = False,
+        before: Callable[[], None] | None = None,
     ) -> None:
+        self._before = before
+        self._program_lines: dict[tuple[str, bool, int], ProgramLines] = {}
+        self._name_attempts = name_attempts
+        self._retried = retried
         self._silent = silent
         self._on_retry = on_retry
         self._attempts: dict[str, int] = {}
         self._base = job_id + "/"
         self._prefix_own = prefix_own
         self._streams = {False: out or sys.stdout.buffer, True: err or sys.stderr.buffer}
-        self._held: dict[tuple[str, int, bool], list[bytes]] = {}
+        self._held: dict[tuple[str, bool, int], list[bytes]] = {}
         self._open_line = {False: False, True: False}
 
     def write(self, line: LogLine) -> None:
         """Write a line, or keep the piece of one. Raises BrokenPipeError when the reader is gone."""
+        if line.note:
+            self._show(line)
+            return
+        stream = (line.task_id, line.is_stderr, line.attempt)
+        for shown in self._program_lines.setdefault(stream, ProgramLines()).take(line):
+            self._show(shown)
+
+    def _show(self, line: LogLine) -> None:
         name = line.task_id.removeprefix(self._base)
         if self._attempts.setdefault(line.task_id, line.attempt) < line.attempt:
             self._attempts[line.task_id] = line.attempt
+            self._retried = True
             if self._on_retry is not None:
                 self._on_retry(line.task_id, line.attempt)
         if line.note:
             self._write_note(line)
             return
-        if "/" not in name and not self._prefix_own:
+        if self._name_attempts and self._retried:
+            name = f"{name}, attempt {line.attempt}"
+        elif "/" not in name and not self._prefix_own:
             self._emit(line.is_stderr, line.data if line.partial else line.data + b"\n")
             self._open_line[line.is_stderr] = line.partial
             return
-        key = (line.task_id, line.attempt, line.is_stderr)
+        key = (name, line.is_stderr, line.attempt)
         if line.partial:
             self._held.setdefault(key, []).append(line.data)
             return
@@ -63,8 +85,11 @@ class LogPrinter:
 
     def finish(self) -> None:
         """Write what is still held (last lines without a newline) and flush."""
-        for (task_id, _, is_stderr), pieces in self._held.items():
-            self._write_whole(task_id.removeprefix(self._base), is_stderr, b"".join(pieces))
+        for lines in self._program_lines.values():
+            for line in lines.finish():
+                self._show(line)
+        for (name, is_stderr, _), pieces in self._held.items():
+            self._write_whole(name, is_stderr, b"".join(pieces))
         self._held.clear()
         self.flush()
 
@@ -87,6 +112,8 @@ class LogPrinter:
     def _emit(self, is_stderr: bool, data: bytes) -> None:
         if is_stderr in self._silent:
             return
+        if self._before is not None:
+            self._before()
         stream = self._streams[is_stderr]
         stream.write(data)
         # A line is seen when it is written, also through a pipe.

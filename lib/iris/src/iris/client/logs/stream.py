@@ -3,12 +3,13 @@
 import contextlib
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from iris.client.connection.connection import Connection, ReplyStream, Stubs
 from iris.client.connection.wire import log_lines
 from iris.client.types import LogLine
 from iris.rpc import iris_pb2 as pb
+from iris.rpc.logfilter import ANY_ATTEMPT, LineChoice, LineFilter
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class LogSelection:
     max_lines: int = 0
     from_start: bool = False
     follow: bool = False
+    choice: LineChoice = field(default_factory=LineChoice)
 
     def to_wire(self) -> pb.FetchLogsRequest:
         """The wire form."""
@@ -31,6 +33,10 @@ class LogSelection:
             max_lines=self.max_lines,
             from_start=self.from_start,
             follow=self.follow,
+            grep=self.choice.grep,
+            level=self.choice.level,
+            until_ms=self.choice.until_ms,
+            attempt=None if self.choice.attempt == ANY_ATTEMPT else self.choice.attempt,
         )
 
 
@@ -55,6 +61,17 @@ def read_logs(connection: Connection, query: LogSelection) -> Iterator[LogLine]:
                 # In the middle of a message: after an interruption more was asked for than is wanted.
                 if memory.is_complete():
                     return
+
+
+def chosen_lines(lines: Iterator[LogLine], choice: LineChoice) -> Iterator[LogLine]:
+    """The wanted ones of these lines: controllers of former releases send all of them."""
+    filters: dict[tuple[str, int], LineFilter[LogLine]] = {}
+    for line in lines:
+        if choice.attempt in (ANY_ATTEMPT, line.attempt):
+            known = filters.setdefault((line.task_id, line.attempt), LineFilter(choice))
+            yield from known.take(line)
+    for known in filters.values():
+        yield from known.finish()
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -23,8 +24,28 @@ _NOT_FOR_UV: Final = ("UV_PROJECT", "UV_PROJECT_ENVIRONMENT", "UV_WORKING_DIR", 
 _NOT_FOR_UV_EITHER: Final = ("UV_LOCKED", "UV_RUN_RECURSION_DEPTH", "UV_PYTHON", "VIRTUAL_ENV")
 
 
+@dataclass(frozen=True)
+class Uv:
+    """The program that locks.
+
+    Args:
+        program: Its path.
+        timeout_s: Seconds that it may take.
+        scratch: The folder for copies; None: that for temporary files.
+    """
+
+    program: str
+    timeout_s: float = LOCK_SECONDS
+    scratch: Path | None = None
+
+
 def lock_project(
-    project: Project, project_dir: str, beside: Mapping[str, Path], python: str, environ: Mapping[str, str]
+    project: Project,
+    project_dir: str,
+    beside: Mapping[str, Path],
+    python: str,
+    environ: Mapping[str, str],
+    uv: Uv | None = None,
 ) -> Path:
     """Lock `project` and return the lock file. The packages stay those of its former lock as far as they can.
 
@@ -34,19 +55,21 @@ def lock_project(
         beside: As for `make_bundle`.
         python: The interpreter to lock with; empty: uv's choice.
         environ: The environment that uv runs in.
+        uv: Locks; None: the uv of this environment.
 
     Raises:
         InvalidRequest: It cannot be locked; the message is uv's own.
     """
     kept = _kept_lock(project.root, environ)
-    with tempfile.TemporaryDirectory(prefix="iris-lock-") as scratch:
+    uv = uv or Uv(uv_program())
+    with tempfile.TemporaryDirectory(prefix="iris-lock-", dir=uv.scratch) as scratch:
         place = Path(scratch) / project_dir
         _copy(project, project_dir, beside, Path(scratch))
         with contextlib.suppress(OSError):
             shutil.copyfile(kept, place / LOCK_FILE)
-        words = _run(["lock", *(["--python", python] if python else [])], place, environ)
+        words = _run(uv, ["lock", *(["--python", python] if python else [])], place, environ)
         if words and is_network_failure(words):
-            words = _run(["lock", "--offline", *(["--python", python] if python else [])], place, environ) and words
+            words = _run(uv, ["lock", "--offline", *(["--python", python] if python else [])], place, environ) and words
         if words:
             words = words.replace(scratch, str(project.root)).strip()[-_ERROR_BYTES:]
             raise InvalidRequest(f"the packages of {project.root} cannot be locked (uv lock): {words}")
@@ -81,18 +104,18 @@ def _copy(project: Project, project_dir: str, beside: Mapping[str, Path], scratc
     (scratch / project_dir).mkdir(parents=True, exist_ok=True)
 
 
-def _run(arguments: list[str], cwd: Path, environ: Mapping[str, str]) -> str:
+def _run(uv: Uv, arguments: list[str], cwd: Path, environ: Mapping[str, str]) -> str:
     """Empty when uv succeeded, else its words."""
     dropped = (*_NOT_FOR_UV, *_NOT_FOR_UV_EITHER)
     env = {name: value for name, value in environ.items() if name not in dropped}
     env |= {"UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
-    command = [uv_program(), *arguments]
+    command = [uv.program, *arguments]
     try:
         done = subprocess.run(
-            command, cwd=cwd, env=env, capture_output=True, check=False, timeout=LOCK_SECONDS, stdin=subprocess.DEVNULL
+            command, cwd=cwd, env=env, capture_output=True, check=False, timeout=uv.timeout_s, stdin=subprocess.DEVNULL
         )
     except subprocess.TimeoutExpired:
-        return f"it took more than {LOCK_SECONDS:.0f} s"
+        return f"it took more than {uv.timeout_s:.0f} s"
     if done.returncode == 0:
         return ""
     return done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}"

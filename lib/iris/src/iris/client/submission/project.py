@@ -2,7 +2,6 @@
 
 import os
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -13,7 +12,7 @@ from iris.domain.python_version import is_python_request
 from iris.domain.runtime import PackageSource
 from iris.python_tools.requirements import file_target, named_paths
 from rigging.errors import InvalidRequest
-from rigging.project_needs import normalized
+from rigging.project_needs import normalized, read_toml
 
 LOCK_FILE: Final = "uv.lock"
 PROJECT_FILE: Final = "pyproject.toml"
@@ -67,7 +66,7 @@ def read_project(root: Path, *, same_machine: bool = False) -> Project:
         InvalidRequest: A file cannot be read, or names a dependency in a way that no other machine could follow.
     """
     version = _python_version(root)
-    table = _load(root / PROJECT_FILE)
+    table = read_toml(root / PROJECT_FILE)
     if table is None or "project" not in table:
         if not (root / REQUIREMENTS_FILE).is_file():
             return Project(root, python_version=version)
@@ -105,15 +104,6 @@ def _python_version(root: Path) -> str:
     return version if is_python_request(version) else ""
 
 
-def _load(path: Path) -> dict[str, Any] | None:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError) as error:
-        raise InvalidRequest(f"{path} cannot be read: {error}") from None
-
-
 def _members(root: Path, table: Mapping[str, Any]) -> dict[Path, dict[str, Any]]:
     settings = table.get("tool", {}).get("uv", {}).get("workspace", {})
     excluded = [str(pattern) for pattern in settings.get("exclude", [])]
@@ -122,7 +112,7 @@ def _members(root: Path, table: Mapping[str, Any]) -> dict[Path, dict[str, Any]]
         for path in sorted(root.glob(str(pattern))):
             if any(fnmatch(path.relative_to(root).as_posix(), exclude) for exclude in excluded):
                 continue
-            member = _load(path / PROJECT_FILE)
+            member = read_toml(path / PROJECT_FILE)
             if member is not None:
                 found[path] = member
     return found
@@ -154,7 +144,7 @@ def _from_tables(
                 found = _local(name, entry["path"], directory, origin)
                 yield found
                 if found.target not in known and found.target.is_dir():
-                    known[found.target] = inner = _load(found.target / PROJECT_FILE)
+                    known[found.target] = inner = read_toml(found.target / PROJECT_FILE)
                     yield from _from_tables({found.target: inner or {}}, root, known)
 
 
@@ -169,7 +159,7 @@ def _file_urls(table: Mapping[str, Any], origin: str) -> Iterator[LocalDependenc
 
 
 def _from_lock(root: Path, members: set[Path]) -> Iterator[LocalDependency]:
-    lock = _load(root / LOCK_FILE) or {}
+    lock = read_toml(root / LOCK_FILE) or {}
     for package in lock.get("package", []):
         source = package.get("source", {})
         written = next((source[key] for key in ("editable", "directory", "virtual", "path") if key in source), None)

@@ -154,7 +154,7 @@ class Submitter:
         """Return the job of a plan; its bundle is in the cluster by then."""
         return spec_of(
             plan,
-            JobId(str(self.job_name(plan.name, plan.user))),
+            JobId(str(self.job_name(plan.name, plan.user, plan.parent))),
             payload_digest=payload_digest,
             environment=self.environment(plan.environment),
             replicas=self._whole_slices(plan),
@@ -183,10 +183,12 @@ class Submitter:
             self._warn(f"{plan.name}: {replicas} tasks become {whole}, to fill whole slices of {device.variant}")
         return whole
 
-    def job_name(self, name: str, user: str | None = None) -> JobName:
-        """The full name: below the job this process runs in, or the user's."""
+    def job_name(self, name: str, user: str | None = None, parent_id: str | None = None) -> JobName:
+        """The full name: below the parent that is named, the job this process runs in, or the user's."""
         if "" in (user, self._user):
             raise InvalidRequest("user is empty; give a name, or None for the own one")
+        if parent_id is not None:
+            return JobName.from_string(parent_id).child(name)
         if self._inside is None:
             return JobName.root(user or self._default_user(), name)
         parent = JobName.from_string(self._inside.job_id)

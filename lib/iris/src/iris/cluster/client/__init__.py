@@ -1,1 +1,1 @@
-"""What a task knows of itself, under the module path that older programs import it from."""
+"""The module path from which older programs import a task's facts of itself."""

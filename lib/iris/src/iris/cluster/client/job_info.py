@@ -1,4 +1,4 @@
-"""What a task knows of its job."""
+"""Facts of the job that this process is a task of."""
 
 import os
 from collections.abc import Mapping

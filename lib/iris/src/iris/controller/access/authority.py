@@ -48,11 +48,12 @@ class Rule:
     user: Scope = Scope.NOTHING
     job: Scope = Scope.NOTHING
     worker: Scope = Scope.NOTHING
+    join: Scope = Scope.NOTHING
     about: About | None = None
 
     def scope(self, kind: PrincipalKind) -> Scope:
         """For this kind of caller."""
-        scope: Scope = getattr(self, kind.word)
+        scope: Scope = getattr(self, kind.name.lower())
         return scope
 
 
@@ -102,6 +103,7 @@ RULES: Final[dict[str, Rule]] = {
     "JobService/WaitJobs": Rule("read jobs", **_OWN, about=_waited_for),
     # What is unpickled there runs with the caller's rights: no other user's key is given out.
     "JobService/GetException": Rule("read exceptions", admin=Scope.OWN_USER, **_OWN, about=_field("job_id")),
+    "JobService/GetResult": Rule("read results", admin=Scope.OWN_USER, **_OWN, about=_field("job_id")),
     "JobService/ListJobs": Rule("list jobs", user=Scope.ANY, job=Scope.OWN_USER, about=_listed),
     "JobService/ListTasks": Rule("read jobs", **_OWN, about=_field("job_id")),
     "JobService/GetTask": Rule("read jobs", **_OWN, about=_field("task_id")),
@@ -109,10 +111,10 @@ RULES: Final[dict[str, Rule]] = {
     "JobService/FetchLogs": Rule("read logs", **_OWN, about=_field("id")),
     # Each call in a session is subject to the rule of its own RPC, a watch to that of WaitJobs.
     "ClientService/Session": Rule("make many calls in a stream", user=Scope.ANY, job=Scope.ANY),
-    "BlobService/FindMissingBlobs": Rule("send files", user=Scope.ANY, job=Scope.ANY),
-    "BlobService/UploadBlobs": Rule("send files", user=Scope.ANY, job=Scope.ANY),
+    "BlobService/FindMissingBlobs": Rule("send files", user=Scope.ANY, job=Scope.ANY, worker=Scope.ANY),
+    "BlobService/UploadBlobs": Rule("send files", user=Scope.ANY, job=Scope.ANY, worker=Scope.ANY),
     "BlobService/FetchBlobs": Rule("fetch files", worker=Scope.ANY),
-    "ClusterService/Status": Rule("see the cluster", user=Scope.ANY),
+    "ClusterService/Status": Rule("see the cluster", user=Scope.ANY, job=Scope.ANY),
     "ClusterService/Query": Rule("query the database", user=Scope.ANY),
     "ClusterService/Shutdown": Rule("stop the cluster"),
     "ClusterService/CordonWorker": Rule("cordon workers"),
@@ -122,6 +124,13 @@ RULES: Final[dict[str, Rule]] = {
     "ClusterService/ListBudgets": Rule("see budgets", user=Scope.OWN_USER, about=_user),
     "ClusterService/Checkpoint": Rule("take checkpoints"),
     "ClusterService/CreateToken": Rule("make tokens"),
+    "AccessService/Join": Rule("join the cluster", admin=Scope.NOTHING, join=Scope.ANY),
+    "AccessService/CreateJoinToken": Rule("make join tokens"),
+    "AccessService/ListJoinTokens": Rule("see join tokens"),
+    "AccessService/RevokeJoinToken": Rule("revoke join tokens"),
+    "AccessService/ListUserTokens": Rule("see users' tokens"),
+    "AccessService/RevokeUserToken": Rule("revoke users' tokens"),
+    "AccessService/RevokeWorker": Rule("revoke workers"),
     "EndpointService/Register": Rule(
         "register endpoints", admin=Scope.NOTHING, job=Scope.ITSELF, about=_field("attempt_id")
     ),
@@ -132,6 +141,9 @@ RULES: Final[dict[str, Rule]] = {
     "EndpointService/List": Rule("find endpoints", **_OWN, about=_below),
     "EndpointService/Watch": Rule("find endpoints", **_OWN, about=_watched),
     "EndpointService/ActorKey": Rule("call actors", **_OWN, about=_user),
+    "DashboardService/WatchChanges": Rule("watch the cluster", user=Scope.ANY),
+    "DashboardService/CreateLoginLink": Rule("open the dashboard", user=Scope.ANY),
+    "DashboardService/ControllerFigures": Rule("see the queue and the controller's figures", user=Scope.ANY),
     "WorkerService/Session": Rule("open sessions", admin=Scope.NOTHING, worker=Scope.ITSELF),
 }
 """By service and method, without the package's name."""
@@ -151,7 +163,13 @@ def check_caller(principal: Principal, rule: Rule) -> None:
 
 
 def authorize_all(principal: Principal, rule: Rule, request: Request) -> None:
-    """`authorize` for all that a request is about."""
+    """`authorize` for all that a request is about.
+
+    Args:
+        principal: The caller.
+        rule: The rule of the call.
+        request: The message of the call.
+    """
     if rule.about is not None:
         for entity in rule.about(principal, request):
             authorize(principal, rule, entity)

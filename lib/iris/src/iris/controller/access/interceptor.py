@@ -16,8 +16,17 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from iris.controller.access.authority import Rule, as_attempt, authorize_all, check_caller, rule_of
-from iris.rpc.auth import Principal, PrincipalKind, Unauthenticated, verify_token
-from iris.rpc.protocol import ATTEMPT_ID_KEY, AUTHORIZATION_KEY, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY
+from iris.controller.access.open_calls import OpenCalls
+from iris.controller.access.user_tokens import UserTokens, id_of
+from iris.controller.dashboard.figures import Figures
+from iris.rpc.auth import Principal, PrincipalKind, Unauthenticated, is_kept, verify_token
+from iris.rpc.protocol import (
+    ATTEMPT_ID_KEY,
+    AUTHORIZATION_KEY,
+    PROTOCOL_VERSION,
+    PROTOCOL_VERSION_KEY,
+    version_mismatch,
+)
 from iris.rpc.status_map import to_status
 from rigging.errors import Conflict, InvalidRequest, MarinError
 
@@ -25,9 +34,13 @@ logger = logging.getLogger(__name__)
 
 _PRINCIPAL: Final[ContextVar[Principal]] = ContextVar("iris_principal")
 _MAX_KNOWN_TOKENS: Final = 4096
+_DIGITS: Final = 9
 _BETWEEN_COMPLAINTS_S: Final = 60.0
-_LASTING: Final = ("/iris.v1.WorkerService/", "/iris.v1.ClientService/")
+_LASTING: Final = ("/iris.v1.WorkerService/", "/iris.v1.ClientService/", "/iris.v1.DashboardService/")
 """Streams that are open as long as their callers live: that one is open does not mean that anything is wanted."""
+
+_OF_PAGES: Final = "/iris.v1.DashboardService/ControllerFigures"
+"""Asked for by monitors, which do not use the cluster."""
 
 # Messages and contexts are grpc's, which are untyped here.
 Context = Any
@@ -42,6 +55,11 @@ def current_principal() -> Principal:
     return _PRINCIPAL.get()
 
 
+def serve_for(principal: Principal) -> None:
+    """Make `principal` the caller that the rest of this task serves."""
+    _PRINCIPAL.set(principal)
+
+
 class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unused-ignore]
     """Verifies the bearer token of every call, applies the rule of its method, maps errors.
 
@@ -51,6 +69,10 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
         check_live: Raises Denied for a job's token that has ended with the job or attempt (`authority.check_live`);
             asked at each call, and for each message that a stream answers.
         max_known_tokens: Verified tokens to remember.
+        protocol_version: What this controller speaks.
+        figures: Counts the calls; None: its own.
+        verify_kept: Verifies what is no signature (`auth.is_kept`), at every call, as it may have been revoked.
+        users: Checks tokens of users, whose calls end when they are revoked; None: none is.
     """
 
     def __init__(
@@ -60,13 +82,25 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
         check_live: Callable[[Principal], None],
         clock: Callable[[], float] = time.monotonic,
         max_known_tokens: int = _MAX_KNOWN_TOKENS,
+        verify_kept: Callable[[str], Principal] | None = None,
+        users: UserTokens | None = None,
+        protocol_version: int = PROTOCOL_VERSION,
+        figures: Figures | None = None,
     ) -> None:
+        self._figures = figures or Figures()
+        self._protocol_version = protocol_version
+        self._verify_kept = verify_kept
         self._secret = secret
+        self._users = users
+        self._open_calls = OpenCalls()
+        if users is not None:
+            users.on_revoked = self._open_calls.end
         self._max_known_tokens = max_known_tokens
         self._on_client_call = on_client_call
         self._check_live = check_live
         self._handlers: dict[str, tuple[Rule, Handler]] = {}
         self._known: dict[str, Principal] = {}
+        self._clock = clock
         self._complaints = _Complaints(clock)
 
     async def intercept_service(
@@ -87,7 +121,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
             self._check_live(principal)
         except MarinError as error:
             return _refusal(error)
-        _PRINCIPAL.set(principal)  # the call is served in this task
+        serve_for(principal)  # the call is served in this task
         return handler
 
     def admit_stream(
@@ -107,20 +141,22 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
         rule = rule_of(method)
         check_caller(principal, rule)
         self._check_live(principal)
-        _PRINCIPAL.set(principal)
+        serve_for(principal)
         return self._decoder(method, parse), self._streamed(behaviour, method, rule, None)
 
     def _authenticate(self, metadata: Any) -> Principal:
         pairs = dict(metadata or ())
         principal = self._principal(pairs.get(AUTHORIZATION_KEY, ""))
+        if self._users is not None:
+            self._users.check(principal)
         if principal.kind is PrincipalKind.JOB and not principal.attempt_id:
             principal = as_attempt(principal, pairs.get(ATTEMPT_ID_KEY, ""))
-        spoken = pairs.get(PROTOCOL_VERSION_KEY, "")
-        if spoken and spoken != str(PROTOCOL_VERSION):
-            raise Conflict(
-                f"the caller speaks protocol version {spoken}, this controller {PROTOCOL_VERSION}: "
-                "use the same release of iris on both sides"
-            )
+        spoken = str(pairs.get(PROTOCOL_VERSION_KEY, ""))
+        if spoken:
+            number = int(spoken) if spoken.isascii() and spoken.isdigit() and len(spoken) < _DIGITS else 0
+            mismatch = version_mismatch("the caller", number, self._protocol_version)
+            if mismatch:
+                raise Conflict(mismatch)
         return principal
 
     def _principal(self, authorization: str) -> Principal:
@@ -130,8 +166,12 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
         if not authorization:
             raise Unauthenticated("no token: send metadata 'authorization: Bearer <token>'")
         scheme, _, token = authorization.partition(" ")
-        if scheme.lower() != "bearer" or not token:
+        if scheme.lower() == "bearer" and not token.strip():  # so our own clients speak that were given none
+            raise Unauthenticated("no token was shown; name the file of yours by --token-file or IRIS_TOKEN_FILE")
+        if scheme.lower() != "bearer":
             raise Unauthenticated("the authorization metadata must read 'Bearer <token>'")
+        if self._verify_kept is not None and is_kept(token):
+            return self._verify_kept(token)
         principal = verify_token(self._secret, token)
         if len(self._known) >= self._max_known_tokens:
             self._known.clear()
@@ -166,25 +206,38 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
         return decode
 
     @contextmanager
-    def _counted(self, is_watched: bool) -> Iterator[None]:
-        """Tell `on_client_call` of a call that is watched, around it."""
+    def _counted(self, method: str, is_watched: bool) -> Iterator[None]:
+        """Count a call, and tell `on_client_call` of one that is watched, around it."""
         if is_watched:
             self._on_client_call(True)
+        began, failed = self._clock(), True
         try:
             yield
+            failed = False
         finally:
+            self._figures.called(method, self._clock() - began, failed=failed)
             if is_watched:
                 self._on_client_call(False)
+
+    @contextmanager
+    def _revocable(self, principal: Principal) -> Iterator[None]:
+        """End what is inside with Unauthenticated when the caller's token is revoked, or was since the call came."""
+        if self._users is None or principal.kind is not PrincipalKind.USER:
+            yield
+            return
+        self._users.check(principal)
+        with self._open_calls.under(id_of(principal)):
+            yield
 
     def _single(
         self, behaviour: Callable[..., Awaitable[Any]], method: str, rule: Rule, decode: Decoder | None
     ) -> Callable[..., Awaitable[Any]]:
-        watched = not method.startswith("/iris.v1.WorkerService/")
+        watched = not method.startswith("/iris.v1.WorkerService/") and method != _OF_PAGES
 
         async def serve(request: Any, context: Context) -> Any:
             try:
                 decoded = _checked(request, rule, decode)
-                with self._counted(watched):
+                with self._counted(method, watched), self._revocable(current_principal()):
                     return await behaviour(decoded, context)
             except MarinError as error:
                 await _abort(context, error)
@@ -205,7 +258,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
                 decoded, principal = _checked(request, rule, decode), current_principal()
                 may_end = principal.kind is PrincipalKind.JOB
                 # Closed here and now when the caller goes away, not when the collector finds it.
-                with self._counted(watched):
+                with self._counted(method, watched), self._revocable(principal):
                     async with aclosing(behaviour(decoded, context)) as responses:
                         async for response in responses:
                             if may_end:

@@ -163,6 +163,10 @@ class StreamContext:
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
 
+    def peer(self) -> str:
+        """Return the other end, in gRPC's words."""
+        return "unix:"
+
     async def write(self, message: Any) -> None:
         """Send a message, once there is room for it."""
         await write_frame(self._writer, frame(FrameKind.MESSAGE, message.SerializeToString()))

@@ -7,10 +7,11 @@ from typing import Final
 
 from iris.controller.storage.blobs import check_digest
 from iris.domain.constraints import validate_constraint
-from iris.domain.job_spec import MAX_FENCE_AFTER_MS, CommandEntrypoint, JobSpec
+from iris.domain.job_spec import LIMIT_WORDS, MAX_FENCE_AFTER_MS, CommandEntrypoint, JobSpec
 from iris.domain.resources import validate_resources
 from iris.domain.runtime import validate_runtime
 from iris.domain.scale_groups import ScaleGroup
+from iris.domain.webhooks import parse_webhook
 from iris.sched.feasible import WorkerCapacity, impossible_reason
 from rigging.errors import InvalidRequest
 
@@ -52,6 +53,11 @@ def validate_spec(spec: JobSpec) -> None:
             raise InvalidRequest(f"{job}: {name} has {size} characters; at most {MAX_PLAIN_TEXT_LENGTH} are allowed")
     if spec.reserve and spec.resources.accelerator is None:
         raise InvalidRequest(f"{job}: reserve is set, but no accelerator is asked for; name one to hold")
+    if unknown := {*spec.enforced.split(",")} - {"", *LIMIT_WORDS}:
+        raise InvalidRequest(f"{job}: enforced has {min(unknown)!r}; allowed are {', '.join(LIMIT_WORDS)}")
+    if spec.notify_url:
+        parse_webhook(spec.notify_url)
+    _validate_health(job, spec)
     _validate_fence(job, spec)
     _validate_entrypoint(job, spec)
     try:
@@ -82,6 +88,15 @@ def _validate_ports(job: str, spec: JobSpec) -> None:
             raise InvalidRequest(f"{job}: port name {port!r}; allowed are a letter, then up to 63 of A-Z a-z 0-9 _ -")
     if len(set(spec.ports)) != len(spec.ports):
         raise InvalidRequest(f"{job}: port names {list(spec.ports)} are not distinct")
+
+
+def _validate_health(job: str, spec: JobSpec) -> None:
+    settings = {name: getattr(spec, name) for name in ("health_interval_ms", "health_timeout_ms", "health_retries")}
+    for name, value in settings.items():
+        if bool(value) != bool(spec.health_cmd):
+            raise InvalidRequest(f"{job}: {name} is {value}; with a health_cmd it must be above 0, without one 0")
+    if "\0" in spec.health_cmd:
+        raise InvalidRequest(f"{job}: health_cmd has a NUL character, which no command can hold")
 
 
 def _validate_fence(job: str, spec: JobSpec) -> None:

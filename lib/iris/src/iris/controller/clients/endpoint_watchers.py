@@ -7,23 +7,29 @@ from dataclasses import dataclass
 from iris.core.state.view import ClusterView
 from iris.domain.effects import Effect, EndpointChanged, JobChanged, JobEnded, JobForgotten
 from iris.domain.endpoints import RegisteredEndpoint, full_names, name_of, namespace_of, validate_full_name
-from iris.domain.ids import EndpointId, JobId
-from rigging.errors import InvalidRequest, Unavailable
+from iris.domain.ids import EndpointId, JobId, TaskId, parse_task_id
+from rigging.errors import InvalidRequest, NotFound, Unavailable
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointQuery:
-    """Selects endpoints: those under a name as it is seen from a namespace, or those below a prefix."""
+    """Selects endpoints: those under a name as it is seen from a namespace, or those below a prefix.
+
+    `task_id` is the only task that registers the name; None: there may be others.
+    """
 
     names: tuple[str, ...] = ()
     prefix: str = ""
+    task_id: TaskId | None = None
 
     @classmethod
-    def named(cls, namespace: JobId, name: str) -> "EndpointQuery":
-        """Raises InvalidRequest for what is no name, or a leaf without a job to begin at."""
+    def named(cls, namespace: JobId, name: str, task_id: TaskId | None = None) -> "EndpointQuery":
+        """Raises InvalidRequest for what is no name or no task, or a leaf without a job to begin at."""
+        if task_id is not None:
+            parse_task_id(task_id)
         if not name.startswith("/") and not namespace:
             raise InvalidRequest(f"endpoint name {name!r}: outside of a job give the full name, /user/job/{name}")
-        return cls(names=full_names(namespace, name))
+        return cls(names=full_names(namespace, name), task_id=task_id)
 
     @classmethod
     def below(cls, prefix: str) -> "EndpointQuery":
@@ -35,6 +41,11 @@ class EndpointQuery:
     def namespace(self) -> JobId:
         """The job whose end means that nothing more will answer."""
         return namespace_of(self.names[0] if self.names else self.prefix)
+
+    @property
+    def jobs(self) -> set[JobId]:
+        """Those whose end, or whose task's end, is to be told."""
+        return {self.namespace} if self.task_id is None else {self.namespace, parse_task_id(self.task_id)[0]}
 
     def matches(self, name: str) -> bool:
         return name in self.names or bool(self.prefix and name.startswith(self.prefix))
@@ -54,7 +65,7 @@ class EndpointsUpdate:
     """Changes since the previous update; the first one holds everything.
 
     Args:
-        ended: The job of the query's namespace has ended or never was; the reason says so for people.
+        ended: The job of the query's namespace, or its task, has ended or never was; the reason says so for people.
     """
 
     added: tuple[RegisteredEndpoint, ...]
@@ -97,7 +108,7 @@ class EndpointWatchers:
                 found = {endpoint.endpoint_id: endpoint for endpoint in query.find(self._view)}
                 added = tuple(endpoint for name, endpoint in found.items() if known.get(name) != endpoint)
                 removed = tuple(endpoint for name, endpoint in known.items() if name not in found)
-                reason = self._why_ended(query.namespace)
+                reason = self._why_ended(query)
                 if added or removed or bool(reason) != ended:
                     yield EndpointsUpdate(added, removed, bool(reason), reason)
                 known, ended = found, bool(reason)
@@ -117,7 +128,7 @@ class EndpointWatchers:
         if not names and not jobs:
             return
         for query, watches in self._watches.items():
-            if query.namespace in jobs or any(query.matches(name) for name in names):
+            if not jobs.isdisjoint(query.jobs) or any(query.matches(name) for name in names):
                 for changed in watches:
                     changed.set()
 
@@ -128,13 +139,22 @@ class EndpointWatchers:
             for changed in watches:
                 changed.set()
 
-    def _why_ended(self, namespace: JobId) -> str:
+    def _why_ended(self, query: EndpointQuery) -> str:
+        namespace = query.namespace
         job = self._view.jobs.get(namespace)
         if job is None:
             return f"job {namespace} does not exist"
-        if not job.state.is_terminal:
+        if job.state.is_terminal:
+            return f"job {namespace} {job.state.word}" + (f": {job.error}" if job.error else "")
+        if query.task_id is None:
             return ""
-        return f"job {namespace} {job.state.word}" + (f": {job.error}" if job.error else "")
+        try:
+            task = self._view.task(query.task_id)
+        except NotFound as error:
+            return str(error)
+        if not task.state.is_terminal:
+            return ""
+        return f"task {query.task_id} {task.state.word}" + (f": {task.error}" if task.error else "")
 
     def _leave(self, query: EndpointQuery, changed: asyncio.Event) -> None:
         watches = self._watches[query]

@@ -5,11 +5,16 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from iris.controller.admission.limits_policy import LimitsPolicy
 from iris.controller.logs.store import DEFAULT_LIMIT_BYTES
+from iris.controller.notices.notifier import NoticeRules
 from iris.controller.storage.disk_space import DEFAULT_RESERVE_BYTES
 from iris.core.rules.contact import ContactRules
+from iris.domain.entities import UserBudget
 from iris.domain.scale_groups import ScaleGroup
+from iris.rpc.protocol import PROTOCOL_VERSION
 from iris.store.replicate.replicator import Pace
+from iris.tls.certificates import ServerIdentity
 from rigging.errors import InvalidRequest
 
 DAY_S: Final = 86_400.0
@@ -59,9 +64,15 @@ class ControllerConfig:
         durability: What an acknowledged submit has survived. pace: Of what is written to `remote_state_dir`.
         scale_groups: What the cluster may have, booted or not; what none of it, and no worker, could ever run is
             refused. Empty: the workers that are there are all that is known.
+        limits: Whether tasks are held to their limits, where their submitters do not say.
+        user_budgets: Set at each start; users that are not named keep what they have.
+        notices: Who is told of the ends of jobs, and who may be. cluster_name: Said to those who are told.
+        dashboard_port: Of the pages, on loopback, served as long as the controller; 0: from when they are asked for.
         log_limit_bytes: So much of an attempt's log is kept: its beginning, and what is newest.
         disk_reserve_bytes: Kept free for the database, twice: as a file that is given up last, and beside it. Of a
             small file system no more than a tenth each. 0: nothing is, and nothing is refused.
+        protocol_version: What it speaks; another than ours plays another release.
+        tls: Certificates to serve with; None: connections are not encrypted.
         log_wait_s: How long the end of an attempt waits for the rest of its log.
     """
 
@@ -84,6 +95,18 @@ class ControllerConfig:
     durability: Durability = Durability.LOCAL
     pace: Pace = field(default_factory=Pace)
     scale_groups: tuple[ScaleGroup, ...] = ()
+    limits: LimitsPolicy = field(default_factory=LimitsPolicy)
+    notices: NoticeRules = field(default_factory=NoticeRules)
+    cluster_name: str = ""
+    dashboard_port: int = 0
+    user_budgets: tuple[UserBudget, ...] = ()
+    tls: ServerIdentity | None = None
+    protocol_version: int = PROTOCOL_VERSION
+
+    @property
+    def ca_sha256(self) -> str:
+        """Digest of the authority that tokens pin; empty without TLS."""
+        return self.tls.ca_sha256 if self.tls is not None else ""
 
     def __post_init__(self) -> None:
         if self.durability is Durability.REMOTE and not self.remote_state_dir:

@@ -1,10 +1,11 @@
 """From a cluster's config file and the command line to how a controller runs; the command line wins."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from iris.controller.config.cluster_file import ClusterConfig, read_cluster_config
 from iris.controller.config.controller_config import LOOPBACK, ControllerConfig, Durability
+from iris.controller.notices.notifier import NoticeRules
 from rigging.errors import InvalidRequest
 
 
@@ -31,14 +32,39 @@ def controller_config(path: Path | None, given: Given) -> ControllerConfig:
     except ValueError:
         allowed = " or ".join(repr(item.value) for item in Durability)
         raise InvalidRequest(f"durability is {given.durability!r}; it must be {allowed}") from None
-    return ControllerConfig(
+    host = given.host or file.host or LOOPBACK
+    config = ControllerConfig(
         state_dir=state_dir,
-        host=given.host or LOOPBACK,
+        host=host,
+        # On this machine alone only its user submits, who could speak to any address anyway.
+        notices=NoticeRules(file.notify_url, file.notify_allow, is_private=host == LOOPBACK),
+        cluster_name=file.name,
         port=file.port if given.port is None else given.port,
+        dashboard_port=file.dashboard_port,
         idle_exit_s=given.idle_exit_s,
         remote_state_dir=file.remote_state_dir if given.remote_state_dir is None else given.remote_state_dir,
         durability=durability,
         scale_groups=file.scale_groups,
+        limits=file.limits,
+        user_budgets=file.user_budgets,
         log_limit_bytes=file.log_limit_bytes,
         disk_reserve_bytes=file.disk_reserve_bytes,
     )
+    return _contact(config, file.worker_timeout_s)
+
+
+def _contact(config: ControllerConfig, lost_after_s: int) -> ControllerConfig:
+    """Have workers lost after so long a silence (0: as usual); beats come so often that a lost one does no harm."""
+    if not lost_after_s:
+        return config
+    return replace(
+        config,
+        worker_timeout_s=lost_after_s,
+        heartbeat_interval_s=min(config.heartbeat_interval_s, lost_after_s / 4),
+        fence_margin_s=min(config.fence_margin_s, lost_after_s),
+    )
+
+
+def insecure_in(path: Path | None) -> bool:
+    """Whether a config file says that connections beyond loopback are not to be encrypted. Raises InvalidRequest."""
+    return path is not None and read_cluster_config(path).insecure

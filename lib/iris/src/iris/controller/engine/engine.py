@@ -17,9 +17,11 @@ every event would leave no time for the events.
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
+from iris.controller.dashboard.figures import Figures
 from iris.controller.engine.stall import Answer, Stall
 from iris.core.rules.reduce import reduce
 from iris.core.rules.timers import expired, next_deadline
@@ -39,7 +41,7 @@ from iris.domain.effects import (
 from iris.domain.errors import StorageUnavailable
 from iris.domain.events import Event
 from iris.domain.ids import JobId, WorkerId
-from iris.sched.plan import pause_ms, plan_round
+from iris.sched.plan import RoundPlan, pause_ms, plan_round
 from rigging.errors import MarinError, Unavailable
 
 logger = logging.getLogger(__name__)
@@ -126,8 +128,10 @@ class Engine:
         on_fatal: Callable[[Exception], None],
         make_room: Callable[[], bool] = lambda: False,
         share_commit_s: float = SHARE_COMMIT_S,
+        plan: Callable[[ClusterView, int], RoundPlan] = plan_round,
     ) -> None:
         self.view = view
+        self._plan = plan
         self.reasons: Mapping[JobId, str] = {}
         self._store = store
         self._clock_ms = clock_ms
@@ -147,6 +151,8 @@ class Engine:
         self._flush_timer: asyncio.TimerHandle | None = None
         self._flush_due = False
         self._watchers: list[Callable[[JobId], bool]] = []
+        self._on_changes: list[Callable[[Changes], None]] = []
+        self.figures = Figures()
 
     def watch(self, is_watched: Callable[[JobId], bool]) -> None:
         """Commit changes of a job at once when `is_watched` says that a client waits for it."""
@@ -169,6 +175,10 @@ class Engine:
             self._readers.append(reader)
             self._flush()
             await reader
+
+    def listen_to_changes(self, listener: Callable[[Changes], None]) -> None:
+        """Call `listener` with the changes of every batch, after its commit."""
+        self._on_changes.append(listener)
 
     def listen(self, listener: Listener) -> None:
         """Call `listener` with the effects of every batch, after its commit."""
@@ -236,6 +246,7 @@ class Engine:
         queue, self._queue = self._queue, []
         transaction = Transaction(self.view, self._clock_ms(), self._open_batch)
         known = len(transaction.batch.effects)
+        self.figures.events += len(queue)
         answers = [answer for item in queue if (answer := _process(transaction, *item)) is not None]
         self._arm_timer(transaction.now_ms, self._schedule(transaction))
         if transaction.batch and not (answers or self._flush_due or self._is_urgent(transaction.batch.effects[known:])):
@@ -285,6 +296,7 @@ class Engine:
 
     def _write(self, batch: Batch) -> bool:
         """Commit; False when that failed for good and the end is near. Raises StorageUnavailable."""
+        began = time.perf_counter()
         try:
             try:
                 self._store.commit(batch.changes)
@@ -298,6 +310,8 @@ class Engine:
             self._closed = True
             self._on_fatal(error)
             return False
+        finally:
+            self.figures.commits.add(time.perf_counter() - began)
         return True
 
     def _finish(self, batch: Batch, answers: Sequence[Answer]) -> None:
@@ -305,6 +319,8 @@ class Engine:
             for listener in self._listeners:
                 listener(batch.effects)
             self._evict(batch.effects)
+        for on_changes in self._on_changes:
+            on_changes(batch.changes)
         self._answer_readers("")
         for future, result in answers:
             if not future.done():
@@ -349,11 +365,14 @@ class Engine:
         if 0 <= transaction.now_ms - self._last_round_ms < pause:
             return self._last_round_ms + pause
         self._last_round_ms = transaction.now_ms
+        began = time.perf_counter()
         try:
-            plan = plan_round(self.view, transaction.now_ms)
+            plan = self._plan(self.view, transaction.now_ms)
         except Exception as error:  # a mistake of ours must not take along the answers that this turn owes
             self._report("the scheduling round failed", error)
             return None
+        finally:
+            self.figures.rounds.add(time.perf_counter() - began)
         self.reasons = plan.reasons
         for event in plan.events():
             try:

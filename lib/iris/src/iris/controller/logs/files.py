@@ -1,12 +1,11 @@
 """One attempt's log on the controller's disk: a few files, of which those in the middle may be dropped.
 
-The first file, `~<index>.<attempt>.log`, begins at offset 0; the others say in their name where they begin:
-`~<index>.<attempt>.<offset>.log`. What lies between the end of one and the beginning of the next was dropped, because
-the log passed its limit or the disk was full; readers are told by a note. An empty last file says how long the log is.
+Each file says in its name where it begins (`iris.controller.logs.names`). What lies between the end of one and the
+beginning of the next was dropped, because the log passed its limit or the disk was full; readers are told by a note. An
+empty last file says how long the log is. Finished files are packed and moved by `iris.controller.logs.keeper`.
 """
 
 import contextlib
-import io
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -14,46 +13,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
+from iris.controller.logs.names import MOVED, LogFileName, exception_file_name, file_name, parse_name, result_file_name
+from iris.controller.logs.pieces import JoinedPieces, LogPlace
 from iris.rpc.logformat import Record, decode_all, hole, last_complete, lost_log, read_from, read_tail
 
 logger = logging.getLogger(__name__)
 
-# Not allowed in the name of a job, so a log file cannot collide with the directory of a child job.
-FILE_MARK: Final = "~"
-_SUFFIX: Final = ".log"
-_EXCEPTION_SUFFIX: Final = ".exception"
 _FILES_PER_LOG: Final = 16
 _LONGEST_NOTE: Final = 1024
-_SMALLEST_FILE: Final = 64 * 1024
+SMALLEST_FILE: Final = 64 * 1024
 _LARGEST_FILE: Final = 1024 * 1024
 
 DROPPED: Final = "the log was longer than is kept, or the controller's disk was nearly full"
-
-
-def file_name(index: int, attempt: int, start: int) -> str:
-    """Return the name of an attempt's log file that begins at an offset.
-
-    Args:
-        index: The task's index in its job.
-        attempt: The attempt's number.
-        start: Offset of the file's first byte in the log.
-    """
-    return f"{FILE_MARK}{index}.{attempt}.{start}{_SUFFIX}" if start else f"{FILE_MARK}{index}.{attempt}{_SUFFIX}"
-
-
-def exception_file_name(index: int, attempt: int) -> str:
-    """The file beside an attempt's log that has the exception of its callable."""
-    return f"{FILE_MARK}{index}.{attempt}{_EXCEPTION_SUFFIX}"
-
-
-def parse_file_name(name: str) -> tuple[int, int, int] | None:
-    """Task index, attempt number and offset of a log file; None for any other file."""
-    if not name.startswith(FILE_MARK) or not name.endswith(_SUFFIX):
-        return None
-    numbers = name[len(FILE_MARK) : -len(_SUFFIX)].split(".")
-    if len(numbers) not in (2, 3) or not all(number.isdecimal() for number in numbers):
-        return None
-    return int(numbers[0]), int(numbers[1]), int(numbers[2]) if len(numbers) == 3 else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +42,7 @@ class LogLimits:
     @property
     def file_bytes(self) -> int:
         """Bytes at which the next file is begun."""
-        return min(max(self.limit_bytes // _FILES_PER_LOG, _SMALLEST_FILE), _LARGEST_FILE)
+        return min(max(self.limit_bytes // _FILES_PER_LOG, SMALLEST_FILE), _LARGEST_FILE)
 
 
 @dataclass(slots=True)
@@ -79,27 +50,36 @@ class LogFiles:
     """The files of one log: where each begins and how long it is, in order.
 
     Args:
-        directory: Where they are. size: Length of the log, with what was dropped of it. stored: Without that.
+        size: Length of the log, with what was dropped of it. stored: Without that.
         complete: End of what can be read, as far as it is known.
+        closed: Nothing is added to the last file any more: it is packed, or may be at any moment.
     """
 
-    directory: Path
-    index: int
-    attempt: int
+    place: LogPlace
     files: list[tuple[int, int]] = field(default_factory=list)
     size: int = 0
     stored: int = 0
     complete: int = 0
+    closed: bool = False
 
     @classmethod
-    def found(cls, directory: Path, index: int, attempt: int, starts: Sequence[int]) -> "LogFiles":
-        """Return the log that is on the disk in files that begin at these offsets."""
-        files = []
-        for start in sorted(starts):
-            with contextlib.suppress(FileNotFoundError):
-                files.append((start, os.stat(directory / file_name(index, attempt, start)).st_size))
-        stored = sum(size for _, size in files)
-        return cls(directory, index, attempt, files, files[-1][0] + files[-1][1] if files else 0, stored)
+    def found(cls, place: LogPlace, names: Sequence[LogFileName]) -> "LogFiles":
+        """Return the log that is on the disk in files of these names."""
+        sizes = {name.start: name.size for name in names if name.size >= 0}
+        growing = -1
+        for name in names:
+            if name.size >= 0:
+                continue
+            try:
+                # Of two forms of a piece the earlier is used; a crash left both.
+                sizes[name.start] = os.stat(place.raw(name.start)).st_size
+                growing = max(growing, name.start)
+            except FileNotFoundError:
+                # It was dropped, or packed since its directory was listed.
+                sizes.update((name.start, size) for size in place.packed_sizes(name.start))
+        closed = bool(sizes) and growing < max(sizes)
+        files = sorted(sizes.items())
+        return cls(place, files, files[-1][0] + files[-1][1] if files else 0, sum(sizes.values()), closed=closed)
 
     def append(self, data: memoryview, limits: LogLimits) -> None:
         """Add to the end; drop what is too much: files in the middle first, else `data` itself. Raises OSError."""
@@ -110,10 +90,11 @@ class LogFiles:
         if not has_room and not (_is_note(data) and limits.spare()):
             self.drop(count)
             return
-        if not self.files or self._end_of_last() != self.size or self.files[-1][1] >= limits.file_bytes:
+        last = self.files[-1] if self.files else (0, 0)
+        if not self.files or sum(last) != self.size or last[1] >= limits.file_bytes or (self.closed and last[1]):
             self._begin()
         start, size = self.files[-1]
-        descriptor = os.open(self.path(start), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self.place.raw(start), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             rest = data
             while rest:
@@ -131,7 +112,7 @@ class LogFiles:
         # Where even an empty file cannot be made, the note is lost with a restart of the controller.
         with contextlib.suppress(OSError):
             self._begin()
-            os.close(os.open(self.path(self.size), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            os.close(os.open(self.place.raw(self.size), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
     def complete_size(self) -> int:
         """Offset of the end of what can be read now."""
@@ -140,17 +121,23 @@ class LogFiles:
             if not run:
                 self.complete = self.size
             else:
-                with _Joined(self, run) as file:
+                with JoinedPieces(self.place, run) as file:
                     known = max(self.complete - start, 0)
                     found = last_complete(cast(BinaryIO, file), self.size - start, known)
                 self.complete = max(self.complete, start + found)
         return self.complete
 
-    def read(self, start: int, since_ms: int) -> Iterator[Record]:
-        """The records from offset `start` (a record's start) to the present end; a note for what was dropped."""
+    def read(self, start: int, since_ms: int, before_ms: int = 0) -> Iterator[Record]:
+        """The records from offset `start` (a record's start) to the present end; a note for what was dropped.
+
+        Args:
+            start: Offset in the log.
+            since_ms: Unix ms; earlier records are left out.
+            before_ms: Unix ms of the record before `start`, if it is known: the time of a note that comes first.
+        """
         end = self.complete_size()
-        at_ms = 0
-        for begin, run in self._runs():
+        at_ms = before_ms
+        for begin, run in self.runs():
             stop = min(begin + sum(size for _, size in run), end)
             skipped = 0
             if begin > start:
@@ -177,10 +164,10 @@ class LogFiles:
         if max_lines <= 0:
             return list(self.read(0, since_ms))
         found: list[Record] = []
-        for begin, run in reversed(self._runs()):
+        for begin, run in reversed(self.runs()):
             if run and len(found) < max_lines:
                 stop = begin + sum(size for _, size in run)
-                with _Joined(self, run) as file:
+                with JoinedPieces(self.place, run) as file:
                     closed = end - begin if stop >= end else last_complete(cast(BinaryIO, file), stop - begin)
                     part = read_tail(cast(BinaryIO, file), max_lines - len(found), since_ms, closed)
                 if part and part[0].hole and begin:
@@ -193,31 +180,19 @@ class LogFiles:
         return found
 
     def remove(self) -> None:
-        """Delete all files, and the exception beside them."""
-        for start, _ in self.files:
-            self.path(start).unlink(missing_ok=True)
-        (self.directory / exception_file_name(self.index, self.attempt)).unlink(missing_ok=True)
+        """Delete all files, and the exception or the result beside them."""
+        for start, size in self.files:
+            self.place.remove(start, size)
+        place = self.place
+        for name in (exception_file_name, result_file_name):
+            (place.directory / name(place.index, place.attempt)).unlink(missing_ok=True)
         self.files.clear()
 
-    def path(self, start: int) -> Path:
-        return self.directory / file_name(self.index, self.attempt, start)
+    def finished(self) -> list[tuple[int, int]]:
+        """Offset and size of the files that nothing is added to any more."""
+        return [(start, size) for start, size in (self.files if self.closed else self.files[:-1]) if size]
 
-    def _read_run(
-        self, begin: int, run: list[tuple[int, int]], start: int, stop: int, closed: bool
-    ) -> Iterator[Record]:
-        if not run or start >= stop:
-            return
-        with _Joined(self, run) as file:
-            # Before a hole the last record may be cut; the piece counts as dropped.
-            end = stop - begin if closed else last_complete(cast(BinaryIO, file), stop - begin, start - begin)
-            for record in read_from(cast(BinaryIO, file), start - begin, 0, end):
-                if record.hole and file.was_dropped(record.end - record.hole, record.end):
-                    text = lost_log(record.hole, DROPPED)
-                    yield hole(record.at_ms, record.end + begin, record.hole, text)
-                else:
-                    yield _moved(record, begin)
-
-    def _runs(self) -> list[tuple[int, list[tuple[int, int]]]]:
+    def runs(self) -> list[tuple[int, list[tuple[int, int]]]]:
         """Files that follow each other without a hole, with where each run begins."""
         runs: list[tuple[int, list[tuple[int, int]]]] = []
         end = -1
@@ -229,23 +204,35 @@ class LogFiles:
             end = start + size
         return runs
 
-    def _last_run(self) -> tuple[int, list[tuple[int, int]]]:
-        runs = self._runs()
-        return runs[-1] if runs else (0, [])
+    def _read_run(
+        self, begin: int, run: list[tuple[int, int]], start: int, stop: int, closed: bool
+    ) -> Iterator[Record]:
+        if not run or start >= stop:
+            return
+        with JoinedPieces(self.place, run) as file:
+            # Before a hole the last record may be cut; the piece counts as dropped.
+            end = stop - begin if closed else last_complete(cast(BinaryIO, file), stop - begin, start - begin)
+            for record in read_from(cast(BinaryIO, file), start - begin, 0, end):
+                if record.hole and file.was_dropped(record.end - record.hole, record.end):
+                    text = lost_log(record.hole, DROPPED)
+                    yield hole(record.at_ms, record.end + begin, record.hole, text)
+                else:
+                    yield _moved(record, begin)
 
-    def _end_of_last(self) -> int:
-        start, size = self.files[-1]
-        return start + size
+    def _last_run(self) -> tuple[int, list[tuple[int, int]]]:
+        runs = self.runs()
+        return runs[-1] if runs else (0, [])
 
     def _begin(self) -> None:
         if self.files and not self.files[-1][1]:
             # It said how much was dropped up to here; now it is where the log goes on.
             start, _ = self.files.pop()
             with contextlib.suppress(OSError):
-                os.replace(self.path(start), self.path(self.size))
+                os.replace(self.place.raw(start), self.place.raw(self.size))
         elif not self.files:
-            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.place.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.files.append((self.size, 0))
+        self.closed = False
 
     def _make_room(self, count: int, limits: LogLimits) -> bool:
         """True if `count` bytes may be written; on a full disk older output is dropped for the newest."""
@@ -256,7 +243,7 @@ class LogFiles:
         if len(self.files) < 3:
             return 0
         start, size = self.files.pop(1)
-        self.path(start).unlink(missing_ok=True)
+        self.place.remove(start, size)
         self.stored -= size
         return size
 
@@ -278,62 +265,6 @@ def _moved(record: Record, by: int) -> Record:
     return record._replace(end=record.end + by)
 
 
-class _Joined(io.RawIOBase):
-    """Files that follow each other, read as one; those that were dropped meanwhile read as zeros, which are a hole."""
-
-    def __init__(self, log: LogFiles, run: list[tuple[int, int]]) -> None:
-        self._log = log
-        self._run = run
-        self._begin = run[0][0]
-        self._size = sum(size for _, size in run)
-        self._position = 0
-        self._open: tuple[int, int] | None = None  # where the open file begins, and its descriptor
-        self._dropped: set[tuple[int, int]] = set()
-
-    def was_dropped(self, begin: int, end: int) -> bool:
-        """True if the range overlaps files that were dropped after they were listed."""
-        return any(first <= end and begin <= last for first, last in self._dropped)
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self._position = offset if whence == 0 else self._size + offset if whence == 2 else self._position + offset
-        return self._position
-
-    def read(self, size: int = -1) -> bytes:
-        wanted = self._size - self._position if size < 0 else min(size, self._size - self._position)
-        pieces = []
-        for start, length in self._run:
-            begin = self._position - (start - self._begin)
-            if wanted <= 0:
-                break
-            if not 0 <= begin < length:
-                continue
-            count = min(wanted, length - begin)
-            pieces.append(self._piece(start, begin, count))
-            self._position += count
-            wanted -= count
-        return b"".join(pieces)
-
-    def close(self) -> None:
-        if self._open is not None:
-            os.close(self._open[1])
-            self._open = None
-        super().close()
-
-    def _piece(self, start: int, begin: int, count: int) -> bytes:
-        if self._open is None or self._open[0] != start:
-            if self._open is not None:
-                os.close(self._open[1])
-                self._open = None
-            try:
-                self._open = start, os.open(self._log.path(start), os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                place = start - self._begin + begin
-                self._dropped.add((place, place + count))
-                return bytes(count)
-        data = os.pread(self._open[1], count, begin)
-        return data + bytes(count - len(data))
-
-
 def shed(root: Path, wanted: int) -> int:
     """Drop log files below `root`, the longest first, until about `wanted` bytes are free; returns how many that are.
 
@@ -341,19 +272,20 @@ def shed(root: Path, wanted: int) -> int:
     """
     found = []
     for directory, _, names in os.walk(root):
-        for name in names:
-            parsed = parse_file_name(name)
-            if parsed is not None:
-                path = Path(directory) / name
-                found.append((path.stat().st_size, path, parsed))
+        for text in names:
+            name = parse_name(text)
+            if name is not None:
+                path = Path(directory) / text
+                found.append((path.stat().st_size, path, name))
     freed = 0
-    for size, path, (index, attempt, start) in sorted(found, reverse=True):
-        if freed >= wanted or not size:
-            break
+    for size, path, name in sorted(found, reverse=True):
+        if freed >= wanted or not size or name.form == MOVED:
+            continue
         logger.error("the disk is full: %s is dropped, so that the controller can start", path)
         with contextlib.suppress(OSError):
             path.unlink()
             freed += size
             # Says how long the log was; where it goes on in another file this one is there already.
-            path.with_name(file_name(index, attempt, start + size)).touch(mode=0o600)
+            end = name.start + (size if name.size < 0 else name.size)
+            path.with_name(file_name(name.task, name.attempt, end)).touch(mode=0o600)
     return freed

@@ -1,14 +1,21 @@
 """Logs and the jobs they belong to: what is accepted from workers, and who wakes when there is more to read."""
 
 import asyncio
+import contextlib
+import logging
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
+from iris.controller.logs.searcher import Searchers
 from iris.controller.logs.store import LogKey, LogStore
 from iris.core.state.view import ClusterView
 from iris.domain.effects import Effect, JobChanged, JobForgotten, JobSettled
-from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, parent_of
+from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, attempt_id, parent_of, task_id
 from iris.domain.states import JobState
+from rigging.results import pack_problem
+
+logger = logging.getLogger(__name__)
 
 _EXCEPTION_BYTES: Final = 64 * 1024
 
@@ -38,11 +45,16 @@ class Subscription:
 
 
 class LogHub:
-    """The logs of the jobs in the view."""
+    """The logs of the jobs in the view.
 
-    def __init__(self, view: ClusterView, store: LogStore) -> None:
+    Args:
+        searchers: Processes that read what the controller does not read itself.
+    """
+
+    def __init__(self, view: ClusterView, store: LogStore, searchers: Searchers | None = None) -> None:
         self.view = view
         self.store = store
+        self.searchers = searchers or Searchers(str(store.root))
         self._subscriptions: dict[JobId, set[Subscription]] = {}
 
     def attempt_size(self, attempt: AttemptId) -> int:
@@ -50,18 +62,19 @@ class LogHub:
         key = self._key(attempt)
         return 0 if key is None else self.store.size(key)
 
-    def append(self, attempt: AttemptId, offset: int, data: bytes) -> int:
+    def append(self, attempt: AttemptId, offset: int, data: bytes, worker: WorkerId | None = None) -> int:
         """Store what is new; return the offset from where the worker should go on.
 
-        For an unknown or forgotten attempt the data is dropped, and counts as held.
+        For an attempt that is unknown, forgotten or another worker's the data is dropped, and counts as held.
 
         Args:
             attempt: The attempt.
             offset: Place of the first byte of `data` in the log.
             data: Whole records.
+            worker: Who sends it; None: one who may.
         """
         key = self._key(attempt)
-        if key is None:
+        if key is None or not self._may_tell(attempt, worker):
             return offset + len(data)
         before = self.store.size(key)
         size = self.store.append(key, offset, data)
@@ -70,10 +83,49 @@ class LogHub:
         return size
 
     def keep_exception(self, attempt: AttemptId, worker: WorkerId, data: bytes) -> None:
-        """Keep what the callable of an attempt raised: of the one that this worker was given, and not too much."""
+        """Keep what the callable of an attempt raised: of the one that this worker was given, and not too much.
+
+        Args:
+            attempt: The attempt.
+            worker: The worker that reports it.
+            data: The pickled exception.
+        """
         key, booking = self._key(attempt), self.view.bookings.get(attempt)
         if key is not None and booking is not None and booking.worker_id == worker and len(data) <= _EXCEPTION_BYTES:
             self.store.keep_exception(key, data)
+
+    def keep_result(self, attempt: AttemptId, worker: WorkerId, data: bytes | Path) -> None:
+        """Keep what the callable of an attempt returned: of the one that this worker was given.
+
+        Args:
+            attempt: The attempt.
+            worker: The worker that reports it.
+            data: The packed value, or the file that has it.
+        """
+        key, booking = self._key(attempt), self.view.bookings.get(attempt)
+        if key is None or booking is None or booking.worker_id != worker:
+            return
+        try:
+            if isinstance(data, Path):
+                self.store.keep_result_file(key, data)
+            else:
+                self.store.keep_result(key, data)
+        except OSError as error:
+            logger.warning("what %s returned is not kept: %s", attempt, error)
+            reason = "it has gone from there" if isinstance(error, FileNotFoundError) else error.strerror
+            with contextlib.suppress(OSError):
+                self.store.keep_result(key, pack_problem(f"the controller could not keep it: {reason}"))
+
+    def result(self, task_id: TaskId, offset: int, most: int) -> tuple[bytes, int]:
+        """Return a part of what the task's last attempt returned, and the size of all; 0: it returned None.
+
+        Args:
+            task_id: The task.
+            offset: Of the first byte.
+            most: The most bytes to return.
+        """
+        task = self.view.task(task_id)
+        return self.store.read_result((task.job_id, task.index, task.attempt), offset, most)
 
     def exception(self, task_id: TaskId) -> bytes:
         """Return the exception of the task's last attempt as its process pickled it; empty: none is known."""
@@ -85,6 +137,14 @@ class LogHub:
         job = self.view.jobs.get(job_id)
         first = 0 if job is None else job.first_attempt
         return [key for key in self.store.keys(job_id, index) if key[2] >= first]
+
+    def is_known(self, key: LogKey) -> bool:
+        """False if there is no such attempt: its job is forgotten, or of a later life, or its number not given yet."""
+        job = self.view.jobs.get(JobId(key[0]))
+        if job is None or key[2] < job.first_attempt:
+            return False
+        task, _ = self.view.find_attempt(attempt_id(task_id(JobId(key[0]), key[1]), key[2]))
+        return task is None or key[2] <= task.attempt
 
     def descendants(self, job_id: JobId) -> list[JobId]:
         """The jobs below `job_id` that have a log, ended or not."""
@@ -133,7 +193,7 @@ class LogHub:
                     self.store.remove_below(job.job_id, job.first_attempt)
             elif isinstance(effect, JobSettled):
                 self._notify(effect.job_id)
-                self.store.release(effect.job_id)
+                self.store.settle(effect.job_id)
             elif isinstance(effect, JobForgotten):
                 self.store.remove(effect.job_id)
 
@@ -142,6 +202,14 @@ class LogHub:
         if task is None or number > task.attempt or number < self.view.jobs[task.job_id].first_attempt:
             return None
         return task.job_id, task.index, number
+
+    def _may_tell(self, attempt: AttemptId, worker: WorkerId | None) -> bool:
+        """False if an attempt is known to be another worker's."""
+        task, number = self.view.find_attempt(attempt)
+        if worker is None or task is None or task.attempt != number or task.worker_id in (None, worker):
+            return True
+        logger.warning("worker %s sends output of %s, which is worker %s's: dropped", worker, attempt, task.worker_id)
+        return False
 
     def _notify(self, job_id: JobId) -> None:
         if not self._subscriptions:

@@ -1,17 +1,21 @@
 """Reading and following logs: a job's, one task's, or those of a whole tree of jobs."""
 
+import asyncio
 import heapq
-from collections.abc import AsyncGenerator, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
-from iris.controller.logs.hub import LogHub
+from iris.controller.logs.hub import LogHub, Subscription
+from iris.controller.logs.pieces import PieceMovedError
+from iris.controller.logs.search_process import Task
 from iris.controller.logs.store import LogKey
 from iris.domain.ids import JobId
+from iris.rpc.logfilter import ANY_ATTEMPT, LineChoice
 from iris.rpc.logformat import Record
-
-# Logs merged by time hold a file open each; with more of them they come one after another instead.
+from rigging.clock import unix_ms
 
 Line = tuple[LogKey, Record]
 
@@ -23,7 +27,9 @@ class LogQuery:
     Args:
         index: One task of the job; None: all.
         max_lines: 0: all; else the last ones, or the first ones when `from_start`.
-        follow: Go on until the job (with those below it, if included) has ended and everything was given.
+        choice: Which lines of them.
+        follow: Go on until the job (with those below it, if included) has ended and everything was given, or until the
+            time is over up to which lines are chosen.
     """
 
     job_id: JobId
@@ -33,6 +39,7 @@ class LogQuery:
     max_lines: int = 0
     from_start: bool = False
     follow: bool = False
+    choice: LineChoice = field(default_factory=LineChoice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,43 +50,133 @@ class ReadLimits:
         batch_lines: Lines of a batch.
         batch_bytes: Bytes at which a batch ends.
         merged: Logs that are merged by time; more come one after another.
+        late_ms: How long after the end of the chosen time lines of it may still come in, for those who follow.
     """
 
     batch_lines: int = 2000
     batch_bytes: int = 256 * 1024
     merged: int = 64
+    late_ms: int = 5_000
 
 
 _LIMITS: Final = ReadLimits()
 
 
-async def read_logs(hub: LogHub, query: LogQuery, limits: ReadLimits = _LIMITS) -> AsyncGenerator[list[Line], None]:
-    """Yield the lines asked for in batches; each attempt's in order, merged by time within a batch. Each line once."""
+async def read_logs(
+    hub: LogHub, query: LogQuery, limits: ReadLimits = _LIMITS, now_ms: Callable[[], int] = unix_ms
+) -> AsyncGenerator[list[Line], None]:
+    """Yield the lines asked for in batches; each attempt's in order, merged by time within a batch. Each line once.
+
+    Args:
+        hub: The logs.
+        query: The job or task, and the lines wanted of it.
+        limits: Sizes of batches.
+        now_ms: The clock by which the chosen time ends.
+    """
     subscription = hub.subscribe(query.job_id, query.include_children)
+    reached: dict[LogKey, int] = {}
+    given = 0
     try:
-        sequence = _sequence(hub, query)
-        left = query.max_lines if query.max_lines and query.from_start else None
-        positions: dict[LogKey, int] = {}
-        done = hub.is_complete(query.job_id, query.include_children)
-        keys = _all_keys(hub, query)
-        if query.max_lines and not query.from_start:
-            first: Iterator[Line] = iter(_tails(hub, keys, query, positions))
-        else:
-            first = _merged(hub, keys, query.since_ms, positions, limits.merged)
-        while True:
-            for batch in _batches(first if left is None else islice(first, left), limits):
-                yield batch
-                left = None if left is None else left - len(batch)
-            if done or not query.follow or left == 0 or _sequence(hub, query) != sequence:
+        if not query.choice.looks_at_lines:
+            try:
+                async with aclosing(_read_here(hub, query, limits, subscription, reached)) as batches:
+                    async for batch in batches:
+                        given += len(batch)
+                        yield batch
                 return
-            await subscription.wait()
-            dirty = subscription.take()
-            # Asked before reading: what is complete now is read completely below.
-            done = hub.is_complete(query.job_id, query.include_children)
-            keys = [key for job_id in sorted(dirty) for key in hub.keys(job_id, query.index)]
-            first = _merged(hub, keys, query.since_ms, positions, limits.merged)
+            except PieceMovedError:
+                # The rest comes from the remote state, for which the controller does not wait.
+                pass
+        if reached and query.max_lines:
+            query = replace(query, max_lines=query.max_lines - given if query.from_start else 0)
+        async with aclosing(_read_elsewhere(hub, query, limits, subscription, reached, now_ms)) as batches:
+            async for batch in batches:
+                yield batch
     finally:
         hub.unsubscribe(subscription)
+
+
+async def _read_here(
+    hub: LogHub, query: LogQuery, limits: ReadLimits, subscription: Subscription, reached: dict[LogKey, int]
+) -> AsyncGenerator[list[Line], None]:
+    """Read what is on this disk; `reached` tells how far that was given. Raises PieceMovedError."""
+    positions: dict[LogKey, int] = {}
+    sequence = _sequence(hub, query)
+    left = query.max_lines if query.max_lines and query.from_start else None
+    done = hub.is_complete(query.job_id, query.include_children)
+    keys = _all_keys(hub, query)
+    if query.max_lines and not query.from_start:
+        tails = _tails(hub, keys, query, positions)
+        reached.update(positions)
+        for batch in _batches(tails, limits):
+            yield batch
+        first: Iterator[Line] = iter(())
+    else:
+        first = _merged(hub, keys, query.since_ms, positions, limits.merged)
+    while True:
+        for batch in _batches(first if left is None else islice(first, left), limits):
+            reached.update((key, record.end) for key, record in batch)
+            yield batch
+            left = None if left is None else left - len(batch)
+        if done or not query.follow or left == 0 or _sequence(hub, query) != sequence:
+            return
+        await subscription.wait()
+        dirty = subscription.take()
+        # Asked before reading: what is complete now is read completely below.
+        done = hub.is_complete(query.job_id, query.include_children)
+        first = _merged(hub, _keys_of(hub, query, dirty), query.since_ms, positions, limits.merged)
+
+
+async def _read_elsewhere(
+    hub: LogHub,
+    query: LogQuery,
+    limits: ReadLimits,
+    subscription: Subscription,
+    positions: dict[LogKey, int],
+    now_ms: Callable[[], int],
+) -> AsyncGenerator[list[Line], None]:
+    sequence = _sequence(hub, query)
+    searchers = hub.searchers
+    task = Task(searchers.root, searchers.remote, query.choice, query.since_ms, query.max_lines, query.from_start)
+    async with searchers.begin(task) as searcher:
+        done = hub.is_complete(query.job_id, query.include_children)
+        keys = _all_keys(hub, query)
+        left = query.max_lines if query.max_lines and query.from_start else None
+        while True:
+            last = done or not query.follow or _sequence(hub, query) != sequence
+            async with aclosing(searcher.round(keys, positions, last)) as batches:
+                async for batch in batches:
+                    yield batch
+                    left = None if left is None else left - len(batch)
+            if last or left == 0:
+                return
+            over = not await _something_new(subscription, query, limits, now_ms)
+            dirty = subscription.take()
+            done = over or hub.is_complete(query.job_id, query.include_children)
+            # At the end all are looked at once more, for lines that have no end.
+            keys = _all_keys(hub, query) if done else _keys_of(hub, query, dirty)
+
+
+async def _something_new(
+    subscription: Subscription, query: LogQuery, limits: ReadLimits, now_ms: Callable[[], int]
+) -> bool:
+    """Wait for it; False: nothing that comes now can be of the chosen time."""
+    if not query.choice.until_ms:
+        await subscription.wait()
+        return True
+    left_ms = query.choice.until_ms + limits.late_ms - now_ms()
+    if left_ms <= 0:
+        return False
+    try:
+        await asyncio.wait_for(subscription.wait(), left_ms / 1000)
+    except TimeoutError:
+        return False
+    return True
+
+
+def _keys_of(hub: LogHub, query: LogQuery, job_ids: Iterable[JobId]) -> list[LogKey]:
+    found = [key for job_id in sorted(job_ids) for key in hub.keys(job_id, query.index)]
+    return [key for key in found if query.choice.attempt in (ANY_ATTEMPT, key[2])]
 
 
 def _sequence(hub: LogHub, query: LogQuery) -> int:
@@ -89,10 +186,10 @@ def _sequence(hub: LogHub, query: LogQuery) -> int:
 
 
 def _all_keys(hub: LogHub, query: LogQuery) -> list[LogKey]:
-    keys = hub.keys(query.job_id, query.index)
-    if query.include_children:
-        for job_id in hub.descendants(query.job_id):
-            keys += hub.keys(job_id)
+    below = hub.descendants(query.job_id) if query.include_children else []
+    keys = _keys_of(hub, query, [query.job_id])
+    for job_id in below:
+        keys += _keys_of(hub, replace(query, index=None), [job_id])
     return keys
 
 

@@ -8,17 +8,33 @@ import contextlib
 import errno
 import logging
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from iris.controller.logs.files import FILE_MARK, LogFiles, LogLimits, exception_file_name, file_name, parse_file_name
+from iris.controller.logs.files import SMALLEST_FILE, LogFiles, LogLimits
+from iris.controller.logs.names import (
+    FILE_MARK,
+    LogFileName,
+    exception_file_name,
+    file_name,
+    parse_name,
+    result_file_name,
+)
+from iris.controller.logs.pieces import Expect, Fetch, LogPlace
 from iris.rpc.logformat import Record
 from rigging.errors import InvalidRequest
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_LIMIT_BYTES: Final = 1024**3
+
+TRASH: Final = "logs-trash"
+"""Beside the directory of the logs: notes of what is to be removed from the remote state."""
+
+_RESULTS_SINCE: Final = "results-since"
+"""Beside it, too: since when (Unix ms) results are kept in it. None is kept as nothing, and so is what was lost."""
 
 LogKey = tuple[str, int, int]
 """Job id, task index, attempt number."""
@@ -30,6 +46,8 @@ class LogStore:
     Args:
         limit_bytes: So much of an attempt's log is kept: its beginning, and what is newest.
         has_room: Whether the disk has room for so many bytes more. spare: Makes room for a note at any cost.
+        fetch: Reads what was moved to the remote state; None: reading it raises PieceMovedError.
+        announce: Hears which objects there will be read soon.
     """
 
     def __init__(
@@ -38,15 +56,24 @@ class LogStore:
         limit_bytes: int = DEFAULT_LIMIT_BYTES,
         has_room: Callable[[int], bool] = lambda count: count >= 0,
         spare: Callable[[], bool] = lambda: False,
+        fetch: Fetch | None = None,
+        announce: Expect | None = None,
     ) -> None:
-        self._root = root
+        self.root = root
+        self.trash = root.with_name(TRASH)
+        self.on_ripe: Callable[[LogKey, int, int], None] | None = None
+        """Called with each piece (key, offset, size) that nothing is added to any more."""
+        self.results_since_ms = 0
+        self._fetch = fetch
+        self._announce = announce
+        self._ending: set[LogKey] = set()  # their last pieces are being packed
         self._limits = LogLimits(limit_bytes, has_room, spare)
         self._logs: dict[LogKey, LogFiles] = {}
-        self._listed: dict[str, dict[tuple[int, int], list[int]]] = {}  # with where the files of each begin
+        self._listed: dict[str, dict[tuple[int, int], list[LogFileName]]] = {}
 
     def size(self, key: LogKey) -> int:
         """Bytes taken of one attempt's log, also those that were dropped since."""
-        return self._log(key).size
+        return self.log(key).size
 
     def append(self, key: LogKey, offset: int, data: bytes) -> int:
         """Add what is new of `data`, which starts at `offset` of the log; return the size taken afterwards.
@@ -59,10 +86,11 @@ class LogStore:
             offset: Place of the first byte of `data` in the log.
             data: Whole records.
         """
-        log = self._log(key)
+        log = self.log(key)
         skip = log.size - offset
         if skip < 0 or skip >= len(data):
             return log.size
+        before = log.files[-1][0] if log.files else 0
         try:
             log.append(memoryview(data)[skip:], self._limits)
         except OSError as error:
@@ -70,7 +98,9 @@ class LogStore:
                 raise
             log.drop(offset + len(data) - log.size)
         finally:
-            self._found(key[0]).setdefault((key[1], key[2]), [0])
+            self._found(key[0]).setdefault((key[1], key[2]), [LogFileName(key[1], key[2], 0)])
+        if self.on_ripe is not None and log.files[-1][0] != before and (finished := log.finished()):
+            self.on_ripe(key, *finished[-1])
         return log.size
 
     def attempts(self, job_id: str) -> set[tuple[int, int]]:
@@ -83,11 +113,11 @@ class LogStore:
 
     def complete_size(self, key: LogKey) -> int:
         """Offset of the end of what can be read now."""
-        return self._log(key).complete_size()
+        return self.log(key).complete_size()
 
     def read(self, key: LogKey, start: int, since_ms: int = 0) -> Iterator[Record]:
         """The whole records from offset `start` (a record's start) to the present end, notes for what is missing."""
-        return self._log(key).read(start, since_ms)
+        return self.log(key).read(start, since_ms)
 
     def tail(self, key: LogKey, max_lines: int, since_ms: int = 0) -> list[Record]:
         """Return the last `max_lines` records not older than `since_ms`, oldest first.
@@ -97,26 +127,70 @@ class LogStore:
             max_lines: Most records to return; 0: all.
             since_ms: Unix ms.
         """
-        return self._log(key).tail(max_lines, since_ms)
+        return self.log(key).tail(max_lines, since_ms)
 
     def keep_exception(self, key: LogKey, data: bytes) -> None:
         """Keep what the attempt's callable raised, as its process has pickled it, as long as its log; best effort."""
-        directory = self._directory(key[0])
         try:
             if self._limits.has_room(len(data)):
-                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-                (directory / exception_file_name(*key[1:])).write_bytes(data)
-                if not self.size(key):
-                    # One that wrote nothing has a log all the same, by which this is found again and removed.
-                    (directory / file_name(*key[1:], 0)).touch(mode=0o600)
-                self._found(key[0]).setdefault((key[1], key[2]), [0])
+                self._beside_log(key, exception_file_name).write_bytes(data)
         except OSError as error:
             logger.warning("the exception of %s/%d is not kept: %s", key[0], key[1], error)
+
+    def begin_results(self, now_ms: int) -> None:
+        """Take note, in a directory that has no results yet, that they are kept from now on (Unix ms)."""
+        note = self.root.parent / _RESULTS_SINCE
+        try:
+            self.results_since_ms = int(note.read_text())
+        except (OSError, ValueError):
+            self.results_since_ms = now_ms
+            with contextlib.suppress(OSError):
+                note.write_text(str(now_ms))
+
+    def keep_result(self, key: LogKey, data: bytes) -> None:
+        """Keep what the attempt's callable returned, packed, as long as its log. Raises OSError."""
+        self._beside_log(key, result_file_name).write_bytes(data)
+
+    def keep_result_file(self, key: LogKey, file: Path) -> None:
+        """Keep what is in a file as `keep_result` does; the file itself may go. Raises OSError."""
+        target = self._beside_log(key, result_file_name)
+        target.unlink(missing_ok=True)
+        try:
+            os.link(file, target)
+        except OSError as error:
+            if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
+                raise
+            shutil.copyfile(file, target)
+
+    def read_result(self, key: LogKey, offset: int, most: int) -> tuple[bytes, int]:
+        """Return what is kept of the attempt's result from an offset on, and the size of all; 0 where nothing is.
+
+        Args:
+            key: Task and number of the attempt.
+            offset: Of the first byte.
+            most: The most bytes to return.
+        """
+        try:
+            with (self.directory(key[0]) / result_file_name(*key[1:])).open("rb") as file:
+                file.seek(offset)
+                return file.read(most), os.fstat(file.fileno()).st_size
+        except FileNotFoundError:
+            return b"", 0
+
+    def _beside_log(self, key: LogKey, name: Callable[[int, int], str]) -> Path:
+        """The path of a file beside the attempt's log, which is there from now on."""
+        directory = self.directory(key[0])
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not self.size(key):
+            # One that wrote nothing has a log all the same, by which the file is found again and removed.
+            (directory / file_name(*key[1:], 0)).touch(mode=0o600)
+        self._found(key[0]).setdefault((key[1], key[2]), [LogFileName(key[1], key[2], 0)])
+        return directory / name(*key[1:])
 
     def exception(self, key: LogKey) -> bytes:
         """Return the stored exception of the attempt's callable; empty when there is none."""
         try:
-            return (self._directory(key[0]) / exception_file_name(*key[1:])).read_bytes()
+            return (self.directory(key[0]) / exception_file_name(*key[1:])).read_bytes()
         except OSError:
             return b""
 
@@ -125,54 +199,79 @@ class LogStore:
         attempts = self._found(job_id)
         for index, attempt in [item for item in attempts if item[1] < first_attempt]:
             key = (job_id, index, attempt)
-            self._log(key).remove()
+            self.log(key).remove()
             self._logs.pop(key, None)
             del attempts[(index, attempt)]
 
     def remove(self, job_id: str) -> None:
         """Remove all logs of a job that is forgotten."""
-        directory = self._directory(job_id)
+        directory = self.directory(job_id)
         for index, attempt in self.attempts(job_id):
-            self._log((job_id, index, attempt)).remove()
+            self.log((job_id, index, attempt)).remove()
         self.release(job_id)
         # The directories of the job, its parents and its user, as far as nothing else is in them.
         with contextlib.suppress(OSError):
-            while directory != self._root:
+            while directory != self.root:
                 directory.rmdir()
                 directory = directory.parent
 
     def stored_jobs(self, above: str = "") -> Iterator[str]:
         """The ids of the jobs that have a log here: of all, or of `above` and those below it. Reads that directory."""
-        for directory, _, files in os.walk(self._directory(above) if above else self._root):
+        for directory, _, files in os.walk(self.directory(above) if above else self.root):
             if any(name.startswith(FILE_MARK) for name in files):
-                yield "/" + Path(directory).relative_to(self._root).as_posix()
+                yield "/" + Path(directory).relative_to(self.root).as_posix()
 
     def release(self, job_id: str) -> None:
         """Drop what is kept in memory about an ended job; it is read again when it is asked for."""
         for index, attempt in self._listed.pop(job_id, ()):
             self._logs.pop((job_id, index, attempt), None)
 
-    def _directory(self, job_id: str) -> Path:
+    def directory(self, job_id: str) -> Path:
+        """Where the logs of a job are. Raises InvalidRequest."""
         parts = job_id.split("/")[1:]
         if not parts or any(part in ("", ".", "..") for part in parts):
             raise InvalidRequest(f"not a job id: {job_id!r}")
-        return self._root.joinpath(*parts)
+        return self.root.joinpath(*parts)
 
-    def _log(self, key: LogKey) -> LogFiles:
+    def log(self, key: LogKey) -> LogFiles:
+        """The files of one attempt's log."""
         log = self._logs.get(key)
         if log is None:
             job_id, index, attempt = key
-            starts = self._found(job_id).get((index, attempt), ())
-            log = self._logs[key] = LogFiles.found(self._directory(job_id), index, attempt, starts)
+            names = self._found(job_id).get((index, attempt), ())
+            log = self._logs[key] = LogFiles.found(self.place(key), names)
+            log.closed |= key in self._ending
         return log
 
-    def _found(self, job_id: str) -> dict[tuple[int, int], list[int]]:
+    def place(self, key: LogKey) -> LogPlace:
+        """Where the pieces of one log are."""
+        return LogPlace(self.directory(key[0]), key[1], key[2], self._fetch, self.trash, self._announce)
+
+    def settle(self, job_id: str) -> None:
+        """Let the last pieces of an ended job's logs be packed, if they are worth it, and drop what is in memory."""
+        for key in self.keys(job_id) if self.on_ripe is not None else ():
+            log = self.log(key)
+            if not log.closed and log.files and log.files[-1][1] >= SMALLEST_FILE:
+                log.closed = True
+                self._ending.add(key)
+                assert self.on_ripe is not None  # else nothing is looked at
+                self.on_ripe(key, *log.files[-1])
+        self.release(job_id)
+
+    def tended(self, key: LogKey, start: int, size: int) -> None:
+        """Take note that a piece was packed or moved; what was dropped meanwhile is removed in its new form, too."""
+        self._ending.discard(key)
+        log = self._logs.get(key)
+        if log is not None and start not in dict(log.files):
+            log.place.remove_packed(start, size)
+
+    def _found(self, job_id: str) -> dict[tuple[int, int], list[LogFileName]]:
         known = self._listed.get(job_id)
         if known is None:
             known = self._listed[job_id] = {}
             with contextlib.suppress(FileNotFoundError):
-                for name in os.listdir(self._directory(job_id)):
-                    parsed = parse_file_name(name)
+                for name in os.listdir(self.directory(job_id)):
+                    parsed = parse_name(name)
                     if parsed is not None:
-                        known.setdefault(parsed[:2], []).append(parsed[2])
+                        known.setdefault(parsed[:2], []).append(parsed)
         return known

@@ -14,13 +14,13 @@ from iris.controller.services.convert_query import query_response
 from iris.domain.entities import UserBudget, Worker
 from iris.domain.events import BudgetSet
 from iris.domain.ids import WorkerId, validate_name
+from iris.domain.scale_groups import ScaleGroup
 from iris.domain.states import TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
-from iris.rpc.auth import PrincipalKind, make_token
+from iris.rpc.auth import PrincipalKind
 from iris.rpc.convert import budget_from_wire, budget_to_wire
 from iris.rpc.convert_job import resources_to_wire
-from iris.rpc.protocol import PROTOCOL_VERSION
 from iris.store.query import run_query
 from rigging.errors import Conflict
 
@@ -45,8 +45,8 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
         replicator = controller.replicator
         running = sum(view.jobs[job_id].count(TaskState.RUNNING) for job_id in view.live_jobs)
         return pb.ClusterStatusResponse(
-            protocol_version=PROTOCOL_VERSION,
-            version=_release(),
+            protocol_version=controller.config.protocol_version,
+            version=controller.version(),
             started_at_ms=controller.started_at_ms,
             workers=[
                 self._worker(worker)
@@ -65,6 +65,7 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
             generation=0 if replicator is None else replicator.generation,
             disk_warning=controller.space.low if controller.space is not None else "",
             worker_trouble=controller.worker_trouble(),
+            scale_groups=[_scale_group(group) for group in controller.config.scale_groups],
         )
 
     async def CordonWorker(self, request: pb.CordonWorkerRequest, context: Context) -> pb.CordonWorkerResponse:
@@ -98,8 +99,10 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
         )
 
     async def CreateToken(self, request: pb.CreateTokenRequest, context: Context) -> pb.CreateTokenResponse:
-        user = validate_name(request.user)
-        return pb.CreateTokenResponse(token=make_token(self._controller.secret, PrincipalKind.USER, user))
+        users, user = self._controller.credentials.users, validate_name(request.user)
+        made, text = users.create(user, request.note, str(current_principal()))
+        await self._controller.confirm()
+        return pb.CreateTokenResponse(token=self._controller.pinned(text), token_id=made.token_id)
 
     async def Checkpoint(self, request: pb.CheckpointRequest, context: Context) -> pb.CheckpointResponse:
         controller = self._controller
@@ -151,6 +154,8 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
     def _worker(self, worker: Worker) -> pb.WorkerInfo:
         view = self._controller.view
         here = view.attempts_on(worker.worker_id)
+        host = self._controller.sessions.host_of(worker.worker_id) if worker.connected else None
+        skew = host.skew if host is not None else None
         bookings = [booking for booking in here if not (booking.stopping or booking.ahead)]
         return pb.WorkerInfo(
             worker_id=worker.worker_id,
@@ -164,10 +169,20 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
             strikes=worker.strikes,
             is_late=worker.connected and worker.is_late,
             trouble=worker.trouble if worker.connected else "",
+            address=host.address if host is not None else "",
+            version=host.version if host is not None else "",
+            protocol_version=host.protocol_version if host is not None else 0,
+            clock_skew_ms=None if skew is None else skew[0],
+            clock_error_ms=0 if skew is None else skew[1],
         )
 
 
-def _release() -> str:
-    from importlib.metadata import version  # slow to import, and only needed here
-
-    return version("marin-iris")
+def _scale_group(group: ScaleGroup) -> pb.ScaleGroupInfo:
+    return pb.ScaleGroupInfo(
+        name=group.name,
+        capacity=resources_to_wire(group.host),
+        hosts_per_slice=group.hosts_per_slice,
+        min_slices=group.min_slices,
+        max_slices=group.max_slices,
+        attributes=group.host_attributes,
+    )

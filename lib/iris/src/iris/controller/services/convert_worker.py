@@ -8,9 +8,11 @@ from iris.domain.events import AttemptObserved
 from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.job_spec import JobSpec
 from iris.domain.states import FailureKind, TaskState
+from iris.domain.usage import Usage
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.convert_job import entrypoint_to_wire, environment_to_wire, resources_to_wire
 from iris.rpc.convert_runtime import runtime_to_wire
+from iris.rpc.convert_usage import usage_from_wire
 from iris.rpc.enums import number
 from rigging.errors import InvalidRequest
 
@@ -49,7 +51,14 @@ def observation_from_wire(message: pb.Observation, worker_id: WorkerId, shift_ms
         failure_kind=number(FailureKind, message.failure, f"attempt {message.attempt_id}: failure kind"),
         at_ms=_shifted(message.at_ms, shift_ms),
         started_at_ms=_shifted(message.started_at_ms, shift_ms),
+        usage=shifted_usage(message.usage, shift_ms) if message.HasField("usage") else None,
     )
+
+
+def shifted_usage(message: pb.AttemptUsage, shift_ms: int) -> Usage:
+    """Return what an attempt has used, with the time of this host's clock; arguments as of `observation_from_wire`."""
+    usage = usage_from_wire(message)
+    return replace(usage, at_ms=_shifted(usage.at_ms, shift_ms))
 
 
 def clock_shift(sent_at_ms: int, now_ms: int) -> int:
@@ -76,12 +85,24 @@ def launch_to_wire(spec: JobSpec, job_token: str) -> pb.Launch:
         job_token=job_token,
         exclusive=spec.exclusive,
         fence_after_ms=spec.fence_after_ms,
+        enforced=spec.enforced,
+        health_cmd=spec.health_cmd,
+        health_interval_ms=spec.health_interval_ms,
+        health_timeout_ms=spec.health_timeout_ms,
+        health_retries=spec.health_retries,
+        stall_timeout_ms=spec.stall_timeout_ms,
         runtime=runtime_to_wire(spec.runtime),
     )
 
 
 def relaunch(launch: pb.Launch, job_id: JobId, job_token: str) -> pb.Launch:
-    """The launch of a job that differs from another in its name only."""
+    """The launch of a job that differs from another in its name only.
+
+    Args:
+        launch: The launch of the other job.
+        job_id: This job.
+        job_token: Its token.
+    """
     copy = pb.Launch()
     copy.CopyFrom(launch)
     copy.job_id, copy.job_token = job_id, job_token
@@ -100,12 +121,21 @@ def run_attempts_to_wire(launch: pb.Launch, attempts: Mapping[tuple[int, int], b
 
 
 def outgoing_to_wire(
-    outgoing: Outgoing, run: list[pb.RunAttempts], revision: int, grace_ms: int
+    outgoing: Outgoing, run: list[pb.RunAttempts], revision: int, grace_ms: int, now_ms: int = 0
 ) -> pb.ControllerMessage:
-    """One message for everything that was pending for a worker; `run` is what to start, with its launches."""
+    """Return one message for everything that was pending for a worker.
+
+    Args:
+        outgoing: What was pending.
+        run: What to start, with its launches.
+        revision: Number of the desired set.
+        grace_ms: Between SIGTERM and SIGKILL of what is stopped.
+        now_ms: The controller's clock, for an acknowledged beat.
+    """
     message = pb.ControllerMessage(
         log_acks=[pb.LogAck(attempt_id=attempt, offset=offset) for attempt, offset in outgoing.log_acks.items()],
         beat_ack=outgoing.beat_ack,
+        sent_at_ms=now_ms,
     )
     if outgoing.goodbye is not None:
         message.goodbye.CopyFrom(pb.Goodbye(reason=outgoing.goodbye.reason, exit=outgoing.goodbye.exit))

@@ -13,7 +13,7 @@ from iris.controller.clients.endpoint_watchers import EndpointQuery, EndpointsUp
 from iris.controller.context import Controller
 from iris.domain.endpoints import RegisteredEndpoint, endpoint_id
 from iris.domain.events import EndpointRegistered, EndpointRemoved
-from iris.domain.ids import AttemptId, JobId, parse_attempt_id, parse_task_id, validate_name
+from iris.domain.ids import AttemptId, JobId, TaskId, parse_attempt_id, parse_task_id, validate_name
 from iris.rpc import endpoints_pb2 as pb
 from iris.rpc import endpoints_pb2_grpc
 from rigging.errors import InvalidRequest
@@ -61,7 +61,7 @@ class EndpointService(endpoints_pb2_grpc.EndpointServiceServicer):
     async def Watch(
         self, request: pb.WatchEndpointsRequest, context: Context
     ) -> AsyncGenerator[pb.EndpointsUpdate, None]:
-        query = _query(request.namespace, request.name, request.prefix)
+        query = _query(request.namespace, request.name, request.prefix, request.task_id)
         async with aclosing(self._controller.endpoints.watch(query, self._controller.engine.settled)) as updates:
             async for update in updates:
                 yield _update_to_wire(update)
@@ -83,12 +83,14 @@ def _own_name(attempt: AttemptId, name: str) -> str:
     return f"{parse_task_id(task)[0]}/{name}"
 
 
-def _query(namespace: str, name: str, prefix: str) -> EndpointQuery:
+def _query(namespace: str, name: str, prefix: str, task_id: str = "") -> EndpointQuery:
     if bool(name) == bool(prefix):
         raise InvalidRequest("ask for endpoints by name or by prefix, one of the two")
     if prefix:
         return EndpointQuery.below(prefix)
-    return EndpointQuery.named(JobId(namespace or current_principal().job_id or ""), name)
+    return EndpointQuery.named(
+        JobId(namespace or current_principal().job_id or ""), name, TaskId(task_id) if task_id else None
+    )
 
 
 def _to_wire(endpoint: RegisteredEndpoint) -> pb.Endpoint:

@@ -2,6 +2,7 @@
 
 # ruff: noqa: ARG002  # every method takes grpc's context and a request, needed or not
 
+import asyncio
 import heapq
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
@@ -18,8 +19,10 @@ from iris.core.state.view import ClusterView
 from iris.domain.entities import Job, Task
 from iris.domain.events import LendCpu
 from iris.domain.ids import AttemptId, JobId, TaskId, is_task_id, parse_attempt_id, parse_task_id
+from iris.domain.job_spec import CommandEntrypoint
 from iris.domain.silence import SilentAttempt
 from iris.domain.states import TaskState
+from iris.domain.usage import AttemptUse
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
 from iris.rpc.auth import PrincipalKind
@@ -28,8 +31,9 @@ from iris.rpc.convert import (
     job_status,
     task_status,
 )
-from iris.rpc.protocol import ATTEMPT_ID_KEY
-from rigging.errors import InvalidRequest
+from iris.rpc.logfilter import ANY_ATTEMPT, LineChoice
+from iris.rpc.protocol import ATTEMPT_ID_KEY, MAX_BLOB_CHUNK_BYTES
+from rigging.errors import InvalidRequest, NotFound
 
 _DEFAULT_LIST_LIMIT: Final = 200
 _MAX_LIST_LIMIT: Final = 10_000
@@ -78,6 +82,32 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
             return pb.GetExceptionResponse()
         return pb.GetExceptionResponse(exception=self._controller.hub.exception(job.deciding_task_id))
 
+    async def GetResult(self, request: pb.GetResultRequest, context: Context) -> pb.GetResultResponse:
+        await self._controller.engine.settled()
+        job = self._view.job(JobId(request.job_id))
+        if job.submitted_at_ms != request.submitted_at_ms:
+            raise NotFound(f"job {job.job_id} that is meant is gone; another one has its name")
+        if isinstance(job.spec.entrypoint, CommandEntrypoint):
+            command = job.spec.entrypoint.argv[0]
+            raise InvalidRequest(
+                f"job {job.job_id} runs the program {command!r}, which returns no value: wait for it, and read its "
+                "logs or the files that it writes"
+            )
+        tasks = self._view.tasks[job.job_id]
+        if not 0 <= request.task_index < len(tasks):
+            raise InvalidRequest(f"job {job.job_id} has tasks 0 to {len(tasks) - 1}, not {request.task_index}")
+        task = tasks[request.task_index]
+        if task.state is not TaskState.SUCCEEDED:
+            raise NotFound(f"task {task.task_id} has no result: it is {task.state.word}")
+        if request.offset < 0:
+            raise InvalidRequest(f"the offset {request.offset} of a result is below 0")
+        data, size = await asyncio.to_thread(
+            self._controller.hub.result, task.task_id, request.offset, MAX_BLOB_CHUNK_BYTES
+        )
+        if not size and task.finished_at_ms < self._controller.hub.store.results_since_ms:
+            raise NotFound(f"what {task.task_id} returned is not here: it ended before results were kept here")
+        return pb.GetResultResponse(data=data, size=size)
+
     async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsResponse:
         principal = current_principal()
         await self._controller.engine.settled()
@@ -101,10 +131,10 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         await self._controller.engine.settled()
         job_id = self._view.job(JobId(request.job_id)).job_id
         reason = self._controller.pending_reason(job_id)
-        silent = self._silent(job_id)
+        silent, usage = self._silent(job_id), self._usage(job_id)
         return pb.ListTasksResponse(
             tasks=[
-                task_status(task, self._reason(task, reason), silent.get(task.task_id, ()))
+                task_status(task, self._reason(task, reason), silent.get(task.task_id, ()), usage.get(task.task_id, ()))
                 for task in self._view.tasks[job_id]
             ]
         )
@@ -113,7 +143,8 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         await self._controller.engine.settled()
         task = self._view.task(TaskId(request.task_id))
         reason = self._reason(task, self._controller.pending_reason(task.job_id))
-        return task_status(task, reason, self._silent(task.job_id).get(task.task_id, ()))
+        silent, usage = self._silent(task.job_id), self._usage(task.job_id)
+        return task_status(task, reason, silent.get(task.task_id, ()), usage.get(task.task_id, ()))
 
     async def StopJob(self, request: pb.StopJobRequest, context: Context) -> pb.StopJobResponse:
         stopped = await self._controller.stop_job(JobId(request.job_id), request.reason, request.keep_children)
@@ -139,6 +170,12 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
             max_lines=request.max_lines,
             from_start=request.from_start,
             follow=request.follow,
+            choice=LineChoice(
+                request.grep,
+                request.level,
+                request.until_ms,
+                request.attempt if request.HasField("attempt") else ANY_ATTEMPT,
+            ),
         )
         async with aclosing(read_logs(self._controller.hub, query)) as batches:
             async for batch in batches:
@@ -148,6 +185,12 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         found: dict[TaskId, list[SilentAttempt]] = {}
         for attempt in silent_attempts(self._view, self._controller.sessions, job_id):
             found.setdefault(parse_attempt_id(attempt.attempt_id)[0], []).append(attempt)
+        return found
+
+    def _usage(self, job_id: JobId) -> dict[TaskId, list[tuple[AttemptId, AttemptUse]]]:
+        found: dict[TaskId, list[tuple[AttemptId, AttemptUse]]] = {}
+        for name, use in self._controller.live_usage.of_job(job_id).items():
+            found.setdefault(parse_attempt_id(name)[0], []).append((name, use))
         return found
 
     def _reason(self, task: Task, of_job: str) -> str:

@@ -7,13 +7,15 @@ import grpc.aio
 from iris.controller.access.interceptor import Behaviour, Decoder, ServerInterceptor
 from iris.controller.access.stream_server import StreamServer, admit_stream
 from iris.controller.context import Controller
+from iris.controller.services.access import AccessService
 from iris.controller.services.blobs import BlobService
 from iris.controller.services.clients import ClientService
 from iris.controller.services.cluster import ClusterService
+from iris.controller.services.dashboard import DashboardService
 from iris.controller.services.endpoints import EndpointService
 from iris.controller.services.jobs import JobService
 from iris.controller.services.worker import WorkerService
-from iris.rpc import endpoints_pb2_grpc, iris_pb2_grpc
+from iris.rpc import access_pb2_grpc, dashboard_pb2_grpc, endpoints_pb2_grpc, iris_pb2_grpc
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.protocol import SERVER_OPTIONS, SOCKET_NAME
 
@@ -32,5 +34,7 @@ def make_servers(controller: Controller, interceptor: ServerInterceptor) -> tupl
     iris_pb2_grpc.add_BlobServiceServicer_to_server(BlobService(controller.blobs), server)
     iris_pb2_grpc.add_ClusterServiceServicer_to_server(ClusterService(controller), server)
     endpoints_pb2_grpc.add_EndpointServiceServicer_to_server(EndpointService(controller), server)
+    access_pb2_grpc.add_AccessServiceServicer_to_server(AccessService(controller), server)
+    dashboard_pb2_grpc.add_DashboardServiceServicer_to_server(DashboardService(controller), server)
     iris_pb2_grpc.add_WorkerServiceServicer_to_server(workers, server)
     return server, local

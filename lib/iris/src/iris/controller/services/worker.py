@@ -1,9 +1,10 @@
 """WorkerService: one session of one worker, as a stream of messages in each direction."""
 
-# ruff: noqa: ARG002  # every method takes grpc's context and a request, needed or not
+# every method takes grpc's context and a request, needed or not
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
 from typing import Any, Final
 
 from iris.controller.access.authority import RULES, authorize
@@ -16,19 +17,21 @@ from iris.controller.services.convert_worker import (
     outgoing_to_wire,
     relaunch,
     run_attempts_to_wire,
+    shifted_usage,
 )
 from iris.controller.workers.orders import Outgoing
-from iris.controller.workers.sessions import ConnectedWorker, Greeting, Report
-from iris.domain.ids import AttemptId, JobId, WorkerId
-from iris.domain.job_spec import JobSpec, is_alike
+from iris.controller.workers.sessions import ConnectedWorker, Greeting, Report, WorkerHost
+from iris.domain.ids import AttemptId, JobId, WorkerId, parse_attempt_id, parse_task_id
+from iris.domain.job_spec import CallableEntrypoint, JobSpec, is_alike
 from iris.domain.states import TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
 from iris.rpc.auth import PrincipalKind, make_token
 from iris.rpc.convert_job import resources_from_wire
-from iris.rpc.protocol import PROTOCOL_VERSION
+from iris.rpc.protocol import version_mismatch
 from rigging.errors import Conflict, InvalidRequest
 from rigging.printable import is_printable_line
+from rigging.results import pack_problem
 
 _FAREWELL_S: Final = 10.0
 _LAUNCHES_KEPT: Final = 64
@@ -37,6 +40,29 @@ Context = Any  # grpc's own, which is untyped here
 
 
 _LONGEST_WORKER_ID: Final = 256
+_LONGEST_VERSION: Final = 64
+
+
+def check_worker_id(worker_id: str) -> None:
+    """Raise InvalidRequest for what cannot be the id of a worker.
+
+    It is part of what the worker shows with each call, and headers of calls are ASCII.
+    """
+    ascii_line = worker_id.isascii() and is_printable_line(worker_id)
+    if not worker_id or not ascii_line or len(worker_id) > _LONGEST_WORKER_ID:
+        raise InvalidRequest(
+            f"{worker_id[:_LONGEST_WORKER_ID]!r} is no id of a worker: no control characters, and "
+            f"1 to {_LONGEST_WORKER_ID} characters of ASCII, are allowed"
+        )
+
+
+def address_of(peer: str) -> str:
+    """Return the address in gRPC's name of a caller ("ipv4:10.0.0.2:53012": "10.0.0.2"; "unix:" is this machine)."""
+    kind, _, where = peer.partition(":")
+    if kind == "unix":
+        return "unix"
+    host = where.replace("%5B", "[").replace("%5D", "]").rpartition(":")[0]
+    return host.strip("[]")
 
 
 class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
@@ -50,7 +76,7 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
     async def Session(
         self, request_iterator: AsyncIterator[pb.WorkerMessage], context: Context
     ) -> AsyncGenerator[pb.ControllerMessage, None]:
-        greeting = await self._greeting(request_iterator)
+        greeting = await self._greeting(request_iterator, address_of(context.peer()))
         sessions = self._controller.sessions
         session = await sessions.open(greeting)
         reader = asyncio.create_task(self._read(session, request_iterator))
@@ -77,22 +103,18 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
             reader.cancel()
             sessions.close(session)
 
-    async def _greeting(self, messages: AsyncIterator[pb.WorkerMessage]) -> Greeting:
+    async def _greeting(self, messages: AsyncIterator[pb.WorkerMessage], address: str) -> Greeting:
         first = await anext(aiter(messages), None)
         if first is None or first.WhichOneof("kind") != "hello":
             raise InvalidRequest("a session begins with hello")
         hello = first.hello
-        if hello.protocol_version != PROTOCOL_VERSION:
-            raise Conflict(
-                f"worker {hello.worker_id} speaks protocol version {hello.protocol_version}, this controller "
-                f"{PROTOCOL_VERSION}: use the same release of iris on both sides"
-            )
+        mismatch = version_mismatch(
+            f"worker {hello.worker_id}", hello.protocol_version, self._controller.config.protocol_version
+        )
+        if mismatch:
+            raise Conflict(mismatch)
         authorize(current_principal(), RULES["WorkerService/Session"], hello.worker_id)
-        if not is_printable_line(hello.worker_id) or len(hello.worker_id) > _LONGEST_WORKER_ID:
-            raise InvalidRequest(
-                f"{hello.worker_id[:_LONGEST_WORKER_ID]!r} is no id of a worker: no control characters, and "
-                f"at most {_LONGEST_WORKER_ID} characters, are allowed"
-            )
+        check_worker_id(hello.worker_id)
         if not hello.instance_id:
             raise InvalidRequest(f"worker {hello.worker_id} gives no instance_id")
         worker_id = WorkerId(hello.worker_id)
@@ -104,19 +126,26 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
             attributes=dict(hello.attributes),
             inventory=tuple(self._report(observation, worker_id, shift_ms) for observation in hello.inventory),
             leaving=first.leaving,
+            host=WorkerHost(address, hello.version[:_LONGEST_VERSION], hello.protocol_version),
         )
 
     async def _read(self, session: ConnectedWorker, messages: AsyncIterator[pb.WorkerMessage]) -> None:
         sessions = self._controller.sessions
         async for message in messages:
             sessions.heard(session, message.beat)
+            if message.HasField("clock_skew_ms"):
+                sessions.note_skew(session, message.clock_skew_ms, message.clock_error_ms)
             if message.HasField("capacity"):
                 sessions.resize(session, resources_from_wire(message.capacity))
             if message.HasField("trouble"):
                 sessions.note_trouble(session, message.trouble)
             for log in message.logs:
                 sessions.append_log(session, AttemptId(log.attempt_id), log.offset, log.data)
-            shift_ms = clock_shift(message.sent_at_ms, self._controller.clock_ms()) if message.observations else 0
+            has_times = bool(message.observations or message.usage)
+            shift_ms = clock_shift(message.sent_at_ms, self._controller.clock_ms()) if has_times else 0
+            for item in message.usage:
+                usage = shifted_usage(item, shift_ms)
+                self._controller.live_usage.note(AttemptId(item.attempt_id), session.worker_id, usage)
             for observation in message.observations:
                 sessions.report(session, self._report(observation, session.worker_id, shift_ms))
             if message.leaving:
@@ -127,7 +156,23 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
         if message.exception and event.state is TaskState.FAILED:
             # Before the end itself, which is what clients wait for.
             self._controller.hub.keep_exception(event.attempt_id, worker_id, message.exception)
+        if event.state is TaskState.SUCCEEDED:
+            self._keep_result(message, event.attempt_id, worker_id)
         return Report(event, message.log_size)
+
+    def _keep_result(self, message: pb.Observation, attempt_id: AttemptId, worker_id: WorkerId) -> None:
+        """Before the end itself, as above; None is kept as nothing."""
+        data: bytes | Path = message.result
+        if message.result_digest:
+            data = self._controller.blobs.path(message.result_digest)
+        elif not message.tells_result and self._runs_callable(attempt_id):
+            data = pack_problem("its worker, of a former release, does not send what callables return")
+        if data:
+            self._controller.hub.keep_result(attempt_id, worker_id, data)
+
+    def _runs_callable(self, attempt_id: AttemptId) -> bool:
+        job = self._controller.view.jobs.get(parse_task_id(parse_attempt_id(attempt_id)[0])[0])
+        return job is not None and isinstance(job.spec.entrypoint, CallableEntrypoint)
 
     def _welcome(self, greeting: Greeting) -> pb.ControllerMessage:
         hub = self._controller.hub
@@ -135,7 +180,7 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
         return pb.ControllerMessage(
             welcome=pb.Welcome(
                 heartbeat_interval_ms=round(self._controller.config.heartbeat_interval_s * 1000),
-                protocol_version=PROTOCOL_VERSION,
+                protocol_version=self._controller.config.protocol_version,
                 log_offsets=[pb.LogAck(attempt_id=name, offset=hub.attempt_size(name)) for name in attempts],
             )
         )
@@ -145,8 +190,9 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
         for job_id, attempts in outgoing.start.items():
             run.append(run_attempts_to_wire(self._launch(self._controller.view.jobs[job_id].spec), attempts))
         session.revision += 1
+        now_ms = self._controller.clock_ms() if outgoing.beat_ack else 0
         grace_ms = round(self._controller.config.stop_grace_s * 1000)
-        return outgoing_to_wire(outgoing, run, session.revision, grace_ms)
+        return outgoing_to_wire(outgoing, run, session.revision, grace_ms, now_ms)
 
     def _launch(self, spec: JobSpec) -> pb.Launch:
         """Return the launch of a job's attempts, made once for attempts that start in a row."""

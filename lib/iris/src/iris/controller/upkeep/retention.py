@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -83,33 +83,45 @@ def with_descendants(chosen: Sequence[JobId], names: Iterable[JobId]) -> Iterato
 class Retention:
     """Forgets, round after round, until it is cancelled."""
 
-    def __init__(self, config: ControllerConfig, engine: Engine, logs: LogStore, blobs: BlobStore) -> None:
+    def __init__(
+        self,
+        config: ControllerConfig,
+        engine: Engine,
+        logs: LogStore,
+        blobs: BlobStore,
+        choose: Callable[[Iterable[Job], ControllerConfig, int], list[JobId]] = forgettable,
+    ) -> None:
         self._config = config
+        self._choose = choose
         self._engine = engine
         self._logs = logs
         self._blobs = blobs
 
-    async def run(self) -> None:
+    async def run(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
         """One round at once, then one every ten minutes; blobs and stray logs four times a day."""
         blobs_due = 0.0
         while True:
             try:
                 await self.forget_jobs()
                 await self.forget_workers()
-                if time.monotonic() >= blobs_due:
+                if clock() >= blobs_due:
                     await self.remove_stray_logs()
                     await self.remove_blobs()
-                    blobs_due = time.monotonic() + BLOB_ROUND_EVERY_S
+                    blobs_due = clock() + BLOB_ROUND_EVERY_S
             except OSError:
                 logger.exception("removing old history failed; it is tried again in %g s", ROUND_EVERY_S)
-            await asyncio.sleep(ROUND_EVERY_S)
+            await sleep(ROUND_EVERY_S)
 
     async def forget_jobs(self) -> int:
         """Forget what the policy does not keep; returns how many jobs."""
         # Records never change, so another thread may look at them; with a million of them that takes seconds.
         jobs = list(self._engine.view.jobs.values())
         now_ms = unix_ms()
-        chosen = await asyncio.to_thread(_choose, jobs, self._config, now_ms)
+        chosen = await asyncio.to_thread(self._choose_whole, jobs, now_ms)
         count = 0
         for names in _parts(chosen, _STEP):
             count += await self._engine.decide(partial(_forget_jobs, names, now_ms))
@@ -117,6 +129,9 @@ class Retention:
         if count:
             logger.info("forgot %d ended jobs", count)
         return count
+
+    def _choose_whole(self, jobs: Sequence[Job], now_ms: int) -> list[JobId]:
+        return list(with_descendants(self._choose(jobs, self._config, now_ms), (job.job_id for job in jobs)))
 
     async def forget_workers(self) -> int:
         """Forget workers that were not seen for as long as jobs are kept; returns how many."""
@@ -161,10 +176,6 @@ class Retention:
             with contextlib.suppress(NotFound):  # nothing can be fetched by it, so it keeps nothing
                 used.update(bundle_parts(b"".join(data for _, data, _ in self._blobs.read(digest))))
         return used
-
-
-def _choose(jobs: Sequence[Job], config: ControllerConfig, now_ms: int) -> list[JobId]:
-    return list(with_descendants(forgettable(jobs, config, now_ms), (job.job_id for job in jobs)))
 
 
 def _forget_jobs(job_ids: Sequence[JobId], chosen_at_ms: int, transaction: Transaction) -> int:

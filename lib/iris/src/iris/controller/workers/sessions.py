@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from iris.controller.engine.engine import Engine, Transaction
@@ -33,6 +33,14 @@ logger = logging.getLogger(__name__)
 
 _FOR_WORKERS: Final = (StartAttempt, StopAttempt, ForgetAttempt)
 
+FAR_CLOCK_MS: Final = 5000
+
+
+def is_far(skew_ms: int, error_ms: int) -> bool:
+    """Whether a host's clock is so far off that people should know, whatever the error of the measurement."""
+    return abs(skew_ms) - error_ms > FAR_CLOCK_MS
+
+
 STOP_REASON_UNKNOWN: Final = "the controller does not know this attempt"
 _LOOKS: Final = 8
 """So often in the time after which a worker is late."""
@@ -46,6 +54,22 @@ class Report:
     log_size: int
 
 
+@dataclass(slots=True)
+class WorkerHost:
+    """A connected worker's host, for people.
+
+    Args:
+        address: From which it is connected; "unix": the controller's own machine.
+        version: Its release; empty: it does not say.
+        skew: Its clock minus the controller's and the largest error of that, in ms; None: not measured yet.
+    """
+
+    address: str = ""
+    version: str = ""
+    protocol_version: int = 0
+    skew: tuple[int, int] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Greeting:
     """A worker's first message: its identity, its capacity and its inventory."""
@@ -56,12 +80,14 @@ class Greeting:
     attributes: Mapping[str, str]
     inventory: tuple[Report, ...]
     leaving: bool = False
+    host: WorkerHost = field(default_factory=WorkerHost)
 
 
 class ConnectedWorker:
     """One open stream of one worker."""
 
-    def __init__(self, worker_id: WorkerId, instance_id: str) -> None:
+    def __init__(self, worker_id: WorkerId, instance_id: str, host: WorkerHost) -> None:
+        self.host = host
         self.worker_id = worker_id
         self.instance_id = instance_id
         self.orders = WorkerOrders()
@@ -133,9 +159,17 @@ class Sessions:
         if self._leaving:
             raise Unavailable(f"the controller is leaving: {self._leaving}")
         worker_id = greeting.worker_id
-        session = ConnectedWorker(worker_id, greeting.instance_id)
+        session = ConnectedWorker(worker_id, greeting.instance_id, greeting.host)
         older = self._open.get(worker_id)
         if older is not None:
+            if older.instance_id != session.instance_id:
+                logger.warning(
+                    "worker %s began anew from %s while its session from %s was open: what ran there is lost; where "
+                    "both live, one uses a copy of the other's work directory",
+                    worker_id,
+                    session.host.address or "an unknown address",
+                    older.host.address or "an unknown address",
+                )
             older.superseded = True
             older.orders.close()
             self._release_held(older)
@@ -172,6 +206,30 @@ class Sessions:
         if beat:
             session.orders.acknowledge_beat(beat)
 
+    def note_skew(self, session: ConnectedWorker, skew_ms: int, error_ms: int) -> None:
+        """The worker has measured how far its clock is from the controller's; a large distance is told once.
+
+        Args:
+            session: The worker's.
+            skew_ms: Milliseconds by which its clock is ahead.
+            error_ms: Milliseconds by which that may be wrong.
+        """
+        before = session.host.skew
+        session.host.skew = (skew_ms, error_ms)
+        was_far = before is not None and is_far(*before)
+        if is_far(skew_ms, error_ms) and not was_far:
+            logger.warning(
+                "the clock of worker %s is %.1f s %s this controller's: times of its log lines are as wrong",
+                session.worker_id,
+                abs(skew_ms) / 1000,
+                "ahead of" if skew_ms > 0 else "behind",
+            )
+
+    def host_of(self, worker_id: WorkerId) -> WorkerHost | None:
+        """Return what is known of a connected worker's host."""
+        session = self._open.get(worker_id)
+        return None if session is None else session.host
+
     def resize(self, session: ConnectedWorker, capacity: Resources) -> None:
         """The worker offers something else than it did."""
         if self._open.get(session.worker_id) is session:
@@ -204,6 +262,23 @@ class Sessions:
                 await self._all_closed.wait()
         except TimeoutError:
             logger.warning("%d workers did not end their session in %g s", len(self._open), timeout_s)
+
+    def expel(self, worker_id: WorkerId, reason: str) -> bool:
+        """End a worker's session now: nothing more that it says counts. Returns whether there was one.
+
+        It is told to stop its attempts and exit; they are tried again elsewhere once it counts as lost.
+        """
+        session = self._open.get(worker_id)
+        if session is None:
+            return False
+        session.orders.goodbye(reason, exit=True)
+        session.superseded = True
+        self._release_held(session)
+        del self._open[worker_id]
+        if not self._open:
+            self._all_closed.set()
+        self._engine.post(WorkerDisconnected(worker_id, session.instance_id))
+        return True
 
     def stop_timers(self) -> None:
         if self._look_timer is not None:
@@ -249,7 +324,9 @@ class Sessions:
             offset: Place of the first byte of `data` in the log.
             data: Whole records.
         """
-        size = self._hub.append(attempt, offset, data)
+        if session.superseded:
+            return
+        size = self._hub.append(attempt, offset, data, session.worker_id)
         session.orders.acknowledge_log(attempt, size)
         held = session.held.get(attempt)
         if held is not None and size >= held[0].log_size:

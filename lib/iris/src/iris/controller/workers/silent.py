@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from iris.controller.workers.sessions import Sessions
-from iris.core.state.load import Booking
+from iris.core.state.booking import Booking
 from iris.core.state.view import ClusterView
 from iris.domain.ids import JobId
 from iris.domain.silence import SilentAttempt

@@ -184,7 +184,15 @@ class Draft:
 
 
 def with_state(job: Job, state: JobState, started_at_ms: int, finished_at_ms: int = 0, error: str = "") -> Job:
-    """A live job in another state. Spelled out, as `with_counts`: each job takes two such steps."""
+    """A live job in another state. Spelled out, as `with_counts`: each job takes two such steps.
+
+    Args:
+        job: The job.
+        state: Its new state.
+        started_at_ms: Unix time in milliseconds; 0: not yet.
+        finished_at_ms: Unix time in milliseconds; 0: not yet.
+        error: Why it ended; empty: no error.
+    """
     return Job(
         job.spec,
         state,

@@ -146,6 +146,7 @@ def follow_task(draft: Draft, task: Task, verdict: Verdict) -> None:
         began = max(task.started_at_ms or draft.now_ms, job.submitted_at_ms)
         started = job.started_at_ms or (began if state is JobState.RUNNING else 0)
         draft.put_job(with_state(job, state, started))
+    if state is not job.state or (verdict is Verdict.FINAL and task.state is TaskState.FAILED):
         draft.effects.append(JobChanged(task.job_id))
 
 

@@ -6,6 +6,7 @@ from signal import Signals
 
 from iris.core.rules.draft import Draft
 from iris.core.rules.host_health import judge_host
+from iris.core.rules.retry_budget import may_retry, recent_failures
 from iris.core.state.load import WorkerLoad
 from iris.domain.constraints import AHEAD_ATTRIBUTE
 from iris.domain.effects import ForgetAttempt, StartAttempt, StopAttempt
@@ -14,6 +15,7 @@ from iris.domain.events import Assigned, AttemptObserved, Begun
 from iris.domain.job_spec import JobSpec, is_gang, may_be_ahead
 from iris.domain.resources import NOTHING
 from iris.domain.states import LIVE_TASK_STATES, TERMINAL_TASK_STATES, FailureKind, TaskState
+from iris.domain.usage import AttemptUse
 from rigging.errors import Conflict, InvalidRequest, NotFound
 
 _MAX_CAUSES = 100
@@ -58,7 +60,8 @@ def assign(draft: Draft, event: Assigned) -> Task:
         _check_ahead(event, spec, worker, load)
     if load.gang_attempts and is_gang(spec) and load.gang_attempts.keys() != {task.job_id}:
         raise Conflict(f"worker {event.worker_id} has a gang; {event.task_id} of another gang cannot share it")
-    if not event.ahead and not load.has_room(spec.resources, worker.capacity):
+    lent = 0 if spec.reserve else load.lent_devices(task.job_id)
+    if not event.ahead and not load.has_room(spec.resources, worker.capacity, lent):
         raise Conflict(f"task {event.task_id} does not fit on worker {event.worker_id} any more")
     if task.job_id in view.held_counts:
         raise Conflict(f"task {event.task_id} cannot start while earlier attempts of its job are being stopped")
@@ -72,6 +75,7 @@ def assign(draft: Draft, event: Assigned) -> Task:
         task.failures,
         task.preemptions,
         causes=task.causes,
+        failure_times=task.failure_times,
     )
     draft.put_task(task, new)
     name = new.attempt_id
@@ -114,6 +118,8 @@ def observe(draft: Draft, event: AttemptObserved) -> tuple[Task | None, Verdict]
         and task.worker_id == event.worker_id
         and task.state in LIVE_TASK_STATES
     )
+    if event.usage is not None and task is not None and number >= draft.job(task.job_id).first_attempt:
+        draft.changes.usage[event.attempt_id] = AttemptUse(event.worker_id, event.usage)
     if task is None or not current:
         _observe_stale(draft, event, task)
         return task, Verdict.NOTHING
@@ -179,6 +185,7 @@ def _advance(draft: Draft, task: Task, event: AttemptObserved) -> tuple[Task, Ve
         task.preemptions,
         started_at_ms=started,
         causes=task.causes,
+        failure_times=task.failure_times,
     )
     draft.put_task(task, new)
     return new, Verdict.MOVED
@@ -206,6 +213,7 @@ def _succeed(draft: Draft, task: Task, event: AttemptObserved) -> Task:
         task.started_at_ms or min(event.started_at_ms or finished, finished),
         finished,
         task.causes,
+        task.failure_times,
     )
     draft.put_task(task, new)
     return new
@@ -222,8 +230,13 @@ def fail(draft: Draft, task: Task, event: AttemptObserved) -> tuple[Task, Verdic
     error = describe_end(event)
     failures = task.failures + 1
     causes = _with_cause(task, error)
-    if failures <= draft.job(task.job_id).spec.max_retries_failure:
-        return _retry(draft, task, failures, task.preemptions, causes), Verdict.RETRY
+    spec = draft.job(task.job_id).spec
+    window_ms, budget = spec.retry_window_ms, spec.max_retries_failure
+    recent = recent_failures(task.failure_times, draft.now_ms, window_ms, budget + 1) if window_ms else ()
+    if may_retry(recent, failures, window_ms, budget):
+        return _retry(draft, replace(task, failure_times=recent), failures, task.preemptions, causes), Verdict.RETRY
+    if window_ms:
+        error = f"{error}; that is failure {len(recent)} within {window_ms / 1000:g} s, and {budget} are tried again"
     finished = max(_past(event.at_ms, draft.now_ms), task.started_at_ms)
     new = replace(
         task,
@@ -329,6 +342,7 @@ def _retry(draft: Draft, task: Task, failures: int, preemptions: int, causes: tu
         failures,
         preemptions,
         causes=causes,
+        failure_times=task.failure_times,
     )
     draft.put_task(task, new)
     return new

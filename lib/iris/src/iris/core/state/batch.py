@@ -33,6 +33,8 @@ class Batch:
             self.changes.stopping.update(new.stopping)
         if new.lost:
             self.changes.lost.update(new.lost)
+        if new.usage:
+            self.changes.usage.update(new.usage)
         if new.lending:
             self.changes.lending.update(new.lending)
         self.effects.extend(outcome.effects)

@@ -2,9 +2,10 @@
 
 from typing import TypeVar
 
-from iris.core.state.load import Booking, WorkerLoad
+from iris.core.state.booking import Booking
+from iris.core.state.load import WorkerLoad
 from iris.core.state.usage import UsageLedger
-from iris.domain.ids import AttemptId, JobId, WorkerId
+from iris.domain.ids import AttemptId, JobId, WorkerId, tree_of
 
 Key = TypeVar("Key")
 
@@ -15,9 +16,10 @@ class BookingTable(dict[AttemptId, Booking]):
     Attributes:
         loads: The same summed, by worker. ahead_on: Workers that have attempts assigned ahead that have not begun.
         stopping_counts, held_counts: See ClusterView.
+        reserving: Of each tree that has reservations, their attempts by worker.
     """
 
-    __slots__ = ("_usage", "ahead_on", "held_counts", "loads", "stopping_counts")
+    __slots__ = ("_usage", "ahead_on", "held_counts", "loads", "reserving", "stopping_counts")
 
     def __init__(self, usage: UsageLedger) -> None:
         super().__init__()
@@ -26,11 +28,14 @@ class BookingTable(dict[AttemptId, Booking]):
         self.ahead_on: dict[WorkerId, None] = {}
         self.stopping_counts: dict[JobId, int] = {}
         self.held_counts: dict[JobId, int] = {}
+        self.reserving: dict[str, dict[WorkerId, int]] = {}
 
     def hold(self, booking: Booking, at_ms: int) -> Booking:
         """Book an attempt."""
         self[booking.attempt_id] = booking
         self.loads[booking.worker_id].add(booking)
+        if booking.reserves:
+            self._count_reserving(booking, 1)
         if booking.ahead:
             self.ahead_on[booking.worker_id] = None
         else:
@@ -50,6 +55,8 @@ class BookingTable(dict[AttemptId, Booking]):
         booking = self.pop(name)
         load = self.loads[booking.worker_id]
         load.remove(booking)
+        if booking.reserves:
+            self._count_reserving(booking, -1)
         if booking.ahead:
             self._look_ahead(booking.worker_id, load)
         else:
@@ -67,6 +74,13 @@ class BookingTable(dict[AttemptId, Booking]):
         if not load.ahead:
             del self.ahead_on[worker_id]
 
+    def _count_reserving(self, booking: Booking, step: int) -> None:
+        tree = tree_of(booking.job_id)
+        workers = self.reserving.setdefault(tree, {})
+        count(workers, booking.worker_id, step)
+        if not workers:
+            del self.reserving[tree]
+
     def _count_stopping(self, booking: Booking, step: int) -> None:
         count(self.stopping_counts, booking.job_id, step)
         if not booking.found:
@@ -74,7 +88,13 @@ class BookingTable(dict[AttemptId, Booking]):
 
 
 def count(counts: dict[Key, int], key: Key, step: int) -> None:
-    """Change a count that is absent at 0."""
+    """Change a count that is absent at 0.
+
+    Args:
+        counts: The counts; changed.
+        key: Which of them.
+        step: Added to it.
+    """
     number = counts.get(key, 0) + step
     if number:
         counts[key] = number

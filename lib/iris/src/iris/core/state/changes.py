@@ -8,6 +8,7 @@ from iris.domain.effects import Effect
 from iris.domain.endpoints import RegisteredEndpoint
 from iris.domain.entities import Job, LostAttempt, Stopping, Task, UserBudget, Worker
 from iris.domain.ids import AttemptId, EndpointId, JobId, TaskId, WorkerId
+from iris.domain.usage import AttemptUse
 
 
 @dataclass(slots=True)
@@ -21,6 +22,7 @@ class Changes:
         lending: Waits during which an attempt lends its cpu; 0: it takes its cpu back.
         ahead: Attempts that are assigned ahead (True) or that are known to begin after all (False).
         endpoints: To write (a record) or to remove (None).
+        usage: What attempts have used; stored, and in no view.
         budgets: By user. at_ms: When it happened; use of the cluster is counted from it.
         forgotten_jobs, forgotten_workers: To be removed with all that is stored of them, before anything is written, as
             a name may have been used again. No event does so: the caller that puts them here has told the view.
@@ -36,6 +38,7 @@ class Changes:
     ahead: dict[AttemptId, bool] = field(default_factory=dict)
     budgets: dict[str, UserBudget] = field(default_factory=dict)
     endpoints: dict[EndpointId, RegisteredEndpoint | None] = field(default_factory=dict)
+    usage: dict[AttemptId, AttemptUse] = field(default_factory=dict)
     forgotten_jobs: set[JobId] = field(default_factory=set)
     forgotten_workers: set[WorkerId] = field(default_factory=set)
     at_ms: int = 0
@@ -83,6 +86,7 @@ class Changes:
             or self.endpoints
             or self.stopping
             or self.lost
+            or self.usage
             or self.forgotten_jobs
             or self.forgotten_workers
         )

@@ -7,7 +7,7 @@ from iris.core.state.load import WorkerLoad
 from iris.core.state.view import ClusterView
 from iris.domain.entities import Job, Task
 from iris.domain.errors import InvariantViolation
-from iris.domain.ids import JobId, WorkerId, parent_of, parse_attempt_id, user_of
+from iris.domain.ids import JobId, WorkerId, parent_of, parse_attempt_id, tree_of, user_of
 from iris.domain.job_spec import is_gang, waits_for_host
 from iris.domain.resources import Resources
 from iris.domain.states import JobState, TaskState
@@ -172,7 +172,7 @@ def _worker(view: ClusterView, worker_id: WorkerId) -> Iterator[str]:
             granted.add(booking)
     if load.committed(capacity) != fresh.committed(capacity) or load.bookings != fresh.bookings:
         yield f"{worker_id}: committed {load.committed(capacity)}, bookings add up to {fresh.committed(capacity)}"
-    gangs = {booking.job_id for booking in granted.bookings.values() if booking.is_gang}
+    gangs = {booking.job_id for booking in granted.bookings.values() if booking.is_gang and not booking.reserves}
     if len(gangs) > 1:
         yield f"{worker_id}: shared by the gangs {sorted(gangs)}"
     if load.ahead != fresh.ahead or load.running != fresh.running or load.lenders != fresh.lenders:
@@ -181,6 +181,10 @@ def _worker(view: ClusterView, worker_id: WorkerId) -> Iterator[str]:
         yield f"{worker_id}: {len(load.ahead)} assigned ahead; indexed are {list(view.ahead_on)}"
     if load.gang_attempts != fresh.gang_attempts or load.stopping != fresh.stopping:
         yield f"{worker_id}: gangs {load.gang_attempts}, {load.stopping} stopping; bookings say {fresh.gang_attempts}"
+    indexed = {tree for tree, workers in view.bookings.reserving.items() if worker_id in workers}
+    reserving = {tree_of(booking.job_id) for booking in fresh.bookings.values() if booking.reserves}
+    if reserving != indexed:
+        yield f"{worker_id}: trees {sorted(indexed)} are indexed as reserving, bookings say {sorted(reserving)}"
     lent = sum(booking.cpu_millis for booking in granted.bookings.values() if booking.has_lent)
     held = granted.committed(capacity)
     # Lent cpu that is taken back may be in other hands by then, and others may fill a disk; nothing else may go over.

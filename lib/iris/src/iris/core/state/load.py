@@ -1,61 +1,9 @@
 """Resources taken of one worker, kept up to date with every booking."""
 
-from iris.core.state.demand import Demand
-from iris.domain.ids import AttemptId, JobId, WorkerId, user_of
-from iris.domain.resources import NOTHING, Device, Resources
-
-Kind = tuple[str, Demand]
-"""A user, and what each task asks for."""
-
-
-class Booking:
-    """The resources that one attempt holds on its worker, while it lives and while it is on its way out.
-
-    Attributes:
-        ahead: It was assigned ahead and is not known to have begun: it holds nothing. was_ahead: It was so once; its
-            worker may have told of it before telling of the end in whose place it began.
-        kind: User and demand: attempts of one kind may take each other's place.
-    """
-
-    __slots__ = (
-        "ahead", "attempt_id", "found", "has_lent", "is_gang", "job_id", "kind", "resources", "stopping", "user",
-        "waits", "was_ahead", "weight", "worker_id",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        attempt_id: AttemptId,
-        job_id: JobId,
-        worker_id: WorkerId,
-        resources: Resources,
-        is_gang: bool = False,
-        weight: float = 0.0,
-        kind: Kind | None = None,
-        ahead: bool = False,
-    ) -> None:
-        self.ahead = self.was_ahead = ahead
-        self.kind = kind
-        self.is_gang = is_gang
-        self.weight = weight
-        self.user = user_of(job_id)
-        self.attempt_id = attempt_id
-        self.job_id = job_id
-        self.worker_id = worker_id
-        self.resources = resources
-        self.stopping = False
-        self.found = False  # see Stopping.found
-        self.waits = 0  # open waits for children; above 0 the cpu is lent
-        self.has_lent = False
-
-    @property
-    def cpu_millis(self) -> int:
-        """Cpu that the attempt holds now: nothing while it lends or has not begun."""
-        return 0 if self.waits or self.ahead else self.resources.cpu_millis
-
-    @property
-    def held(self) -> Resources:
-        """Resources that come free when the attempt ends."""
-        return NOTHING if self.ahead else self.resources
+from iris.core.state.booking import Booking, Kind
+from iris.core.state.tree_devices import TreeDevices
+from iris.domain.ids import AttemptId, JobId, tree_of
+from iris.domain.resources import Device, Resources
 
 
 class WorkerLoad:
@@ -67,11 +15,13 @@ class WorkerLoad:
     Attributes:
         ahead: Bookings that have not begun, the first first. running: How many of each kind have, and are wanted.
         lenders: How many of the bookings have lent cpu.
+        reserved: Accelerators of each tree that has a reservation here. gang_attempts: Without those of reservations,
+            which use nothing.
     """
 
     __slots__ = (
         "ahead", "bookings", "cpu_millis", "device_count", "disk_bytes", "gang_attempts", "lenders", "lent_millis",
-        "memory_bytes", "running", "stopping",
+        "memory_bytes", "reserved", "running", "stopping",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -86,11 +36,12 @@ class WorkerLoad:
         self.memory_bytes = 0
         self.disk_bytes = 0
         self.device_count = 0
+        self.reserved: dict[str, TreeDevices] = {}
 
     def add(self, booking: Booking) -> None:
         """Take the booking's resources."""
         self.bookings[booking.attempt_id] = booking
-        if booking.is_gang:
+        if booking.is_gang and not booking.reserves:
             self.gang_attempts[booking.job_id] = self.gang_attempts.get(booking.job_id, 0) + 1
         self.stopping += booking.stopping
         self.lenders += booking.has_lent
@@ -104,7 +55,7 @@ class WorkerLoad:
     def remove(self, booking: Booking) -> None:
         """Give the booking's resources back."""
         del self.bookings[booking.attempt_id]
-        if booking.is_gang:
+        if booking.is_gang and not booking.reserves:
             left = self.gang_attempts[booking.job_id] - 1
             if left:
                 self.gang_attempts[booking.job_id] = left
@@ -133,6 +84,7 @@ class WorkerLoad:
             self.stopping += 1
             if not booking.ahead:
                 self._count_kind(booking.kind, -1)
+                self._stop_lending(booking)
         booking.stopping = True
         booking.found = found
 
@@ -170,12 +122,52 @@ class WorkerLoad:
             self.lent_millis += sign * need.cpu_millis
         self.memory_bytes += sign * need.memory_bytes
         self.disk_bytes += sign * need.disk_bytes
-        device = need.accelerator
-        if device is not None:
-            self.device_count += sign * device.count
+        if (device := need.accelerator) is not None:
+            self._shift_devices(booking, sign * device.count)
 
-    def has_room(self, need: Resources, capacity: Resources) -> bool:
-        """True if a request fits beside the bookings; `need.fits(free)` without building the amounts."""
+    def _shift_devices(self, booking: Booking, count: int) -> None:
+        if not booking.reserves and not self.reserved:
+            self.device_count += count
+            return
+        tree = tree_of(booking.job_id)
+        known = self.reserved.get(tree)
+        if known is None and not booking.reserves:
+            self.device_count += count
+            return
+        if known is None:
+            known = self.reserved[tree] = TreeDevices(self._devices_used_by(tree))
+        before = known.taken
+        known.shift(booking, count)
+        self.device_count += known.taken - before
+        if not known.held:
+            del self.reserved[tree]
+
+    def _devices_used_by(self, tree: str) -> int:
+        used = 0
+        for booking in self.bookings.values():
+            device = booking.resources.accelerator
+            if device is not None and not booking.reserves and not booking.ahead and tree_of(booking.job_id) == tree:
+                used += device.count
+        return used
+
+    def _stop_lending(self, booking: Booking) -> None:
+        device = booking.resources.accelerator
+        if booking.reserves and device is not None:
+            self.reserved[tree_of(booking.job_id)].stopping += device.count
+
+    def lent_devices(self, job_id: JobId) -> int:
+        """Accelerators that are held for the tree of that job and not in use by it."""
+        known = self.reserved.get(tree_of(job_id)) if self.reserved else None
+        return known.lent if known is not None else 0
+
+    def has_room(self, need: Resources, capacity: Resources, lent_devices: int = 0) -> bool:
+        """True if a request fits beside the bookings; `need.fits(free)` without building the amounts.
+
+        Args:
+            need: Of one task.
+            capacity: Of the worker.
+            lent_devices: Accelerators that count as free for it (see `lent_devices`).
+        """
         if need.cpu_millis and need.cpu_millis > capacity.cpu_millis - self.taken_cpu_millis:
             return False
         if need.memory_bytes and need.memory_bytes > capacity.memory_bytes - self.memory_bytes:
@@ -185,7 +177,9 @@ class WorkerLoad:
         wanted, have = need.accelerator, capacity.accelerator
         if wanted is None:
             return True
-        return have is not None and wanted.accepts(have) and wanted.count <= have.count - self.device_count
+        return (
+            have is not None and wanted.accepts(have) and wanted.count <= have.count - self.device_count + lent_devices
+        )
 
     def committed(self, capacity: Resources) -> Resources:
         """The sums as an amount; accelerators are those of the worker's capacity."""

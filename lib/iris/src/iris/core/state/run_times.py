@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from iris.core.state.load import Booking, Kind
+from iris.core.state.booking import Booking, Kind
 from iris.domain.entities import Task
 from iris.domain.states import TaskState
 

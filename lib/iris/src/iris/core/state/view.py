@@ -5,12 +5,13 @@ from collections.abc import Iterable, Iterator
 from typing import Self
 from weakref import WeakValueDictionary
 
+from iris.core.state.booking import Booking
 from iris.core.state.bookings import BookingTable, count
 from iris.core.state.changes import Changes
 from iris.core.state.deadlines import Deadlines
 from iris.core.state.demand import Demand
 from iris.core.state.endpoint_table import EndpointTable
-from iris.core.state.load import Booking, WorkerLoad
+from iris.core.state.load import WorkerLoad
 from iris.core.state.run_times import RunTimes
 from iris.core.state.task_table import Archive, TaskTable
 from iris.core.state.usage import UsageLedger
@@ -332,7 +333,7 @@ class ClusterView:
         demand = self.demands[job_id]
         held_weight = demand.weight if held == demand.resources else weight(held)
         kind = (user_of(job_id), demand)
-        return Booking(name, job_id, worker_id, held, is_gang(job.spec), held_weight, kind, ahead)
+        return Booking(name, job_id, worker_id, held, is_gang(job.spec), held_weight, kind, ahead, job.spec.reserve)
 
     def _queue_job(self, job: Job) -> None:
         job_id = job.spec.job_id

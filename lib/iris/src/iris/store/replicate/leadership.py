@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -64,22 +65,30 @@ def acquire(url: str, state_dir: Path, lease_timeout_s: float = LEASE_TIMEOUT_S)
         raise
 
 
-def acquire_lease(lock: LeaseLock, url: str, timeout_s: float) -> None:
+def acquire_lease(
+    lock: LeaseLock,
+    url: str,
+    timeout_s: float,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
     """Take the lease of a remote state, waiting while a dead holder's runs out.
 
     Args:
         lock: The lease.
         url: The remote state, for messages.
         timeout_s: Seconds after which a lease that is not renewed is free.
+        clock: Seconds, only growing.
+        sleep: Waits for so many seconds.
 
     Raises:
         Conflict: It is renewed, so its holder lives.
     """
     first = lock.holder()
-    deadline = time.monotonic() + 1.5 * timeout_s
+    deadline = clock() + 1.5 * timeout_s
     while True:
         # Looked at before the try: a process that was held up meanwhile must not give up without one more.
-        is_last = time.monotonic() > deadline
+        is_last = clock() > deadline
         if lock.try_acquire():
             return
         holder = lock.holder()
@@ -87,7 +96,7 @@ def acquire_lease(lock: LeaseLock, url: str, timeout_s: float) -> None:
         if renewed or is_last:
             who = "nobody that can be read" if holder is None else holder.worker_id
             raise Conflict(f"another controller uses the remote state {url}: its lease is held and renewed by {who}")
-        time.sleep(_POLL_S)
+        sleep(_POLL_S)
 
 
 def _reconcile(remote: RemoteState, listing: Listing, state_dir: Path) -> bool:

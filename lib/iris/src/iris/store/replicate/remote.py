@@ -3,7 +3,7 @@
 import gzip
 import shutil
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -12,7 +12,9 @@ from iris.store.replicate.layout import Generation, Listing, Segment, Snapshot, 
 from rigging.errors import MarinError
 from rigging.filesystem import atomic_write, read_bytes_or_none, url_to_fs, write_bytes_atomic
 
-_SECRET = "secret"
+SECRETS = ("secret", "notify-secret")
+"""Files of the state directory that outlive its disk: what tokens are made with, and what notices are signed with."""
+_AUTHORITY = "tls"
 _FAST = 1  # the level of gzip: the network is slower than that anyway
 
 
@@ -98,11 +100,23 @@ class RemoteState:
             except FileNotFoundError:
                 continue
 
-    def put_secret(self, text: bytes) -> None:
-        write_bytes_atomic(f"{self.url}/{_SECRET}", text)
+    def put_authority(self, files: Mapping[str, bytes]) -> None:
+        """Keep the files of the controller's CA, its key included: whoever can read the remote state is the cluster."""
+        for name, content in files.items():
+            write_bytes_atomic(f"{self.url}/{_AUTHORITY}/{name}", content)
 
-    def get_secret(self) -> bytes | None:
-        return read_bytes_or_none(f"{self.url}/{_SECRET}")
+    def get_authority(self, names: Sequence[str]) -> dict[str, bytes]:
+        """Return those of these files that are kept."""
+        found = {name: read_bytes_or_none(f"{self.url}/{_AUTHORITY}/{name}") for name in names}
+        return {name: content for name, content in found.items() if content is not None}
+
+    def put_secret(self, name: str, text: bytes) -> None:
+        """Keep a file of SECRETS."""
+        write_bytes_atomic(f"{self.url}/{name}", text)
+
+    def get_secret(self, name: str) -> bytes | None:
+        """Return a file of SECRETS; None: it is not kept."""
+        return read_bytes_or_none(f"{self.url}/{name}")
 
 
 def position(database: Path) -> tuple[int, int]:
@@ -118,7 +132,13 @@ def position(database: Path) -> tuple[int, int]:
 
 
 def read_waiting(database: Path, after: int, most_bytes: int) -> list[Entry]:
-    """The commits after that number in the journal of a database, in order: about so many bytes, at least one."""
+    """The commits after that number in the journal of a database, in order: about so many bytes, at least one.
+
+    Args:
+        database: Its file.
+        after: A commit's number.
+        most_bytes: The size at which it ends.
+    """
     found: list[Entry] = []
     size = 0
     with _reading(database) as connection:

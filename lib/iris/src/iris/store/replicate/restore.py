@@ -9,7 +9,7 @@ from pathlib import Path
 from iris.store.db import DATABASE_NAME, lock, migrate_to, schema_version
 from iris.store.ops import execute, ops_of_json
 from iris.store.replicate.layout import RestorePlan, plan_restore
-from iris.store.replicate.remote import RemoteState
+from iris.store.replicate.remote import SECRETS, RemoteState
 from rigging.errors import Conflict
 from rigging.filesystem.atomic import sync_names
 
@@ -19,7 +19,7 @@ _HALF_DONE = "iris.db.restoring"
 
 
 def restore(remote: RemoteState, state_dir: Path, at_ms: int | None = None) -> int:
-    """Make the database and the secret in `state_dir` from what is remote; return the number of the last commit.
+    """Make the database and the secrets in `state_dir` from what is remote; return the number of the last commit.
 
     Args:
         remote: The remote state.
@@ -39,19 +39,24 @@ def restore(remote: RemoteState, state_dir: Path, at_ms: int | None = None) -> i
         work.unlink(missing_ok=True)
         remote.get_snapshot(plan.snapshot, work)
         head = _replay(remote, plan, work)
-        secret = remote.get_secret()
-        if secret is not None and not (state_dir / "secret").exists():
-            handle = os.open(state_dir / "secret", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(handle, "wb") as file:
-                file.write(secret)
-                file.flush()
-                os.fsync(file.fileno())
+        for name in SECRETS:
+            _restore_secret(remote, name, state_dir / name)
         work.rename(target)
         sync_names(target)
         logger.info("restored commit %d from %s", head, remote.url)
         return head
     finally:
         os.close(descriptor)
+
+
+def _restore_secret(remote: RemoteState, name: str, place: Path) -> None:
+    secret = remote.get_secret(name)
+    if secret is not None and not place.exists():
+        handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(secret)
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def _replay(remote: RemoteState, plan: RestorePlan, database: Path) -> int:
@@ -83,7 +88,13 @@ def _replay(remote: RemoteState, plan: RestorePlan, database: Path) -> int:
 
 
 def set_aside(state_dir: Path, name: str, kind: str = "superseded") -> Path:
-    """Move the database away, so that it can be looked at; return where it is."""
+    """Move the database away, so that it can be looked at; return where it is.
+
+    Args:
+        state_dir: The directory of the state.
+        name: The end of the new directory's name.
+        kind: Its beginning: why it was moved.
+    """
     place = state_dir / f"{kind}-{name}"
     place.mkdir(mode=0o700, exist_ok=True)
     for suffix in ("", "-wal", "-shm"):

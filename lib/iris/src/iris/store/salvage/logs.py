@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-_LOG: Final = re.compile(r"~(\d+)\.(\d+)(\.\d+)?\.(log|exception)")
+_LOG: Final = re.compile(r"~(\d+)\.(\d+)(\.\d+)?(?:-\d+)?\.(log|zst|moved|exception|result)")
 
 
 @dataclass(slots=True)

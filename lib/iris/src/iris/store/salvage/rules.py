@@ -8,8 +8,17 @@ from typing import Final
 from iris.domain.entities import NO_TASKS, Job, Stopping, Task
 from iris.domain.ids import JobId, WorkerId, attempt_id, parent_of, task_id
 from iris.domain.states import JobState, TaskState
+from iris.store.access_rows import (
+    CREDENTIAL_COLUMNS,
+    JOIN_TOKEN_COLUMNS,
+    USER_TOKEN_COLUMNS,
+    credential_of,
+    join_token_of,
+    user_token_of,
+)
 from iris.store.ops import Delete, execute, upsert
 from iris.store.rows import (
+    ATTEMPT_USAGE_COLUMNS,
     BUDGET_COLUMNS,
     ENDPOINT_COLUMNS,
     JOB_COLUMNS,
@@ -18,6 +27,7 @@ from iris.store.rows import (
     TASK_COLUMNS,
     WORKER_COLUMNS,
     Row,
+    attempt_usage_of,
     budget_of,
     endpoint_of,
     job_of,
@@ -42,6 +52,10 @@ _READERS: Final[dict[str, tuple[tuple[str, ...], Callable[[Row], object]]]] = {
     "endpoints": (ENDPOINT_COLUMNS, endpoint_of),
     "stopping": (STOPPING_COLUMNS, stopping_of),
     "lost_attempts": (LOST_COLUMNS, lost_of),
+    "join_tokens": (JOIN_TOKEN_COLUMNS, join_token_of),
+    "user_tokens": (USER_TOKEN_COLUMNS, user_token_of),
+    "worker_credentials": (CREDENTIAL_COLUMNS, credential_of),
+    "attempt_usage": (ATTEMPT_USAGE_COLUMNS, attempt_usage_of),
 }
 
 
@@ -180,7 +194,7 @@ def _jobs(connection: sqlite3.Connection) -> tuple[dict[JobId, Job], list[str]]:
 
 
 def _drop_orphans(connection: sqlite3.Connection) -> None:
-    for table in ("job_specs", "job_env_vars", "tasks", "stopping", "lost_attempts"):
+    for table in ("job_specs", "job_env_vars", "tasks", "stopping", "lost_attempts", "attempt_usage"):
         connection.execute(f"DELETE FROM {table} WHERE job_id NOT IN (SELECT job_id FROM jobs)")
 
 

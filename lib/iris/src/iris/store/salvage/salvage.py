@@ -30,7 +30,7 @@ _WORK: Final = "iris.db.salvaging"
 _PAGE: Final = 4096
 _TABLES: Final = (
     *("jobs", "job_specs", "job_env_vars", "tasks", "workers", "budgets", "endpoints", "stopping", "usage"),
-    *("lost_attempts", "replication"),
+    *("lost_attempts", "attempt_usage", "replication", "join_tokens", "worker_credentials", "user_tokens", "notices"),
 )
 _KEYS: Final = {"job_id": ("jobs", "job_specs", "tasks", "job_env_vars")}
 

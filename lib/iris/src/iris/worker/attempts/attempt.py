@@ -1,17 +1,18 @@
 """One attempt on this worker: what was asked, how far it is, and the handles of what runs for it."""
 
 import asyncio
-import contextlib
-import socket
+from dataclasses import replace
 from typing import Any, Protocol
 
 from iris.domain.resources import Resources
 from iris.domain.states import TaskState
+from iris.domain.usage import NO_USAGE, Usage
 from iris.worker.attempts.machine import AttemptPhase, AttemptState, StopAsked
 from iris.worker.prepare.task_env import PreparedEnvironment
 from iris.worker.processes import Exit, InheritedAttempt, ProcessSpec, RunningCommand, StartFailed
 from iris.worker.reports.logs import AttemptLog
-from iris.worker.types import Launch, Observation, StartRequest
+from iris.worker.types import NO_RESULT, Launch, Observation, StartRequest
+from iris.worker.watch.rules import NOT_WATCHED, WatchRules
 
 
 class AttemptListener(Protocol):
@@ -23,6 +24,8 @@ class AttemptListener(Protocol):
 
     def log_grew(self, attempt: "Attempt", size: int) -> None: ...
 
+    def used(self, attempt: "Attempt") -> None: ...
+
     def exited(self, attempt: "Attempt", exit: Exit) -> None: ...
 
 
@@ -30,8 +33,8 @@ class Attempt:
     """One attempt on this worker; the listener of its process."""
 
     __slots__ = (
-        "_listener", "at_ms", "exception", "is_ahead", "log", "log_path", "ports", "prepare_task", "prepared",
-        "process", "report_timer", "request", "slot", "spec", "started_at_ms", "state",
+        "_listener", "at_ms", "exception", "is_ahead", "log", "log_path", "places", "ports", "prepare_task", "prepared",
+        "process", "progress", "report_timer", "request", "result", "slot", "spec", "started_at_ms", "state", "usage",
     )  # fmt: skip
 
     def __init__(self, request: StartRequest, log_path: str, listener: AttemptListener) -> None:
@@ -39,12 +42,16 @@ class Attempt:
         self.log_path = log_path
         self.log = AttemptLog(log_path)
         self.state = AttemptState()
+        self.usage = NO_USAGE
         self.at_ms = self.started_at_ms = 0
         self.is_ahead = False
         self.exception = b""  # of a callable that failed
+        self.result = NO_RESULT  # of one that succeeded
         self.prepared: PreparedEnvironment | None = None
         self.ports: dict[str, int] = {}
         self.slot = ""  # where its directories are
+        self.progress = ""  # the file by which it reports progress
+        self.places: tuple[str, ...] = ()  # whose size is its use of the disk
         self.process: RunningCommand | None = None
         self.spec: ProcessSpec | None = None  # made before its turn has come
         self.prepare_task: asyncio.Task[None] | None = None
@@ -75,7 +82,9 @@ class Attempt:
             log_size=self.log.size if self.ended else 0,
             pid=reached.pid,
             started_at_ms=self.started_at_ms,
+            usage=self.usage if self.ended and self.usage != NO_USAGE else None,
             exception=self.exception if state is TaskState.FAILED else b"",
+            result=self.result if state is TaskState.SUCCEEDED else NO_RESULT,
         )
 
     def inventory_observation(self) -> Observation:
@@ -93,6 +102,10 @@ class Attempt:
 
     def on_log(self, size: int) -> None:
         self._listener.log_grew(self, size)
+
+    def on_usage(self, usage: Usage) -> None:
+        self.usage = self.usage.later(usage)
+        self._listener.used(self)
 
     def on_exit(self, exit: Exit) -> None:
         self._listener.exited(self, exit)
@@ -115,6 +128,13 @@ class Attempt:
         }
         if self.slot:
             note["slot"] = self.slot
+        if self.places:
+            note["places"] = self.places
+        if launch.watch.is_on:
+            note["watch"] = launch.watch.to_note()
+            note["progress"] = self.progress
+        if self.state.unhealthy:
+            note["unhealthy"] = self.state.unhealthy
         stop = self.state.stop
         if stop is not None:
             note["stop"] = [stop.reason, stop.grace_ms, stop.leaving, stop.preempted]
@@ -130,27 +150,20 @@ def adopted(held: InheritedAttempt, listener: AttemptListener) -> Attempt:
         replicas=int(note.get("replicas", 1)),
         has_accelerator=bool(note.get("accelerator")),
         resources=Resources(disk_bytes=int(note.get("disk", 0))),
+        watch=WatchRules(**note["watch"]) if note.get("watch") else NOT_WATCHED,
     )
     request = StartRequest(held.owner, str(note.get("task", "")), int(note.get("index", 0)), launch)
     attempt = Attempt(request, held.log, listener)
     attempt.slot = str(note.get("slot", ""))
+    attempt.progress = str(note.get("progress", ""))
+    attempt.places = tuple(map(str, note.get("places", ())))
     stop = StopAsked(*note["stop"]) if note.get("stop") else None
     if held.pid:
         attempt.state = AttemptState(AttemptPhase.RUNNING, TaskState.RUNNING, stop, held.pid)
+        attempt.state = replace(attempt.state, unhealthy=str(note.get("unhealthy", "")))
         attempt.started_at_ms = held.at_ms
     else:
         attempt.state = AttemptState(AttemptPhase.STARTING, TaskState.ASSIGNED, stop)
     attempt.at_ms = held.at_ms
     attempt.log.grew(held.log_size)
     return attempt
-
-
-def free_ports(names: tuple[str, ...]) -> dict[str, int]:
-    """A free port for each name. All are held until the last is found, so that they differ."""
-    ports: dict[str, int] = {}
-    with contextlib.ExitStack() as held:
-        for name in names:
-            probe = held.enter_context(socket.socket())
-            probe.bind(("", 0))
-            ports[name] = probe.getsockname()[1]
-    return ports

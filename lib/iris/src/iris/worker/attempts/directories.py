@@ -160,6 +160,11 @@ class AttemptDirectories:
         """Return the directory of the attempt's slot, for the next worker process: see `adopt`."""
         return self._taken[attempt_id].path
 
+    def places(self, attempt_id: str) -> tuple[str, ...]:
+        """The directories that have all that the attempt writes in its workspace and TMPDIR."""
+        slot = self._taken[attempt_id].path
+        return (slot,) if self._mode is IsolationMode.OVERLAY else (slot, self._paths.layer(attempt_id))
+
     def adopt(self, attempt_id: str, slot: str) -> None:
         """An attempt that goes on has this slot, as a former worker process noted it."""
         self._taken[attempt_id] = Slot(slot, has_own=True)

@@ -103,13 +103,23 @@ class StopAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class Unhealthy:
+    """The command is to end because it does not do its work; that counts as a failure of the user's side."""
+
+    reason: str
+    grace_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class HandedBack:
     """The attempt's turn did not come in time: another worker is to have the task."""
 
     reason: str
 
 
-Event = HandedBack | Accepted | Prepared | PrepareFailed | Handed | Spawned | SpawnFailed | Exited | StopAsked
+Event = (
+    Unhealthy | HandedBack | Accepted | Prepared | PrepareFailed | Handed | Spawned | SpawnFailed | Exited | StopAsked
+)
 
 # --- instructions ---
 
@@ -145,6 +155,7 @@ class AttemptState:
     exit_signal: int = 0
     error: str = ""
     failure: FailureKind = FailureKind.UNSPECIFIED
+    unhealthy: str = ""
 
 
 NOTHING: Final[tuple[Instruction, ...]] = ()
@@ -185,6 +196,10 @@ def advance(state: AttemptState, event: Event) -> Step:
                 return _ended_early(state, kind, error, exit_code)
         case StopAsked():
             return _stop(state, event)
+        case Unhealthy(reason, grace_ms):
+            if state.phase is not AttemptPhase.RUNNING or state.stop is not None or state.unhealthy:
+                return state, NOTHING  # it is on its way out
+            return replace(state, unhealthy=reason), (Terminate(grace_ms),)
     raise IllegalEvent(f"{event} cannot happen to an attempt that is {state.phase}: {state}")
 
 
@@ -195,6 +210,9 @@ def _exited(state: AttemptState, event: Exited) -> Step:
     elif event.fenced:
         # It did nothing wrong, and neither did its host.
         task_state, error, failure = TaskState.WORKER_FAILED, event.fenced, FailureKind.PREEMPTED
+    elif state.unhealthy:
+        # Whatever its code: it was ended for this.
+        task_state, error, failure = TaskState.FAILED, state.unhealthy, FailureKind.USER
     elif event.code or event.signal:
         task_state, error, failure = TaskState.FAILED, event.error, event.failure
     error = f"{error}\n{event.lost}".strip()

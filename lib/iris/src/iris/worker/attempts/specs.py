@@ -1,12 +1,14 @@
 """Makes the specs of attempts that the guardian runs."""
 
 import logging
+import os
 from collections.abc import Callable
 from typing import Final
 
 from iris.domain.ids import user_of
-from iris.worker.attempts.attempt import Attempt, free_ports
+from iris.worker.attempts.attempt import Attempt
 from iris.worker.attempts.directories import AttemptDirectories
+from iris.worker.attempts.ports import PortChooser
 from iris.worker.attempts.tokens import TokenFiles
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare.task_env import PreparedEnvironment, TaskEnvironment, command_line, worker_environment
@@ -17,6 +19,8 @@ from iris.worker.types import Launch
 logger = logging.getLogger(__name__)
 
 _MOST_COMMONS: Final = 64
+PROGRESS_VARIABLE: Final = "IRIS_PROGRESS_FILE"
+PROGRESS_NAME: Final = ".iris-progress"
 
 
 class SpecMaker:
@@ -25,6 +29,7 @@ class SpecMaker:
     Args:
         controller_address: Where tasks find the controller now; asked for every attempt.
         log_limit_bytes: So much of an attempt's log may be on this disk; 0: the default.
+        ports: Finds the ports that tasks ask for.
     """
 
     def __init__(
@@ -35,7 +40,9 @@ class SpecMaker:
         tokens: TokenFiles,
         controller_address: Callable[[], str],
         log_limit_bytes: int,
+        ports: PortChooser,
     ) -> None:
+        self._ports = ports
         self._paths = paths
         self._directories = directories
         self._task_environment = task_environment
@@ -50,7 +57,9 @@ class SpecMaker:
         """The spec of an attempt. Mends what a task did outside of its own directory (`rm -rf ../..`, `chmod 000 ..`).
 
         Raises:
-            StartFailed: The command cannot be started. OSError: This worker has no disk for it.
+            StartFailed: The command cannot be started.
+            PortsInUse: Other attempts have the ports that it needs.
+            OSError: This worker has no disk for it.
         """
         try:
             return self._make(attempt)
@@ -60,18 +69,26 @@ class SpecMaker:
             self._directories.remove(attempt.attempt_id)
             return self._make(attempt)
 
+    def release(self, attempt: Attempt) -> None:
+        """The attempt needs its ports no more."""
+        self._ports.release(attempt.attempt_id)
+
     def _make(self, attempt: Attempt) -> ProcessSpec:
         prepared = attempt.prepared or self._own
         request, launch = attempt.request, attempt.request.launch
-        attempt.ports = free_ports(launch.ports)
+        attempt.ports = self._ports.free_ports(launch.ports, request.attempt_id)
         name = attempt.attempt_id
         cwd = self._directories.make(name, prepared, launch.runtime.working_dir)
         attempt.slot = self._directories.slot(name)
+        attempt.places = self._directories.places(name)
         temporary = self._directories.temporary(name)
+        env = self._task_environment.own(request, self._tokens.path(request), attempt.ports, temporary)
+        if launch.watch.stall_s:
+            attempt.progress = env[PROGRESS_VARIABLE] = os.path.join(temporary, PROGRESS_NAME)
         return ProcessSpec(
             owner=name,
             argv=(),
-            env=self._task_environment.own(request, self._tokens.path(request), attempt.ports, temporary),
+            env=env,
             cwd=cwd,
             log=attempt.log_path,
             note=attempt.note(),
@@ -85,12 +102,14 @@ class SpecMaker:
         last = self._last
         if last is not None and last[0] is launch and last[1] is prepared and last[2] == address:
             return last[3]
-        sharer = user_of(launch.job_id) if launch.payload_digest else ""
+        # Whoever is watched is known by the variables it was started with, which a fork of a warm interpreter lacks.
+        sharer = user_of(launch.job_id) if launch.payload_digest and not launch.watch.is_on else ""
         fence_ms = launch.fence_after_ms if launch.exclusive else 0
         tail_bytes = TAIL_BYTES if launch.has_accelerator else 0
+        limits = launch.limits
         key = (
             *(prepared, address, sharer, fence_ms, tail_bytes, launch.argv, frozenset(launch.env_vars.items())),
-            *(launch.bundle_digest, launch.payload_digest, launch.extras, launch.pip_packages, launch.runtime),
+            *(launch.bundle_digest, launch.payload_digest, launch.extras, launch.pip_packages, launch.runtime, limits),
         )
         common = self._commons.get(key)
         if common is None:
@@ -98,6 +117,8 @@ class SpecMaker:
                 self._commons.clear()
             env = self._task_environment.common(launch, prepared, address)
             argv = command_line(launch, prepared)
-            common = self._commons[key] = CommonSpec(argv, env, sharer, self._log_limit, tail_bytes, fence_ms)
+            common = self._commons[key] = CommonSpec(
+                argv, env, sharer, self._log_limit, tail_bytes, fence_ms, limits=limits
+            )
         self._last = (launch, prepared, address, common)
         return common

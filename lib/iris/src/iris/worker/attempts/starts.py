@@ -7,6 +7,7 @@ from typing import Final, Protocol
 from iris.domain.states import FailureKind
 from iris.worker.attempts.attempt import Attempt
 from iris.worker.attempts.directories import AttemptDirectories
+from iris.worker.attempts.ports import PortsInUse
 from iris.worker.attempts.specs import SpecMaker
 from iris.worker.processes import Runtime, StartFailed
 
@@ -42,6 +43,7 @@ class StartQueue:
         self._waiting: deque[Attempt] = deque()
         self._started: dict[str, Attempt] = {}  # by task: one at a time
         self._parked: dict[str, list[Attempt]] = {}  # by task: wait until the one before is gone
+        self._for_ports: list[Attempt] = []  # wait until an attempt gives its ports back
         self._turn: asyncio.Handle | None = None
         self._is_starting = False
 
@@ -60,6 +62,7 @@ class StartQueue:
         if self._started.get(task_id) is attempt:
             del self._started[task_id]
             self._waiting.extend(self._parked.pop(task_id, ()))
+        self._release(attempt)
         if self._waiting:
             self._schedule_turn()
 
@@ -81,7 +84,16 @@ class StartQueue:
     def make_unready(self, attempt: Attempt) -> None:
         """Take back what `make_ready` has made."""
         attempt.spec = None
+        self._release(attempt)
         self._directories.remove(attempt.attempt_id)
+
+    def _release(self, attempt: Attempt) -> None:
+        self._specs.release(attempt)
+        # They have waited longest, so they come first; who is still short of ports waits again.
+        if self._for_ports:
+            self._waiting.extendleft(reversed(self._for_ports))
+            self._for_ports.clear()
+            self._schedule_turn()
 
     def _schedule_turn(self) -> None:
         if self._turn is None:
@@ -117,6 +129,9 @@ class StartQueue:
             spec = attempt.spec or self._specs.make(attempt)
         except StartFailed as error:
             self._listener.failed_to_start(attempt, FailureKind.START, str(error), error.exit_code)
+            return
+        except PortsInUse:
+            self._for_ports.append(attempt)  # the host is not at fault: it has more when one of its attempts has ended
             return
         except OSError as error:
             self._listener.failed_to_start(attempt, FailureKind.WORKER, f"the worker cannot start it: {error}")

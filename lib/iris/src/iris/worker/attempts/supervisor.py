@@ -13,42 +13,49 @@ from iris.rpc.logformat import encode
 from iris.worker.attempts.ahead import AheadQueue
 from iris.worker.attempts.attempt import Attempt, adopted
 from iris.worker.attempts.directories import AttemptDirectories
+from iris.worker.attempts.ends import EndReader
 from iris.worker.attempts.machine import (
     Accepted,
     Act,
     AttemptPhase,
     Event,
-    Exited,
     Handed,
     HandedBack,
-    Prepared,
-    PrepareFailed,
     Spawned,
     SpawnFailed,
     StopAsked,
     Terminate,
+    Unhealthy,
     advance,
 )
+from iris.worker.attempts.ports import PortChooser
+from iris.worker.attempts.preparing import Preparation
 from iris.worker.attempts.specs import SpecMaker
 from iris.worker.attempts.starts import StartQueue
 from iris.worker.attempts.tokens import TokenFiles
 from iris.worker.guardian.log_writer import LogWriter
 from iris.worker.host.oom import OomKills
 from iris.worker.paths import WorkPaths
-from iris.worker.prepare.preparer import Preparer
+from iris.worker.prepare.preparer import Preparer, RuntimeTools
 from iris.worker.prepare.task_env import TaskEnvironment
 from iris.worker.processes import Exit, Runtime, StartFailed, StartFailure
-from iris.worker.reports.error_file import read_error_file
-from iris.worker.reports.exit_cause import classify_exit
 from iris.worker.reports.logs import AttemptLog
 from iris.worker.reports.outbox import ReportOutbox
-from iris.worker.types import DesiredChange, Observation, PreparationFailed, StartRequest, StopRequest
+from iris.worker.reports.result_file import SendBlob, remove
+from iris.worker.types import (
+    DesiredChange,
+    Observation,
+    StartRequest,
+    StopRequest,
+)
+from iris.worker.watch.watcher import Watched, Watcher
 
 logger = logging.getLogger(__name__)
 
 _QUIET_BUILD_S: Final = 0.02
 """That preparing has begun is not reported at once: mostly it is done by then."""
 _SUPERSEDED_GRACE_MS: Final = 1000
+_UNHEALTHY_GRACE_MS: Final = 5000
 _REFUSALS: Final = {
     StartFailure.COMMAND: FailureKind.START,
     StartFailure.HOST: FailureKind.WORKER,
@@ -67,6 +74,8 @@ class Supervisor:
         now: Unix time in seconds.
         hand_back_s: So long an attempt that was assigned ahead waits for its turn.
         log_limit_bytes: So much of an attempt's log may be on this disk; 0: the default.
+        ports: Finds the ports that tasks ask for; None: any that are free.
+        send_blob: Sends large return values to the controller; None: they are not sent.
     """
 
     def __init__(
@@ -80,6 +89,8 @@ class Supervisor:
         now: Callable[[], float] = time.time,
         log_limit_bytes: int = 0,
         hand_back_s: float | None = None,
+        ports: PortChooser | None = None,
+        send_blob: SendBlob | None = None,
     ) -> None:
         self._log_limit = log_limit_bytes
         # While there is more to begin, the controller is in no hurry to hear of ends.
@@ -87,7 +98,7 @@ class Supervisor:
         self._paths = paths
         self._runtime = runtime
         self._preparer = preparer
-        self._oom_kills = oom_kills or OomKills(())
+        self._ends = EndReader(paths, oom_kills or OomKills(()), send_blob, self._advance)
         self._now = now
         self._loop = asyncio.get_running_loop()
         self._attempts: dict[str, Attempt] = {}
@@ -97,8 +108,18 @@ class Supervisor:
         self._directories = AttemptDirectories(
             paths, runtime.isolation, lambda work: self._loop.run_in_executor(None, work), preparer.compiled
         )
-        specs = SpecMaker(paths, self._directories, task_environment, self._tokens, controller_address, log_limit_bytes)
+        self._preparation = Preparation(preparer, self._directories, self._write_log)
+        specs = SpecMaker(
+            paths,
+            self._directories,
+            task_environment,
+            self._tokens,
+            controller_address,
+            log_limit_bytes,
+            ports or PortChooser(),
+        )
         self._starts = StartQueue(runtime, specs, self._directories, self)
+        self._watcher = Watcher(RuntimeTools(runtime), self._unhealthy)
         self._leaving = ""  # why this worker goes away
         self._idle = asyncio.Event()
         self._idle.set()
@@ -195,22 +216,13 @@ class Supervisor:
             self._begin(attempt)
 
     def _begin(self, attempt: Attempt) -> None:
-        is_prepared = self._is_prepared(attempt)
+        is_prepared = self._preparation.is_done(attempt)
         if attempt.spec is not None and not is_prepared:
             self._starts.make_unready(attempt)  # what it was made for is gone
         self._advance(attempt, Accepted(prepare=not is_prepared))
         if attempt.request.ahead:
             # Told with the end of the one whose place it has: else the controller would give that place away.
             self.outbox.observe(attempt.observation())
-
-    def _is_prepared(self, attempt: Attempt) -> bool:
-        """Whether nothing must be fetched, built or copied before the attempt can start."""
-        launch = attempt.request.launch
-        if not launch.needs_preparation:
-            return True
-        prepared = self._preparer.ready(launch)
-        attempt.prepared = None if prepared is None or self._directories.needs_copy(prepared) else prepared
-        return attempt.prepared is not None
 
     def _add(self, request: StartRequest) -> Attempt:
         attempt = Attempt(request, self._paths.log(request.attempt_id), self)
@@ -229,6 +241,7 @@ class Supervisor:
         if attempt.slot:
             self._directories.adopt(attempt.attempt_id, attempt.slot)
         attempt.process = self._runtime.take_up(attempt.attempt_id, attempt)
+        self._watch(attempt)
 
     def _stop(self, stop: StopRequest) -> None:
         attempt = self._attempts.get(stop.attempt_id)
@@ -256,6 +269,7 @@ class Supervisor:
             self._runtime.forget(attempt_id)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._paths.error(attempt_id))
+        remove(self._paths.result(attempt_id))
         self._tokens.release(attempt.request)
 
     # --- what happens to attempts ---
@@ -263,6 +277,17 @@ class Supervisor:
     def started(self, attempt: Attempt, pid: int) -> None:
         """Called by an attempt's process."""
         self._advance(attempt, Spawned(pid))
+        self._watch(attempt)
+
+    def _watch(self, attempt: Attempt) -> None:
+        rules, pid = attempt.request.launch.watch, attempt.state.pid
+        if rules.is_on and pid and not attempt.ended:
+            self._watcher.begin(Watched(attempt.attempt_id, pid, rules, attempt.progress))
+
+    def _unhealthy(self, attempt_id: str, reason: str) -> None:
+        attempt = self._attempts.get(attempt_id)
+        if attempt is not None:
+            self._advance(attempt, Unhealthy(reason, _UNHEALTHY_GRACE_MS))
 
     def refused(self, attempt: Attempt, error: StartFailed) -> None:
         """Called by an attempt's process, which will never be."""
@@ -273,19 +298,16 @@ class Supervisor:
         if attempt.log.grew(size):
             self.outbox.log_grew(attempt.attempt_id)
 
+    def used(self, attempt: Attempt) -> None:
+        """Called by an attempt's process."""
+        self.outbox.used(attempt.attempt_id, attempt.usage)
+
     def exited(self, attempt: Attempt, exit: Exit) -> None:
         """Called by an attempt's process."""
-        kind, error = FailureKind.UNSPECIFIED, ""
-        if not exit.succeeded:
-            launch = attempt.request.launch
-            kind, why = classify_exit(exit, exit.tail, launch.has_accelerator, self._oom_kills.claim)
-            words = read_error_file(self._paths.error(attempt.attempt_id))
-            attempt.exception = words.exception
-            error = why or words.text or exit.text()
         if exit.unmarked:
             attempt.log.append_words(encode(True, exit.at_ms, exit.unmarked.encode(), note=True))
             self.outbox.log_grew(attempt.attempt_id)
-        self._advance(attempt, Exited(exit.code, exit.signal, error, kind, exit.fenced, exit.lost), exit.at_ms)
+        self._ends.read(attempt, exit)
 
     def _advance(self, attempt: Attempt, event: Event, at_ms: int = 0) -> None:
         before = attempt.state.task_state
@@ -313,6 +335,7 @@ class Supervisor:
 
     def _ended(self, attempt: Attempt) -> None:
         self._live.pop(attempt.attempt_id, None)
+        self._watcher.end(attempt.attempt_id)
         self._starts.ended(attempt)
         attempt.cancel_timer()
         attempt.log.finish()
@@ -330,7 +353,7 @@ class Supervisor:
     def _clean_up_after(self, ended: Attempt) -> None:
         self._directories.remove(ended.attempt_id)
         coming = self._ahead.first()
-        if coming is not None and self._is_prepared(coming):
+        if coming is not None and self._preparation.is_done(coming):
             self._starts.make_ready(coming)
 
     def _report(self, attempt: Attempt, at_once: bool) -> None:
@@ -345,7 +368,14 @@ class Supervisor:
             self.outbox.observe(attempt.observation())
 
     def failed_to_start(self, attempt: Attempt, kind: FailureKind, error: str, exit_code: int = 0) -> None:
-        """Called by the queue of starts."""
+        """Called by the queue of starts.
+
+        Args:
+            attempt: The attempt.
+            kind: Whose fault it is.
+            error: The reason, for users.
+            exit_code: 0: there was no process.
+        """
         if kind is FailureKind.START:
             self._write_log(attempt, error)
         self._advance(attempt, SpawnFailed(kind, error, exit_code))
@@ -361,20 +391,7 @@ class Supervisor:
     # --- starting ---
 
     async def _prepare(self, attempt: Attempt) -> None:
-        launch = attempt.request.launch
-        try:
-            prepared = await self._preparer.prepare(launch)
-            attempt.prepared = await self._directories.copy(attempt.attempt_id, prepared)
-        except PreparationFailed as error:
-            self._write_log(attempt, str(error))
-            self._advance(attempt, PrepareFailed(error.kind, str(error)))
-        except StartFailed as error:
-            self._advance(attempt, PrepareFailed(FailureKind.WORKER, str(error)))
-        except OSError as error:
-            logger.exception("%s: preparing failed", attempt.attempt_id)
-            self._advance(attempt, PrepareFailed(FailureKind.WORKER, f"preparing failed: {error}"))
-        else:
-            self._advance(attempt, Prepared())
+        self._advance(attempt, await self._preparation.prepare(attempt))
 
     # --- small things ---
 

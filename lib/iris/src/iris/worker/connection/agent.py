@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from enum import StrEnum
 from typing import Any, Protocol
 
+from iris.rpc.auth import CREDENTIAL_PREFIX, Unauthenticated
 from iris.rpc.controller_address import ControllerAddress
 from iris.worker.attempts.supervisor import Supervisor
 from iris.worker.connection.session import AgentSession, GrpcControllerLink, Incompatible, SessionEnd, WorkerIdentity
@@ -35,6 +36,8 @@ class ControllerLink(Protocol):
 
     def fetch(self, digests: list[str]) -> AsyncIterator[tuple[str, int, bytes, bool]]: ...
 
+    async def upload(self, digest: str, data: bytes) -> None: ...
+
     async def close(self) -> None: ...
 
 
@@ -45,6 +48,7 @@ class AgentEnd(StrEnum):
     LEFT = "the worker left"
     ORPHANED = "no controller was found and no task was running"
     INCOMPATIBLE = "the controller speaks another version"
+    REFUSED = "the controller refuses this worker"
 
 
 class Agent:
@@ -52,7 +56,7 @@ class Agent:
 
     Args:
         orphan_timeout_s: Give up when no controller was reached for so long and no attempt is live.
-        open_link: Makes the way to a controller, from its address and the worker's token.
+        open_link: Makes the way to a controller.
         contact_clock: As `guardian.protocol.boot_ms`: when beats are sent.
         offer: What the worker offers at present; None: what `identity` says, for good.
     """
@@ -64,7 +68,7 @@ class Agent:
         orphan_timeout_s: float = 60.0,
         backoff: ExponentialBackoff | None = None,
         monotonic: Callable[[], float] = time.monotonic,
-        open_link: Callable[[str, str], ControllerLink] = GrpcControllerLink,
+        open_link: Callable[[ControllerAddress], ControllerLink] = GrpcControllerLink,
         contact_clock: Callable[[], int] = boot_ms,
         offer: CapacityOffer | None = None,
     ) -> None:
@@ -91,6 +95,17 @@ class Agent:
             raise Unavailable("there is no connection to the controller")
         async for chunk in self._link.fetch(digests):
             yield chunk
+
+    async def upload(self, digest: str, data: bytes) -> None:
+        """Store a blob at the controller. Raises MarinError.
+
+        Args:
+            digest: Its SHA-256 in hex.
+            data: All of it.
+        """
+        if self._link is None:
+            raise Unavailable("there is no connection to the controller")
+        await self._link.upload(digest, data)
 
     async def run(self, supervisor: Supervisor) -> AgentEnd:
         """Serve sessions until the controller ends that, `leave` does, or no controller was reached for too long."""
@@ -123,11 +138,13 @@ class Agent:
 
     async def _serve(self, supervisor: Supervisor) -> AgentEnd | None:
         """One session; None: connect again."""
+        is_credential = False
         try:
             address = self._resolve()
+            is_credential = address.token.startswith(CREDENTIAL_PREFIX)
             if self._link is not None:
                 await self._link.close()
-            self._link = self._open_link(address.address, address.token)
+            self._link = self._open_link(address)
             call = await self._open_session(address, self._link)
             self._session = AgentSession(call, self._identity, supervisor, self._contact_clock, self._offer)
             end = await self._session.run()
@@ -137,6 +154,9 @@ class Agent:
         except MarinError as error:
             if not self._leaving:
                 self._complain(str(error))
+            if isinstance(error, Unauthenticated) and is_credential and not supervisor.live_count:
+                # What still runs here is not given up for a controller that knows less than it should.
+                return AgentEnd.REFUSED
             return None
         self._last_complaint = ""
         return AgentEnd.GOODBYE if end is SessionEnd.EXIT else None

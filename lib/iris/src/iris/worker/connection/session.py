@@ -14,11 +14,21 @@ import grpc.aio
 from iris.domain.resources import Resources
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
+from iris.rpc.channels import open_aio_channel
+from iris.rpc.controller_address import ControllerAddress
 from iris.rpc.convert_job import resources_to_wire
-from iris.rpc.protocol import CHANNEL_OPTIONS, PROTOCOL_VERSION, call_metadata
+from iris.rpc.convert_usage import usage_to_wire
+from iris.rpc.protocol import (
+    CHANNEL_OPTIONS,
+    MAX_BLOB_CHUNK_BYTES,
+    PROTOCOL_VERSION,
+    call_metadata,
+    version_mismatch,
+)
 from iris.rpc.status_map import from_rpc_error
 from iris.worker.attempts.supervisor import Supervisor
 from iris.worker.connection import wire
+from iris.worker.connection.clock_skew import SkewEstimate
 from iris.worker.guardian.protocol import boot_ms
 from iris.worker.host.disk_offer import CapacityOffer
 from iris.worker.reports.outbox import ReportBatch
@@ -52,6 +62,8 @@ class WorkerIdentity:
     instance_id: str
     capacity: Resources
     attributes: Mapping[str, str]
+    version: str = ""
+    protocol_version: int = PROTOCOL_VERSION
 
 
 class SessionEnd(StrEnum):
@@ -62,12 +74,12 @@ class SessionEnd(StrEnum):
 
 
 class GrpcControllerLink:
-    """A channel to one controller address, with the worker's token."""
+    """A channel to one controller, with the worker's token. Raises MarinError where it may not be sent there."""
 
-    def __init__(self, address: str, token: str) -> None:
-        self.address = address
-        self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
-        self._metadata = call_metadata(token)
+    def __init__(self, place: ControllerAddress, protocol_version: int = PROTOCOL_VERSION) -> None:
+        self.address = place.address
+        self._channel = open_aio_channel(place, _OPTIONS)
+        self._metadata = call_metadata(place.token, protocol_version=protocol_version)
         self._worker = iris_pb2_grpc.WorkerServiceStub(self._channel)
         self._blobs = iris_pb2_grpc.BlobServiceStub(self._channel)
 
@@ -88,6 +100,30 @@ class GrpcControllerLink:
             if task is None or task.cancelling():
                 raise
             # The channel was closed for a new session: the caller asks again there.
+            raise Unavailable("the connection to the controller was replaced") from None
+
+    async def upload(self, digest: str, data: bytes) -> None:
+        """Store a blob. Raises MarinError."""
+        starts = range(0, len(data), MAX_BLOB_CHUNK_BYTES)
+        chunks = (
+            pb.BlobChunk(
+                digest=digest,
+                offset=start,
+                data=data[start : start + MAX_BLOB_CHUNK_BYTES],
+                last=start + MAX_BLOB_CHUNK_BYTES >= len(data),
+            )
+            for start in starts
+        )
+        try:
+            await self._blobs.UploadBlobs(
+                (pb.UploadBlobsRequest(chunks=[chunk]) for chunk in chunks), metadata=self._metadata
+            )
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from error
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
             raise Unavailable("the connection to the controller was replaced") from None
 
     async def close(self) -> None:
@@ -123,6 +159,7 @@ class AgentSession:
         self._said_trouble = ""
         self._clock = clock
         self._beat = 0
+        self._skew = SkewEstimate()
         self._last_beat_ms = -1_000_000_000
         self._beats: dict[int, int] = {}  # when each was sent that is not acknowledged
 
@@ -169,12 +206,13 @@ class AgentSession:
             wire.hello(
                 identity.worker_id,
                 identity.instance_id,
-                PROTOCOL_VERSION,
+                identity.protocol_version,
                 self._offer.capacity,
                 identity.attributes,
                 self._supervisor.inventory(),
                 outbox.leaving,
                 self._supervisor.now_ms(),
+                identity.version,
             )
         )
         self._said_leaving = outbox.leaving
@@ -184,11 +222,9 @@ class AgentSession:
         if message.WhichOneof("kind") != "welcome":
             raise Conflict("the controller answered Hello with something else than Welcome")
         welcome = message.welcome
-        if welcome.protocol_version != PROTOCOL_VERSION:
-            raise Incompatible(
-                f"the controller speaks protocol version {welcome.protocol_version}, "
-                f"this worker speaks {PROTOCOL_VERSION}: use the same release of iris on both sides"
-            )
+        mismatch = version_mismatch("this worker", identity.protocol_version, welcome.protocol_version)
+        if mismatch:
+            raise Incompatible(mismatch)
         if welcome.heartbeat_interval_ms > 0:
             self._heartbeat_s = welcome.heartbeat_interval_ms / 1000
         self._supervisor.contact(sent_ms)
@@ -202,7 +238,7 @@ class AgentSession:
                 code, details = await self._call.code(), await self._call.details()
                 raise Unavailable(f"the controller ended the session: {code.name} {details}".rstrip())
             if message.beat_ack:
-                self._acknowledge(message.beat_ack)
+                self._acknowledge(message.beat_ack, message.sent_at_ms)
             for ack in message.log_acks:
                 self._supervisor.acknowledge_log(ack.attempt_id, ack.offset)
             kind = message.WhichOneof("kind")
@@ -229,11 +265,12 @@ class AgentSession:
                 await self._call.write(self._message(batch))
             outbox.delivered()
 
-    def _acknowledge(self, beat: int) -> None:
-        """The controller has counted this worker as alive when it sent this beat."""
+    def _acknowledge(self, beat: int, controller_at_ms: int) -> None:
+        """The controller has counted this worker as alive when it sent this beat, and says what time it is there."""
         sent_ms = self._beats.get(beat)
         if sent_ms is not None:
             self._supervisor.contact(sent_ms)
+            self._skew.add(sent_ms, self._clock(), self._supervisor.now_ms(), controller_at_ms)
             self._beats = {later: at for later, at in self._beats.items() if later > beat}
 
     def _next_beat(self) -> int:
@@ -258,13 +295,17 @@ class AgentSession:
     def _message(self, batch: ReportBatch) -> pb.WorkerMessage:
         beat = self._next_beat()
         renewed = beat and self._offer.renew(self._supervisor.reserved_disk)
+        skew = self._skew.best if beat else None
         return pb.WorkerMessage(
+            clock_skew_ms=None if skew is None else skew.skew_ms,
+            clock_error_ms=0 if skew is None else skew.error_ms,
             beat=beat,
             capacity=resources_to_wire(self._offer.capacity) if renewed else None,
             trouble=self._new_trouble() if beat else None,
             observations=wire.observations_to_wire(batch.observations),
             logs=[pb.LogAppend(attempt_id=log.attempt_id, offset=log.offset, data=log.data) for log in batch.logs],
+            usage=[usage_to_wire(name, usage) for name, usage in batch.usage.items()],
             applied_revision=self._revision,
             leaving=self._said_leaving,
-            sent_at_ms=self._supervisor.now_ms() if batch.observations else 0,
+            sent_at_ms=self._supervisor.now_ms() if batch.observations or batch.usage else 0,
         )

@@ -5,10 +5,14 @@ from functools import lru_cache
 from typing import Final
 
 from iris.domain.resources import Resources
+from iris.domain.states import TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.convert_job import resources_to_wire
 from iris.rpc.convert_runtime import runtime_from_wire
+from iris.rpc.convert_usage import usage_to_wire
+from iris.worker.limits.plan import requested_limits
 from iris.worker.types import DesiredChange, Launch, Observation, StartRequest, StopRequest
+from iris.worker.watch.rules import NOT_WATCHED, WatchRules
 
 _MESSAGE_EXCEPTION_BYTES: Final = 4 * 1024 * 1024
 
@@ -40,6 +44,8 @@ def _shared(data: bytes) -> Launch:
 def launch_from_wire(message: pb.Launch) -> Launch:
     """Return the common part of a job's attempts."""
     environment = message.environment
+    asked = message.resources
+    resources = Resources(asked.cpu_millis, asked.memory_bytes, asked.disk_bytes)
     return Launch(
         job_id=message.job_id,
         argv=tuple(message.entrypoint.command.argv),
@@ -52,10 +58,24 @@ def launch_from_wire(message: pb.Launch) -> Launch:
         replicas=message.replicas,
         token=message.job_token,
         has_accelerator=message.resources.device.kind not in ("", "cpu"),
-        resources=Resources(message.resources.cpu_millis, message.resources.memory_bytes, message.resources.disk_bytes),
+        resources=resources,
+        limits=requested_limits(resources, message.enforced),
         runtime=runtime_from_wire(message.runtime if message.HasField("runtime") else None),
+        watch=_watch(message),
         exclusive=message.exclusive,
         fence_after_ms=message.fence_after_ms,
+    )
+
+
+def _watch(message: pb.Launch) -> WatchRules:
+    if not (message.health_cmd or message.stall_timeout_ms):
+        return NOT_WATCHED
+    return WatchRules(
+        message.health_cmd,
+        message.health_interval_ms / 1000,
+        message.health_timeout_ms / 1000,
+        message.health_retries,
+        message.stall_timeout_ms / 1000,
     )
 
 
@@ -85,6 +105,10 @@ def observation_to_wire(observation: Observation) -> pb.Observation:
         failure=int(observation.failure),  # type: ignore[arg-type]
         pid=observation.pid,
         started_at_ms=observation.started_at_ms,
+        result=observation.result.packed,
+        result_digest=observation.result.digest,
+        tells_result=observation.state is TaskState.SUCCEEDED,
+        usage=None if observation.usage is None else usage_to_wire("", observation.usage),
     )
 
 
@@ -97,6 +121,7 @@ def hello(
     inventory: Iterable[Observation],
     leaving: bool = False,
     sent_at_ms: int = 0,
+    version: str = "",
 ) -> pb.WorkerMessage:
     """Make the first message of a session.
 
@@ -109,6 +134,7 @@ def hello(
         inventory: An observation of every attempt that it knows of.
         leaving: It goes away and takes nothing new.
         sent_at_ms: Now, by the clock of the observations.
+        version: Its release.
     """
     return pb.WorkerMessage(
         hello=pb.Hello(
@@ -118,6 +144,7 @@ def hello(
             capacity=resources_to_wire(capacity),
             attributes=attributes,
             inventory=observations_to_wire(inventory),
+            version=version,
         ),
         leaving=leaving,
         sent_at_ms=sent_at_ms,

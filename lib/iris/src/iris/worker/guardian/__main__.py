@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +27,8 @@ from iris.worker.guardian.reactor import Reactor
 from iris.worker.guardian.server import GuardianServer
 from iris.worker.isolation.plan import IsolationMode
 from iris.worker.isolation.views import open_views
+from iris.worker.limits.plan import LimitsMode
+from iris.worker.limits.probe import LimitsAbility, close_limits, open_limits
 from rigging.file_lock import open_lock_file, try_lock
 
 logger = logging.getLogger(__name__)
@@ -59,19 +61,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     become_subreaper()
     end_leftovers(paths.root)
     group = cgroup.enter(paths.root)
+    ability = open_limits(paths.root, LimitsMode(options.limits), group, options.max_processes)
     listener = _listen(paths)
     os.write(ready_write, b"R")
     os.close(ready_write)
     try:
-        serve(paths, listener, options.linger, IsolationMode(options.isolation))
+        serve(paths, listener, options.linger, IsolationMode(options.isolation), ability)
     finally:
+        close_limits(paths.root, ability)
         if group is not None:
             cgroup.leave(group, paths.root)
         paths.socket.unlink(missing_ok=True)
     return 0
 
 
-def serve(paths: GuardianPaths, listener: socket.socket, linger_s: float, isolation: IsolationMode) -> None:
+def serve(
+    paths: GuardianPaths,
+    listener: socket.socket,
+    linger_s: float,
+    isolation: IsolationMode,
+    ability: LimitsAbility | None = None,
+) -> None:
     """Guard until told to finish, or until there was neither worker nor task for a while.
 
     Args:
@@ -79,14 +89,20 @@ def serve(paths: GuardianPaths, listener: socket.socket, linger_s: float, isolat
         listener: The listening socket, for workers.
         linger_s: Seconds to wait for a worker when there is nothing to guard.
         isolation: The best way of keeping tasks apart that is tried.
+        ability: How tasks can be limited; None: not at all.
     """
     views = open_views(paths.root, isolation)
     reactor = Reactor()
     os.chdir("/")
     runtime = ProcessRuntime(
-        reactor, OrphanReaper(Marks(paths.root), adopt_unmarked=True), own_cwd="/", warm=True, views=views
+        reactor,
+        OrphanReaper(Marks(paths.root), adopt_unmarked=True),
+        own_cwd="/",
+        warm=True,
+        views=views,
+        groups=None if ability is None else ability.groups,
     )
-    guardian = Guardian(reactor, runtime)
+    guardian = Guardian(reactor, runtime, ability=ability)
     server = GuardianServer(
         reactor,
         guardian,
@@ -99,15 +115,40 @@ def serve(paths: GuardianPaths, listener: socket.socket, linger_s: float, isolat
             "descriptors": _raise_descriptor_limit(),
         },
     )
-    _finish_on_sigterm(reactor, guardian)
-    gc.freeze()
-    gc.set_threshold(_YOUNG_OBJECTS, 20, 20)
-    alone_since = time.monotonic()
+    finish_on_sigterm(reactor, guardian)
+    spare_collector()
+    guard(reactor, guardian, server, linger_s)
+    server.send_news()
+    server.close()
+    runtime.close()
+    signal.set_wakeup_fd(-1)  # signals have no effect from now on
+    reactor.close()
+
+
+def guard(
+    reactor: Reactor,
+    guardian: Guardian,
+    server: GuardianServer,
+    linger_s: float,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Take turns until the guardian is told to finish, or has been alone for so long.
+
+    Args:
+        reactor: Waits for what happens.
+        guardian: Has the attempts.
+        server: Has the worker's connection.
+        linger_s: Seconds to wait for a worker when there is nothing to guard.
+        clock: Seconds, only growing.
+        sleep: Waits for so many seconds.
+    """
+    alone_since = clock()
     while not (guardian.finishing and not guardian.live_count):
         if server.has_worker or guardian.live_count:
-            longest, alone_since = server.wait_s(), time.monotonic()
+            longest, alone_since = server.wait_s(), clock()
         else:
-            longest = alone_since + linger_s - time.monotonic()
+            longest = alone_since + linger_s - clock()
             if longest <= 0:
                 logger.info("no worker came and nothing runs: the guardian ends")
                 break
@@ -118,15 +159,17 @@ def serve(paths: GuardianPaths, listener: socket.socket, linger_s: float, isolat
         except Exception:
             # Whatever is wrong with one attempt must not end all others.
             logger.exception("a defect of the guardian")
-            time.sleep(_AFTER_DEFECT_S)
-    server.send_news()
-    server.close()
-    runtime.close()
-    signal.set_wakeup_fd(-1)  # signals have no effect from now on
-    reactor.close()
+            sleep(_AFTER_DEFECT_S)
 
 
-def _finish_on_sigterm(reactor: Reactor, guardian: Guardian) -> None:
+def spare_collector() -> None:
+    """Keep the collector from walking all that was imported while thousands of attempts come and go."""
+    gc.freeze()
+    gc.set_threshold(_YOUNG_OBJECTS, 20, 20)
+
+
+def finish_on_sigterm(reactor: Reactor, guardian: Guardian) -> None:
+    """Have SIGTERM end the attempts and then the guardian; SIGHUP and SIGINT are heard and change nothing."""
     woken, wake = socket.socketpair()
     for end in (woken, wake):
         end.setblocking(False)
@@ -177,6 +220,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m iris.worker.guardian")
     parser.add_argument("--work-dir", type=Path, required=True)
     parser.add_argument("--isolation", choices=list(IsolationMode), default=IsolationMode.OVERLAY)
+    parser.add_argument("--limits", choices=list(LimitsMode), default=LimitsMode.AUTO)
+    parser.add_argument("--max-processes", type=int, default=0, help="of one task; 0: most of what the host allows")
     parser.add_argument("--linger", type=float, default=DEFAULT_LINGER_S, help="how long to wait for a worker (s)")
     return parser
 

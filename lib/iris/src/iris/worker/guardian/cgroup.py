@@ -10,6 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from iris.worker.limits.groups import remove_group
+from iris.worker.limits.probe import BESIDE
+from iris.worker.limits.stale import remove_stale
+
 logger = logging.getLogger(__name__)
 
 _RECORD: Final = "guardian.cgroup"
@@ -33,6 +37,7 @@ def enter(work_dir: Path, mounts: Sequence[Path] = MOUNTS) -> Path | None:
     parent = _own_group(mounts)
     if parent is None or not (parent / "cgroup.procs").exists():
         return None
+    remove_stale(str(parent))
     path = parent / f"{_name(work_dir)}-{os.getpid()}"
     try:
         path.mkdir()
@@ -51,12 +56,20 @@ def enter(work_dir: Path, mounts: Sequence[Path] = MOUNTS) -> Path | None:
 def leave(path: Path, work_dir: Path) -> None:
     """Move this process out of its group and end all that is left there."""
     try:
-        (path.parent / "cgroup.procs").write_text(f"{os.getpid()}\n")
+        _move_to(path.parent)
     except OSError as error:
         logger.warning("cannot leave %s: %s", path, error)
         return
     _kill(path)
     (work_dir / _RECORD).unlink(missing_ok=True)
+
+
+def _move_to(group: Path) -> None:
+    """Enter a group, or the one below it that takes its processes because it has controllers. Raises OSError."""
+    try:
+        (group / "cgroup.procs").write_text(f"{os.getpid()}\n")
+    except OSError:
+        (group / BESIDE / "cgroup.procs").write_text(f"{os.getpid()}\n")
 
 
 def _name(work_dir: Path) -> str:
@@ -82,9 +95,5 @@ def _kill(path: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    try:
-        path.rmdir()
-    except FileNotFoundError:
-        pass
-    except OSError as error:  # what was killed is still dying; an empty group left behind costs nothing
-        logger.info("%s stays for now: %s", path, error)
+    if not remove_group(str(path)):  # what was killed is still dying; an empty group left behind costs nothing
+        logger.info("%s stays for now", path)

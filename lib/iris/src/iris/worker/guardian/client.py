@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
+from iris.domain.usage import usage_from
 from iris.worker.guardian.held import Json, fields_of, fields_of_common
 from iris.worker.guardian.launch import DEFAULT_LINGER_S, GuardianPaths, build_of, launch
 from iris.worker.guardian.protocol import (
@@ -22,6 +23,7 @@ from iris.worker.guardian.protocol import (
     encode,
 )
 from iris.worker.isolation.plan import IsolationMode
+from iris.worker.limits.plan import Breach, LimitsMode
 from iris.worker.processes import CommonSpec, Exit, InheritedAttempt, Listener, ProcessSpec, StartFailed, StartFailure
 from rigging.errors import Conflict, Unavailable
 from rigging.log_tail import log_tail
@@ -132,6 +134,8 @@ class GuardianClient(asyncio.Protocol):
         fields = self._held.pop(owner)
         command = self._listen(owner, listener, False)
         command.started = bool(fields.get("pid"))
+        if fields.get("usage"):
+            self.take(["usage", owner, fields["usage"]])
         if fields.get("refused"):
             self.take(["refused", owner, *fields["refused"]])
         elif fields.get("end"):
@@ -219,6 +223,8 @@ class GuardianClient(asyncio.Protocol):
                 self._over(name).listener.on_refused(StartFailed(text, code, reason))
             case ["over", str(name), int(pid), int(code), int(number), int(size), int(at_ms)] if name in self._commands:
                 self._ended(name, pid, size, Exit(code, number, at_ms=at_ms))
+            case ["usage", str(name), list(numbers)] if name in self._commands:
+                self._commands[name].listener.on_usage(usage_from(numbers))
             case ["ended", str(name), dict(end)] if name in self._commands:
                 self._ended(name, int(end.get("pid", 0)), int(end["log_size"]), _exit_from(end))
 
@@ -250,10 +256,19 @@ def _learn(held: Json, verb: str, details: list[Any]) -> None:
             held["log_size"] = size
         case "refused", [_, _, _]:
             held["refused"] = details
+        case "usage", [list(numbers)]:
+            held["usage"] = numbers
         case "ended", [dict(end)]:
             held["end"] = end
         case "over", [int(pid), int(code), int(number), int(size), int(at_ms)]:
             held["end"] = {"pid": pid, "code": code, "signal": number, "log_size": size, "at_ms": at_ms}
+
+
+def _breach(words: object) -> Breach | None:
+    match words:
+        case [str(what), str(text)]:
+            return Breach(what, text)
+    return None
 
 
 def _exit_from(end: Json) -> Exit:
@@ -265,6 +280,8 @@ def _exit_from(end: Json) -> Exit:
         fenced=str(end.get("fenced", "")),
         at_ms=int(end.get("at_ms", 0)),
         unmarked=str(end.get("unmarked", "")),
+        breach=_breach(end.get("breach")),
+        has_evidence=bool(end.get("evidence")),
     )
 
 
@@ -276,6 +293,8 @@ async def attach(
     linger_s: float = DEFAULT_LINGER_S,
     patience_s: float = _PATIENCE_S,
     isolation: IsolationMode = IsolationMode.OVERLAY,
+    limits: LimitsMode = LimitsMode.AUTO,
+    max_processes: int = 0,
 ) -> GuardianClient:
     """Connect to the guardian of a work directory as its worker; start it if there is none.
 
@@ -286,6 +305,8 @@ async def attach(
         linger_s: Seconds that a new guardian without worker and tasks waits for a worker.
         patience_s: Seconds to wait for a guardian that is ending or has another worker.
         isolation: The best way of keeping tasks apart that a new one tries.
+        limits: How a new one holds tasks to their limits.
+        max_processes: Of one task, with a new one; 0: most of what its host allows.
 
     Raises:
         Conflict: It speaks another version.
@@ -298,7 +319,9 @@ async def attach(
             stream = await asyncio.to_thread(_connect, paths)
         except (FileNotFoundError, ConnectionRefusedError) as error:
             before = paths.log.stat().st_size if paths.log.exists() else 0
-            process = await asyncio.to_thread(start or partial(launch, paths, (), linger_s, isolation))
+            process = await asyncio.to_thread(
+                start or partial(launch, paths, (), linger_s, isolation, limits, max_processes)
+            )
             if await asyncio.to_thread(process.wait) != 0:
                 why = "".join(f": {line}" for line in log_tail(paths.log, before, 1))
                 raise Unavailable(f"the guardian did not start{why} (its log: {paths.log})") from error

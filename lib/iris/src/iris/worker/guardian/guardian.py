@@ -12,6 +12,8 @@ from iris.worker.guardian.held import HeldAttempt, HeldPhase, Json, common_from,
 from iris.worker.guardian.process import ProcessRuntime
 from iris.worker.guardian.protocol import boot_ms
 from iris.worker.guardian.reactor import Reactor
+from iris.worker.guardian.watch import Watch
+from iris.worker.limits.probe import LimitsAbility
 from iris.worker.processes import CommonSpec, ProcessSpec, StartFailed, StartFailure
 
 logger = logging.getLogger(__name__)
@@ -25,6 +27,7 @@ _FENCE_TICK_S: Final = 1.0
 _STARTED_LATE_S: Final = 0.05
 """A start is not told at once: most short commands have ended by then, and only that is told."""
 _GREW_LATE_S: Final = 0.004
+_USED_LATE_S: Final = 0.2
 
 
 class Guardian:
@@ -32,6 +35,7 @@ class Guardian:
 
     Args:
         now_ms: Unix time. contact_clock: As `boot_ms`; what "contact" is measured by.
+        ability: How attempts are limited; None: not at all, and nothing is measured.
     """
 
     def __init__(
@@ -40,6 +44,7 @@ class Guardian:
         runtime: ProcessRuntime,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         contact_clock: Callable[[], int] = boot_ms,
+        ability: LimitsAbility | None = None,
     ) -> None:
         self._reactor = reactor
         self._runtime = runtime
@@ -47,6 +52,9 @@ class Guardian:
         self._contact_clock = contact_clock
         self._attempts: dict[str, HeldAttempt] = {}
         self._live: dict[str, HeldAttempt] = {}
+        self._watch: Watch | None = None
+        if ability is not None:
+            self._watch = Watch(reactor, runtime, ability, self._live, lambda item: self._tell(item, _USED_LATE_S))
         self._queue: deque[HeldAttempt] = deque()
         self._commons: dict[int, CommonSpec] = {}
         self._dirty: dict[str, HeldAttempt] = {}
@@ -145,7 +153,7 @@ class Guardian:
             self._refuse(self._attempts[name], StartFailed(f"not understood: {error!r}", why=StartFailure.HOST))
 
     def _add(self, name: str, spec: ProcessSpec) -> None:
-        attempt = HeldAttempt(spec, self, self._now_ms)
+        attempt = HeldAttempt(spec if self._watch is None else self._watch.limited(spec), self, self._now_ms)
         self._attempts[name] = self._live[name] = attempt
         self._queue.append(attempt)
 
@@ -176,6 +184,8 @@ class Guardian:
                 raise StartFailed("the guardian is ending", why=StartFailure.STOPPED)
             self._check_fence(attempt)
             attempt.started(self._runtime.start(spec, attempt))
+            if self._watch is not None:
+                self._watch.began(attempt)
         except StartFailed as error:
             self._refuse(attempt, error)
             return

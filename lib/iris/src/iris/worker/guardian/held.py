@@ -2,13 +2,16 @@
 
 import base64
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
 from typing import Any, Protocol
 
+from iris.domain.usage import NO_USAGE, Usage
 from iris.worker.guardian.log_writer import LogWriter
 from iris.worker.guardian.reactor import Timer
 from iris.worker.guardian.running_process import CommandProcess
 from iris.worker.isolation.plan import mounts_from
+from iris.worker.limits.plan import Breach, limits_from
 from iris.worker.processes import CommonSpec, Exit, ProcessSpec, StartFailed
 
 Json = dict[str, Any]
@@ -35,8 +38,9 @@ class HeldAttempt:
     """Listens to its process, writes its log, and knows what the worker has not been told of it."""
 
     __slots__ = (
-        "_keeper", "_now_ms", "_tail", "_told_size", "_told_started", "at_ms", "exit", "fenced", "flush_timer",
-        "grace_due", "grace_timer", "is_live", "note", "phase", "pid", "process", "refusal", "spec", "writer",
+        "_keeper", "_met", "_now_ms", "_tail", "_told_size", "_told_started", "_told_usage", "at_ms", "breach", "exit",
+        "fenced", "flush_timer", "grace_due", "grace_timer", "is_live", "note", "phase", "pid", "process", "refusal",
+        "spec", "usage", "writer",
     )  # fmt: skip
 
     def __init__(self, spec: ProcessSpec, keeper: Keeper, now_ms: Callable[[], int]) -> None:
@@ -51,6 +55,10 @@ class HeldAttempt:
         self.exit: Exit | None = None
         self.refusal: StartFailed | None = None
         self.fenced = ""
+        self.breach: Breach | None = None  # for which it was ended
+        self.usage = NO_USAGE
+        self._told_usage = NO_USAGE
+        self._met: tuple[str, ...] = ()
         self.grace_timer: Timer | None = None
         self.grace_due = 0.0
         self.flush_timer: Timer | None = None
@@ -63,6 +71,12 @@ class HeldAttempt:
     @property
     def log_size(self) -> int:
         return self.writer.size if self.writer is not None else 0
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The directories whose size is its use of the disk."""
+        found = self.note.get("places", ())
+        return tuple(map(str, found)) if isinstance(found, list | tuple) else ()
 
     # --- what happens to it ---
 
@@ -102,8 +116,29 @@ class HeldAttempt:
             self.writer.flush(self._now_ms())
             self._keeper.grew(self)
 
+    def note_line(self, text: str) -> None:
+        """Add a line of iris's own to its log."""
+        if self.spec.log:
+            (self.writer or self._open_writer()).note(text, self._now_ms())
+            self._keeper.grew(self)
+
+    def met(self, breach: Breach) -> None:
+        """It ran into a limit and goes on; its log says so once."""
+        if breach.what not in self._met:
+            self._met = (*self._met, breach.what)
+            self.note_line(breach.text)
+
+    def used(self, usage: Usage) -> None:
+        """It was seen to use this."""
+        self.usage = self.usage.later(usage)
+
     def on_exit(self, exit: Exit) -> None:
         self.at_ms = self._now_ms()
+        if exit.usage is not None:
+            self.usage = replace(self.usage.later(exit.usage), at_ms=self.at_ms)
+        self.breach = self.breach or exit.breach
+        if self.breach is not None and self.spec.log and (self.breach.what not in self._met or not exit.succeeded):
+            (self.writer or self._open_writer()).note(self.breach.text, self.at_ms)
         if self.writer is not None:
             self.writer.finish(self.at_ms)
         self.phase = HeldPhase.ENDED
@@ -129,23 +164,31 @@ class HeldAttempt:
             refusal = self.refusal
             return [["grew", name, self.log_size], ["refused", name, refusal.why, str(refusal), refusal.exit_code]]
         if self.exit is not None:
+            if self.usage != NO_USAGE:
+                told.append(["usage", name, self.usage.numbers()])
             if version > 1 and self._is_plain():
                 exit = self.exit
-                return [["over", name, self.pid, exit.code, exit.signal, self.log_size, self.at_ms]]
-            return [["ended", name, self._end()]]
+                return [*told, ["over", name, self.pid, exit.code, exit.signal, self.log_size, self.at_ms]]
+            return [*told, ["ended", name, self._end()]]
         if self.process is not None and not self._told_started:
             told.append(["started", name, self.pid, self.at_ms])
             self._told_started = True
         if self.log_size != self._told_size:
             self._told_size = self.log_size
             told.append(["grew", name, self._told_size])
+        if self.usage is not self._told_usage:
+            self._told_usage = self.usage
+            told.append(["usage", name, self.usage.numbers()])
         return told
 
     def whole(self) -> Json:
         """All of it, for a worker process that has just come."""
         self._told_started = self.process is not None
         self._told_size = self.log_size
+        self._told_usage = self.usage
+        used: Json = {} if self.usage == NO_USAGE else {"usage": self.usage.numbers()}
         return {
+            **used,
             "id": self.spec.owner,
             "pid": self.pid,
             "log": self.spec.log,
@@ -157,7 +200,11 @@ class HeldAttempt:
         }
 
     def _is_plain(self) -> bool:
-        return not (self._tail or self.fenced or (self.writer is not None and self.writer.lost))
+        exit = self.exit
+        if self._tail or self.fenced or self.breach is not None or (self.writer is not None and self.writer.lost):
+            return False
+        # What is known of a bad end is told, too: that it was not for lack of memory.
+        return exit is None or exit.succeeded or not exit.has_evidence
 
     def _end(self) -> Json:
         exit, writer = self.exit, self.writer
@@ -177,6 +224,10 @@ class HeldAttempt:
                 end["unmarked"] = writer.unmarked
         if self.fenced:
             end["fenced"] = self.fenced
+        if self.breach is not None:
+            end["breach"] = [self.breach.what, self.breach.text]
+        if exit.has_evidence:
+            end["evidence"] = True
         return end
 
 
@@ -199,6 +250,7 @@ def spec_from(fields: Json) -> ProcessSpec:
         dies_with_worker=bool(fields.get("dies_with_worker", False)),
         note=dict(fields.get("note", {})),
         mounts=mounts_from(fields.get("mounts", ())),
+        limits=limits_from(fields.get("limits")),
     )
 
 
@@ -206,7 +258,7 @@ def common_from(fields: Json) -> CommonSpec:
     """Parse a "common". Raises KeyError, TypeError or ValueError for what cannot be run."""
     whole = spec_from({"id": "", "cwd": "", **fields})
     return CommonSpec(
-        whole.argv, whole.env, whole.sharer, whole.log_limit, whole.tail_bytes, whole.fence_ms, whole.note
+        whole.argv, whole.env, whole.sharer, whole.log_limit, whole.tail_bytes, whole.fence_ms, whole.note, whole.limits
     )
 
 
@@ -216,6 +268,8 @@ def fields_of_common(common: CommonSpec) -> Json:
     for name in ("sharer", "log_limit", "tail_bytes", "fence_ms", "note"):
         if value := getattr(common, name):
             fields[name] = value
+    if limits := common.limits.words():
+        fields["limits"] = limits
     return fields
 
 
@@ -250,6 +304,8 @@ def fields_of(spec: ProcessSpec) -> Json:
     for name in ("sharer", "log", "log_limit", "tail_bytes", "fence_ms", "dies_with_worker", "note"):
         if value := getattr(spec, name):
             fields[name] = value
+    if limits := spec.limits.words():
+        fields["limits"] = limits
     if spec.mounts:
         fields["mounts"] = [mount.words() for mount in spec.mounts]
     return fields

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from iris.worker.isolation.plan import IsolationMode
+from iris.worker.limits.plan import LimitsMode
 
 DEFAULT_LINGER_S: Final = 600.0
 """A guardian without worker and tasks waits so long for a worker that wants to know how they ended."""
@@ -55,6 +56,8 @@ def launch(
     prefix: tuple[str, ...] = (),
     linger_s: float = DEFAULT_LINGER_S,
     isolation: IsolationMode = IsolationMode.OVERLAY,
+    limits: LimitsMode = LimitsMode.AUTO,
+    max_processes: int = 0,
 ) -> "subprocess.Popen[bytes]":
     """Start a guardian if there is none. The returned process ends once it listens (0) or cannot (else).
 
@@ -63,6 +66,8 @@ def launch(
         prefix: Goes before its command line.
         linger_s: Seconds that it waits for a worker when it has neither worker nor tasks.
         isolation: The best way of keeping tasks apart that it tries.
+        limits: How it holds tasks to their limits.
+        max_processes: Of one task; 0: most of what its host allows.
     """
     with _open_log(paths.log) as log:
         return subprocess.Popen(
@@ -70,6 +75,7 @@ def launch(
                 *prefix,
                 *(sys.executable, "-m", "iris.worker.guardian"),
                 *("--work-dir", str(paths.root), "--linger", str(linger_s), "--isolation", isolation),
+                *("--limits", limits, "--max-processes", str(max_processes)),
             ],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -88,7 +94,7 @@ def guardian_environment(environ: Mapping[str, str]) -> dict[str, str]:
 def build_of(folder: Path) -> str:
     """Names the code of a guardian: another release, or an edit, has another."""
     checksum = 0
-    for path in sorted(folder.glob("*.py")):
+    for path in (*sorted(folder.glob("*.py")), *sorted(folder.parent.glob("limits/*.py"))):
         checksum = zlib.crc32(path.read_bytes(), checksum)
     return f"{checksum:08x}"
 

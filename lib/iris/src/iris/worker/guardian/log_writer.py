@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -84,15 +85,25 @@ class LogWriter:
 
     Args:
         limit_bytes: So much may be on the disk at a time, without what a reader has given back.
+        write: As `os.write`.
+        is_full: Whether the disk of an open file has hardly any room.
     """
 
     __slots__ = (
-        "_checked_at", "_descriptor", "_last", "_limit", "_path", "_pending", "_pending_why", "_stderr", "_stdout",
-        "_totals", "_why", "size",
+        "_checked_at", "_descriptor", "_is_full", "_last", "_limit", "_path", "_pending", "_pending_why",
+        "_stderr", "_stdout", "_totals", "_why", "_write_some", "size",
     )  # fmt: skip
 
-    def __init__(self, path: str | Path, limit_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        limit_bytes: int = 0,
+        write: Callable[[int, bytes], int] = os.write,
+        is_full: Callable[[int], bool] = is_nearly_full,
+    ) -> None:
         self._path = path
+        self._write_some = write
+        self._is_full = is_full
         self._limit = limit_bytes or DEFAULT_LIMIT_BYTES
         self._descriptor: int | None = None
         self._stdout = LineSplitter(False)
@@ -128,6 +139,15 @@ class LogWriter:
             at_ms: Unix time of the read.
         """
         self._write((self._stderr if is_stderr else self._stdout).feed(data, at_ms), at_ms)
+
+    def note(self, text: str, at_ms: int) -> None:
+        """Store a line of iris's own.
+
+        Args:
+            text: The line.
+            at_ms: Unix time.
+        """
+        self._write(encode(True, at_ms, text.encode(errors="replace"), note=True), at_ms)
 
     def flush(self, at_ms: int) -> None:
         """Store unfinished lines as partial records."""
@@ -183,7 +203,7 @@ class LogWriter:
             descriptor = self._open()
             if self.size + count > self._limit and stored_bytes(descriptor) + count > self._limit:
                 why = f"more than {self._limit:,} bytes waited on the worker's disk for the controller"
-            elif is_nearly_full(descriptor):
+            elif self._is_full(descriptor):
                 why = NO_SPACE
         except OSError as error:
             why = _reason(error)
@@ -195,7 +215,7 @@ class LogWriter:
         try:
             descriptor = self._open()
             while written < len(records):
-                written += os.write(descriptor, records[written:] if written else records)
+                written += self._write_some(descriptor, records[written:] if written else records)
         except OSError as error:
             self._why = _reason(error)
             if written:

@@ -151,6 +151,16 @@ class OrphanReaper:
         """`pid` has been reaped."""
         self._own.discard(pid)
 
+    def owners(self, live: Set[str]) -> dict[int, str]:
+        """By pid: whose the orphans are that belong to one attempt of `live` only."""
+        found: dict[int, str] = {}
+        for pid in self._children():
+            if pid not in self._own:
+                whose = self._owners_of(pid, live) & live
+                if len(whose) == 1:
+                    found[pid] = next(iter(whose))
+        return found
+
     def forget(self, number: int) -> None:
         """Release the number: what still carries it belongs to no attempt from now on."""
         self._numbers.pop(number, None)

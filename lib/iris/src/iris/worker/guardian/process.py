@@ -1,22 +1,24 @@
 """Attempts as processes of this host: started, watched, read and ended, without a thread or a helper process."""
 
-import contextlib
 import errno
 import logging
 import os
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
+from iris.worker.guardian.descriptors import keep_descriptors_private, knowing_its_pipes
 from iris.worker.guardian.executables import find_executable, start_error
 from iris.worker.guardian.orphans import OrphanReaper
-from iris.worker.guardian.reactor import Reactor
+from iris.worker.guardian.pace import OutputPace
+from iris.worker.guardian.reactor import READ, Reactor
 from iris.worker.guardian.running_process import CommandProcess, ProcessListener
 from iris.worker.guardian.warm_pool import HELPER_SOCKET, WarmPool
 from iris.worker.isolation.plan import Mount
 from iris.worker.isolation.views import TaskViews, ViewFailed, no_views
+from iris.worker.limits.groups import JOIN_VARIABLE, AttemptGroups, Group, GroupsFailed, OverLimit
+from iris.worker.limits.plan import MEMORY, Breach, GroupReading
 from iris.worker.processes import ProcessSpec, StartFailed, StartFailure
 
 logger = logging.getLogger(__name__)
@@ -42,6 +44,8 @@ class ProcessRuntime:
         warm: Keep warm interpreters for callables; only in a subreaper with `own_cwd`.
         views: What tasks see of the file system; None: what this process sees. With views `own_cwd` must be "/".
         sweep_tries: So often descendants of an ended command are looked for before its end is told all the same.
+        groups: Control groups of commands; None: they have none.
+        pace: Makes, for each command, the pace at which its output is taken.
     """
 
     def __init__(
@@ -52,14 +56,18 @@ class ProcessRuntime:
         warm: bool = False,
         views: TaskViews | None = None,
         sweep_tries: int = SWEEP_TRIES,
+        groups: AttemptGroups | None = None,
+        pace: Callable[[], OutputPace] = OutputPace,
     ) -> None:
+        self._new_pace = pace
+        self._groups = groups
         self._sweep_tries = sweep_tries
         self._reactor = reactor
         self._orphans = orphans
         self._own_cwd = own_cwd
         self._views = views or no_views()
         if own_cwd is not None:
-            _keep_descriptors_private()  # subprocess closes them in the child; posix_spawn cannot
+            keep_descriptors_private()  # subprocess closes them in the child; posix_spawn cannot
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self._processes: dict[str, CommandProcess] = {}
         self._young: list[CommandProcess] = []
@@ -91,14 +99,17 @@ class ProcessRuntime:
         os.set_blocking(out_read, False)
         os.set_blocking(err_read, False)
         mark = self._mark = self._orphans.expect(spec.owner)
-        spec = _knowing_its_pipes(spec, out_write, err_write)
+        spec = knowing_its_pipes(spec, out_write, err_write)
+        group = None
         try:
-            pid = self._spawn(executable, spec, out_write, err_write)
+            group = None if self._groups is None or spec.dies_with_worker else self._groups.take(spec.limits)
+            pid = self._spawn(executable, spec, out_write, err_write, group)
         except OSError as error:
             os.close(out_read)
             os.close(err_read)
             self._orphans.forget(mark)
-            if isinstance(error, ViewFailed):
+            self._end_group(group)
+            if isinstance(error, ViewFailed | GroupsFailed):
                 raise StartFailed(error.strerror or str(error), why=StartFailure.HOST) from error
             if error.errno in _HOSTS_FAULT:
                 raise
@@ -109,13 +120,18 @@ class ProcessRuntime:
             os.close(out_write)
             os.close(err_write)
         try:
-            process = CommandProcess(pid, spec.owner, mark, out_read, err_read, listener, self)
+            process = CommandProcess(
+                pid, spec.owner, mark, out_read, err_read, listener, self, spec.limits, group, self._new_pace()
+            )
         except OSError:  # no descriptor is left
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             os.close(out_read)
             os.close(err_read)
+            self._end_group(group)
             raise
+        if group is not None:
+            self._hold(process, group)
         self._orphans.add_own(pid)
         self._processes[spec.owner] = process
         self._reactor.watch(process.pid_descriptor, process.check_exit)
@@ -157,6 +173,16 @@ class ProcessRuntime:
         self._reactor.unwatch(descriptor)
         os.close(descriptor)
 
+    def pause_reading(self, descriptor: int, seconds: float, resume: Callable[[], bool]) -> None:
+        """Leave a pipe alone for so long, unless its writers are all gone; what it holds at its task's end is read."""
+
+        def again() -> None:
+            if resume():
+                self._reactor.want(descriptor, READ)
+
+        self._reactor.want(descriptor, 0)
+        self._reactor.call_later(seconds, again)
+
     def _finish_ended(self) -> None:
         ended, self._ended = self._ended, []
         self._finish(ended, self._sweep_tries)
@@ -170,7 +196,35 @@ class ProcessRuntime:
             logger.warning("%s: some descendants do not die; reporting the end without them", owners)
         for process in ended:
             self._orphans.forget(process.mark)
-            process.finish()
+            process.finish(self._end_group(process.group))
+
+    def _end_group(self, group: Group | None) -> GroupReading | None:
+        return None if group is None or self._groups is None else self._groups.end(group)
+
+    def _hold(self, process: CommandProcess, group: Group) -> None:
+        """Set the limits of what has just started."""
+        assert self._groups is not None
+        try:
+            self._groups.hold(group)
+        except OSError as error:
+            # Without its limits it must not go on.
+            logger.warning("%s is killed: %s", process.owner, error)
+            if isinstance(error, OverLimit):
+                process.early_breach = Breach(MEMORY, f"out of memory: {error.strerror}")
+            process.kill()
+
+    def measure(self, process: CommandProcess) -> GroupReading | None:
+        """The counters of a command's control groups; None: it has none."""
+        return None if process.group is None or self._groups is None else self._groups.read(process.group)
+
+    def group_pids(self, process: CommandProcess) -> list[int]:
+        """The processes in a command's control groups; none: it has none."""
+        return [] if process.group is None or self._groups is None else self._groups.pids(process.group)
+
+    def owners(self) -> dict[int, str]:
+        """Pids of which the owner is known, their descendants left out."""
+        known = {process.pid: owner for owner, process in self._processes.items()}
+        return self._orphans.owners(self._processes.keys()) | known
 
     def spawn_helper(self, executable: str, argv: tuple[str, ...], env: Mapping[str, str], descriptor: int) -> int:
         self._go_home()
@@ -226,11 +280,20 @@ class ProcessRuntime:
     def call_later(self, seconds: float, work: Callable[[], None]) -> None:
         self._reactor.call_later(seconds, work)
 
-    def _spawn(self, executable: str, spec: ProcessSpec, out: int, err: int) -> int:
+    def _spawn(self, executable: str, spec: ProcessSpec, out: int, err: int, group: Group | None) -> int:
         if self._warm_pool is not None and spec.sharer:
-            pid = self._warm_pool.start(spec.sharer, executable, spec.argv, spec.env, spec.cwd, out, err, spec.mounts)
+            env = spec.env
+            if group is not None and self._groups is not None:
+                env = {**env, JOIN_VARIABLE: self._groups.join_words(group)}
+            pid = self._warm_pool.start(spec.sharer, executable, spec.argv, env, spec.cwd, out, err, spec.mounts)
             if pid is not None:
                 return pid
+        if group is None or self._groups is None:
+            return self._spawn_here(executable, spec, out, err)
+        with self._groups.inside(group):
+            return self._spawn_here(executable, spec, out, err)
+
+    def _spawn_here(self, executable: str, spec: ProcessSpec, out: int, err: int) -> int:
         spawn = self._spawn_by_subprocess if self._own_cwd is None else self._spawn_from_own_cwd
         if spec.dies_with_worker:
             # A tool of the worker makes what tasks share.
@@ -289,21 +352,3 @@ class ProcessRuntime:
         if self._is_away and self._own_cwd is not None:
             os.chdir(self._own_cwd)
         self._is_away = False
-
-
-def _knowing_its_pipes(spec: ProcessSpec, out: int, err: int) -> ProcessSpec:
-    """Tell a task which pipes are its log: what it prints there is not to be what its child jobs' logs say already."""
-    if "IRIS_JOB_ID" not in spec.env:
-        return spec
-    names = []
-    for found in (os.fstat(out), os.fstat(err)):
-        names.append(f"{found.st_dev}:{found.st_ino}")
-    return replace(spec, env={**spec.env, "IRIS_OUTPUT_PIPES": ",".join(names)})
-
-
-def _keep_descriptors_private() -> None:
-    """Let no child inherit what this process itself inherited, such as a pipe that its starter waits on."""
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2:
-            with contextlib.suppress(OSError):  # the listing's own descriptor is closed by now
-                os.set_inheritable(int(name), False)

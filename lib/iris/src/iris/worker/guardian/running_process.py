@@ -2,11 +2,18 @@
 
 import contextlib
 import os
+import resource
 import signal
+import time
 from collections.abc import Callable
-from enum import Enum
+from dataclasses import replace
 from typing import Final, Protocol
 
+from iris.domain.usage import NO_USAGE
+from iris.worker.guardian.pace import OutputPace
+from iris.worker.limits.ending import breach_of, final_usage
+from iris.worker.limits.groups import Group
+from iris.worker.limits.plan import Breach, GroupReading, LimitRequest
 from iris.worker.processes import Exit
 
 _READ_BYTES: Final = 64 * 1024
@@ -34,23 +41,22 @@ class ProcessOwner(Protocol):
         """Stop watching a pipe and close it."""
         ...
 
+    def pause_reading(self, descriptor: int, seconds: float, resume: Callable[[], bool]) -> None:
+        """Leave a pipe alone for so long; then `resume` says whether it is still to be read."""
+        ...
+
     def leader_ended(self, process: "CommandProcess") -> None:
         """The process is reaped; its `finish` is called once its descendants are gone, too."""
         ...
 
 
-class PipeState(Enum):
-    """Result of one read of an output pipe."""
-
-    DATA = 1
-    EMPTY = 2
-    CLOSED = 3
-
-
 class CommandProcess:
     """One running command with its process group and its two output pipes."""
 
-    __slots__ = ("_exit", "_listener", "_runtime", "_stderr", "_stdout", "mark", "owner", "pid", "pid_descriptor")
+    __slots__ = (
+        "_cpu_ms", "_exit", "_listener", "_pace", "_peak_bytes", "_runtime", "_stderr", "_stdout", "early_breach",
+        "group", "limits", "mark", "owner", "pid", "pid_descriptor",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -61,7 +67,14 @@ class CommandProcess:
         stderr: int,
         listener: ProcessListener,
         runtime: ProcessOwner,
+        limits: LimitRequest,
+        group: Group | None = None,
+        pace: OutputPace | None = None,
     ) -> None:
+        self.limits = limits
+        self.group = group
+        self.early_breach: Breach | None = None  # it was killed before it was held to its limits
+        self._cpu_ms = self._peak_bytes = 0
         self.pid = pid
         self.owner = owner
         self.mark = mark
@@ -69,6 +82,7 @@ class CommandProcess:
         self._stdout: int | None = stdout
         self._stderr: int | None = stderr
         self._listener = listener
+        self._pace = pace or OutputPace()
         self._runtime = runtime
         self._exit: Exit | None = None
 
@@ -89,14 +103,26 @@ class CommandProcess:
         return [(descriptor, read) for descriptor, read in pipes if descriptor is not None]
 
     def read_stdout(self) -> None:
-        if self._stdout is not None and self._read(self._stdout, False) is PipeState.CLOSED:
-            self._runtime.stop_reading(self._stdout)
+        if self._stdout is not None and not self._take(self._stdout, False):
             self._stdout = None
 
     def read_stderr(self) -> None:
-        if self._stderr is not None and self._read(self._stderr, True) is PipeState.CLOSED:
-            self._runtime.stop_reading(self._stderr)
+        if self._stderr is not None and not self._take(self._stderr, True):
             self._stderr = None
+
+    def _take(self, descriptor: int, is_stderr: bool) -> bool:
+        """Read once, at the pace at which output is taken; False: the pipe has ended, and is closed."""
+        count = self._read(descriptor, is_stderr)
+        if count == 0:
+            self._runtime.stop_reading(descriptor)
+            return False
+        pause_s = self._pace.pause_after(count, time.monotonic()) if count else 0.0
+        if pause_s:
+            # The number may be another pipe's by then.
+            self._runtime.pause_reading(
+                descriptor, pause_s, lambda: descriptor == (self._stderr if is_stderr else self._stdout)
+            )
+        return True
 
     def check_exit(self) -> None:
         """Reap the leader if it has ended, and end what is left of its group."""
@@ -107,34 +133,48 @@ class CommandProcess:
             return
         # Before reaping: until then the dead leader holds the pid, so the group's number cannot be another's.
         self._signal_group(signal.SIGKILL)
-        os.waitpid(self.pid, 0)
+        self._note_use(os.wait4(self.pid, 0)[2])
         if result.si_code == os.CLD_EXITED:
             self._exit = Exit(result.si_status, 0)
         else:
             self._exit = Exit(0, result.si_status)
         self._runtime.leader_ended(self)
 
-    def finish(self) -> None:
-        """Hand over what the pipes still hold, without waiting for their end, and tell the listener."""
+    def finish(self, reading: GroupReading | None = None) -> None:
+        """Hand over what the pipes still hold, without waiting for their end, and tell the listener.
+
+        Args:
+            reading: The last one of its group; None: it had none.
+        """
         for descriptor, is_stderr in ((self._stdout, False), (self._stderr, True)):
             if descriptor is not None:
                 for _ in range(_DRAIN_BYTES // _READ_BYTES):
-                    if self._read(descriptor, is_stderr) is not PipeState.DATA:
+                    if not self._read(descriptor, is_stderr):
                         break
                 self._runtime.stop_reading(descriptor)
         self._stdout = self._stderr = None
         assert self._exit is not None
-        self._listener.on_exit(self._exit)
+        usage = final_usage(NO_USAGE, reading, self._cpu_ms, self._peak_bytes, 0)
+        breach = self.early_breach
+        if breach is None and reading is not None:
+            breach = breach_of(self.limits, reading, usage.memory_peak_bytes)
+        self._listener.on_exit(replace(self._exit, usage=usage, breach=breach, has_evidence=reading is not None))
 
-    def _read(self, descriptor: int, is_stderr: bool) -> "PipeState":
+    def _note_use(self, used: resource.struct_rusage) -> None:
+        self._cpu_ms = int((used.ru_utime + used.ru_stime) * 1000)
+        # Until it became another program it had the memory of this one, which counts as its own.
+        if self.group is None and used.ru_maxrss > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss:
+            self._peak_bytes = used.ru_maxrss * 1024
+
+    def _read(self, descriptor: int, is_stderr: bool) -> int | None:
+        """Hand over what a pipe has; so many bytes, 0 at its end, None: it has nothing now."""
         try:
             data = os.read(descriptor, _READ_BYTES)
         except BlockingIOError:
-            return PipeState.EMPTY
-        if not data:
-            return PipeState.CLOSED
-        self._listener.on_output(is_stderr, data)
-        return PipeState.DATA
+            return None
+        if data:
+            self._listener.on_output(is_stderr, data)
+        return len(data)
 
     def _signal_group(self, number: signal.Signals) -> None:
         if self._exit is None:

@@ -2,10 +2,11 @@
 
 import logging
 import time
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Final
 
-from rigging.gce_metadata import ask_metadata, metadata_host
+from rigging.gce_metadata import Metadata, ask_metadata, metadata_host
 from rigging.timing import ExponentialBackoff
 
 logger = logging.getLogger(__name__)
@@ -28,10 +29,22 @@ class GceHost:
 
     Args:
         host: "host" or "host:port" of that server; None: where it is (`rigging.gce_metadata.metadata_host`).
+        ask: Asks that server for a key; raises OSError.
+        clock: Seconds, only growing.
+        sleep: Waits for so many seconds.
     """
 
-    def __init__(self, host: str | None = None) -> None:
+    def __init__(
+        self,
+        host: str | None = None,
+        ask: Callable[[str, str, float], Metadata] = ask_metadata,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._server = host or metadata_host()
+        self._ask_server = ask
+        self._clock = clock
+        self._sleep = sleep
 
     def is_preempted(self) -> bool:
         """Whether it is being taken away now; a server that does not answer says no. Blocks for 1.5 s at most."""
@@ -45,7 +58,7 @@ class GceHost:
         backoff = ExponentialBackoff(initial=0.05, maximum=10.0, factor=3.0)
         query, complained = "", False
         while True:
-            began = time.monotonic()
+            began = self._clock()
             try:
                 preempted, etag = self._ask(query, _LONG_POLL_S + _PATIENCE_S)
                 if preempted:
@@ -57,11 +70,11 @@ class GceHost:
                 if not complained:
                     logger.warning("whether this host is preempted is not known: %s", error)
                 complained = True
-            if time.monotonic() - began > 1:
+            if self._clock() - began > 1:
                 backoff.reset()  # it waited, as it was asked to
-            time.sleep(backoff.next_interval())
+            self._sleep(backoff.next_interval())
 
     def _ask(self, query: str, timeout_s: float) -> tuple[bool, str]:
         """Whether it is preempted, and the tag of that answer. Raises OSError."""
-        answer = ask_metadata(self._server, f"preempted{query}", timeout_s)
+        answer = self._ask_server(self._server, f"preempted{query}", timeout_s)
         return answer.value.upper() == "TRUE", answer.etag

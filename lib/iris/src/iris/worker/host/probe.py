@@ -6,7 +6,7 @@ import re
 import shutil
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -21,16 +21,32 @@ OWN_CGROUPS: Final = Path("/proc/self/cgroup")
 _NO_LIMIT_BYTES: Final = 1 << 60
 
 
-def probe_resources(work_dir: Path, groups: Path = CGROUP_ROOT, own: Path = OWN_CGROUPS) -> Resources:
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def probe_resources(
+    work_dir: Path,
+    groups: Path = CGROUP_ROOT,
+    own: Path = OWN_CGROUPS,
+    cpus: Callable[[], int] = _cpus,
+    memory: Callable[[], int] = _memory_bytes,
+) -> Resources:
     """cpu, memory and the disk free below `work_dir`; the tightest of machine, affinity and cgroup limits.
 
     Args:
         work_dir: The worker's directory.
         groups: Where the cgroup filesystems are mounted.
         own: As /proc/self/cgroup.
+        cpus: How many this process may use.
+        memory: Bytes that this machine has.
     """
-    cpu_millis = len(os.sched_getaffinity(0)) * 1000
-    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    cpu_millis = cpus() * 1000
+    memory_bytes = memory()
     cpu_limit, memory_limit = cgroup_limits(groups, own.read_text() if own.exists() else "")
     if cpu_limit is not None:
         cpu_millis = max(1, min(cpu_millis, cpu_limit))

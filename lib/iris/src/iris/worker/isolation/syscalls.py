@@ -59,7 +59,13 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
 
 
 def bind(source: str, target: str, read_only: bool) -> None:
-    """Show the directory `source` at `target`. Raises OSError."""
+    """Show the directory `source` at `target`. Raises OSError.
+
+    Args:
+        source: The directory.
+        target: A directory that it hides.
+        read_only: Whether it can be written to there.
+    """
     mount(source, target, "", MS_BIND | MS_REC)
     if read_only:
         found = os.statvfs(target).f_flag

@@ -79,7 +79,14 @@ class EnvironmentStore:
     def locked_key(
         self, workspace: Workspace, extras: Sequence[str], packages: Sequence[str], python: Interpreter
     ) -> str:
-        """Names the environment of a locked workspace; equal keys mean equal third-party packages."""
+        """Names the environment of a locked workspace; equal keys mean equal third-party packages.
+
+        Args:
+            workspace: With its lock file.
+            extras: Extras of the project.
+            packages: Requirements for pip.
+            python: The Python it is for.
+        """
         return self._key(workspace.lock_fingerprint(), extras, packages, python)
 
     async def locked(
@@ -116,7 +123,13 @@ class EnvironmentStore:
         return await self._ready(key, recipe)
 
     def required_key(self, root: Path, packages: Sequence[str], python: Interpreter) -> str:
-        """Names the environment of the requirements.txt in `root`. Raises PreparationFailed."""
+        """Names the environment of the requirements.txt in `root`. Raises PreparationFailed.
+
+        Args:
+            root: The directory.
+            packages: Requirements for pip.
+            python: The Python it is for.
+        """
         digest = hashlib.sha256()
         try:
             named = [found.target for found in named_paths(root / REQUIREMENTS_FILE)]

@@ -29,6 +29,11 @@ class ToolRunner(Protocol):
         """Run the program; return whether it succeeded, and the tail of its output.
 
         It is killed when the caller is cancelled.
+
+        Args:
+            argv: The program and its arguments.
+            env: All its variables.
+            cwd: Its working directory.
         """
         ...
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from iris.domain.states import FailureKind
+from iris.domain.usage import Usage
 from iris.worker.host.removal import remove_tree
 from iris.worker.isolation.plan import IsolationMode
 from iris.worker.isolation.seals import Seals
@@ -75,7 +76,14 @@ class BundlePreparer:
 
     @classmethod
     def over(cls, paths: WorkPaths, source: BlobSource, runtime: Runtime, base: Mapping[str, str]) -> "BundlePreparer":
-        """With caches in `paths`, filled from `source` by tools that `runtime` runs."""
+        """With caches in `paths`, filled from `source` by tools that `runtime` runs.
+
+        Args:
+            paths: The worker's files.
+            source: The controller's blobs.
+            runtime: Runs uv and other tools.
+            base: Variables of these tools.
+        """
         seals = Seals() if runtime.isolation is IsolationMode.COPY else None
         tools = RuntimeTools(runtime)
         compiles = runtime.isolation is not IsolationMode.OVERLAY
@@ -178,6 +186,8 @@ class _Collector:
     def on_started(self, pid: int) -> None: ...
 
     def on_log(self, size: int) -> None: ...
+
+    def on_usage(self, usage: Usage) -> None: ...
 
     def on_refused(self, error: StartFailed) -> None:
         if not self.ended.done():

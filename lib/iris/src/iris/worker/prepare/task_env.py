@@ -112,6 +112,7 @@ class TaskEnvironment:
             "IRIS_TASK_INDEX": str(request.task_index),
             "IRIS_TOKEN_FILE": token_path,
             "IRIS_ERROR_FILE": self._paths.error(request.attempt_id),
+            "IRIS_LOG_FILE": self._paths.log(request.attempt_id),
         }
         if temporary and "TMPDIR" not in launch.env_vars:
             env["TMPDIR"] = temporary

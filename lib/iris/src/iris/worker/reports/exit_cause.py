@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from iris.domain.states import FailureKind
+from iris.worker.limits.plan import MEMORY
 from iris.worker.processes import Exit
 
 DEVICE_EXIT_CODE: Final = 86
@@ -32,6 +33,7 @@ _DEVICE_WORDS: Final = re.compile(
     re.IGNORECASE,
 )
 
+
 ExitCause = tuple[FailureKind, str]
 """Whose fault, and why; the text is empty when the exit status alone explains the end."""
 
@@ -45,9 +47,12 @@ def classify_exit(
         exit: The end.
         stderr_tail: The last TAIL_BYTES of what it wrote to stderr.
         has_accelerator: Only then its words about devices count.
-        was_out_of_memory: Asked only when it was killed; claims one of the kernel's kills.
+        was_out_of_memory: Asked only when it was killed and nothing else is known of that; claims one of the kernel's
+            kills.
     """
-    if (exit.signal == _SIGKILL or exit.code == _SHELL_KILLED) and was_out_of_memory():
+    if exit.breach is not None:
+        return (FailureKind.OOM if exit.breach.what == MEMORY else FailureKind.USER), exit.breach.text
+    if not exit.has_evidence and (exit.signal == _SIGKILL or exit.code == _SHELL_KILLED) and was_out_of_memory():
         return FailureKind.OOM, "out of memory: the kernel killed it to free memory"
     if has_accelerator:
         if exit.code == DEVICE_EXIT_CODE:

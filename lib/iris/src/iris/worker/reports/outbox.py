@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
+from iris.domain.usage import Usage
 from iris.worker.reports.logs import AttemptLog
 from iris.worker.types import Observation
 
@@ -33,9 +34,10 @@ class ReportBatch:
 
     observations: list[Observation]
     logs: list[LogChunk]
+    usage: dict[str, Usage] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.observations or self.logs)
+        return bool(self.observations or self.logs or self.usage)
 
 
 class ReportOutbox:
@@ -52,6 +54,7 @@ class ReportOutbox:
         self._is_patient = is_patient
         self._later: asyncio.TimerHandle | None = None
         self._observations: dict[str, Observation] = {}
+        self._usage: dict[str, Usage] = {}
         self._logs: dict[str, None] = {}  # an ordered set: the longest waiting first
         self._news = asyncio.Event()
         self._quiet = asyncio.Event()
@@ -72,13 +75,20 @@ class ReportOutbox:
         self._logs[attempt_id] = None
         self._tell()
 
+    def used(self, attempt_id: str, usage: Usage) -> None:
+        """Send this instead of what was to be said of the attempt's usage before."""
+        self._usage[attempt_id] = usage
+        self._tell()
+
     def forget(self, attempt_id: str) -> None:
+        self._usage.pop(attempt_id, None)
         self._observations.pop(attempt_id, None)
         self._logs.pop(attempt_id, None)
 
     def clear(self) -> None:
         """A session has ended: the next one begins with the whole inventory."""
         self._observations.clear()
+        self._usage.clear()
         self._logs.clear()
         self._news.clear()
 
@@ -122,7 +132,11 @@ class ReportOutbox:
             if len(observations) == _MESSAGE_OBSERVATIONS:
                 self._news.set()
                 break
-        return ReportBatch(observations, logs)
+        usage, self._usage = self._usage, {}
+        for observation in observations:
+            if observation.usage is not None:
+                usage.pop(observation.attempt_id, None)
+        return ReportBatch(observations, logs, usage)
 
     def _take_logs(self) -> list[LogChunk]:
         chunks: list[LogChunk] = []

@@ -127,7 +127,7 @@ class _Copier(ConfigVisitor):
     def _copy_object(self, obj: Any) -> Any:
         """Return a dataclass, a model, an attrs object, a namespace."""
         is_frozen = _is_frozen(type(obj))
-        if is_frozen and all(type(value) in LEAF_TYPES for _, value in _attributes(obj)):
+        if is_frozen and _holds_leaves_alone(obj):
             return obj
         result = self._note(obj, _shallow(obj))
         if result is obj or self._copy_attributes(obj, result) or not is_frozen:
@@ -229,6 +229,15 @@ def _attributes(obj: Any) -> Iterator[tuple[str, Any]]:
     for name in names:
         if name not in attributes and hasattr(obj, name):
             yield name, getattr(obj, name)
+
+
+def _holds_leaves_alone(obj: Any) -> bool:
+    """True if all values of a dataclass instance are of `LEAF_TYPES`: most configs, once they are instantiated."""
+    attributes = getattr(obj, "__dict__", {})
+    if not LEAF_TYPES.issuperset(map(type, attributes.values())):
+        return False
+    names = dataclass_field_names(type(obj))
+    return all(map(attributes.__contains__, names)) or all(type(value) in LEAF_TYPES for _, value in _attributes(obj))
 
 
 def _attrs_names(kind: type[Any]) -> tuple[str, ...]:

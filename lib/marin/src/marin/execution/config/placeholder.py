@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from dataclasses import field
-from typing import Any, Final, NoReturn
+from typing import Any, ClassVar, Final, NoReturn
 
 from rigging.errors import InvalidRequest
 
@@ -64,14 +64,14 @@ class NotText(Described):
 
     __slots__ = ()
 
-    def _instead(self) -> str:
-        raise NotImplementedError  # pragma: no cover - every subclass says what to write
+    _instead: ClassVar[str]
+    """Advice: an expression to write in place of a text of it."""
 
     def _refuse(self, *ignored: object) -> NoReturn:
         del ignored
         raise InvalidRequest(
             f"{self!r} has no text yet (an f-string, str() or + would put this very description into it); write "
-            f"{self._instead()}"
+            f"{self._instead}"
         )
 
     def __str__(self) -> str:

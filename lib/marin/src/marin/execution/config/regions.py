@@ -71,7 +71,7 @@ def warn_of_region_buckets(step_name: str, version_config: Mapping[str, Any]) ->
         version_config: The "config" of its version: dotted path to encoded value.
     """
     for field, value in version_config.items():
-        for path, region in _region_paths(value):
+        for path, region in region_paths(value):
             relative = path.split("://", 1)[1].partition("/")[2]
             logger.warning(
                 "step %r: field %r names the bucket of region %s in its version (%s), so the same pipeline starts anew "
@@ -87,7 +87,8 @@ def warn_of_region_buckets(step_name: str, version_config: Mapping[str, Any]) ->
             )
 
 
-def _region_paths(value: Any) -> Iterator[tuple[str, str]]:
+def region_paths(value: Any) -> Iterator[tuple[str, str]]:
+    """Yield the texts in a JSON value that name the bucket of one region, with that region."""
     if isinstance(value, str):
         # Cheap first: nearly every versioned text is no URL.
         if value.startswith(("gs://", "gcs://")):
@@ -98,7 +99,7 @@ def _region_paths(value: Any) -> Iterator[tuple[str, str]]:
                 yield value, region
     elif isinstance(value, Mapping):
         for item in value.values():
-            yield from _region_paths(item)
+            yield from region_paths(item)
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _region_paths(item)
+            yield from region_paths(item)

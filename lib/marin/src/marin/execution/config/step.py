@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from marin.execution.config.placeholder import NotText, check_inside, mark, note_description
+from marin.execution.config.tries import check_tries
 from marin.execution.config.values import MirroredValue, OutputName, VersionedValue
 from rigging.errors import InvalidRequest
 
@@ -96,8 +97,7 @@ class InputName(NotText, _SeenAsText):
         if not is_fixed:
             check_inside(self.name, "hardcoded" if self.step is None else "input")
 
-    def _instead(self) -> str:
-        return 'input / "x" for a path below it'
+    _instead: ClassVar[str] = 'input / "x" for a path below it'
 
     def cd(self, name: str) -> InputName:
         """Return a path below this one, as a blocking input."""
@@ -131,9 +131,13 @@ class ExecutorStep(NotText, Generic[ConfigT]):
         override_output_path: A fixed output path (joined to the prefix when relative) instead of the computed one.
         resources: When given, the function runs as a job of its own with these resources.
         pip_dependency_groups: For that job: optional-dependency keys of this project, or pip requirements.
+        retries: How often it is tried again after a failure; None for what `remote()` says, or else 0.
+        retry_delay: Seconds before it is tried again; None for what `remote()` says, or else 0.
+        timeout: Seconds that an attempt may run, without the time its job is queued; None for what `remote()` says, or
+            else no limit.
 
     Raises:
-        InvalidRequest: the name, or a relative override, would leave the prefix.
+        InvalidRequest: the name, or a relative override, would leave the prefix; or a number is out of its range.
     """
 
     name: str
@@ -144,9 +148,13 @@ class ExecutorStep(NotText, Generic[ConfigT]):
     resources: ResourceConfig | None = None
     pip_dependency_groups: Sequence[str] | None = None
     marin_placeholder: str = mark("a step")
+    retries: int | None = field(default=None, kw_only=True)
+    retry_delay: float | None = field(default=None, kw_only=True)
+    timeout: float | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         check_relative_name(self.name, "step name")
+        check_tries(f"step {self.name!r}", self.retries, self.retry_delay, self.timeout)
         override = self.override_output_path
         if override is not None and not isinstance(override, str):
             raise InvalidRequest(f"step {self.name!r}: override_output_path {override!r} is not a path's text")
@@ -158,8 +166,7 @@ class ExecutorStep(NotText, Generic[ConfigT]):
         # Not the config: it holds other steps, and theirs hold others.
         return f"ExecutorStep(name={self.name!r})"
 
-    def _instead(self) -> str:
-        return 'step / "x" for a path below its output, step.name for its name'
+    _instead: ClassVar[str] = 'step / "x" for a path below its output, step.name for its name'
 
     def cd(self, name: str) -> InputName:
         """Return a path below this step's output, for another step's config."""

@@ -60,11 +60,11 @@ class _UnversionedPart(ConfigVisitor):
 
     def visit_dataclass(self, obj: Any) -> Any:
         """Describe an object by its fields."""
-        return self._named((name, getattr(obj, name, None)) for name in dataclass_field_names(type(obj)))
+        return self._named([(name, getattr(obj, name, None)) for name in dataclass_field_names(type(obj))])
 
     def visit_dict(self, obj: Mapping[Any, Any]) -> Any:
         """Describe a mapping by its items."""
-        return self._named((_key_text(key), item) for key, item in obj.items())
+        return self._named([(_key_text(key), item) for key, item in obj.items()])
 
     def visit_sequence(self, obj: Iterable[Any]) -> Any:
         """Describe a sequence by its members."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from typing import ClassVar, Generic, TypeVar, cast
 
 from marin.execution.config.placeholder import Described, NotText, check_inside, mark
 from rigging.errors import InvalidRequest
@@ -33,8 +33,7 @@ class OutputName(NotText):
             raise InvalidRequest(f"this_output_path({self.name!r}): an absolute path is not below the step's output")
         check_inside(self.name, "this_output_path")
 
-    def _instead(self) -> str:
-        return 'this_output_path("x") for a path below it'
+    _instead: ClassVar[str] = 'this_output_path("x") for a path below it'
 
 
 THIS_OUTPUT_PATH = OutputName(None)

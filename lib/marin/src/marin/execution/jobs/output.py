@@ -7,10 +7,15 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from marin.execution.report.step_output import Rows
+from marin.execution.jobs.kept_log import KeptLog
+from marin.execution.report.job_log.lines import WithoutNotes
+from marin.execution.report.job_notes import Note, take_note
+from marin.execution.report.progress import step_progress
+from marin.execution.report.rows import Rows
 
 if TYPE_CHECKING:
     from fray.client import GivesNewOutput, JobHandle
@@ -20,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE_SECONDS: Final = 0.25
 _LAST_PAUSE_SECONDS: Final = 2.0
+_QUIET_PAUSE_SECONDS: Final = 10.0
 # Each look reads the whole log: the longer that takes, the longer the pause.
 _PAUSE_PER_LOOK: Final = 4.0
 _PAUSE_PER_ROUND: Final = 20.0
@@ -32,13 +38,33 @@ class JobLines:
     Args:
         step_name: Stands at the start of each line, with the replica's number when there are several replicas.
         replicas: The number of replicas.
+        log: The step's log, which is told of the lines, too.
+        is_shown_elsewhere: Whether another process prints them, so that none are returned.
     """
 
-    def __init__(self, step_name: str, replicas: int) -> None:
+    def __init__(
+        self, step_name: str, replicas: int, log: KeptLog | None = None, *, is_shown_elsewhere: bool = False
+    ) -> None:
+        self._log = log
+        self._progress = step_progress()
+        self._is_shown_elsewhere = is_shown_elsewhere
         self._name = step_name
         self._are_several = replicas > 1
         self._texts: dict[int | None, GrowingText] = {}
         self._rows: dict[int | None, Rows] = {}
+        self._notes: dict[int | None, WithoutNotes] = {}
+
+    def new_rows(self, new: Mapping[int | None, str], *, ended: bool = False) -> list[tuple[int | None, str]]:
+        """Return the lines that the new text completes, each with its replica; with `ended` also unfinished ones."""
+        lines: list[tuple[int | None, str]] = []
+        for replica in sorted({*new, *(self._rows if ended else ())}, key=lambda key: -1 if key is None else key):
+            rows = self._rows.setdefault(replica, Rows())
+            whole = rows.feed(new.get(replica, ""))
+            if ended:
+                whole += [line for line in rows.texts if line.strip()]
+                self._rows[replica] = Rows()
+            lines += [(replica, line) for line in whole]
+        return lines
 
     def take_new(self, logs: Mapping[int | None, str], *, ended: bool = False) -> str:
         """Return the complete lines of `logs` that were not returned before; with `ended` also unfinished ones."""
@@ -48,33 +74,54 @@ class JobLines:
         return self.add(new, ended=ended)
 
     def add(self, new: Mapping[int | None, str], *, ended: bool = False) -> str:
-        """Return the lines that the new text completes; with `ended` also unfinished ones."""
-        lines: list[str] = []
-        for replica in sorted({*new, *(self._rows if ended else ())}, key=lambda key: -1 if key is None else key):
-            rows = self._rows.setdefault(replica, Rows())
-            whole = rows.feed(new.get(replica, ""))
-            if ended:
-                whole += [line for line in rows.texts if line.strip()]
-                self._rows[replica] = Rows()
-            label = f"{self._name} {replica}" if self._are_several and replica is not None else self._name
-            lines += [f"[{label}] {line}\n" for line in whole]
-        return "".join(lines)
+        """Return the lines that the new text completes; with `ended` also unfinished ones. The log is told of them."""
+        shown: list[tuple[int | None, str]] = []
+
+        def add(replica: int | None, lines: list[str]) -> None:
+            shown.extend((replica, line) for line in lines)
+            if lines and self._log is not None:
+                told_apart = self._is_told_apart(replica)
+                self._log.add(replica, [f"[{replica}] {line}" if told_apart else line for line in lines])
+
+        for replica, line in self.new_rows(new, ended=ended):
+            notes = self._notes.setdefault(replica, WithoutNotes())
+            add(replica, notes.without([line], partial(self._take, replica)))
+        if ended:
+            for replica, notes in self._notes.items():
+                add(replica, notes.end())
+        if self._is_shown_elsewhere:
+            return ""
+        return "".join(f"[{self._label(replica)}] {line}\n" for replica, line in shown)
+
+    def _take(self, replica: int | None, note: Note) -> None:
+        take_note(note, self._progress)
+        if self._log is not None:
+            self._log.take(replica, note)
+
+    def _label(self, replica: int | None) -> str:
+        return f"{self._name}/{replica}" if self._is_told_apart(replica) else self._name
+
+    def _is_told_apart(self, replica: int | None) -> bool:
+        return self._are_several and replica is not None
 
 
 @contextlib.contextmanager
-def shown_output(handle: JobHandle, step_name: str, replicas: int, reader: LogReader | None = None) -> Iterator[None]:
-    """Context manager: print the output of a step's job, if its backend does not print it already.
+def shown_output(
+    handle: JobHandle, step_name: str, replicas: int, reader: LogReader | None = None, log: KeptLog | None = None
+) -> Iterator[None]:
+    """Context manager: print the output of a step's job, if its backend does not print it already, and log it.
 
     Args:
         handle: The job.
         step_name: The step's name.
         replicas: The number of the job's replicas.
         reader: The thread that reads the output; one for all jobs of the process by default.
+        log: The step's log.
     """
     from fray.client import GivesNewOutput, GivesReplicaLogs
 
     if isinstance(handle, GivesNewOutput):
-        followed = JobLog(handle, JobLines(step_name, replicas))
+        followed = JobLog(handle, JobLines(step_name, replicas, log))
         reader = reader or _log_reader
         reader.add(followed)
         try:
@@ -89,11 +136,19 @@ def shown_output(handle: JobHandle, step_name: str, replicas: int, reader: LogRe
         reader.remove(followed)
         followed.show(ended=True)
         return
-    if not isinstance(handle, GivesReplicaLogs):
-        yield
-        return
-    lines, ended = JobLines(step_name, replicas), threading.Event()
-    thread = threading.Thread(target=_follow, args=(handle, lines, ended), name="marin-job-output", daemon=True)
+    read = handle.replica_logs if isinstance(handle, GivesReplicaLogs) else None
+    pause = _FIRST_PAUSE_SECONDS
+    if read is None:
+        if log is None or not hasattr(handle, "logs"):
+            yield
+            return
+        # A job within a job: the outer one's client prints it. The log is read for the log file alone.
+        read, pause = (lambda: {None: handle.logs()}), _QUIET_PAUSE_SECONDS
+    lines = JobLines(step_name, replicas, log, is_shown_elsewhere=pause == _QUIET_PAUSE_SECONDS)
+    ended = threading.Event()
+    thread = threading.Thread(
+        target=_follow, args=(handle, read, lines, ended, pause), name="marin-job-output", daemon=True
+    )
     thread.start()
     try:
         yield
@@ -182,20 +237,23 @@ def _write(text: str) -> None:
         sys.stdout.flush()
 
 
-def _follow(handle: JobHandle, lines: JobLines, ended: threading.Event) -> None:
-    from fray.client import GivesReplicaLogs
-
-    assert isinstance(handle, GivesReplicaLogs)
-    pause = _FIRST_PAUSE_SECONDS
+def _follow(
+    handle: JobHandle,
+    read: Callable[[], Mapping[int | None, str]],
+    lines: JobLines,
+    ended: threading.Event,
+    first_pause: float,
+) -> None:
+    pause = first_pause
     try:
         while True:
             is_last = ended.wait(pause)
             began = time.monotonic()
-            text = lines.take_new(handle.replica_logs(), ended=is_last)
+            text = lines.take_new(read(), ended=is_last)
             _write(text)
             if is_last:
                 return
-            pause = _FIRST_PAUSE_SECONDS if text else min(1.5 * pause, _LAST_PAUSE_SECONDS)
+            pause = first_pause if text else min(1.5 * pause, max(first_pause, _LAST_PAUSE_SECONDS))
             pause = max(pause, _PAUSE_PER_LOOK * (time.monotonic() - began))
     except Exception as error:
         # Output that cannot be shown must not fail the step.

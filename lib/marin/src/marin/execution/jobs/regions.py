@@ -18,4 +18,4 @@ def infer_tpu_variant_regions_from_iris(variants: Sequence[str]) -> list[str] | 
     from fray.current_client import current_client
 
     client = current_client()
-    return client.accelerator_regions(variants) if isinstance(client, TellsRegions) else None
+    return sorted(client.accelerator_regions(variants)) if isinstance(client, TellsRegions) else None

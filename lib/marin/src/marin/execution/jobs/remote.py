@@ -12,12 +12,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, overload
 
 from marin.execution.config.regions import infer_region
+from marin.execution.config.tries import check_tries
 from marin.execution.jobs.step_call import call_ray_function, call_step_in_job, is_ray_function
 
 if TYPE_CHECKING:
     from fray.client import JobHandle
     from fray.types import JobRequest, ResourceConfig
     from marin.execution.lease.fencing import LeaseToken
+    from marin.execution.report.job_log.own import LogTask
 
 P = ParamSpec("P")
 
@@ -35,6 +37,9 @@ class RemoteCallable(Generic[P]):
         env_vars: Variables of its environment.
         pip_dependency_groups: Optional-dependency keys of this project, or pip requirements.
         name: The job's name; the function's by default.
+        retries: How often a step with this function is tried again after a failure; None for 0.
+        retry_delay: Seconds before it is tried again; None for 0.
+        timeout: Seconds that an attempt at such a step may run; None for no limit.
     """
 
     fn: Callable[P, Any]
@@ -42,6 +47,12 @@ class RemoteCallable(Generic[P]):
     env_vars: Mapping[str, str] = field(default_factory=dict)
     pip_dependency_groups: Sequence[str] = ()
     name: str | None = None
+    retries: int | None = field(default=None, kw_only=True)
+    retry_delay: float | None = field(default=None, kw_only=True)
+    timeout: float | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_tries("remote()", self.retries, self.retry_delay, self.timeout)
 
     def named(self, name: str) -> RemoteCallable[P]:
         """Return the same function under another job name."""
@@ -69,6 +80,9 @@ def remote(
     resources: ResourceConfig | None = None,
     env_vars: Mapping[str, str] | None = None,
     pip_dependency_groups: Sequence[str] | None = None,
+    retries: int | None = None,
+    retry_delay: float | None = None,
+    timeout: float | None = None,
 ) -> RemoteCallable[P]: ...
 
 
@@ -80,6 +94,9 @@ def remote(
     resources: ResourceConfig | None = None,
     env_vars: Mapping[str, str] | None = None,
     pip_dependency_groups: Sequence[str] | None = None,
+    retries: int | None = None,
+    retry_delay: float | None = None,
+    timeout: float | None = None,
 ) -> Callable[[Callable[P, Any]], RemoteCallable[P]]: ...
 
 
@@ -90,6 +107,9 @@ def remote(
     resources: ResourceConfig | None = None,
     env_vars: Mapping[str, str] | None = None,
     pip_dependency_groups: Sequence[str] | None = None,
+    retries: int | None = None,
+    retry_delay: float | None = None,
+    timeout: float | None = None,
 ) -> RemoteCallable[P] | Callable[[Callable[P, Any]], RemoteCallable[P]]:
     """Make a function run as a job of its own: `remote(fn, ...)`, `@remote`, or `@remote(...)`.
 
@@ -99,6 +119,13 @@ def remote(
         resources: The resources of its machine; one CPU (`ResourceConfig.with_cpu()`) by default.
         env_vars: Variables of its environment.
         pip_dependency_groups: Optional-dependency keys of this project (such as `tokenize_train`), or pip requirements.
+        retries: How often a step with this function is tried again after a failure; 0 by default. Like the next two, it
+            is for steps, and of no effect on calls of the function itself.
+        retry_delay: Seconds before it is tried again; 0 by default.
+        timeout: Seconds that an attempt may run, not counting the time its job is queued; no limit by default.
+
+    Raises:
+        InvalidRequest: One of these numbers is out of its range.
     """
     from fray.types import ResourceConfig
 
@@ -109,6 +136,9 @@ def remote(
             env_vars=dict(env_vars or {}),
             pip_dependency_groups=tuple(pip_dependency_groups or ()),
             name=name,
+            retries=retries,
+            retry_delay=retry_delay,
+            timeout=timeout,
         )
 
     return wrap if fn is None else wrap(fn)
@@ -213,7 +243,9 @@ def submit_step(
     output_path: str,
     prefix: str,
     budget_gb: float | None = None,
+    env_vars: Mapping[str, str] | None = None,
     token: LeaseToken | None = None,
+    log: LogTask | None = None,
 ) -> JobHandle:
     """Submit a step's function as a job and return at once; the job stores what the function returns.
 
@@ -226,7 +258,9 @@ def submit_step(
         output_path: Where the step's output goes.
         prefix: The run's prefix, which becomes the job's.
         budget_gb: The function's budget for copies between regions, in 2^30 bytes; None for the rest of this process's.
+        env_vars: Further variables; the run's prefix and the function's own variables win.
         token: The lease that the step is made under; the job stores its result only while it is held.
+        log: What the job is to know for writing the step's log itself; None where the run does that.
 
     Raises:
         RegionConflict: The inputs and the output are in different regions.
@@ -235,13 +269,13 @@ def submit_step(
 
     region = job_region(remote_fn, config, step_name=step_name, output_path=output_path)
     resources = remote_fn.resources if region is None else replace(remote_fn.resources, regions=[region])
-    env_vars = {PREFIX_VARIABLE: prefix}
+    variables = {**(env_vars or {}), PREFIX_VARIABLE: prefix}
     if budget_gb is not None:
-        env_vars[MARIN_MIRROR_BUDGET_ENV] = repr(float(budget_gb))
+        variables[MARIN_MIRROR_BUDGET_ENV] = repr(float(budget_gb))
     # The job calls the wrapper: there the budget applies, and there the return value is stored.
     function = _shown_as(functools.partial(call_step_in_job, plain_function(remote_fn.fn)), remote_fn.fn)
     call = replace(remote_fn, fn=function, resources=resources)
-    return submit(call, name, ((config,), output_path, budget_gb, token), env_vars=env_vars)
+    return submit(call, name, ((config,), output_path, budget_gb, token, log), env_vars=variables)
 
 
 def job_region(remote_fn: RemoteCallable[Any], config: Any, *, step_name: str, output_path: str) -> str | None:

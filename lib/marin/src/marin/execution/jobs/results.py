@@ -8,7 +8,8 @@ import logging
 import os
 from typing import Any, Protocol
 
-from marin.execution.artifact import ARTIFACT_FILE, Artifact, artifact_bytes, artifact_path
+from marin.execution.artifact import artifact_bytes, artifact_path
+from marin.output_files import ARTIFACT_FILE
 from rigging.distributed_lock import LeaseLostError
 from rigging.errors import InvalidRequest
 from rigging.filesystem import read_bytes_or_none, url_to_fs, write_bytes_atomic
@@ -50,10 +51,30 @@ def keep_result(
     Raises:
         LeaseLostError: The lease is lost; nothing is stored.
     """
+    content = result_content(value, output_path, files)
+    if content is not None:
+        keep_content(content, output_path, files, patience_seconds)
+
+
+def result_content(value: Any, output_path: str, files: ResultFiles | None) -> bytes | None:
+    """Return the file that a step's return value is stored as; None, and an error is logged, when it cannot be.
+
+    Arguments and errors are those of `keep_result`.
+    """
     try:
-        content = _content(value)
+        return _content(value)
+    except InvalidRequest as error:
+        _give_up(error, output_path, files)
+        return None
+
+
+def keep_content(
+    content: bytes, output_path: str, files: ResultFiles | None, patience_seconds: float = RETRY_SECONDS
+) -> None:
+    """Store what `result_content` returned, as `keep_result` does."""
+    try:
         if files is None:
-            Artifact.save(value, output_path)
+            write_bytes_atomic(artifact_path(output_path), content)
             return
         retry_with_backoff(
             lambda: files.write(ARTIFACT_FILE, content),
@@ -65,18 +86,22 @@ def keep_result(
         )
     except LeaseLostError:
         raise
-    # The value's own code and storage libraries may raise any exception.
+    # Storage libraries may raise any exception.
     except Exception as error:
-        logger.error(
-            "step at %s is done, but its RETURN VALUE IS NOT KEPT, so that Artifact.load finds none: %s: %s",
-            output_path,
-            type(error).__name__,
-            error,
-        )
-        _remove_older(output_path, files)
+        _give_up(error, output_path, files)
 
 
-def keep_result_of_job(value: Any, output_path: str, token: ResultFiles | None) -> None:
+def _give_up(error: Exception, output_path: str, files: ResultFiles | None) -> None:
+    logger.error(
+        "step at %s is done, but its RETURN VALUE IS NOT KEPT, so that Artifact.load finds none: %s: %s",
+        output_path,
+        type(error).__name__,
+        error,
+    )
+    _remove_older(output_path, files)
+
+
+def keep_result_of_job(value: Any, output_path: str, token: ResultFiles | None) -> bool:
     """Store a step's return value from within its job, as `keep_result` does.
 
     A job may outlive the run that submitted it and be adopted by the next run, which then holds the lease. In that case
@@ -85,10 +110,17 @@ def keep_result_of_job(value: Any, output_path: str, token: ResultFiles | None) 
     Args:
         value: The return value.
         output_path: The step's output path.
-        token: The lease of the run that submitted the job; None outside of any run.
+        token: Writes under the lease of the run that submitted the job; None outside of any run.
+
+    Returns:
+        False if it was left to another run.
+
+    Raises:
+        LeaseLostError: The lease is lost, and the job is none that another run could have adopted.
     """
     try:
         keep_result(value, output_path, token)
+        return True
     except LeaseLostError as error:
         job_id = os.environ.get(_JOB_ID)
         if job_id is None:
@@ -99,6 +131,7 @@ def keep_result_of_job(value: Any, output_path: str, token: ResultFiles | None) 
         # As in keep_result: the work is done.
         except Exception as trouble:
             logger.error("step at %s: its return value is not kept: %s", output_path, trouble)
+        return False
 
 
 def take_result_of_job(output_path: str, job_id: str, files: ResultFiles) -> None:

@@ -3,45 +3,49 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Final
 
 from marin.execution.config.copying import copy_config
 from marin.execution.config.values import MirroredValue, VersionedValue
 from marin.execution.config.visitor import LEAF_TYPES, ConfigVisitor, dataclass_field_names, shape
-from marin.execution.jobs.results import keep_result, keep_result_of_job
-from marin.execution.lease.fencing import LeaseToken
+from marin.execution.jobs.results import keep_result_of_job, result_content
+from marin.execution.lease.fencing import FreshFiles, LeaseToken
 from marin.execution.lease.step_lease import StepLease, step_lease
-from rigging.calls import call_to_end
+from marin.execution.report.job_notes import JobProgress, ValueNote, tell, tell_use
+from marin.execution.report.progress import is_in_step, set_progress_of_process, step_progress, use_of_thread
+from rigging.calls import call_to_end, exit_status
 from rigging.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from marin.execution.report.job_log.own import LogTask
 
 
 def call_step(
-    fn: Callable[..., Any],
-    args: Sequence[Any],
-    output_path: str,
-    budget_gb: float | None = None,
-    token: LeaseToken | None = None,
-) -> Any:
-    """Call a step's function and store its return value at its output path.
-
-    A value that cannot be stored is only logged: the work is done.
+    fn: Callable[..., Any], args: Sequence[Any], output_path: str, budget_gb: float | None = None
+) -> bytes | None:
+    """Call a step's function in the run's process, and return the `.artifact` that its run is to store.
 
     Args:
         fn: The function.
         args: Its arguments.
         output_path: Where `.artifact` goes.
         budget_gb: Its budget for copies between regions, in 2^30 bytes; None for the present one.
-        token: The lease that the step is made under, when another process holds it.
+
+    Returns:
+        None for a value that cannot be stored, which is only logged: the work is done.
 
     Raises:
-        LeaseLostError: The lease on the output path was lost on the way; nothing is stored.
+        LeaseLostError: The value cannot be stored, and the lease was lost on the way.
         Exception: The function's own.
     """
     with _budget(budget_gb):
         value = _call(fn, args)
-    keep_result(value, output_path, token or _lease_on(output_path))
-    return value
+    return result_content(value, output_path, _lease_on(output_path))
 
 
 def _lease_on(output_path: str) -> StepLease | None:
@@ -55,17 +59,88 @@ def call_step_in_job(
     output_path: str,
     budget_gb: float | None,
     token: LeaseToken | None = None,
+    log: LogTask | None = None,
 ) -> None:
     """Call a step's function in its job; of several replicas the first stores the return value.
 
-    Arguments and errors are those of `call_step`.
+    Args:
+        fn: The function.
+        args: Its arguments.
+        output_path: Where `.artifact` goes.
+        budget_gb: As for `call_step`.
+        token: The lease of the run that waits for the job; None outside of any run.
+        log: What is to be known for writing the step's log here; None where that is the run's to do.
+
+    Raises:
+        LeaseLostError: The lease on the output path was lost on the way; nothing is stored.
+        SystemExit: The function's own, with an exit code that says that it failed, whatever it said.
+        Exception: The function's own.
     """
     from fray.replica import replica_index
 
-    with _budget(budget_gb):
-        value = _call(fn, args)
-    if replica_index() == 0:
-        keep_result_of_job(value, output_path, token)
+    with _log_kept(log, output_path, token), CALLS_HERE.counted(output_path), _budget(budget_gb), _told_to_run():
+        value = _returned(fn, args)
+        if replica_index() == 0:
+            _keep(value, output_path, token, is_fresh=log is not None and log.is_fresh)
+
+
+def _keep(value: Any, output_path: str, token: LeaseToken | None, *, is_fresh: bool) -> None:
+    if token is None:
+        keep_result_of_job(value, output_path, None)
+    elif keep_result_of_job(value, output_path, FreshFiles(token) if is_fresh else token):
+        _tell_kept(token)
+
+
+def _tell_kept(token: LeaseToken) -> None:
+    """Tell the run that the value is where it belongs, so that it need not look for one that was left to it."""
+    if is_in_step():
+        step_progress().kept_under = token.worker_id  # an in-process client's job: the run is here
+        return
+    # The function may have closed it; a run that is not told looks.
+    with contextlib.suppress(OSError, ValueError):
+        tell(ValueNote(token.worker_id))
+
+
+@contextlib.contextmanager
+def _log_kept(log: LogTask | None, output_path: str, token: LeaseToken | None) -> Iterator[None]:
+    if log is None or is_in_step():
+        yield  # an in-process client's job: the run has what it prints
+        return
+    from fray.replica import replica_index
+    from marin.execution.report.job_log.own import log_kept_here
+
+    with log_kept_here(log, output_path, token, replica_index()):
+        yield
+
+
+class CallsHere:
+    """The functions of jobs that run in this process, by output: an in-process client cannot stop them."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._running: Counter[str] = Counter()
+
+    @contextlib.contextmanager
+    def counted(self, output_path: str) -> Iterator[None]:
+        """Context manager: a function that makes an output runs."""
+        with self._changed:
+            self._running[output_path] += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running[output_path] -= 1
+                if not self._running[output_path]:
+                    del self._running[output_path]
+                    self._changed.notify_all()
+
+    def wait_for_end(self, output_path: str, seconds: float) -> bool:
+        """Wait so many seconds until no function makes an output here; True if that is so."""
+        with self._changed:
+            return self._changed.wait_for(lambda: output_path not in self._running, seconds)
+
+
+CALLS_HERE: Final = CallsHere()
 
 
 def _call(fn: Callable[..., Any], args: Sequence[Any]) -> Any:
@@ -74,6 +149,38 @@ def _call(fn: Callable[..., Any], args: Sequence[Any]) -> Any:
     if is_ray_function(fn):
         return call_ray_function(fn, args)
     return call_to_end(fn, *args)
+
+
+def _returned(fn: Callable[..., Any], args: Sequence[Any]) -> Any:
+    """Call a function that must return for its step to be done."""
+    try:
+        return _call(fn, args)
+    except SystemExit as error:
+        if exit_status(error.code) != 0:
+            raise
+        # A program that exits with 0 has ended well, and so would the job; but a step that leaves early has not
+        # said that its output is whole, and in the run's own process it fails.
+        raise SystemExit(f"the step's function called sys.exit({error.code!r}): one that is done returns") from error
+
+
+@contextlib.contextmanager
+def _told_to_run() -> Iterator[None]:
+    """Context manager: what the function tells of its progress, and has used in the end, reaches its run."""
+    if is_in_step():
+        # An in-process client's job: the run is here.
+        began, step = time.thread_time(), step_progress()
+        try:
+            yield
+        finally:
+            step.add_use(use_of_thread(began))
+        return
+    began = time.process_time()
+    set_progress_of_process(JobProgress())
+    try:
+        yield
+    finally:
+        set_progress_of_process(None)
+        tell_use(began)
 
 
 def is_ray_function(fn: Any) -> bool:
@@ -107,15 +214,12 @@ def mirror_budget_gb(config: Any) -> float | None:
     return max(finder.found, default=None)
 
 
-@contextlib.contextmanager
-def _budget(gb: float | None) -> Iterator[None]:
+def _budget(gb: float | None) -> AbstractContextManager[object]:
     if gb is None:
-        yield
-        return
+        return contextlib.nullcontext()
     from rigging.filesystem import mirror_budget
 
-    with mirror_budget(gb):
-        yield
+    return mirror_budget(gb)
 
 
 class _BudgetFinder(ConfigVisitor):
@@ -126,7 +230,8 @@ class _BudgetFinder(ConfigVisitor):
 
     def visit_versioned(self, obj: VersionedValue[Any]) -> None:
         """Look into a versioned value."""
-        self.visit(obj.value)
+        if type(obj.value) not in LEAF_TYPES:
+            self.visit(obj.value)
 
     def visit_mirrored(self, obj: MirroredValue[Any]) -> None:
         """Note the budget."""

@@ -15,7 +15,8 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
-from marin.execution.lease.status_words import LOCK_SUFFIX, STATUS_FILE, STATUS_RUNNING, status_path
+from marin.execution.lease.status_words import STATUS_RUNNING, status_path
+from marin.output_files import LOCK_SUFFIX, STATUS_FILE
 from rigging.distributed_lock import Lease, LeaseLostError
 from rigging.errors import Unavailable
 from rigging.filesystem import local_path, read_bytes_or_none, url_to_fs, write_bytes_atomic
@@ -38,13 +39,14 @@ class Fence(Protocol):
         """Raise LeaseLostError unless the lease is held. A lease that was removed with its directory counts as held."""
         ...
 
-    def write(self, name: str, content: bytes, *, is_new: bool = False) -> None:
+    def write(self, name: str, content: bytes, *, is_new: bool = False, is_likely_new: bool = False) -> None:
         """Write a file of the output path, atomically.
 
         Args:
             name: The file's name.
             content: Its content.
             is_new: The file is probably new, and the lease was held a moment ago; saves requests if that is true.
+            is_likely_new: The file is probably new; saves one request if that is true. The lease is looked at.
 
         Raises:
             LeaseLostError: The lease is not held any more; nothing is written.
@@ -70,9 +72,9 @@ class LeaseToken:
     worker_id: str
     patience_seconds: float = RETRY_SECONDS
 
-    def write(self, name: str, content: bytes) -> None:
+    def write(self, name: str, content: bytes, *, is_new: bool = False, is_likely_new: bool = False) -> None:
         """`Fence.write`."""
-        self._fence().write(name, content)
+        self._fence().write(name, content, is_new=is_new, is_likely_new=is_likely_new)
 
     def remove(self, name: str) -> None:
         """`Fence.remove`."""
@@ -92,6 +94,25 @@ class LeaseToken:
         from rigging.lease.best_effort import BestEffortLeaseStore
 
         return ExclusiveFence(BestEffortLeaseStore(lock), self.output_path, self.worker_id)
+
+
+@dataclass(frozen=True, slots=True)
+class FreshFiles:
+    """Writes files of an output at which there was no attempt before: each is probably new, which saves a request.
+
+    Attributes:
+        token: The lease.
+    """
+
+    token: LeaseToken
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file; raises LeaseLostError when the lease is lost."""
+        self.token.write(name, content, is_likely_new=True)
+
+    def remove(self, name: str) -> None:
+        """`Fence.remove`."""
+        self.token.remove(name)
 
 
 class ExclusiveFence:
@@ -127,8 +148,8 @@ class ExclusiveFence:
         write_bytes_atomic(status, STATUS_RUNNING.encode())
         return claim.stored
 
-    def write(self, name: str, content: bytes, *, is_new: bool = False) -> None:
-        del is_new  # reading costs next to nothing here
+    def write(self, name: str, content: bytes, *, is_new: bool = False, is_likely_new: bool = False) -> None:
+        del is_new, is_likely_new  # reading costs next to nothing here
         with self._store.exclusive(create=True):
             self.held_in_turn()
             write_bytes_atomic(path_in(self._output_path, name), content)
@@ -174,9 +195,12 @@ class ObjectFence:
             self._objects.delete(self._lock_key, version)
             raise lost(self._output_path, self._worker_id, None)
 
-    def write(self, name: str, content: bytes, *, is_new: bool = False) -> None:
+    def write(self, name: str, content: bytes, *, is_new: bool = False, is_likely_new: bool = False) -> None:
         key = self._key(name)
-        if is_new and self._objects.put(key, content, None) is not None:
+        if is_likely_new and not is_new:
+            self.ensure_held()
+        # That there is no such file after the look at the lease says as much as that there was none before it.
+        if (is_new or is_likely_new) and self._objects.put(key, content, None) is not None:
             return
         for _ in range(_WRITE_ATTEMPTS):
             found = self._objects.get(key)

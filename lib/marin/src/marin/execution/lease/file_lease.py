@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from typing import Protocol
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Final, Protocol
 
 from marin.execution.lease.fencing import ExclusiveFence
 from marin.execution.lease.status_words import STATUS_RUNNING, STATUS_SUCCESS, parse_status
 from marin.execution.lease.step_lease import LeaseTerms, StepLease
+from marin.output_files import STATUS_FILE
 from rigging.distributed_lock import LeaseLostError
 from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
-from rigging.filesystem.location import path_in
+from rigging.filesystem.atomic import replace_file
 from rigging.filesystem.naming import name_path
 from rigging.lease.base import LeaseStore
 from rigging.lease.record import Lease, StoredLease, holder_of
@@ -20,12 +23,23 @@ from rigging.lease.staleness import LeaseObserver
 
 logger = logging.getLogger(__name__)
 
+_WITHIN: Final = contextlib.nullcontext()
+
 # The older form has a line for each change, of which the last counts; no file comes near this size.
 _MAX_STATUS_BYTES = 1 << 14
 
 
+class ExclusiveStore(LeaseStore, Protocol):
+    """The lock file of a lease whose users keep each other out while they change it."""
+
+    @property
+    def is_new(self) -> bool:
+        """True within `exclusive` if that has made the directory: then there is nothing in it to be read."""
+        ...
+
+
 class StatusCell(Protocol):
-    """A place for the status."""
+    """A place for the status, and for the other files of its output path."""
 
     def read(self) -> str | None:
         """Return the status, None when there is none."""
@@ -35,12 +49,17 @@ class StatusCell(Protocol):
         """Replace the status, which is `previous`."""
         ...
 
+    def write_beside(self, name: str, content: bytes, *, keep_rights: bool = True) -> None:
+        """Replace another file of the output path, atomically; `keep_rights` as for `replace_file`."""
+        ...
+
 
 class StatusOnDisk:
     """A status file at an absolute path of this machine."""
 
     def __init__(self, path: str) -> None:
         self._path = path
+        self._directory = path.removesuffix(STATUS_FILE)
 
     def read(self) -> str | None:
         try:
@@ -81,6 +100,9 @@ class StatusOnDisk:
         if not in_place:
             write_bytes_atomic(self._path, content)
 
+    def write_beside(self, name: str, content: bytes, *, keep_rights: bool = True) -> None:
+        replace_file(self._directory + name, content, keep_rights=keep_rights)
+
 
 class StatusAtUrl:
     """A status file on any fsspec filesystem."""
@@ -95,6 +117,10 @@ class StatusAtUrl:
         del previous
         write_bytes_atomic(self._url, status.encode())
 
+    def write_beside(self, name: str, content: bytes, *, keep_rights: bool = True) -> None:
+        del keep_rights
+        write_bytes_atomic(self._url.removesuffix(STATUS_FILE) + name, content)
+
 
 class ExclusiveStepLease(StepLease):
     """A lease and a status that change together, under the exclusion of the lease's store.
@@ -107,13 +133,33 @@ class ExclusiveStepLease(StepLease):
         status: The status file beside it.
     """
 
-    def __init__(self, output_path: str, label: str, terms: LeaseTerms, store: LeaseStore, status: StatusCell) -> None:
+    def __init__(
+        self, output_path: str, label: str, terms: LeaseTerms, store: ExclusiveStore, status: StatusCell
+    ) -> None:
         super().__init__(output_path, label, terms)
         self._store = store
         self._status = status
         self._content = b""
         self._fence = ExclusiveFence(store, output_path, "")
         self._observer: LeaseObserver | None = None
+        self._is_together = False
+        # The lease as the present block of `together` has found or written it.
+        self._found_together: StoredLease | None = None
+        # This attempt has made the directory: no files there have rights that somebody gave them.
+        self._has_made_directory = False
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        with self._turn, self._store.exclusive(create=True):
+            self._is_together = True
+            try:
+                yield
+            finally:
+                self._is_together = False
+                self._found_together = None
+
+    def _exclusive(self) -> AbstractContextManager[object]:
+        return _WITHIN if self._is_together else self._store.exclusive(create=True)
 
     def is_free(self) -> bool:
         return self._is_free(self._store.read())
@@ -130,31 +176,34 @@ class ExclusiveStepLease(StepLease):
 
     def _begin(self, force_run_failed: bool, is_fresh: bool) -> bool:
         del is_fresh  # reading costs next to nothing here
-        with self._store.exclusive(create=True):
+        with self._exclusive():
+            is_new = self._store.is_new
             stored = self._store.read()
             if not self._is_free(stored):
                 return False
-            status = self._status.read()
+            status = None if is_new else self._status.read()
             self._check_status(status, force_run_failed)
             worker_id = self.terms.new_id()
             claim = self._store.claim(Lease(worker_id, self.terms.clock.now()), stored, same_holder=False)
             if claim is None:
                 return False
-            self._worker_id = worker_id
+            self._worker_id, self._has_made_directory = worker_id, is_new
             self._fence = ExclusiveFence(self._store, self.output_path, worker_id)
             self._content = claim.stored.content
+            if self._is_together:
+                self._found_together = claim.stored
             if stored is not None:
                 logger.warning("step %s: lease taken over from %s", self.label, holder_of(stored) or "nobody")
             self._status.write(STATUS_RUNNING, status)
         return True
 
     def _write(self, name: str, content: bytes) -> None:
-        with self._store.exclusive(create=True):
+        with self._exclusive():
             self._held_in_turn()
-            write_bytes_atomic(path_in(self.output_path, name), content)
+            self._status.write_beside(name, content, keep_rights=not self._has_made_directory)
 
     def _end(self, status: str) -> bool:
-        with self._store.exclusive(create=True):
+        with self._exclusive():
             try:
                 stored = self._held_in_turn()
             except LeaseLostError as error:
@@ -188,14 +237,18 @@ class ExclusiveStepLease(StepLease):
             return True
 
     def _held_in_turn(self) -> StoredLease:
-        """Context manager: the lock file under its store's exclusion. Raises LeaseLostError when it is another's."""
+        """Return the lock file, under its store's exclusion. Raises LeaseLostError when it is another's."""
+        if self._found_together is not None:
+            return self._found_together
         stored = self._store.read()
         # The lock file nearly always has the content written last, which need not be parsed.
         if stored is not None and stored.content == self._content:
+            if self._is_together:
+                self._found_together = stored
             return stored
         # Removed with its directory, and written again: now, or by the job that does the step's work.
         stored = self._fence.held_in_turn()
         self._content = stored.content
         for name, content in self._written.items():
-            write_bytes_atomic(path_in(self.output_path, name), content)
+            self._status.write_beside(name, content)
         return stored

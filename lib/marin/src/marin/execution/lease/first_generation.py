@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 
 from rigging.filesystem import local_path, url_to_fs
 from rigging.filesystem.location import path_in
@@ -14,6 +15,11 @@ def is_local_success(output_path: str) -> bool:
     """True if such a file says that an output on this machine's disk is there; elsewhere False, without a request."""
     local = output_path if output_path.startswith("/") else local_path(output_path)
     return local is not None and any(os.path.isfile(place) for place in _places(local))
+
+
+def is_without_success(name: str, names: Collection[str]) -> bool:
+    """True if the names of a directory's entries, case folded, have no such file beside the output `name`."""
+    return f"{name}.{SUCCESS_FILE}".casefold() not in names
 
 
 def is_success(output_path: str) -> bool:

@@ -6,8 +6,9 @@ import logging
 
 from marin.execution.lease.fencing import ObjectFence
 from marin.execution.lease.status_file import StepAlreadyDone
-from marin.execution.lease.status_words import LOCK_SUFFIX, STATUS_RUNNING, parse_status, status_path
+from marin.execution.lease.status_words import STATUS_RUNNING, parse_status, status_path
 from marin.execution.lease.step_lease import LeaseTerms, StepLease
+from marin.output_files import LOCK_SUFFIX
 from rigging.distributed_lock import LeaseLostError
 from rigging.errors import MarinError, Unavailable
 from rigging.lease.identity import give_up

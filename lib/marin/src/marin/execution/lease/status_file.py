@@ -15,15 +15,14 @@ from typing import Any, Generic, TypeVar, overload
 from marin.execution.lease.fencing import LeaseToken
 from marin.execution.lease.first_generation import is_local_success
 from marin.execution.lease.status_words import (
-    LOCK_SUFFIX,
     STATUS_DEP_FAILED,
     STATUS_FAILED,
-    STATUS_FILE,
     STATUS_RUNNING,
     STATUS_SUCCESS,
     parse_status,
     status_path,
 )
+from marin.output_files import LOCK_SUFFIX, STATUS_FILE
 from rigging.distributed_lock import HeldLease, LeaseLock, LeaseLostError, create_lock, lease
 from rigging.errors import Conflict, StepFailed
 from rigging.filesystem import read_bytes_or_none, write_bytes_atomic

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 
+from marin.output_files import STATUS_FILE
 from rigging.filesystem.location import path_in
 
 STATUS_SUCCESS = "SUCCESS"
 STATUS_FAILED = "FAILED"
 STATUS_RUNNING = "RUNNING"
 STATUS_DEP_FAILED = "DEP_FAILED"
-
-STATUS_FILE = ".executor_status"
-LOCK_SUFFIX = ".lock"
 
 
 def status_path(output_path: str) -> str:

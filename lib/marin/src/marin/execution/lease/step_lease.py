@@ -8,11 +8,13 @@ other stores the lease gives the guarantees of `rigging.distributed_lock`.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from marin.execution.lease.fencing import LeaseToken
@@ -77,9 +79,10 @@ class StepLease(ABC):
         self.terms = terms
         self.lost_event = threading.Event()
         # Renewals, the end and an interrupt come from different threads.
-        self._turn = threading.Lock()
+        self._turn = threading.RLock()
         self._held = False
-        self._interrupted = False
+        self._interrupted: str | None = None
+        self._expired = False
         self._renewed_at = 0.0
         self._worker_id = ""
         # Files written about the step, for a lease that goes on although its directory was removed.
@@ -92,12 +95,20 @@ class StepLease(ABC):
 
     def check(self) -> None:
         """Raise LeaseLostError when the lease is lost."""
-        if self._interrupted:
-            raise LeaseLostError(f"step {self.label}: its run was interrupted, so what it makes does not count")
+        if self._interrupted is not None:
+            raise LeaseLostError(f"step {self.label}: {self._interrupted}, so what it makes does not count")
         if self.lost:
             raise LeaseLostError(
                 f"step {self.label}: its lease on {self.output_path} was lost, so another run may be making this output"
             )
+
+    def together(self) -> AbstractContextManager[None]:
+        """Context manager: `begin`, `write` and `end` in the block take one turn among the users of the lease.
+
+        On local files this is one kernel lock and one look at the lease instead of one for each call. Others wait for
+        the end of the block, and not for long, so nothing that takes time belongs there.
+        """
+        return contextlib.nullcontext()
 
     def begin(self, *, force_run_failed: bool, is_fresh: bool = False) -> bool:
         """Take the lease and write RUNNING, unless another attempt holds it.
@@ -116,7 +127,8 @@ class StepLease(ABC):
         with self._turn:
             started = self.terms.clock.monotonic()
             self.lost_event.clear()
-            self._interrupted = False
+            self._interrupted = None
+            self._expired = False
             self._written.clear()
             self._held = self._begin(force_run_failed, is_fresh)
             self._renewed_at = started
@@ -157,13 +169,21 @@ class StepLease(ABC):
             self._ensure_held()
             self._held = False
             # A lease that was reported as lost stays lost, even if no other attempt took it.
-            if not self._end_or_give_up(STATUS_FAILED if self.lost else status):
+            was_held = self._end_or_give_up(STATUS_FAILED if self.lost else status)
+            if not was_held:
                 self.lost_event.set()
-            self.check()
+            if not (was_held and self._expired):
+                self.check()
 
     def interrupt(self) -> None:
         """Mark the lease as lost for the function of an interrupted run; it is kept until that ends."""
-        self._interrupted = True
+        self._interrupted = "its run was interrupted"
+        self.lost_event.set()
+
+    def expire(self, reason: str) -> None:
+        """Mark the lease as lost for a function whose time is over; it is kept until `end`, which writes FAILED."""
+        self._interrupted = reason
+        self._expired = True
         self.lost_event.set()
 
     def leave(self) -> None:

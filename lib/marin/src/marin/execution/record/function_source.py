@@ -269,8 +269,24 @@ def _class_source(kind: type[Any]) -> str | None:
         try:
             _class_sources[kind] = _bare(inspect.getsource(kind))
         except (OSError, TypeError, SyntaxError, tokenize.TokenError, IndentationError):
-            _class_sources[kind] = None
+            _class_sources[kind] = _members_source(kind)
     return _class_sources[kind]
+
+
+def _members_source(kind: type[Any]) -> str | None:
+    """Return the source of a class of a notebook's cell, which Python cannot find, by its fields and its methods."""
+    lines = []
+    for name, annotation in sorted(vars(kind).get("__annotations__", {}).items()):
+        default = vars(kind).get(name)
+        shown = f" = {default!r}" if name in vars(kind) and type(default) in _PLAIN else ""
+        lines.append(f"{name}: {inspect.formatannotation(annotation)}{shown}")
+    for name, member in vars(kind).items():
+        functions = (getattr(part, "__func__", part) for part in _parts_of_member(member))
+        codes = [item.__code__ for item in functions if isinstance(item, types.FunctionType)]
+        # Those that `dataclass` writes have no source.
+        texts = [text for code in codes if (text := _code_source(code, code.co_filename)) is not None]
+        lines += [f"{name}\n{text}" for text in texts]
+    return "\n".join([kind.__qualname__, *lines]) if lines else None
 
 
 def _lambda_source(code: types.CodeType) -> str:

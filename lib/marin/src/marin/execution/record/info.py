@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import enum
-import getpass
 import hashlib
 import inspect
-import os
 import pathlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,11 +14,14 @@ from typing import Any
 
 from marin.execution.config.visitor import ConfigVisitor, dataclass_field_names
 from marin.execution.record.redacted import redacted
+from marin.execution.report.notebook.shell import notebook_of
 from marin.execution.version.canonical import canonical_text, indented_text, to_bytes
 from marin.execution.version.step_version import StepVersion
+from marin.output_files import INFO_FILE
 from rigging.printable import text_of
+from rigging.user import user_name as user_name
 
-STEP_INFO_FILE = ".executor_info"
+STEP_INFO_FILE = INFO_FILE
 
 _PLAIN_TYPES = frozenset({bool, int, float, str, type(None)})
 
@@ -197,22 +198,14 @@ def _key(key: Any) -> Any:
 
 
 def caller_path() -> str:
-    """Return the file of the code that called the executor; special names such as `<stdin>` as they are."""
+    """Return the script or notebook that called the executor; special names such as `<stdin>` as they are."""
     frame = inspect.currentframe()
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))
         if module.partition(".")[0] not in _OWN_MODULES:
-            return frame.f_code.co_filename
+            return notebook_of(frame.f_globals) or frame.f_code.co_filename
         frame = frame.f_back
     return "<unknown>"
-
-
-def user_name() -> str:
-    """Return the user's name; `uid-{number}` for an id without one."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid-{os.getuid()}"
 
 
 def now_text() -> str:

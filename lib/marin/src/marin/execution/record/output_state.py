@@ -7,23 +7,24 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from marin.execution.lease.first_generation import is_local_success, is_success
+from marin.execution.lease.first_generation import is_local_success, is_success, is_without_success
 from marin.execution.lease.status_words import (
     STATUS_DEP_FAILED,
     STATUS_FAILED,
-    STATUS_FILE,
     STATUS_RUNNING,
     STATUS_SUCCESS,
     parse_status,
     status_path,
 )
 from marin.execution.record.info import STEP_INFO_FILE
+from marin.output_files import STATUS_FILE
 from rigging.filesystem import local_path, read_bytes_or_none, url_scheme, url_to_fs
 from rigging.filesystem.location import path_in
 
@@ -35,6 +36,9 @@ _PAGE = 1000
 # A directory is listed as long as that takes fewer requests than looking at each output, and at most these pages.
 _MOST_PAGES = 16
 _STEPS_PER_PAGE = 50
+
+# A local directory is listed as long as that takes less time than looking for outputs that are not there.
+_ENTRIES_PER_STEP = 10
 
 _COMMON_PREFIX = ".executor_"
 # Most files fit in one read of this size.
@@ -72,8 +76,9 @@ OutputStates = dict[str, OutputState]
 def read_output_states(output_paths: Sequence[str], fixed: Collection[str] = ()) -> OutputStates:
     """How many outputs stand.
 
-    Local files are read one by one. On GCS, outputs in one directory are listed together as long as that takes few
-    pages; the rest, and those on S3, are listed one by one in parallel; other stores have only their statuses read.
+    Local files are read one by one; where none of an output's are, the directory above tells. On GCS, outputs in one
+    directory are listed together as long as that takes few pages; the rest, and those on S3, are listed one by one in
+    parallel; other stores have only their statuses read.
 
     Args:
         output_paths: Where they are.
@@ -81,13 +86,17 @@ def read_output_states(output_paths: Sequence[str], fixed: Collection[str] = ())
     """
     states: OutputStates = {}
     remote: list[str] = []
+    folders: dict[str, list[tuple[str, str]]] = {}
     for path in output_paths:
         # Most paths are plain ones; asking what they are costs more than to read the file.
         local = path if path.startswith("/") else local_path(path)
         if local is None:
             remote.append(path)
         else:
-            states[path] = _read_local(local)
+            folder, _, name = local.rstrip("/").rpartition("/")
+            folders.setdefault(folder, []).append((path, name))
+    for folder, members in folders.items():
+        states.update(_read_folder(folder, members))
     if remote:
         states.update(_read_remote(remote))
         old = [path for path in remote if states[path].status is None and (path in fixed or states[path].info_md5)]
@@ -99,6 +108,38 @@ def read_output_states(output_paths: Sequence[str], fixed: Collection[str] = ())
 def read_infos(output_paths: Sequence[str]) -> dict[str, bytes | None]:
     """Return the content of each output's `.executor_info`; None where there is none."""
     return _in_parallel(lambda path: read_bytes_or_none(os.path.join(path, STEP_INFO_FILE)), output_paths)
+
+
+def _read_folder(folder: str, members: Sequence[tuple[str, str]]) -> OutputStates:
+    """Return the states of outputs in one local directory: of each its path, as it was given, and its name there."""
+    names = _names_in(folder or "/", _ENTRIES_PER_STEP * len(members))
+    return {
+        path: NO_OUTPUT if names is not None and _is_missing(name, names) else _read_local(f"{folder}/{name}")
+        for path, name in members
+    }
+
+
+def _names_in(folder: str, most: int) -> set[str] | None:
+    """Return the names of a directory's entries, case folded; None when there are more than `most`."""
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name.casefold() for entry in itertools.islice(entries, most + 1)]
+    except (FileNotFoundError, NotADirectoryError):
+        return set()
+    except PermissionError:
+        return None
+    return set(names) if len(names) <= most else None
+
+
+def _is_missing(name: str, names: Collection[str]) -> bool:
+    """True if a directory has surely no output of this name, nor a file beside it that says that it is there.
+
+    A filesystem may find names written otherwise, and none lists "." and "..".
+    """
+    if not name.isascii() or name in ("", ".", ".."):
+        return False
+    folded = name.casefold()
+    return folded not in names and is_without_success(folded, names)
 
 
 def _read_local(path: str) -> OutputState:

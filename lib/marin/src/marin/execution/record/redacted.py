@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import Any, Final
 
 from rigging.redaction import REDACTED, is_secret_name, redact_string
@@ -16,6 +17,7 @@ _SHAPES: Final = (
     *("asia", "eyj", "-----begin", "bearer", "basic", "@"),
 )
 # ... or a secret's name together with a separator between a name and its value.
+_ANY_SHAPE: Final = re.compile("|".join(map(re.escape, _SHAPES)))
 _NAMES: Final = ("token", "secret", "passw", "passphrase", "key", "credential", "authorization")
 _BETWEEN: Final = ("=", " ", '"', "'", "\t", "\n")
 
@@ -44,9 +46,8 @@ def redacted(value: Any) -> Any:
 
 def _may_hold_secret(text: str) -> bool:
     small = text.lower()
-    for sign in _SHAPES:
-        if sign in small:
-            return True
+    if _ANY_SHAPE.search(small):
+        return True
     if not any(sign in small for sign in _BETWEEN):
         return False
     return any(name in small for name in _NAMES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import linecache
 import logging
 import os
 import re
@@ -14,6 +15,7 @@ from types import TracebackType
 from typing import Final
 
 import rigging
+from marin.execution.report.notebook.shell import interactive_shell
 from rigging.errors import JobFailed
 from rigging.printable import printable
 
@@ -32,7 +34,7 @@ _OURS_ELSEWHERE: Final = re.compile(
     r"/(?:src|site-packages)/(?:fray|iris|rigging|ray|marin/execution)/|/concurrent/futures/[^/]+$|/threading\.py$"
 )
 _TRACEBACK: Final = "Traceback (most recent call last):"
-_FRAME: Final = re.compile(r'  File "(?P<file>[^"]+)", line \d+')
+_FRAME: Final = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+)')
 
 
 def log_failure(name: str, output_path: str, error: BaseException) -> None:
@@ -49,6 +51,11 @@ def log_failure(name: str, output_path: str, error: BaseException) -> None:
         logger.error("step %s failed -> %s\n%s", name, output_path, own_traceback(error))
 
 
+def full_traceback(error: BaseException) -> str:
+    """Return an error's traceback with all frames, those of its process included."""
+    return "".join(traceback.format_exception(error)).rstrip("\n")
+
+
 def own_traceback(error: BaseException) -> str:
     """Return an error's traceback without the executor's own frames above the step's code.
 
@@ -60,15 +67,31 @@ def own_traceback(error: BaseException) -> str:
         text, left_out = _without_ours(there)
         left_out += len(traceback.extract_tb(error.__traceback__))
         said = traceback.format_exception_only(error)[0].strip()
-        text = text.rstrip("\n") if said in text else f"{text.rstrip()}\n{said}"
+        text = _with_lines_of_cells(text.rstrip("\n") if said in text else f"{text.rstrip()}\n{said}")
     elif isinstance(error, JobFailed) and _was_only_waited_for(error):
-        text = "".join(traceback.format_exception_only(error)).rstrip("\n")
-        left_out = len(traceback.extract_tb(error.__traceback__))
+        # The traceback of the job's process is a part of the message, in a form that depends on the backend.
+        text, left_out = _without_ours("".join(traceback.format_exception_only(error)).rstrip("\n"))
+        text = _with_lines_of_cells(text)
+        left_out += len(traceback.extract_tb(error.__traceback__))
     else:
         told = traceback.TracebackException.from_exception(error)
         left_out = _leave_out(told)
         text = "".join(told.format()).rstrip("\n")
     return f"{text}\n({left_out} frames of the executor left out; -v shows them)" if left_out else text
+
+
+def _with_lines_of_cells(text: str) -> str:
+    """Return a traceback of another process with the source of a notebook's cells, which only this process has."""
+    lines = text.splitlines()
+    filled: list[str] = []
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        filled.append(line)
+        frame = _FRAME.match(line)
+        if frame is None or following.startswith("    ") or frame["file"] not in linecache.cache:
+            continue
+        source = "" if os.path.exists(frame["file"]) else linecache.getline(frame["file"], int(frame["line"])).strip()
+        filled += [f"    {source}"] if source else []
+    return "\n".join(filled)
 
 
 def _text_of_its_process(error: BaseException) -> str | None:
@@ -105,6 +128,8 @@ def _without_ours(text: str) -> tuple[str, int]:
     left_out = count = 0
     for line in text.splitlines():
         frame = _FRAME.match(line)
+        if frame is not None and leading is None and kept and not kept[-1].startswith(" "):
+            leading, count = [], 0  # the first frame, without a line above
         if line == _TRACEBACK:
             leading, count = [], 0
             kept.append(line)
@@ -145,13 +170,22 @@ def _is_ours(filename: str) -> bool:
     return any(file is not None and path.startswith(os.path.dirname(os.path.abspath(file)) + os.sep) for file in loaded)
 
 
-def end_without_traceback(error: BaseException) -> None:
-    """If the process ends by this error, print its message alone: the traceback is logged already, or is no help."""
+def end_without_traceback(error: BaseException, words: str | None = None) -> None:
+    """If the process ends by this error, print its message alone: the traceback is told already, or is no help.
+
+    In a shell and a notebook, which an error does not end, this does nothing.
+
+    Args:
+        error: The error.
+        words: What to print in place of its message.
+    """
+    if interactive_shell() is not None:
+        return
     before = sys.excepthook
 
     def tell(kind: type[BaseException], raised: BaseException, frames: TracebackType | None) -> None:
         if raised is error:
-            print(printable(f"{kind.__qualname__}: {raised}"), file=sys.stderr)
+            print(printable(f"{kind.__qualname__}: {raised if words is None else words}"), file=sys.stderr)
         else:
             before(kind, raised, frames)
 

@@ -1,8 +1,9 @@
 """A run's events as a file of JSON lines, next to the run's info file: for programs that follow or study runs.
 
 `{info file without .json}-{time}-{process id}.events.jsonl`; one object a line, with `event` (`run_started`,
-`step_queued`, `step_job_queued`, `step_started`, `step_ended`, `run_ended`) and the fields of that event in
-`marin.execution.report.events`.
+`step_queued`, `step_job_queued`, `step_started`, `step_retrying`, `step_ended`, `run_ended`) and the fields of that
+event in `marin.execution.report.events`. `run_started` also has `host` and `user`; `run_ended` has `ends`, how many
+steps ended how, so that a list of runs need not read whole logs.
 """
 
 from __future__ import annotations
@@ -13,20 +14,25 @@ import logging
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
 from marin.execution.report.events import (
+    AttemptUse,
     RunEnded,
     RunEvent,
     RunStarted,
     StepEnded,
     StepJobQueued,
+    StepProgressed,
     StepQueued,
+    StepRetrying,
     StepStarted,
 )
 from rigging.errors import MarinError
 from rigging.filesystem import local_path, write_bytes_atomic
+from rigging.user import user_name
 
 logger = logging.getLogger(__name__)
 
@@ -43,27 +49,48 @@ _NAMES: dict[type[object], str] = {
     StepQueued: "step_queued",
     StepJobQueued: "step_job_queued",
     StepStarted: "step_started",
+    StepProgressed: "step_progressed",
+    StepRetrying: "step_retrying",
     StepEnded: "step_ended",
     RunEnded: "run_ended",
 }
 
 
-def event_line(event: RunEvent) -> str:
-    """Return an event as a line of JSON, without the newline."""
+def event_line(event: RunEvent, **further: object) -> str:
+    """Return an event as a line of JSON, without the newline; of a run's start and end also `further` fields."""
     # An experiment may have thousands of steps; for the commonest events this is four times faster than json.dumps.
     if isinstance(event, (StepQueued, StepStarted, StepEnded)):
-        name = _NAMES[type(event)]
-        step = f'"name": {_quoted(event.name)}, "path": {_quoted(event.path)}'
-        line = f'{{"event": "{name}", "time": {event.time!r}, {step}'
+        line = (
+            f'{{"event": "{_NAMES[type(event)]}", "time": {event.time!r}, '
+            f'"name": {_quoted(event.name)}, "path": {_quoted(event.path)}'
+        )
         if not isinstance(event, StepEnded):
             return line + "}"
-        error, log = _quoted_or_null(event.error), _quoted_or_null(event.log)
-        queued = f'"queued_seconds": {event.queued_seconds!r}, '
         differences = json.dumps(event.differences) if event.differences else "[]"
-        end = f'"status": "{event.status}", "seconds": {event.seconds!r}, {queued}"error": {error}, "log": {log}'
-        return f'{line}, {end}, "differences": {differences}}}'
+        return (
+            f'{line}, "status": "{event.status}", "seconds": {event.seconds!r}, '
+            f'"queued_seconds": {event.queued_seconds!r}, '
+            f'"error": {"null" if event.error is None else _quoted(event.error)}, '
+            f'"log": {"null" if event.log is None else _quoted(event.log)}, "differences": {differences}, '
+            f'"attempts": [{", ".join(map(_attempt_text, event.attempts)) if event.attempts else ""}]}}'
+        )
     fields = {name: getattr(event, name) for name in type(event).__slots__}
-    return json.dumps({"event": _NAMES[type(event)], **fields})
+    return json.dumps({"event": _NAMES[type(event)], **fields, **further})
+
+
+def _attempt_text(attempt: AttemptUse) -> str:
+    if attempt.cpu_seconds is None and attempt.error is None:  # most
+        return (
+            f'{{"outcome": "{attempt.outcome}", "seconds": {attempt.seconds!r}, "queued_seconds": '
+            f'{attempt.queued_seconds!r}, "cpu_seconds": null, "peak_bytes": null, "error": null}}'
+        )
+    cpu = "null" if attempt.cpu_seconds is None else repr(attempt.cpu_seconds)
+    peak = "null" if attempt.peak_bytes is None else repr(attempt.peak_bytes)
+    return (
+        f'{{"outcome": "{attempt.outcome}", "seconds": {attempt.seconds!r}, '
+        f'"queued_seconds": {attempt.queued_seconds!r}, "cpu_seconds": {cpu}, "peak_bytes": {peak}, '
+        f'"error": {_quoted_or_null(attempt.error)}}}'
+    )
 
 
 def _quoted_or_null(text: str | None) -> str:
@@ -106,12 +133,14 @@ class EventLog:
         self._events: SimpleQueue[RunEvent] = SimpleQueue()
         self._ended = threading.Event()
         self._writer: threading.Thread | None = None
+        self._ends: Counter[str] = Counter()
 
     def on_event(self, event: RunEvent) -> None:
         """Hand an event to the writing thread; for the run's end, wait until all events are written."""
         if isinstance(event, RunStarted) and event.info_path is not None:
             self.path = event_log_path(event.info_path, event.time, os.getpid())
             self._ended.clear()
+            self._ends.clear()
             self._writer = threading.Thread(target=self._write, args=(self.path,), name="marin-event-log", daemon=True)
             self._writer.start()
         if self._writer is None:
@@ -166,9 +195,18 @@ class EventLog:
             # Waking up for each event would cost a run of many short steps more than writing the events.
             self._ended.wait(_GATHER_SECONDS)
             while True:
-                lines.append(event_line(event) + "\n")
+                lines.append(self._line(event) + "\n")
                 if isinstance(event, RunEnded):
                     return lines, True
                 event = self._events.get_nowait()
         except Empty:
             return lines, False
+
+    def _line(self, event: RunEvent) -> str:
+        if isinstance(event, StepEnded):
+            self._ends[event.status] += 1
+        elif isinstance(event, RunStarted):
+            return event_line(event, host=os.uname().nodename, user=user_name())
+        elif isinstance(event, RunEnded):
+            return event_line(event, ends=dict(self._ends))
+        return event_line(event)

@@ -8,11 +8,29 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
+from rigging.errors import DeadlineExceeded, StepFailed
 from rigging.printable import text_of
+from rigging.redaction import redact_string
 
 logger = logging.getLogger(__name__)
+
+FURTHER_LINES: Final = " " * 6
+"""What the further lines of a step's error begin with in the table of `StepFailed`."""
+
+
+class StepTimedOut(StepFailed, DeadlineExceeded):
+    """The function of a step ran longer than the step's `timeout`.
+
+    Args:
+        message: The message.
+        still_runs: The function goes on all the same.
+    """
+
+    def __init__(self, message: str, *, still_runs: bool = False) -> None:
+        super().__init__(message)
+        self.still_runs = still_runs
 
 
 class StepEnd(StrEnum):
@@ -82,6 +100,71 @@ class StepStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class StepProgressed:
+    """A step's function has told how far it is (`marin.execution.progress`); about once a second at most.
+
+    Attributes:
+        time: When, in seconds since the epoch.
+        name: The step's name.
+        path: Its output path.
+        done: How much is done.
+        total: How much there is to do, in the same units.
+    """
+
+    time: float
+    name: str
+    path: str
+    done: float
+    total: float
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptUse:
+    """One attempt at a step, and what it used.
+
+    Attributes:
+        outcome: How it ended: `succeeded`, `failed`, `timed out`, `preempted`, `lost its lease` or `was stopped`.
+        seconds: How long its function ran.
+        queued_seconds: How long its job was queued.
+        cpu_seconds: Processor time, as `marin.execution.report.progress.Use` says; None where it is not known.
+        peak_bytes: Memory at most, likewise.
+        error: Why it failed; None when it did not.
+    """
+
+    outcome: str
+    seconds: float
+    queued_seconds: float = 0.0
+    cpu_seconds: float | None = None
+    peak_bytes: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepRetrying:
+    """An attempt at a step ended without an output, and there will be another one.
+
+    Attributes:
+        time: When, in seconds since the epoch.
+        name: The step's name.
+        path: Its output path.
+        attempt: The number of the attempt that ended, from 1.
+        outcome: How it ended, in words.
+        error: Why.
+        delay: Seconds until the next attempt.
+        seconds: How long the function of this attempt ran.
+    """
+
+    time: float
+    name: str
+    path: str
+    attempt: int
+    outcome: str
+    error: str
+    delay: float
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class StepEnded:
     """A step ended. Sent once for each queued step, unless the run is interrupted.
 
@@ -95,6 +178,7 @@ class StepEnded:
         log: Where its log can be read; None when it is in this process's log.
         differences: For CACHED: unversioned values and code of this run that differ from those that made the output.
         queued_seconds: How long its job was queued.
+        attempts: The attempts of this run, the last one last; none for steps that were not begun.
     """
 
     time: float
@@ -106,6 +190,7 @@ class StepEnded:
     log: str | None = None
     differences: tuple[str, ...] = ()
     queued_seconds: float = 0.0
+    attempts: tuple[AttemptUse, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +208,7 @@ class RunEnded:
     error: str | None = None
 
 
-RunEvent = RunStarted | StepQueued | StepJobQueued | StepStarted | StepEnded | RunEnded
+RunEvent = RunStarted | StepQueued | StepJobQueued | StepStarted | StepProgressed | StepRetrying | StepEnded | RunEnded
 
 
 class RunObserver(Protocol):
@@ -163,8 +248,8 @@ def told_run(
 
 
 def describe_error(error: BaseException | None) -> str:
-    """An error in one line's beginning: its type and its words."""
+    """An error in one line's beginning: its type and its words, without secrets: both shown and stored."""
     if error is None:
         return "unknown error"
-    text = text_of(error)
+    text = redact_string(text_of(error))
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -17,11 +17,14 @@ class ExplainRequest:
         step: Regex (`re.search`) for the names of the steps to show; None for all.
         prefix: Storage root to explain against, whatever the experiment says; None for the experiment's own.
         tell: Gets the explanations of each experiment, instead of their being printed.
+        inspect: Gets each experiment's executor, with the versions of its steps, instead of an explanation: no storage
+            is read.
     """
 
     step: str | None = None
     prefix: str | None = None
     tell: Callable[[Sequence[Any]], object] | None = None
+    inspect: Callable[[Any], object] | None = None
 
 
 _requested: ContextVar[ExplainRequest | None] = ContextVar("marin_explain", default=None)

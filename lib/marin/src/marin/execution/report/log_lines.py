@@ -13,7 +13,9 @@ from marin.execution.report.events import (
     StepEnd,
     StepEnded,
     StepJobQueued,
+    StepProgressed,
     StepQueued,
+    StepRetrying,
     StepStarted,
 )
 
@@ -22,6 +24,9 @@ logger = logging.getLogger(__name__)
 
 # In a larger run, steps whose output was there are only counted: a line for each would bury the other lines.
 MOST_CACHED_LINES = 50
+
+# Seconds between two lines about how far a step is.
+PROGRESS_SECONDS = 60.0
 
 
 class LogLines:
@@ -32,12 +37,19 @@ class LogLines:
         self._ended = dict.fromkeys(StepEnd, 0)
         self._names_cached = True
         self._differing = 0
+        self._progress_due: dict[str, float] = {}
 
     def on_event(self, event: RunEvent) -> None:
-        """Log an event; StepQueued is not logged."""
+        """Log an event; StepQueued is not logged, and StepProgressed once a minute for each step."""
         match event:
             case StepQueued():
                 pass
+            case StepProgressed(time=when, name=name, path=path):
+                with self._guard:
+                    is_due = when >= self._progress_due.get(path, 0.0)
+                    self._progress_due[path] = when + PROGRESS_SECONDS if is_due else self._progress_due[path]
+                if is_due:
+                    logger.info("step %s: %s", name, progress_words(event.done, event.total))
             case StepEnded(status=status):
                 with self._guard:
                     self._ended[status] += 1
@@ -48,9 +60,12 @@ class LogLines:
                 if status is StepEnd.CACHED and not self._names_cached:
                     return
                 level = logging.INFO if status in (StepEnd.CACHED, StepEnd.SUCCEEDED) else logging.ERROR
-                logger.log(level, "step %s", end_words(event))
+                if logger.isEnabledFor(level):
+                    logger.log(level, "step %s", end_words(event))
             case StepJobQueued(name=name, path=path, reason=reason):
                 logger.info("step %s: %s -> %s", name, queue_words(reason), path)
+            case StepRetrying(path=path, error=error):
+                logger.warning("step %s -> %s: %s", retry_words(event), path, error)
             case StepStarted(name=name, path=path):
                 logger.info("step %s: running -> %s", name, path)
             case RunStarted(steps=steps, info_path=info_path):
@@ -84,6 +99,17 @@ def count_words(ended: Mapping[StepEnd, int]) -> str:
 def queue_words(reason: str) -> str:
     """Return a description of a queued job: `queued: {reason}`."""
     return f"queued: {reason}" if reason else "queued"
+
+
+def progress_words(done: float, total: float) -> str:
+    """Return how far a step is: `30/120 (25 %)`."""
+    return f"{done:g}/{total:g} ({100 * done / total:.0f} %)"
+
+
+def retry_words(event: StepRetrying) -> str:
+    """Return what happens to a step after a failed attempt: `stats: attempt 1 failed, again in 5 s`."""
+    again = f"again in {event.delay:g} s" if event.delay else "again now"
+    return f"{event.name}: attempt {event.attempt} {event.outcome}, {again}"
 
 
 def end_words(event: StepEnded) -> str:

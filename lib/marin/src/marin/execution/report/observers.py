@@ -8,20 +8,34 @@ import sys
 from marin.execution.report.event_log import EventLog
 from marin.execution.report.events import RunObserver
 from marin.execution.report.log_lines import LogLines
+from marin.execution.report.notebook.shell import is_kernel
+from marin.execution.report.progress import is_in_step
 
 
-def default_observers() -> list[RunObserver]:
+def default_observers(*, summary: bool = True) -> list[RunObserver]:
     """Return new observers for a run: a live view or log lines, and an event log.
 
-    The view is chosen when stderr is a terminal that can show it. The event log writes only for runs that have an info
-    file.
+    The view is chosen in the kernel of a notebook, and when stderr is a terminal that can show it. The event log writes
+    only for runs that have an info file.
+
+    Args:
+        summary: Whether a view on a terminal ends with a list of the steps; that of a notebook always does.
     """
     shown: RunObserver = LogLines()
-    if is_terminal():
-        from marin.execution.report.view import LiveView
+    if is_notebook():
+        from marin.execution.report.notebook.view import NotebookView, shown_in_cell
 
-        shown = LiveView(sys.stderr)
+        shown = NotebookView(shown_in_cell())
+    elif is_terminal():
+        from marin.execution.report.live.view import LiveView
+
+        shown = LiveView(sys.stderr, summary=summary)
     return [shown, EventLog()]
+
+
+def is_notebook() -> bool:
+    """True in the kernel of a notebook, which shows a run as HTML; false for a run inside a step of another run."""
+    return is_kernel() and not is_in_step()
 
 
 def is_terminal() -> bool:

@@ -1,12 +1,39 @@
-"""The progress of one attempt at a step: queued as a job, or running, and the time spent in each state."""
+"""The progress of one attempt at a step: queued as a job, or running, how far it is, what it takes and has used."""
 
 from __future__ import annotations
 
 import contextvars
+import math
+import os
+import resource
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
 
-from marin.execution.report.events import RunEvent, StepJobQueued, StepStarted
+from marin.execution.report.events import RunEvent, StepJobQueued, StepProgressed, StepStarted
+from rigging.errors import InvalidRequest
+
+T = TypeVar("T")
+
+# An event at most so often.
+_PAUSE_SECONDS: Final = 1.0
+
+LEAST_MEASURED_SECONDS: Final = 0.01
+"""What attempts in the run's own process that are shorter have used is not recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What an attempt has used.
+
+    Attributes:
+        cpu_seconds: Processor time: of a job's processes together; in the run's own process of the function's thread.
+        peak_bytes: Memory at most: of the largest process of a job; in the run's own process of all steps together.
+    """
+
+    cpu_seconds: float
+    peak_bytes: int
 
 
 class StepProgress:
@@ -16,16 +43,29 @@ class StepProgress:
         name: The step's name.
         path: Its output path.
         tell: Called with each event.
+        pause_seconds: The least time between two reports of how far it is.
+
+    Attributes:
+        use: What the attempt has used; None as long as that is not known.
+        process: The process of the run.
+        kept_under: The id of the lease under which the step's job has stored its return value; "" for none yet.
     """
 
-    def __init__(self, name: str, path: str, tell: Callable[[RunEvent], None]) -> None:
+    def __init__(
+        self, name: str, path: str, tell: Callable[[RunEvent], None], pause_seconds: float = _PAUSE_SECONDS
+    ) -> None:
         self._name = name
         self._path = path
         self._tell = tell
+        self._pause = pause_seconds
+        self._due = 0.0
         self._began = time.monotonic()
         self._queued_until: float | None = None
         self._started: float | None = None
         self._reason: str | None = None
+        self.use: Use | None = None
+        self.process = os.getpid()
+        self.kept_under = ""
 
     def queued(self, reason: str) -> None:
         """Report that the step's job is queued, because of `reason` ("" when that is not known)."""
@@ -41,6 +81,19 @@ class StepProgress:
             self._started = self._queued_until if ended and self._queued_until is not None else now
             self._tell(StepStarted(time.time() - (now - self._started), self._name, self._path))
 
+    def report(self, done: float, total: float) -> None:
+        """Report how far the function is, at most once in `pause_seconds` and when all is done."""
+        now = time.monotonic()
+        if now < self._due and done < total:
+            return
+        self._due = now + self._pause
+        self._tell(StepProgressed(time.time(), self._name, self._path, done, total))
+
+    def add_use(self, use: Use) -> None:
+        """Note what the attempt, or one of its replicas, has used."""
+        before = self.use or Use(0.0, 0)
+        self.use = Use(before.cpu_seconds + use.cpu_seconds, max(before.peak_bytes, use.peak_bytes))
+
     @property
     def seconds(self) -> float:
         """How long the function has run."""
@@ -54,8 +107,34 @@ class StepProgress:
         return (self._queued_until if self._started is None else self._started) - self._began
 
 
+def measured(work: Callable[[], T], progress: StepProgress) -> T:
+    """Call a function in this thread, and note what it used, unless it was over in no time."""
+    began, cpu_before = time.monotonic(), time.thread_time()
+    try:
+        return work()
+    finally:
+        # For a function that does next to nothing, asking would take longer than what is asked about.
+        if time.monotonic() - began >= LEAST_MEASURED_SECONDS:
+            progress.add_use(use_of_thread(cpu_before))
+
+
+def use_of_thread(cpu_before: float) -> Use:
+    """Return what this thread has used since `time.thread_time()` was `cpu_before`; the memory is the process's."""
+    peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return Use(round(time.thread_time() - cpu_before, 6), peak)
+
+
+class TakesProgress(Protocol):
+    """Where `progress()` goes."""
+
+    def report(self, done: float, total: float) -> None:
+        """Take how far the function is."""
+        ...
+
+
 _NO_PROGRESS = StepProgress("(none)", "", lambda _: None)
 _current: contextvars.ContextVar[StepProgress | None] = contextvars.ContextVar("marin_step_progress", default=None)
+_of_process: TakesProgress | None = None
 
 
 def step_progress() -> StepProgress:
@@ -66,3 +145,38 @@ def step_progress() -> StepProgress:
 def set_step_progress(progress: StepProgress) -> None:
     """Make `step_progress()` return `progress` in this context."""
     _current.set(progress)
+
+
+def is_in_step() -> bool:
+    """True in the context of a step that runs in this process, where the run itself is."""
+    here = _current.get()
+    return here is not None and here.process == os.getpid()
+
+
+def set_progress_of_process(taker: TakesProgress | None) -> None:
+    """Give what `progress()` is told in this process, which runs one step alone, to `taker`."""
+    global _of_process
+    _of_process = taker
+
+
+def progress(done: float, total: float) -> None:
+    """Tell how far the step is whose function this is called in; it is shown while the step runs, and recorded.
+
+    May be called often, from any thread of a job, and from the function's own thread (or a copy of its context) in the
+    run's process. Outside of steps it does nothing.
+
+    Args:
+        done: How much is done, in units of your choice.
+        total: How much there is to do, in the same; above 0.
+
+    Raises:
+        InvalidRequest: `done` is negative, or `total` is not above 0.
+    """
+    # NaN is neither.
+    if not (done >= 0 and total > 0 and math.isfinite(done) and math.isfinite(total)):
+        raise InvalidRequest(f"progress(done={done!r}, total={total!r}): done must be at least 0, and total above 0")
+    here = _current.get()
+    if here is not None and here.process == os.getpid():
+        here.report(done, total)
+    elif _of_process is not None:
+        _of_process.report(done, total)

@@ -2,107 +2,116 @@
 
 Standard output and error are replaced for the length of a run. Text that a step's function writes is buffered until its
 line is complete. A progress bar (a line that a carriage return restarts) is shown by the live view, and written to a
-log every `BAR_SECONDS`. Text written outside of steps passes through unchanged.
+log every `BAR_SECONDS`. Text written outside of steps passes through unchanged, and so does that of a step that runs
+alone without a view. What steps write goes to their logs, too.
 """
 
 from __future__ import annotations
 
+import codecs
 import contextlib
+import logging
 import os
-import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
+
+from marin.execution.report.rows import Rows
+from marin.execution.report.standard_streams import Routes
+from marin.execution.report.step_log import StepLog
 
 # Seconds between two writes of an unfinished progress bar to a log.
 BAR_SECONDS: Final = 10.0
+_DECODER: Final = codecs.getincrementaldecoder("utf-8")
 
-_PIECES: Final = re.compile(r"\r?\n|\r|\x1b\[(?P<up>\d*)A|[^\r\n\x1b]+|\x1b(?:\[[0-9;?]*[A-Za-z])?")
-
-
-@dataclass(slots=True)
-class Rows:
-    """The unfinished lines of one step, as a terminal would show them: nested progress bars take several.
-
-    Attributes:
-        texts: The lines, the first one uppermost.
-        bars: For each line, whether a carriage return has restarted it.
-        at: Index of the line that is written to.
-    """
-
-    texts: list[str] = field(default_factory=lambda: [""])
-    bars: list[bool] = field(default_factory=lambda: [False])
-    at: int = 0
-    _overwrites: bool = False
-
-    def feed(self, text: str) -> list[str]:
-        """Add text; return the lines that it completes."""
-        whole: list[str] = []
-        for match in _PIECES.finditer(text):
-            piece = match[0]
-            if piece in ("\n", "\r\n"):
-                whole += self._end_line()
-            elif piece == "\r":
-                self.bars[self.at] = self._overwrites = True
-            elif match["up"] is not None:
-                self.at = max(0, self.at - int(match["up"] or 1))
-            else:
-                if self.at and not self._overwrites and not self.texts[self.at]:
-                    whole += self.settle()  # plain text below bars: they are done
-                self.texts[self.at] = piece if self._overwrites else self.texts[self.at] + piece
-                self._overwrites = False
-        return whole
-
-    def _end_line(self) -> list[str]:
-        self._overwrites = False
-        if self.at == 0 and not self.bars[0]:
-            text = self.texts.pop(0)
-            self.bars.pop(0)
-            if not self.texts:
-                self.texts, self.bars = [""], [False]
-            return [text]
-        self.at += 1
-        if self.at == len(self.texts):
-            self.texts.append("")
-            self.bars.append(False)
-        return []
-
-    def settle(self) -> list[str]:
-        """Remove and return the lines above the one that is written to; a bar that has not returned to them is done."""
-        whole = [text for text in self.texts[: self.at] if text.strip()]
-        del self.texts[: self.at], self.bars[: self.at]
-        self.at = 0
-        return whole
-
-    def take_open(self) -> str:
-        """Remove and return the unfinished line."""
-        text, self.texts[self.at], self.bars[self.at] = self.texts[self.at], "", False
-        return text
-
-    @property
-    def is_bar(self) -> bool:
-        """True if there is a progress bar among the lines."""
-        return any(self.bars)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
 class Speaker:
-    """One step's function, while it runs in this process."""
+    """One step's function, while it runs in this process.
+
+    Attributes:
+        name: The step's name.
+        path: Its output path.
+        log: Its log, if it has one.
+        output: The collector of its run; None outside of any run.
+        partly: The beginning of its unfinished line, which is out already and not yet in the log.
+    """
 
     name: str
     path: str
+    log: StepLog | None = None
+    output: StepOutput | None = field(default_factory=lambda: current_output())
+    partly: str = ""
     rows: Rows = field(default_factory=Rows)
     stream: TextIO | None = None
     bar_at: float = 0.0
     is_partly_out: bool = False
+    decoder: codecs.IncrementalDecoder = field(default_factory=lambda: _DECODER("backslashreplace"))
 
 
+class Screen:
+    """Where the collectors of all runs of a process write: one lock, and at most one unfinished line.
+
+    Attributes:
+        guard: Held while text is written.
+        open: The step whose unfinished line is out.
+    """
+
+    def __init__(self) -> None:
+        self.guard = threading.RLock()
+        self.open: Speaker | None = None
+        self._is_lost = False
+
+    def leave_open_line(self, stream: TextIO | None, speaker: Speaker | None) -> None:
+        """Start a new line if another step's unfinished one is on the terminal."""
+        if self.open is None or self.open is speaker or stream is None:
+            return
+        self.open.is_partly_out = False
+        self.open = None
+        self.show(stream, "\n")
+
+    def show(self, stream: TextIO, text: str, raw: bytes | None = None) -> None:
+        """Write what a step has printed, if somebody still reads it: its log has it, and it is no failure of the step.
+
+        Args:
+            stream: Where to.
+            text: The text.
+            raw: The bytes that the text was made of, if it came as bytes; they are written as they are.
+        """
+        try:
+            if raw is None:
+                stream.write(text)
+            else:
+                stream.flush()
+                stream.buffer.write(raw)
+        except OSError as error:
+            self._lose(error)
+
+    def pass_on(self, stream: TextIO) -> None:
+        """Flush a stream, as in `show`."""
+        try:
+            stream.flush()
+        except OSError as error:
+            self._lose(error)
+
+    def _lose(self, error: OSError) -> None:
+        if not self._is_lost:
+            self._is_lost = True  # before the record, which may come back here
+            logger.warning("what steps print cannot be shown any more (%s); their logs have it", error)
+
+
+_screen = Screen()
 _speaker: ContextVar[Speaker | None] = ContextVar("marin_step_speaker", default=None)
-_current: StepOutput | None = None
+_of_run: ContextVar[StepOutput | None] = ContextVar("marin_step_output", default=None)
+# Those of the runs of this process, the oldest first.
+_outputs: list[StepOutput] = []
 
 
 class StepOutput:
@@ -111,49 +120,80 @@ class StepOutput:
     Args:
         prefixed: Whether lines begin with their step's name.
         is_live: Whether a live view shows unfinished lines; without one, flushed text is written at once.
+        passes: Whether text is written as it comes, and only the logs get lines.
         now: A clock that never goes back, seconds.
+        screen: Where it writes, with those of other runs.
     """
 
-    def __init__(self, prefixed: bool, is_live: bool, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        prefixed: bool,
+        is_live: bool,
+        now: Callable[[], float] = time.monotonic,
+        passes: bool = False,
+        screen: Screen | None = None,
+    ) -> None:
+        self._passes = passes
         self._prefixed = prefixed
         self._is_live = is_live
         self._now = now
-        self._guard = threading.RLock()
+        self._screen = screen or Screen()
         self._speakers: dict[str, Speaker] = {}
-        self._open: Speaker | None = None
 
     def renew_lock(self) -> None:
-        """Replace the lock after a fork: a thread that does not exist in the child may have held it."""
-        self._guard = threading.RLock()
+        """Replace locks after a fork: a thread that does not exist in the child may have held them."""
+        self._screen.guard = threading.RLock()
+        for speaker in list(self._speakers.values()):
+            if speaker.log is not None:
+                speaker.log.renew_lock()
 
     def write(self, stream: TextIO, text: str) -> None:
         """Write text of the current step, or pass it on outside of steps."""
         speaker = _speaker.get()
         if speaker is None:
-            with self._guard:
-                self._leave_open_line(stream, None)
+            with self._screen.guard:
+                self._screen.leave_open_line(stream, None)
             stream.write(text)
             return
-        with self._guard:
+        self._take(speaker, stream, text, None)
+
+    def write_bytes(self, stream: TextIO, raw: bytes) -> None:
+        """`write` of what a step has written to the stream's `buffer`."""
+        speaker = _speaker.get()
+        if speaker is None:
+            with self._screen.guard:
+                self._screen.leave_open_line(stream, None)
+            stream.flush()
+            stream.buffer.write(raw)
+            return
+        self._take(speaker, stream, speaker.decoder.decode(raw), raw)
+
+    def _take(self, speaker: Speaker, stream: TextIO, text: str, raw: bytes | None) -> None:
+        with self._screen.guard:
             self._speakers[speaker.path] = speaker
             speaker.stream = stream
             whole = speaker.rows.feed(text)
             if not self._is_live and speaker.rows.is_bar and self._now() >= speaker.bar_at + BAR_SECONDS:
                 speaker.bar_at = self._now()
                 whole.append(speaker.rows.texts[speaker.rows.at])
+            if self._passes:
+                self._screen.show(stream, text, raw)
             self._emit(speaker, whole)
 
     def flush(self, stream: TextIO) -> None:
         """Write out the unfinished line, unless a view shows it or it is a progress bar."""
         speaker = _speaker.get()
-        if speaker is not None and not self._is_live and not speaker.rows.is_bar:
-            with self._guard:
+        if speaker is not None and not self._is_live and not self._passes and not speaker.rows.is_bar:
+            with self._screen.guard:
                 self._write_partly(speaker, speaker.rows.take_open())
-        stream.flush()
+        if speaker is None:
+            stream.flush()
+        else:
+            self._screen.pass_on(stream)
 
     def settle(self) -> None:
         """Pass on complete lines that were held back for a progress bar above them."""
-        with self._guard:
+        with self._screen.guard:
             for speaker in list(self._speakers.values()):
                 self._emit(speaker, speaker.rows.settle())
 
@@ -162,7 +202,7 @@ class StepOutput:
         speaker = _speaker.get()
         if speaker is None:
             return ""
-        with self._guard:
+        with self._screen.guard:
             text = speaker.rows.take_open()
         return f"{self._prefix(speaker)}{text}" if text else ""
 
@@ -173,114 +213,136 @@ class StepOutput:
 
     def end(self, speaker: Speaker) -> None:
         """Write out the unfinished lines of a step whose function has ended."""
-        with self._guard:
+        if speaker.stream is None:  # it has written nothing
+            return
+        with self._screen.guard:
             self._speakers.pop(speaker.path, None)
             left = [text for text in speaker.rows.texts if text.strip()]
             self._emit(speaker, left)
-            self._leave_open_line(speaker.stream, None)
+            self._screen.leave_open_line(speaker.stream, None)
+            if speaker.partly and speaker.log is not None:
+                speaker.log.add([speaker.partly])
+                speaker.partly = ""
 
-    def _emit(self, speaker: Speaker, lines: Iterable[str]) -> None:
+    def _emit(self, speaker: Speaker, lines: Sequence[str]) -> None:
+        if lines and speaker.log is not None:
+            speaker.log.add([speaker.partly + lines[0], *lines[1:]])
+            speaker.partly = ""
+        if self._passes:
+            return
         for line in lines:
             stream = speaker.stream
             assert stream is not None
-            self._leave_open_line(stream, speaker)
+            self._screen.leave_open_line(stream, speaker)
             prefix = "" if speaker.is_partly_out else self._prefix(speaker)
             speaker.is_partly_out = False
-            self._open = None
-            stream.write(f"{prefix}{line}\n")
+            self._screen.open = None
+            self._screen.show(stream, f"{prefix}{line}\n")
 
     def _write_partly(self, speaker: Speaker, text: str) -> None:
         if not text or speaker.stream is None:
             return
-        self._leave_open_line(speaker.stream, speaker)
-        speaker.stream.write(text if speaker.is_partly_out else f"{self._prefix(speaker)}{text}")
+        self._screen.leave_open_line(speaker.stream, speaker)
+        self._screen.show(speaker.stream, text if speaker.is_partly_out else f"{self._prefix(speaker)}{text}")
+        speaker.partly += text
         speaker.is_partly_out = True
-        self._open = speaker
-
-    def _leave_open_line(self, stream: TextIO | None, speaker: Speaker | None) -> None:
-        """Start a new line if another step's unfinished one is on the terminal."""
-        if self._open is None or self._open is speaker or stream is None:
-            return
-        self._open.is_partly_out = False
-        self._open = None
-        stream.write("\n")
+        self._screen.open = speaker
 
     def _prefix(self, speaker: Speaker) -> str:
         return f"[{speaker.name}] " if self._prefixed else ""
 
 
-class _Routed:
-    """A standard stream whose text goes through a `StepOutput`."""
+def speaking(name: str, path: str, log: StepLog | None = None) -> AbstractContextManager[None]:
+    """Context manager: text printed in this context belongs to the step `name`, and goes to its log."""
+    return _Speech(Speaker(name, path, log))
 
-    def __init__(self, stream: TextIO, output: StepOutput) -> None:
-        self._stream = stream
-        self._output = output
 
-    def write(self, text: str) -> int:
-        self._output.write(self._stream, text)
-        return len(text)
+class _Speech(AbstractContextManager[None]):
+    """`speaking`, which each step does once; a generator would take twice the time."""
 
-    def writelines(self, lines: Iterable[str]) -> None:
-        self._output.write(self._stream, "".join(lines))
+    def __init__(self, speaker: Speaker) -> None:
+        self._speaker = speaker
 
-    def flush(self) -> None:
-        self._output.flush(self._stream)
+    def __enter__(self) -> None:
+        self._token = _speaker.set(self._speaker)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+    def __exit__(self, *exc: object) -> None:
+        _speaker.reset(self._token)
+        end_speech(self._speaker)
 
 
 @contextlib.contextmanager
-def speaking(name: str, path: str) -> Iterator[None]:
-    """Context manager: text printed in this context belongs to the step `name`."""
-    speaker = Speaker(name, path)
+def spoken_by(speaker: Speaker) -> Iterator[None]:
+    """Context manager: text printed in this context, and in its copies, is this speaker's until `end_speech`."""
     token = _speaker.set(speaker)
     try:
         yield
     finally:
         _speaker.reset(token)
-        output = _current
-        if output is not None:
-            output.end(speaker)
+
+
+def end_speech(speaker: Speaker) -> None:
+    """Write out the unfinished lines of a speaker."""
+    if speaker.output is not None:
+        speaker.output.end(speaker)
 
 
 @contextlib.contextmanager
 def step_output(*, is_parallel: bool) -> Iterator[None]:
     """Context manager: collect what steps print during a run. A run within a step of another run changes nothing.
 
+    Runs that go on at the same time in several threads have a collector each, and share the routes of the streams.
+
     Args:
         is_parallel: Whether steps may print at the same time, so that lines need their names.
     """
-    global _current
-    is_live = bool(getattr(sys.stderr, "has_view", False))
-    if _current is not None or not (is_parallel or is_live):
+    global _routes
+    if _speaker.get() is not None:
         yield
         return
-    output = _current = StepOutput(is_parallel, is_live)
-    before = {name: getattr(sys, name) for name in ("stdout", "stderr")}
-    # A stream that was closed before the program began is None, which print() accepts.
-    routed = {name: _Routed(stream, output) for name, stream in before.items() if stream is not None}
-    for name, stream in routed.items():
-        setattr(sys, name, stream)
+    with _runs_guard:
+        is_live = bool(getattr(sys.stderr, "has_view", False))
+        is_parallel = is_parallel or bool(_outputs)
+        output = StepOutput(is_parallel, is_live, passes=not (is_parallel or is_live), screen=_screen)
+        if not _outputs:
+            _routes = Routes(_collector, lambda: _speaker.get() is not None)
+        _outputs.append(output)
+    token = _of_run.set(output)
     try:
         yield
     finally:
-        for name, stream in routed.items():
-            # A stream that other code has put there meanwhile stays.
-            if getattr(sys, name) is stream:
-                setattr(sys, name, before[name])
+        _of_run.reset(token)
         output.settle()
-        _current = None
+        with _runs_guard:
+            _outputs.remove(output)
+            if not _outputs and _routes is not None:
+                _routes.take_back()
+                _routes = None
+
+
+_runs_guard = threading.Lock()
+_routes: Routes | None = None
+
+
+def _collector() -> StepOutput | None:
+    speaker = _speaker.get()
+    return current_output() if speaker is None else speaker.output or current_output()
 
 
 def current_output() -> StepOutput | None:
-    """Return the collector of the present run's output; None when there is none."""
-    return _current
+    """Return the collector of the present run's output, elsewhere that of the oldest run; None when there is none."""
+    output = _of_run.get()
+    if output is not None and output in _outputs:
+        return output
+    outputs = _outputs[:1]
+    return outputs[0] if outputs else None
 
 
-def _renew_lock_in_fork() -> None:
-    if _current is not None:
-        _current.renew_lock()
+def _renew_locks_in_fork() -> None:
+    global _runs_guard
+    _runs_guard = threading.Lock()
+    for output in _outputs:
+        output.renew_lock()
 
 
-os.register_at_fork(after_in_child=_renew_lock_in_fork)
+os.register_at_fork(after_in_child=_renew_locks_in_fork)

@@ -73,16 +73,22 @@ class StepProcesses:
     Args:
         threads: The native ids of the steps' threads.
         since: When the run began, in clock ticks.
+        session: All children in this session are theirs, too; this process's own by default, 0 for none.
     """
 
-    def __init__(self, threads: Iterable[int], since: int) -> None:
+    def __init__(self, threads: Iterable[int], since: int, session: int | None = None) -> None:
         self._handles: dict[int, int] = {}
         of_threads = frozenset(pid for thread in threads for pid in _children_of_thread(thread))
-        own, session = os.getpid(), os.getsid(0)
+        own, session = os.getpid(), os.getsid(0) if session is None else session
         for process in processes_of_steps(_all_processes(), own, session, of_threads, since):
             with contextlib.suppress(OSError):
                 if _LEFT_ALONE not in _read(f"/proc/{process.pid}/cmdline"):
                     self._handles[process.pid] = os.pidfd_open(process.pid)
+
+    @classmethod
+    def of_threads(cls, threads: Iterable[int], since: int) -> StepProcesses:
+        """Return only what these threads themselves have started, and not the threads that they have started."""
+        return cls(threads, since, session=0)
 
     def __enter__(self) -> StepProcesses:
         return self

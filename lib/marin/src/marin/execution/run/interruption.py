@@ -83,6 +83,13 @@ class ExitLeases:
 EXIT_LEASES = ExitLeases()
 
 
+def names_of(working: Sequence[AtWork], most: int = 10) -> str:
+    """Return how many steps there are, and their names: `2 step(s): a, b`; of many the first ones."""
+    names = sorted(each.lease.label for each in working)
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{len(names)} step(s): {', '.join(names[:most])}{more}"
+
+
 def end_work(
     working: Sequence[AtWork],
     all_ended: Callable[[float], bool],
@@ -112,7 +119,8 @@ def end_work(
     threads = [each.thread for each in working if each.in_process]
     with open_processes(threads, since) if threads else open_processes((), 1 << 62) as processes:
         if processes:
-            _end_processes(processes, by_keyboard, terms)
+            logger.warning("interrupted: ending the processes that steps have started: %s", processes.pids)
+            end_processes(processes, terms, terms.notice_seconds if by_keyboard else 0.0)
             jobs_are_stopping = True
     if not all_ended(terms.grace_seconds if jobs_are_stopping else terms.notice_seconds):
         for each in working:
@@ -123,10 +131,16 @@ def end_work(
                 )  # fmt: skip
 
 
-def _end_processes(processes: StepProcesses, by_keyboard: bool, terms: EndingTerms) -> None:
-    logger.warning("interrupted: ending the processes that steps have started: %s", processes.pids)
+def end_processes(processes: StepProcesses, terms: EndingTerms = DEFAULT_ENDING, notice_seconds: float = 0.0) -> None:
+    """Send SIGTERM to processes, wait for them, and send SIGKILL to those that are left.
+
+    Args:
+        processes: The processes.
+        terms: How long they have between the two signals.
+        notice_seconds: How long they are left alone before the first.
+    """
     try:
-        if by_keyboard and processes.wait(terms.notice_seconds):
+        if notice_seconds and processes.wait(notice_seconds):
             return
         processes.signal(signal.SIGTERM)
         processes.wait(terms.grace_seconds)

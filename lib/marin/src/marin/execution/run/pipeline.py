@@ -5,14 +5,22 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import shlex
 import urllib.parse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from marin.execution.config.step import ExecutorStep
-from marin.execution.jobs.placement import LiveJobs, bind, check_function, check_job_region, remote_function
+from marin.execution.jobs.placement import (
+    LiveJobs,
+    bind,
+    check_function,
+    check_job_region,
+    remote_function,
+    tries_of,
+)
 from marin.execution.lease.status_file import worker_id
-from marin.execution.lease.status_words import STATUS_SUCCESS
+from marin.execution.lease.status_words import STATUS_RUNNING, STATUS_SUCCESS
 from marin.execution.lease.step_lease import DEFAULT_TERMS, LeaseTerms
 from marin.execution.plan.collision import PlannedStep, check_existing
 from marin.execution.plan.gc_pause import gc_paused
@@ -30,25 +38,29 @@ from marin.execution.record.info import (
 )
 from marin.execution.record.output_state import OutputState, read_output_states, statuses_of
 from marin.execution.record.provenance import compared, refuse_differences, report_merged
-from marin.execution.report.events import RunObserver, StepEnd, describe_error, told_run
+from marin.execution.report.events import RunObserver, told_run
 from marin.execution.report.explain_mode import explain_request
+from marin.execution.report.failure_report import FailureReport, rerun_by_executor
+from marin.execution.report.notebook.errors import short_errors
 from marin.execution.report.observers import default_observers
 from marin.execution.report.step_output import step_output
+from marin.execution.run.crew import check_max_concurrent
+from marin.execution.run.failures import add_failure, raise_failures
 from marin.execution.run.plan_source import run_tasks
 from marin.execution.run.prefix import warn_of_other_mirror
-from marin.execution.run.runner import check_max_concurrent
 from marin.execution.run.step_task import StepResult, StepTask
 from marin.execution.version.differences import Difference
 from marin.execution.version.step_version import Step
-from rigging.errors import InvalidRequest, StepFailed
+from rigging.errors import InvalidRequest
 from rigging.filesystem import absolute_prefix, write_bytes_atomic
 from rigging.filesystem.location import path_in
 from rigging.printable import print_lines
 
 logger = logging.getLogger(__name__)
 
-#: Where `get_experiment_url` finds the pages of a data browser; without it the info file itself is the URL.
-BROWSER_URL_VARIABLE = "MARIN_DATA_BROWSER_URL"
+#: Where `get_experiment_url` finds served pages (`marin browser`, a cluster's dashboard); without one the info file is
+#: the URL. The second is the older name.
+BROWSER_URL_VARIABLES = ("MARIN_BROWSER_URL", "MARIN_DATA_BROWSER_URL")
 
 
 class Executor:
@@ -75,6 +87,11 @@ class Executor:
         results: The result of each output in the last `run`.
         observers: Called with the events of a run; None for new `default_observers()` in each run.
         lease_terms: How the leases of steps are kept.
+        failures: What failed in the last `run`, to be told once.
+        tells_failures: Whether `run` logs `failures` at its end; otherwise they are its caller's to tell.
+        rerun: Returns the command that runs a step again, by its name.
+        debug: Called with the result of each step that failed, in the thread of `run`; no step starts meanwhile.
+        job_env_vars: Variables of the steps' jobs; those of a `remote()` function win.
     """
 
     def __init__(self, prefix: str, executor_info_base_path: str, description: str | None = None) -> None:
@@ -97,6 +114,11 @@ class Executor:
         self.results: list[StepResult] = []
         self.observers: Sequence[RunObserver] | None = None
         self.lease_terms: LeaseTerms = DEFAULT_TERMS
+        self.rerun: Callable[[str], str | None] = rerun_by_executor
+        self.failures = FailureReport()
+        self.tells_failures = True
+        self.debug: Callable[[StepResult], None] | None = None
+        self.job_env_vars: Mapping[str, str] = {}
         self._texts: dict[str, StepText] = {}
         self._info_of: dict[str, ExecutorStepInfo] = {}
 
@@ -150,24 +172,26 @@ class Executor:
             InvalidRequest: Wrong arguments, steps that cannot be versioned, functions that are generators, or
                 (`RegionConflict`) jobs whose paths are in several regions; nothing has run.
         """
-        check_max_concurrent(max_concurrent)
-        wanted = check_steps(steps)
-        self.results = []
-        with gc_paused():
-            for step in wanted:
-                self.compute_version(step, is_pseudo_dep=False)
-        chosen = select_steps(self.plan, wanted, run_only)
-        if run_only is not None:
-            for step in chosen:
-                self.compute_version(step)  # one that only non-blocking inputs name is to run, too, when it is chosen
-        report_merged(self.plan.merged_among(chosen), strict)
-        # A script that runs its Executor itself must not run it when it is only asked to explain.
-        if dry_run or explain_request() is not None:
-            self._print_plan(chosen)
+        with short_errors():
+            check_max_concurrent(max_concurrent)
+            wanted = check_steps(steps)
+            self.results = []
+            with gc_paused():
+                for step in wanted:
+                    self.compute_version(step, is_pseudo_dep=False)
+            chosen = select_steps(self.plan, wanted, run_only)
+            if run_only is not None:
+                for step in chosen:
+                    # One that only non-blocking inputs name is to run, too, when it is chosen.
+                    self.compute_version(step)
+            report_merged(self.plan.merged_among(chosen), strict)
+            # A script that runs its Executor itself must not run it when it is only asked to explain.
+            if dry_run or explain_request() is not None:
+                self._print_plan(chosen)
+                return dict(self.output_paths)
+            self._run_chosen(chosen, force_run_failed, max_concurrent, strict)
+            raise_failures(self.results)
             return dict(self.output_paths)
-        self._run_chosen(chosen, force_run_failed, max_concurrent, strict)
-        raise_failures(self.results)
-        return dict(self.output_paths)
 
     def _run_chosen(
         self, chosen: Sequence[Step], force_run_failed: bool, max_concurrent: int | None, strict: bool
@@ -190,25 +214,32 @@ class Executor:
             self._note_run()
             tasks = [self._task(step, jobs, states, differing, strict) for step in chosen]
         observers = self.observers if self.observers is not None else default_observers()
-        here = [
-            step
-            for step in chosen
-            if states[self.output_paths[step]].status != STATUS_SUCCESS and remote_function(step) is None
-        ]
-        warn_of_other_mirror(here, self.prefix)
-        with (
-            told_run(observers, len(chosen), self.description, self.executor_info_path),
-            step_output(is_parallel=max_concurrent != 1 and len(here) > 1),
-        ):
-            self.results = run_tasks(
-                tasks,
-                statuses_of(states),
-                force_run_failed=force_run_failed,
-                max_concurrent=max_concurrent,
-                stop_work=jobs.terminate,
-                terms=self.lease_terms,
-                observers=observers,
-            )
+        to_run = [step for step in chosen if states[self.output_paths[step]].status != STATUS_SUCCESS]
+        warn_of_other_mirror([step for step in to_run if remote_function(step) is None], self.prefix)
+        failures = self.failures = FailureReport(self.rerun)
+        try:
+            with (
+                told_run(observers, len(chosen), self.description, self.executor_info_path),
+                step_output(is_parallel=max_concurrent != 1 and len(to_run) > 1),
+            ):
+                run_tasks(
+                    tasks,
+                    statuses_of(states),
+                    force_run_failed=force_run_failed,
+                    on_end=self._note_results,
+                    max_concurrent=max_concurrent,
+                    stop_work=jobs.terminate,
+                    terms=self.lease_terms,
+                    observers=observers,
+                    on_failure=lambda result: add_failure(failures, result),
+                    debug=self.debug,
+                )
+        finally:
+            if self.tells_failures:
+                failures.log()
+
+    def _note_results(self, results: list[StepResult]) -> None:
+        self.results = results
 
     def get_infos(self) -> None:
         """Collect `step_infos` and `executor_info`."""
@@ -235,17 +266,28 @@ class Executor:
             _write_step_info(path, text)
 
     def get_experiment_url(self) -> str:
-        """Return where to look at the run: its page in the data browser when one is configured, else its info file.
+        """Return where to look at the run: its page where MARIN_BROWSER_URL has pages served, else its info file.
+
+        `marin browser --prefix PREFIX` serves the pages of a prefix.
 
         Raises:
             InvalidRequest: The info file has not been written.
         """
         if self.executor_info_path is None:
             raise InvalidRequest("get_experiment_url(): no info file yet; call write_infos() or run() first")
-        browser = os.environ.get(BROWSER_URL_VARIABLE)
-        if not browser:
+        browser = next((url for name in BROWSER_URL_VARIABLES if (url := os.environ.get(name))), None)
+        if browser is None:
             return self.executor_info_path
         return f"{browser.rstrip('/')}/experiment?path={urllib.parse.quote(self.executor_info_path, safe='')}"
+
+    def browse_words(self) -> str:
+        """Return for people how to look at the run in a browser: an address, or the command that serves its pages."""
+        if any(os.environ.get(name) for name in BROWSER_URL_VARIABLES):
+            return self.get_experiment_url()
+        words = ["marin", "browser", "--prefix", self.prefix]
+        if self.executor_info_base_path != path_in(self.prefix, "experiments"):
+            words += ["--runs", self.executor_info_base_path]
+        return shlex.join(words)
 
     def _note_run(self) -> None:
         """Write the run's info file; a failure, such as on a read-only prefix, is only logged."""
@@ -277,15 +319,21 @@ class Executor:
     ) -> StepTask:
         path = self.output_paths[step]
         text = self._texts[path]
+        dependencies = frozenset([self.output_paths[dependency] for dependency in self.dependencies[step]])
+        if states[path].status == STATUS_SUCCESS:
+            return StepTask(step.name, path, dependencies, _no_work, differences=differing.get(path, ()))
         return StepTask(
             name=step.name,
             output_path=path,
-            dependencies=frozenset(self.output_paths[dependency] for dependency in self.dependencies[step]),
-            work=lambda: bind(step, self.configs[step], path, self.prefix, jobs)(),
+            dependencies=dependencies,
+            work=lambda: bind(step, self.configs[step], path, self.prefix, jobs, self.job_env_vars)(),
             info=lambda: text.indented,
             in_process=remote_function(step) is None,
             is_fresh=states[path].status is None,
+            was_running=states[path].status == STATUS_RUNNING,
             stop=functools.partial(jobs.terminate_one, path),
+            tries=tries_of(step),
+            has_ended=functools.partial(jobs.has_ended, path),
             take_log=functools.partial(jobs.take_log, path),
             differences=differing.get(path, ()),
             compare=functools.partial(compared, path, self._info_of[path], strict),
@@ -299,31 +347,9 @@ class Executor:
         print_lines(lines)
 
 
+def _no_work() -> None:
+    """Do nothing: the work of a step whose output is there."""
+
+
 def _write_step_info(output_path: str, text: StepText) -> None:
     write_bytes_atomic(path_in(output_path, STEP_INFO_FILE), text.indented)
-
-
-def raise_failures(results: Sequence[StepResult]) -> None:
-    """Raise one error that names every failed step, when there is one.
-
-    Raises:
-        StepFailed: with the first failure as its cause.
-    """
-    failed = [result for result in results if result.end in (StepEnd.FAILED, StepEnd.LOST)]
-    if not failed:
-        return
-    rows = [("step", "path", "error", "log")]
-    for result in failed:
-        task = result.task
-        rows.append((task.name, task.output_path, describe_error(result.error), result.log or "this process's log"))
-    widths = [max(len(row[column].partition("\n")[0]) for row in rows) for column in range(2)]
-    lines = [f"{len(failed)} step(s) failed:"]
-    for name, path, error, log in rows:
-        # An error may have many lines: the ones after the first stand below it.
-        first, _, rest = error.partition("\n")
-        lines.append(f"  {name:<{widths[0]}}  {path:<{widths[1]}}  {first}  [{log}]")
-        lines += [f"      {line}" for line in rest.splitlines()]
-    left_out = [result.task.name for result in results if result.end is StepEnd.DEP_FAILED]
-    if left_out:
-        lines.append(f"not run, because a dependency failed: {', '.join(left_out)}")
-    raise StepFailed("\n".join(lines)) from failed[0].error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from marin.execution.lease.status_words import STATUS_SUCCESS
@@ -35,8 +35,8 @@ class PlanSource:
 
     @property
     def results(self) -> list[StepResult]:
-        """The results of the tasks, in the order of the tasks."""
-        return [self._results[path] for path in self._tasks]
+        """The results of the tasks that have ended, in the order of the tasks."""
+        return [self._results[path] for path in self._tasks if path in self._results]
 
     def start(self, run: Run) -> None:
         """Give the run the tasks that wait for nothing."""
@@ -73,7 +73,12 @@ class PlanSource:
 
 
 def run_tasks(
-    tasks: Sequence[StepTask], statuses: Mapping[str, str | None], *, force_run_failed: bool = True, **options: Any
+    tasks: Sequence[StepTask],
+    statuses: Mapping[str, str | None],
+    *,
+    force_run_failed: bool = True,
+    on_end: Callable[[list[StepResult]], None] = lambda _: None,
+    **options: Any,
 ) -> list[StepResult]:
     """Run every task whose output is not there, and return how they ended, in the order of the tasks.
 
@@ -81,8 +86,12 @@ def run_tasks(
         tasks: The tasks, any order, no cycles.
         statuses: Status of each output path at the start.
         force_run_failed: Whether what failed in an earlier run is tried again.
+        on_end: Called with the results of the tasks that have ended when the run is over, interrupted or not.
         options: Those of `StepRun`.
     """
     source = PlanSource(tasks, statuses, force_run_failed=force_run_failed)
-    StepRun(source, force_run_failed=force_run_failed, **options).run()
+    try:
+        StepRun(source, force_run_failed=force_run_failed, **options).run()
+    finally:
+        on_end(source.results)
     return source.results

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextvars
 import functools
+import heapq
+import itertools
 import logging
 import threading
 import time
@@ -11,21 +13,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from marin.execution.lease.keeper import LeaseKeeper
-from marin.execution.lease.status_file import mark_dependency_failed
 from marin.execution.lease.step_lease import DEFAULT_TERMS, LeaseTerms
 from marin.execution.plan.gc_pause import gc_paused
-from marin.execution.report.error_text import log_failure
-from marin.execution.report.events import RunObserver, StepEnd, StepEnded, StepQueued, describe_error, notify
+from marin.execution.report.events import RunObserver, StepEnd, StepQueued, notify
 from marin.execution.run.attempt import Attempt
 from marin.execution.run.children import ticks_now
-from marin.execution.run.interruption import DEFAULT_ENDING, EndingTerms, end_work
+from marin.execution.run.crew import Crew, check_max_concurrent, most_at_work
+from marin.execution.run.interruption import DEFAULT_ENDING, EndingTerms, end_work, names_of
+from marin.execution.run.outcomes import ended, note_not_run
 from marin.execution.run.step_task import StepResult, StepTask, TaskSource
-from rigging.errors import InvalidRequest, MarinError
 
 logger = logging.getLogger(__name__)
-
-# Steps that run in this process have a thread each. Threads are cheap, but their number in a process is limited.
-MAX_STEP_THREADS = 800
 
 # A function that takes longer than this keeps its thread busy, so that another must take the ready tasks. For shorter
 # ones a hand-over to another thread would cost more than the function.
@@ -35,25 +33,9 @@ _MOST_PAUSE_SECONDS = 0.008
 # A signal that arrives just before a thread begins to wait is handled only after that wait.
 _SIGNAL_SECONDS = 0.25
 
-# Threads that take leases and write statuses at once. On local files more only get into each other's way; on an object
-# store they spend their time waiting for answers.
+# Threads that take leases and write statuses at once; see `Crew.starters`.
 _LOCAL_STARTERS = 1
 _REMOTE_STARTERS = 64
-
-
-def check_max_concurrent(max_concurrent: int | None) -> None:
-    """Check the limit of steps that run at once.
-
-    Raises:
-        InvalidRequest: It is below 1.
-    """
-    if max_concurrent is not None and max_concurrent < 1:
-        raise InvalidRequest(f"max_concurrent={max_concurrent}: must be at least 1, or None for no limit")
-
-
-def most_at_work(max_concurrent: int | None) -> int:
-    """Return the largest number of tasks that run at once."""
-    return min(max_concurrent or MAX_STEP_THREADS, MAX_STEP_THREADS)
 
 
 class StepRun:
@@ -71,6 +53,8 @@ class StepRun:
         terms: How leases are kept.
         ending: How long the end of an interrupted run may take.
         observers: Called with the events of the run.
+        on_failure: Called with the result of each step that failed or lost its lease.
+        debug: Called with the result of each step that failed, in the thread of `run`; no step starts meanwhile.
     """
 
     def __init__(
@@ -83,6 +67,8 @@ class StepRun:
         terms: LeaseTerms = DEFAULT_TERMS,
         ending: EndingTerms = DEFAULT_ENDING,
         observers: Sequence[RunObserver] = (),
+        on_failure: Callable[[StepResult], None] = lambda _: None,
+        debug: Callable[[StepResult], None] | None = None,
     ) -> None:
         check_max_concurrent(max_concurrent)
         self._source = source
@@ -93,20 +79,26 @@ class StepRun:
         self._ending = ending
         self._began = ticks_now()
         self._observers = observers
+        self._on_failure = on_failure
+        self._debug = debug
         self._tell = functools.partial(notify, observers)
         self._keeper = LeaseKeeper(terms, is_local=source.is_local)
         self._starters = _LOCAL_STARTERS
         self._context = contextvars.copy_context()
-        # Below, everything changes under one of these two conditions, which share a lock.
-        guard = threading.Lock()
+        # Below, everything changes under this lock, which two conditions share.
+        self._guard = guard = threading.Lock()
         self._work_or_end = threading.Condition(guard)
         self._supervision = threading.Condition(guard)
         self._ready: deque[StepTask | Attempt] = deque()
+        self._later: list[tuple[float, int, Attempt]] = []
+        self._numbers = itertools.count()
         self._at_work: set[Attempt] = set()
         self._threads = 0
         self._idle = 0
+        self._is_looking = False
         self._closed = False
         self._trouble: BaseException | None = None
+        self._to_debug: deque[StepResult] = deque()
 
     def run(self) -> None:
         """Run every task whose output does not exist.
@@ -123,7 +115,7 @@ class StepRun:
             self._abandon(by_keyboard=isinstance(error, KeyboardInterrupt))
             raise
         finally:
-            with self._work_or_end:
+            with self._guard:
                 self._closed = True
                 self._work_or_end.notify_all()
             self._source.stop()
@@ -137,7 +129,7 @@ class StepRun:
     def add(self, items: Iterable[StepTask | StepResult]) -> None:
         """Add tasks that are ready, and results of tasks that need no work; from any thread."""
         self._settle(items)
-        with self._supervision:
+        with self._guard:
             self._supervision.notify()
 
     def _settle(self, items: Iterable[StepTask | StepResult]) -> None:
@@ -151,33 +143,49 @@ class StepRun:
             else:
                 self._note(item)
                 unsettled.extend(self._source.ended(item))
-        with self._supervision:
+        with self._guard:
             self._ready.extend(ready)
             if self._starters == _LOCAL_STARTERS and any("://" in task.output_path for task in ready):
                 self._starters = _REMOTE_STARTERS
             # One of them is taken up by the thread that made it ready.
-            if len(self._ready) > 1 or self._source.is_done():
+            if (len(self._ready) > 1 and not self._is_looking) or self._source.is_done():
                 self._supervision.notify()
 
     def fail(self, error: BaseException) -> None:
         """End the run with an error; from any thread."""
-        with self._supervision:
+        with self._guard:
             self._trouble = error
             self._supervision.notify()
 
     def _supervise(self) -> None:
         """Wait for the end, and start threads while too few take ready tasks."""
         pause = _STALL_SECONDS
-        with self._supervision:
-            while not self._source.is_done():
+        with self._guard:
+            while not self._source.is_done() or self._to_debug:
                 if self._trouble is not None:
                     raise self._trouble
+                if self._to_debug:
+                    self._debug_next()
+                until_due = self._take_due() if self._later else _SIGNAL_SECONDS
                 if not self._ready:
-                    self._supervision.wait(_SIGNAL_SECONDS)
+                    self._supervision.wait(until_due)
                     continue
-                # Frequent looks would slow down threads that need no help.
+                # Frequent looks would slow down threads that need no help, and so would waking this one for each task.
                 pause = _STALL_SECONDS if self._add_threads() else min(2 * pause, _MOST_PAUSE_SECONDS)
+                self._is_looking = True
                 self._supervision.wait(pause)
+                self._is_looking = False
+
+    def _debug_next(self) -> None:
+        """Debug a failure while the lock, which is held, is given up; then let ready steps start."""
+        assert self._debug is not None
+        self._guard.release()
+        try:
+            self._debug(self._to_debug[0])
+        finally:
+            self._guard.acquire()
+        self._to_debug.popleft()
+        self._work_or_end.notify_all()
 
     def _add_threads(self) -> bool:
         """Start threads, so that beside those that run long functions there are as many as suit the storage.
@@ -187,19 +195,22 @@ class StepRun:
         Returns:
             True if functions keep threads busy.
         """
-        stuck_since = time.monotonic() - _STALL_SECONDS
-        since = [attempt.working_since for attempt in self._at_work]
-        stuck = sum(began is not None and began < stuck_since for began in since)
-        active = self._threads - self._idle
-        wanted = min(max(self._starters, stuck) - (active - stuck), len(self._ready), self._limit - active)
-        if wanted <= 0:
-            return stuck > 0
+        crew = self._crew()
+        wanted = crew.wanted(len(self._ready), self._limit)
+        if wanted == 0:
+            return crew.stuck > 0
         new = wanted - self._idle
         self._work_or_end.notify(wanted)
         for _ in range(new):
             self._threads += 1
             threading.Thread(target=self._serve, name=f"marin-step-{self._threads}", daemon=True).start()
         return True
+
+    def _crew(self) -> Crew:
+        stuck_since = time.monotonic() - _STALL_SECONDS
+        since = [attempt.working_since for attempt in self._at_work]
+        stuck = sum(began is not None and began < stuck_since for began in since)
+        return Crew(self._starters, self._threads - self._idle, stuck)
 
     def _serve(self) -> None:
         """Work on one ready task after the other until the run is over; the function of each thread."""
@@ -212,16 +223,22 @@ class StepRun:
             self.fail(error)
 
     def _take(self) -> StepTask | Attempt | None:
-        with self._work_or_end:
+        with self._guard:
             while not self._closed:
-                if self._ready:
-                    return self._ready.popleft()
+                if self._ready and not self._to_debug:
+                    if not self._may_rest():
+                        return self._ready.popleft()
+                    self._supervision.notify()  # the others may yet be kept busy
                 self._idle += 1
                 try:
                     self._work_or_end.wait()
                 finally:
                     self._idle -= 1
             return None
+
+    def _may_rest(self) -> bool:
+        # Of few threads none may, so that nobody need be counted.
+        return self._threads - self._idle > self._starters and self._crew().is_one_too_many
 
     def _work_on(self, taken: StepTask | Attempt) -> None:
         """Make a task's output and note the result; if another run is making it, wait for that in the background."""
@@ -233,7 +250,7 @@ class StepRun:
         try:
             result = self._context.copy().run(attempt.run, self._on_begin)
         finally:
-            with self._work_or_end:
+            with self._guard:
                 self._at_work.discard(attempt)
                 closed = self._closed
                 if closed:
@@ -241,7 +258,11 @@ class StepRun:
         if closed:  # the run waits for it no longer
             return
         if result is not None:
-            self._settle([result])
+            following = attempt.next(result)
+            if following is None:
+                self._settle([result])
+            else:
+                self._try_later(*following)
             return
         if taken is not attempt:
             logger.info(
@@ -250,13 +271,25 @@ class StepRun:
         self._keeper.watch(attempt.lease, functools.partial(self._again, attempt))
 
     def _on_begin(self, attempt: Attempt) -> None:
-        with self._work_or_end:
+        with self._guard:
             self._at_work.add(attempt)
             if self._closed:
                 attempt.lease.interrupt()
 
+    def _try_later(self, attempt: Attempt, delay: float) -> None:
+        with self._guard:
+            heapq.heappush(self._later, (time.monotonic() + delay, next(self._numbers), attempt))
+            self._supervision.notify()
+
+    def _take_due(self) -> float:
+        """Make the attempts ready whose time has come; return the seconds until the next, or until a signal is seen."""
+        now = time.monotonic()
+        while self._later and self._later[0][0] <= now:
+            self._ready.append(heapq.heappop(self._later)[2])
+        return min(_SIGNAL_SECONDS, self._later[0][0] - now) if self._later else _SIGNAL_SECONDS
+
     def _again(self, attempt: Attempt) -> None:
-        with self._supervision:
+        with self._guard:
             self._ready.append(attempt)
             self._supervision.notify()
 
@@ -264,48 +297,41 @@ class StepRun:
         """Record a task's result, and tell observers."""
         task = result.task
         if result.end is StepEnd.DEP_FAILED:
-            _mark_dependency_failed(task)
+            note_not_run(task)
         if self._observers:
-            self._tell(_ended(result))
-        if result.end is StepEnd.FAILED and result.error is not None:
-            log_failure(task.name, task.output_path, result.error)
+            self._tell(ended(result))
+        if result.end in (StepEnd.FAILED, StepEnd.LOST) and result.error is not None:
+            self._on_failure(result)
+            if self._debug is not None and result.end is StepEnd.FAILED:
+                with self._guard:
+                    self._to_debug.append(result)
+                    self._supervision.notify()
 
     def _abandon(self, *, by_keyboard: bool) -> None:
         """End the running tasks of an interrupted run."""
-        with self._work_or_end:
+        with self._guard:
             self._closed = True
             self._ready.clear()
             working = [attempt.at_work for attempt in self._at_work]
-        end_work(
-            working,
-            self._all_ended,
-            jobs_are_stopping=self._stop_work(),
-            by_keyboard=by_keyboard,
-            since=self._began,
-            terms=self._ending,
-        )
+        if working:
+            leave = "; Ctrl-C again leaves at once" if by_keyboard else ""
+            logger.warning("interrupted: stopping %s%s", names_of(working), leave)
+        try:
+            end_work(
+                working,
+                self._all_ended,
+                jobs_are_stopping=self._stop_work(),
+                by_keyboard=by_keyboard,
+                since=self._began,
+                terms=self._ending,
+            )
+        except KeyboardInterrupt:
+            with self._guard:
+                left = [attempt.at_work for attempt in self._at_work]
+            if left:
+                logger.warning("left at once: not seen to end: %s", names_of(left))
+            raise
 
     def _all_ended(self, seconds: float) -> bool:
-        with self._work_or_end:
+        with self._guard:
             return self._work_or_end.wait_for(lambda: not self._at_work, seconds)
-
-
-def _ended(result: StepResult) -> StepEnded:
-    return StepEnded(
-        time.time(),
-        result.task.name,
-        result.task.output_path,
-        result.end,
-        result.seconds,
-        None if result.error is None else describe_error(result.error),
-        result.log,
-        tuple(map(str, result.differences)),
-        result.queued_seconds,
-    )
-
-
-def _mark_dependency_failed(task: StepTask) -> None:
-    try:
-        mark_dependency_failed(task.output_path)
-    except (OSError, MarinError) as error:
-        logger.warning("step %s: could not write DEP_FAILED to %s: %s", task.name, task.output_path, error)

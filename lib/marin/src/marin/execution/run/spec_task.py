@@ -7,7 +7,7 @@ from typing import Any
 
 from marin.execution.config.prefix import prefix_or_default
 from marin.execution.config.step import ExecutorStep
-from marin.execution.jobs.placement import LiveJobs, bind
+from marin.execution.jobs.placement import LiveJobs, bind, tries_of
 from marin.execution.jobs.remote import RemoteCallable, function_name
 from marin.execution.record.function_source import function_source
 from marin.execution.record.info import plain
@@ -32,22 +32,29 @@ def spec_task(spec: StepSpec, output_path: str, jobs: LiveJobs, *, is_fresh: boo
         jobs: The jobs of the run, for a spec that runs as a job.
         is_fresh: There was no status a moment ago.
     """
+    step = ExecutorStep[str](
+        spec.name,
+        spec.fn,
+        output_path,
+        resources=spec.resources,
+        retries=spec.retries,
+        retry_delay=spec.retry_delay,
+        timeout=spec.timeout,
+    )
+    prefix = prefix_or_default(spec.output_path_prefix)
     return StepTask(
         name=spec.name,
         output_path=output_path,
         dependencies=frozenset(),
-        work=lambda: _work(spec, output_path, jobs),
+        work=lambda: bind(step, output_path, output_path, prefix, jobs)(),
         info=lambda: to_bytes(spec_info(spec)),
         in_process=spec.resources is None and not isinstance(spec.fn, RemoteCallable),
         is_fresh=is_fresh,
         stop=functools.partial(jobs.terminate_one, output_path),
+        tries=tries_of(step),
+        has_ended=functools.partial(jobs.has_ended, output_path),
         take_log=functools.partial(jobs.take_log, output_path),
     )
-
-
-def _work(spec: StepSpec, output_path: str, jobs: LiveJobs) -> None:
-    step = ExecutorStep[str](spec.name, spec.fn, output_path, resources=spec.resources)
-    bind(step, output_path, output_path, prefix_or_default(spec.output_path_prefix), jobs)()
 
 
 def spec_info(spec: StepSpec) -> dict[str, Any]:

@@ -12,10 +12,14 @@ from marin.execution.lease.status_words import STATUS_SUCCESS
 from marin.execution.report.error_text import log_failure
 from marin.execution.report.events import RunObserver, StepEnd, told_run
 from marin.execution.report.explain_mode import explain_request
+from marin.execution.report.failure_report import FailureReport
+from marin.execution.report.notebook.errors import short_errors
 from marin.execution.report.observers import default_observers
 from marin.execution.report.step_output import step_output
 from marin.execution.run.attempt import Attempt
-from marin.execution.run.runner import StepRun, check_max_concurrent, most_at_work
+from marin.execution.run.crew import check_max_concurrent, most_at_work
+from marin.execution.run.failures import add_failure
+from marin.execution.run.runner import StepRun
 from marin.execution.run.spec_source import DEFAULT_STREAM_TERMS, SpecSource, StreamTerms
 from marin.execution.run.spec_task import spec_task
 from marin.execution.step_spec import StepSpec
@@ -70,16 +74,22 @@ class StepRunner:
         source = SpecSource(
             checked, most_at_work(max_concurrent), force_run_failed=force_run_failed, jobs=jobs, terms=self._terms
         )
+        failures = FailureReport(rerun=lambda _: None)
         run = StepRun(
             source,
             force_run_failed=force_run_failed,
             max_concurrent=max_concurrent,
             stop_work=jobs.terminate,
             observers=observers,
+            on_failure=lambda result: add_failure(failures, result),
         )
-        with told_run(observers, steps=None), step_output(is_parallel=max_concurrent != 1):
-            run.run()
-        source.raise_failures()
+        with short_errors():
+            try:
+                with told_run(observers, steps=None), step_output(is_parallel=max_concurrent != 1):
+                    run.run()
+            finally:
+                failures.log()
+            source.raise_failures()
 
     def run_step(self, step: StepSpec, *, force_run_failed: bool = True) -> bool:
         """`run_step`."""
@@ -102,7 +112,8 @@ def run_step(step: StepSpec, *, force_run_failed: bool = True) -> bool:
     try:
         attempt = Attempt(task, keeper, force_run_failed=force_run_failed)
         # Only the function sees this lease.
-        result = contextvars.copy_context().run(attempt.run_to_end)
+        with step_output(is_parallel=False):
+            result = contextvars.copy_context().run(attempt.run_to_end)
     finally:
         keeper.stop()
     if result.end is StepEnd.FAILED and result.error is not None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
+from marin.execution.config.tries import ONCE, Tries
 from marin.execution.lease.status_file import PreviousTaskFailedError, check_status
 from marin.execution.lease.status_words import STATUS_SUCCESS
-from marin.execution.report.events import StepEnd, describe_error
-from marin.execution.report.progress import StepProgress
+from marin.execution.report.events import AttemptUse, StepEnd, describe_error
+from marin.execution.report.progress import StepProgress, Use
 from marin.execution.version.differences import Difference
 from rigging.errors import StepFailed
 
@@ -22,11 +23,14 @@ class StepTask:
         name: The step's name.
         output_path: Where its output goes; identifies the task.
         dependencies: Output paths that must exist first; those that are not tasks of this run are not checked.
-        work: Makes the output.
+        work: Makes the output; returns the content of `.artifact` that is to be stored with its status, None for none.
         info: Returns the content of its `.executor_info`, written before `work`, with the lease held; None for none.
         in_process: Whether `work` runs the function itself, instead of waiting for a job.
         is_fresh: There was no status a moment ago; saves a request where reading costs one.
+        was_running: There was one of an attempt that had not ended; its run may have been killed.
         stop: Called when the lease is lost while `work` runs: stops its job.
+        tries: How often it is tried, and for how long; the time of a job is kept by `work`.
+        has_ended: After a failure, waits for the end of what `work` has begun; False if that may still run.
         take_log: Returns where the work's log can be read, called once at its end; None for this process's log.
         differences: Differences between what made the existing output and what would make it now.
         compare: Returns the same for an output that another run has made meanwhile; may refuse it by an error.
@@ -35,11 +39,14 @@ class StepTask:
     name: str
     output_path: str
     dependencies: frozenset[str]
-    work: Callable[[], Any]
+    work: Callable[[], bytes | None]
     info: Callable[[], bytes] | None = None
     in_process: bool = True
     is_fresh: bool = False
+    was_running: bool = False
     stop: Callable[[], None] = lambda: None
+    tries: Tries = ONCE
+    has_ended: Callable[[], bool] = lambda: True
     take_log: Callable[[], str | None] = lambda: None
     differences: Sequence[Difference] = ()
     compare: Callable[[], Sequence[Difference]] = lambda: ()
@@ -57,6 +64,8 @@ class StepResult:
         log: Where the work's log can be read; None for this process's log.
         differences: For an existing output: unversioned values and code in which it differs from the task.
         queued_seconds: How long its job was queued.
+        use: What the attempt used, if it is known.
+        earlier: The attempts before.
     """
 
     task: StepTask
@@ -66,6 +75,8 @@ class StepResult:
     log: str | None = None
     differences: Sequence[Difference] = ()
     queued_seconds: float = 0.0
+    use: Use | None = None
+    earlier: tuple[AttemptUse, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -135,7 +146,7 @@ def dependency_error(failed: StepResult) -> BaseException:
 
 def worked(task: StepTask, end: StepEnd, progress: StepProgress, error: BaseException | None = None) -> StepResult:
     """Return the result of an attempt that had its lease."""
-    return StepResult(task, end, progress.seconds, error, task.take_log(), (), progress.queued_seconds)
+    return StepResult(task, end, progress.seconds, error, task.take_log(), (), progress.queued_seconds, progress.use)
 
 
 def made_by_another(task: StepTask) -> StepResult:

@@ -11,12 +11,13 @@ from dataclasses import dataclass, fields
 from typing import Final, NoReturn
 
 from marin.execution.plan.selection import check_patterns
-from marin.execution.run.runner import check_max_concurrent
+from marin.execution.report.notebook.shell import has_command_line
+from marin.execution.run.crew import check_max_concurrent
 from rigging.errors import InvalidRequest
 from rigging.printable import printable
 
 _USAGE_EXIT_CODE: Final = 2
-_FLAGS: Final = ("--dry_run", "--explain", "--strict", "--verbose")
+_FLAGS: Final = ("--dry_run", "--explain", "--strict", "--pdb", "--verbose")
 # draccus's and argparse's own.
 _FOREIGN: Final = ("--help", "--config_path")
 
@@ -49,16 +50,23 @@ class ExecutorMainConfig:
     strict: bool = False
     """Refuse outputs that are there but were made with other unversioned values or by other code."""
 
+    env_file: list[str] | None = None
+    """Files of variables for the steps and their jobs, a line NAME=value each; may be repeated, the later files win."""
+
     step: str | None = None
     """With --explain: only the steps whose name matches this regex."""
 
     verbose: bool = False
     """Log debug messages, and every frame of errors; also -v."""
 
+    pdb: bool = False
+    """Open a debugger where a step of this process fails; no other step starts meanwhile."""
+
 
 def parse_command_line(arguments: Sequence[str]) -> ExecutorMainConfig:
     """Parse command-line words; end the process with a usage error when an option is wrong."""
     import draccus
+    import yaml
 
     try:
         words = _as_draccus_reads(arguments)
@@ -67,6 +75,8 @@ def parse_command_line(arguments: Sequence[str]) -> ExecutorMainConfig:
         _check(parsed)
     except (draccus.utils.DecodingError, InvalidRequest) as error:
         end_with_usage_error(error)
+    except (OSError, yaml.YAMLError) as error:  # only of that file
+        end_with_usage_error(InvalidRequest(f"--config_path: cannot read it: {error}"))
     return parsed
 
 
@@ -78,11 +88,7 @@ def end_with_usage_error(error: BaseException) -> NoReturn:
 
 def script_arguments() -> list[str]:
     """Return the words after the script's name; [] in a notebook or IPython shell, whose words are for the kernel."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    # A script run by `%run` or `ipython SCRIPT` has a file, and words of its own.
-    if shell is not None and not hasattr(sys.modules.get("__main__"), "__file__"):
-        return []
-    return sys.argv[1:]
+    return sys.argv[1:] if has_command_line() else []
 
 
 def _check_names(words: Sequence[str]) -> None:
@@ -115,8 +121,9 @@ def _check(options: ExecutorMainConfig) -> None:
 
 
 def _as_draccus_reads(arguments: Sequence[str]) -> list[str]:
-    """Translate `-v`, `--dry_run` and `--run_only stats` to the forms that draccus reads: `true`, a list, YAML."""
+    """Translate `-v`, `--dry_run`, `--run_only stats` and each `--env_file F` to what draccus reads: `true`, a list."""
     words = [part for word in arguments for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    words = _with_one_list_of_files(["--env_file" if word == "--env-file" else word for word in words])
     read: list[str] = []
     for index, word in enumerate(words):
         option = words[index - 1] if index else ""
@@ -131,3 +138,18 @@ def _as_draccus_reads(arguments: Sequence[str]) -> list[str]:
         if word in _FLAGS and not has_value:
             read.append("true")
     return read
+
+
+def _with_one_list_of_files(words: Sequence[str]) -> list[str]:
+    """Join the values of every `--env_file` to one list, after the other words."""
+    rest, files = list[str](), list[str]()
+    remaining = iter(words)
+    for word in remaining:
+        value = next(remaining, None) if word == "--env_file" else None
+        if word != "--env_file":
+            rest.append(word)
+        elif value is None:
+            raise InvalidRequest("--env_file needs the name of a file")
+        else:
+            files.append(value)
+    return [*rest, "--env_file", json.dumps(files)] if files else rest

@@ -7,18 +7,25 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
 from marin.execution.config.prefix import prefix_or_default
 from marin.execution.config.step import ExecutorStep
-from marin.execution.plan.selection import NoSuchStep
+from marin.execution.plan.selection import NoSuchStep, check_steps
 from marin.execution.record.provenance import in_words
+from marin.execution.report.debugger import NoDebugger, check_debugger, debug_failure
 from marin.execution.report.error_text import end_without_traceback
-from marin.execution.report.events import StepEnd, describe_error
+from marin.execution.report.events import describe_error
 from marin.execution.report.explain_mode import ExplainRequest, explain_request
+from marin.execution.report.failure_report import rerun_by_executor, rerun_by_main
+from marin.execution.report.notebook.errors import short_errors
+from marin.execution.report.notebook.shell import has_command_line, is_kernel
+from marin.execution.report.observers import default_observers, is_notebook
+from marin.execution.report.rerun import rerun_command
+from marin.execution.report.summary import SummaryRow, summary_text_lines, words_of
 from marin.execution.run.pipeline import Executor
 from marin.execution.run.prefix import prefix_in_force
 from marin.execution.run.step_task import StepResult
@@ -28,10 +35,13 @@ from marin.execution.script.command_line import (
     parse_command_line,
     script_arguments,
 )
-from rigging.errors import MarinError
+from rigging.env_files import BadEnvFile, read_env_files, variables_in_force
+from rigging.errors import MarinError, StepFailed
 from rigging.printable import print_lines
 
 __all__ = ["ExecutorMainConfig", "executor_main", "parse_command_line", "summary_lines"]
+
+logger = logging.getLogger(__name__)
 
 _LIBRARIES = ("marin", "fray", "iris", "rigging")
 
@@ -45,8 +55,8 @@ def executor_main(
     """Run an experiment; a script calls this with its steps.
 
     Without a config, the options come from the script's command line: `--prefix`, `--executor_info_base_path`,
-    `--dry_run`, `--force_run_failed`, `--run_only`, `--max_concurrent`, `--strict`, `--explain`, `--step`, `--verbose`.
-    In a notebook the defaults hold.
+    `--dry_run`, `--force_run_failed`, `--run_only`, `--max_concurrent`, `--strict`, `--explain`, `--step`,
+    `--env_file`, `--pdb`, `--verbose`. In a notebook the defaults hold.
 
     Args:
         config: The options, instead of the command line.
@@ -60,6 +70,16 @@ def executor_main(
     Raises:
         StepFailed: Steps failed; all are named, the first is the cause.
     """
+    with short_errors():
+        return _main(config, steps, description, max_concurrent)
+
+
+def _main(
+    config: ExecutorMainConfig | None,
+    steps: Sequence[ExecutorStep[Any]],
+    description: str | None,
+    max_concurrent: int | None,
+) -> dict[ExecutorStep[Any], str]:
     from rigging.log_setup import configure_logging
 
     options = parse_command_line(script_arguments()) if config is None else config
@@ -67,11 +87,27 @@ def executor_main(
     if options.verbose:
         for name in _LIBRARIES:
             logging.getLogger(name).setLevel(logging.DEBUG)
+    rerun = rerun_command if config is None else rerun_by_executor
+    if not has_command_line():
+        rerun = rerun_by_main
     try:
-        return _run_or_explain(options, steps, description, max_concurrent)
-    except NoSuchStep as error:
+        if options.pdb:
+            check_debugger()
+        variables = read_env_files(options.env_file or ())
+        with variables_in_force(variables):
+            return _run_or_explain(options, steps, description, max_concurrent, variables, rerun)
+    except (NoSuchStep, BadEnvFile, NoDebugger) as error:
         if config is None:
             end_with_usage_error(error)
+        raise
+    except KeyboardInterrupt as error:
+        if not options.verbose:
+            end_without_traceback(error, "the run was interrupted")
+        raise
+    except StepFailed as error:
+        # What failed was told, in full, at the end of the run.
+        head, _, rest = str(error).partition("\n")
+        end_without_traceback(error, f"{head} see above" if rest else None)
         raise
     except MarinError as error:
         if not options.verbose:
@@ -84,15 +120,22 @@ def _run_or_explain(
     steps: Sequence[ExecutorStep[Any]],
     description: str | None,
     max_concurrent: int | None,
+    variables: Mapping[str, str],
+    rerun: Callable[[str], str | None],
 ) -> dict[ExecutorStep[Any], str]:
     request = explain_request() or (ExplainRequest(options.step) if options.explain else None)
     against = None if request is None else request.prefix
     prefix = prefix_or_default(options.prefix if against is None else against)
     base_path = options.executor_info_base_path or os.path.join(prefix, "experiments")
     executor = Executor(prefix, base_path, description)
+    executor.job_env_vars = variables
+    # The summary comes first, so that what failed is what stands above the prompt.
+    executor.rerun, executor.tells_failures = rerun, False
+    executor.debug = _debug if options.pdb else None
     if request is not None:
         _explain(executor, steps, options, request)
         return dict(executor.output_paths)
+    executor.observers = default_observers(summary=False)
     try:
         # As in jobs: `mirror://` paths and `marin_prefix()` refer to the run's prefix.
         with exit_on_signals(), nullcontext() if options.prefix is None else prefix_in_force(executor.prefix):
@@ -105,12 +148,34 @@ def _run_or_explain(
                 strict=options.strict,
             )
     finally:
-        print_lines(summary_lines(executor.results, executor.executor_info_path))
+        if not is_notebook():  # there the view has the summary
+            lines = summary_lines(executor.results, executor.executor_info_path)
+            browse = [f"look at it: {executor.browse_words()}"] if lines and executor.executor_info_path else []
+            print_lines([*lines, *browse])
+        executor.failures.show()
+
+
+def _debug(result: StepResult) -> None:
+    if result.error is None:
+        return
+    if result.task.in_process:
+        debug_failure(result.task.name, result.error)
+    else:
+        logger.warning(
+            "--pdb: step %s ran as %s, not in this process: no debugger can open where it failed",
+            result.task.name,
+            result.log or "a job",
+        )
 
 
 def _explain(
     executor: Executor, steps: Sequence[ExecutorStep[Any]], options: ExecutorMainConfig, request: ExplainRequest
 ) -> None:
+    if request.inspect is not None:
+        for step in check_steps(steps):
+            executor.compute_version(step)
+        request.inspect(executor)
+        return
     from marin.execution.script.explain import explain_steps, explanation_lines
 
     explanations = explain_steps(
@@ -135,38 +200,33 @@ def summary_lines(results: Sequence[StepResult], info_path: str | None) -> list[
     """
     if not results:
         return []
-    width = max(len(result.task.name) for result in results)
-    lines = [f"{result.task.name:<{width}}  {_words(result)}  {result.task.output_path}" for result in results]
+    lines = summary_text_lines([_row(result) for result in results])
     if info_path is not None:
         lines.append(f"run info: {info_path}")
     return lines
 
 
-def _words(result: StepResult) -> str:
-    if result.end is StepEnd.SUCCEEDED:
-        queued = f", queued {result.queued_seconds:.2f}s" if result.queued_seconds else ""
-        return f"SUCCESS (ran {result.seconds:.2f}s{queued})"
-    if result.end is StepEnd.CACHED:
-        return (
-            f"SUCCESS (already done{', made with other ' + in_words(result.differences) if result.differences else ''})"
-        )
-    if result.end is StepEnd.DEP_FAILED:
-        return "DEP_FAILED (not run)"
-    first_line = describe_error(result.error).partition("\n")[0]
-    return f"FAILED ({first_line})"
+def _row(result: StepResult) -> SummaryRow:
+    error = None if result.error is None else describe_error(result.error)
+    made_with = in_words(result.differences) if result.differences else None
+    words = words_of(result.end, result.seconds, error, result.queued_seconds, made_with)
+    return SummaryRow(result.task.name, result.end, words, result.task.output_path)
 
 
 @contextmanager
 def exit_on_signals() -> Iterator[None]:
     """Context manager: SIGTERM and SIGHUP raise SystemExit, so that a stopped run leaves true statuses behind.
 
-    Signals that have a handler, or are ignored (SIGHUP under nohup), are left alone.
+    Signals that have a handler, or are ignored (SIGHUP under nohup), are left alone. A notebook's kernel, which takes
+    SystemExit for an error of its cell, is ended by the same signal when the block has ended.
     """
+    received: list[int] = []
     numbers = [signal.SIGTERM, signal.SIGHUP]
     is_main = threading.current_thread() is threading.main_thread()
     taken = [number for number in numbers if is_main and signal.getsignal(number) is signal.SIG_DFL]
 
     def leave(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
         sys.exit(128 + number)
 
     for number in taken:
@@ -176,3 +236,5 @@ def exit_on_signals() -> Iterator[None]:
     finally:
         for number in taken:
             signal.signal(number, signal.SIG_DFL)
+        if received and is_kernel():
+            os.kill(os.getpid(), received[0])

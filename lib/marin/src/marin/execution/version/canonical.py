@@ -6,7 +6,8 @@ import json
 import math
 from typing import Any
 
-_string_text = json.encoder.encode_basestring_ascii
+string_text = json.encoder.encode_basestring_ascii
+"""The JSON text of a string."""
 
 
 def canonical_text(value: Any) -> str:
@@ -59,15 +60,15 @@ def indented_text(value: Any, newline: str) -> str:
     """Return `json.dumps(value, indent=2)` with `newline` for every line break."""
     kind = type(value)
     if kind is str:
-        return _string_text(value)
+        return string_text(value)
     if kind is dict:
         if not value:
             return "{}"
         inner = newline + "  "
         items = [
-            # Most keys and most values are texts; they need no further call.
-            f"{_string_text(key) if type(key) is str else _key_text(key)}: "
-            f"{_string_text(item) if type(item) is str else indented_text(item, inner)}"
+            # Most keys and most values are texts, or None; they need no further call.
+            f"{string_text(key) if type(key) is str else _key_text(key)}: "
+            f"{string_text(item) if type(item) is str else 'null' if item is None else indented_text(item, inner)}"
             for key, item in value.items()
         ]
         return f"{{{inner}{f',{inner}'.join(items)}{newline}}}"

@@ -7,12 +7,14 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from marin.execution.version.canonical import strict
 
 _SHOWN_CHARACTERS = 120
 _MISSING = object()
+
+_Part = TypeVar("_Part", dict[str, Any], list[Any])
 
 Version = Mapping[str, Any]
 
@@ -43,7 +45,8 @@ def differences(before: Version, after: Version) -> list[Difference]:
     """Return the differences between two versions, each once, those of fields first.
 
     Args:
-        before: A version as `.executor_info` holds it.
+        before: A version as `.executor_info` holds it. Parts that are not of the form in which they are written (a
+            file may be anybody's) count as parts that are not there.
         after: Another one.
     """
     return list(dict.fromkeys(_compare(_as_stored(before), _as_stored(after), "")))
@@ -65,12 +68,17 @@ def _as_stored(version: Version) -> Any:
 def _compare(before: Version, after: Version, where: str) -> Iterator[Difference]:
     if before.get("name") != after.get("name"):
         yield Difference(f"{where}name", _text(before.get("name", _MISSING)), _text(after.get("name", _MISSING)))
-    old, new = before.get("config", {}), after.get("config", {})
+    old, new = _part(before, "config", dict), _part(after, "config", dict)
     for field in dict.fromkeys([*new, *old]):
         if old.get(field, _MISSING) != new.get(field, _MISSING):
             yield from _compare_values(old.get(field, _MISSING), new.get(field, _MISSING), where + field)
     for key, label in (("dependencies", "dependency"), ("pseudo_dependencies", "non-blocking dependency")):
-        yield from _compare_dependencies(before.get(key, ()), after.get(key, ()), where, label)
+        yield from _compare_dependencies(_part(before, key, list), _part(after, key, list), where, label)
+
+
+def _part(version: Version, key: str, kind: type[_Part]) -> _Part:
+    part = version.get(key)
+    return part if isinstance(part, kind) else kind()
 
 
 def _compare_values(old: Any, new: Any, where: str) -> Iterator[Difference]:
@@ -105,6 +113,8 @@ def _hashed_name(dependency: Any) -> str | None:
         return None
     if isinstance(dependency, str):
         return dependency
+    if not isinstance(dependency, dict):
+        return _text(dependency)
     digest = hashlib.md5(json.dumps(dependency, sort_keys=True).encode(), usedforsecurity=False).hexdigest()
     return f"{dependency.get('name')}-{digest[:6]}"
 

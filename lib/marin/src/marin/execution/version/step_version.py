@@ -13,7 +13,7 @@ from typing import Any
 from marin.execution.config.regions import warn_of_region_buckets
 from marin.execution.config.step import ExecutorStep
 from marin.execution.config.walk import CollectedConfig, collect_dependencies_and_version
-from marin.execution.version.canonical import canonical_text
+from marin.execution.version.canonical import canonical_text, string_text
 from marin.execution.version.graph import dependencies_first
 from marin.execution.version.rope import Rope, rope
 from rigging.errors import InvalidRequest
@@ -147,7 +147,7 @@ class VersionCache:
         config_text = canonical_text(collected.version).encode()
         if _REGIONAL in config_text:
             warn_of_region_buckets(step.name, collected.version)
-        name_text = canonical_text(step.name).encode()
+        name_text = string_text(step.name).encode()
         if collected.dependencies or collected.pseudo_dependencies:
             return self._compute_quoting(step, collected, config_text, name_text)
         content = b'{"config": %b, "dependencies": [], "name": %b}' % (config_text, name_text)

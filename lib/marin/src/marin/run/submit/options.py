@@ -14,11 +14,13 @@ class RunOptions:
     Args:
         command: The job's own words.
         env: Variables that were named, each with its value.
+        env_of_files: Variables of files, whose values are not shown; `env` takes precedence.
         memory: Of the job's own process, in bytes.
     """
 
     command: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
+    env_of_files: Mapping[str, str] = field(default_factory=dict)
     extras: tuple[str, ...] = ()
     pip_deps: tuple[str, ...] = ()
     project_dependencies: bool = True

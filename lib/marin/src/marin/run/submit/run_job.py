@@ -71,11 +71,12 @@ def prepare(options: RunOptions, environ: Mapping[str, str]) -> PreparedJob:
     tables = read_pyprojects(root)
     needs = project_needs(tables, options.extras, [file.path for file in listing.files], left_out={_RAY})
     package = pack(root, listing)
-    env_vars, notes = job_env(options.env, needs, environ)
+    env_vars, notes = job_env({**options.env_of_files, **options.env}, needs, environ)
     submission = Submission(
         submission_id=options.submission_id or new_submission_id(),
         command=options.command,
         env_vars=env_vars,
+        withheld=frozenset(options.env_of_files.keys() - options.env.keys()),
         pip=_requirements(options, needs),
         package_uri=package.uri,
         resources=EntrypointResources(options.num_cpus, options.num_gpus, options.memory, options.resources),

@@ -33,6 +33,7 @@ class Submission:
         submission_id: Chosen here, so that a job whose submission was interrupted can be named and stopped.
         command: Its words.
         env_vars: Of the job and its tasks.
+        withheld: Names of variables whose values are not shown, whatever they are.
         pip: Requirements to install for it.
         package_uri: Its working directory, packed.
     """
@@ -43,6 +44,7 @@ class Submission:
     pip: tuple[str, ...] = ()
     package_uri: str = ""
     resources: EntrypointResources = EntrypointResources()
+    withheld: frozenset[str] = frozenset()
 
     def runtime_env(self) -> dict[str, Any]:
         """Return the job's runtime environment, in Ray's words."""
@@ -78,7 +80,7 @@ class Submission:
         """Return the request's body with secrets redacted, for people."""
         body = self.body()
         body["entrypoint"] = redact_string(body["entrypoint"])
-        body["runtime_env"] = _shown_env(body["runtime_env"])
+        body["runtime_env"] = self._shown_env()
         return body
 
     def ray_command(self, address: str, working_dir: str, *, wait: bool, named: bool = False) -> str:
@@ -91,7 +93,7 @@ class Submission:
             named: Whether the job is to have the same id; the cluster refuses one that it has had.
         """
         words = ["ray", "job", "submit", "--address", redact_string(address), "--working-dir", working_dir]
-        runtime_env = _shown_env(self.runtime_env())
+        runtime_env = self._shown_env()
         runtime_env.pop("working_dir", None)
         if runtime_env:
             words += ["--runtime-env-json", json.dumps(runtime_env)]
@@ -105,14 +107,13 @@ class Submission:
         command = " ".join(shlex.quote(word) for word in words)
         return f"{command} -- {redact_string(shlex.join(self.command))}"
 
-
-def _shown_env(runtime_env: Mapping[str, Any]) -> dict[str, Any]:
-    shown = dict(runtime_env)
-    if "env_vars" in shown:
-        shown["env_vars"] = {
-            name: REDACTED if is_secret_name(name) else redact_string(value)
-            for name, value in shown["env_vars"].items()
-        }
-    if "pip" in shown:
-        shown["pip"] = {**shown["pip"], "packages": [redact_string(text) for text in shown["pip"]["packages"]]}
-    return shown
+    def _shown_env(self) -> dict[str, Any]:
+        shown = self.runtime_env()
+        if "env_vars" in shown:
+            shown["env_vars"] = {
+                name: REDACTED if name in self.withheld or is_secret_name(name) else redact_string(value)
+                for name, value in shown["env_vars"].items()
+            }
+        if "pip" in shown:
+            shown["pip"] = {**shown["pip"], "packages": [redact_string(text) for text in shown["pip"]["packages"]]}
+        return shown

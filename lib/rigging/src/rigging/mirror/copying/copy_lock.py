@@ -33,6 +33,11 @@ def stripe(request: CopyRequest) -> str:
 def copy_lock(name: str, destination: PrefixStore, settings: Settings) -> Iterator[Check]:
     """Hold a stripe during the block, after waiting for its holder.
 
+    Args:
+        name: Of the stripe.
+        destination: The prefix that the lock file is in.
+        settings: How often the lock is renewed, and after how long it counts as abandoned, in seconds.
+
     Yields:
         A function to call between the steps of a copy; raises LeaseLostError when the stripe is held no longer.
     """

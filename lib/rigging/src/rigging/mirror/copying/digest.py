@@ -55,14 +55,26 @@ class Digest:
 
 
 def check_digest(digest: Digest, source: PrefixStore, path: str) -> None:
-    """Raise CorruptCopyError unless the digest is right, or the store's own value turns out not to be one."""
+    """Raise CorruptCopyError unless the digest is right, or the store's own value turns out not to be one.
+
+    Args:
+        digest: Of the bytes that arrived.
+        source: The prefix they came from.
+        path: The file, relative to the prefix.
+    """
     wrong = digest.mismatch()
     if wrong and not (source.kind is StoreKind.S3 and _is_opaque_etag(source, path)):
         raise CorruptCopyError(f"{source.url(path)}: the copy has {wrong}; it was discarded")
 
 
 def check_size(got: int, version: FileVersion, url: str) -> None:
-    """Raise CorruptCopyError unless as many bytes arrived as there should be."""
+    """Raise CorruptCopyError unless as many bytes arrived as there should be.
+
+    Args:
+        got: Bytes that arrived.
+        version: The source's version, with its size.
+        url: The source, for the error.
+    """
     if got != version.size:
         raise CorruptCopyError(f"{url}: {got} bytes arrived instead of {version.size}; they were discarded")
 

@@ -59,7 +59,14 @@ def fetch(path: str, settings: Settings, budget: TransferBudget | None = None, d
 def fetch_many(
     paths: Iterable[str], settings: Settings, budget: TransferBudget | None = None, done: Done | None = None
 ) -> None:
-    """Copy those of `paths` that the local prefix lacks, many at once; those that exist nowhere are passed over."""
+    """Copy those of `paths` that the local prefix lacks, many at once; those that exist nowhere are passed over.
+
+    Args:
+        paths: Relative to the prefix.
+        settings: Sizes, and how many are copied at once.
+        budget: The bytes that may cross regions; None: the budget of this context.
+        done: Called after each file.
+    """
     local = local_store()
     missing = [path for path in paths if not is_private(path)]
     if len(missing) == 1:

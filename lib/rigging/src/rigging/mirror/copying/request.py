@@ -139,7 +139,13 @@ def _kind_of(info: Info) -> str:
 
 
 def chunks(start: int, size: int, chunk_bytes: int) -> list[tuple[int, int]]:
-    """Return the (start, end) of the pieces in which the bytes from `start` to `size` are moved."""
+    """Return the (start, end) of the pieces in which the bytes from `start` to `size` are moved.
+
+    Args:
+        start: Offset of the first byte.
+        size: Offset of the end.
+        chunk_bytes: The most bytes of a piece.
+    """
     return [(offset, min(offset + chunk_bytes, size)) for offset in range(start, size, chunk_bytes)]
 
 

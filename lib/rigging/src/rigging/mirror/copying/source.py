@@ -15,6 +15,11 @@ class SourceChangedError(Unavailable):
 def read_chunks(request: CopyRequest, start: int, settings: Settings) -> Iterator[bytes]:
     """Yield the bytes of a file from `start`, one chunk ahead of the reader.
 
+    Args:
+        request: The file.
+        start: Offset of the first byte.
+        settings: The size of chunks, in bytes.
+
     Raises:
         CorruptCopyError: Fewer or more bytes came than the source has.
         SourceChangedError: It was rewritten meanwhile.
@@ -34,7 +39,13 @@ def read_chunks(request: CopyRequest, start: int, settings: Settings) -> Iterato
 
 
 def read_whole(request: CopyRequest, settings: Settings, reserve: Reserve) -> bytes:
-    """Return all bytes of a small file, charged and compared with the source's size and checksum."""
+    """Return all bytes of a small file, charged and compared with the source's size and checksum.
+
+    Args:
+        request: The file, and how it is copied.
+        settings: Sizes of chunks and parts, in bytes.
+        reserve: Takes bytes from the transfer budget before they move; what it returns is told of those that moved.
+    """
     moved = reserve(request.version.size)
     data = b"".join(read_chunks(request, 0, settings))
     moved(len(data))

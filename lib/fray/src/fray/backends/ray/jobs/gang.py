@@ -26,7 +26,7 @@ class GangJob(RayJob):
     """
 
     def __init__(self, client: JobOwner, job_id: str, request: JobRequest, plan: Plan, placer: GangPlacer) -> None:
-        super().__init__(client, job_id, request, plan, reviewed=True)
+        super().__init__(client, job_id, request, plan, review=self._decide)
         self._placer = placer
         self._halt = threading.Event()
         self._changed = threading.Condition(self._lock)
@@ -42,7 +42,7 @@ class GangJob(RayJob):
             self._halt.set()
         super()._stop_attempt(grace)
 
-    def _review(self, attempt: int) -> None:  # noqa: ARG002 - of the running one
+    def _decide(self, attempt: int) -> None:  # noqa: ARG002 - of the running one
         self._decided = True
 
     def _close(self, ended: Job) -> None:

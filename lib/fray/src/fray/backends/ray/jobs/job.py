@@ -1,7 +1,9 @@
 """A job on Ray and its handle: starts, stops and observes attempts; `job_life` decides what is next."""
 
+import functools
 import logging
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -23,12 +25,14 @@ from fray.backends.ray.jobs.canceller import KILL_AFTER_SECONDS, TaskCanceller
 from fray.backends.ray.jobs.completion import CompletionWatcher
 from fray.backends.ray.jobs.output import SESSION_SECONDS, JobOutput, OutputOwner
 from fray.backends.ray.payload import TaskPayload, TaskResult
+from fray.backends.ray.resources import host_resources, lacking
 from fray.errors import JobFailed
 from fray.protocols import JobHandle
-from fray.remote_errors import title_of
+from fray.remote_errors import RemoteTraceback, title_of
 from fray.types import JobRequest, JobStatus
 from rigging.errors import DeadlineExceeded
 from rigging.latch import Latch
+from rigging.results import is_stored, remove_stored_file, unpack_result
 
 logger = logging.getLogger(__name__)
 
@@ -83,9 +87,15 @@ class RayJob(AttemptedJob):
     """A job of one replica: each attempt is one Ray task. Only the process that submitted it has its handle."""
 
     def __init__(
-        self, client: JobOwner, job_id: str, request: JobRequest, plan: Plan, *, reviewed: bool = False
+        self,
+        client: JobOwner,
+        job_id: str,
+        request: JobRequest,
+        plan: Plan,
+        *,
+        review: Callable[[int], object] | None = None,
     ) -> None:
-        super().__init__(job_id, request, interruptible=True, reviewed=reviewed)
+        super().__init__(job_id, request, interruptible=True, review=review)
         self.plan = plan
         self.client = client
         self.parent = client.parent
@@ -126,6 +136,13 @@ class RayJob(AttemptedJob):
         if self._life.status is JobStatus.PENDING and self._runs():
             self._apply(Seen())
         return self._life.status
+
+    def pending_reason(self) -> str:
+        """What the cluster has not enough of for it; "" when it may start any moment."""
+        self._check_process()
+        if self._life.status is not JobStatus.PENDING:
+            return ""
+        return lacking(host_resources(self.request.resources), ray_cluster.free_resources_lately())
 
     def wait(self, timeout: float | None = None, *, raise_on_failure: bool = True) -> JobStatus:
         """Wait for the end (see `JobHandle.wait`).
@@ -193,12 +210,21 @@ class RayJob(AttemptedJob):
                 return
             attempt = self._life.attempt
             self._output.keep(attempt, replica, end)
+        if end.status is AttemptStatus.SUCCEEDED and end.detail is not None and end.detail.value is not None:
+            self._keep_value(attempt, replica, end.detail.value)
         try:
             self._apply(ReplicaEnded(attempt, replica, end))
         except Exception as error:
             # Ray's or whatever it is: only this thread ends the job, and no caller may wait for ever.
             logger.exception("job %r cannot be tried again", self.request.name)
             self.give_up("it could not be tried again", error, end.detail)
+
+    def _keep_value(self, attempt: int, replica: int, packed: bytes) -> None:
+        load = functools.partial(unpack_result, packed, f"job {self.request.name!r}")
+        if is_stored(packed):
+            # A job of this backend has one handle, with which nobody is left to ask for it.
+            weakref.finalize(load, remove_stored_file, packed)
+        self._keep_returned(attempt, replica, load)
 
     def _await_end(self, timeout: float | None) -> bool:
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -230,7 +256,8 @@ class RayJob(AttemptedJob):
             trace = f"\n\nRemote traceback:\n{outcome.trace}" if outcome is not None and outcome.trace else ""
             text = f"job {self.request.name!r} {word}{retried}: {end.reason}{trace}"
         exit_code = None if outcome is None else outcome.exit_code
-        return JobFailed(text, life.status, job_id=self._job_id, exit_code=exit_code)
+        preempted = life.status is not JobStatus.STOPPED and end.status is AttemptStatus.PREEMPTED
+        return JobFailed(text, life.status, job_id=self._job_id, exit_code=exit_code, was_preempted=preempted)
 
     def _cause(self) -> BaseException | None:
         """The job's own exception, where it can be had."""
@@ -243,6 +270,13 @@ class RayJob(AttemptedJob):
             # A class that this process lacks or cannot build: its text is in the message.
             return None
         return error if isinstance(error, BaseException) else None
+
+    def _own_exception(self) -> BaseException | None:
+        own = self._cause()
+        if own is not None:
+            assert self._life.end is not None  # else there is no cause
+            own.__cause__ = RemoteTraceback(self._life.end.detail.trace)
+        return own
 
     def _runs(self) -> bool:
         attempt = self._life.attempt

@@ -18,11 +18,11 @@ from ray.runtime_context import RuntimeContext
 from fray.actor import enter_actor
 from fray.backends.common.processes import OutputFile
 from fray.backends.ray.payload import NAMESPACE_ENV, PARENT_ENV, JobEnvironment, TaskResult, Work
+from fray.backends.ray.sending import dumps, pack_returned
 from fray.backends.ray.worker.packages import ensure_packages
 from fray.backends.ray.worker.program import run_program
 from fray.backends.ray.worker.reporter import Reporter
 from fray.context import adopt_client
-from fray.pickling import dumps
 from fray.protocols import Client, JobHandle
 from fray.registry import load_backend
 from fray.remote_errors import pickle_error, title_of
@@ -184,17 +184,18 @@ def _run_callable(
 ) -> TaskResult | None:
     client = nested_client(work.environment.namespace, work.job_id)
 
-    def call() -> None:
+    def call() -> Any:
         enter_actor(None)
         enter_replica(work.replica)
         adopt_client(client)
         # Ray gives a task's CPU to others only while its main thread, this one, waits by Ray's own means.
         set_wait_hook(client.block_on)
-        call_to_end(function, *args, **kwargs)
+        return call_to_end(function, *args, **kwargs)
 
     _streams.to_job(output)
     try:
-        contextvars.Context().run(call)
+        value = contextvars.Context().run(call)
+        return None if value is None else TaskResult(value=pack_returned(value))
     except SystemExit as error:
         exit_code = exit_status(error.code)
         if exit_code == 0:
@@ -206,7 +207,6 @@ def _run_callable(
         return failure(error)
     finally:
         _streams.to_ray()
-    return None
 
 
 _clients: dict[str, JobClient] = {}

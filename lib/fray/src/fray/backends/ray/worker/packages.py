@@ -5,7 +5,6 @@ import importlib
 import importlib.metadata
 import os
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
@@ -14,7 +13,7 @@ from collections.abc import Sequence
 from fray.backends.common.processes import with_own_python
 from fray.backends.ray.resources import PACKAGES_FOLDER, packages_digest
 from fray.errors import JobFailed
-from rigging.errors import Denied
+from rigging.filesystem.private import check_own_folder
 
 _TAIL = 2000
 
@@ -48,12 +47,7 @@ def ensure_packages(requirements: Sequence[str]) -> str:
 def _own_folder(path: str) -> str:
     """Make a folder that only this user can write to, or see that it is one: the name is known to everybody."""
     os.makedirs(path, mode=0o700, exist_ok=True)
-    found = os.lstat(path)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise Denied(
-            f"packages of jobs are not installed in {path}, which others can write to "
-            f"(owner {found.st_uid}, mode {stat.filemode(found.st_mode)}); remove it"
-        )
+    check_own_folder(path, "the folder for packages of jobs", "remove it", follow_links=False)
     return path
 
 

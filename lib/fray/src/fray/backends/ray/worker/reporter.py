@@ -35,6 +35,7 @@ class Reporter:
         self._look_at = 0.0
         self._interval = FIRST_REPORT_SECONDS
         self._session: tuple[str, Any] | None = None
+        self._told_to: Any = None
 
     def begin(self, work: "Work") -> OutputFile:
         """A job starts; returns where its output goes."""
@@ -87,6 +88,8 @@ class Reporter:
             if session is None:
                 self._interval = min(_SLOWEST_SECONDS, self._interval * 1.5)
                 return
+            if session != self._told_to:  # another one, which knows nothing of what the former was told
+                self._sent, self._told = 0, False
             start = max(self._sent, size - MOST_BYTES_OF_A_REPLICA)
             chunk = output.read_from(start) if size > start else b""
             try:
@@ -99,7 +102,7 @@ class Reporter:
             except ray.exceptions.RayError:
                 self._session = None
                 return
-            self._told = True
+            self._told, self._told_to = True, session
             self._sent = start + len(chunk)
             self._look_at = time.monotonic() + _LOOK_AFTER_SECONDS
             self._interval = FIRST_REPORT_SECONDS

@@ -142,7 +142,7 @@ def status(ctx: click.Context, cluster: str, dry_run: bool) -> None:
 @dry_run_option
 @click.pass_context
 def monitor(ctx: click.Context, cluster: str, lines: int, dry_run: bool) -> None:
-    """What the autoscaler says, until Ctrl-C."""
+    """Print the autoscaler's words until Ctrl-C."""
     command = ray_commands.monitor(load_cluster_file(cluster).shown, lines)
     if dry_run:
         show(command)

@@ -188,7 +188,13 @@ def _rename_without_replacing(path: str, final: str, rename: RenameAt | None) ->
 
 
 def rename_at(directory: int, name: str, new_name: str) -> bool:
-    """Rename a file in an open directory; False when the new name is taken, or this cannot be done in one step."""
+    """Rename a file in an open directory; False when the new name is taken, or this cannot be done in one step.
+
+    Args:
+        directory: The descriptor of the directory.
+        name: Of the file.
+        new_name: Its name afterwards.
+    """
     rename = kernel_rename()
     return rename is not None and not rename(
         directory, os.fsencode(name), directory, os.fsencode(new_name), _RENAME_NOREPLACE

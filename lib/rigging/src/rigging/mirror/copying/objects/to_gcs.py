@@ -20,7 +20,14 @@ _JSON = {"Content-Type": "application/json"}
 
 
 def rewrite_in_gcs(request: CopyRequest, destination: PrefixStore, reserve: Reserve, check: Check) -> None:
-    """Let GCS copy the object; none of its bytes come through here. It appears whole, or not at all."""
+    """Let GCS copy the object; none of its bytes come through here. It appears whole, or not at all.
+
+    Args:
+        request: The file, and how it is copied.
+        destination: The local prefix.
+        reserve: Takes bytes from the transfer budget before they move; what it returns is told of those that moved.
+        check: Raises LeaseLostError when another process has taken over the copy.
+    """
     moved = reserve(request.version.size)
     journal = Journal(request, destination)
     token = ""
@@ -94,7 +101,15 @@ def rewrite_small_in_gcs(
 def upload_to_gcs(
     request: CopyRequest, destination: PrefixStore, settings: Settings, reserve: Reserve, check: Check
 ) -> None:
-    """Copy through this machine: small files by one conditional put, others by parts that are composed at the end."""
+    """Copy through this machine: small files by one conditional put, others by parts that are composed at the end.
+
+    Args:
+        request: The file, and how it is copied.
+        destination: The local prefix.
+        settings: Sizes of chunks and parts, in bytes.
+        reserve: Takes bytes from the transfer budget before they move; what it returns is told of those that moved.
+        check: Raises LeaseLostError when another process has taken over the copy.
+    """
     if request.version.size <= settings.chunk_bytes:
         data = read_whole(request, settings, reserve)
         check()

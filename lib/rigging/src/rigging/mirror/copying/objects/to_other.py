@@ -17,7 +17,15 @@ def copy_under_temporary_name(
     reserve: Reserve,
     check: Check,
 ) -> None:
-    """Copy through this machine; atomic if the filesystem's move is. A kill loses what was copied, and leaves it."""
+    """Copy through this machine; atomic if the filesystem's move is. A kill loses what was copied, and leaves it.
+
+    Args:
+        request: The file, and how it is copied.
+        destination: The local prefix.
+        settings: Sizes of chunks and parts, in bytes.
+        reserve: Takes bytes from the transfer budget before they move; what it returns is told of those that moved.
+        check: Raises LeaseLostError when another process has taken over the copy.
+    """
     fs, final = destination.fs, destination.path(request.path)
     parent, _, _ = final.rpartition("/")
     temporary = f"{parent}/{TEMPORARY_PREFIX}mirror-{os.urandom(8).hex()}"

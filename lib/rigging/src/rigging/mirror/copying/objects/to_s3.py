@@ -27,7 +27,15 @@ _md5 = functools.partial(hashlib.md5, usedforsecurity=False)
 def copy_in_s3(
     request: CopyRequest, destination: PrefixStore, settings: Settings, reserve: Reserve, check: Check
 ) -> None:
-    """Let S3 copy the object; none of its bytes come through here. It appears whole, or not at all."""
+    """Let S3 copy the object; none of its bytes come through here. It appears whole, or not at all.
+
+    Args:
+        request: The file, and how it is copied.
+        destination: The local prefix.
+        settings: Sizes of chunks and parts, in bytes.
+        reserve: Takes bytes from the transfer budget before they move; what it returns is told of those that moved.
+        check: Raises LeaseLostError when another process has taken over the copy.
+    """
     source_bucket, _, source_key = request.source_path.partition("/")
     copy_source = {"Bucket": source_bucket, "Key": source_key}
     if request.version.size <= settings.s3_copy_bytes:
@@ -61,7 +69,15 @@ def copy_in_s3(
 def upload_to_s3(
     request: CopyRequest, destination: PrefixStore, settings: Settings, reserve: Reserve, check: Check
 ) -> None:
-    """Copy through this machine: small files by one conditional put, others in parts, completed at the end."""
+    """Copy through this machine: small files by one conditional put, others in parts, completed at the end.
+
+    Args:
+        request: The file, and how it is copied.
+        destination: The local prefix.
+        settings: Sizes of chunks and parts, in bytes.
+        reserve: Takes bytes from the transfer budget before they move; what it returns is told of those that moved.
+        check: Raises LeaseLostError when another process has taken over the copy.
+    """
     size = request.version.size
     if size <= max(settings.chunk_bytes, _SMALLEST_PART_BYTES):
         data = read_whole(request, settings, reserve)

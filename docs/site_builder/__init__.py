@@ -1,0 +1,1 @@
+"""Builds the documentation's site: `docs/build_site.py`."""

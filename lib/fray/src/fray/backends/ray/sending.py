@@ -1,0 +1,41 @@
+"""Pickles by Ray's own copy of cloudpickle, as those of calls and results are.
+
+A class that goes by value is known to the copy that has sent it: one that came by another would be a second class.
+"""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final
+
+from ray import cloudpickle
+
+from fray import pickling
+from rigging.results import pack_result
+
+_PLAIN: Final = frozenset({int, float, bool, str, bytes, type(None)})
+
+
+def dumps(value: Any, what: str) -> bytes:
+    """Pickle a value, by value where it belongs to modules that Ray's workers cannot import.
+
+    Args:
+        value: A callable and its arguments, or anything else.
+        what: Names it in the error.
+
+    Raises:
+        InvalidRequest: It cannot be pickled.
+    """
+    return pickling.dumps(value, what, pickler=cloudpickle)
+
+
+def pack_returned(value: Any) -> bytes:
+    """Pack what a callable returned, by value where it belongs to modules that Ray's workers cannot import."""
+    with pickling.sent_by_value((), cloudpickle):
+        return pack_result(value, cloudpickle)
+
+
+def sent_as_by_dumps(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> AbstractContextManager[None]:
+    """Within it, Ray sends these as `dumps` would."""
+    if _PLAIN.issuperset(map(type, args)) and _PLAIN.issuperset(map(type, kwargs.values())):
+        return nullcontext()
+    return pickling.sent_by_value((), cloudpickle)

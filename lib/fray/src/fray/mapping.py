@@ -1,0 +1,165 @@
+"""One job for each of many items, with a bounded number of them at a time."""
+
+import logging
+import queue
+import re
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, TypeVar
+
+from fray.checks import check_count
+from fray.context import current_client
+from fray.protocols import Client, JobHandle
+from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus, ResourceConfig
+from fray.waiting import next_ended
+from rigging.calls import name_of
+from rigging.errors import InvalidRequest, MarinError
+
+__all__ = ["map"]
+
+logger = logging.getLogger(__name__)
+
+Item = TypeVar("Item")
+
+_LONGEST_NAME: Final = 60
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.@+=-]+")
+
+
+def map(
+    fn: Callable[[Item], Any],
+    items: Iterable[Item],
+    *,
+    max_in_flight: int = 64,
+    resources: ResourceConfig | None = None,
+    ordered: bool = True,
+    return_exceptions: bool = False,
+    environment: EnvironmentConfig | None = None,
+    max_retries_failure: int = 0,
+    name: str | None = None,
+    client: Client | None = None,
+) -> Iterator[Any]:
+    """Run `fn(item)` as a job for every item, and yield what each returned.
+
+    Items are taken as places get free, so there may be endlessly many. Jobs begin when the first result is asked for,
+    and new ones are submitted only while one is. The first failure ends the iteration as soon as it happens. However
+    that ends (also by `close()`, Ctrl-C, or as nobody holds it any more), the jobs that have not ended are stopped.
+
+    Args:
+        fn: What to call.
+        items: The argument of each call.
+        max_in_flight: The most jobs whose results were not yielded: those that run, wait, or wait for their turn.
+        resources: What each job needs; None for `ResourceConfig()`.
+        ordered: Yield in the order of the items; else as jobs end, which keeps all places busy.
+        return_exceptions: Yield the exception of a failed job in the place of its result, and go on.
+        environment: What each job finds around it; None for the submitter's own.
+        max_retries_failure: How often each job is started over after it failed.
+        name: Begins the jobs' names; None for that of `fn`.
+        client: Submits the jobs; None for `current_client()`.
+
+    Raises:
+        InvalidRequest: An argument that can never work; raised by the call itself.
+        Exception: While it is iterated over: what `JobHandle.result`, `Client.submit` and `items` raise.
+    """
+    if not callable(fn):
+        raise InvalidRequest(f"fray.map: {fn!r} is not callable")
+    if not isinstance(items, Iterable):
+        raise InvalidRequest(f"fray.map: items is {type(items).__name__}, which cannot be iterated over")
+    check_count("fray.map: max_in_flight", max_in_flight)
+    check_count("fray.map: max_retries_failure", max_retries_failure, 0)
+    needs = resources or ResourceConfig()
+    if needs.replicas != 1:
+        raise InvalidRequest(
+            f"fray.map: resources.replicas is {needs.replicas}; each item has a job of one replica: "
+            "submit jobs of several yourself, and ask for their result()"
+        )
+    stem = _NOT_IN_NAMES.sub("-", name or name_of(fn)).strip("-.")[:_LONGEST_NAME] or "map"
+    run = f"{stem}-{uuid.uuid4().hex[:8]}"
+
+    def request(index: int, item: Item) -> JobRequest:
+        return JobRequest(
+            f"{run}-{index}",
+            Entrypoint.from_callable(fn, [item]),
+            resources=needs,
+            environment=environment,
+            max_retries_failure=max_retries_failure,
+        )
+
+    chosen = client or current_client()
+    return _Mapping(chosen, ordered, return_exceptions).run(
+        (request(index, item) for index, item in enumerate(items)), max_in_flight
+    )
+
+
+class _Mapping:
+    """One iteration.
+
+    Args:
+        client: Submits the jobs.
+        ordered: Yield in the order of the requests.
+        return_exceptions: Yield exceptions in the place of results.
+    """
+
+    def __init__(self, client: Client, ordered: bool, return_exceptions: bool) -> None:
+        self._client = client
+        self._ordered = ordered
+        self._return_exceptions = return_exceptions
+        self._ended: queue.SimpleQueue[JobHandle] = queue.SimpleQueue()
+        self._running: dict[int, JobHandle] = {}  # by the identity of their handles
+        self._order: deque[JobHandle] = deque()  # those in flight, in the order of their items
+        self._finished: set[int] = set()  # identities of those in flight that have ended
+
+    def run(self, requests: Iterator[JobRequest], most: int) -> Iterator[Any]:
+        """Yield the results of these jobs, of which so many are in flight at most."""
+        more = True
+        try:
+            while True:
+                while more and len(self._order) < most:
+                    request = next(requests, None)
+                    if request is None:
+                        more = False
+                    else:
+                        self._submit(request)
+                if not self._order:
+                    return
+                yield self._take()
+        finally:
+            self._stop()
+
+    def _submit(self, request: JobRequest) -> None:
+        handle = self._client.submit(request, adopt_existing=False)
+        self._running[id(handle)] = handle
+        self._order.append(handle)
+        handle.add_done_callback(lambda _: self._ended.put(handle))
+
+    def _take(self) -> Any:
+        """Wait for the next job whose turn it is to be yielded; what it returned, or its exception."""
+        while not (self._ordered and id(self._order[0]) in self._finished):
+            handle = next_ended(self._ended, list(self._running.values()), None)
+            del self._running[id(handle)]
+            failed = handle.wait(raise_on_failure=False) is not JobStatus.SUCCEEDED
+            if not self._ordered:
+                self._order.remove(handle)
+                return self._result(handle)
+            if failed and not self._return_exceptions:
+                return self._result(handle)
+            self._finished.add(id(handle))
+        handle = self._order.popleft()
+        self._finished.discard(id(handle))
+        return self._result(handle)
+
+    def _result(self, handle: JobHandle) -> Any:
+        if not self._return_exceptions:
+            return handle.result()
+        try:
+            return handle.result()
+        except Exception as error:
+            return error
+
+    def _stop(self) -> None:
+        """Stop what has not ended; as many as can be, whatever becomes of the others."""
+        for handle in self._running.values():
+            try:
+                handle.terminate()
+            except MarinError as error:
+                logger.warning("job %s could not be stopped: %s", handle.job_id, error)

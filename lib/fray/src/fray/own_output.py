@@ -1,0 +1,104 @@
+"""What the job of this process has written so far, as its backend has it: for code that runs within the job."""
+
+import fcntl
+import importlib
+import os
+import stat
+from collections.abc import Sequence
+from typing import Protocol
+
+from rigging.errors import InvalidRequest
+
+_STDOUT = 1
+_STDERR = 2
+_READ_BYTES = 1 << 20
+
+
+class OwnOutput(Protocol):
+    """Reads on in the output of one attempt of one replica, from its beginning.
+
+    Attributes:
+        descriptor: Of a file that has all of it, as soon as it is written, and goes on to have it when this process has
+            been killed; None where there is no such file.
+    """
+
+    descriptor: int | None
+
+    def read(self) -> Sequence[tuple[int, bytes]]:
+        """Return what is new, in order: pairs of a stream (1, 2; 0 where they are not told apart) and bytes."""
+        ...
+
+    def close(self) -> None:
+        """Read no further."""
+        ...
+
+
+class OutputInFile:
+    """Output that goes to a file.
+
+    Args:
+        descriptor: The file, open for reading.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor: int | None = descriptor
+        self._file = descriptor
+        self._offset = 0
+
+    def read(self) -> Sequence[tuple[int, bytes]]:
+        """`OwnOutput.read`."""
+        pieces: list[tuple[int, bytes]] = []
+        while piece := os.pread(self._file, _READ_BYTES, self._offset):
+            self._offset += len(piece)
+            pieces.append((0, piece))
+        return pieces
+
+    def close(self) -> None:
+        """`OwnOutput.close`."""
+        os.close(self._file)
+
+
+def own_output() -> OwnOutput | None:
+    """Return the output of the job that this process is the first process of; None where it cannot be had.
+
+    Not to be called outside of jobs, whose output it could not tell from others'.
+    """
+    if _is_jobs_file(_STDOUT) and _are_same(_STDOUT, _STDERR):
+        # A copy: the job may send its stdout elsewhere.
+        return OutputInFile(fcntl.fcntl(_STDOUT, fcntl.F_DUPFD_CLOEXEC, 3))
+    if "IRIS_JOB_ID" in os.environ:
+        # By name, as its clients are: backends load when they are needed.
+        made: OwnOutput | None = importlib.import_module("fray.backends.iris.own_output").own_output()
+        return made
+    return None
+
+
+def output_in(descriptor: int) -> OwnOutput:
+    """Return the output of a job, from its beginning, that a process which it left behind reads on in.
+
+    Args:
+        descriptor: `OwnOutput.descriptor`, inherited.
+
+    Raises:
+        InvalidRequest: It is no such file.
+    """
+    if not _is_jobs_file(descriptor):
+        raise InvalidRequest(f"descriptor {descriptor} is not the output of a job: it must be an unnamed file")
+    return OutputInFile(descriptor)
+
+
+def _is_jobs_file(descriptor: int) -> bool:
+    """True for a file without a name that can be read: jobs on this machine and on Ray write to such a one."""
+    try:
+        found = os.fstat(descriptor)
+        is_readable = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_nlink == 0 and is_readable
+
+
+def _are_same(one: int, other: int) -> bool:
+    try:
+        return os.path.sameopenfile(one, other)
+    except OSError:  # closed
+        return False

@@ -1,0 +1,106 @@
+"""fray.map over a client that is played."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import fray
+from fray.backends.local import LocalClient
+from fray.protocols import JobHandle
+from fray.types import JobRequest, JobStatus
+from rigging.errors import Conflict, Unavailable
+
+
+class PlayedJob:
+    """A job that ends when it is told to."""
+
+    def __init__(self, request: JobRequest, cannot_stop: bool) -> None:
+        self.request, self.job_id, self.cannot_stop = request, request.name, cannot_stop
+        self.callbacks: list[Callable[[JobHandle], object]] = []
+        self.stopped = False
+
+    def wait(self, timeout: float | None = None, *, raise_on_failure: bool = True) -> JobStatus:
+        assert timeout is None
+        assert not raise_on_failure
+        return JobStatus.SUCCEEDED
+
+    def result(self, timeout: float | None = None) -> Any:
+        assert timeout is None
+        call = self.request.entrypoint.callable_entrypoint
+        assert call is not None
+        return call.callable(*call.args)
+
+    def terminate(self) -> None:
+        self.stopped = True
+        if self.cannot_stop:
+            raise Unavailable("the cluster is away")
+
+    def add_done_callback(self, callback: Callable[[JobHandle], object]) -> None:
+        self.callbacks.append(callback)
+
+    def end(self) -> None:
+        for callback in self.callbacks:
+            callback(self)  # type: ignore[arg-type]
+
+
+class PlayedClient:
+    """Keeps its jobs; refuses one after so many."""
+
+    def __init__(self, refuses_after: int = 1000, cannot_stop: bool = False) -> None:
+        self.jobs: list[PlayedJob] = []
+        self.refuses_after, self.cannot_stop = refuses_after, cannot_stop
+
+    def submit(self, request: JobRequest, adopt_existing: bool = True) -> PlayedJob:
+        assert not adopt_existing
+        if len(self.jobs) == self.refuses_after:
+            raise Conflict("it was shut down")
+        self.jobs.append(PlayedJob(request, self.cannot_stop))
+        return self.jobs[-1]
+
+
+def test_names_are_told_from_those_of_other_maps() -> None:
+    client: Any = PlayedClient(refuses_after=2)
+    for _ in range(2):
+        with pytest.raises(Conflict):
+            next(fray.map(lambda item: item, range(3), client=client))
+        client.refuses_after += 2
+    names = [job.request.name for job in client.jobs]
+    assert len(set(names)) == 4
+    assert all(name.endswith(("-0", "-1")) and "<" not in name for name in names), names
+
+
+def test_a_submission_that_fails_stops_what_runs(caplog: pytest.LogCaptureFixture) -> None:
+    """All of it: one that cannot be stopped is told of, and keeps no other from it."""
+    client: Any = PlayedClient(refuses_after=3, cannot_stop=True)
+    with pytest.raises(Conflict, match="shut down"), caplog.at_level(logging.WARNING):
+        next(fray.map(str, range(9), client=client, name="mine"))
+    assert [job.stopped for job in client.jobs] == [True] * 3
+    assert [record.getMessage().endswith("the cluster is away") for record in caplog.records] == [True] * 3
+
+
+def test_an_iterator_that_is_let_go_stops_what_runs() -> None:
+    client: Any = PlayedClient()
+
+    def items() -> Any:
+        yield 0
+        yield 1
+        client.jobs[1].end()
+        yield 2
+
+    results = fray.map(str, items(), client=client, max_in_flight=3, ordered=False)
+    assert next(results) == "1"
+    del results
+    assert [job.stopped for job in client.jobs] == [True, False, True]
+
+
+def test_it_is_no_part_of_a_star_import() -> None:
+    """The builtin of its name would be hidden."""
+    assert "map" not in fray.__all__
+    assert callable(fray.map)
+
+
+def test_the_current_client_is_taken() -> None:
+    with LocalClient() as client, fray.set_current_client(client):
+        assert list(fray.map(str, range(20), max_in_flight=3)) == [str(number) for number in range(20)]

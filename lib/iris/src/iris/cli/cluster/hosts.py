@@ -1,0 +1,37 @@
+"""Hosts of workers as `iris cluster status` shows them: address, release, and how far their clocks are off."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from iris.cli.output import duration
+
+if TYPE_CHECKING:
+    from iris.client.types import WorkerStatus
+
+HOST_COLUMNS: Final = ("address", "version", "clock")
+
+
+def host_cells(worker: "WorkerStatus") -> tuple[str, str, str]:
+    """Return the cells of HOST_COLUMNS for a worker; the clock is relative to the controller's."""
+    version = f"{worker.version} (protocol {worker.protocol_version})" if worker.version else "-"
+    return worker.address or "-", version, _clock(worker)
+
+
+def clock_lines(workers: Iterable["WorkerStatus"]) -> list[str]:
+    """Return a warning for each worker whose clock is far from the controller's."""
+    return [
+        f"clock:      {worker.worker_id} is {_distance(worker.clock_skew_ms or 0)} the controller; nothing waits for "
+        "clocks, but times of its log lines are as wrong"
+        for worker in workers
+        if worker.has_far_clock
+    ]
+
+
+def _clock(worker: "WorkerStatus") -> str:
+    if worker.clock_skew_ms is None:
+        return "-"
+    return f"{worker.clock_skew_ms / 1000:+.3f} s ±{worker.clock_error_ms / 1000:.3f}"
+
+
+def _distance(skew_ms: int) -> str:
+    return f"{duration(abs(skew_ms) / 1000)} {'ahead of' if skew_ms > 0 else 'behind'}"

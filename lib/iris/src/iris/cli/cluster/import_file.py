@@ -1,0 +1,33 @@
+"""`iris cluster import`."""
+
+from pathlib import Path
+
+import click
+
+from iris.cli.output import echo, say
+
+
+@click.command("import")
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Write here.  [default: stdout]")
+@click.option("--force", is_flag=True, help="Also over a file that is there.")
+def import_command(file: Path, output: Path | None, force: bool) -> None:
+    """Write the cluster FILE, which may be the ancestor's, in our own words.
+
+    Tells of every key that means nothing here what it was and why.
+    """
+    from iris.local.fleet.file import import_file
+    from rigging.filesystem import write_bytes_atomic
+
+    if output is not None and output.exists() and output.samefile(file):
+        raise click.BadParameter(f"{output} is the file itself; name another", param_hint="'--output'")
+    if output is not None and output.exists() and not force:
+        raise click.BadParameter(f"{output} is there already; name another, or give --force", param_hint="'--output'")
+    imported = import_file(file)
+    for line in imported.left_out:
+        say(f"left out: {line}")
+    if output is None:
+        echo(imported.text.rstrip("\n"))
+    else:
+        write_bytes_atomic(str(output), imported.text.encode())
+        say(f"wrote {output}; {len(imported.left_out)} keys of {file} mean nothing here")

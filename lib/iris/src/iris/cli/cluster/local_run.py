@@ -1,0 +1,125 @@
+"""Starting a cluster file on this machine, and what `iris cluster status` shows of scale groups and slices."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from iris.cli.context import CliContext
+from iris.cli.output import say, table
+from rigging.errors import Conflict, Unavailable
+
+if TYPE_CHECKING:
+    from iris.client import ClusterStatus, WorkerStatus
+    from iris.local.start import LocalCluster
+
+
+def start_run(
+    context: CliContext,
+    file: Path,
+    *,
+    idle: float,
+    foreground: bool,
+    max_hosts: int,
+    remote_state_dir: str | None,
+    durability: str | None,
+) -> None:
+    """Run the scale groups of a cluster file on this machine, with slices that stand in for them.
+
+    Args:
+        context: Makes the cluster.
+        file: The cluster file; its name is the cluster's.
+        idle: Leave after so many seconds without work; 0: never.
+        foreground: Stay in this terminal.
+        max_hosts: Hosts that run at a time at most.
+        remote_state_dir: Where its state is kept, too.
+        durability: Where an acknowledged submit is.
+
+    Raises:
+        InvalidRequest: The file is wrong. Conflict: Another file of that name runs. Unavailable: It did not start.
+    """
+    from iris.local.fleet.file import prepare_run
+    from iris.local.settings import read_settings
+    from iris.local.start import controller_environment, foreground_command
+    from iris.local.state import named_paths
+
+    paths = named_paths(os.environ, file.stem)
+    cluster = context.local_cluster(paths=paths, idle_exit_seconds=idle, on_event=say)
+    if cluster.find() is not None:
+        runs = read_settings(paths).config
+        if foreground or Path(runs).resolve() != file.resolve():
+            raise Conflict(
+                f"cluster {file.stem} runs already, from {runs}; end it with `iris --config {runs} cluster stop`"
+            )
+        _tell(cluster, file)
+        return
+    plan = prepare_run(paths, file, max_hosts, remote_state_dir or "", durability or "")
+    for name, why in plan.left_out:
+        say(f"scale group {name}: {why}")
+    if foreground:
+        command = foreground_command(paths, idle)
+        context.execute(command, controller_environment(os.environ, paths))
+    _tell(cluster, file)
+
+
+def _tell(cluster: "LocalCluster", file: Path) -> None:
+    found = cluster.ensure()
+    if found.record.worker_trouble:
+        raise Unavailable(f"cluster {file.stem} runs at {found.record.address}, but {found.record.worker_trouble}")
+    state = "is ready" if found.started else "runs already"
+    say(f"cluster {file.stem} {state} at {found.record.address}; use it with `iris --cluster={file.stem} ...`")
+
+
+def config_of(context: CliContext, given: Path | None) -> Path | None:
+    """Return the cluster file that a start means: of the option, or of the global ones. Raises UsageError, NotFound."""
+    if given is not None and (context.config or context.cluster):
+        raise click.UsageError("--config is given twice, or besides --cluster; give one of them")
+    return given.absolute() if given is not None else context.config_path()
+
+
+def slice_lines(workers: "Sequence[WorkerStatus]") -> list[str]:
+    """Return a table of the slices to which workers belong; nothing where none does."""
+    slices: dict[str, list[WorkerStatus]] = {}
+    for worker in workers:
+        name = worker.attributes.get("slice")
+        if name:
+            slices.setdefault(name, []).append(worker)
+    rows = []
+    for name, hosts in sorted(slices.items()):
+        attributes = hosts[0].attributes
+        connected = sum(host.connected for host in hosts)
+        rows.append(
+            [
+                name,
+                attributes.get("scale-group", "-"),
+                f"{connected}/{len(hosts)}",
+                hosts[0].device or "-",
+                attributes.get("zone") or attributes.get("region") or "-",
+                "yes" if attributes.get("preemptible") == "true" else "no",
+                str(sum(host.running_tasks for host in hosts)),
+            ]
+        )
+    header = ("slice", "scale group", "hosts", "device", "zone", "preemptible", "tasks")
+    return ["", *table(header, rows)] if rows else []
+
+
+def group_lines(found: "ClusterStatus") -> list[str]:
+    """Return a table of the scale groups of a cluster, with the slices that are there; nothing where none is known."""
+    there: dict[str, set[str]] = {}
+    for worker in found.workers:
+        there.setdefault(worker.attributes.get("scale-group", ""), set()).add(worker.attributes.get("slice", ""))
+    rows = [
+        [
+            group.name,
+            f"{len(there.get(group.name, ()))}/{group.max_slices}",
+            str(group.hosts_per_slice),
+            group.device or "-",
+            group.attributes.get("zone") or group.attributes.get("region") or "-",
+            "yes" if group.attributes.get("preemptible") == "true" else "no",
+        ]
+        for group in found.scale_groups
+    ]
+    header = ("scale group", "slices", "hosts each", "device", "zone", "preemptible")
+    return ["", *table(header, rows)] if rows else []

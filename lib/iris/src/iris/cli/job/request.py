@@ -1,0 +1,155 @@
+"""From the options of `iris job run` to the request of a job."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from iris.cli.job.argv import parse_gpu, parse_reservation, parse_tpu
+from rigging.forwarding import FORWARDED_ENV_VARS
+from rigging.topology import get_tpu_topology
+
+if TYPE_CHECKING:
+    from iris.client import IrisClient, Job
+    from iris.cluster.constraints import Constraint
+    from iris.cluster.types import DeviceSpec, HealthCheck
+
+_SUBMIT_COMMAND: Final = "IRIS_RUN_COMMAND"
+"""The variable by which a job knows the words that submitted it, for those who are to submit it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """The options of `iris job run`, as typed."""
+
+    cpu: float
+    memory: str
+    disk: str | None
+    tpu: str | None
+    gpu: str | None
+    extras: tuple[str, ...]
+    pip_packages: tuple[str, ...]
+    env: tuple[str, ...]
+    env_files: tuple[str, ...]
+    replicas: int | None
+    max_retries: int
+    timeout: float | None
+    regions: tuple[str, ...]
+    zone: str | None
+    priority: str | None
+    job_name: str | None
+    description: str
+    notify_url: str | None
+    retry_window: float | None
+    health_cmd: str | None
+    health_interval: float
+    health_timeout: float
+    health_retries: int
+    stall_timeout: float | None
+    user: str | None
+    preemptible: bool | None
+    wait: bool
+    terminate_on_exit: bool
+    max_retries_preemption: int
+    max_task_failures: int
+    scheduling_timeout: float | None
+    existing: str
+    reserve: tuple[str, ...]
+    exclusive: bool
+    fence_after: float | None
+    workspace: str | None
+    no_workspace: bool
+    enable_extra_resources: bool
+    soft_limits: bool | None
+    cpu_quota: bool
+    quiet: bool
+    memory_is_said: bool
+    submit_command: str = ""
+
+
+def submit_job(
+    client: "IrisClient",
+    options: RunOptions,
+    variables: Mapping[str, str],
+    command: Sequence[str],
+    name: str,
+    resources: Any,
+) -> "Job":
+    """Submit the job; errors are those of `IrisClient.submit`, and click's about options."""
+    from iris.cluster.constraints import WellKnownAttribute
+    from iris.cluster.types import CoschedulingConfig, Entrypoint, EnvironmentSpec
+
+    replicas, is_gang = gang_of(options)
+    forwarded = {name: os.environ[name] for name in FORWARDED_ENV_VARS if name in os.environ}
+    told = {_SUBMIT_COMMAND: options.submit_command} if options.submit_command else {}
+    return client.submit(
+        Entrypoint.from_command(*command),
+        name,
+        resources,
+        EnvironmentSpec(options.pip_packages, {**forwarded, **told, **variables}, options.extras),
+        constraints=_constraints(options),
+        coscheduling=CoschedulingConfig(WellKnownAttribute.TPU_NAME) if is_gang else None,
+        replicas=replicas,
+        max_retries_failure=options.max_retries,
+        timeout=options.timeout,
+        priority_band=options.priority,
+        max_retries_preemption=options.max_retries_preemption,
+        max_task_failures=options.max_task_failures,
+        scheduling_timeout=options.scheduling_timeout,
+        existing=options.existing,
+        reserve="" in options.reserve,
+        reservation=[entry for word in options.reserve if word for entry in parse_reservation(word)],
+        exclusive=options.exclusive,
+        fence_after=options.fence_after,
+        description=options.description,
+        notify_url=options.notify_url or "",
+        retry_window=options.retry_window,
+        health=None if options.health_cmd is None else _health(options, options.health_cmd),
+        stall_timeout=options.stall_timeout,
+        soft_limits=options.soft_limits,
+        limits_said=True if options.memory_is_said else None,
+        cpu_quota=options.cpu_quota,
+    )
+
+
+def _health(options: RunOptions, command: str) -> "HealthCheck":
+    from iris.cluster.types import HealthCheck
+
+    return HealthCheck(command, options.health_interval, options.health_timeout, options.health_retries)
+
+
+def gang_of(options: RunOptions) -> tuple[int, bool]:
+    """The number of tasks, and whether they are a gang: unless said otherwise, the hosts of a whole TPU slice are."""
+    if options.replicas is not None or options.tpu is None:
+        return 1 if options.replicas is None else options.replicas, False
+    hosts = get_tpu_topology(parse_tpu(options.tpu).variant).vm_count
+    return hosts, hosts > 1
+
+
+def resources_of(options: RunOptions) -> Any:
+    """What each task needs. Raises UsageError for devices that nothing is known of."""
+    from iris.cluster.types import ResourceSpec
+
+    if options.tpu is not None and options.gpu is not None:
+        raise click.UsageError("--tpu and --gpu: a task has one kind of accelerator; give one of them")
+    device: DeviceSpec | None = None
+    if options.tpu is not None:
+        device = parse_tpu(options.tpu)
+    elif options.gpu is not None:
+        device = parse_gpu(options.gpu)
+    return ResourceSpec(options.cpu, options.memory, options.disk, device)
+
+
+def _constraints(options: RunOptions) -> list["Constraint"]:
+    from iris.cluster.constraints import preemptible_constraint, region_constraint, zone_constraint
+
+    constraints = []
+    if options.regions:
+        constraints.append(region_constraint(options.regions))
+    if options.zone:
+        constraints.append(zone_constraint(options.zone))
+    if options.preemptible is not None:
+        constraints.append(preemptible_constraint(options.preemptible))
+    return constraints

@@ -1,0 +1,88 @@
+"""`install-service` of controllers and workers: a systemd unit that runs the command that is given."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from iris.cli.output import echo, say
+from iris.cli.params import NAME
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+
+def service_options(default_name: str) -> Callable[[Command], Command]:
+    """Return a decorator with the options that every install-service has."""
+
+    def add(command: Command) -> Command:
+        command = click.option("--user", "as_user", is_flag=True, help="For your own systemd, without root.")(command)
+        command = click.option("--print", "only_print", is_flag=True, help="Show the unit, and write nothing.")(command)
+        return click.option("--service-name", type=NAME, default=default_name, show_default=True)(command)
+
+    return add
+
+
+def install(
+    description: str,
+    words: Sequence[str],
+    *,
+    service_name: str,
+    as_user: bool,
+    only_print: bool,
+    leaves_tasks: bool,
+    limits_tasks: bool = False,
+) -> None:
+    """Write the unit that runs `iris WORDS`, or show it.
+
+    Args:
+        description: One line for people.
+        words: Of the command line, after the program.
+        service_name: Name of the unit.
+        as_user: For the user's own systemd.
+        only_print: Write nothing.
+        leaves_tasks: As of `unit_text`.
+        limits_tasks: The service divides its control group among its tasks.
+    """
+    from iris.local.services import (
+        Delegation,
+        host_delegation,
+        install_unit,
+        iris_command,
+        start_hint,
+        unit_path,
+        unit_text,
+    )
+
+    text = unit_text(
+        description,
+        iris_command(*words),
+        as_user=as_user,
+        leaves_tasks=leaves_tasks,
+        delegation=host_delegation() if limits_tasks else Delegation.NONE,
+    )
+    place = unit_path(service_name, as_user=as_user, environ=os.environ)
+    if only_print:
+        echo(text.rstrip("\n"))
+        return
+    complaint = install_unit(place, text)
+    if complaint:
+        say(f"systemd says: {complaint}")
+    say(f"wrote {place}; start it now and at each boot: {start_hint(place, as_user=as_user)}")
+
+
+def option_words(given: Mapping[str, Any]) -> list[str]:
+    """Return the words of options as they were given: paths absolute, and what was not given left out."""
+    words: list[str] = []
+    for name, value in given.items():
+        option = "--" + name.removesuffix("_name").replace("_", "-")
+        if value is True:
+            words.append(option)
+        elif isinstance(value, tuple):
+            words += [word for item in value for word in (option, item)]
+        elif isinstance(value, Path):
+            words += [option, str(value.expanduser().absolute())]
+        elif value is not None and value is not False:
+            words += [option, f"{value:g}" if isinstance(value, float) else str(value)]
+    return words

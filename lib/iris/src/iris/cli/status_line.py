@@ -1,0 +1,95 @@
+"""What a command is at, on stderr: one line that is written anew on a terminal, plain lines elsewhere."""
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Final, TextIO
+
+from iris.cli.output import say, terminal_size_of
+from rigging.printable import printable
+
+_ERASE: Final = "\r\x1b[K"
+
+
+class StatusLine:
+    """The present phase of something that takes its time; used from several threads.
+
+    As a context manager it is gone at the end of the block.
+
+    Args:
+        stream: Where it is shown; None: stderr.
+        is_live: Whether the line is written anew; None: on a terminal that can do that, outside of CI.
+        quiet: Say nothing of phases.
+        tell: Says a plain line.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO | None = None,
+        *,
+        is_live: bool | None = None,
+        quiet: bool = False,
+        tell: Callable[[str], None] = say,
+    ) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self.is_live = (is_terminal(self._stream) if is_live is None else is_live) and not quiet
+        self._quiet = quiet
+        self._tell = tell
+        self._guard = threading.RLock()
+        self._is_shown = False
+
+    def __enter__(self) -> "StatusLine":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.clear()
+
+    def show(self, text: str) -> None:
+        """Show what goes on, in place of what was shown before; only on a terminal."""
+        with self._guard:
+            if not self.is_live:
+                return
+            line = printable(f"iris: {text}")[: max(1, terminal_size_of(self._stream) - 1)]
+            self._is_shown = self._write(f"{_ERASE}{line}")
+
+    def phase(self, text: str) -> None:
+        """Say a plain line about a phase, unless it is shown on the terminal anyway, or nothing is wanted."""
+        if not self.is_live and not self._quiet:
+            self._tell(text)
+
+    def say(self, text: str) -> None:
+        """Say a line that stays."""
+        with self._guard:
+            self.clear()
+            self._tell(text)
+
+    def clear(self) -> None:
+        """Remove the line, before anything else is written to the terminal."""
+        if self._is_shown:
+            with self._guard:
+                self._write(_ERASE)
+                self._is_shown = False
+
+    def retire(self) -> None:
+        """Leave the terminal to others from now on; phases that follow are plain lines."""
+        if self.is_live:
+            with self._guard:
+                self.clear()
+                self.is_live = False
+
+    def _write(self, text: str) -> bool:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except (OSError, ValueError):
+            self.is_live = False  # stderr is closed; the command goes on
+            return False
+        return True
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """True if a line can be written anew on a stream."""
+    if os.environ.get("TERM", "dumb") == "dumb" or "CI" in os.environ:
+        return False
+    return stream is not None and stream.isatty()

@@ -1,0 +1,1 @@
+"""The `iris task` command."""

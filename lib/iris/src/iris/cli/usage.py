@@ -1,0 +1,43 @@
+"""Shows the use of attempts to people."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from iris.domain.resources import format_bytes
+
+if TYPE_CHECKING:
+    from iris.client import AttemptUsage, TaskStatus
+
+
+def size(count: int) -> str:
+    """Bytes with a unit; "-" when nothing is known of them."""
+    return format_bytes(count) if count else "-"
+
+
+def processor_time(seconds: float) -> str:
+    """Processor time: "0.2 s", "12 min", "3.5 h" of one core."""
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def latest(task: "TaskStatus") -> "AttemptUsage | None":
+    """Return the use of the task's current or last attempt; None when that is not known."""
+    found = [item for item in task.usage if item.attempt_id.rpartition(":")[2] == str(task.attempt)]
+    return found[0] if found else None
+
+
+def totals(tasks: Iterable["TaskStatus"]) -> str:
+    """Return the use of all attempts of a job together, and the most of one of them; empty: nothing is known."""
+    found = [item for task in tasks for item in task.usage]
+    if not found:
+        return ""
+    parts = [f"cpu {processor_time(sum(item.cpu_seconds for item in found))}"]
+    memory = max(item.memory_peak_bytes for item in found)
+    disk = max(item.disk_peak_bytes for item in found)
+    parts += [f"memory up to {format_bytes(memory)}"] if memory else []
+    parts += [f"disk up to {format_bytes(disk)}"] if disk else []
+    sent, received = sum(item.sent_bytes for item in found), sum(item.received_bytes for item in found)
+    parts += [f"sent at least {format_bytes(sent)}"] if sent else []
+    parts += [f"received at least {format_bytes(received)}"] if received else []
+    return ", ".join(parts)

@@ -1,0 +1,1 @@
+"""`iris worker`: hosts as workers of a cluster."""

@@ -1,0 +1,162 @@
+"""`iris worker start|install-service|revoke`."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from iris.cli.context import CliContext, pass_context
+from iris.cli.groups import SuggestingGroup
+from iris.cli.output import say
+from iris.cli.params import DIRECTORY, NAME, SIZE, NumberRange
+from iris.cli.service import install, option_words, service_options
+
+
+@click.group(cls=SuggestingGroup)
+def worker() -> None:
+    """Be a worker of a cluster; let hosts in and out. `iris cluster worker` looks at them."""
+
+
+@worker.command()
+@click.option("--controller", required=True, type=NAME, metavar="HOST:PORT", help="The cluster's controller.")
+@click.option("--join-token-file", type=click.Path(path_type=Path), metavar="FILE", help="Needed at the first start.")
+@click.option("--name", type=NAME, help="Its name in the cluster.  [default: that of the last start, or the host's]")
+@click.option("--attributes", multiple=True, metavar="KEY=VALUE", help="For constraints of jobs; may be repeated.")
+@click.option("--slice", "slice_name", type=NAME, metavar="NAME", help="As --attributes slice=NAME: hosts of a gang.")
+@click.option("--slice-index", type=click.IntRange(0, 9999), metavar="N", help="Which host of its slice it is, from 0.")
+@click.option("--tpu", metavar="TYPE", help="TPU slice that the host is of, e.g. v5p-8. It is taken at its word.")
+@click.option("--gpu", metavar="TYPE:N", help="GPUs of the host, e.g. H100:8. It is taken at its word.")
+@click.option("--cpu", type=NumberRange(min=0.001, max=1e6), metavar="CORES", help="Cores to offer.  [default: all]")
+@click.option("--memory", type=SIZE, help="Memory to offer, e.g. 16GB.  [default: all]")
+@click.option("--disk", type=SIZE, help="Disk to offer.  [default: what is free]")
+@click.option("--port-range", metavar="A-B", help="Ports that tasks get.  [default: any that are free]")
+@click.option(
+    "--limits",
+    type=click.Choice(["auto", "soft", "off"]),
+    default="auto",
+    show_default=True,
+    help="Hold tasks to their memory and disk: by control groups where there are any, only softly, or not at all.",
+)
+@click.option(
+    "--max-processes", type=NumberRange(min=16, max=1e7), metavar="N", help="Processes and threads of a task."
+)
+@click.option("--work-dir", type=DIRECTORY, metavar="DIR", help="Its files.  [default: ~/.local/state/iris/worker]")
+@click.option("--insecure", is_flag=True, help="Without TLS, on a network that you trust.")
+@pass_context
+def start(
+    context: CliContext,
+    controller: str,
+    join_token_file: Path | None,
+    name: str | None,
+    attributes: tuple[str, ...],
+    slice_name: str | None,
+    slice_index: int | None,
+    tpu: str | None,
+    gpu: str | None,
+    cpu: float | None,
+    memory: str | None,
+    disk: str | None,
+    port_range: str | None,
+    limits: str,
+    max_processes: float | None,
+    work_dir: Path | None,
+    insecure: bool,
+) -> int:
+    """Be a worker, in this terminal, until SIGTERM or Ctrl-C, which end its tasks first.
+
+    At its first start it joins with a token that `iris cluster token create` has made, and gets a credential of its
+    own, which it keeps in its work directory. Killed (SIGKILL), it leaves its tasks running, and takes them up at its
+    next start.
+    """
+    import logging
+    import os
+
+    from iris.client.connection.connection import parse_address
+    from iris.cluster.sizes import parse_size
+    from iris.rpc.daemon import tune_process
+    from rigging.log_setup import configure_logging
+
+    tune_process()
+    from iris.local.standalone_worker import (
+        WorkerOptions,
+        default_work_dir,
+        parse_attributes,
+        parse_port_range,
+        start_worker,
+    )
+
+    options = WorkerOptions(
+        controller=parse_address(controller),
+        work_dir=(work_dir or default_work_dir(os.environ)).absolute(),
+        join_token_file=join_token_file,
+        name=name,
+        attributes=parse_attributes(attributes),
+        slice_name=slice_name,
+        slice_index=slice_index,
+        tpu=tpu,
+        gpu=gpu,
+        cpu_millis=None if cpu is None else round(cpu * 1000),
+        memory_bytes=None if memory is None else parse_size(memory),
+        disk_bytes=None if disk is None else parse_size(disk),
+        port_range=None if port_range is None else parse_port_range(port_range),
+        limits=limits,
+        max_processes=int(max_processes or 0),
+        insecure=insecure or context.insecure,
+    )
+    configure_logging(logging.INFO)
+    return start_worker(options)
+
+
+@worker.command("install-service")
+@click.option("--controller", required=True, type=NAME, metavar="HOST:PORT", help="The cluster's controller.")
+@click.option("--join-token-file", type=click.Path(path_type=Path), metavar="FILE", help="Needed at the first start.")
+@click.option("--name", type=NAME, help="As of `worker start`, like all that follow.")
+@click.option("--attributes", multiple=True, metavar="KEY=VALUE")
+@click.option("--slice", "slice_name", type=NAME, metavar="NAME")
+@click.option("--slice-index", type=click.IntRange(0, 9999), metavar="N")
+@click.option("--tpu", metavar="TYPE")
+@click.option("--gpu", metavar="TYPE:N")
+@click.option("--cpu", type=NumberRange(min=0.001, max=1e6), metavar="CORES")
+@click.option("--memory", type=SIZE)
+@click.option("--disk", type=SIZE)
+@click.option("--port-range", metavar="A-B")
+@click.option("--limits", type=click.Choice(["auto", "soft", "off"]))
+@click.option("--max-processes", type=click.IntRange(16, 10**7), metavar="N")
+@click.option("--work-dir", type=DIRECTORY, metavar="DIR", help="[default: /var/lib/iris-worker; with --user your own]")
+@click.option("--insecure", is_flag=True)
+@service_options("iris-worker")
+@pass_context
+def install_service(context: CliContext, /, as_user: bool, only_print: bool, service_name: str, **given: Any) -> None:
+    """Write a systemd unit that runs `iris worker start` with these options. It holds paths, and no secrets."""
+    from iris.client.connection.connection import parse_address
+    from iris.local.declared_devices import declared_device
+
+    parse_address(given["controller"])
+    declared_device(given["tpu"], given["gpu"])
+    if given["work_dir"] is None and not as_user:
+        given["work_dir"] = Path("/var/lib/iris-worker")
+    given["insecure"] = given["insecure"] or context.insecure
+    install(
+        "iris worker",
+        ["worker", "start", *option_words(given)],
+        service_name=service_name,
+        as_user=as_user,
+        only_print=only_print,
+        leaves_tasks=True,
+        limits_tasks=given["limits"] in (None, "auto"),
+    )
+
+
+@worker.command()
+@click.argument("name", type=NAME, metavar="WORKER")
+@click.option("--reason", default="", help="Told to the worker and written into the controller's log.")
+@pass_context
+def revoke(context: CliContext, name: str, reason: str) -> None:
+    """Refuse WORKER from now on; its name is free for another host.
+
+    Its session ends at once, and it is told to stop its tasks, which are tried again elsewhere. To let tasks go on to
+    their end first: `iris cluster worker drain`.
+    """
+    with context.client() as client:
+        was_connected = client.operator.revoke_worker(name, reason)
+    say(f"worker {name} is revoked; " + ("its session has ended" if was_connected else "it was not connected"))

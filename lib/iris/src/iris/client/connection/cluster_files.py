@@ -1,0 +1,122 @@
+"""Clusters that a file names: by the address in it, or, where there is none, its local run on this machine."""
+
+import contextlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from iris.client.connection.connection import parse_address
+from iris.client.connection.target import ClusterTarget
+from iris.local.settings import read_settings
+from iris.local.start import LocalCluster
+from iris.local.state import LocalPaths, named_paths
+from iris.rpc.auth import user_of_token
+from iris.rpc.channels import INSECURE_VARIABLE
+from iris.rpc.controller_address import ControllerAddress
+from iris.tls.pins import parse_token
+from iris.tls.token_file import read_token_file
+from rigging.config_discovery import ConfigNotFound, resolve_cluster_config
+from rigging.errors import Conflict, InvalidRequest, MarinError, Unavailable
+
+_SLICES: Final = ("scale_groups", "tpu_pools")
+
+
+def named_cluster(
+    name: str, environ: Mapping[str, str], *, token_file: str | None = None, insecure: bool = False
+) -> ClusterTarget:
+    """Return the cluster of a file, given by name or path.
+
+    A file with `controller: {address: ...}` is that cluster. One that has slices and no address means its run on this
+    machine, which `iris cluster start --local --config FILE` starts; that is found by name, too, where the file is not.
+
+    Args:
+        name: As for `rigging.config_discovery.resolve_cluster_config`.
+        environ: Says where local clusters have their state.
+        token_file: A file that holds the token; None: the one that the cluster's file names.
+        insecure: The token may be sent in the clear beyond loopback, though the cluster's file does not say so.
+
+    Raises:
+        NotFound: No file and no local run of that name. InvalidRequest: The file is damaged, or has neither an
+            address nor slices.
+    """
+    try:
+        path = resolve_cluster_config(name)
+    except ConfigNotFound:
+        with contextlib.suppress(InvalidRequest):
+            paths = named_paths(environ, name)
+            if LocalCluster(paths).find() is not None:
+                return local_run(name, paths, None)
+        raise
+    content = _read(path)
+    controller = content.get("controller")
+    controller = controller if isinstance(controller, dict) else {}
+    address = controller.get("address")
+    if address is None and any(content.get(section) for section in _SLICES):
+        return local_run(path.stem, named_paths(environ, path.stem), path)
+    if not isinstance(address, str):
+        raise InvalidRequest(f"the cluster config {path} has no controller.address (a text such as 'host:7077')")
+    target = parse_address(address)
+    place = token_file or os.path.expanduser(str(controller.get("token_file") or ""))
+    in_clear = insecure or controller.get("insecure") is True or environ.get(INSECURE_VARIABLE) == "1"
+
+    def resolve(answered: bool) -> ControllerAddress:  # noqa: ARG001 - a fixed address
+        return ControllerAddress.of(target, read_token_file(place) if place else "", insecure=in_clear)
+
+    user = user_of_token(parse_token(peek(place)).token)
+    return ClusterTarget(path.stem, resolve, user=user, token_file=place)
+
+
+def local_run(name: str, paths: LocalPaths, file: Path | None) -> ClusterTarget:
+    """Return the run of a cluster file on this machine; it is never started by being used.
+
+    Args:
+        name: The cluster's name.
+        paths: The files of the run.
+        file: The cluster file that is meant; None: that from which it was started, whichever that is.
+    """
+
+    def resolve(answered: bool) -> ControllerAddress:  # noqa: ARG001 - it is looked for anew each time
+        record = LocalCluster(paths).find()
+        if record is None:
+            raise Unavailable(not_running(name, file))
+        _check_file(name, paths, file)
+        return ControllerAddress(record.address, record.token, str(paths.socket))
+
+    return ClusterTarget(name, resolve, is_local=True, same_machine=True, paths=paths, file=file)
+
+
+def not_running(name: str, file: Path | None) -> str:
+    """Return what to tell of a cluster whose file has no address and that does not run here."""
+    return (
+        f"cluster {name} cannot be reached: {file or 'its file'} has no controller.address, and no local run of it "
+        f"is there; `iris cluster start --local --config {file or 'FILE'}` runs it here, with slices that stand in"
+    )
+
+
+def _check_file(name: str, paths: LocalPaths, file: Path | None) -> None:
+    """Raise Conflict when the cluster of that name runs another file."""
+    runs = read_settings(paths).config
+    if file is not None and runs and Path(runs).resolve() != file.resolve():
+        raise Conflict(
+            f"the local run of cluster {name} was started from {runs}, not from {file}; use --config {runs}, or end it "
+            f"with `iris --config {runs} cluster stop` and start the other"
+        )
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    """Read a cluster file; empty when it is no mapping."""
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InvalidRequest(f"cannot read the cluster config {path}: {error}") from None
+    return content if isinstance(content, dict) else {}
+
+
+def peek(token_file: str | None) -> str:
+    """Return the token in a file; empty when there is none yet, which matters only once the controller is called."""
+    with contextlib.suppress(MarinError):
+        return read_token_file(token_file) if token_file else ""
+    return ""

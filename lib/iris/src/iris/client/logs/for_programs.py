@@ -1,0 +1,44 @@
+"""Lines of a task's output that are for programs, which people are not shown.
+
+Such a line begins with the character U+0010 (data link escape). A program that prints one ends the line before it
+with a newline of its own, so an empty line right before it is left out as well. Programs that read logs get all.
+"""
+
+from iris.client.types import LogLine
+
+MARK = b"\x10"
+
+
+class ProgramLines:
+    """Leaves them out of one stream of one attempt."""
+
+    def __init__(self) -> None:
+        self._is_open = False  # the last piece was no line's end
+        self._is_hidden = False  # it belongs to a line for programs
+        self._empty: LogLine | None = None
+
+    def take(self, line: LogLine) -> list[LogLine]:
+        """Return the lines, or pieces of them, that are to be shown now.
+
+        Args:
+            line: The next one.
+        """
+        if self._is_hidden:
+            self._is_hidden = line.partial
+            return []
+        if not self._is_open and line.data.startswith(MARK):
+            self._is_hidden = line.partial
+            self._empty = None
+            return []
+        shown = self.finish()
+        if not self._is_open and not line.partial and not line.data:
+            self._empty = line
+            return shown
+        self._is_open = line.partial
+        return [*shown, line]
+
+    def finish(self) -> list[LogLine]:
+        """Return what was held back."""
+        shown = [] if self._empty is None else [self._empty]
+        self._empty = None
+        return shown

@@ -1,0 +1,70 @@
+"""The log of the attempt that runs in this process, as it grows on the worker's disk."""
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from iris.rpc.logformat import decode_all
+
+LOG_VARIABLE: Final = "IRIS_LOG_FILE"
+_PIPES_VARIABLE: Final = "IRIS_OUTPUT_PIPES"
+_READ_BYTES: Final = 1 << 20
+
+
+class OwnLog:
+    """Reads on in the log of this attempt, from its beginning.
+
+    Args:
+        path: Its file, in the record format. It is made with the first byte.
+
+    Attributes:
+        descriptor: None: a process that outlives this one ends with its attempt, too.
+    """
+
+    descriptor: int | None = None
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file: int | None = None
+        self._offset = 0
+        self._rest = b""
+
+    def read(self) -> Sequence[tuple[int, bytes]]:
+        """Return what is new, in order: pairs of a stream (1: stdout, 2: stderr) and bytes."""
+        if self._file is None:
+            with contextlib.suppress(FileNotFoundError):
+                self._file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        if self._file is None:
+            return []
+        pieces: list[tuple[int, bytes]] = []
+        while content := os.pread(self._file, _READ_BYTES, self._offset):
+            self._offset += len(content)
+            self._rest += content
+            end = 0
+            for record in decode_all(self._rest):
+                data = b"iris: " + record.data if record.note else record.data
+                pieces.append((2 if record.is_stderr else 1, data if record.partial else data + b"\n"))
+                end = record.end
+            self._rest = self._rest[end:]
+        return pieces
+
+    def close(self) -> None:
+        """Read no further."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def own_log(environ: Mapping[str, str] = os.environ) -> OwnLog | None:
+    """Return the log of the attempt that this process runs in; None where its output goes elsewhere.
+
+    Workers of releases before this one do not tell where it is.
+    """
+    path, pipes = environ.get(LOG_VARIABLE), environ.get(_PIPES_VARIABLE, "").split(",")
+    try:
+        found = [os.fstat(descriptor) for descriptor in (1, 2)]
+    except OSError:  # closed
+        return None
+    is_its_log = all(f"{each.st_dev}:{each.st_ino}" in pipes for each in found)
+    return OwnLog(path) if path and is_its_log and os.path.isdir(os.path.dirname(path)) else None

@@ -1,0 +1,61 @@
+"""The calls that are under way, by the token that their caller showed, so that they end with it."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rigging.errors import MarinError
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    task: "asyncio.Task[object]"
+    error: MarinError | None = None
+
+
+class OpenCalls:
+    """The calls of users. Used in one event loop."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, set[_Call]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._calls.values()))
+
+    @contextmanager
+    def under(self, token_id: str) -> Iterator[None]:
+        """Serve a call in this task, which `end` may cut off: then its error is raised here.
+
+        Args:
+            token_id: Of the caller's token.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        call = _Call(task)
+        self._calls.setdefault(token_id, set()).add(call)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if call.error is None:
+                raise
+            task.uncancel()
+            raise call.error from None
+        finally:
+            calls = self._calls[token_id]
+            calls.discard(call)
+            if not calls:
+                del self._calls[token_id]
+
+    def end(self, token_id: str, error: MarinError) -> None:
+        """End the calls of a token with an error.
+
+        Args:
+            token_id: The token.
+            error: What their callers are told.
+        """
+        own = asyncio.current_task()
+        for call in self._calls.get(token_id, ()):
+            if call.error is None and call.task is not own:
+                call.error = error
+                call.task.cancel()

@@ -1,0 +1,131 @@
+"""The tokens of users: made, shown, listed and revoked one by one.
+
+Secrets are random, so their SHA-256 is all that is kept and compared. What is decided here is committed before it is
+answered, with who did it and when.
+"""
+
+import hashlib
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final, Protocol
+
+from iris.domain.access import UserToken, check_note
+from iris.rpc.auth import Principal, PrincipalKind, Unauthenticated, parts_of_user_token, user_token
+from rigging.errors import NotFound
+
+logger = logging.getLogger(__name__)
+
+_SIGNED: Final = "signed-"
+"""With a user: the token of that user which releases before this made, signed with the cluster's secret."""
+
+
+class UserTokenStore(Protocol):
+    """Keeps tokens; a write has survived a loss of power when it returns."""
+
+    def save_user_tokens(self, tokens: Sequence[UserToken]) -> None: ...
+
+    def load_user_tokens(self) -> list[UserToken]: ...
+
+
+class UserTokens:
+    """All tokens of users of a cluster. Used in the engine's loop, where the store is written.
+
+    Args:
+        store: Where they are kept.
+        clock_ms: Unix ms.
+    """
+
+    def __init__(self, store: UserTokenStore, clock_ms: Callable[[], int]) -> None:
+        self._store = store
+        self._clock_ms = clock_ms
+        self._tokens: dict[str, UserToken] = {}
+        self.on_revoked: Callable[[str, Unauthenticated], None] = lambda *_: None
+        """Called with the id of a token that was revoked, and with what its holder is told."""
+
+    def restore(self) -> None:
+        """Take up what the controller before this one has committed."""
+        self._tokens = {token.token_id: token for token in self._store.load_user_tokens()}
+
+    def verify(self, text: str) -> Principal:
+        """Return the user who shows a token. Raises Unauthenticated on anything that is not good now."""
+        name, token_id, secret = parts_of_user_token(text)
+        found = self._tokens.get(token_id)
+        digest = _digest(secret)
+        if found is None or found.user != name or not secrets.compare_digest(found.secret_sha256, digest):
+            raise Unauthenticated(f"the token of user {name} was not made by this cluster")
+        principal = Principal(PrincipalKind.USER, name, token_id=token_id)
+        self.check(principal)
+        return principal
+
+    def check(self, principal: Principal) -> None:
+        """Raise Unauthenticated when a user's token was revoked, or is unknown. Of others nothing is known here."""
+        found = self._tokens.get(id_of(principal)) if principal.kind is PrincipalKind.USER else None
+        if found is None and principal.token_id:
+            raise Unauthenticated(
+                f"the token {principal.token_id} of user {principal.name} was not made by this cluster"
+            )
+        if found is not None and found.revoked_at_ms:
+            raise _refusal(found)
+
+    def create(self, user: str, note: str, maker: str) -> tuple[UserToken, str]:
+        """Make a token; returns it, and its text, which is not kept.
+
+        Args:
+            user: Who is to show it; a valid name.
+            note: What it is for.
+            maker: Who asks.
+
+        Raises:
+            InvalidRequest: The note is out of range.
+        """
+        check_note(note)
+        token_id, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
+        if token_id in self._tokens:
+            return self.create(user, note, maker)
+        made = UserToken(token_id, user, _digest(secret), note, maker, self._clock_ms())
+        self._save(made)
+        logger.info("%s made the token %s of user %s", maker, token_id, user)
+        return made, user_token(user, token_id, secret)
+
+    def tokens(self, user: str = "") -> list[UserToken]:
+        """Return the tokens of a user (empty: of all), the oldest first."""
+        return [token for token in self._tokens.values() if user in ("", token.user)]
+
+    def revoke(self, token_id: str, by: str) -> UserToken:
+        """Refuse a token from now on, also in calls and streams that are open. Repeating it changes nothing.
+
+        Raises NotFound.
+        """
+        token = self._tokens.get(token_id)
+        if token is None and token_id.startswith(_SIGNED) and token_id != _SIGNED:
+            token = UserToken(token_id, token_id.removeprefix(_SIGNED), "", "made by an earlier release", "", 0)
+        if token is None:
+            raise NotFound(f"no token {token_id!r} of a user; `iris user token list` shows what there is")
+        if not token.revoked_at_ms:
+            token = replace(token, revoked_by=by, revoked_at_ms=self._clock_ms())
+            self._save(token)
+            logger.info("%s revoked the token %s of user %s", by, token_id, token.user)
+            self.on_revoked(token_id, _refusal(token))
+        return token
+
+    def _save(self, token: UserToken) -> None:
+        self._store.save_user_tokens([token])
+        self._tokens[token.token_id] = token
+
+
+def id_of(principal: Principal) -> str:
+    """The id of the token that a user shows."""
+    return principal.token_id or f"{_SIGNED}{principal.name}"
+
+
+def _refusal(token: UserToken) -> Unauthenticated:
+    return Unauthenticated(
+        f"the token {token.token_id} of user {token.user} was revoked by {token.revoked_by}; an admin makes a new one "
+        f"with `iris user token create {token.user}`"
+    )
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()

@@ -1,0 +1,217 @@
+"""Sections of a YAML file, checked as they are read: every refusal names file, line, key, value and what is allowed."""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from iris.cluster.sizes import parse_size
+from rigging.errors import InvalidRequest
+from rigging.redaction import redact_string
+
+
+class Document:
+    """What a YAML file holds, with the line of each key.
+
+    Args:
+        path: Where it was read from.
+        content: Mappings, lists and scalars; None: the file is empty.
+        lines: Of keys, written as in `scale_groups[0].cpu`; empty: not known.
+    """
+
+    def __init__(self, path: Path, content: object, lines: Mapping[str, int] | None = None) -> None:
+        self.path = path
+        self.content = content
+        self._lines = lines or {}
+
+    def where(self, key: str) -> str:
+        """Return file, line (that of the nearest section that has one) and key, for messages."""
+        place = key
+        while place and place not in self._lines:
+            place = place[: max(place.rfind("."), place.rfind("["), 0)]
+        line = f":{self._lines[place]}" if place else ""
+        return f"{self.path}{line}: {key}"
+
+    def with_content(self, content: object) -> "Document":
+        """The same file with another content; keys that both have keep their lines."""
+        return Document(self.path, content, self._lines)
+
+
+def read_document(path: Path) -> Document:
+    """Read a YAML file. Raises InvalidRequest: it cannot be read, is no YAML, says something twice or holds itself."""
+    import yaml
+
+    try:
+        text = path.read_text()
+        content = yaml.safe_load(text)
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        raise InvalidRequest(_not_yaml(path, error)) from None
+    except RecursionError:
+        raise InvalidRequest(f"cannot read the cluster config {path}: it is nested too deeply") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InvalidRequest(f"cannot read the cluster config {path}: {error}") from None
+    _check_for_circles(path, node, set(), set())
+    lines: dict[str, int] = {}
+    for key, line in _keys_of(node, "", set()):
+        if key in lines:
+            raise InvalidRequest(f"{path}:{line}: {key} is given twice; it is in line {lines[key]}, too")
+        lines[key] = line
+    return Document(path, content, lines)
+
+
+def _not_yaml(path: Path, error: Any) -> str:
+    """Return what is wrong and where, without the text around it that YAML's own message quotes: it may be a secret."""
+    mark = error.problem_mark or error.context_mark
+    where = f"{path}:{mark.line + 1}" if mark else str(path)
+    problem = redact_string(", ".join(filter(None, (error.context, error.problem))))
+    return f"cannot read the cluster config {where}: {problem}"
+
+
+def _check_for_circles(path: Path, node: Any, above: set[int], done: set[int]) -> None:
+    """Refuse an alias of what it stands in. Each node is looked at once, however many aliases it has."""
+    if node is None or node.id == "scalar" or id(node) in done:
+        return
+    if id(node) in above:
+        raise InvalidRequest(f"{path}:{node.start_mark.line + 1}: an alias below this stands for the whole of it")
+    above.add(id(node))
+    pairs = node.value if node.id == "mapping" else [(None, item) for item in node.value]
+    for _, value in pairs:
+        _check_for_circles(path, value, above, done)
+    above.discard(id(node))
+    done.add(id(node))
+
+
+def _keys_of(node: Any, name: str, done: set[int]) -> Iterator[tuple[str, int]]:
+    """Yield each key below a node of YAML with its line; what stands in several places by aliases, in the first."""
+    if node is None or node.id == "scalar" or id(node) in done:
+        return
+    done.add(id(node))
+    if node.id == "mapping":
+        for key, value in node.value:
+            inner = f"{name}.{key.value}" if name else str(key.value)
+            yield inner, key.start_mark.line + 1
+            yield from _keys_of(value, inner, done)
+    else:
+        for number, item in enumerate(node.value):
+            yield f"{name}[{number}]", item.start_mark.line + 1
+            yield from _keys_of(item, f"{name}[{number}]", done)
+
+
+class Section:
+    """A mapping of the file, with where it stands, so that every refusal can say so."""
+
+    def __init__(self, content: object, name: str, file: Document, known: tuple[str, ...]) -> None:
+        self._name = name
+        self._file = file
+        if not isinstance(content, dict):
+            where = file.where(name) if name else f"{file.path}: the file"
+            shown = redact_string(repr(content))
+            raise InvalidRequest(f"{where} is {shown}; it must be a mapping of {', '.join(known)}")
+        self._content: Mapping[Any, Any] = content
+        for key in content:
+            if key not in known:
+                near = difflib.get_close_matches(str(key), known, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+                raise InvalidRequest(f"{self.where(str(key))} is unknown; {hint}")
+
+    def where(self, key: str) -> str:
+        """Return file, line and the key's path, for messages."""
+        return self._file.where(self._inner(key))
+
+    @property
+    def content(self) -> Mapping[Any, Any]:
+        """What it holds, as it was read."""
+        return self._content
+
+    @property
+    def name(self) -> str:
+        """Its path in the file; empty for the whole of it."""
+        return self._name
+
+    def wrong(self, key: str, value: object, allowed: str) -> InvalidRequest:
+        """Make the refusal of a value; one that looks like a secret is not shown."""
+        return InvalidRequest(f"{self.where(key)} is {redact_string(repr(value))}; it must be {allowed}")
+
+    def has(self, key: str) -> bool:
+        return self._content.get(key) is not None
+
+    def section(self, key: str, known: tuple[str, ...]) -> "Section":
+        content = self._content.get(key)
+        return Section({} if content is None else content, self._inner(key), self._file, known)
+
+    def sections(self, key: str, known: tuple[str, ...]) -> "list[Section]":
+        items = self._content.get(key) or []
+        if isinstance(items, dict):
+            return [self._named(key, name, item, known) for name, item in items.items()]
+        if not isinstance(items, list):
+            raise self.wrong(key, items, "a list, or a mapping by name")
+        return [Section(item, f"{self._inner(key)}[{i}]", self._file, known) for i, item in enumerate(items)]
+
+    def _named(self, key: str, name: object, item: object, known: tuple[str, ...]) -> "Section":
+        """An item of a mapping by name, which may say its name again."""
+        where = f"{self._inner(key)}.{name}"
+        content = {} if item is None else item
+        if isinstance(content, dict) and content.get("name", name) != name:
+            raise InvalidRequest(
+                f"{self._file.where(f'{where}.name')} is {content['name']!r}; it must be {name!r}, or left out"
+            )
+        return Section({"name": name, **content} if isinstance(content, dict) else content, where, self._file, known)
+
+    def text(self, key: str) -> str:
+        value = self._content.get(key)
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            raise self.wrong(key, value, "text")
+        return value
+
+    def texts(self, key: str) -> tuple[tuple[str, str], ...]:
+        found = self._content.get(key) or {}
+        if not isinstance(found, dict) or not all(isinstance(v, str) for kv in found.items() for v in kv):
+            raise self.wrong(key, found, "a mapping of texts to texts (put numbers and booleans into quotes)")
+        return tuple(found.items())
+
+    def choice(self, key: str, allowed: list[str], default: str) -> str:
+        value = self._content.get(key, default)
+        if value not in allowed:
+            raise self.wrong(key, value, " or ".join(repr(item) for item in allowed))
+        return str(value)
+
+    def whole(self, key: str, default: int, least: int, most: int) -> int:
+        value = self._content.get(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise self.wrong(key, value, f"a whole number from {least} to {most}")
+        return value
+
+    def number(self, key: str) -> float:
+        value = self._content.get(key, 0)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
+            raise self.wrong(key, value, "a number, 0 (no limit) or more")
+        return float(value)
+
+    def cores(self, key: str) -> int:
+        value = self._content.get(key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1e6:
+            raise self.wrong(key, value, "a number of cores above 0")
+        return round(value * 1000)
+
+    def size(self, key: str) -> int:
+        value = self._content.get(key)
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise self.wrong(key, value, "a size such as 448GB")
+        try:
+            return parse_size(value, key)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{self.where(key)}: {error}") from None
+
+    def flag(self, key: str) -> bool:
+        value = self._content.get(key, False)
+        if not isinstance(value, bool):
+            raise self.wrong(key, value, "true or false")
+        return value
+
+    def _inner(self, key: str) -> str:
+        return f"{self._name}.{key}" if self._name else key

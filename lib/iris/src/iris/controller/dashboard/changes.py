@@ -1,0 +1,100 @@
+"""News for those who watch the whole cluster: which jobs have changed, merged while a watcher is slow."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from typing import Final
+
+from iris.core.state.changes import Changes
+from iris.domain.ids import JobId, parse_task_id
+from rigging.errors import Unavailable
+
+MOST_NAMED: Final = 200
+"""Jobs named in one message; of more it is only said that there are."""
+
+
+@dataclass(slots=True)
+class ClusterNews:
+    """What has changed since the last time.
+
+    Attributes:
+        job_ids: Jobs that have changed, themselves or by a task.
+        many_jobs: More have than are named.
+        workers: A worker has.
+        endpoints: An endpoint has.
+    """
+
+    job_ids: set[JobId] = field(default_factory=set)
+    many_jobs: bool = False
+    workers: bool = False
+    endpoints: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.job_ids or self.many_jobs or self.workers or self.endpoints)
+
+    def add(self, changes: Changes, most_named: int = MOST_NAMED) -> None:
+        """Take in what a batch has changed."""
+        self.workers = self.workers or bool(changes.workers or changes.forgotten_workers)
+        self.endpoints = self.endpoints or bool(changes.endpoints)
+        if not self.many_jobs:
+            self.job_ids.update(changes.jobs, changes.forgotten_jobs)
+            # Of tens of thousands of tasks only a few are looked at: they are many, or of few jobs.
+            for task_id in changes.tasks:
+                if len(self.job_ids) > most_named:
+                    break
+                self.job_ids.add(parse_task_id(task_id)[0])
+            if len(self.job_ids) > most_named:
+                self.many_jobs = True
+                self.job_ids.clear()
+
+
+class _Watch:
+    def __init__(self) -> None:
+        self.news = ClusterNews()
+        self.wake = asyncio.Event()
+
+
+class ChangeWatchers:
+    """Tells watchers what was committed."""
+
+    def __init__(self) -> None:
+        self._watches: set[_Watch] = set()
+        self._closed = False
+
+    async def watch(self, wait_s: float) -> AsyncGenerator[ClusterNews, None]:
+        """Yield what has changed, whenever something has.
+
+        Args:
+            wait_s: So long after the first change, what else changes is told with it.
+
+        Raises:
+            Unavailable: The controller ends.
+        """
+        watch = _Watch()
+        self._watches.add(watch)
+        try:
+            while True:
+                await watch.wake.wait()
+                if not self._closed:
+                    await asyncio.sleep(wait_s)
+                if self._closed:
+                    raise Unavailable("the controller is shutting down")
+                watch.wake.clear()
+                news, watch.news = watch.news, ClusterNews()
+                if news:
+                    yield news
+        finally:
+            self._watches.discard(watch)
+
+    def on_changes(self, changes: Changes) -> None:
+        """Take in what was committed; costs nothing while nobody watches."""
+        for watch in self._watches:
+            watch.news.add(changes)
+            if watch.news:
+                watch.wake.set()
+
+    def close(self) -> None:
+        """End every watch with Unavailable."""
+        self._closed = True
+        for watch in self._watches:
+            watch.wake.set()

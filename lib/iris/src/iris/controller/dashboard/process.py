@@ -1,0 +1,213 @@
+"""The process that serves the pages: started when somebody first asks for a link, or with the controller.
+
+It is a client of the controller like others, so that its memory and its work are not the controller's. They speak by
+its stdin and stdout, in lines of JSON: settings first, then requests for links. It ends with its stdin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import json
+import logging
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from iris.controller.config.controller_config import LOOPBACK, Address
+from iris.rpc.auth import load_or_create_secret
+from rigging.errors import InvalidRequest, Unavailable
+
+logger = logging.getLogger(__name__)
+
+PORT_FILE: Final = "dashboard-port"
+_KEY_FILE: Final = "dashboard-key"
+_PATIENCE_S: Final = 30.0
+_END_S: Final = 4.0
+_COMMAND: Final = (sys.executable, "-m", "iris.dashboard")
+_NEEDED: Final = ("starlette", "uvicorn", "jinja2", "httpx2", "websockets")
+
+
+@dataclass(frozen=True, slots=True)
+class LoginLink:
+    """A link that signs a user in.
+
+    Attributes:
+        url: Good once, for ten minutes.
+        note: For the user; "": nothing.
+    """
+
+    url: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DashboardSettings:
+    """What the process is told.
+
+    Attributes:
+        state_dir: The controller's.
+        secret: The cluster's, by which it acts for those who are signed in.
+        port: Where it listens on loopback; 0: it is started when it is asked for, at any free port.
+        cluster_name: Shown on the pages.
+        ca_sha256: The authority of the controller; "": connections are not encrypted.
+        command: The words that start it.
+    """
+
+    state_dir: Path
+    secret: bytes
+    port: int = 0
+    cluster_name: str = ""
+    ca_sha256: str = ""
+    command: Sequence[str] = _COMMAND
+
+
+class DashboardProcess:
+    """Starts the process, asks it for links, and ends it.
+
+    Args:
+        settings: What it is told.
+    """
+
+    def __init__(self, settings: DashboardSettings) -> None:
+        self._settings = settings
+        self._controller = ""
+        self._process: Process | None = None
+        self._url = ""
+        self._note = ""
+        self._lock = asyncio.Lock()
+
+    async def begin(self, controller: Address) -> None:
+        """Take note of where the controller listens, and start the process where that is wished for.
+
+        That is so with a port of its own, and when it ran beside the controller before this one: pages that are open
+        find it again.
+        """
+        host = LOOPBACK if controller.host in ("0.0.0.0", "::", "") else controller.host
+        self._controller = str(Address(host, controller.port))
+        former = self._former_port()
+        if not (self._settings.port or former):
+            return
+        try:
+            async with self._lock:
+                await self._start(self._settings.port or former)
+        except (InvalidRequest, Unavailable, OSError) as error:
+            # The cluster is worth more than its pages.
+            logger.warning("the dashboard does not start: %s", error)
+
+    async def link(
+        self, user: str, *, is_admin: bool, may_write: bool = False, port: int = 0, token_id: str = ""
+    ) -> LoginLink:
+        """Return a link that signs a user in, once the process serves.
+
+        Args:
+            user: Who is to be signed in.
+            is_admin: They may do what admins may.
+            may_write: The pages may change something.
+            port: Where it is to listen, if it does not yet (else the note says where it does); 0: as its settings say.
+            token_id: Of the token by which they ask; their session ends with it. "": it is none that can be revoked.
+
+        Raises:
+            InvalidRequest: What it needs is not installed, or the port is none.
+            Unavailable: It does not start, or does not answer.
+        """
+        if not 0 <= port <= 65535:
+            raise InvalidRequest(f"port {port}: must be from 0 (any) to 65535")
+        async with self._lock:
+            note = ""
+            if self._process is None or self._process.returncode is not None:
+                await self._start(port or self._settings.port or self._former_port())
+                note = self._note
+            elif port and port != (serving := int(self._url.rpartition(":")[2])):
+                note = f"the pages are served at port {serving} already, not at {port}"
+            asked = {"user": user, "admin": is_admin, "may_write": may_write, "token_id": token_id}
+            answer = await self._ask({"link": asked})
+        return LoginLink(self._url + str(answer["path"]), note)
+
+    async def close(self, *, for_good: bool) -> None:
+        """End the process.
+
+        Args:
+            for_good: The next controller is not to start it again.
+        """
+        if for_good:
+            (self._settings.state_dir / PORT_FILE).unlink(missing_ok=True)
+        process, self._process = self._process, None
+        if process is None or process.returncode is not None:
+            return
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            await asyncio.wait_for(process.wait(), _END_S)
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+    def _former_port(self) -> int:
+        try:
+            text = (self._settings.state_dir / PORT_FILE).read_text()
+        except (OSError, ValueError):
+            return 0
+        return int(text) if text.isascii() and text.isdigit() and int(text) < 65536 else 0
+
+    async def _start(self, port: int) -> None:
+        lacking = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+        if lacking:
+            raise InvalidRequest(
+                f"the dashboard needs {', '.join(lacking)}, which the controller's environment lacks: install the "
+                "extra `dashboard` there (uv pip install 'marin-iris[dashboard]') and start the controller again"
+            )
+        settings = self._settings
+        key = load_or_create_secret(settings.state_dir / _KEY_FILE)
+        self._process = await asyncio.create_subprocess_exec(
+            *settings.command, stdin=PIPE, stdout=PIPE, start_new_session=True
+        )
+        said = await self._ask(
+            {
+                "controller": self._controller,
+                "secret": settings.secret.hex(),
+                "key": key.hex(),
+                "port": port,
+                "ca_sha256": settings.ca_sha256,
+                "cluster_name": settings.cluster_name,
+            }
+        )
+        self._url, self._note = str(said["url"]), str(said["note"])
+        (settings.state_dir / PORT_FILE).write_text(self._url.rpartition(":")[2])
+        logger.info("the dashboard serves at %s", self._url)
+
+    async def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer to a request. After any failure the process is gone: the next link starts another."""
+        process = self._process
+        assert process is not None
+        try:
+            return await self._answer(process, request)
+        except BaseException:
+            self._process = None
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+            raise
+
+    async def _answer(self, process: Process, request: dict[str, Any]) -> dict[str, Any]:
+        assert process.stdin is not None  # both are pipes
+        assert process.stdout is not None
+        try:
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            await process.stdin.drain()
+            line = await asyncio.wait_for(process.stdout.readline(), _PATIENCE_S)
+        except TimeoutError:
+            raise Unavailable(f"the dashboard did not answer within {_PATIENCE_S:g} s; try again") from None
+        except ConnectionError:
+            line = b""
+        if not line:
+            raise Unavailable("the dashboard has ended; the controller's log says why. Try again")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise Unavailable(str(answer["error"]))
+        return answer

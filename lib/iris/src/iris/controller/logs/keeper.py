@@ -1,0 +1,187 @@
+"""Packs finished pieces of logs and moves them off the machine, in a thread of its own: nothing ever waits for it.
+
+A piece is whole in at least one form at every instant: the next form is on the disk (synced), or acknowledged by the
+remote storage, before the one before it is removed. What a crash leaves twice is put right at the next start. While the
+disk is full or the storage refuses, pieces stay as they are, and it is tried again.
+"""
+
+import contextlib
+import logging
+import os
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from iris.controller.logs.names import MOVED, PACKED, RAW, LogFileName, file_name, packed_name, parse_name
+from iris.controller.logs.packed import pack
+from iris.controller.logs.pieces import LogPlace
+from iris.controller.logs.remote import FOLDER, RemotePieces
+from iris.controller.logs.store import LogKey, LogStore
+from rigging.filesystem import write_bytes_atomic
+from rigging.timing import ExponentialBackoff
+
+logger = logging.getLogger(__name__)
+
+_TEMPORARY: Final = ".marin-tmp-"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A finished piece of a log: which bytes of it."""
+
+    key: LogKey
+    start: int
+    size: int
+
+
+class LogKeeper:
+    """Tends the pieces of a store.
+
+    Args:
+        remote: Where packed pieces are moved; None: they stay.
+        call_in_loop: Calls a function soon, in the thread that uses the store.
+        retry_s: First and longest pause after a failure.
+    """
+
+    def __init__(
+        self,
+        store: LogStore,
+        remote: RemotePieces | None,
+        call_in_loop: Callable[[Callable[[], None]], object],
+        retry_s: tuple[float, float] = (1.0, 60.0),
+    ) -> None:
+        self._store = store
+        self._remote = remote
+        self._call_in_loop = call_in_loop
+        self._waiting: queue.SimpleQueue[Piece | None] = queue.SimpleQueue()
+        self._late: list[Piece] = []  # tried in vain
+        self._backoff = ExponentialBackoff(initial=retry_s[0], maximum=retry_s[1])
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="log-keeper", daemon=True)
+
+    def start(self) -> None:
+        """Begin with what is there, and go on with what becomes ripe."""
+        self._store.on_ripe = lambda key, start, size: self._waiting.put(Piece(key, start, size))
+        self._thread.start()
+
+    def close(self, timeout_s: float = 1.0) -> None:
+        """End. A piece that is being moved to a storage that does not answer is given up; it is whole where it was."""
+        self._store.on_ripe = None
+        self._closing.set()
+        self._waiting.put(None)
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        for piece in leftovers(self._store.root):
+            if self._closing.is_set():
+                return
+            self._tend(piece)
+        retry_at = 0.0
+        while not self._closing.is_set():
+            self._empty_trash()
+            with contextlib.suppress(queue.Empty):
+                ripe = self._waiting.get(timeout=max(retry_at - time.monotonic(), 0) if self._late else None)
+                if ripe is not None:
+                    self._tend(ripe)
+            if self._late and time.monotonic() >= retry_at:
+                late, self._late = self._late, []
+                for piece in late:
+                    if not self._closing.is_set():
+                        self._tend(piece)
+                if not self._late:
+                    self._backoff.reset()
+                retry_at = time.monotonic() + self._backoff.next_interval()
+
+    def _tend(self, piece: Piece) -> None:
+        try:
+            self.tend(piece)
+        # Storages raise what they like; whatever it is, the piece is where it was and is tried again.
+        except Exception as error:
+            if not self._late:
+                logger.warning("a piece of a log stays as it is for now: %s: %s", type(error).__name__, error)
+            self._late.append(piece)
+
+    def tend(self, piece: Piece) -> None:
+        """Pack a piece, and move it if there is a place. Raises OSError, and what the storage raises."""
+        place = self._store.place(piece.key)
+        _pack(place, piece)
+        self._call_in_loop(lambda: self._store.tended(piece.key, piece.start, piece.size))
+        if self._remote is not None:
+            _move(place, piece, self._remote)
+            self._call_in_loop(lambda: self._store.tended(piece.key, piece.start, piece.size))
+
+    def _empty_trash(self) -> None:
+        if self._remote is None:
+            return
+        with contextlib.suppress(FileNotFoundError):
+            for note in self._store.trash.iterdir():
+                try:
+                    self._remote.remove(note.read_text())
+                # See `_tend`; the note stays, so it is removed later.
+                except Exception as error:
+                    logger.warning("a piece of a log is not yet removed from the remote state: %s", error)
+                    return
+                note.unlink()
+
+
+def _pack(place: LogPlace, piece: Piece) -> None:
+    raw, packed = place.raw(piece.start), place.packed(piece.start, piece.size)
+    try:
+        data = raw.read_bytes()
+    except FileNotFoundError:
+        return  # packed or dropped before
+    if len(data) != piece.size:
+        return  # it went on: what is asked for is not finished
+    write_bytes_atomic(packed, pack(data), durable=True)
+    raw.unlink()
+
+
+def _move(place: LogPlace, piece: Piece, remote: RemotePieces) -> None:
+    packed = place.packed(piece.start, piece.size)
+    try:
+        data = packed.read_bytes()
+    except FileNotFoundError:
+        return
+    # A name of its own: what is removed later is never what a job of the same name has written since.
+    name = f"{FOLDER}{piece.key[0]}/{packed.name}-{secrets.token_hex(4)}"
+    remote.put(name, data)
+    write_bytes_atomic(place.packed(piece.start, piece.size, MOVED), name.encode(), durable=True)
+    packed.unlink(missing_ok=True)
+
+
+def leftovers(root: Path) -> Iterator[Piece]:
+    """The finished pieces below a directory that may have to be packed or moved; removes what a crash left twice."""
+    for directory, _, names in os.walk(root):
+        logs: dict[tuple[int, int], list[LogFileName]] = {}
+        for text in names:
+            if text.startswith(_TEMPORARY):
+                Path(directory, text).unlink(missing_ok=True)
+            elif (name := parse_name(text)) is not None:
+                logs.setdefault(name[:2], []).append(name)
+        job_id = "/" + Path(directory).relative_to(root).as_posix()
+        for (index, attempt), found in logs.items():
+            yield from _finished(Path(directory), (job_id, index, attempt), found)
+
+
+def _finished(directory: Path, key: LogKey, names: list[LogFileName]) -> Iterator[Piece]:
+    last = max(name.start for name in names)
+    forms: dict[int, set[str]] = {}
+    for name in names:
+        forms.setdefault(name.start, set()).add(name.form)
+    for name in names:
+        there = forms[name.start]
+        earlier = {PACKED: {RAW}, MOVED: {RAW}}.get(name.form, set())
+        if there & earlier or (name.form == PACKED and MOVED in there):
+            (directory / packed_name(*name)).unlink(missing_ok=True)
+        elif name.form == PACKED:
+            yield Piece(key, name.start, name.size)
+        elif name.form == RAW and name.start != last:
+            with contextlib.suppress(FileNotFoundError):
+                size = (directory / file_name(*name[:3])).stat().st_size
+                if size:
+                    yield Piece(key, name.start, size)

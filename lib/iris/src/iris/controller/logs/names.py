@@ -1,0 +1,77 @@
+"""Names of log files: whose a file is, which bytes of the log it has, and in which form.
+
+    ~<index>.<attempt>.log              from offset 0 on, as it came: records
+    ~<index>.<attempt>.<offset>.log     from that offset on
+    ~<index>.<attempt>.<offset>-<size>.zst     so many bytes from there on, packed (`iris.controller.logs.packed`)
+    ~<index>.<attempt>.<offset>-<size>.moved   the same, packed, in the remote state: the file says where
+    ~<index>.<attempt>.exception        the exception of the attempt's callable
+    ~<index>.<attempt>.result           what it returned
+
+A piece goes from one form to the next, and the next is there before the one before it goes.
+"""
+
+import re
+from typing import Final, NamedTuple
+
+# Not allowed in the name of a job, so a log file cannot collide with the directory of a child job.
+FILE_MARK: Final = "~"
+RAW: Final = "log"
+PACKED: Final = "zst"
+MOVED: Final = "moved"
+_RAW_NAME: Final = re.compile(r"~(\d+)\.(\d+)(?:\.(\d+))?\.log", re.ASCII)
+_PACKED_NAME: Final = re.compile(r"~(\d+)\.(\d+)\.(\d+)-(\d+)\.(zst|moved)", re.ASCII)
+
+
+class LogFileName(NamedTuple):
+    """The parts of a name: task index, attempt, offset; the size if the name has it (-1: the file has it); the form."""
+
+    task: int
+    attempt: int
+    start: int
+    size: int = -1
+    form: str = RAW
+
+
+def file_name(index: int, attempt: int, start: int) -> str:
+    """Return the name of an attempt's log file that begins at an offset.
+
+    Args:
+        index: The task's index in its job.
+        attempt: The attempt's number.
+        start: Offset of the file's first byte in the log.
+    """
+    return f"{FILE_MARK}{index}.{attempt}.{start}.{RAW}" if start else f"{FILE_MARK}{index}.{attempt}.{RAW}"
+
+
+def packed_name(index: int, attempt: int, start: int, size: int, form: str = PACKED) -> str:
+    """Return the name of a packed piece, or of the note where it was moved to.
+
+    Args:
+        index: The task's index in its job.
+        attempt: The attempt's number.
+        start: Offset of its first byte in the log.
+        size: Its bytes, unpacked.
+        form: PACKED or MOVED.
+    """
+    return f"{FILE_MARK}{index}.{attempt}.{start}-{size}.{form}"
+
+
+def exception_file_name(index: int, attempt: int) -> str:
+    """The file beside an attempt's log that has the exception of its callable."""
+    return f"{FILE_MARK}{index}.{attempt}.exception"
+
+
+def result_file_name(index: int, attempt: int) -> str:
+    """The file beside an attempt's log that has what its callable returned."""
+    return f"{FILE_MARK}{index}.{attempt}.result"
+
+
+def parse_name(name: str) -> LogFileName | None:
+    """Return the parts of a log file's name, whatever its form; None for any other file."""
+    raw = _RAW_NAME.fullmatch(name)
+    if raw is not None:
+        return LogFileName(int(raw[1]), int(raw[2]), int(raw[3] or 0))
+    packed = _PACKED_NAME.fullmatch(name)
+    if packed is None:
+        return None
+    return LogFileName(int(packed[1]), int(packed[2]), int(packed[3]), int(packed[4]), packed[5])

@@ -1,0 +1,164 @@
+"""A finished piece of a log, compressed: blocks of whole records that are read one by one.
+
+    "IrisLog1" | count: u32 | crc: u32 | count * (raw: u32 | packed: u32 | flags: u8 | first: u64 | last: u64) | blocks
+
+All little-endian; `crc` is of the table. Each block is one zstd frame with a checksum, of about 128 KiB of the log in
+its record format (`iris.rpc.logformat`). zstd and not zlib, by measurement on lines of a training run: at level 1 it
+packs better (4.8 to 3.8), five times as fast (816 MB/s), and unpacks four times as fast (2.2 GB/s).
+
+A damaged block hides itself alone; a damaged table hides the piece.
+"""
+
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import zstandard
+
+from iris.rpc.logformat import MAX_DATA_BYTES, RECORD_OVERHEAD
+
+MAGIC: Final = b"IrisLog1"
+BLOCK_BYTES: Final = 128 * 1024
+_LEVEL: Final = 1
+_HEAD: Final = struct.Struct("<8sII")
+_ROW: Final = struct.Struct("<IIBQQ")
+_RECORD: Final = struct.Struct("<BQI")
+_TRAILER: Final = struct.Struct("<I")
+_LENGTHS: Final = 2**21 - 1
+_FLAGS: Final = 7
+_NO_RECORDS: Final = 1
+_SPECIAL: Final = 2
+_PARTIAL_OR_NOTE: Final = 2 | 4
+_LARGEST_BLOCK: Final = 64 * 1024 * 1024
+
+
+class DamagedPieceError(Exception):
+    """The table of a packed piece cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block of a piece.
+
+    Args:
+        start: Offset of its first byte in the piece, unpacked. size: Its unpacked bytes.
+        place: Offset in the packed file. packed: Its packed bytes.
+        whole: It begins and ends with a record, and all between are records by their form.
+        special: Among its records are pieces of lines, or notes.
+        first_ms: Earliest time of its records, if it is whole. last_ms: The latest.
+    """
+
+    start: int
+    size: int
+    place: int
+    packed: int
+    whole: bool
+    special: bool
+    first_ms: int
+    last_ms: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size
+
+
+def pack(data: bytes) -> bytes:
+    """Return the packed form of a piece of a log.
+
+    Args:
+        data: Bytes of the record format; they should begin with a record.
+    """
+    compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
+    rows, frames = [], []
+    for start, end, flags, first_ms, last_ms in _cut(data):
+        frame = compressor.compress(data[start:end])
+        rows.append(_ROW.pack(end - start, len(frame), flags, first_ms, last_ms))
+        frames.append(frame)
+    table = b"".join(rows)
+    return b"".join((_HEAD.pack(MAGIC, len(rows), zlib.crc32(table)), table, *frames))
+
+
+def _cut(data: bytes) -> list[tuple[int, int, int, int, int]]:
+    """Where the blocks begin and end, with their flags and times."""
+    blocks: list[tuple[int, int, int, int, int]] = []
+    size = len(data)
+    begin = position = special = 0
+    first_ms, last_ms = 2**64 - 1, 0
+    while position + RECORD_OVERHEAD <= size:
+        flags, at_ms, length = _RECORD.unpack_from(data, position)
+        end = position + RECORD_OVERHEAD + length
+        if flags > _FLAGS or length > MAX_DATA_BYTES or end > size:
+            break
+        if _TRAILER.unpack_from(data, end - _TRAILER.size)[0] & _LENGTHS != length:
+            break
+        special |= flags
+        first_ms, last_ms = min(first_ms, at_ms), max(last_ms, at_ms)
+        position = end
+        if position - begin >= BLOCK_BYTES:
+            blocks.append((begin, position, _SPECIAL if special & _PARTIAL_OR_NOTE else 0, first_ms, last_ms))
+            begin, special, first_ms, last_ms = position, 0, 2**64 - 1, 0
+    if position > begin:
+        blocks.append((begin, position, _SPECIAL if special & _PARTIAL_OR_NOTE else 0, first_ms, last_ms))
+    # What is no record (a piece of one, damage) comes as it is.
+    for start in range(position, size, BLOCK_BYTES):
+        blocks.append((start, min(start + BLOCK_BYTES, size), _NO_RECORDS | _SPECIAL, 0, 0))
+    return blocks
+
+
+class PackedPiece:
+    """Reads a packed piece.
+
+    Args:
+        read: Gives so many bytes of the packed file from an offset on.
+    """
+
+    def __init__(self, read: Callable[[int, int], bytes], blocks: list[Block]) -> None:
+        self._read = read
+        self.blocks = blocks
+
+    @classmethod
+    def opened(cls, read: Callable[[int, int], bytes]) -> "PackedPiece":
+        """Return the piece. Raises DamagedPieceError."""
+        head = read(0, _HEAD.size)
+        if len(head) < _HEAD.size:
+            raise DamagedPieceError("it has no table")
+        magic, count, check = _HEAD.unpack(head)
+        table = read(_HEAD.size, count * _ROW.size) if magic == MAGIC and count < 2**20 else b""
+        if magic != MAGIC or len(table) != count * _ROW.size or zlib.crc32(table) != check:
+            raise DamagedPieceError("its table is damaged")
+        blocks: list[Block] = []
+        start, place = 0, _HEAD.size + len(table)
+        for raw, packed, flags, first_ms, last_ms in _ROW.iter_unpack(table):
+            whole, special = not flags & _NO_RECORDS, bool(flags & _SPECIAL)
+            blocks.append(Block(start, raw, place, packed, whole, special, first_ms, last_ms))
+            start, place = start + raw, place + packed
+        return cls(read, blocks)
+
+    @property
+    def size(self) -> int:
+        """Unpacked bytes."""
+        return self.blocks[-1].end if self.blocks else 0
+
+    def block_at(self, offset: int) -> int:
+        """The number of the block that has this byte."""
+        low, high = 0, len(self.blocks) - 1
+        while low < high:
+            middle = (low + high) // 2
+            if self.blocks[middle].end <= offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def unpacked(self, number: int) -> bytes | None:
+        """The bytes of a block; None: it is damaged."""
+        block = self.blocks[number]
+        if block.size > _LARGEST_BLOCK:
+            return None
+        try:
+            data = zstandard.ZstdDecompressor().decompress(self._read(block.place, block.packed))
+        except zstandard.ZstdError:
+            return None
+        return data if len(data) == block.size else None

@@ -1,0 +1,102 @@
+"""Reading logs through a process of its own: for chosen lines, and for what lies in the remote state."""
+
+import asyncio
+import contextlib
+import json
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from iris.controller.logs.search_process import FAILED, FRAME, ROUND_ENDED, Task
+from iris.controller.logs.store import LogKey
+from iris.rpc.logformat import Record, decode_all
+from rigging.errors import InvalidRequest, Unavailable
+
+MOST_AT_ONCE: Final = 16
+_LONGEST_FRAME: Final = 8 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Searchers:
+    """The processes that read for callers.
+
+    Args:
+        remote: URL of the remote state; empty: there is none.
+        patience_s: A round that has given nothing for so long is given up.
+    """
+
+    root: str
+    remote: str = ""
+    patience_s: float = 120.0
+    most: int = MOST_AT_ONCE
+    _running: int = field(default=0, init=False)
+
+    @contextlib.asynccontextmanager
+    async def begin(self, task: Task) -> "AsyncGenerator[Searcher]":
+        """A process for one caller, killed at the end. Raises Unavailable when too many are at work."""
+        if self._running >= self.most:
+            raise Unavailable(f"{self.most} readers of chosen log lines are at work already; try again")
+        self._running += 1
+        process = None
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "iris.controller.logs.search_process", stdin=PIPE, stdout=PIPE
+            )
+            yield Searcher(process, task, self.patience_s)
+        finally:
+            self._running -= 1
+            if process is not None and process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+
+
+class Searcher:
+    """One of those processes."""
+
+    def __init__(self, process: Process, task: Task, patience_s: float) -> None:
+        self._process = process
+        self._task: Task | None = task
+        self._patience_s = patience_s
+        self._pattern = task.choice.grep
+
+    async def round(
+        self, keys: Sequence[LogKey], positions: Mapping[LogKey, int], last: bool
+    ) -> AsyncGenerator[list[tuple[LogKey, Record]], None]:
+        """The wanted lines of these logs that came since the last round, in batches.
+
+        Raises:
+            InvalidRequest: It takes too long.
+            Unavailable: The process failed, say because the remote state does not answer.
+        """
+        assert self._process.stdin is not None  # both are pipes
+        assert self._process.stdout is not None
+        asked = [(*key, positions.get(key, 0)) for key in keys]
+        first = [] if self._task is None else [self._task.to_json()]
+        self._task = None
+        lines = [*first, json.dumps({"keys": asked, "last": last}), ""]
+        with contextlib.suppress(ConnectionError):  # told below
+            self._process.stdin.write("\n".join(lines).encode())
+            await self._process.stdin.drain()
+        while True:
+            number, data = await self._frame(self._process.stdout)
+            if number == ROUND_ENDED:
+                return
+            if number == FAILED:
+                raise Unavailable(f"the logs cannot be read now: {data.decode(errors='replace')}")
+            yield [(keys[number], record) for record in decode_all(data)]
+
+    async def _frame(self, stdout: asyncio.StreamReader) -> tuple[int, bytes]:
+        try:
+            async with asyncio.timeout(self._patience_s):
+                number, length = FRAME.unpack(await stdout.readexactly(FRAME.size))
+                return number, await stdout.readexactly(min(length, _LONGEST_FRAME)) if length else b""
+        except TimeoutError:
+            raise InvalidRequest(
+                f"no line was found for {self._patience_s:g} s: pattern {self._pattern!r} is too costly for this log, "
+                "or its storage is too slow; give a simpler pattern, or fewer lines with --since and --until"
+            ) from None
+        except asyncio.IncompleteReadError:
+            raise Unavailable("the process that read the logs has ended; try again") from None

@@ -1,0 +1,62 @@
+"""The message about a job's end, and its signature. Pure."""
+
+import hashlib
+import hmac
+import json
+from typing import Any, Final
+
+from iris.domain.entities import Job
+from iris.domain.ids import parent_of
+from rigging.redaction import redact_string
+
+TIMESTAMP_HEADER: Final = "Iris-Timestamp"
+SIGNATURE_HEADER: Final = "Iris-Signature"
+DELIVERY_HEADER: Final = "Iris-Delivery"
+
+
+def message_of(job: Job, cluster: str) -> dict[str, Any]:
+    """Return the message about an ended job: its state, why it ended so, and how long it took (seconds)."""
+    began = job.started_at_ms or job.finished_at_ms
+    return {
+        "event": "job_ended",
+        "cluster": cluster,
+        "job": job.job_id,
+        "parent": parent_of(job.job_id) or "",
+        "state": job.state.word,
+        "cause": redact_string(job.error),
+        "exit_code": job.exit_code,
+        "exit_signal": job.exit_signal,
+        "deciding_task": job.deciding_task_id or "",
+        "replicas": job.spec.replicas,
+        "tasks": {state.word: count for state, count in job.counts.items() if count},
+        "description": redact_string(job.spec.description),
+        "submitted_at_ms": job.submitted_at_ms,
+        "started_at_ms": job.started_at_ms,
+        "finished_at_ms": job.finished_at_ms,
+        "waited_s": max(began - job.submitted_at_ms, 0) / 1000,
+        "ran_s": max(job.finished_at_ms - began, 0) / 1000,
+    }
+
+
+def signed_headers(body: bytes, secret: bytes, at_s: int, delivery: str) -> dict[str, str]:
+    """The headers by which a receiver knows who speaks, when, and of what (a repeated delivery has the same name).
+
+    Args:
+        body: What is sent.
+        secret: Shared with the receiver.
+        at_s: Unix seconds; part of what is signed, so that nothing can be repeated much later.
+        delivery: Name of the delivery.
+    """
+    signature = hmac.new(secret, f"{at_s}.".encode() + body, hashlib.sha256).hexdigest()
+    return {
+        "Content-Type": "application/json",
+        "User-Agent": "iris",
+        TIMESTAMP_HEADER: str(at_s),
+        SIGNATURE_HEADER: f"sha256={signature}",
+        DELIVERY_HEADER: delivery,
+    }
+
+
+def body_of(message: dict[str, Any]) -> bytes:
+    """The bytes that are sent and signed."""
+    return json.dumps(message, ensure_ascii=False, sort_keys=True).encode()

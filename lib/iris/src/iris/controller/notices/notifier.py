@@ -1,0 +1,182 @@
+"""Who is owed the news of a job's end is told of it, at least once, also over restarts of the controller.
+
+Each debt is kept (`debts`) from the job's submission to the delivery, so that no end is forgotten between its commit
+and the sending. With a webhook of the whole cluster the ends of root jobs are told; those below are its details.
+"""
+
+import asyncio
+import ipaddress
+import logging
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from iris.controller.notices.debts import Debts
+from iris.controller.notices.message import body_of, message_of, signed_headers
+from iris.controller.notices.post import PostFailedError, PostRefusedError, post
+from iris.core.state.view import ClusterView
+from iris.domain.effects import Effect, JobChanged, JobEnded
+from iris.domain.entities import Job
+from iris.domain.ids import JobId, parent_of
+from iris.domain.webhooks import IpAddress, Webhook, parse_webhook, refusal
+from rigging.errors import InvalidRequest
+from rigging.timing import ExponentialBackoff
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeRules:
+    """How and whom to tell.
+
+    Args:
+        url: Told of every root job's end; empty: nobody is.
+        allow: Hosts, patterns of hosts and networks that may be told (see `iris.domain.webhooks.refusal`).
+        is_private: Only this machine's user can submit.
+        timeout_s: Of one try. retry_s: First and longest pause between tries. give_up_s: After the first try.
+    """
+
+    url: str = ""
+    allow: tuple[str, ...] = ()
+    is_private: bool = False
+    timeout_s: float = 10.0
+    retry_s: tuple[float, float] = (1.0, 300.0)
+    give_up_s: float = 24 * 3600.0
+
+
+class Notifier:
+    """Listens to the engine's effects and tells those who want to know.
+
+    Args:
+        debts: What is owed.
+        secret: With which messages are signed.
+        clock_ms: Unix ms.
+        trust: Authorities for https; None: the system's.
+    """
+
+    def __init__(
+        self,
+        view: ClusterView,
+        debts: Debts,
+        secret: bytes,
+        rules: NoticeRules,
+        clock_ms: Callable[[], int],
+        cluster: str = "",
+        trust: ssl.SSLContext | None = None,
+    ) -> None:
+        self._view = view
+        self._debts = debts
+        self._secret = secret
+        self._rules = rules
+        self._clock_ms = clock_ms
+        self._cluster = cluster
+        self._trust = trust
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    def check(self, url: str) -> None:
+        """Refuse an address that is none, or that is never told here. Raises InvalidRequest."""
+        webhook = parse_webhook(url)
+        try:
+            address = ipaddress.ip_address(webhook.host)
+        except ValueError:
+            return  # a name: what it resolves to is judged when it is told
+        reason = self._refusal(webhook, address)
+        if reason:
+            raise InvalidRequest(reason)
+
+    def restore(self) -> None:
+        """Take up what the controller before this one owed."""
+        owed = self._debts.names()
+        for job in self._view.jobs.values():
+            for url in self._urls(job):
+                name = _name(job, url, self._rules)
+                if name in owed and job.state.is_terminal:
+                    self._begin(name, job, url)
+                elif not job.state.is_terminal:
+                    self._debts.owe(name)
+                owed.discard(name)
+        for name in owed:
+            self._debts.settle(name)  # of jobs that are forgotten
+
+    def on_effects(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, JobChanged | JobEnded):
+                self._look_at(effect.job_id, isinstance(effect, JobEnded))
+
+    async def close(self) -> None:
+        """End; what is still owed is told by the next controller."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._debts.flush()
+
+    def _look_at(self, job_id: JobId, ended: bool) -> None:
+        job = self._view.jobs.get(job_id)
+        for url in () if job is None else self._urls(job):
+            assert job is not None  # it has urls
+            name = _name(job, url, self._rules)
+            if not job.state.is_terminal:
+                self._debts.owe(name)
+            elif ended:
+                self._debts.owe(name)
+                self._begin(name, job, url)
+
+    def _urls(self, job: Job) -> list[str]:
+        of_all = [self._rules.url] if self._rules.url and parent_of(job.job_id) is None else []
+        own = [job.spec.notify_url] if job.spec.notify_url else []
+        return list(dict.fromkeys(own + of_all))
+
+    def _begin(self, name: str, job: Job, url: str) -> None:
+        if name not in self._tasks:
+            task = asyncio.get_running_loop().create_task(self._tell(name, job, url), name=f"notice-{name}")
+            self._tasks[name] = task
+            task.add_done_callback(lambda _: self._tasks.pop(name, None))
+
+    async def _tell(self, name: str, job: Job, url: str) -> None:
+        body = body_of(message_of(job, self._cluster))
+        backoff = ExponentialBackoff(*self._rules.retry_s, factor=2.0)
+        end_ms = max(job.finished_at_ms, 1) + self._rules.give_up_s * 1000
+        is_first = True
+        while is_first or self._clock_ms() < end_ms:
+            is_first = False
+            try:
+                await self._post(name, body, url)
+                self._debts.settle(name)
+                return
+            except (PostRefusedError, InvalidRequest) as error:
+                logger.warning("the end of %s is not told: %s", job.job_id, error)
+                self._debts.settle(name)
+                return
+            except PostFailedError as error:
+                pause = backoff.next_interval()
+                logger.info("the end of %s is not told yet: %s; it is tried again in %.1f s", job.job_id, error, pause)
+            await asyncio.sleep(pause)
+        logger.warning("the end of %s was not told within %g s, and is given up", job.job_id, self._rules.give_up_s)
+        self._debts.settle(name)
+
+    async def _post(self, name: str, body: bytes, url: str) -> None:
+        webhook = parse_webhook(url)
+        async with self._slots:
+            await post(
+                webhook,
+                body,
+                signed_headers(body, self._secret, self._clock_ms() // 1000, name),
+                timeout_s=self._rules.timeout_s,
+                refusal=lambda address: self._refusal(webhook, address),
+                trust=self._trust,
+            )
+
+    def _refusal(self, webhook: Webhook, address: IpAddress) -> str:
+        if self._rules.url and webhook == parse_webhook(self._rules.url):
+            return ""  # the operator's own
+        return refusal(webhook, address, self._rules.allow, is_private=self._rules.is_private)
+
+
+def _name(job: Job, url: str, rules: NoticeRules) -> str:
+    """The name of a debt, and of its deliveries: the same over restarts, another for another job of the same name."""
+    return f"{job.sequence}-{job.submitted_at_ms}-{'cluster' if url == rules.url else 'job'}"

@@ -1,0 +1,85 @@
+"""Keeps the use of running attempts, as their workers say every few seconds; in memory, saved now and then."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from iris.controller.engine.engine import Engine, Transaction
+from iris.domain.ids import AttemptId, JobId, WorkerId, parse_attempt_id, parse_task_id
+from iris.domain.usage import AttemptUse, Usage
+from rigging.errors import MarinError
+
+logger = logging.getLogger(__name__)
+
+SAVE_EVERY_S: Final = 30.0
+"""So much of what is known of an attempt is lost at most when controller and worker are lost together."""
+
+
+class LiveUsage:
+    """The latest of every attempt that runs. What ended attempts used is stored with their end.
+
+    Args:
+        engine: Writes what is to be saved, and has the view.
+        stored: Reads what is stored of a job's attempts.
+    """
+
+    def __init__(self, engine: Engine, stored: Callable[[JobId], Mapping[AttemptId, AttemptUse]]) -> None:
+        self._engine = engine
+        self._stored = stored
+        self._known: dict[AttemptId, AttemptUse] = {}
+        self._unsaved: dict[AttemptId, AttemptUse] = {}
+
+    def note(self, name: AttemptId, worker_id: WorkerId, usage: Usage) -> None:
+        """Take in what a worker says of an attempt; of those that are not its own it may say nothing.
+
+        Args:
+            name: The attempt.
+            worker_id: The worker.
+            usage: What the attempt has used.
+        """
+        booking = self._engine.view.bookings.get(name)
+        if booking is not None and booking.worker_id == worker_id:
+            self._known[name] = self._unsaved[name] = AttemptUse(worker_id, usage)
+
+    def of_job(self, job_id: JobId) -> dict[AttemptId, AttemptUse]:
+        """Return the use of each attempt of a job, in the order of tasks and attempts."""
+        found = dict(self._stored(job_id))
+        for name, use in self._of_live(job_id).items():
+            before = found.get(name)
+            found[name] = use if before is None else AttemptUse(use.worker_id, before.usage.later(use.usage))
+        return dict(sorted(found.items(), key=lambda item: _place(item[0])))
+
+    def _of_live(self, job_id: JobId) -> dict[AttemptId, AttemptUse]:
+        bookings = self._engine.view.bookings
+        prefix = f"{job_id}/"
+        return {
+            name: use
+            for name, use in self._known.items()
+            if name.startswith(prefix) and name in bookings and bookings[name].job_id == job_id
+        }
+
+    def save(self, transaction: Transaction) -> None:
+        """Write what is new of attempts that run, with whatever else is committed; the others are stored by now."""
+        bookings = transaction.view.bookings
+        unsaved, self._unsaved = self._unsaved, {}
+        self._known = {name: use for name, use in self._known.items() if name in bookings}
+        written = transaction.batch.changes.usage
+        for name, use in unsaved.items():
+            if name in bookings and name not in written:
+                written[name] = use
+
+    async def run(self) -> None:
+        """Save now and then, until cancelled."""
+        while True:
+            await asyncio.sleep(SAVE_EVERY_S)
+            if self._unsaved:
+                try:
+                    await self._engine.decide(self.save)
+                except MarinError:
+                    logger.exception("what attempts have used could not be saved")
+
+
+def _place(name: AttemptId) -> tuple[int, int]:
+    task_id, number = parse_attempt_id(name)
+    return parse_task_id(task_id)[1], number

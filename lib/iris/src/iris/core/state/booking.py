@@ -1,0 +1,61 @@
+"""The resources of one attempt."""
+
+from iris.core.state.demand import Demand
+from iris.domain.ids import AttemptId, JobId, WorkerId, user_of
+from iris.domain.resources import NOTHING, Resources
+
+Kind = tuple[str, Demand]
+"""A user, and what each task asks for."""
+
+
+class Booking:
+    """The resources that one attempt holds on its worker, while it lives and while it is on its way out.
+
+    Attributes:
+        ahead: It was assigned ahead and is not known to have begun: it holds nothing. was_ahead: It was so once; its
+            worker may have told of it before telling of the end in whose place it began.
+        kind: User and demand: attempts of one kind may take each other's place.
+        reserves: Its accelerators are for the other jobs of its tree.
+    """
+
+    __slots__ = (
+        "ahead", "attempt_id", "found", "has_lent", "is_gang", "job_id", "kind", "reserves", "resources", "stopping",
+        "user", "waits", "was_ahead", "weight", "worker_id",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        attempt_id: AttemptId,
+        job_id: JobId,
+        worker_id: WorkerId,
+        resources: Resources,
+        is_gang: bool = False,
+        weight: float = 0.0,
+        kind: Kind | None = None,
+        ahead: bool = False,
+        reserves: bool = False,
+    ) -> None:
+        self.ahead = self.was_ahead = ahead
+        self.kind = kind
+        self.reserves = reserves
+        self.is_gang = is_gang
+        self.weight = weight
+        self.user = user_of(job_id)
+        self.attempt_id = attempt_id
+        self.job_id = job_id
+        self.worker_id = worker_id
+        self.resources = resources
+        self.stopping = False
+        self.found = False  # see Stopping.found
+        self.waits = 0  # open waits for children; above 0 the cpu is lent
+        self.has_lent = False
+
+    @property
+    def cpu_millis(self) -> int:
+        """Cpu that the attempt holds now: nothing while it lends or has not begun."""
+        return 0 if self.waits or self.ahead else self.resources.cpu_millis
+
+    @property
+    def held(self) -> Resources:
+        """Resources that come free when the attempt ends."""
+        return NOTHING if self.ahead else self.resources

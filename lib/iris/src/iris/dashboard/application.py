@@ -1,0 +1,105 @@
+"""The application: the cluster's pages, and those that installed packages offer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+
+from starlette.applications import Starlette
+from starlette.routing import Route
+
+from iris.dashboard.cluster_client import ClusterClient, is_admin
+from iris.dashboard.cluster_pages import ClusterPages, used_share
+from iris.dashboard.job_pages import JobPages
+from iris.dashboard.live import LiveNews
+from iris.dashboard.log_pages import LogPages
+from iris.dashboard.settings import Settings
+from iris.dashboard.task_pages import TaskPages
+from rigging.web.app import create_app
+from rigging.web.context import WebSettings
+from rigging.web.events import Broadcaster
+from rigging.web.login import Sessions
+from rigging.web.pages import NavItem, PageSet, offered_page_sets
+from rigging.web.proxy.forward import Patience
+
+NAME = "iris"
+_PUBLIC = frozenset({"/health", "/ready", "/metrics"})
+
+
+def cluster_pages(client: ClusterClient, live: LiveNews, tasks: TaskPages) -> PageSet:
+    """Return the cluster's pages.
+
+    Args:
+        client: The controller.
+        live: What changes there.
+        tasks: Pages that tasks serve.
+    """
+
+    def lifespan() -> AbstractAsyncContextManager[None]:
+        return live.listening()
+
+    return PageSet(
+        name=NAME,
+        routes=[
+            *JobPages(client).routes(),
+            *LogPages(client).routes(),
+            *ClusterPages(client, tasks.port).routes(),
+            *tasks.routes(),
+            Route("/events", live.events),
+        ],
+        package="iris.dashboard",
+        nav=(
+            NavItem("Jobs", "/jobs"),
+            NavItem("Queue", "/queue"),
+            NavItem("Workers", "/workers"),
+            NavItem("Users", "/users"),
+            NavItem("Endpoints", "/endpoints"),
+            NavItem("Controller", "/controller"),
+            NavItem("SQL", "/sql"),
+        ),
+        public_paths=_PUBLIC,
+        globals={"used_share": used_share},
+        lifespan=lifespan,
+    )
+
+
+def make_application(
+    settings: Settings,
+    others: Sequence[PageSet] | None = None,
+    *,
+    task_port: int = 0,
+    home_port: int = 0,
+    patience: Patience | None = None,
+) -> tuple[Starlette, LiveNews]:
+    """Return the application, and what tells its pages of changes.
+
+    The application for the port of tasks' pages is its `state.task_pages`.
+
+    Args:
+        settings: Where the controller is, and what signs sessions.
+        others: Further page sets; None: those of installed packages, which show the controller's own files and are
+            therefore for admins.
+        task_port: Where pages of tasks are served; 0: nowhere.
+        home_port: Where this application is served.
+        patience: How long servers of tasks are waited for; None: as long as `Patience` says.
+    """
+    client = ClusterClient(settings.controller, bytes.fromhex(settings.secret), settings.ca_sha256)
+    live = LiveNews(client, Broadcaster())
+    tasks = TaskPages(client, task_port, home_port, patience or Patience())
+    name = settings.cluster_name or "local"
+    if others is None:
+        others = [replace(pages, viewers=is_admin) for pages in offered_page_sets({})]
+    app = create_app(
+        WebSettings(
+            title=f"iris · {name}",
+            writable=True,  # each viewer's link says whether they may
+            login_hint="Run `iris cluster dashboard`, which opens a link that is good once.",
+            cookie="iris-session",
+            home="/jobs",
+        ),
+        [cluster_pages(client, live, tasks), *others],
+        sessions=Sessions(bytes.fromhex(settings.key)),
+    )
+    app.state.task_pages = tasks.application(app.state.web)
+    return app, live

@@ -1,0 +1,256 @@
+"""Calls to the controller on behalf of whoever looks at a page."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import grpc
+import grpc.aio
+
+from iris.rpc import dashboard_pb2 as dashboard
+from iris.rpc import endpoints_pb2 as endpoints
+from iris.rpc import iris_pb2 as pb
+from iris.rpc.auth import PrincipalKind, make_token
+from iris.rpc.channels import open_aio_channel
+from iris.rpc.controller_address import ControllerAddress
+from iris.rpc.dashboard_pb2_grpc import DashboardServiceStub
+from iris.rpc.endpoints_pb2_grpc import EndpointServiceStub
+from iris.rpc.iris_pb2_grpc import ClusterServiceStub, JobServiceStub
+from iris.rpc.protocol import CHANNEL_OPTIONS, call_metadata
+from iris.rpc.status_map import from_rpc_error
+from rigging.web.login import Viewer
+
+logger = logging.getLogger(__name__)
+
+_CALL_S: Final = 10.0
+_KEPT_S: Final = 0.25
+_KEPT_TIMES: Final = 8
+"""An answer is given again for so many times as long as it took: many pages that look on cost no more than one."""
+_KEPT_AT_MOST_S: Final = 2.0
+"""So soon a page is refused after the token of its session was revoked."""
+_MOST_KEPT: Final = 500
+_ADMIN: Final = " (admin)"
+_OPTIONS: Final = (*CHANNEL_OPTIONS, ("grpc.max_reconnect_backoff_ms", 500), ("grpc.initial_reconnect_backoff_ms", 50))
+
+Answer = TypeVar("Answer")
+Row = dict[str, Any]
+_Key = tuple[str, str, str, bytes]
+
+
+def viewer_of(user: str, *, is_admin: bool, may_write: bool, token_id: str = "") -> Viewer:
+    """Return who looks at the pages.
+
+    Args:
+        user: The user's name.
+        is_admin: Whether they are an admin; no user's name ends as an admin's is shown.
+        may_write: Whether they asked for pages that may change something.
+        token_id: Of the token by which they asked: once it is revoked, the pages show them nothing more.
+    """
+    return Viewer(user + _ADMIN if is_admin else user, may_write, token_id)
+
+
+def user_of(viewer: Viewer) -> str:
+    """Return the name of the user who looks at the pages."""
+    return viewer.name.removesuffix(_ADMIN)
+
+
+def is_admin(viewer: Viewer) -> bool:
+    """True if an admin looks at the pages."""
+    return viewer.name.endswith(_ADMIN)
+
+
+@dataclass(slots=True)
+class _Kept:
+    until: float
+    answer: asyncio.Task[Any]
+
+
+class ClusterClient:
+    """One channel to the controller, shared by all viewers: each call has the token of one. Belongs to one event loop.
+
+    Args:
+        address: Where the controller listens.
+        secret: The cluster's.
+        ca_sha256: The authority of the controller; "": connections are not encrypted.
+        clock: Returns seconds.
+    """
+
+    def __init__(
+        self, address: str, secret: bytes, ca_sha256: str = "", clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._address = address
+        self._secret = secret
+        self._ca_sha256 = ca_sha256
+        self._clock = clock
+        self._channel: grpc.aio.Channel | None = None
+        self._kept: dict[_Key, _Kept] = {}
+
+    def open(self) -> None:
+        """Make the channel. Raises what `open_aio_channel` does."""
+        place = ControllerAddress(self._address, self._token(Viewer(_ADMIN)), ca_sha256=self._ca_sha256)
+        self._channel = open_aio_channel(place, _OPTIONS)
+        self._jobs = JobServiceStub(self._channel)
+        self._cluster = ClusterServiceStub(self._channel)
+        self._endpoints = EndpointServiceStub(self._channel)
+        self._dashboard = DashboardServiceStub(self._channel)
+
+    async def close(self) -> None:
+        """Close the channel."""
+        if self._channel is not None:
+            await self._channel.close()
+
+    async def rows(self, viewer: Viewer, sql: str, max_rows: int = 0) -> list[Row]:
+        """Return the rows of a query, each by the names of its columns.
+
+        Args:
+            viewer: Who asks, and sees what they may.
+            sql: One SELECT (docs/query.md).
+            max_rows: At most so many; 0: 1,000.
+        """
+        reply = await self.query(viewer, sql, max_rows)
+        return [
+            {name: value_of(value) for name, value in zip(reply.columns, row.values, strict=True)} for row in reply.rows
+        ]
+
+    async def query(self, viewer: Viewer, sql: str, max_rows: int = 0) -> pb.QueryResponse:
+        """Return the answer to a query. Args as of `rows`."""
+        return await self._shared(viewer, self._cluster.Query, pb.QueryRequest(sql=sql, max_rows=max_rows))
+
+    async def job(self, viewer: Viewer, job_id: str) -> pb.JobStatus:
+        """Return a job with its spec. Raises NotFound, Denied."""
+        return await self._shared(viewer, self._jobs.GetJob, pb.GetJobRequest(job_id=job_id, include_spec=True))
+
+    async def tasks(self, viewer: Viewer, job_id: str) -> list[pb.TaskStatus]:
+        """Return the tasks of a job, with what they use. Raises NotFound, Denied."""
+        return list((await self._shared(viewer, self._jobs.ListTasks, pb.ListTasksRequest(job_id=job_id))).tasks)
+
+    async def task(self, viewer: Viewer, task_id: str) -> pb.TaskStatus:
+        """Return a task. Raises NotFound, Denied."""
+        return await self._shared(viewer, self._jobs.GetTask, pb.GetTaskRequest(task_id=task_id))
+
+    async def stop_job(self, viewer: Viewer, job_id: str, reason: str) -> list[str]:
+        """Stop a job and those below it; return what was stopped. Raises NotFound, Denied."""
+        request = pb.StopJobRequest(job_id=job_id, reason=reason)
+        return list((await self._change(viewer, self._jobs.StopJob, request)).stopped_job_ids)
+
+    async def status(self, viewer: Viewer) -> pb.ClusterStatusResponse:
+        """Return the cluster and all its workers."""
+        return await self._shared(viewer, self._cluster.Status, pb.ClusterStatusRequest(all_workers=True))
+
+    async def cordon(self, viewer: Viewer, worker_id: str, reason: str) -> None:
+        """Assign nothing more to a worker; with an empty reason: use it again. Raises Denied, NotFound."""
+        if reason:
+            request = pb.CordonWorkerRequest(worker_id=worker_id, reason=reason)
+            await self._change(viewer, self._cluster.CordonWorker, request)
+        else:
+            await self._change(viewer, self._cluster.UncordonWorker, pb.UncordonWorkerRequest(worker_id=worker_id))
+
+    async def budgets(self, viewer: Viewer) -> list[pb.UserBudget]:
+        """Return limits and use of the users whom the viewer may see."""
+        return list((await self._shared(viewer, self._cluster.ListBudgets, pb.ListBudgetsRequest())).budgets)
+
+    async def figures(self, viewer: Viewer) -> dashboard.ControllerFiguresResponse:
+        """Return what the controller counts of itself, and its queue."""
+        return await self._shared(viewer, self._dashboard.ControllerFigures, dashboard.ControllerFiguresRequest())
+
+    async def endpoint(self, viewer: Viewer, name: str) -> str:
+        """Return the address at which an endpoint answers; "" when none does. Raises Denied."""
+        request = endpoints.ResolveEndpointRequest(name=name)
+        found = (await self._shared(viewer, self._endpoints.Resolve, request)).endpoints
+        return found[0].address if found else ""
+
+    async def logs(self, viewer: Viewer, request: pb.FetchLogsRequest) -> AsyncGenerator[pb.LogEntry, None]:
+        """Yield the entries of a log, as `request` chooses. Raises NotFound, Denied, InvalidRequest, Unavailable."""
+        call = self._jobs.FetchLogs(
+            request, metadata=self._metadata(viewer), timeout=None if request.follow else _CALL_S
+        )
+        try:
+            async for batch in call:
+                for entry in batch.entries:
+                    yield entry
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from None
+        finally:
+            call.cancel()
+
+    async def changes(self) -> AsyncGenerator[dashboard.ClusterChanges, None]:
+        """Yield what changes, as an admin sees it. Raises MarinError when the controller is away."""
+        call = self._dashboard.WatchChanges(
+            dashboard.WatchChangesRequest(), metadata=self._metadata(Viewer(_ADMIN)), wait_for_ready=True
+        )
+        try:
+            async for item in call:
+                self._kept.clear()
+                yield item
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from None
+        finally:
+            call.cancel()
+
+    async def _shared(self, viewer: Viewer, method: Callable[..., Awaitable[Answer]], request: Any) -> Answer:
+        """Call, or give the answer that the same call of the same viewer has just had, or will have."""
+        key = (viewer.name, viewer.grant, type(request).__name__, request.SerializeToString(deterministic=True))
+        now = self._clock()
+        kept = self._kept.get(key)
+        if kept is None or (kept.answer.done() and (kept.until < now or kept.answer.exception() is not None)):
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept = {each: item for each, item in self._kept.items() if item.until > now}
+            kept = self._kept[key] = _Kept(0.0, asyncio.create_task(self._timed(key, viewer, method, request)))
+        answer: Answer = await asyncio.shield(kept.answer)
+        return answer
+
+    async def _timed(self, key: _Key, viewer: Viewer, method: Any, request: Any) -> Any:
+        began = self._clock()
+        answer = await self._call(viewer, method, request)
+        now = self._clock()
+        if key in self._kept:
+            self._kept[key].until = now + min(max(_KEPT_S, _KEPT_TIMES * (now - began)), _KEPT_AT_MOST_S)
+        return answer
+
+    async def _change(self, viewer: Viewer, method: Callable[..., Awaitable[Answer]], request: Any) -> Answer:
+        """Call what changes something: answers of before are not given again."""
+        try:
+            return await self._call(viewer, method, request)
+        finally:
+            self._kept.clear()
+
+    async def _call(self, viewer: Viewer, method: Callable[..., Awaitable[Answer]], request: Any) -> Answer:
+        try:
+            return await method(request, metadata=self._metadata(viewer), timeout=_CALL_S)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from None
+
+    def _metadata(self, viewer: Viewer) -> tuple[tuple[str, str], ...]:
+        return call_metadata(self._token(viewer))
+
+    def _token(self, viewer: Viewer) -> str:
+        kind = PrincipalKind.ADMIN if is_admin(viewer) else PrincipalKind.USER
+        return make_token(self._secret, kind, user_of(viewer) or "dashboard", viewer.grant)
+
+
+def value_of(value: pb.QueryValue) -> Any:
+    """Return a value of a row as Python has it."""
+    kind = value.WhichOneof("kind")
+    return None if kind is None else getattr(value, kind)
+
+
+async def first(entries: AsyncGenerator[pb.LogEntry, None], most: int) -> list[pb.LogEntry]:
+    """Return the first entries of a log.
+
+    Args:
+        entries: The log.
+        most: So many at most.
+    """
+    found: list[pb.LogEntry] = []
+    async with aclosing(entries):
+        async for entry in entries:
+            found.append(entry)
+            if len(found) >= most:
+                break
+    return found

@@ -1,0 +1,195 @@
+"""Pages of the cluster: workers, users, the queue, endpoints, the controller's health, SQL."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from iris.dashboard import queries
+from iris.dashboard.cluster_client import ClusterClient, user_of, value_of
+from iris.dashboard.cluster_client import viewer_of as make_viewer
+from iris.dashboard.endpoint_rules import is_http
+from iris.dashboard.metrics import metrics_text
+from iris.rpc import iris_pb2 as pb
+from rigging.errors import InvalidRequest, MarinError
+from rigging.web.context import is_fragment, render, viewer_of
+from rigging.web.pages import query_text
+from rigging.web.paging import asked_page, page_of
+from rigging.web.writes import write_route
+
+_MOST_ROWS = 1000
+
+
+@dataclass(slots=True)
+class ClusterPages:
+    """Serves them.
+
+    Args:
+        client: The controller.
+        task_port: Where pages of tasks are; 0: nowhere.
+    """
+
+    client: ClusterClient
+    task_port: int = 0
+
+    def routes(self) -> list[BaseRoute]:
+        """Return their routes."""
+        return [
+            Route("/workers", self.workers),
+            Route("/worker", self.worker),
+            write_route("/worker/cordon", self.cordon),
+            Route("/users", self.users),
+            Route("/queue", self.queue),
+            Route("/endpoints", self.endpoints),
+            Route("/controller", self.controller),
+            Route("/sql", self.sql),
+            Route("/sql.csv", self.sql_csv),
+            Route("/metrics", self.metrics),
+            Route("/health", self.health),
+            Route("/ready", self.ready),
+        ]
+
+    async def workers(self, request: Request) -> Response:
+        """All workers with their load."""
+        status = await self.client.status(viewer_of(request))
+        text = query_text(request, "q", 200).strip().lower()
+        found = [
+            worker for worker in status.workers if text in worker.worker_id.lower() or text in worker.address.lower()
+        ]
+        found.sort(key=lambda worker: (not worker.connected, worker.worker_id))
+        return render(
+            request,
+            "iris/workers_table.html" if is_fragment(request) else "iris/workers.html",
+            page=page_of(found, asked_page(request.query_params.get("page")), 100),
+            cluster=status,
+            text=text,
+        )
+
+    async def worker(self, request: Request) -> Response:
+        """A worker: what it has and what runs there."""
+        worker_id = query_text(request, "id", 300)
+        viewer = viewer_of(request)
+        status = await self.client.status(viewer)
+        found = next((worker for worker in status.workers if worker.worker_id == worker_id), None)
+        if found is None:
+            return render(
+                request, "web/error.html", 404, code=404, title="Not Found", words=f"There is no worker {worker_id!r}."
+            )
+        tasks = await self.client.rows(viewer, queries.tasks_on(worker_id))
+        return render(request, "iris/worker.html", worker=found, tasks=tasks)
+
+    async def cordon(self, request: Request, form: dict[str, str]) -> Response:
+        """Assign nothing more to a worker, or use it again."""
+        worker_id = form.get("id", "")
+        reason = form.get("reason", "").strip()[:300]
+        if form.get("do") == "cordon" and not reason:
+            raise InvalidRequest("why is the worker cordoned? Users are shown the reason")
+        await self.client.cordon(viewer_of(request), worker_id, reason if form.get("do") == "cordon" else "")
+        return RedirectResponse("/workers", 303)
+
+    async def users(self, request: Request) -> Response:
+        """Users with their jobs, limits and use."""
+        viewer = viewer_of(request)
+        budgets = {item.user: item for item in await self.client.budgets(viewer)}
+        rows = await self.client.rows(viewer, queries.users())
+        known = {row["user"] for row in rows}
+        rows += [{"user": user} for user in budgets if user not in known]
+        return render(
+            request,
+            "iris/users.html",
+            users=[(row, budgets.get(row["user"])) for row in rows],
+            bands=dict(enumerate(("", "production", "interactive", "batch"))),
+        )
+
+    async def queue(self, request: Request) -> Response:
+        """Jobs that wait, in the order in which they are served."""
+        figures = await self.client.figures(viewer_of(request))
+        waiting = list(enumerate(figures.queue, 1))
+        return render(
+            request,
+            "iris/queue_table.html" if is_fragment(request) else "iris/queue.html",
+            page=page_of(waiting, asked_page(request.query_params.get("page")), 100),
+            queued=figures.queued_jobs,
+            bands=dict(enumerate(("", "production", "interactive", "batch"))),
+        )
+
+    async def endpoints(self, request: Request) -> Response:
+        """Where live attempts answer."""
+        viewer = viewer_of(request)
+        rows = await self.client.rows(viewer, queries.endpoints())
+        mine = f"/{user_of(viewer)}/"
+        return render(
+            request,
+            "iris/endpoints_table.html" if is_fragment(request) else "iris/endpoints.html",
+            endpoints=[(row, row["name"].startswith(mine) and is_http(row["metadata"])) for row in rows],
+            task_port=self.task_port,
+        )
+
+    async def controller(self, request: Request) -> Response:
+        """How the controller is."""
+        viewer = viewer_of(request)
+        status, figures = await self.client.status(viewer), await self.client.figures(viewer)
+        return render(
+            request,
+            "iris/controller_body.html" if is_fragment(request) else "iris/controller.html",
+            cluster=status,
+            figures=figures,
+        )
+
+    async def sql(self, request: Request) -> Response:
+        """A question in SQL, and its answer."""
+        asked = query_text(request, "q", 20_000).strip()
+        problem, answer = "", None
+        if asked:
+            try:
+                answer = await self.client.query(viewer_of(request), asked, _MOST_ROWS)
+            except MarinError as error:
+                problem = str(error)
+        rows = [[value_of(value) for value in row.values] for row in answer.rows] if answer is not None else []
+        return render(
+            request, "iris/sql.html", asked=asked, problem=problem, answer=answer, rows=rows, saved=queries.SAVED
+        )
+
+    async def sql_csv(self, request: Request) -> Response:
+        """The answer as CSV."""
+        answer = await self.client.query(viewer_of(request), query_text(request, "q", 20_000), 100_000)
+        text = io.StringIO()
+        writer = csv.writer(text)
+        writer.writerow(answer.columns)
+        writer.writerows([value_of(value) for value in row.values] for row in answer.rows)
+        headers = {"content-disposition": 'attachment; filename="query.csv"'}
+        return PlainTextResponse(text.getvalue(), headers=headers, media_type="text/csv; charset=utf-8")
+
+    async def metrics(self, request: Request) -> Response:
+        """The controller's figures for Prometheus."""
+        del request
+        try:
+            viewer = make_viewer("", is_admin=True, may_write=False)
+            status, figures = await self.client.status(viewer), await self.client.figures(viewer)
+        except MarinError:
+            status, figures = None, None
+        return PlainTextResponse(metrics_text(status, figures), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def health(self, request: Request) -> Response:
+        """This server answers."""
+        del request
+        return PlainTextResponse("ok\n")
+
+    async def ready(self, request: Request) -> Response:
+        """The controller answers, and can write."""
+        del request
+        try:
+            figures = await self.client.figures(make_viewer("", is_admin=True, may_write=False))
+        except MarinError:
+            return PlainTextResponse("the controller is away\n", 503)
+        return PlainTextResponse(f"{figures.stalled}\n" if figures.stalled else "ok\n", 503 if figures.stalled else 200)
+
+
+def used_share(worker: pb.WorkerInfo) -> float:
+    """Return the share of a worker's cpu that is promised to tasks, from 0 to 1."""
+    return min(worker.committed.cpu_millis / worker.capacity.cpu_millis, 1.0) if worker.capacity.cpu_millis else 0.0

@@ -1,0 +1,251 @@
+"""Pages of jobs: the list, a job with its tasks, stopping one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from iris.dashboard import queries
+from iris.dashboard.cluster_client import ClusterClient, Row
+from iris.dashboard.timeline import timeline_of
+from iris.rpc import iris_pb2 as pb
+from rigging.errors import InvalidRequest, MarinError
+from rigging.web.context import is_fragment, render, viewer_of
+from rigging.web.events import encode_event, event_response
+from rigging.web.pages import query_text
+from rigging.web.paging import Page, asked_page, page_number
+from rigging.web.writes import write_route
+
+TASKS_PER_PAGE = 100
+_JOBS_PER_PAGE = 50
+MOST_MEASURED = 256
+_SAMPLE_S = 2.0
+_SIDE_BY_SIDE = 32
+"""Members of a gang are shown side by side up to so many."""
+
+
+@dataclass(slots=True)
+class JobPages:
+    """Serves them.
+
+    Args:
+        client: The controller.
+    """
+
+    client: ClusterClient
+
+    def routes(self) -> list[BaseRoute]:
+        """Return their routes."""
+        return [
+            Route("/jobs", self.jobs),
+            Route("/jobs/children", self.children),
+            Route("/job", self.job),
+            Route("/job/tasks", self.tasks),
+            Route("/job/usage", self.usage),
+            Route("/task", self.task),
+            write_route("/job/stop", self.stop),
+        ]
+
+    async def jobs(self, request: Request) -> Response:
+        """The list of jobs: roots as trees, or all that a filter finds."""
+        chosen = queries.JobFilter(
+            text=query_text(request, "q", 300).strip(),
+            state=query_text(request, "state", 40),
+            user=query_text(request, "user", 100),
+        )
+        viewer = viewer_of(request)
+        (counted,) = await self.client.rows(viewer, queries.count_jobs(chosen))
+        number = page_number(asked_page(request.query_params.get("page")), counted["total"], _JOBS_PER_PAGE)
+        rows = await self.client.rows(
+            viewer, queries.list_jobs(chosen, (number - 1) * _JOBS_PER_PAGE, _JOBS_PER_PAGE), _JOBS_PER_PAGE
+        )
+        await self._count_children(request, rows)
+        page = Page(rows, number, counted["total"], _JOBS_PER_PAGE)
+        given = {
+            name: value for name, value in (("q", chosen.text), ("state", chosen.state), ("user", chosen.user)) if value
+        }
+        return render(
+            request,
+            "iris/jobs_table.html" if is_fragment(request) else "iris/jobs.html",
+            page=page,
+            chosen=chosen,
+            states=queries.STATES,
+            url=lambda number: "/jobs?" + urlencode(given | {"page": number}),
+            address="/jobs?" + urlencode(given | {"page": number}),
+        )
+
+    async def children(self, request: Request) -> Response:
+        """The rows of the jobs below one, for the tree."""
+        parent = query_text(request, "parent")
+        depth = min(asked_page(request.query_params.get("depth")), 20)
+        rows = await self.client.rows(viewer_of(request), queries.list_jobs(queries.JobFilter(parent=parent), 0, 500))
+        await self._count_children(request, rows)
+        return render(request, "iris/jobs_rows.html", jobs=rows, depth=depth)
+
+    async def job(self, request: Request) -> Response:
+        """A job: its state and why, its tasks, usage, jobs below it."""
+        job_id = _asked_job(request)
+        viewer = viewer_of(request)
+        status = await self.client.job(viewer, job_id)
+        states = await self.client.rows(viewer, queries.task_states(job_id))
+        below = await self.client.rows(viewer, queries.list_jobs(queries.JobFilter(parent=job_id), 0, 100))
+        await self._count_children(request, below)
+        members: list[pb.TaskStatus] = []
+        if 1 < status.replicas <= _SIDE_BY_SIDE:
+            members = await self.client.tasks(viewer, job_id)
+        template = "iris/job_body.html" if is_fragment(request) else "iris/job.html"
+        return render(
+            request,
+            template,
+            job=status,
+            state=word_of(pb.JobState.Name(status.state)),
+            states=states,
+            below=below,
+            members=[(task, word_of(pb.TaskState.Name(task.state))) for task in members],
+            timeline=timeline_of(members, int(time.time() * 1000)),
+            spec=spec_facts(status),
+            is_live=not status.finished_at_ms,
+        )
+
+    async def tasks(self, request: Request) -> Response:
+        """A page of a job's tasks."""
+        job_id, state = _asked_job(request), query_text(request, "state", 40)
+        viewer = viewer_of(request)
+        (counted,) = await self.client.rows(viewer, queries.count_tasks(job_id, state))
+        number = page_number(asked_page(request.query_params.get("page")), counted["total"], TASKS_PER_PAGE)
+        rows = await self.client.rows(
+            viewer, queries.list_tasks(job_id, state, (number - 1) * TASKS_PER_PAGE, TASKS_PER_PAGE), TASKS_PER_PAGE
+        )
+        given = {"id": job_id} | ({"state": state} if state else {})
+        return render(
+            request,
+            "iris/tasks_table.html",
+            page=Page(rows, number, counted["total"], TASKS_PER_PAGE),
+            job_id=job_id,
+            url=lambda number: "/job/tasks?" + urlencode(given | {"page": number}),
+            address="/job/tasks?" + urlencode(given | {"page": number}),
+        )
+
+    async def usage(self, request: Request) -> Response:
+        """A stream of events: what the running tasks of a job use, every two seconds."""
+        job_id, viewer = _asked_job(request), viewer_of(request)
+        status = await self.client.job(viewer, job_id)
+
+        async def samples() -> AsyncIterator[bytes]:
+            # Of very many tasks a look costs the controller more than it tells.
+            while status.replicas <= MOST_MEASURED and not (await self.client.job(viewer, job_id)).finished_at_ms:
+                running = [
+                    task for task in await self.client.tasks(viewer, job_id) if task.state == pb.TASK_STATE_RUNNING
+                ]
+                yield encode_event("usage", json.dumps(usage_of(running, time.time())))
+                await asyncio.sleep(_SAMPLE_S)
+            yield encode_event("end", "")
+
+        async def until_away() -> AsyncIterator[bytes]:
+            with contextlib.suppress(MarinError):  # the browser connects again
+                async for sample in samples():
+                    yield sample
+
+        return event_response(until_away())
+
+    async def task(self, request: Request) -> Response:
+        """A task: its attempts, why each ended, what each used."""
+        task_id = query_text(request, "id", 1000)
+        task = await self.client.task(viewer_of(request), task_id)
+        template = "iris/task_body.html" if is_fragment(request) else "iris/task.html"
+        return render(
+            request,
+            template,
+            task=task,
+            job_id=task_id.rpartition("/")[0],
+            state=word_of(pb.TaskState.Name(task.state)),
+            attempts=attempts_of(task),
+        )
+
+    async def stop(self, request: Request, form: dict[str, str]) -> Response:
+        """Stop a job and those below it."""
+        job_id = form.get("id", "")
+        if not job_id:
+            raise InvalidRequest("which job is to be stopped? The form has no id")
+        viewer = viewer_of(request)
+        await self.client.stop_job(viewer, job_id, f"stopped by {viewer.name} in the dashboard")
+        return RedirectResponse(f"/job?id={quote(job_id)}", 303)
+
+    async def _count_children(self, request: Request, rows: list[Row]) -> None:
+        if not rows:
+            return
+        sql = queries.parents_among([row["job_id"] for row in rows])
+        found = {row["parent_id"]: row["children"] for row in await self.client.rows(viewer_of(request), sql)}
+        for row in rows:
+            row["children"] = found.get(row["job_id"], 0)
+
+
+def usage_of(tasks: Sequence[pb.TaskStatus], now: float) -> dict[str, float]:
+    """Return what running tasks use together: tasks, cores, bytes of memory.
+
+    Args:
+        tasks: They run.
+        now: Seconds since the epoch.
+    """
+    latest = [task.usage[-1] for task in tasks if task.usage]
+    cores, memory = sum(item.cpu_millis for item in latest) / 1000, sum(item.memory_bytes for item in latest)
+    return {"at": now, "tasks": len(latest), "cpu": cores, "memory": memory}
+
+
+def _asked_job(request: Request) -> str:
+    job_id = query_text(request, "id", 1000)
+    if not job_id:
+        raise InvalidRequest("which job? Its id belongs into the address: /job?id=/user/name")
+    return job_id
+
+
+def word_of(name: str) -> str:
+    """Return a state's word: `JOB_STATE_RUNNING` is "running"."""
+    return name.split("_STATE_")[-1].lower()
+
+
+def attempts_of(task: pb.TaskStatus) -> list[dict[str, Any]]:
+    """Return the attempts of a task, the newest first: number, why it ended ("": it has not), and its usage or None.
+
+    Args:
+        task: The task.
+    """
+    usage = {item.attempt_id.rpartition(":")[2]: item for item in task.usage}
+    found = []
+    for number in range(task.attempt + 1):
+        cause = task.causes[number] if number < len(task.causes) else ""
+        found.append({"number": number, "cause": cause, "usage": usage.get(str(number))})
+    return found[::-1]
+
+
+def spec_facts(status: pb.JobStatus) -> list[tuple[str, str]]:
+    """Return what a job asked for, as words and values.
+
+    Args:
+        status: With its spec.
+    """
+    spec, resources = status.spec, status.spec.resources
+    facts = [("cpu", f"{resources.cpu_millis / 1000:g}")]
+    if resources.memory_bytes:
+        facts.append(("memory", f"{resources.memory_bytes / 2**30:.3g} GiB"))
+    if resources.disk_bytes:
+        facts.append(("disk", f"{resources.disk_bytes / 2**30:.3g} GiB"))
+    if resources.device.kind:
+        facts.append(("device", f"{resources.device.kind} {resources.device.variant} × {resources.device.count}"))
+    facts.append(("band", word_of(pb.PriorityBand.Name(spec.band).replace("PRIORITY_BAND_", "_STATE_"))))
+    facts.append(
+        ("retries", f"{spec.max_retries_failure} after failures, {spec.max_retries_preemption} after preemptions")
+    )
+    for constraint in spec.constraints:
+        facts.append(("constraint", json.dumps(str(constraint).strip().replace("\n", ", "))[1:-1].replace('\\"', '"')))
+    return facts

@@ -1,0 +1,110 @@
+"""What changes on the cluster, told to every page that looks on; and whether the controller is there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from iris.dashboard.cluster_client import ClusterClient
+from iris.rpc import dashboard_pb2 as pb
+from rigging.errors import MarinError
+from rigging.timing import ExponentialBackoff
+from rigging.web.events import Broadcaster, Event, event_response, last_event_id
+from rigging.web.pages import query_text
+
+logger = logging.getLogger(__name__)
+
+_JOBS = "jobs"
+_JOB = "job"
+
+
+class LiveNews:
+    """Listens to the controller while the application runs.
+
+    Args:
+        client: The controller.
+        broadcaster: Tells the pages.
+    """
+
+    def __init__(self, client: ClusterClient, broadcaster: Broadcaster) -> None:
+        self._client = client
+        self.broadcaster = broadcaster
+        self.controller_is_away = False
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[None]:
+        """Listen while this is held."""
+        self._client.open()
+        task = asyncio.create_task(self._listen())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            self.broadcaster.close()
+            await self._client.close()
+
+    async def _listen(self) -> None:
+        backoff = ExponentialBackoff(initial=0.1, maximum=1.0)
+        while True:
+            try:
+                async for changes in self._client.changes():
+                    backoff.reset()
+                    self._present()
+                    for name, data in events_of(changes):
+                        self.broadcaster.publish(name, data)
+            except MarinError as error:
+                if not self.controller_is_away:
+                    logger.info("the controller is away: %s", error)
+                    self.controller_is_away = True
+                    self.broadcaster.publish("away")
+            await asyncio.sleep(backoff.next_interval())
+
+    def _present(self) -> None:
+        if self.controller_is_away:
+            self.controller_is_away = False
+            self.broadcaster.publish("back")
+
+    async def events(self, request: Request) -> Response:
+        """Answer with the stream of a page: of one job, or of all."""
+        job_id = query_text(request, "job")
+        return event_response(self.broadcaster.stream(last_event_id(request), lambda event: is_wanted(event, job_id)))
+
+
+def events_of(changes: pb.ClusterChanges) -> list[tuple[str, str]]:
+    """Return what pages are told of changes: the name and the data of each event.
+
+    Args:
+        changes: What has changed.
+    """
+    found = []
+    if changes.job_ids or changes.many_jobs:
+        found.append((_JOBS, ""))
+        found.append((_JOB, "*" if changes.many_jobs else "\n".join(changes.job_ids)))
+    if changes.workers:
+        found.append(("workers", ""))
+    if changes.endpoints:
+        found.append(("endpoints", ""))
+    return found
+
+
+def is_wanted(event: Event, job_id: str) -> bool:
+    """True if a page is told of an event: one of a job hears of that and of those below it, others of jobs in general.
+
+    Args:
+        event: The event.
+        job_id: The job that the page is of; "": none.
+    """
+    if event.name == _JOBS:
+        return not job_id
+    if event.name != _JOB:
+        return True
+    if not job_id:
+        return False
+    return event.data == "*" or any(name == job_id or name.startswith(job_id + "/") for name in event.data.split("\n"))

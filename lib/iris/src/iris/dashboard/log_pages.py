@@ -1,0 +1,225 @@
+"""The log of a job or task: its newest lines, those that come, and those that are looked for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
+
+from iris.client.logs.for_programs import MARK
+from iris.dashboard.cluster_client import ClusterClient, first
+from iris.rpc import iris_pb2 as pb
+from iris.rpc.logfilter import LEVELS
+from rigging.errors import InvalidRequest, MarinError
+from rigging.printable import printable_line
+from rigging.web.context import render, viewer_of
+from rigging.web.events import HEARTBEAT_SECONDS, encode_event, event_response
+from rigging.web.login import Viewer
+from rigging.web.pages import query_text
+
+SHOWN: Final = 1000
+_MOST_DOWNLOADED: Final = 10_000_000
+_LONGEST_SHOWN: Final = 4000
+_TOGETHER_S: Final = 0.1
+
+
+@dataclass(slots=True)
+class LogPages:
+    """Serves them.
+
+    Args:
+        client: The controller.
+    """
+
+    client: ClusterClient
+
+    def routes(self) -> list[BaseRoute]:
+        """Return their routes."""
+        return [Route("/logs", self.page), Route("/logs/follow", self.follow), Route("/logs/text", self.text)]
+
+    async def page(self, request: Request) -> Response:
+        """The newest lines that are wanted; the page follows the log from there."""
+        wanted = _wanted(request)
+        wanted.max_lines = SHOWN
+        entries = await first(self.client.logs(viewer_of(request), wanted), SHOWN)
+        given = {
+            name: request.query_params[name]
+            for name in ("id", "grep", "level", "attempt", "children")
+            if request.query_params.get(name)
+        }
+        since_ms = entries[-1].at_ms if entries else 0
+        return render(
+            request,
+            "iris/logs.html",
+            id=wanted.id,
+            job_id=_job_of(wanted.id),
+            lines=[line_of(entry, wanted.id) for entry in entries if not is_for_programs(entry)],
+            shown=SHOWN,
+            levels=LEVELS,
+            given=given,
+            children=wanted.include_children,
+            follow="/logs/follow?"
+            + urlencode(given | {"since": since_ms, "have": sum(e.at_ms == since_ms for e in entries)}),
+            download="/logs/text?" + urlencode(given),
+        )
+
+    async def follow(self, request: Request) -> Response:
+        """A stream of events: the lines that come after those which the page has."""
+        wanted = _wanted(request)
+        wanted.follow = True
+        # A browser that connects again says what it had last.
+        since, _, have = (request.headers.get("last-event-id") or "").partition("-")
+        wanted.since_ms = _number(since) or _number(query_text(request, "since", 20))
+        skip = _number(have) if since else _number(query_text(request, "have", 20))
+        wanted.from_start = True
+        return event_response(self._lines(viewer_of(request), wanted, skip))
+
+    async def text(self, request: Request) -> Response:
+        """The wanted lines as a text file."""
+        wanted = _wanted(request)
+        wanted.max_lines = _MOST_DOWNLOADED
+        entries = self.client.logs(viewer_of(request), wanted)
+        begun = await anext(entries, None)  # what is refused is told as a page
+
+        async def lines() -> AsyncIterator[bytes]:
+            async with aclosing(entries):
+                if begun is not None:
+                    yield begun.data + (b"" if begun.partial else b"\n")
+                async for entry in entries:
+                    yield entry.data + (b"" if entry.partial else b"\n")
+
+        name = "".join(char if char.isalnum() or char in "-_" else "-" for char in wanted.id.strip("/"))[:100]
+        headers = {"content-disposition": f'attachment; filename="{name or "log"}.txt"'}
+        return StreamingResponse(lines(), media_type="text/plain; charset=utf-8", headers=headers)
+
+    async def _lines(self, viewer: Viewer, wanted: pb.FetchLogsRequest, skip: int) -> AsyncIterator[bytes]:
+        """Events of lines, those of a tenth of a second together. The first `skip` of the first moment are known."""
+        yield encode_event("hello", str(HEARTBEAT_SECONDS))
+        place = LogPlace(wanted.since_ms, skip)
+        queue: asyncio.Queue[pb.LogEntry | MarinError | None] = asyncio.Queue(SHOWN)
+        reader = asyncio.create_task(self._read(viewer, wanted, queue))
+        try:
+            while True:
+                try:
+                    item = await asyncio.wait_for(queue.get(), HEARTBEAT_SECONDS)
+                except TimeoutError:
+                    yield encode_event("alive", "")
+                    continue
+                lines = []
+                while isinstance(item, pb.LogEntry):
+                    if place.is_new(item) and not is_for_programs(item):
+                        lines.append(line_of(item, wanted.id))
+                    if queue.empty() or len(lines) >= SHOWN:
+                        break
+                    item = queue.get_nowait()
+                if lines:
+                    yield encode_event("lines", json.dumps(lines), place.mark)
+                if item is None:
+                    yield encode_event("end", "")
+                    return
+                if isinstance(item, MarinError):
+                    yield encode_event("trouble", str(item))
+                    return
+                await asyncio.sleep(_TOGETHER_S)
+        finally:
+            reader.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await reader
+
+    async def _read(
+        self, viewer: Viewer, wanted: pb.FetchLogsRequest, queue: asyncio.Queue[pb.LogEntry | MarinError | None]
+    ) -> None:
+        try:
+            async with aclosing(self.client.logs(viewer, wanted)) as entries:
+                async for entry in entries:
+                    await queue.put(entry)
+            await queue.put(None)
+        except MarinError as error:
+            await queue.put(error)
+
+
+class LogPlace:
+    """Where a page is in a log: at the last moment of which it has lines, and how many of them.
+
+    Args:
+        since_ms: The moment from which the log is read.
+        skip: So many lines of that moment the page has.
+    """
+
+    def __init__(self, since_ms: int, skip: int) -> None:
+        self._since_ms = self._last_ms = since_ms
+        self._skip = skip
+        self._count = 0
+
+    @property
+    def mark(self) -> str:
+        """What the page says to go on from here."""
+        return f"{self._last_ms}-{self._count}"
+
+    def is_new(self, entry: pb.LogEntry) -> bool:
+        """Pass an entry; False when the page has it."""
+        self._count = self._count + 1 if entry.at_ms == self._last_ms else 1
+        self._last_ms = entry.at_ms
+        if entry.at_ms == self._since_ms and self._skip > 0:
+            self._skip -= 1
+            return False
+        return True
+
+
+def is_for_programs(entry: pb.LogEntry) -> bool:
+    """True if people are not shown a line (docs/iris-cli.md, "Lines for programs").
+
+    Args:
+        entry: The line.
+    """
+    return not entry.note and entry.data.startswith(MARK)
+
+
+def line_of(entry: pb.LogEntry, asked: str) -> dict[str, object]:
+    """Return a line as the page shows it.
+
+    Args:
+        entry: The line.
+        asked: The job or task that was asked for: lines of others say whose they are.
+    """
+    who = entry.task_id.removeprefix(asked).strip("/") if entry.task_id != asked else ""
+    text = printable_line(entry.data[:_LONGEST_SHOWN].decode(errors="replace"))
+    if len(entry.data) > _LONGEST_SHOWN:
+        text += f" … ({len(entry.data)} bytes)"
+    kind = "note" if entry.note else "err" if entry.is_stderr else "out"
+    at = datetime.fromtimestamp(entry.at_ms / 1000).strftime("%H:%M:%S.%f")[:-3] if 0 <= entry.at_ms < 2**42 else ""
+    return {"at": at, "who": who + (f" attempt {entry.attempt}" if entry.attempt else ""), "kind": kind, "text": text}
+
+
+def _wanted(request: Request) -> pb.FetchLogsRequest:
+    found = pb.FetchLogsRequest(
+        id=query_text(request, "id", 1000),
+        grep=query_text(request, "grep", 1000),
+        level=query_text(request, "level", 20),
+        include_children=request.query_params.get("children") == "1",
+    )
+    if not found.id:
+        raise InvalidRequest("whose log? The id of a job or task belongs into the address: /logs?id=/user/name")
+    attempt = query_text(request, "attempt", 10)
+    if attempt:
+        found.attempt = _number(attempt)
+    return found
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
+
+
+def _job_of(id: str) -> str:
+    head, _, last = id.rpartition("/")
+    return head if last.isdigit() and head.count("/") > 1 else id

@@ -1,0 +1,188 @@
+"""The SQL of the pages (docs/query.md has the tables). Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from rigging.errors import InvalidRequest
+
+_JOB_COLUMNS: Final = (
+    "job_id, user, parent_id, state_word, band_word, replicas, pending_tasks, running_tasks, succeeded_tasks, "
+    "failed_tasks, submitted_at_ms, started_at_ms, finished_at_ms, substr(error, 1, 300) AS error, "
+    "substr(description, 1, 200) AS description"
+)
+_LIVE: Final = "('pending', 'building', 'running')"
+STATES: Final = (
+    "live",
+    "pending",
+    "building",
+    "running",
+    "succeeded",
+    "failed",
+    "killed",
+    "worker_failed",
+    "unschedulable",
+)
+"""What jobs can be filtered by; `live`: those that have not ended."""
+
+SAVED: Final = (
+    ("Jobs by state", "SELECT state_word, count(*) AS jobs FROM jobs GROUP BY 1 ORDER BY 2 DESC"),
+    (
+        "Failed jobs, the newest first",
+        "SELECT job_id, error, datetime(finished_at_ms / 1000, 'unixepoch') AS finished FROM jobs\n"
+        "WHERE state_word = 'failed' ORDER BY finished_at_ms DESC LIMIT 50",
+    ),
+    (
+        "Who uses the cluster",
+        "SELECT user, count(*) AS jobs, sum(running_tasks) AS running, sum(pending_tasks) AS pending\n"
+        "FROM jobs GROUP BY user ORDER BY running DESC",
+    ),
+    (
+        "Attempts by memory",
+        "SELECT attempt_id, worker_id, cpu_seconds, memory_peak_bytes FROM attempt_usage\n"
+        "ORDER BY memory_peak_bytes DESC LIMIT 50",
+    ),
+    (
+        "Workers that lose tasks",
+        "SELECT worker_id, count(*) AS lost FROM tasks WHERE state_word = 'worker_failed' GROUP BY 1 ORDER BY 2 DESC",
+    ),
+    ("Slowest tasks", "SELECT task_id, (finished_at_ms - started_at_ms) / 1000.0 AS seconds FROM tasks\n"
+     "WHERE finished_at_ms > 0 ORDER BY 2 DESC LIMIT 50"),
+)  # fmt: skip
+"""Questions that people ask: a title and the SQL of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which jobs are listed.
+
+    Attributes:
+        text: Found in the job's id or description; "": all, and of each tree the root alone.
+        state: One of STATES; "": all.
+        user: Whose; "": everybody's.
+        parent: Only those submitted in this job; "": see `text`.
+    """
+
+    text: str = ""
+    state: str = ""
+    user: str = ""
+    parent: str = ""
+
+    def __post_init__(self) -> None:
+        if self.state and self.state not in STATES:
+            raise InvalidRequest(f"state {self.state[:40]!r} is none; allowed are {', '.join(STATES)}")
+
+    @property
+    def where(self) -> str:
+        """The condition."""
+        found = []
+        if self.text:
+            text = f"lower({quoted(self.text)})"
+            found.append(f"(instr(lower(job_id), {text}) OR instr(lower(description), {text}))")
+        if self.state:
+            found.append(f"state_word IN {_LIVE}" if self.state == "live" else f"state_word = {quoted(self.state)}")
+        if self.user:
+            found.append(f"user = {quoted(self.user)}")
+        if self.parent:
+            found.append(f"parent_id = {quoted(self.parent)}")
+        elif not (self.text or self.state):
+            found.append("parent_id IS NULL")
+        return " AND ".join(found) or "1"
+
+
+def quoted(text: str) -> str:
+    """Return a text as SQL has it. Raises InvalidRequest for one with a NUL character, at which SQL ends."""
+    if "\0" in text:
+        raise InvalidRequest("a text with a NUL character cannot be looked for")
+    return "'" + text.replace("'", "''") + "'"
+
+
+def count_jobs(chosen: JobFilter) -> str:
+    """The number of jobs, as `total`."""
+    return f"SELECT count(*) AS total FROM jobs WHERE {chosen.where}"
+
+
+def list_jobs(chosen: JobFilter, offset: int, limit: int) -> str:
+    """A page of jobs, the newest first.
+
+    Args:
+        chosen: Which.
+        offset: So many come before.
+        limit: So many at most.
+    """
+    return (
+        f"SELECT {_JOB_COLUMNS} FROM jobs WHERE {chosen.where} ORDER BY submitted_at_ms DESC, job_id "
+        f"LIMIT {int(limit)} OFFSET {int(offset)}"
+    )
+
+
+def parents_among(job_ids: list[str]) -> str:
+    """Which of these jobs have others below them, as `parent_id`, and how many, as `children`."""
+    names = ", ".join(map(quoted, job_ids))
+    return f"SELECT parent_id, count(*) AS children FROM jobs WHERE parent_id IN ({names}) GROUP BY 1"
+
+
+def count_tasks(job_id: str, state: str) -> str:
+    """The number of tasks of a job, as `total`.
+
+    Args:
+        job_id: The job.
+        state: Only those; "": all.
+    """
+    return f"SELECT count(*) AS total FROM tasks WHERE {_tasks_of(job_id, state)}"
+
+
+def list_tasks(job_id: str, state: str, offset: int, limit: int) -> str:
+    """A page of a job's tasks, with what their attempts have used in all. Args as of `count_tasks` and `list_jobs`."""
+    used = (
+        f"SELECT task_index, sum(cpu_seconds) AS cpu_seconds, max(memory_peak_bytes) AS memory_peak_bytes "
+        f"FROM attempt_usage WHERE job_id = {quoted(job_id)} GROUP BY task_index"
+    )
+    return (
+        "SELECT t.task_id, t.task_index, t.state_word, t.attempt, t.worker_id, t.failures, t.preemptions, t.exit_code, "
+        "t.exit_signal, substr(t.error, 1, 300) AS error, t.started_at_ms, t.finished_at_ms, "
+        "used.cpu_seconds, used.memory_peak_bytes "
+        f"FROM (SELECT * FROM tasks WHERE {_tasks_of(job_id, state)} "
+        f"ORDER BY task_index LIMIT {int(limit)} OFFSET {int(offset)}) AS t "
+        f"LEFT JOIN ({used}) AS used USING (task_index)"
+    )
+
+
+def task_states(job_id: str) -> str:
+    """How many tasks of a job are in each state."""
+    return f"SELECT state_word, count(*) AS tasks FROM tasks WHERE job_id = {quoted(job_id)} GROUP BY 1"
+
+
+def users() -> str:
+    """Users with what they have on the cluster."""
+    return (
+        f"SELECT user, count(*) AS jobs, sum(state_word IN {_LIVE}) AS live, sum(running_tasks) AS running, "
+        "sum(pending_tasks) AS pending, max(submitted_at_ms) AS last_at_ms FROM jobs "
+        "GROUP BY user ORDER BY live DESC, user"
+    )
+
+
+def endpoints() -> str:
+    """Where live attempts answer."""
+    columns = "name, namespace, attempt_id, address, metadata, registered_at_ms"
+    return f"SELECT {columns} FROM endpoints ORDER BY name LIMIT 1000"
+
+
+def endpoints_named(names: list[str]) -> str:
+    """The endpoints of these names."""
+    columns = "name, attempt_id, address, metadata, registered_at_ms"
+    return f"SELECT {columns} FROM endpoints WHERE name IN ({', '.join(map(quoted, names))}) LIMIT 1000"
+
+
+def tasks_on(worker_id: str) -> str:
+    """The live tasks on a worker."""
+    return (
+        "SELECT task_id, job_id, state_word, attempt, started_at_ms FROM tasks "
+        f"WHERE worker_id = {quoted(worker_id)} AND state_word IN ('assigned', 'building', 'running') "
+        "ORDER BY 1 LIMIT 500"
+    )
+
+
+def _tasks_of(job_id: str, state: str) -> str:
+    return f"job_id = {quoted(job_id)}" + (f" AND state_word = {quoted(state)}" if state else "")

@@ -1,0 +1,133 @@
+// The cluster's pages: running times that go on, trees that unfold, logs that are followed, charts of usage.
+"use strict";
+(() => {
+  const body = document.body;
+  const bar = document.getElementById("connection");
+  const say = (text, kind) => { bar.textContent = text; bar.className = "connection " + kind; bar.hidden = text === ""; };
+
+  // Times of what still runs.
+  const words = (seconds) => seconds < 60 ? seconds.toFixed(0) + " s" : seconds < 3600
+    ? Math.floor(seconds / 60) + " min " + Math.floor(seconds % 60) + " s" : Math.floor(seconds / 3600) + " h " + Math.floor(seconds % 3600 / 60) + " min";
+  const tick = () => {
+    for (const element of document.querySelectorAll("[data-since]"))
+      element.textContent = words(Math.max(0, (Date.now() - Number(element.dataset.since)) / 1000));
+  };
+  setInterval(tick, 1000);
+  tick();
+  document.addEventListener("htmx:afterSwap", tick);
+
+  // The controller behind this server.
+  body.addEventListener("live:away", () => say("The controller is away. The page goes on when it is back.", "broken"));
+  body.addEventListener("live:back", () => { say("The controller is back.", "mended"); setTimeout(() => { if (bar.classList.contains("mended")) say("", ""); }, 3000); });
+
+  // Trees: a second press folds what the first has unfolded.
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest(".unfold");
+    if (!button || button.getAttribute("aria-expanded") !== "true") return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    const row = button.closest("tr");
+    const depth = Number(row.dataset.depth);
+    while (row.nextElementSibling && Number(row.nextElementSibling.dataset.depth) > depth) row.nextElementSibling.remove();
+    button.setAttribute("aria-expanded", "false");
+  }, true);
+  document.addEventListener("htmx:afterRequest", (event) => {
+    const button = event.target.closest && event.target.closest(".unfold");
+    if (button && event.detail.successful) button.setAttribute("aria-expanded", "true");
+  });
+
+  // Logs.
+  const log = document.getElementById("log");
+  if (log) {
+    const most = 10000;
+    const follow = document.getElementById("follow");
+    const state = document.getElementById("log-state");
+    const atEnd = () => log.scrollTop + log.clientHeight >= log.scrollHeight - 30;
+    const add = (line) => {
+      const row = document.createElement("div");
+      row.className = line.kind;
+      for (const name of ["at", "who", "text"]) {
+        if (name === "who" && !line.who) continue;
+        const part = document.createElement("span");
+        part.className = name;
+        part.textContent = line[name];
+        row.append(part);
+      }
+      log.append(row);
+    };
+    log.scrollTop = log.scrollHeight;
+    let source = null;
+    let tries = 0;
+    let lastSign = Date.now();
+    let heartbeat = 10000;
+    let lastId = "";
+    const open = () => {
+      const address = new URL(log.dataset.follow, location.href);
+      // A new EventSource does not say what the one before has had.
+      if (lastId) { address.searchParams.set("since", lastId.split("-")[0]); address.searchParams.set("have", lastId.split("-")[1]); }
+      source = new EventSource(address);
+      lastSign = Date.now();
+      const sign = (name, act) => source.addEventListener(name, (event) => { lastSign = Date.now(); act(event); });
+      sign("hello", (event) => { heartbeat = 1000 * parseFloat(event.data) || heartbeat; if (tries) say("Connected again.", "mended"); else say("", ""); tries = 0; log.dataset.connected = "true"; });
+      sign("alive", () => {});
+      sign("lines", (event) => {
+        lastId = event.lastEventId || lastId;
+        const stay = follow.checked && atEnd();
+        for (const line of JSON.parse(event.data)) add(line);
+        while (log.childElementCount > most) log.firstElementChild.remove();
+        if (stay) log.scrollTop = log.scrollHeight;
+        if (state.textContent === "No lines yet.") state.textContent = "";
+      });
+      sign("end", () => { source.close(); source = null; state.textContent = "The log is complete."; });
+      sign("trouble", (event) => { state.textContent = event.data; lost(); });
+      source.onerror = lost;
+    };
+    const lost = () => {
+      if (source) source.close();
+      source = null;
+      tries += 1;
+      say("Connection lost. Trying again …", "broken");
+      setTimeout(open, Math.min(5000, 250 * 2 ** Math.min(tries, 5)));
+    };
+    open();
+    setInterval(() => { if (source && Date.now() - lastSign > 2.5 * heartbeat) lost(); }, 1000);
+    window.addEventListener("pagehide", () => { if (source) source.close(); });
+  }
+
+  // Usage of what runs, as long as the page is open.
+  const charts = document.querySelector(".charts[data-usage]");
+  if (charts && window.uPlot) {
+    const size = (bytes) => bytes >= 2 ** 30 ? (bytes / 2 ** 30).toFixed(1) + " GiB" : (bytes / 2 ** 20).toFixed(0) + " MiB";
+    const data = { at: [], cpu: [], memory: [] };
+    const plots = {};
+    const empty = charts.querySelector("[data-empty]");
+    const draw = () => {
+      const style = getComputedStyle(body);
+      for (const box of charts.querySelectorAll(".chart")) {
+        const name = box.dataset.series;
+        const values = [data.at, data[name]];
+        if (plots[name]) { plots[name].setData(values); continue; }
+        const text = name === "cpu" ? (value) => value.toFixed(1) : size;
+        const axis = { stroke: style.color, grid: { stroke: style.getPropertyValue("--line") }, ticks: { stroke: style.getPropertyValue("--line") } };
+        plots[name] = new uPlot({
+          width: box.clientWidth || 320, height: 160, title: box.dataset.label, cursor: { show: false }, legend: { show: false },
+          scales: { y: { range: (plot, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+          series: [{}, { label: box.dataset.label, stroke: style.getPropertyValue("--busy"), width: 2, value: (plot, value) => value === null ? "" : text(value) }],
+          axes: [axis, { ...axis, size: 70, values: (plot, ticks) => ticks.map(text) }],
+        }, values, box);
+      }
+    };
+    const source = new EventSource(charts.dataset.usage);
+    source.addEventListener("usage", (event) => {
+      const sample = JSON.parse(event.data);
+      if (!sample.tasks) { empty.hidden = false; return; }
+      empty.hidden = true;
+      data.at.push(sample.at); data.cpu.push(sample.cpu); data.memory.push(sample.memory);
+      for (const list of Object.values(data)) if (list.length > 600) list.shift();
+      draw();
+    });
+    source.addEventListener("end", () => source.close());
+    window.addEventListener("pagehide", () => source.close());
+    window.addEventListener("resize", () => { for (const [name, plot] of Object.entries(plots)) plot.setSize({ width: charts.querySelector('[data-series="' + name + '"]').clientWidth, height: 160 }); });
+  }
+})();

@@ -1,0 +1,106 @@
+"""Addresses that are told of the ends of jobs: what may be one, and what of it may be shown. Pure.
+
+The whole of such an address counts as a secret but for its scheme and host: many services put the key into the path.
+"""
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final
+from urllib.parse import urlsplit
+
+from rigging.errors import InvalidRequest
+
+LONGEST: Final = 2048
+_SCHEMES: Final = {"http": 80, "https": 443}
+_DEFAULT_PORTS: Final = frozenset(_SCHEMES.items())
+
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """An address in its parts.
+
+    Args:
+        target: Path and query, as they are sent.
+        userinfo: "user:password"; empty: none.
+    """
+
+    scheme: str
+    host: str
+    port: int
+    target: str
+    userinfo: str = ""
+
+    @property
+    def authority(self) -> str:
+        """Host, and the port unless it is the scheme's own."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if (self.scheme, self.port) in _DEFAULT_PORTS else f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        rest = "/..." if self.target != "/" else ""
+        return f"{self.scheme}://{self.authority}{rest}"
+
+
+def parse_webhook(url: str) -> Webhook:
+    """Return the parts of an address. Raises InvalidRequest, without showing more of it than host and scheme."""
+    if len(url) > LONGEST:
+        raise InvalidRequest(f"the notify URL has {len(url):,} characters; at most {LONGEST:,} are allowed")
+    if any(ord(character) <= 32 or ord(character) >= 127 for character in url):
+        raise InvalidRequest("the notify URL has a character that none may have: a blank, a control or a non-ASCII one")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise InvalidRequest(f"the notify URL cannot be read: {error}") from None
+    if parts.scheme not in _SCHEMES or not parts.hostname:
+        raise InvalidRequest(
+            f"the notify URL begins with {url.partition('://')[0][:20]!r}; it must be http://HOST/... or https://HOST/..."
+        )
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    userinfo = parts.netloc.rpartition("@")[0]
+    return Webhook(parts.scheme, parts.hostname, _SCHEMES[parts.scheme] if port is None else port, target, userinfo)
+
+
+def shown(url: str) -> str:
+    """The part of an address that may be shown; empty for none."""
+    if not url:
+        return ""
+    try:
+        webhook = parse_webhook(url)
+    except InvalidRequest:
+        return "..."
+    # One that has nothing to hide stays as it was written.
+    return url if webhook.target == "/" and not webhook.userinfo and "#" not in url else str(webhook)
+
+
+def refusal(webhook: Webhook, address: IpAddress, allow: Sequence[str], *, is_private: bool) -> str:
+    """Why a host may not be told, or nothing.
+
+    Args:
+        webhook: The address that is asked for.
+        address: To which its host resolves now.
+        allow: What the operator allows: hosts ("hooks.example.com"), patterns ("*.example.com"), networks
+            ("10.0.0.0/8"). Empty: every public address.
+        is_private: Only this machine's user can submit jobs; then without `allow` any address will do.
+    """
+    if allow:
+        if any(fnmatchcase(webhook.host.lower(), entry.lower()) or _is_within(address, entry) for entry in allow):
+            return ""
+        return f"{webhook} at {address} is not among what the operator allows: {', '.join(allow)} (notify.allow)"
+    if is_private or (address.is_global and not address.is_multicast):
+        return ""
+    return (
+        f"{webhook} is at {address}, which is no public address; the operator can allow it in the cluster file: "
+        f"notify: {{allow: [{webhook.host}]}}"
+    )
+
+
+def _is_within(address: IpAddress, entry: str) -> bool:
+    try:
+        return address in ipaddress.ip_network(entry, strict=False)
+    except (ValueError, TypeError):
+        return False

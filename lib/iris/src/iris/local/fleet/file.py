@@ -1,0 +1,75 @@
+"""A cluster file and its local run: is it one that has slices, what will be there, and the file in our own words."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from iris.controller.config.cluster_file import read_cluster_config
+from iris.controller.config.older_file import translate
+from iris.controller.config.sections import read_document
+from iris.local.fleet.slices import FleetPlan, plan_fleet
+from iris.local.settings import LocalSettings, write_settings
+from iris.local.state import LocalPaths
+from rigging.errors import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedFile:
+    """A cluster file in our own words.
+
+    Args:
+        text: YAML.
+        left_out: For each key that means nothing here: file, line and key, and why.
+    """
+
+    text: str
+    left_out: tuple[str, ...]
+
+
+def has_slices(path: Path) -> bool:
+    """True if a cluster file names scale groups: its local run has slices. Raises InvalidRequest."""
+    return bool(read_cluster_config(path).scale_groups)
+
+
+def prepare_run(
+    paths: LocalPaths, file: Path, max_hosts: int, remote_state_dir: str = "", durability: str = ""
+) -> FleetPlan:
+    """Check a cluster file and keep it as the one that a local cluster runs; return what will be there.
+
+    Args:
+        paths: The files of the local cluster.
+        file: The cluster file.
+        max_hosts: Hosts that may run at a time.
+        remote_state_dir: Where its state is kept, too; the file's is the real cluster's, and not used.
+        durability: "local" or "remote"; empty: "local".
+
+    Raises:
+        InvalidRequest: The file is wrong, or no slice of it can run here.
+    """
+    config = read_cluster_config(file)
+    if config.address:
+        raise InvalidRequest(
+            f"{file}: controller.address is {config.address!r}, so its name means the cluster there; to run the file "
+            "here, take a copy without it"
+        )
+    if durability == "remote" and not remote_state_dir:
+        raise InvalidRequest(
+            "durability is 'remote', but there is no --remote-state-dir: that of the file is not used here"
+        )
+    plan = plan_fleet(config.scale_groups, max_hosts)
+    if not plan.groups:
+        why = "; ".join(f"{name}: {reason}" for name, reason in plan.left_out) or "it has no scale_groups"
+        raise InvalidRequest(f"no slice of {file} can run here: {why}")
+    LocalPaths(paths.root.parent).make()
+    paths.make()
+    write_settings(paths, LocalSettings(str(file), remote_state_dir, durability, max_hosts))
+    return plan
+
+
+def import_file(path: Path) -> ImportedFile:
+    """Put a cluster file into our own words. Raises InvalidRequest."""
+    import yaml
+
+    found = translate(read_document(path))
+    read_cluster_config(path)  # what is said in our words must be right, too
+    text = yaml.safe_dump(found.document.content, sort_keys=False, default_flow_style=False, width=120)
+    return ImportedFile(text, tuple(map(str, found.left_out)))

@@ -1,0 +1,109 @@
+"""The slices that stand for a cluster file's scale groups, and which of them can be started on this machine."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from iris.cluster.constraints import WellKnownAttribute
+from iris.domain.ids import WorkerId
+from iris.domain.resources import Resources
+from iris.domain.scale_groups import ScaleGroup
+from iris.local.state import host_worker_id
+
+GROUP_ATTRIBUTE: Final = "scale-group"
+SLICE_ATTRIBUTE: Final = "slice"
+
+
+@dataclass(frozen=True, slots=True)
+class FakeHost:
+    """One host of a slice: a worker process of this machine that offers what the file says of the host.
+
+    Args:
+        name: Unique in the cluster, and the name of its directory.
+        capacity: What it offers to jobs, whatever this machine has.
+        attributes: For constraints; besides, there are those that the worker finds by itself.
+    """
+
+    name: str
+    capacity: Resources
+    attributes: tuple[tuple[str, str], ...]
+
+    @property
+    def worker_id(self) -> WorkerId:
+        """The id of its worker."""
+        return WorkerId(host_worker_id(self.name))
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """One slice of a scale group; its hosts come and go together."""
+
+    group: ScaleGroup
+    index: int
+
+    @property
+    def name(self) -> str:
+        """The group's name and its number in it."""
+        return f"{self.group.name}-{self.index}"
+
+    @property
+    def hosts(self) -> tuple[FakeHost, ...]:
+        """Its hosts, in order of their numbers."""
+        return tuple(self._host(number) for number in range(self.group.hosts_per_slice))
+
+    def _host(self, number: int) -> FakeHost:
+        attributes = dict(self.group.host_attributes)
+        device = self.group.host.accelerator
+        if device is not None and device.kind == "tpu":
+            attributes |= {WellKnownAttribute.TPU_NAME: self.name, WellKnownAttribute.TPU_WORKER_ID: str(number)}
+        elif device is not None:
+            attributes["pool"] = self.name
+        attributes |= {GROUP_ATTRIBUTE: self.group.name, SLICE_ATTRIBUTE: self.name}
+        return FakeHost(f"{self.name}-w{number}", self.group.host, tuple(sorted(attributes.items())))
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPlan:
+    """The slices that a local run of a cluster file may have.
+
+    Args:
+        groups: The scale groups of which slices can be started.
+        max_hosts: So many hosts run at a time at most.
+        first: Slices to start with.
+        left_out: For each scale group that is not, or not wholly, there from the start: its name and why.
+    """
+
+    groups: tuple[ScaleGroup, ...]
+    max_hosts: int
+    first: tuple[Slice, ...]
+    left_out: tuple[tuple[str, str], ...]
+
+
+def plan_fleet(groups: Sequence[ScaleGroup], max_hosts: int) -> FleetPlan:
+    """Choose the slices to start with: `min_slices` of each group, in the file's order, as far as hosts are allowed.
+
+    Args:
+        groups: Of the cluster file.
+        max_hosts: Hosts that may run at a time.
+    """
+    usable, first, left_out = [], [], []
+    free = max_hosts
+    for group in groups:
+        size = group.hosts_per_slice
+        if group.max_slices == 0:
+            left_out.append((group.name, "max_slices is 0"))
+            continue
+        if size > max_hosts:
+            left_out.append((group.name, f"a slice has {size} hosts; at most {max_hosts} run here (--max-hosts)"))
+            continue
+        usable.append(group)
+        count = min(group.min_slices, free // size)
+        first += [Slice(group, index) for index in range(count)]
+        free -= count * size
+        if count < group.min_slices:
+            left_out.append(
+                (group.name, f"{count} of {group.min_slices} slices: at most {max_hosts} hosts run here (--max-hosts)")
+            )
+        elif not count:
+            left_out.append((group.name, f"none until a job asks for it; up to {group.max_slices}"))
+    return FleetPlan(tuple(usable), max_hosts, tuple(first), tuple(left_out))

@@ -1,0 +1,184 @@
+"""systemd units that run a controller or a worker on this host: their text, and writing it where systemd looks."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from iris.worker.limits.service_group import LEAF
+from rigging.errors import Conflict, InvalidRequest
+
+_SYSTEM_DIR: Final = Path("/etc/systemd/system")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_STOP_S: Final = 60
+_SEPARATORS: Final = ("$", "%")
+_UNIFIED: Final = Path("/sys/fs/cgroup/cgroup.controllers")
+_HAS_SUBGROUPS: Final = 254
+
+
+class Delegation(StrEnum):
+    """How a service gets a control group that it may divide among its tasks.
+
+    NONE: it does not. OWN: with version 1, where each tree has groups of its own. LEAF: with version 2, and the service
+    moves itself into a group below its own (systemd before 254). SUBGROUP: systemd starts it there.
+    """
+
+    NONE = "none"
+    OWN = "own"
+    LEAF = "leaf"
+    SUBGROUP = "subgroup"
+
+
+def delegation_of(systemd_version: int, *, is_unified: bool) -> Delegation:
+    """Return how a worker's service gets its control group on a host.
+
+    Args:
+        systemd_version: Of the host; 0: not known, which counts as an old one.
+        is_unified: The host has control groups of version 2 only.
+    """
+    if systemd_version >= _HAS_SUBGROUPS:
+        return Delegation.SUBGROUP
+    return Delegation.LEAF if is_unified else Delegation.OWN
+
+
+def host_delegation() -> Delegation:
+    """Return how a worker's service gets its control group on this host."""
+    return delegation_of(systemd_version(), is_unified=_UNIFIED.exists())
+
+
+def systemd_version() -> int:
+    """Return the version of this host's systemd; 0: there is none, or it does not say."""
+    program = shutil.which("systemctl")
+    if program is None:
+        return 0
+    done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=60)
+    found = re.match(r"systemd ([0-9]+)", done.stdout)
+    return int(found[1]) if found else 0
+
+
+def unit_text(
+    description: str,
+    argv: Sequence[str],
+    *,
+    as_user: bool,
+    leaves_tasks: bool,
+    delegation: Delegation = Delegation.NONE,
+) -> str:
+    """Return a unit that runs a command from start to end of the machine, and again when it ends by itself.
+
+    Args:
+        description: One line for people.
+        argv: The command, its program with an absolute path. No secrets: units can be read by everybody.
+        as_user: The unit is of a user's own systemd.
+        leaves_tasks: Processes that the command has started are not its own: systemd ends only the command itself,
+            which ends its tasks first when it is stopped, and leaves them running when it fails. With LEAF systemd
+            ends them, too, when the command has ended: it starts a service in the service's own group, which cannot
+            be while groups below that have controllers.
+        delegation: How the service gets a control group to divide.
+    """
+    kill = "KillMode=process" if leaves_tasks and delegation is not Delegation.LEAF else "KillMode=mixed"
+    if delegation is not Delegation.NONE:
+        kill += "\nDelegate=yes"
+    if delegation is Delegation.SUBGROUP:
+        kill += f"\nDelegateSubgroup={LEAF}"
+    command = " ".join(map(_quoted, argv))
+    return f"""[Unit]
+Description={description}
+After=network-online.target
+Wants=network-online.target
+
+[Service]
+ExecStart={command}
+Restart=always
+RestartSec=5
+{kill}
+TimeoutStopSec={_STOP_S}
+LimitNOFILE=65536
+NoNewPrivileges=no
+
+[Install]
+WantedBy={"default.target" if as_user else "multi-user.target"}
+"""
+
+
+def iris_command(*words: str) -> list[str]:
+    """Return the command line of this installation of iris, with an absolute path."""
+    beside = Path(sys.executable).with_name("iris")
+    return [str(beside), *words] if beside.exists() else [sys.executable, "-m", "iris.cli.main", *words]
+
+
+def unit_path(name: str, *, as_user: bool, environ: Mapping[str, str]) -> Path:
+    """Return where systemd looks for the unit NAME.service.
+
+    Args:
+        name: Of the unit.
+        as_user: It is of a user's own systemd.
+        environ: Says where a user's configuration is.
+
+    Raises:
+        InvalidRequest: It cannot be a unit's name.
+    """
+    if not _NAME.fullmatch(name):
+        raise InvalidRequest(f"the service name {name!r} must be letters, digits and _ . -, at most 64")
+    if not as_user:
+        return _SYSTEM_DIR / f"{name}.service"
+    base = environ.get("XDG_CONFIG_HOME", "")
+    config = Path(base if os.path.isabs(base) else os.path.expanduser("~/.config"))
+    return config / "systemd" / "user" / f"{name}.service"
+
+
+def install_unit(place: Path, text: str) -> str:
+    """Write a unit, unless another is there; returns what systemd says against it, empty when nothing or not there.
+
+    Args:
+        place: The unit's file.
+        text: Its content.
+
+    Raises:
+        Conflict: A file of another content is there.
+        InvalidRequest: It cannot be written.
+    """
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if place.exists() and place.read_text() != text:
+            raise Conflict(f"{place} is there and says something else: remove it, or give another --service-name")
+        place.write_text(text)
+    except OSError as error:
+        if isinstance(error, Conflict):
+            raise
+        raise InvalidRequest(f"cannot write {place}: {error.strerror}; --user writes it for your own systemd") from None
+    return verify_unit(place)
+
+
+def verify_unit(place: Path) -> str:
+    """Return what `systemd-analyze verify` says against a unit; empty: nothing, or there is no such program."""
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        return ""
+    user = ["--user"] if "user" in place.parts else []
+    done = subprocess.run(
+        [program, *user, "verify", "--man=no", str(place)], capture_output=True, text=True, check=False, timeout=60
+    )
+    own = [line for line in (done.stderr + done.stdout).splitlines() if place.name in line]
+    return "; ".join(own)
+
+
+def start_hint(place: Path, *, as_user: bool) -> str:
+    """Return the commands that start an installed unit now and at each boot."""
+    scope = " --user" if as_user else ""
+    return f"systemctl{scope} daemon-reload && systemctl{scope} enable --now {place.stem}"
+
+
+def _quoted(word: str) -> str:
+    """A word of ExecStart, in systemd's quoting."""
+    if "\n" in word or "\r" in word:
+        raise InvalidRequest(f"{word!r} has a line break, which no unit can have")
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"')
+    for separator in _SEPARATORS:
+        escaped = escaped.replace(separator, separator * 2)
+    return f'"{escaped}"' if escaped != word or re.search(r"[\s';]", word) or not word else word

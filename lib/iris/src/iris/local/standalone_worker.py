@@ -1,0 +1,258 @@
+"""Starting a worker of a cluster on this host: its name, its credential, what it offers."""
+
+import logging
+import os
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from iris.domain.resources import Device, Resources, format_bytes
+from iris.local.declared_devices import declared_device, device_attributes
+from iris.rpc.channels import CA_VARIABLE, INSECURE_VARIABLE
+from iris.tls.pins import JoinTokenText, parse_join_token
+from iris.tls.token_file import privacy_warning, token_in
+from iris.tls.trust import is_loopback
+from iris.worker.app import WorkerConfig, run_worker, work_dir_holder
+from iris.worker.connection.credential import (
+    Credential,
+    accepted,
+    check_owner,
+    new_credential,
+    read_credential,
+    write_credential,
+)
+from iris.worker.connection.joining import join_cluster
+from iris.worker.host.environment import hide_own_environment
+from iris.worker.host.probe import probe_resources
+from iris.worker.limits.plan import LimitsMode
+from iris.worker.limits.service_group import leave_service_group
+from rigging.errors import Conflict, Denied, InvalidRequest
+
+logger = logging.getLogger(__name__)
+
+SLICE_ATTRIBUTE: Final = "slice"
+_FOR_EVER: Final = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """The options of a worker's command line; None: found out by itself.
+
+    Args:
+        controller: "host:port".
+        work_dir: Everything that it keeps, its credential included.
+        join_token_file: Needed at the first start only.
+        name: Its name in the cluster; None: that of the last start, else the host's.
+        attributes: For constraints, beside those that it finds.
+        slice_name: The group of hosts that a gang gets together, as an attribute.
+        slice_index: The host's number in it.
+        tpu: Type of the TPU slice that the host is of; nobody looks whether the chips are there.
+        gpu: Likewise "TYPE:N".
+        port_range: First and last port that tasks get.
+        limits: How tasks are held to what they asked for.
+        max_processes: Processes and threads that a task may have; 0: most of what the host allows.
+        insecure: Tokens may go in the clear beyond loopback.
+    """
+
+    controller: str
+    work_dir: Path
+    join_token_file: Path | None = None
+    name: str | None = None
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    slice_name: str | None = None
+    slice_index: int | None = None
+    tpu: str | None = None
+    gpu: str | None = None
+    cpu_millis: int | None = None
+    memory_bytes: int | None = None
+    disk_bytes: int | None = None
+    port_range: tuple[int, int] | None = None
+    limits: str = LimitsMode.AUTO.value
+    max_processes: int = 0
+    insecure: bool = False
+
+
+def start_worker(options: WorkerOptions) -> int:
+    """Be a worker in this process until a signal or the controller ends it; join the cluster first if need be.
+
+    Args:
+        options: As the command line says.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        Denied: The controller refuses it, or is not the one that its token pins.
+        Conflict: Its name or work directory is another worker's.
+        InvalidRequest: An option or file cannot be.
+    """
+    hide_own_environment()
+    if options.limits == LimitsMode.AUTO:
+        leave_service_group()  # before the guardian is started, which is born where this process is
+    device = declared_device(options.tpu, options.gpu)
+    device_attributes(device, options.slice_name, options.slice_index, "")  # refused before anything is made
+    _make(options.work_dir)
+    if holder := work_dir_holder(options.work_dir):
+        raise Conflict(
+            f"a worker runs in {options.work_dir} already (process {holder}); stop it first, or give another --work-dir"
+        )
+    credential = _credential(options)
+    address = credential.address(options.controller, options.insecure)
+    variables = {CA_VARIABLE: credential.ca_sha256} if credential.ca_sha256 else {}
+    if options.insecure:
+        variables[INSECURE_VARIABLE] = "1"
+    slice_attribute = {SLICE_ATTRIBUTE: options.slice_name} if options.slice_name else {}
+    config = WorkerConfig(
+        work_dir=options.work_dir,
+        worker_id=credential.worker_id,
+        capacity=_capacity(options, device),
+        attributes={
+            **device_attributes(device, options.slice_name, options.slice_index, credential.worker_id),
+            **options.attributes,
+            **slice_attribute,
+        },
+        orphan_timeout_s=_FOR_EVER,
+        port_range=options.port_range,
+        limits=LimitsMode(options.limits),
+        max_processes=options.max_processes,
+        task_variables=variables,
+    )
+    logger.info("worker %s of the cluster at %s, in %s", credential.worker_id, options.controller, options.work_dir)
+    return run_worker(config, lambda: address)
+
+
+def default_work_dir(environ: Mapping[str, str]) -> Path:
+    """Where a worker keeps what it needs: iris/worker in XDG_STATE_HOME or ~/.local/state."""
+    base = environ.get("XDG_STATE_HOME", "")
+    return Path(base if os.path.isabs(base) else os.path.expanduser("~/.local/state")) / "iris" / "worker"
+
+
+def parse_port_range(text: str) -> tuple[int, int]:
+    """Return first and last port of "A-B".
+
+    Raises:
+        InvalidRequest: It is no range of ports.
+    """
+    match = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,5})", text)
+    first, last = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1 <= first <= last <= 65_535:
+        raise InvalidRequest(f"the port range {text!r} must be FIRST-LAST, both from 1 to 65535, e.g. 20000-20999")
+    return first, last
+
+
+def parse_attributes(words: tuple[str, ...]) -> dict[str, str]:
+    """Return the attributes of "key=value" words.
+
+    Raises:
+        InvalidRequest: One has no key, or a key comes twice.
+    """
+    found: dict[str, str] = {}
+    for word in words:
+        key, separator, value = word.partition("=")
+        if not separator or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]{0,62}", key) or key in found:
+            raise InvalidRequest(
+                f"the attribute {word!r} must be key=value, each key once, of letters, digits and _ . - after a letter"
+            )
+        found[key] = value
+    return found
+
+
+def _credential(options: WorkerOptions) -> Credential:
+    """The worker's credential, accepted by the controller; it joins if it has not."""
+    found = read_credential(options.work_dir)
+    if found is not None and found.joined:
+        check_owner(found, options.name or "", options.work_dir)
+        return found
+    if options.join_token_file is None:
+        raise InvalidRequest(
+            f"{options.work_dir} has no credential yet: give --join-token-file FILE with what "
+            "`iris cluster token create` printed"
+        )
+    token = _read_join_token(options.join_token_file)
+    _check_privacy(options, token)
+    name = options.name or (socket.gethostname() if found is None else found.worker_id)
+    if found is None or (found.ca_sha256, found.worker_id) != (token.ca_sha256, name):
+        # Another name than that of the last try: that one may have been refused, and nothing runs under it here.
+        found = new_credential(name, token.ca_sha256)
+        # Kept before it is sent: when the answer is lost, the next try is the same one.
+        _keep(options.work_dir, found)
+    release = join_cluster(options.controller, token, found, insecure=options.insecure)
+    found = accepted(found)
+    _keep(options.work_dir, found)
+    logger.info("joined the cluster at %s (iris %s) as %s", options.controller, release, found.worker_id)
+    return found
+
+
+def _keep(work_dir: Path, credential: Credential) -> None:
+    try:
+        write_credential(work_dir, credential)
+    except OSError as error:
+        raise InvalidRequest(f"cannot keep the worker's credential in {work_dir}: {error.strerror}") from None
+
+
+def _check_privacy(options: WorkerOptions, token: JoinTokenText) -> None:
+    if token.ca_sha256 or is_loopback(options.controller):
+        return
+    if not options.insecure:
+        raise Denied(
+            f"the controller of this join token serves without TLS, so nothing is sent to {options.controller}: serve "
+            "with TLS (the default beyond loopback) and make a new token, or give --insecure on a network you trust"
+        )
+
+
+def _read_join_token(path: Path) -> JoinTokenText:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InvalidRequest(f"cannot read the join token {path}: {error.strerror}") from None
+    if warning := privacy_warning(str(path)):
+        logger.warning("%s", warning)
+    text = token_in(content, str(path))
+    try:
+        return parse_join_token(text)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{path}: {error}") from None
+
+
+def _capacity(options: WorkerOptions, device: Device | None) -> Resources | None:
+    cpu, memory, disk = options.cpu_millis, options.memory_bytes, options.disk_bytes
+    if cpu is None and memory is None and disk is None and device is None:
+        return None
+    found = probe_resources(options.work_dir)
+    for warning in overcommitments(options, found):
+        logger.warning("%s", warning)
+    return Resources(
+        found.cpu_millis if cpu is None else cpu,
+        found.memory_bytes if memory is None else memory,
+        found.disk_bytes if disk is None else disk,
+        device,
+    )
+
+
+def overcommitments(options: WorkerOptions, found: Resources) -> list[str]:
+    """Return a warning for each option that offers more than the host has. Pure.
+
+    Args:
+        options: As the command line says.
+        found: What the host has.
+    """
+    offers = (
+        ("--memory", options.memory_bytes, found.memory_bytes, "tasks that use what they asked for may be killed"),
+        ("--disk", options.disk_bytes, found.disk_bytes, "tasks that use what they asked for may find the disk full"),
+    )
+    return [
+        f"{option} offers {format_bytes(offered)}, and this host has {format_bytes(has)}: {so}"
+        for option, offered, has, so in offers
+        if offered is not None and offered > has
+    ]
+
+
+def _make(work_dir: Path) -> None:
+    try:
+        work_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        work_dir.chmod(0o700)
+    except OSError as error:
+        raise InvalidRequest(f"cannot keep a worker in {work_dir} (--work-dir): {error.strerror}") from None

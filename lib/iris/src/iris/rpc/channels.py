@@ -1,0 +1,75 @@
+"""Channels to a controller: encrypted for a token that pins an authority, in the clear on loopback or when told so."""
+
+import logging
+import os
+from pathlib import Path
+from typing import Final
+
+import grpc
+import grpc.aio
+
+from iris.rpc.controller_address import ControllerAddress
+from iris.rpc.protocol import ChannelOption
+from iris.tls.certificates import SERVER_NAME
+from iris.tls.trust import default_ca_dir, is_loopback, trusted_ca
+from rigging.errors import Denied
+
+logger = logging.getLogger(__name__)
+
+CA_VARIABLE: Final = "IRIS_CA_SHA256"
+"""The authority that the tokens of a task's cluster pin."""
+INSECURE_VARIABLE: Final = "IRIS_INSECURE"
+""""1": tokens may be shown in the clear beyond loopback."""
+
+_NAMED: Final[ChannelOption] = ("grpc.ssl_target_name_override", SERVER_NAME)
+
+Options = tuple[ChannelOption, ...]
+
+
+def open_channel(place: ControllerAddress, options: Options) -> grpc.Channel:
+    """Open a channel to a controller; the handshake itself comes with the first call.
+
+    Args:
+        place: The controller and the token that is to be shown to it.
+        options: Of the channel.
+
+    Raises:
+        Denied: The token would go in the clear beyond loopback, or the controller is another than the token pins.
+        Unavailable: The controller is met for the first time, and cannot be reached.
+    """
+    credentials = _credentials(place, None)
+    if credentials is None:
+        return grpc.insecure_channel(place.address, options=options)
+    return grpc.secure_channel(place.address, credentials, options=(*options, _NAMED))
+
+
+def open_aio_channel(place: ControllerAddress, options: Options, ca_dir: Path | None = None) -> grpc.aio.Channel:
+    """As `open_channel`, for asyncio.
+
+    Args:
+        place: The controller and the token.
+        options: Of the channel.
+        ca_dir: Where authorities are kept; None: the user's cache.
+    """
+    credentials = _credentials(place, ca_dir)
+    if credentials is None:
+        return grpc.aio.insecure_channel(place.address, options=options)
+    return grpc.aio.secure_channel(place.address, credentials, options=(*options, _NAMED))
+
+
+def _credentials(place: ControllerAddress, ca_dir: Path | None) -> grpc.ChannelCredentials | None:
+    if place.ca_sha256:
+        authority = trusted_ca(place.address, place.ca_sha256, ca_dir or default_ca_dir(os.environ))
+        return grpc.ssl_channel_credentials(authority)
+    if place.token and not place.insecure and not is_loopback(place.address):
+        raise Denied(
+            f"the token is not sent to {place.address}: it pins no CA, so the connection would not be encrypted. Use a "
+            "token of a controller with TLS (`iris user token create`, `iris cluster token create`), or --insecure "
+            f"({INSECURE_VARIABLE}=1) on a network that you trust"
+        )
+    if place.insecure and not is_loopback(place.address):
+        logger.warning(
+            "the connection to the controller at %s is not encrypted: who listens to it can act as you",
+            place.address,
+        )
+    return None

@@ -1,0 +1,39 @@
+"""Preferences that jobs have without saying so. They keep no task from any worker."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from iris.domain.constraints import Constraint, ConstraintOp
+from iris.domain.ids import parent_of
+from iris.domain.job_spec import JobSpec
+
+_PREEMPTIBLE: Final = "preemptible"
+OFF_PREEMPTIBLE: Final = Constraint(_PREEMPTIBLE, ConstraintOp.NE, ("true",), soft=True)
+SMALL_CPU_MILLIS: Final = 1000
+
+
+def with_preferences(spec: JobSpec, offers: Iterable[Mapping[str, str]]) -> JobSpec:
+    """Have a small root job prefer hosts that are not taken away, where the cluster has both kinds.
+
+    Such a job is mostly the parent of a tree of jobs (an executor, a coordinator), and takes all of it along when its
+    host goes. It needs next to nothing, so the hosts that stay have room for it.
+
+    Args:
+        spec: The job as asked for; one that speaks of preemptible hosts itself is left alone.
+        offers: Attributes of the cluster's hosts.
+    """
+    is_small = spec.resources.cpu_millis <= SMALL_CPU_MILLIS and spec.resources.accelerator is None
+    if not is_small or spec.replicas != 1 or parent_of(spec.job_id) is not None:
+        return spec
+    if any(constraint.key == _PREEMPTIBLE for constraint in spec.constraints):
+        return spec
+    kinds = {attributes.get(_PREEMPTIBLE) == "true" for attributes in offers}
+    return replace(spec, constraints=(*spec.constraints, OFF_PREEMPTIBLE)) if len(kinds) > 1 else spec
+
+
+def preference_text(constraints: Iterable[Constraint]) -> str:
+    """What is said of it beside the reason why a task waits; empty without it."""
+    if OFF_PREEMPTIBLE not in constraints:
+        return ""
+    return "; hosts that are not preemptible are preferred, as it is a small job that others may hang on"

@@ -1,0 +1,124 @@
+"""Hosts of a network of their own on this machine: one network namespace each, on one bridge, with links to cut.
+
+Needs root and iproute2. Nothing outside of the namespaces is touched: the bridge is in one of them.
+"""
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+NETWORK: Final = "10.0.0"
+_PROGRAMS: Final = ("ip", "nsenter")
+
+
+def why_not() -> str:
+    """Return why there can be no such hosts here; empty: there can."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    missing = [program for program in _PROGRAMS if shutil.which(program) is None]
+    if missing:
+        return f"{' and '.join(missing)} is not installed (Debian: iproute2, util-linux)"
+    name = f"iris-{secrets.token_hex(3)}"
+    tried = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        return f"no network namespaces here: {tried.stderr.strip()}"
+    subprocess.run(["ip", "netns", "del", name], check=True)
+    return ""
+
+
+class Host:
+    """One host: an address of its own, and whatever is started on it.
+
+    Args:
+        namespace: Of its network.
+        address: Its address on the bridge.
+    """
+
+    def __init__(self, name: str, namespace: str, switch: str, address: str) -> None:
+        self.name = name
+        self.address = address
+        self._namespace = namespace
+        self._switch = switch
+
+    def command(self, argv: Sequence[str]) -> list[str]:
+        """Return the command line that runs `argv` on this host; files and processes are this machine's."""
+        return ["nsenter", f"--net=/run/netns/{self._namespace}", *argv]
+
+    def start(self, argv: Sequence[str], log: Path, env: Mapping[str, str], cwd: Path) -> "subprocess.Popen[bytes]":
+        """Start a process on this host.
+
+        Args:
+            argv: Its command line.
+            log: Where both of its outputs go, appended.
+            env: All of its variables.
+            cwd: Its directory.
+        """
+        with open(log, "ab") as output:
+            return subprocess.Popen(
+                self.command(argv), stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, cwd=cwd
+            )
+
+    def run(self, argv: Sequence[str], **options: Any) -> "subprocess.CompletedProcess[str]":
+        """Run a command on this host to its end; `options` are those of subprocess.run."""
+        return subprocess.run(self.command(argv), capture_output=True, text=True, check=False, **options)
+
+    def cut(self) -> None:
+        """Let nothing through to it or from it; nobody is told."""
+        _ip("-n", self._switch, "link", "set", self.name, "down")
+
+    def mend(self) -> None:
+        """Let everything through again."""
+        _ip("-n", self._switch, "link", "set", self.name, "up")
+
+    def kill(self) -> None:
+        """End all that runs on it, as a loss of power does."""
+        found = subprocess.run(["ip", "netns", "pids", self._namespace], capture_output=True, text=True, check=True)
+        for pid in found.stdout.split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def network(names: Sequence[str]) -> Iterator[dict[str, Host]]:
+    """Make hosts, the first of which has the address 10.0.0.1; at the end all that runs on them is killed.
+
+    Args:
+        names: Of the hosts; at most ten letters each.
+    """
+    prefix = f"iris-{secrets.token_hex(3)}"
+    switch = f"{prefix}-switch"
+    hosts = {
+        name: Host(name, f"{prefix}-{name}", switch, f"{NETWORK}.{number}") for number, name in enumerate(names, 1)
+    }
+    made: list[str] = []
+    try:
+        _ip("netns", "add", switch)
+        made.append(switch)
+        _ip("-n", switch, "link", "add", "bridge", "type", "bridge")
+        _ip("-n", switch, "link", "set", "bridge", "up")
+        for host in hosts.values():
+            namespace = f"{prefix}-{host.name}"
+            _ip("netns", "add", namespace)
+            made.append(namespace)
+            _ip("-n", switch, "link", "add", host.name, "type", "veth", "peer", "name", "eth0", "netns", namespace)
+            _ip("-n", switch, "link", "set", host.name, "master", "bridge", "up")
+            _ip("-n", namespace, "addr", "add", f"{host.address}/24", "dev", "eth0")
+            for link in ("lo", "eth0"):
+                _ip("-n", namespace, "link", "set", link, "up")
+        yield hosts
+    finally:
+        for host in hosts.values():
+            if f"{prefix}-{host.name}" in made:
+                host.kill()
+        for namespace in reversed(made):
+            _ip("netns", "del", namespace)
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)

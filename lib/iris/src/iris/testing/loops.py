@@ -1,0 +1,47 @@
+"""Event loops whose clock a test moves."""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+
+class ShiftedLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock is ahead of the real one by as much as the test says.
+
+    Attributes:
+        ahead_s: Seconds; what is due by then happens in the loop's next turns.
+    """
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+        super().__init__()
+
+    def time(self) -> float:
+        """The loop's time, in seconds."""
+        return super().time() + self.ahead_s
+
+
+class FrozenLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock stands still.
+
+    Attributes:
+        now_s: Its time, in seconds; what is due by then happens in the loop's next turns.
+    """
+
+    def __init__(self) -> None:
+        self.now_s = time.monotonic()
+        super().__init__()
+
+    def time(self) -> float:
+        """The loop's time, in seconds."""
+        return self.now_s
+
+
+LoopType = TypeVar("LoopType", bound=asyncio.AbstractEventLoop)
+
+
+def run_in(loop: LoopType, scenario: Callable[[LoopType], Coroutine[Any, Any, None]]) -> None:
+    """Run `scenario(loop)` to its end in the loop, and close it."""
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(scenario(loop))

@@ -1,0 +1,271 @@
+"""Certificates of a cluster: an authority (CA) of its own, and the server certificate that it signs.
+
+Every connection names the server `SERVER_NAME`, whatever address it goes to: the authority signs for one cluster
+only, so a certificate is good for all addresses of its controller, and moving it needs no new one. The server's
+certificate carries its authority's in an extension of its own, so that whoever knows the authority's digest finds the
+authority in an ordinary handshake, before anything else is said (`iris.tls.trust`).
+"""
+
+import datetime
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rigging.errors import InvalidRequest, MarinError, NotFound
+from rigging.filesystem.atomic import sync_names
+from rigging.filesystem.private import read_private
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+
+DIRECTORY_NAME: Final = "tls"
+SERVER_NAME: Final = "iris-controller"
+AUTHORITY_FILES: Final = ("ca-key.pem", "ca.pem")
+"""In the order in which they are made: without its certificate a key means nothing."""
+_CA_EXTENSION: Final = (
+    "2.25.268205006409806299022864026585374405889"  # made of a UUID: only our own certificates have it
+)
+_CA_DAYS: Final = 20 * 365
+_SERVER_DAYS: Final = 5 * 365
+_RENEWED_DAYS: Final = 365
+"""A server certificate with fewer days left is made anew when the controller starts."""
+_CLOCK_MARGIN: Final = datetime.timedelta(days=2)
+"""Certificates are good from so long before they are made: clocks of hosts differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerIdentity:
+    """The certificates and key by which a controller serves with TLS; PEM throughout.
+
+    Args:
+        ca_sha256: SHA-256 (hex) of the authority's certificate (DER): what tokens pin.
+    """
+
+    certificate: bytes
+    key: bytes = field(repr=False)
+    ca_certificate: bytes
+    ca_sha256: str
+    expires_at: datetime.datetime
+
+
+def digest_of(pem: bytes) -> str:
+    """Return the SHA-256 (hex) of a certificate, over its DER form as every tool shows it."""
+    import hashlib
+    import ssl
+
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem.decode("ascii"))).hexdigest()
+
+
+def ensure_certificates(
+    state_dir: Path, *, renew: bool = False, now: datetime.datetime | None = None
+) -> ServerIdentity:
+    """Return the certificates below a state directory; what is missing, runs out soon or is not valid yet is made.
+
+    The authority is made once. A new server certificate changes nothing for those who trust the authority.
+
+    Args:
+        state_dir: The controller's directory; they are in `tls` there, mode 0700.
+        renew: Make a new server certificate although the old one is good.
+        now: The time; None: the clock's.
+
+    Raises:
+        MarinError: A file is damaged or cannot be written.
+    """
+    now = now or datetime.datetime.now(datetime.UTC)
+    place = state_dir / DIRECTORY_NAME
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.chmod(place, 0o700)
+        if not (place / "ca.pem").exists():
+            _make_authority(place, now)
+        if renew or not (place / "server.pem").exists() or _is_outside_its_time(place / "server.pem", now):
+            _make_server(place, now)
+    except OSError as error:
+        raise MarinError(f"cannot make the certificates in {place}: {error.strerror}") from None
+    return read_certificates(state_dir)
+
+
+def read_certificates(state_dir: Path) -> ServerIdentity:
+    """Return the certificates below a state directory.
+
+    Raises:
+        NotFound: There are none.
+        InvalidRequest: They are damaged, or are not of one another.
+        Denied: Others can read their keys.
+    """
+    place = state_dir / DIRECTORY_NAME
+    names = ("server.pem", "server-key.pem", "ca.pem")
+    for name in names:
+        if not (place / name).exists():
+            raise NotFound(f"there is no {place / name}; `iris cluster certs --state-dir {state_dir}` makes it")
+    key = read_private(place / "server-key.pem", "the key of the controller's certificate") or b""
+    certificate, ca_certificate = ((place / name).read_bytes() for name in ("server.pem", "ca.pem"))
+    server = _load(place / "server.pem")
+    _check_fit(place, server, _load(place / "ca.pem"), key)
+    return ServerIdentity(certificate, key, ca_certificate, digest_of(ca_certificate), server.not_valid_after_utc)
+
+
+def read_authority(state_dir: Path) -> dict[str, bytes]:
+    """Return the files of the authority below a state directory, by name; its key is among them."""
+    place = state_dir / DIRECTORY_NAME
+    found = {name: read_private(place / name, "a file of the controller's CA") for name in AUTHORITY_FILES}
+    return {name: content for name, content in found.items() if content is not None}
+
+
+def write_authority(state_dir: Path, files: Mapping[str, bytes]) -> None:
+    """Put an authority below a state directory that has none; does nothing where there is one, or not all is given."""
+    place = state_dir / DIRECTORY_NAME
+    if (place / "ca.pem").exists() or set(files) != set(AUTHORITY_FILES):
+        return
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name in AUTHORITY_FILES:
+        _write(place / name, files[name])
+
+
+def authority_in(server_der: bytes) -> bytes | None:
+    """Return the authority's certificate (DER) that a server's carries; None: it is not one of ours."""
+    from cryptography import x509
+
+    try:
+        found = x509.load_der_x509_certificate(server_der).extensions.get_extension_for_oid(
+            x509.ObjectIdentifier(_CA_EXTENSION)
+        )
+    except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension):
+        return None
+    value = found.value
+    return value.value if isinstance(value, x509.UnrecognizedExtension) else None
+
+
+def _load(path: Path) -> "x509.Certificate":
+    from cryptography import x509
+
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except ValueError:
+        raise InvalidRequest(f"{path} is no certificate: restore it, or remove {path.parent} to begin anew") from None
+
+
+def _check_fit(place: Path, server: "x509.Certificate", authority: "x509.Certificate", key: bytes) -> None:
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    # gRPC says of either only that it cannot listen, or says it to clients only.
+    mend = f"restore what belongs together, or remove both server files of {place}: they are made anew"
+    try:
+        own = load_pem_private_key(key, password=None).public_key()
+    except ValueError:
+        raise InvalidRequest(f"{place / 'server-key.pem'} is no key: {mend}") from None
+    if own != server.public_key():
+        raise InvalidRequest(f"{place / 'server-key.pem'} is not the key of {place / 'server.pem'}: {mend}")
+    try:
+        server.verify_directly_issued_by(authority)
+    except (InvalidSignature, ValueError, TypeError):
+        raise InvalidRequest(f"{place / 'server.pem'} was not made by the CA in {place / 'ca.pem'}: {mend}") from None
+
+
+def _is_outside_its_time(path: Path, now: datetime.datetime) -> bool:
+    """Whether it runs out soon, or is not valid yet: it was made while the clock was ahead."""
+    found = _load(path)
+    return found.not_valid_before_utc > now or found.not_valid_after_utc - now < datetime.timedelta(days=_RENEWED_DAYS)
+
+
+def _make_authority(place: Path, now: datetime.datetime) -> None:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = _builder("iris cluster CA", "iris cluster CA", key, now, _CA_DAYS)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = builder.add_extension(_usage(signs=True), critical=True)
+    # The key first: without its certificate it means nothing, and the next try makes both anew.
+    _write(place / "ca-key.pem", _pem_of(key))
+    _write(place / "ca.pem", _pem(builder.sign(key, hashes.SHA256())))
+
+
+def _make_server(place: Path, now: datetime.datetime) -> None:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+
+    authority = _load(place / "ca.pem")
+    try:
+        ca_key = load_pem_private_key(read_private(place / "ca-key.pem", "the key of the CA") or b"", None)
+    except ValueError:
+        ca_key = None
+    if not isinstance(ca_key, ec.EllipticCurvePrivateKey) or ca_key.public_key() != authority.public_key():
+        raise InvalidRequest(f"{place / 'ca-key.pem'} is not the key of {place / 'ca.pem'}: restore the one that is")
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = _builder(SERVER_NAME, "iris cluster CA", key, now, _SERVER_DAYS)
+    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    builder = builder.add_extension(_usage(signs=False), critical=True)
+    builder = builder.add_extension(x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(SERVER_NAME)]), critical=False)
+    carried = x509.UnrecognizedExtension(x509.ObjectIdentifier(_CA_EXTENSION), authority.public_bytes(Encoding.DER))
+    builder = builder.add_extension(carried, critical=False)
+    _write(place / "server-key.pem", _pem_of(key))
+    _write(place / "server.pem", _pem(builder.sign(ca_key, hashes.SHA256())))
+
+
+def _builder(
+    subject: str, issuer: str, key: "EllipticCurvePrivateKey", now: datetime.datetime, days: int
+) -> "x509.CertificateBuilder":
+    from cryptography import x509
+
+    def name(text: str) -> x509.Name:
+        return x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, text)])
+
+    return (
+        x509.CertificateBuilder()
+        .subject_name(name(subject))
+        .issuer_name(name(issuer))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _CLOCK_MARGIN)
+        .not_valid_after(now + datetime.timedelta(days=days))
+    )
+
+
+def _usage(*, signs: bool) -> "x509.KeyUsage":
+    from cryptography import x509
+
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _pem(certificate: "x509.Certificate") -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return certificate.public_bytes(Encoding.PEM)
+
+
+def _pem_of(key: "EllipticCurvePrivateKey") -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Replace a file at once; only its owner can read it."""
+    made = path.with_name(f".{path.name}.new")
+    made.unlink(missing_ok=True)
+    descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(made, path)
+    sync_names(path)

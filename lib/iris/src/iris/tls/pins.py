@@ -1,0 +1,69 @@
+"""Tokens as people hold them: the token itself, and the certificate authority to which alone it may be shown.
+
+A pinned token reads `iris-v1.<sha256 of the CA>.<token>`; only `<token>` is ever sent. A join token reads
+`iris-join-v1.<id>.<secret>.<sha256 of the CA>`; without TLS the digest is `insecure`.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from rigging.errors import InvalidRequest
+
+_PINNED: Final = re.compile(r"iris-v1\.([0-9a-f]{64})\.(.+)")
+_JOIN: Final = re.compile(r"iris-join-v1\.([0-9a-z]{4,32})\.([0-9a-zA-Z_-]{20,128})\.([0-9a-f]{64}|insecure)")
+_NO_CA: Final = "insecure"
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedToken:
+    """A token, and the SHA-256 (hex) of the only authority it may be shown to; empty: it was made without TLS."""
+
+    token: str = field(repr=False)
+    ca_sha256: str = ""
+
+    @property
+    def text(self) -> str:
+        """The form in which people hold it."""
+        return f"iris-v1.{self.ca_sha256}.{self.token}" if self.ca_sha256 else self.token
+
+
+@dataclass(frozen=True, slots=True)
+class JoinTokenText:
+    """The parts of a join token.
+
+    Args:
+        token_id: By which the controller and its operators know it; no secret.
+        secret: Proves it.
+        ca_sha256: SHA-256 (hex) of the controller's authority; empty: the controller serves without TLS.
+    """
+
+    token_id: str
+    secret: str = field(repr=False)
+    ca_sha256: str = ""
+
+    @property
+    def text(self) -> str:
+        """The form in which people hold it."""
+        return f"iris-join-v1.{self.token_id}.{self.secret}.{self.ca_sha256 or _NO_CA}"
+
+
+def parse_token(text: str) -> PinnedToken:
+    """Take a token apart; text without a pin is the token itself."""
+    match = _PINNED.fullmatch(text.strip())
+    return PinnedToken(match[2], match[1]) if match else PinnedToken(text.strip())
+
+
+def parse_join_token(text: str) -> JoinTokenText:
+    """Take a join token apart.
+
+    Raises:
+        InvalidRequest: It is none. The text is not repeated, as it may be another secret.
+    """
+    match = _JOIN.fullmatch(text.strip())
+    if match is None:
+        raise InvalidRequest(
+            "this is no join token: expected iris-join-v1.<id>.<secret>.<sha256 of the CA>; "
+            "`iris cluster token create` makes one"
+        )
+    return JoinTokenText(match[1], match[2], "" if match[3] == _NO_CA else match[3])

@@ -1,0 +1,69 @@
+"""Reads how an attempt ended: by its exit, by what it wrote about itself, and what its callable returned."""
+
+import asyncio
+import signal
+from collections.abc import Callable
+
+from iris.domain.states import FailureKind
+from iris.worker.attempts.attempt import Attempt
+from iris.worker.attempts.machine import Exited
+from iris.worker.host.oom import OomKills
+from iris.worker.paths import WorkPaths
+from iris.worker.processes import Exit
+from iris.worker.reports.error_file import read_error_file
+from iris.worker.reports.exit_cause import classify_exit
+from iris.worker.reports.result_file import SendBlob, read_small, send_large
+from iris.worker.types import NO_RESULT
+
+
+class EndReader:
+    """Reads how attempts ended.
+
+    Args:
+        paths: The files of the worker.
+        oom_kills: Tells what the kernel killed for lack of memory.
+        send_blob: Sends large return values to the controller; None: they are not sent.
+        tell: Called with an attempt, its end and when that was (Unix ms), once its return value is there.
+    """
+
+    def __init__(
+        self,
+        paths: WorkPaths,
+        oom_kills: OomKills,
+        send_blob: SendBlob | None,
+        tell: Callable[[Attempt, Exited, int], None],
+    ) -> None:
+        self._paths = paths
+        self._oom_kills = oom_kills
+        self._send_blob = send_blob
+        self._tell = tell
+        self._sending: set[asyncio.Task[None]] = set()
+
+    def read(self, attempt: Attempt, exit: Exit) -> None:
+        """Tell the end of an attempt, now or as soon as its return value has been sent."""
+        event = self._event(attempt, exit)
+        result = read_small(self._paths.result(attempt.attempt_id)) if exit.succeeded else NO_RESULT
+        if result is None:
+            # Its end is told when its value is there, as clients ask for that next.
+            task = asyncio.get_running_loop().create_task(self._send(attempt, event, exit.at_ms))
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+            return
+        attempt.result = result
+        self._tell(attempt, event, exit.at_ms)
+
+    def _event(self, attempt: Attempt, exit: Exit) -> Exited:
+        kind, error = FailureKind.UNSPECIFIED, ""
+        if not exit.succeeded:
+            launch = attempt.request.launch
+            kind, why = classify_exit(exit, exit.tail, launch.has_accelerator, self._oom_kills.claim)
+            words = read_error_file(self._paths.error(attempt.attempt_id))
+            attempt.exception = words.exception
+            error = why or words.text or exit.text()
+            if exit.breach is not None and exit.signal != signal.SIGKILL:
+                error = f"{why}; {words.text or exit.text()}"  # it ended by itself after it ran into its limit
+        return Exited(exit.code, exit.signal, error, kind, exit.fenced, exit.lost)
+
+    async def _send(self, attempt: Attempt, event: Exited, at_ms: int) -> None:
+        attempt.result = await send_large(self._paths.result(attempt.attempt_id), self._send_blob)
+        self._tell(attempt, event, at_ms)

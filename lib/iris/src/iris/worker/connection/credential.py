@@ -1,0 +1,95 @@
+"""A worker's credential: made at its first start, known to the controller by its digest, kept in its work directory."""
+
+import hashlib
+import json
+import os
+import secrets
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from iris.rpc.auth import credential_token
+from iris.rpc.controller_address import ControllerAddress
+from rigging.errors import Conflict, Denied, InvalidRequest
+from rigging.filesystem.atomic import sync_names
+from rigging.filesystem.private import read_private
+
+FILE_NAME: Final = "credential.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """What proves that a process is the worker of this name.
+
+    Args:
+        worker_id: The name.
+        secret: Never sent before the controller has proved its certificate.
+        ca_sha256: The only authority that it is shown to; empty: the cluster has no TLS.
+        joined: The controller has accepted it.
+    """
+
+    worker_id: str
+    secret: str = field(repr=False)
+    ca_sha256: str
+    joined: bool = False
+
+    @property
+    def sha256(self) -> str:
+        """What the controller keeps of it."""
+        return hashlib.sha256(self.secret.encode()).hexdigest()
+
+    def address(self, controller: str, insecure: bool) -> ControllerAddress:
+        """Return how the worker reaches its controller at "host:port"; `insecure` as of ControllerAddress."""
+        token = credential_token(self.worker_id, self.secret)
+        return ControllerAddress(controller, token, ca_sha256=self.ca_sha256, insecure=insecure)
+
+
+def new_credential(worker_id: str, ca_sha256: str) -> Credential:
+    """Make one that no controller knows yet."""
+    return Credential(worker_id, secrets.token_urlsafe(32), ca_sha256)
+
+
+def read_credential(work_dir: Path) -> Credential | None:
+    """Return the credential in a work directory; None: the worker has never tried to join.
+
+    Raises:
+        InvalidRequest: The file is damaged.
+        Denied: It is not this user's own, or others can read it.
+    """
+    place = work_dir / FILE_NAME
+    try:
+        content = read_private(place, "the worker's credential")
+        return None if content is None else Credential(**json.loads(content))
+    except OSError as error:
+        if isinstance(error, Denied):
+            raise
+        raise InvalidRequest(f"cannot read {place}: {error.strerror}") from None
+    except (ValueError, TypeError):
+        raise InvalidRequest(f"{place} is damaged: remove it, and give this worker a new join token") from None
+
+
+def write_credential(work_dir: Path, credential: Credential) -> None:
+    """Keep a credential, readable by this user only. Raises OSError."""
+    place = work_dir / FILE_NAME
+    made = place.with_name(f".{FILE_NAME}")
+    made.unlink(missing_ok=True)
+    with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
+        json.dump(asdict(credential), file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(made, place)
+    sync_names(place)
+
+
+def check_owner(found: Credential, worker_id: str, work_dir: Path) -> None:
+    """Raise Conflict when a work directory is another worker's."""
+    if worker_id and found.worker_id != worker_id:
+        raise Conflict(
+            f"{work_dir} belongs to the worker {found.worker_id!r}: start it under that name, or give {worker_id!r} "
+            "a --work-dir of its own"
+        )
+
+
+def accepted(credential: Credential) -> Credential:
+    """Return it as one that the controller has accepted."""
+    return replace(credential, joined=True)

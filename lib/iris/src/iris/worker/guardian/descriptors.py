@@ -1,0 +1,25 @@
+"""The descriptors that a command inherits, and what it is told of them."""
+
+import contextlib
+import os
+from dataclasses import replace
+
+from iris.worker.processes import ProcessSpec
+
+
+def knowing_its_pipes(spec: ProcessSpec, out: int, err: int) -> ProcessSpec:
+    """Tell a task which pipes are its log: what it prints there is not to be what its child jobs' logs say already."""
+    if "IRIS_JOB_ID" not in spec.env:
+        return spec
+    names = []
+    for found in (os.fstat(out), os.fstat(err)):
+        names.append(f"{found.st_dev}:{found.st_ino}")
+    return replace(spec, env={**spec.env, "IRIS_OUTPUT_PIPES": ",".join(names)})
+
+
+def keep_descriptors_private() -> None:
+    """Let no child inherit what this process itself inherited, such as a pipe that its starter waits on."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            with contextlib.suppress(OSError):  # the listing's own descriptor is closed by now
+                os.set_inheritable(int(name), False)

@@ -1,0 +1,41 @@
+"""How fast a task's output is taken: a burst at once, then at a bounded rate, which leaves the host to its neighbours.
+
+What is not taken waits in the task's pipe, and the task waits to write: nothing is lost. Unbounded, a task that does
+nothing but write took a core of guardian and worker for 80 MB/s, and its neighbours' starts three times as long
+(docs/performance.md, "Limits and usage of tasks").
+"""
+
+from typing import Final
+
+BURST_BYTES: Final = 64 << 20
+BYTES_PER_SECOND: Final = 24 << 20
+_TURN_S: Final = 0.05
+"""A pause gives so much time's bytes back at once: a timer for each read would cost more than the read."""
+
+
+class OutputPace:
+    """Says when to pause; both streams of one task share it.
+
+    Args:
+        burst_bytes: So much is taken without a pause after a quiet time.
+        bytes_per_s: The rate after that.
+    """
+
+    __slots__ = ("_at", "_burst", "_left", "_rate")
+
+    def __init__(self, burst_bytes: int = BURST_BYTES, bytes_per_s: int = BYTES_PER_SECOND) -> None:
+        self._burst = burst_bytes
+        self._rate = bytes_per_s
+        self._left = float(burst_bytes)
+        self._at = 0.0
+
+    def pause_after(self, count: int, now: float) -> float:
+        """Seconds to wait before the next read; 0: none.
+
+        Args:
+            count: Bytes that have just been read.
+            now: Monotonic time in seconds; never less than before.
+        """
+        self._left = min(self._burst, self._left + (now - self._at) * self._rate) - count
+        self._at = now
+        return 0.0 if self._left > 0 else _TURN_S - self._left / self._rate

@@ -1,0 +1,290 @@
+"""Looks at what the guardian's attempts use: for their users to know, and to end what exceeds a soft limit."""
+
+import contextlib
+import functools
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from iris.domain.usage import Usage
+from iris.worker.guardian.held import HeldAttempt
+from iris.worker.guardian.process import ProcessRuntime
+from iris.worker.guardian.reactor import Reactor
+from iris.worker.limits.disk import DiskScan, free_bytes
+from iris.worker.limits.network import NetworkCounts, network_counts
+from iris.worker.limits.plan import NO_LIMITS, PROCESSES, Breach, LimitRequest, LimitsMode
+from iris.worker.limits.probe import LimitsAbility
+from iris.worker.limits.processes import ProcessStat, Tally, members, pids_of, proportional_bytes, read_table, tally
+from iris.worker.limits.sampling import (
+    DISK_TICK_S,
+    SOFT_S,
+    USAGE_S,
+    DiskSchedule,
+    disk_breach,
+    hurt,
+    soft_breach,
+    soft_line,
+    usage_of,
+)
+from iris.worker.processes import ProcessSpec
+
+logger = logging.getLogger(__name__)
+
+_ENTRIES_PER_TICK: Final = 1000
+_STOP_ROUNDS: Final = 20
+_ALL: Final = frozenset({"memory", "pids"})
+
+
+class Watch:
+    """Measures the attempts of a guardian; does nothing while there are none.
+
+    Args:
+        reactor: Calls it again.
+        runtime: Has the attempts' processes.
+        ability: How they are limited.
+        live: The attempts.
+        tell: Called when the worker is to hear of an attempt.
+        table: As `read_table`.
+        network: Counts their traffic; None: of this process's host.
+        usage_s: So often everything is measured.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        runtime: ProcessRuntime,
+        ability: LimitsAbility,
+        live: Mapping[str, HeldAttempt],
+        tell: Callable[[HeldAttempt], None],
+        table: Callable[[], dict[int, ProcessStat]] = read_table,
+        network: NetworkCounts | None = None,
+        usage_s: float = USAGE_S,
+    ) -> None:
+        self._usage_s = usage_s
+        self._network = network or network_counts()
+        self._refusal = ""
+        self._reactor = reactor
+        self._runtime = runtime
+        self._ability = ability
+        self._live = live
+        self._tell = tell
+        self._table = table
+        self._counted = frozenset[str]() if ability.groups is None else ability.groups.controllers
+        self._usage_due = self._soft_due = 0.0
+        self._ticks_at = 0.0  # when the next tick is; 0: none is to come
+        self._disks: dict[str, DiskSchedule] = {}
+        self._scans: dict[str, tuple[DiskScan, float]] = {}
+        self._limits: dict[LimitRequest, LimitRequest] = {}
+        self._members_due = 0.0
+        self._seen_members: Mapping[str, Sequence[int]] = {}
+
+    def limited(self, spec: ProcessSpec) -> ProcessSpec:
+        """The spec with the limits that hold for it here."""
+        if spec.dies_with_worker or self._ability.mode is LimitsMode.OFF:
+            return spec if spec.limits == NO_LIMITS else replace(spec, limits=NO_LIMITS)
+        limits = self._limits.get(spec.limits)
+        if limits is None:
+            if len(self._limits) > 1000:
+                self._limits.clear()
+            limits = replace(spec.limits, processes=spec.limits.processes or self._ability.processes)
+            self._limits[spec.limits] = limits
+        return replace(spec, limits=limits)
+
+    def began(self, attempt: HeldAttempt) -> None:
+        """An attempt has started."""
+        limits = attempt.spec.limits
+        if limits.memory_bytes and (line := soft_line(self._ability.why_soft("memory"))):
+            attempt.note_line(line)
+        now = time.monotonic()
+        if not self._ticks_at:
+            self._usage_due, self._soft_due = now + self._usage_s, now + SOFT_S
+        self._arm(now, self._period(attempt))
+
+    def _arm(self, now: float, period_s: float) -> None:
+        if not self._ticks_at or self._ticks_at > now + period_s:
+            due = self._ticks_at = now + period_s
+            self._reactor.call_later(period_s, lambda: self._tick(due))
+
+    def _period(self, attempt: HeldAttempt) -> float:
+        limits = attempt.spec.limits
+        if limits.disk_bytes:
+            return DISK_TICK_S
+        return SOFT_S if self._is_soft(limits) else self._usage_s
+
+    def _is_soft(self, limits: LimitRequest) -> bool:
+        is_memory = bool(limits.memory_bytes) and "memory" not in self._counted
+        return is_memory or (bool(limits.processes) and "pids" not in self._counted)
+
+    def _tick(self, due: float) -> None:
+        if due != self._ticks_at:
+            return  # an earlier one has taken its place
+        self._ticks_at = 0.0
+        attempts = [item for item in self._live.values() if item.process is not None and not item.spec.dies_with_worker]
+        if not attempts:
+            self._disks.clear()
+            self._scans.clear()
+            return
+        now = time.monotonic()
+        if now >= self._usage_due:
+            self._usage_due = now + self._usage_s
+            self._soft_due = now + SOFT_S
+            self._count_traffic(attempts, now)
+            self._look_at(attempts, is_told=True)
+        elif now >= self._soft_due:
+            self._soft_due = now + SOFT_S
+            self._look_at([item for item in attempts if self._is_soft(item.spec.limits)], is_told=False)
+        self._look_at_disks(attempts, now)
+        self._arm(now, min(map(self._period, attempts)))
+
+    # --- memory, cpu, processes ---
+
+    def _look_at(self, attempts: list[HeldAttempt], is_told: bool) -> None:
+        if not attempts:
+            return
+        table: dict[int, ProcessStat] = {}
+        seen: dict[str, Tally] = {}
+        owners: dict[int, str] = {}
+        if not self._counted >= _ALL:
+            table, owners = self._table(), self._runtime.owners()
+            seen = tally(table, owners)
+        at_ms = time.time_ns() // 1_000_000
+        for attempt in attempts:
+            process = attempt.process
+            if process is None:
+                continue
+            name = attempt.spec.owner
+            reading = self._runtime.measure(process)
+            traffic = self._network.of(name)
+            usage = usage_of(attempt.usage, reading, seen.get(name), self._counted, at_ms, traffic)
+            limits = attempt.spec.limits
+            breach = soft_breach(limits, usage, self._counted)
+            if breach is not None and breach.what == "memory":
+                # What forks share counts for each of them; this is dearer and exact.
+                exact = proportional_bytes(pids_of(name, table, owners))
+                usage = replace(usage, memory_bytes=min(exact or usage.memory_bytes, usage.memory_bytes))
+                breach = soft_breach(limits, usage, self._counted)
+            if reading is not None:
+                for met in hurt(limits, reading, attempt.usage.memory_peak_bytes):
+                    attempt.met(met)
+            if is_told or breach is not None:
+                self._use(attempt, usage)
+            if breach is not None:
+                self._end(attempt, breach)
+
+    def _use(self, attempt: HeldAttempt, usage: Usage) -> None:
+        attempt.used(usage)
+        self._tell(attempt)
+
+    # --- network ---
+
+    def _count_traffic(self, attempts: list[HeldAttempt], now: float) -> None:
+        running = {item.spec.owner: item.process for item in attempts if item.process is not None}
+
+        def pids() -> Mapping[str, Sequence[int]]:
+            if self._counted:
+                return {owner: self._runtime.group_pids(process) for owner, process in running.items()}
+            return self._members(now)
+
+        self._network.look(now, {owner: process.pid for owner, process in running.items()}, pids)
+        if self._network.refusal != self._refusal:
+            self._refusal = self._network.refusal
+            logger.info(
+                "bytes sent and received are %s", f"not counted: {self._refusal}" if self._refusal else "counted"
+            )
+
+    def _pids(self, attempt: HeldAttempt, now: float) -> Sequence[int]:
+        if attempt.process is None:
+            return ()
+        if self._counted:
+            return self._runtime.group_pids(attempt.process)
+        return self._members(now).get(attempt.spec.owner, ())
+
+    def _members(self, now: float) -> Mapping[str, Sequence[int]]:
+        """The processes of each attempt by /proc, seen a second ago at most: reading it takes some ms."""
+        if now >= self._members_due:
+            self._members_due = now + SOFT_S
+            self._seen_members = members(self._table(), self._runtime.owners())
+        return self._seen_members
+
+    # --- disk ---
+
+    def _look_at_disks(self, attempts: list[HeldAttempt], now: float) -> None:
+        entries, free = _ENTRIES_PER_TICK, -1
+        for attempt in attempts:
+            name, places = attempt.spec.owner, attempt.places
+            if not places or attempt.breach is not None:
+                continue
+            if free < 0:
+                try:
+                    free = free_bytes(places[0])
+                except OSError:
+                    return
+            schedule = self._disks.get(name)
+            if schedule is None:
+                limit = attempt.spec.limits.disk_bytes
+                schedule = self._disks[name] = DiskSchedule(limit, now if limit else now + USAGE_S, free)
+            if name not in self._scans:
+                if not schedule.is_due(now, free):
+                    continue
+                seen_as = [mount.target for mount in attempt.spec.mounts]
+                for_deleted = schedule.is_due_for_deleted(now, free)
+                pids = functools.partial(self._pids, attempt, now) if for_deleted else None
+                self._scans[name] = (DiskScan(places, seen_as, pids), 0.0)
+            if entries <= 0:
+                continue  # it is its turn at the next tick
+            entries -= self._scan(attempt, schedule, now, free, entries)
+        if len(self._disks) > 2 * len(self._live) + 10:
+            for gone in self._disks.keys() - self._live.keys():
+                del self._disks[gone]
+                self._scans.pop(gone, None)
+
+    def _scan(self, attempt: HeldAttempt, schedule: DiskSchedule, now: float, free: int, entries: int) -> int:
+        name = attempt.spec.owner
+        scan, took = self._scans[name]
+        before, began = scan.entries, time.thread_time()
+        is_over = scan.go_on(entries)
+        took += time.thread_time() - began
+        # What was found so far is in use, whatever is still to be found.
+        total = scan.total_bytes + (0 if scan.looks_for_deleted else schedule.deleted_bytes)
+        breach = disk_breach(attempt.spec.limits, total)
+        if is_over or breach is not None:
+            del self._scans[name]
+            schedule.looked(now, took, total, free)
+            if scan.looks_for_deleted:
+                schedule.looked_for_deleted(now, scan.deleted_bytes)
+            self._use(attempt, replace(attempt.usage, disk_bytes=total))
+        else:
+            self._scans[name] = (scan, took)
+        if breach is not None:
+            self._end(attempt, breach)
+        return max(scan.entries - before, 1)
+
+    # --- ends ---
+
+    def _end(self, attempt: HeldAttempt, breach: Breach) -> None:
+        if attempt.breach is not None or attempt.process is None:
+            return
+        logger.info("%s is ended: %s", attempt.spec.owner, breach.text)
+        attempt.breach = breach
+        if breach.what == PROCESSES:
+            self._stop_all(attempt.spec.owner)
+        attempt.process.kill()
+
+    def _stop_all(self, owner: str) -> None:
+        """Suspend all its processes, so that none makes others while they are ended; then end them."""
+        stopped: set[int] = set()
+        for _ in range(_STOP_ROUNDS):
+            found = pids_of(owner, self._table(), self._runtime.owners()) - stopped
+            if not found:
+                break
+            for pid in found:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGSTOP)
+            stopped |= found
+        for pid in stopped:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,58 @@
+"""The words in which an attempt hears which limit it ran into. Pure."""
+
+from typing import Final
+
+from iris.domain.resources import format_bytes
+from iris.worker.limits.plan import DISK, MEMORY, PROCESSES, Breach
+
+_CURE: Final = {MEMORY: "--memory", DISK: "--disk"}
+
+
+def out_of_memory(limit_bytes: int, peak_bytes: int, kills: int) -> Breach:
+    """The kernel killed processes of the attempt for lack of memory.
+
+    Args:
+        limit_bytes: Of the attempt; 0: it had none, so that the host's memory was at its end.
+        peak_bytes: The most that it used at a time.
+        kills: How many were killed.
+    """
+    whom = "a process of it" if kills == 1 else f"{kills} processes of it"
+    if not limit_bytes:
+        return Breach(
+            MEMORY,
+            f"out of memory: the host had none left and the kernel killed {whom}; peak {format_bytes(peak_bytes)}",
+        )
+    return Breach(
+        MEMORY,
+        f"out of memory: limit {format_bytes(limit_bytes)} (--memory), peak {format_bytes(peak_bytes)}; "
+        f"the kernel killed {whom}",
+    )
+
+
+def beyond_soft(what: str, limit: int, used: int) -> Breach:
+    """The attempt was ended because it was seen to use more than it may.
+
+    Args:
+        what: MEMORY, DISK or PROCESSES.
+        limit: Bytes, or processes.
+        used: Likewise.
+    """
+    if what == PROCESSES:
+        return Breach(what, f"too many processes: limit {limit}, seen {used}; it was ended")
+    lead = "out of memory" if what == MEMORY else "out of disk"
+    where = "" if what == MEMORY else " in its working directory and TMPDIR"
+    return Breach(
+        what,
+        f"{lead}: limit {format_bytes(limit)} ({_CURE[what]}), used {format_bytes(used)}{where}; it was ended",
+    )
+
+
+def processes_refused(limit: int, refused: int) -> Breach:
+    """The kernel let the attempt start no more processes.
+
+    Args:
+        limit: Processes and threads that it may have.
+        refused: How often it was told so.
+    """
+    times = "once" if refused == 1 else f"{refused} times"
+    return Breach(PROCESSES, f"too many processes: limit {limit}; {times} it could start no more")

@@ -1,0 +1,117 @@
+"""How much an attempt's directories take on the disk, found out in small portions."""
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+_BLOCK_BYTES: Final = 512
+_DELETED: Final = " (deleted)"
+"""Ends the name that /proc shows of an open file whose last name is gone."""
+
+
+class DiskScan:
+    """One walk through some directories; other file systems that are mounted below them do not count.
+
+    Files that were deleted there and are still open count, too: they take what they took. Those that are only mapped do
+    not; /proc shows them to root alone.
+
+    Args:
+        places: The directories.
+        seen_as: Names by which the processes see parts of them.
+        pids: Returns the processes that may have files open there; called once, after the walk. None:
+            deleted files are not looked for.
+        proc: Where processes are shown.
+    """
+
+    def __init__(
+        self,
+        places: Sequence[str],
+        seen_as: Sequence[str] = (),
+        pids: Callable[[], Iterable[int]] | None = None,
+        proc: str = "/proc",
+    ) -> None:
+        self.total_bytes = 0
+        self.deleted_bytes = 0
+        """Of the total: of deleted files."""
+        self.entries = 0
+        self._below = tuple(f"{place.rstrip('/')}/" for place in (*places, *seen_as))
+        self._pids = pids
+        self._proc = proc
+        self._steps = self._walk(places)
+        self._linked: set[tuple[int, int]] = set()
+
+    @property
+    def looks_for_deleted(self) -> bool:
+        return self._pids is not None
+
+    def go_on(self, entries: int) -> bool:
+        """Look at so many entries more; True when there are none left."""
+        return any(next(self._steps, None) is None for _ in range(entries))
+
+    def _walk(self, places: Sequence[str]) -> Iterator[bool]:
+        pending: list[tuple[str, int]] = []
+        for place in places:
+            try:
+                pending.append((place, os.lstat(place).st_dev))
+            except OSError:
+                continue
+        while pending:
+            directory, device = pending.pop()
+            try:
+                entries = os.scandir(directory)
+            except OSError:
+                continue  # removed meanwhile, or not to be read
+            with entries:
+                for entry in entries:
+                    try:
+                        status = entry.stat(follow_symlinks=False)
+                        is_directory = entry.is_dir(follow_symlinks=False)
+                    except OSError:
+                        continue
+                    if is_directory:
+                        if status.st_dev == device:
+                            pending.append((entry.path, device))
+                    elif status.st_nlink > 1:
+                        if (status.st_dev, status.st_ino) in self._linked:
+                            continue
+                        self._linked.add((status.st_dev, status.st_ino))
+                    self.total_bytes += status.st_blocks * _BLOCK_BYTES
+                    self.entries += 1
+                    yield True
+        yield from self._deleted()
+
+    def _deleted(self) -> Iterator[bool]:
+        if self._pids is None:
+            return
+        for pid in self._pids():
+            try:
+                descriptors = os.listdir(f"{self._proc}/{pid}/fd")
+            except OSError:
+                continue  # it has ended, or is another user's
+            for descriptor in descriptors:
+                self.entries += 1
+                found = self._bytes_if_deleted(f"{self._proc}/{pid}/fd/{descriptor}")
+                self.deleted_bytes += found
+                self.total_bytes += found
+                yield True
+
+    def _bytes_if_deleted(self, path: str) -> int:
+        try:
+            name = os.readlink(path)
+            if not name.endswith(_DELETED) or not name.startswith(self._below):
+                return 0
+            status = os.stat(path)
+        except OSError:
+            return 0  # closed meanwhile
+        key = (status.st_dev, status.st_ino)
+        if status.st_nlink or not stat.S_ISREG(status.st_mode) or key in self._linked:
+            return 0
+        self._linked.add(key)
+        return status.st_blocks * _BLOCK_BYTES
+
+
+def free_bytes(place: str) -> int:
+    """Bytes that are free on the file system of a directory. Raises OSError."""
+    status = os.statvfs(place)
+    return status.f_bfree * status.f_frsize

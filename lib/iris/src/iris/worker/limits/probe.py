@@ -1,0 +1,248 @@
+"""Finds out, by making one, whether this host lets a guardian make control groups for its attempts."""
+
+import contextlib
+import logging
+import os
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from iris.worker.limits.groups import AttemptGroups, Tree, remove_group
+from iris.worker.limits.plan import NO_LIMITS, WANTED, Hierarchy, LimitsMode, hierarchies_of, most_processes, needed
+from iris.worker.limits.service_group import is_marked
+from iris.worker.limits.stale import lock_group, remove_stale
+
+logger = logging.getLogger(__name__)
+
+_RECORD: Final = "guardian.groups"
+_WANTED: Final = (("memory", "memory"), ("pids", "processes"), ("cpu", "cpu"))
+_OWN: Final = "guardian"
+BESIDE: Final = "iris-others"
+"""Takes the processes of a group that is to have groups with controllers below it."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostFiles:
+    """Where a host says what control groups and how many processes it has; another place in tests."""
+
+    own: Path = Path("/proc/self/cgroup")
+    mounts: Path = Path("/proc/self/mountinfo")
+    process_limits: tuple[Path, ...] = (Path("/proc/sys/kernel/pid_max"), Path("/proc/sys/kernel/threads-max"))
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsAbility:
+    """How this host's attempts can be limited.
+
+    Args:
+        mode: How it was asked for.
+        groups: Makes their groups; None: there are none.
+        missing: By what of an attempt is not limited by groups (memory, processes, cpu), and why.
+        processes: How many processes and threads an attempt may have by default; 0: no limit.
+    """
+
+    mode: LimitsMode
+    groups: AttemptGroups | None = None
+    missing: tuple[tuple[str, str], ...] = ()
+    processes: int = 0
+
+    def why_soft(self, what: str) -> str:
+        """Why this limit is a soft one; empty when the kernel holds attempts to it."""
+        return next((why for name, why in self.missing if name == what), "")
+
+
+def open_limits(
+    work_dir: Path,
+    mode: LimitsMode,
+    own_group: Path | None = None,
+    processes: int = 0,
+    files: HostFiles = HostFiles(),
+    make: Callable[[str], None] = os.mkdir,
+) -> LimitsAbility:
+    """The best way of limiting attempts that this host allows; what a former guardian left is removed.
+
+    Args:
+        work_dir: Of the guardian.
+        mode: AUTO: groups if they can be made. SOFT: none. OFF: nothing is limited.
+        own_group: The group of version 2 that the guardian has made for itself; None: there is none.
+        processes: How many processes and threads an attempt may have; 0: found out.
+        files: Of the host.
+        make: Makes a group.
+    """
+    kept = _remove_recorded(work_dir)
+    if mode is LimitsMode.OFF:
+        return LimitsAbility(mode)
+    default = processes or _default_processes(files)
+    if mode is LimitsMode.SOFT:
+        return LimitsAbility(mode, None, tuple((name, "soft limits are configured") for _, name in _WANTED), default)
+    trees, why = _find_trees(work_dir, own_group, files, make)
+    controllers = {name for tree in trees for name in tree.hierarchy.controllers}
+    missing = tuple((name, why) for controller, name in _WANTED if controller not in controllers)
+    if trees:
+        lines = [*kept, *(tree.hierarchy.directory for tree in trees)]
+        (work_dir / _RECORD).write_text("".join(f"{line}\n" for line in lines))
+    for name, reason in missing:
+        logger.info("%s of tasks is limited softly: %s", name, reason)
+    return LimitsAbility(mode, AttemptGroups(trees, make) if trees else None, missing, default)
+
+
+def close_limits(work_dir: Path, ability: LimitsAbility) -> None:
+    """Remove what `open_limits` has made. Nothing runs any more."""
+    if ability.groups is not None:
+        ability.groups.close()
+    _remove_recorded(work_dir)
+
+
+def _find_trees(
+    work_dir: Path, own_group: Path | None, files: HostFiles, make: Callable[[str], None]
+) -> tuple[list[Tree], str]:
+    """The trees in which groups can be made, and why the others cannot be used."""
+    try:
+        hierarchies = needed(hierarchies_of(files.own.read_text(), files.mounts.read_text()))
+        hierarchies += _unified(hierarchies_of(files.own.read_text(), files.mounts.read_text()))
+    except OSError as error:
+        return [], f"this host does not say what control groups it has ({error})"
+    if not hierarchies:
+        return [], "no control groups are mounted"
+    reasons: dict[str, None] = {}
+    trees: list[Tree] = []
+    for hierarchy in hierarchies:
+        try:
+            tree = _open_v1(work_dir, hierarchy, make) if hierarchy.version == 1 else _open_v2(hierarchy, own_group)
+            _try(tree, make)
+        except OSError as error:
+            reasons[f"no control group can be made in {hierarchy.directory}: {error.strerror or error}"] = None
+        else:
+            trees.append(tree)
+    return trees, "; ".join(reasons) or "no tree of control groups has the controller"
+
+
+def _unified(hierarchies: Sequence[Hierarchy]) -> list[Hierarchy]:
+    """Of version 2, where it has controllers: those that version 1 has been given are not there."""
+    found = []
+    for item in hierarchies:
+        if item.version == 2:
+            _hand_down(Path(item.directory))
+            with contextlib.suppress(OSError):
+                there = frozenset(Path(item.directory, "cgroup.controllers").read_text().split())
+                found += needed([replace(item, controllers=there)])
+    return found
+
+
+def _name(work_dir: Path) -> str:
+    return f"iris-{zlib.crc32(bytes(work_dir)):08x}"
+
+
+def _open_v1(work_dir: Path, hierarchy: Hierarchy, make: Callable[[str], None]) -> Tree:
+    remove_stale(hierarchy.directory)
+    base = f"{hierarchy.directory}/{_name(work_dir)}-{os.getpid()}"
+    with contextlib.suppress(FileExistsError):
+        make(base)
+    home = os.open(f"{hierarchy.directory}/tasks", os.O_WRONLY | os.O_CLOEXEC)
+    if "cpu" in hierarchy.controllers:
+        # Together they weigh as much as this host's cores, not as one process beside them.
+        Path(base, "cpu.shares").write_text(str(1024 * (os.cpu_count() or 1)))
+    swap = "memory" in hierarchy.controllers and os.path.exists(f"{base}/memory.memsw.limit_in_bytes")
+    return Tree(replace(hierarchy, directory=base), home, swap, lock_group(base))
+
+
+def _open_v2(hierarchy: Hierarchy, own_group: Path | None) -> Tree:
+    """Raises OSError. Groups with controllers must have no processes themselves, so these go into groups beside."""
+    if own_group is None:
+        raise OSError("this process cannot have a group of its own")
+    parent = own_group.parent
+    words = " ".join(f"+{name}" for name in sorted(hierarchy.controllers))
+    control = parent / "cgroup.subtree_control"
+    if not hierarchy.controllers <= set(control.read_text().split()):
+        _move_others(parent, hierarchy.is_root)
+        control.write_text(words)
+    own = own_group / _OWN
+    own.mkdir(exist_ok=True)
+    (own / "cgroup.procs").write_text(f"{os.getpid()}\n")
+    (own_group / "cgroup.subtree_control").write_text(words)
+    home = os.open(own / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+    return Tree(replace(hierarchy, directory=str(own_group)), home, True)
+
+
+def _move_others(parent: Path, is_root: bool) -> None:
+    """Put the processes of a group that is this worker's (a service's, a container's) into one below it."""
+    pids = [int(word) for word in (parent / "cgroup.procs").read_text().split()]
+    if not pids:
+        return
+    if not is_root and not _is_delegated(parent):
+        raise OSError(
+            f"{parent} has other processes and is not delegated: run the worker as a service with Delegate=yes "
+            "(`iris worker install-service`), or in a container"
+        )
+    beside = parent / BESIDE
+    beside.mkdir(exist_ok=True)
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            (beside / "cgroup.procs").write_text(f"{pid}\n")
+
+
+def _is_delegated(group: Path) -> bool:
+    """Whether the group is this worker's alone: one that systemd has made in a service's for its own processes.
+
+    The service's own group would not do: nothing could be started in it again while groups below it have controllers.
+    """
+    return is_marked(group.parent) or (os.geteuid() != 0 and group.parent.stat().st_uid == os.geteuid())
+
+
+def _hand_down(group: Path) -> None:
+    """Enable the controllers of a group that was given to a service in the one below it, which has its processes."""
+    above = group.parent
+    if is_marked(above):
+        with contextlib.suppress(OSError):
+            there = set((above / "cgroup.controllers").read_text().split()) & WANTED[2]
+            (above / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in sorted(there)))
+
+
+def _try(tree: Tree, make: Callable[[str], None]) -> None:
+    """Make a group, enter it and come home. Raises OSError, also for a tree that lets one in and not out."""
+    groups = AttemptGroups([tree], make)
+    group = groups.take(NO_LIMITS)
+    try:
+        with groups.inside(group):
+            pass
+        groups.hold(group)
+    finally:
+        groups.end(group)
+        remove_group(f"{tree.hierarchy.directory}/{group.name}")
+
+
+def _remove_recorded(work_dir: Path) -> list[str]:
+    """Remove the groups that a former guardian noted, and end what is in them; returns those that stay for now."""
+    record = work_dir / _RECORD
+    try:
+        lines = record.read_text().splitlines()
+    except (OSError, ValueError):
+        return []
+    record.unlink(missing_ok=True)
+    left = []
+    for line in dict.fromkeys(lines):
+        if os.path.basename(line).startswith(_name(work_dir)) and not remove_group(line, kill=True):
+            left.append(line)
+    return left
+
+
+def _default_processes(files: HostFiles) -> int:
+    return most_processes([*_numbers(files.process_limits), *_numbers(_pids_files(files))])
+
+
+def _pids_files(files: HostFiles) -> Sequence[Path]:
+    """The limits that hold for this process's own group."""
+    with contextlib.suppress(OSError):
+        found = hierarchies_of(files.own.read_text(), files.mounts.read_text())
+        return [Path(item.directory, "pids.max") for item in found if item.version == 2 or "pids" in item.controllers]
+    return []
+
+
+def _numbers(paths: Sequence[Path]) -> list[int]:
+    found: list[int] = []
+    for path in paths:
+        with contextlib.suppress(OSError, ValueError):
+            found.append(int(path.read_text()))
+    return found

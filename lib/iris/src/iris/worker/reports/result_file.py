@@ -1,0 +1,100 @@
+"""The return value that a callable leaves in a file for its worker, packed: see `callable_main.write_result`."""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import stat
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from iris.worker.types import NO_RESULT, TaskResult
+from rigging.errors import MarinError
+from rigging.timing import ExponentialBackoff
+
+logger = logging.getLogger(__name__)
+
+INLINE_BYTES: Final = 4096
+"""Larger ones go as a blob: thousands of ends share a message."""
+MOST_BYTES: Final = 16 * 1024 * 1024 + 64
+"""A pickle of 16 MiB and the version in front."""
+_PATIENCE_S: Final = 120.0
+
+SendBlob = Callable[[str, bytes], Awaitable[None]]
+"""Sends bytes with their digest (SHA-256 hex) to the controller. Raises MarinError."""
+
+
+def problem(reason: object) -> TaskResult:
+    """Return what stands for a value that cannot be had."""
+    return TaskResult(b"! " + " ".join(str(reason).split()).encode(errors="replace")[: INLINE_BYTES - 3] + b"\n")
+
+
+def read_small(path: str) -> TaskResult | None:
+    """Return the value in a file, or `NO_RESULT` where there is none; None when it is to be sent as a blob."""
+    try:
+        found = _read_start(path, INLINE_BYTES + 1)
+    except FileNotFoundError:
+        return NO_RESULT
+    except OSError as error:
+        return problem(f"its worker cannot read it: {error}")
+    return TaskResult(found) if len(found) <= INLINE_BYTES else None
+
+
+def remove(path: str) -> None:
+    """Remove the file of a value, if there is one."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+async def send_large(path: str, send: SendBlob | None, patience_s: float = _PATIENCE_S) -> TaskResult:
+    """Send the value in a file as a blob, again and again while the controller is away; what is to be told of it.
+
+    Args:
+        path: The file.
+        send: Sends it; None: nothing can be sent.
+        patience_s: So long, in seconds.
+    """
+    if send is None:
+        return problem("its worker sends no large values")
+    try:
+        data, digest = await asyncio.to_thread(_read, path)
+    except (OSError, ValueError) as error:
+        return problem(f"its worker cannot read it: {error}")
+    backoff = ExponentialBackoff(initial=0.1, maximum=5.0, factor=2.0, jitter=0.2)
+    last: MarinError | None = None
+    try:
+        async with asyncio.timeout(patience_s):
+            # Only this loop's task may wait, so rigging's own retries, which sleep, cannot be used.
+            while True:
+                try:
+                    await send(digest, data)
+                except MarinError as error:
+                    if not error.retryable:
+                        return problem(f"its worker could not send it: {error}")
+                    last = error
+                    await asyncio.sleep(backoff.next_interval())
+                else:
+                    return TaskResult(digest=digest)
+    except TimeoutError:
+        logger.warning("a return value of %d bytes could not be sent for %g s: %s", len(data), patience_s, last)
+        return problem(f"its worker could not send it for {patience_s:g} s: {last}")
+
+
+def _read_start(path: str, most: int) -> bytes:
+    """The first bytes of a file. The task made it: nothing but a file is opened, and nothing is waited for."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError("it is no file")
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(most)
+    finally:
+        os.close(descriptor)
+
+
+def _read(path: str) -> tuple[bytes, str]:
+    data = _read_start(path, MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise ValueError(f"it has more than {MOST_BYTES} bytes")
+    return data, hashlib.sha256(data).hexdigest()

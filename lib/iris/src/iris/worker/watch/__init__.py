@@ -1,0 +1,1 @@
+"""Whether what runs is well: health commands, and progress that tasks report."""

@@ -1,0 +1,47 @@
+"""Runs a health command where a task is: `python -P check.py PID COMMAND`, by path, with nothing of iris.
+
+It takes on the task's view of its files, its directory and its variables, and becomes the command.
+"""
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+_NEW_MOUNTS, _NEW_USER = 0x20000, 0x10000000
+
+
+def _enter(pid: int) -> None:
+    """Go into the task's namespaces, as far as they are not ours."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    for name, kind in (("user", _NEW_USER), ("mnt", _NEW_MOUNTS)):
+        theirs = f"/proc/{pid}/ns/{name}"
+        if os.readlink(theirs) == os.readlink(f"/proc/self/ns/{name}"):
+            continue
+        descriptor = os.open(theirs, os.O_RDONLY | os.O_CLOEXEC)
+        if libc.setns(descriptor, kind) != 0:
+            raise OSError(ctypes.get_errno(), f"cannot enter the task's {name} namespace")
+        os.close(descriptor)
+
+
+def main() -> "NoReturn":
+    """Become the command. Ends with 125 where that cannot be."""
+    pid, command = int(sys.argv[1]), sys.argv[2]
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            variables = dict(item.split(b"=", 1) for item in file.read().split(b"\0") if b"=" in item)
+        directory = os.readlink(f"/proc/{pid}/cwd")
+        _enter(pid)
+        os.chdir(directory)
+        os.execve("/bin/sh", ["sh", "-c", command], variables)
+    except OSError as error:
+        print(f"the health command cannot be run: {error}", file=sys.stderr)
+    sys.exit(125)
+
+
+if __name__ == "__main__":
+    main()

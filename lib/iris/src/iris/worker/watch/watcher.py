@@ -1,0 +1,121 @@
+"""Watches the running attempts of a worker whose jobs ask for it, and tells which are unhealthy or hang."""
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from iris.worker.watch.progress import dump_threads, touched_ns
+from iris.worker.watch.rules import WatchRules, check_failed, stalled
+from rigging.errors import MarinError
+
+_CHECK: Final = str(Path(__file__).with_name("check.py"))
+_SHOWN: Final = 300
+_DUMP_S: Final = 1.0
+"""A dump of threads is written, and read from the pipe, within this time."""
+_SHORTEST_LOOK_S: Final = 0.02
+_LONGEST_LOOK_S: Final = 5.0
+_LOOKS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A running attempt.
+
+    Args:
+        pid: Its first process. progress: Its progress file; empty: it has none.
+    """
+
+    attempt_id: str
+    pid: int
+    rules: WatchRules
+    progress: str
+
+
+class ToolRunner(Protocol):
+    """Runs a command of the worker's own to its end: whether it succeeded, and the end of what it wrote."""
+
+    async def run(self, argv: Sequence[str], env: dict[str, str], cwd: Path) -> tuple[bool, str]: ...
+
+
+class Watcher:
+    """Watches attempts until they are unhealthy or `end`.
+
+    Args:
+        tools: Runs health commands.
+        on_unhealthy: Told once of an attempt, and why it is to end.
+        clock: Seconds that only go on.
+    """
+
+    def __init__(
+        self,
+        tools: ToolRunner,
+        on_unhealthy: Callable[[str, str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._tools = tools
+        self._on_unhealthy = on_unhealthy
+        self._clock = clock
+        self._tasks: dict[str, list[asyncio.Task[None]]] = {}
+
+    def begin(self, watched: Watched) -> None:
+        """Watch an attempt from now on."""
+        loop = asyncio.get_running_loop()
+        work = []
+        if watched.rules.health_cmd:
+            work.append(loop.create_task(self._check(watched)))
+        if watched.rules.stall_s and watched.progress:
+            work.append(loop.create_task(self._look(watched)))
+        self._tasks[watched.attempt_id] = work
+
+    def end(self, attempt_id: str) -> None:
+        """The attempt has ended."""
+        for task in self._tasks.pop(attempt_id, ()):
+            task.cancel()
+
+    async def _check(self, watched: Watched) -> None:
+        rules = watched.rules
+        failures = 0
+        while True:
+            await asyncio.sleep(rules.interval_s)
+            last = await self._failure(watched)
+            failures = failures + 1 if last else 0
+            reason = check_failed(rules, failures, last) if last else ""
+            if reason:
+                self._on_unhealthy(watched.attempt_id, reason)
+                return
+
+    async def _failure(self, watched: Watched) -> str:
+        """How the health command failed; empty: it did not."""
+        rules = watched.rules
+        argv = (sys.executable, "-P", _CHECK, str(watched.pid), rules.health_cmd)
+        try:
+            async with asyncio.timeout(rules.timeout_s):
+                succeeded, output = await self._tools.run(argv, {}, Path("/"))
+        except TimeoutError:
+            return f"no end within {rules.timeout_s:g} s"
+        except (MarinError, OSError) as error:
+            # The host's fault says nothing about the task.
+            del error
+            return ""
+        words = output.strip()[-_SHOWN:]
+        return "" if succeeded else f"output: {words}" if words else "no output"
+
+    async def _look(self, watched: Watched) -> None:
+        rules = watched.rules
+        pause = min(max(rules.stall_s / _LOOKS, _SHORTEST_LOOK_S), _LONGEST_LOOK_S)
+        seen, since = touched_ns(watched.progress), self._clock()
+        while True:
+            await asyncio.sleep(pause)
+            now_ns, now = touched_ns(watched.progress), self._clock()
+            if now_ns != seen:
+                seen, since = now_ns, now
+            elif now - since >= rules.stall_s:
+                break
+        dumped = dump_threads(watched.progress, watched.attempt_id)
+        if dumped:
+            await asyncio.sleep(_DUMP_S)
+        self._on_unhealthy(watched.attempt_id, stalled(rules, dumped))

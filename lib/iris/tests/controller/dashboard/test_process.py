@@ -1,0 +1,106 @@
+"""The process that serves the pages: started when it is asked for, again after its end, ended with the controller."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from iris.controller.config.controller_config import Address
+from iris.controller.dashboard.process import PORT_FILE, DashboardProcess, DashboardSettings
+from rigging.errors import InvalidRequest, Unavailable
+
+# Plays the process: says what it was told in each link.
+PLAYED = """
+import json, sys
+settings = json.loads(sys.stdin.readline())
+assert set(settings) == {"controller", "secret", "key", "port", "ca_sha256", "cluster_name"}
+url, note = f"http://127.0.0.1:{settings['port'] or 8123}", "" if settings["port"] else "any"
+print(json.dumps({"url": url, "note": note}), flush=True)
+for line in sys.stdin:
+    link = json.loads(line)["link"]
+    if link["user"] == "breaks":
+        sys.exit(1)
+    words = [link["user"], str(link["admin"]), str(link["may_write"]), settings["controller"]]
+    print(json.dumps({"path": "/login?" + "-".join(words)}), flush=True)
+"""
+REFUSES = 'import sys; sys.stdin.readline(); print(\'{"error": "no port is free"}\', flush=True)'
+Test = Callable[[DashboardProcess], Awaitable[None]]
+
+
+def with_process(state: Path, test: Test, code: str = PLAYED, port: int = 0, for_good: bool = True) -> None:
+    async def run() -> None:
+        command = (sys.executable, "-c", code)
+        process = DashboardProcess(DashboardSettings(state, b"s" * 32, port, "mine", command=command))
+        await process.begin(Address("0.0.0.0", 7000))
+        try:
+            await test(process)
+        finally:
+            await process.close(for_good=for_good)
+
+    asyncio.run(run())
+
+
+def test_it_is_started_by_the_first_link_and_serves_the_next(tmp_path: Path) -> None:
+    async def test(process: DashboardProcess) -> None:
+        assert not (tmp_path / PORT_FILE).exists()
+        first = await process.link("ann", is_admin=False)
+        assert (first.url, first.note) == ("http://127.0.0.1:8123/login?ann-False-False-127.0.0.1:7000", "any")
+        second = await process.link("bob", is_admin=True, may_write=True)
+        assert (second.url.partition("?")[2], second.note) == ("bob-True-True-127.0.0.1:7000", "")
+        assert (tmp_path / PORT_FILE).read_text() == "8123"
+
+    with_process(tmp_path, test)
+    assert not (tmp_path / PORT_FILE).exists(), "the cluster is over"
+
+
+def test_who_asks_for_another_port_than_that_in_use_is_told(tmp_path: Path) -> None:
+    async def test(process: DashboardProcess) -> None:
+        await process.link("ann", is_admin=False, port=8200)
+        other = await process.link("ann", is_admin=False, port=8300)
+        assert other.url.startswith("http://127.0.0.1:8200/")
+        assert other.note == "the pages are served at port 8200 already, not at 8300"
+        assert (await process.link("ann", is_admin=False, port=8200)).note == ""
+
+    with_process(tmp_path, test)
+
+
+def test_links_that_are_asked_for_at_once_start_one(tmp_path: Path) -> None:
+    async def test(process: DashboardProcess) -> None:
+        links = await asyncio.gather(*(process.link(f"u{i}", is_admin=False) for i in range(5)))
+        assert sorted(link.url.partition("?")[2].partition("-")[0] for link in links) == [f"u{i}" for i in range(5)]
+        assert sum(link.note == "any" for link in links) == 1
+
+    with_process(tmp_path, test)
+
+
+def test_the_next_controller_starts_it_again_at_its_port(tmp_path: Path) -> None:
+    async def asks(process: DashboardProcess) -> None:
+        await process.link("ann", is_admin=False, port=8200)
+
+    async def finds(process: DashboardProcess) -> None:
+        link = await process.link("ann", is_admin=False)
+        assert (link.url.partition("/login")[0], link.note) == ("http://127.0.0.1:8200", "")
+
+    with_process(tmp_path, asks, for_good=False)
+    with_process(tmp_path, finds)
+
+
+def test_one_that_ended_is_started_again(tmp_path: Path) -> None:
+    async def test(process: DashboardProcess) -> None:
+        with pytest.raises(Unavailable, match="has ended"):
+            await process.link("breaks", is_admin=False)
+        assert (await process.link("ann", is_admin=False)).url
+
+    with_process(tmp_path, test, port=8300)
+
+
+def test_one_that_does_not_start_holds_up_no_controller_and_says_why(tmp_path: Path) -> None:
+    async def test(process: DashboardProcess) -> None:
+        with pytest.raises(Unavailable, match="no port is free"):
+            await process.link("ann", is_admin=False)
+        with pytest.raises(InvalidRequest, match="70000"):
+            await process.link("ann", is_admin=False, port=70000)
+
+    with_process(tmp_path, test, REFUSES, port=8400)

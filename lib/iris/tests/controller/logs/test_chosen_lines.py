@@ -1,0 +1,104 @@
+"""Chosen lines over real gRPC: by text, level, time and attempt, followed too, and from the remote state."""
+
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from iris.rpc import iris_pb2 as pb
+from iris.rpc.logformat import encode
+from iris.testing.controller import running_controller
+from iris.testing.worker import ScriptedWorker
+from rigging.testing import eventually
+
+A, B = "/ann/a/0:0", "/ann/a/b/0:0"
+T = 1_790_000_000_000
+
+
+def lines(*texts: str, at_ms: int = T) -> bytes:
+    return b"".join(encode(False, at_ms + i, text.encode()) for i, text in enumerate(texts))
+
+
+def ship(worker: ScriptedWorker, attempt: str, offset: int, data: bytes) -> None:
+    worker.append_log(attempt, offset, data)
+    worker.wait_for_log_ack(attempt, offset + len(data))
+
+
+def test_lines_of_a_job_and_its_child_by_time(user: Any, worker: ScriptedWorker) -> None:
+    for name in ("/ann/a", "/ann/a/b"):
+        user.submit(name)
+        worker.wait_for_start(f"{name}/0:0")
+    ship(worker, A, 0, lines("INFO a0", "ERROR a1", "trace of a1", "INFO a3"))
+    ship(worker, B, 0, lines("ERROR b0", "INFO b1", at_ms=T + 1))
+    both = {"include_children": True}
+    assert user.logs("/ann/a", grep="[ab]1$", **both) == [b"ERROR a1", b"trace of a1", b"INFO b1"]
+    assert user.logs("/ann/a", level="error", **both) == [b"ERROR a1", b"ERROR b0", b"trace of a1"]
+    assert user.logs("/ann/a", since_ms=T + 1, until_ms=T + 2, grep="I", **both) == [b"INFO b1"]
+    assert user.logs("/ann/a", grep="a", max_lines=2) == [b"trace of a1", b"INFO a3"]
+    assert user.logs("/ann/a", grep="a", max_lines=2, from_start=True) == [b"INFO a0", b"ERROR a1"]
+
+
+def test_following_gives_what_matches_as_it_comes(user: Any, worker: ScriptedWorker) -> None:
+    user.submit("/ann/a")
+    worker.wait_for_start(A)
+    first = lines("begin 1", "other")
+    ship(worker, A, 0, first)
+    call = user.jobs.FetchLogs(pb.FetchLogsRequest(id="/ann/a", grep="begin", follow=True), timeout=30)
+    assert [entry.data for entry in next(call).entries] == [b"begin 1"]
+    more = lines("other", "begin 2")
+    ship(worker, A, len(first), more)
+    assert [entry.data for entry in next(call).entries] == [b"begin 2"]
+    last = encode(False, T, b"begin of a line without an end", partial=True)
+    ship(worker, A, len(first) + len(more), last)
+    worker.observe(A, pb.TASK_STATE_SUCCEEDED, log_size=len(first + more + last))
+    assert [entry.data for batch in call for entry in batch.entries] == [b"begin of a line without an end"]
+
+
+def test_one_attempt_of_several(user: Any, worker: ScriptedWorker) -> None:
+    user.submit("/ann/a", max_retries_failure=1)
+    worker.wait_for_start(A)
+    ship(worker, A, 0, lines("first"))
+    worker.observe(A, pb.TASK_STATE_FAILED, exit_code=1, log_size=len(lines("first")))
+    worker.wait_for_start("/ann/a/0:1")
+    ship(worker, "/ann/a/0:1", 0, lines("second"))
+    assert user.logs("/ann/a") == [b"first", b"second"], "what failed attempts wrote stays"
+    assert user.logs("/ann/a", attempt=0) == [b"first"]
+    assert user.logs("/ann/a", attempt=1) == [b"second"]
+    assert user.logs("/ann/a/0", attempt=2) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"), [({"grep": "("}, "no regular expression"), ({"level": "loud"}, "not one of debug, info")]
+)
+def test_what_is_no_choice_is_refused(user: Any, worker: ScriptedWorker, query: dict[str, str], reason: str) -> None:
+    user.submit("/ann/a")
+    with pytest.raises(grpc.RpcError) as caught:
+        user.logs("/ann/a", **query)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert reason in caught.value.details()
+
+
+def test_what_was_moved_is_read_back(tmp_path: Path, connect: Any) -> None:
+    remote = f"file://{tmp_path}/remote"
+    with running_controller(tmp_path / "state", remote_state_dir=remote, log_limit_bytes=2**21) as controller:
+        user = connect(controller)
+        with ScriptedWorker(controller.address, controller.worker_token("w1")) as worker:
+            user.submit("/ann/a")
+            worker.wait_for_start(A)
+            texts = [f"line {number} of many lines" for number in range(10_000)]
+            position = 0
+            for first in range(0, len(texts), 1000):
+                data = lines(*texts[first : first + 1000])
+                ship(worker, A, position, data)
+                position += len(data)
+            eventually(lambda: len(list((tmp_path / "state").rglob("~*.moved"))) >= 2, "finished pieces are moved")
+            whole = [text.encode() for text in texts]
+            assert user.logs("/ann/a") == whole
+            assert user.logs("/ann/a", max_lines=9000) == whole[-9000:]
+            assert user.logs("/ann/a", max_lines=9000, from_start=True) == whole[:9000]
+            assert user.logs("/ann/a", grep="line 77 ") == [b"line 77 of many lines"]
+            worker.observe(A, pb.TASK_STATE_SUCCEEDED, log_size=position)
+            user.wait("/ann/a")
+            call = user.jobs.FetchLogs(pb.FetchLogsRequest(id="/ann/a", follow=True), timeout=60)
+            assert [entry.data for batch in call for entry in batch.entries] == whole

@@ -1,0 +1,270 @@
+"""Packing and moving: every record is read the same before, meanwhile and after, whatever fails in between."""
+
+import itertools
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from iris.controller.logs.keeper import LogKeeper, Piece, leftovers
+from iris.controller.logs.pieces import PieceMovedError
+from iris.controller.logs.remote import RemotePieces
+from iris.controller.logs.store import LogKey, LogStore
+from iris.rpc.logformat import encode
+from iris.testing.small_disk import small_disk
+from rigging.testing import eventually
+
+T = 1_790_000_000_000
+KEY: LogKey = ("/ann/a", 0, 0)
+LIMIT = 2**21  # files of 128 KiB
+
+
+def output(count: int, first: int = 0) -> bytes:
+    return b"".join(encode(False, T + i, b"line %d " % i + b"z" * 40) for i in range(first, first + count))
+
+
+def fill(store: LogStore, count: int, key: LogKey = KEY) -> None:
+    for first in range(0, count, 500):
+        store.append(key, store.size(key), output(min(500, count - first), first))
+
+
+def told(store: LogStore, key: LogKey = KEY) -> list[object]:
+    return [record.hole or int(record.data.split()[1]) for record in store.read(key, 0)]
+
+
+def forms(root: Path) -> set[str]:
+    return {path.suffix for path in root.rglob("~*")}
+
+
+def keeper_of(store: LogStore, remote: RemotePieces | None = None) -> LogKeeper:
+    return LogKeeper(store, remote, lambda call: call(), retry_s=(0.01, 0.05))
+
+
+def tend_all(store: LogStore, remote: RemotePieces | None = None) -> None:
+    keeper = keeper_of(store, remote)
+    for piece in list(leftovers(store.root)):
+        keeper.tend(piece)
+
+
+def test_what_is_packed_reads_as_before_also_for_a_store_that_has_it_open(tmp_path: Path) -> None:
+    store = LogStore(tmp_path / "logs", LIMIT)
+    fill(store, 10_000)
+    before = sum(path.stat().st_size for path in tmp_path.rglob("~*"))
+    following = store.read(KEY, 0)
+    seen = [next(following) for _ in range(3000)]
+    tend_all(store)
+    seen += following
+    assert [int(record.data.split()[1]) for record in seen] == list(range(10_000))
+    assert sum(path.stat().st_size for path in tmp_path.rglob("~*")) < before / 3
+    for reader in (store, LogStore(tmp_path / "logs", LIMIT)):
+        assert told(reader) == list(range(10_000))
+        assert [int(record.data.split()[1]) for record in reader.tail(KEY, 3)] == [9997, 9998, 9999]
+        assert reader.size(KEY) == len(output(10_000))
+
+
+def test_a_log_that_was_packed_to_its_end_goes_on_in_a_file_of_its_own(tmp_path: Path) -> None:
+    store = LogStore(tmp_path / "logs", LIMIT)
+    keeper = keeper_of(store)
+    keeper.start()
+    fill(store, 2000)
+    store.settle("/ann/a")
+    eventually(lambda: forms(tmp_path) == {".zst"}, "all of it is packed")
+    fill(store, 1)
+    keeper.close()
+    assert told(store) == [*range(2000), 0]
+    assert told(LogStore(tmp_path / "logs", LIMIT)) == [*range(2000), 0]
+
+
+def test_small_logs_are_left_as_they_are(tmp_path: Path) -> None:
+    store = LogStore(tmp_path / "logs", LIMIT)
+    keeper = keeper_of(store)
+    keeper.start()
+    fill(store, 10)
+    store.settle("/ann/a")
+    fill(store, 5000, ("/ann/b", 0, 0))
+    eventually(lambda: ".zst" in forms(tmp_path), "the other is packed")
+    keeper.close()
+    assert [path.name for path in (tmp_path / "logs/ann/a").iterdir()] == ["~0.0.log"]
+
+
+def test_what_is_moved_is_read_by_those_who_can_fetch(tmp_path: Path) -> None:
+    remote = RemotePieces(f"file://{tmp_path}/remote")
+    store = LogStore(tmp_path / "logs", LIMIT)
+    fill(store, 10_000)
+    tend_all(store, remote)
+    assert forms(tmp_path / "logs") == {".moved", ".log"}
+    with pytest.raises(PieceMovedError):
+        told(store)
+    assert told(LogStore(tmp_path / "logs", LIMIT, fetch=remote.get)) == list(range(10_000))
+    assert [int(record.data.split()[1]) for record in store.tail(KEY, 2)] == [9998, 9999], "what is newest is here"
+
+
+def test_what_is_forgotten_or_dropped_is_removed_from_the_remote_state_too(tmp_path: Path) -> None:
+    remote = RemotePieces(f"file://{tmp_path}/remote")
+    store = LogStore(tmp_path / "logs", LIMIT)
+    fill(store, 10_000)
+    tend_all(store, remote)
+    held = len([path for path in (tmp_path / "remote").rglob("*") if path.is_file()])
+    fill(store, 40_000)  # beyond the limit: pieces in the middle are dropped
+    keeper = keeper_of(store, remote)
+    keeper.start()
+    eventually(lambda: not list((tmp_path / "logs-trash").iterdir()), "the dropped ones are removed")
+    store.remove("/ann/a")
+    keeper.close(10)
+    assert held > 3
+    tend_all(store, remote)
+    again = keeper_of(store, remote)
+    again.start()
+    eventually(lambda: not [p for p in (tmp_path / "remote").rglob("*") if p.is_file()], "nothing is left there")
+    again.close(10)
+
+
+class Refusing(RemotePieces):
+    """A storage that refuses so many times."""
+
+    def __init__(self, url: str, times: int) -> None:
+        super().__init__(url)
+        self.times = times
+
+    def put(self, name: str, data: bytes) -> None:
+        self.times -= 1
+        if self.times >= 0:
+            raise ConnectionError("the bucket is away")
+        super().put(name, data)
+
+
+def test_a_storage_that_refuses_is_asked_again_and_nothing_is_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    remote = Refusing(f"file://{tmp_path}/remote", 25)
+    store = LogStore(tmp_path / "logs", LIMIT)
+    keeper = keeper_of(store, remote)
+    keeper.start()
+    fill(store, 10_000)
+    eventually(lambda: ".zst" not in forms(tmp_path / "logs") and remote.times < 0, "all is moved in the end")
+    keeper.close(10)
+    assert "the bucket is away" in caplog.text
+    assert told(LogStore(tmp_path / "logs", LIMIT, fetch=remote.get)) == list(range(10_000))
+
+
+def test_a_storage_that_hangs_holds_up_nobody(tmp_path: Path) -> None:
+    hanging = threading.Event()
+
+    class Hanging(RemotePieces):
+        def put(self, name: str, data: bytes) -> None:
+            hanging.wait(60)
+            raise ConnectionError("it never answered")
+
+    store = LogStore(tmp_path / "logs", LIMIT)
+    keeper = keeper_of(store, Hanging(f"file://{tmp_path}/remote"))
+    keeper.start()
+    fill(store, 10_000)
+    assert told(store) == list(range(10_000))
+    keeper.close(0.01)
+    hanging.set()
+    assert told(LogStore(tmp_path / "logs", LIMIT)) == list(range(10_000))
+
+
+def test_a_full_disk_leaves_the_log_as_it_is(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "4m") as disk:
+        if disk is None:
+            pytest.skip("this user may not mount")
+        store = LogStore(disk.root / "logs", 2**24)
+        fill(store, 40_000)
+        disk.fill()
+        (piece, *_) = leftovers(store.root)
+        with pytest.raises(OSError, match="No space left"):
+            keeper_of(store).tend(piece)
+        assert told(store) == list(range(40_000))
+        disk.empty()
+        tend_all(store)
+        assert told(LogStore(disk.root / "logs", 2**24)) == list(range(40_000))
+        assert ".zst" in forms(disk.root)
+
+
+CRASHING = """
+import os, sys
+from pathlib import Path
+from iris.controller.logs.keeper import LogKeeper, leftovers
+from iris.controller.logs.remote import RemotePieces
+from iris.controller.logs.store import LogStore
+root, remote, die_at = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+calls = 0
+def watched(event, arguments):
+    global calls
+    if event in ("open", "os.rename", "os.remove") and str(root.parent) in str(arguments[0]):
+        calls += 1
+        if calls == die_at:
+            os.kill(os.getpid(), 9)
+sys.addaudithook(watched)
+store = LogStore(root, 2**21)
+keeper = LogKeeper(store, RemotePieces(remote), lambda call: call())
+for piece in leftovers(root):
+    keeper.tend(piece)
+"""
+
+
+@pytest.mark.parametrize("share", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_killed_at_any_step_nothing_is_lost_or_told_twice(tmp_path: Path, share: int) -> None:
+    """Each run dies at a later call that touches a file, over what the former runs have left."""
+    store = LogStore(tmp_path / "logs", LIMIT)
+    fill(store, 4000)
+    remote = RemotePieces(f"file://{tmp_path}/remote")
+    for step in itertools.count(1, 1 if share else 4):
+        command = [sys.executable, "-c", CRASHING, str(tmp_path / "logs"), remote.url, str(step)]
+        code = subprocess.run(command, check=False).returncode
+        reader = LogStore(tmp_path / "logs", LIMIT, fetch=remote.get)
+        assert told(reader) == list(range(4000)), f"after a death at step {step}"
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL
+    assert forms(tmp_path / "logs") == {".log", ".moved"}
+    assert not list((tmp_path / "logs").rglob(".marin-tmp*"))
+
+
+def test_what_a_crash_left_twice_is_put_right(tmp_path: Path) -> None:
+    store = LogStore(tmp_path / "logs", LIMIT)
+    fill(store, 6000)
+    copies = {path: path.read_bytes() for path in tmp_path.rglob("~*.log")}
+    tend_all(store)
+    for path, data in copies.items():
+        path.write_bytes(data)
+    assert told(LogStore(tmp_path / "logs", LIMIT)) == list(range(6000))
+    tend_all(LogStore(tmp_path / "logs", LIMIT))
+    names = [path.name for path in tmp_path.rglob("~*")]
+    assert len(names) == len(copies), "each piece is there once"
+    assert told(LogStore(tmp_path / "logs", LIMIT)) == list(range(6000))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_reading_while_it_is_packed_and_moved(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    remote = RemotePieces(f"file://{tmp_path}/remote")
+    store = LogStore(tmp_path / "logs", LIMIT)
+    keeper = keeper_of(store, remote)
+    reader = LogStore(tmp_path / "logs", LIMIT, fetch=remote.get)
+    for _ in range(6):
+        fill(store, rng.randrange(500, 4000))
+        pieces = list(leftovers(store.root))
+        records = reader.read(KEY, 0)
+        count = 0
+        for piece in pieces:
+            count += sum(1 for _ in itertools.islice(records, rng.randrange(2000)))
+            keeper.tend(piece)
+        count += sum(1 for _ in records)
+        reader.release("/ann/a")
+        assert count == sum(1 for _ in reader.read(KEY, 0))
+        reader.release("/ann/a")
+
+
+def test_a_piece_that_went_on_is_not_finished(tmp_path: Path) -> None:
+    store = LogStore(tmp_path / "logs", LIMIT)
+    fill(store, 100)
+    keeper_of(store).tend(Piece(KEY, 0, 10))
+    assert forms(tmp_path) == {".log"}
+    assert os.listdir(tmp_path / "logs/ann/a") == ["~0.0.log"]

@@ -1,0 +1,81 @@
+"""Packed pieces of logs: what goes in comes out, block by block, and damage stays where it is."""
+
+import random
+
+import pytest
+
+from iris.controller.logs.packed import BLOCK_BYTES, DamagedPieceError, PackedPiece, pack
+from iris.rpc.logformat import decode_all, encode
+
+T = 1_790_000_000_000
+
+
+def lines(count: int, seed: int = 0, **flags: bool) -> bytes:
+    rng = random.Random(seed)
+    return b"".join(
+        encode(i % 3 == 0, T + i, b"line %d " % i + b"y" * rng.randrange(300), **flags) for i in range(count)
+    )
+
+
+def opened(data: bytes) -> PackedPiece:
+    return PackedPiece.opened(lambda offset, count: data[offset : offset + count])
+
+
+def unpacked(piece: PackedPiece) -> bytes:
+    return b"".join(piece.unpacked(number) or b"" for number in range(len(piece.blocks)))
+
+
+@pytest.mark.parametrize(
+    "data", [b"", lines(1), lines(5000), lines(3000) + b"no record", lines(3000)[:-3], bytes(300_000)]
+)
+def test_what_goes_in_comes_out(data: bytes) -> None:
+    piece = opened(pack(data))
+    assert unpacked(piece) == data
+    assert piece.size == len(data)
+    for block in piece.blocks:
+        assert piece.blocks[piece.block_at(block.start)] is block
+        assert piece.blocks[piece.block_at(block.end - 1)] is block
+
+
+def test_blocks_are_of_whole_records_and_say_when_they_were_written() -> None:
+    piece = opened(pack(lines(5000)))
+    assert len(piece.blocks) > 3
+    for number, block in enumerate(piece.blocks):
+        records = list(decode_all(piece.unpacked(number) or b""))
+        assert records[-1].end == block.size <= BLOCK_BYTES + 400
+        assert (block.first_ms, block.last_ms) == (records[0].at_ms, records[-1].at_ms)
+        assert (block.whole, block.special) == (True, False)
+
+
+@pytest.mark.parametrize("flag", ["partial", "note"])
+def test_blocks_with_pieces_of_lines_or_notes_say_so(flag: str) -> None:
+    piece = opened(pack(lines(10) + encode(False, T, b"x", **{flag: True})))
+    assert [block.special for block in piece.blocks] == [True]
+
+
+def test_what_is_no_record_is_in_blocks_that_say_so() -> None:
+    piece = opened(pack(lines(10) + b"\xff" * 200_000))
+    assert [block.whole for block in piece.blocks] == [True, False, False]
+
+
+def test_it_takes_a_fraction_of_the_room() -> None:
+    data = b"".join(encode(False, T + i, b"INFO step=%d loss=0.%04d" % (i, i * 7919 % 10_000)) for i in range(20_000))
+    assert len(pack(data)) < len(data) / 4
+
+
+def test_a_damaged_block_hides_itself_alone() -> None:
+    data = bytearray(pack(lines(5000)))
+    whole = opened(bytes(data))
+    data[whole.blocks[1].place + 20] ^= 1
+    piece = opened(bytes(data))
+    assert [piece.unpacked(number) is None for number in range(3)] == [False, True, False]
+
+
+@pytest.mark.parametrize("place", [0, 9, 13, 20])
+def test_a_damaged_table_is_told(place: int) -> None:
+    data = bytearray(pack(lines(5000)))
+    data[place] ^= 1
+    with pytest.raises(DamagedPieceError, match="table"):
+        opened(bytes(data))
+    with pytest.raises(DamagedPieceError, match="no table"):
+        opened(bytes(data[:10]))

@@ -1,0 +1,146 @@
+"""Searching: the same lines as if each had been looked at, whatever form the log is in."""
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from iris.controller.logs.keeper import LogKeeper, leftovers
+from iris.controller.logs.remote import RemotePieces
+from iris.controller.logs.search import Search
+from iris.controller.logs.store import LogKey, LogStore
+from iris.rpc.logfilter import LineChoice, LineFilter
+from iris.rpc.logformat import Record, encode
+
+T = 1_790_000_000_000
+KEY: LogKey = ("/ann/a", 0, 0)
+LIMIT = 2**21
+PATTERNS = [
+    r"step=4\d\d ",
+    "rare",
+    r"^step=1000 ",
+    r"x$",
+    r"\bERROR\b",
+    "(?i)error|rare",
+    r"x{9} (ERROR|é)",
+    r"=\d{5}",
+    "",
+    "é",
+    "lost",
+]
+
+
+def random_log(rng: random.Random, count: int) -> bytes:
+    """Lines, and some of everything else: pieces of lines, notes, lines of both streams, damage."""
+    records = []
+    for i in range(count):
+        text = f"step={i} " + "x" * rng.randrange(80)
+        if rng.random() < 0.003:
+            text += rng.choice([" ERROR", " rare", " é", " INFO"])
+        kind = rng.random()
+        note, partial = kind < 0.0005, 0.0005 < kind < 0.002
+        data = b"5 bytes lost" if note else text.encode()
+        records.append(encode(rng.random() < 0.2, T + i, data, partial, note))
+        if rng.random() < 0.0003:
+            records.append(b"\xff" * rng.randrange(1, 50))
+    return b"".join(records)
+
+
+def written(root: Path, rng: random.Random, count: int, limit: int = LIMIT) -> LogStore:
+    store = LogStore(root, limit)
+    log = random_log(rng, count)
+    position = 0
+    while position < len(log):
+        piece = log[position : position + rng.randrange(1, 60_000)]
+        store.append(KEY, position, piece)
+        position += len(piece)
+    return store
+
+
+def expected(store: LogStore, choice: LineChoice, since_ms: int) -> list[Record]:
+    lines: LineFilter[Record] = LineFilter(choice)
+    found = [piece for record in store.read(KEY, 0, since_ms) for piece in lines.take(record)]
+    return [*found, *lines.finish()]
+
+
+def shown(records: list[Record]) -> list[tuple[int, bytes]]:
+    return [(record.end, record.data) for record in records]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("limit", [LIMIT, 2**19])
+def test_the_same_lines_as_one_by_one(tmp_path: Path, pattern: str, limit: int) -> None:
+    rng = random.Random(f"{pattern}{limit}")
+    store = written(tmp_path / "logs", rng, 15_000, limit)
+    remote = RemotePieces(f"file://{tmp_path}/remote")
+    choices = [
+        (LineChoice(pattern), 0),
+        (LineChoice(pattern, until_ms=T + 9000), T + 3000),
+        (LineChoice(pattern, level="warning"), 0),
+    ]
+    wanted = [shown(expected(store, choice, since)) for choice, since in choices]
+    keeper = LogKeeper(store, remote, lambda call: call())
+    for step in ("as it came", "packed in part", "moved in part"):
+        pieces = list(leftovers(store.root))
+        for piece in rng.sample(pieces, len(pieces) // 2) if step != "as it came" else ():
+            keeper.tend(piece)
+        for (choice, since), lines in zip(choices, wanted, strict=True):
+            reader = LogStore(tmp_path / "logs", limit, fetch=remote.get)
+            found = [record for _, record in Search(reader, choice, since).round([KEY], {}, last=True)]
+            assert shown(found) == lines, step
+
+
+def test_a_later_round_gives_what_came_since(tmp_path: Path) -> None:
+    store = LogStore(tmp_path / "logs", LIMIT)
+    search = Search(LogStore(tmp_path / "logs", LIMIT), LineChoice(r"[05]$"))
+    seen = []
+    for first in range(0, 6000, 600):
+        lines = b"".join(encode(False, T + i, b"line %d" % i) for i in range(first, first + 600))
+        store.append(KEY, store.size(KEY), lines)
+        for piece in leftovers(store.root):
+            LogKeeper(store, None, lambda call: call()).tend(piece)
+        seen += [int(record.data.split()[1]) for _, record in search.round([KEY], {}, last=False)]
+    assert seen == list(range(0, 6000, 5))
+
+
+def test_it_begins_where_another_reader_stopped(tmp_path: Path) -> None:
+    store = LogStore(tmp_path / "logs", LIMIT)
+    store.append(KEY, 0, b"".join(encode(False, T, b"%d" % i) for i in range(5)))
+    third = list(store.read(KEY, 0))[2].end
+    found = Search(store, LineChoice("")).round([KEY], {KEY: third}, last=True)
+    assert [record.data for _, record in found] == [b"3", b"4"]
+
+
+@pytest.mark.parametrize(("from_start", "lines"), [(True, ["0", "1", "2"]), (False, ["7", "8", "9"])])
+def test_the_first_or_the_last_lines_of_several_logs_by_time(
+    tmp_path: Path, from_start: bool, lines: list[str]
+) -> None:
+    store = LogStore(tmp_path / "logs", LIMIT)
+    keys: list[LogKey] = [("/ann/a", 0, 0), ("/ann/a/child", 1, 0)]
+    for i in range(10):
+        store.append(keys[i % 2], store.size(keys[i % 2]), encode(False, T + i, b"%d" % i))
+    search = Search(store, LineChoice(r"\d"), max_lines=3, from_start=from_start)
+    assert [record.data.decode() for _, record in search.round(keys, {}, last=False)] == lines
+    store.append(keys[0], store.size(keys[0]), encode(False, T + 10, b"10"))
+    later = [record.data for _, record in search.round(keys, {}, last=True)]
+    assert later == ([] if from_start else [b"10"])
+
+
+def test_a_damaged_block_is_marked_and_the_rest_found(tmp_path: Path) -> None:
+    store = LogStore(tmp_path / "logs", 2**24)
+    for first in range(10_000, 70_000, 1000):
+        lines = b"".join(encode(False, T + i, b"line %d of many" % i) for i in range(first, first + 1000))
+        store.append(KEY, store.size(KEY), lines)
+    for piece in leftovers(store.root):
+        LogKeeper(store, None, lambda call: call()).tend(piece)
+    packed = sorted(tmp_path.rglob("~*.zst"), key=lambda path: path.name)[0]
+    data = bytearray(packed.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    packed.write_bytes(data)
+    reader = LogStore(tmp_path / "logs", 2**24)
+    found = [record for _, record in Search(reader, LineChoice("7 of many")).round([KEY], {}, last=True)]
+    holes = [record for record in found if record.hole]
+    assert [bool(re.search(rb"lost|cannot be read", record.data)) for record in holes] == [True]
+    lost = holes[0].hole // len(encode(False, T, b"line 10000 of many"))
+    assert 6000 - lost // 10 - 2 <= len(found) <= 6000 - lost // 10 + 2

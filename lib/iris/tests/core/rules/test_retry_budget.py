@@ -1,0 +1,37 @@
+"""Retries within a window: only failures of the last so long count, and no more are kept than can matter."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iris.core.rules.retry_budget import may_retry, recent_failures
+
+MOMENTS = st.lists(st.integers(0, 10_000), max_size=60).map(sorted)
+
+
+@given(MOMENTS, st.integers(1, 5_000), st.integers(0, 6))
+def test_a_task_ends_with_the_first_failure_beyond_the_budget_of_any_window(
+    moments: list[int], window_ms: int, budget: int
+) -> None:
+    times: tuple[int, ...] = ()
+    for number, now_ms in enumerate(moments):
+        times = recent_failures(times, now_ms, window_ms, budget + 1)
+        # By all that ever happened, not by what was kept of it.
+        counted = sum(now_ms - window_ms < at_ms <= now_ms for at_ms in moments[: number + 1])
+        assert may_retry(times, number + 1, window_ms, budget) == (counted <= budget)
+        assert len(times) <= budget + 1
+        if counted > budget:
+            return
+
+
+@given(MOMENTS, st.integers(0, 6))
+def test_without_a_window_the_budget_is_a_total(moments: list[int], budget: int) -> None:
+    for failures in range(1, len(moments) + 1):
+        assert may_retry((), failures, 0, budget) == (failures <= budget)
+
+
+def test_a_failure_as_old_as_the_window_does_not_count() -> None:
+    assert recent_failures((0, 1), 100, 100, 9) == (1, 100)
+
+
+def test_a_clock_that_was_set_back_forgets_what_is_still_to_come() -> None:
+    assert recent_failures((500,), 100, 1000, 9) == (100,)

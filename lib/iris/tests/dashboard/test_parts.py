@@ -1,0 +1,165 @@
+"""What the pages are made of: SQL, live news, timelines, metrics, places in logs."""
+
+import json
+import sqlite3
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iris.dashboard import queries
+from iris.dashboard.job_pages import attempts_of, usage_of, word_of
+from iris.dashboard.live import events_of, is_wanted
+from iris.dashboard.log_pages import LogPlace, line_of
+from iris.dashboard.metrics import metrics_text
+from iris.dashboard.settings import settings_of
+from iris.dashboard.timeline import timeline_of
+from iris.rpc import dashboard_pb2 as dashboard
+from iris.rpc import iris_pb2 as pb
+from iris.store.views import VIEWS
+from rigging.errors import InvalidRequest
+from rigging.web.events import Event
+
+T = 1_790_000_000_000
+
+
+@given(st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",))))
+def test_a_quoted_text_is_that_text(text: str) -> None:
+    assert sqlite3.connect(":memory:").execute(f"SELECT {queries.quoted(text)}").fetchone() == (text,)
+
+
+def test_a_text_with_nul_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="NUL"):
+        queries.quoted("a\0b")
+
+
+def test_questions_that_people_ask_are_of_tables_that_there_are() -> None:
+    for _, sql in queries.SAVED:
+        assert any(f"FROM {name}" in sql for name in VIEWS), sql
+
+
+def changes(**fields: object) -> dashboard.ClusterChanges:
+    return dashboard.ClusterChanges(**fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("told", "job", "wanted"),
+    [
+        (changes(job_ids=["/ann/a"]), "", ["jobs"]),
+        (changes(job_ids=["/ann/a"]), "/ann/a", ["job"]),
+        (changes(job_ids=["/ann/a/child"]), "/ann/a", ["job"]),
+        (changes(job_ids=["/ann/ab"]), "/ann/a", []),
+        (changes(many_jobs=True), "/ann/a", ["job"]),
+        (changes(workers=True, endpoints=True), "/ann/a", ["workers", "endpoints"]),
+        (changes(), "", []),
+    ],
+)
+def test_pages_hear_of_what_concerns_them(told: dashboard.ClusterChanges, job: str, wanted: list[str]) -> None:
+    events = [Event("1", name, data) for name, data in events_of(told)]
+    assert [event.name for event in events if is_wanted(event, job)] == wanted
+
+
+def task(index: int, state: int, started: int = 0, finished: int = 0, attempt: int = 0) -> pb.TaskStatus:
+    return pb.TaskStatus(
+        task_id=f"/ann/a/{index}",
+        state=state,
+        started_at_ms=started,
+        finished_at_ms=finished,
+        attempt=attempt,  # type: ignore[arg-type]
+    )
+
+
+def test_a_timeline_reaches_from_the_first_start_to_now() -> None:
+    tasks = [
+        task(0, pb.TASK_STATE_SUCCEEDED, T, T + 500),
+        task(1, pb.TASK_STATE_RUNNING, T + 250, attempt=2),
+        task(2, pb.TASK_STATE_PENDING),
+    ]
+    first, second = timeline_of(tasks, T + 1000)
+    assert (first.label, first.state, first.left, first.width) == ("0", "succeeded", 0, 50)
+    assert (second.left, second.width, second.seconds, second.earlier) == (25, 75, 0.75, 2)
+    assert timeline_of(tasks[2:], T) == []
+
+
+@given(st.lists(st.tuples(st.integers(T - 10**9, T + 10**9), st.integers(-(10**6), 10**9)), min_size=1))
+def test_bars_lie_within_the_timeline(times: list[tuple[int, int]]) -> None:
+    """Clocks that were set back make ends before beginnings."""
+    tasks = [task(i, pb.TASK_STATE_SUCCEEDED, at, at + lasted) for i, (at, lasted) in enumerate(times)]
+    for bar in timeline_of(tasks, T):
+        assert 0 <= bar.left <= 100
+        assert bar.width > 0
+        assert bar.seconds >= 0
+
+
+def test_attempts_are_told_newest_first_each_with_its_end_and_its_usage() -> None:
+    found = pb.TaskStatus(
+        task_id="/ann/a/0",
+        attempt=1,
+        causes=["exit code 1"],
+        usage=[pb.AttemptUsage(attempt_id="/ann/a/0:1", cpu_ms=5)],
+    )
+    second, first = attempts_of(found)
+    assert (second["number"], second["cause"], second["usage"].cpu_ms) == (1, "", 5)
+    assert (first["number"], first["cause"], first["usage"]) == (0, "exit code 1", None)
+    assert attempts_of(pb.TaskStatus(attempt=-1)) == []
+
+
+def test_usage_is_that_of_the_latest_attempts_together() -> None:
+    running = pb.TaskStatus(
+        usage=[pb.AttemptUsage(cpu_millis=9, memory_bytes=9), pb.AttemptUsage(cpu_millis=500, memory_bytes=70)]
+    )
+    assert usage_of([running, running, pb.TaskStatus()], 4.0) == {"at": 4.0, "tasks": 2, "cpu": 1.0, "memory": 140}
+
+
+def test_words_of_states() -> None:
+    assert word_of("TASK_STATE_WORKER_FAILED") == "worker_failed"
+
+
+def test_metrics_are_prometheus_text() -> None:
+    status = pb.ClusterStatusResponse(workers=[pb.WorkerInfo(connected=True, cordon_reason="x"), pb.WorkerInfo()])
+    figures = dashboard.ControllerFiguresResponse(
+        rpcs=[dashboard.Timing(name='a"\\\n', count=3, seconds=0.5)], rounds=dashboard.Timing(count=2, p99_ms=8)
+    )
+    text = metrics_text(status, figures)
+    assert 'iris_workers{state="away"} 1\n' in text
+    assert 'iris_rpcs_total{method="a\\"\\\\\\n"} 3\n' in text
+    assert "iris_round_p99_seconds 0.0080000000000000002\n" in text
+    for line in text.splitlines():
+        assert line.startswith(("# HELP ", "# TYPE ", "iris_", "process_")), line
+    assert metrics_text(None, None).endswith("iris_controller_up 0\n")
+
+
+def entry(at_ms: int, text: str = "x", **fields: object) -> pb.LogEntry:
+    return pb.LogEntry(at_ms=at_ms, data=text.encode(), task_id="/ann/a/0", **fields)  # type: ignore[arg-type]
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=30), st.data())
+def test_a_page_that_connects_again_misses_nothing_and_has_nothing_twice(steps: list[int], data: st.DataObject) -> None:
+    at, entries = T, []
+    for step in steps:
+        at += step
+        entries.append(entry(at))
+    had = data.draw(st.integers(1, len(entries)))
+    place = LogPlace(0, 0)
+    for item in entries[:had]:
+        assert place.is_new(item)
+    since, _, count = place.mark.partition("-")
+    again = LogPlace(int(since), int(count))
+    from_there = [item for item in entries if item.at_ms >= int(since)]
+    assert [id(item) for item in from_there if again.is_new(item)] == [id(item) for item in entries[had:]]
+
+
+def test_lines_say_whose_they_are_and_carry_no_control_characters() -> None:
+    line = line_of(entry(T, "a\x1b[31mb", is_stderr=True, attempt=2), "/ann/a")
+    assert (line["who"], line["kind"]) == ("0 attempt 2", "err")
+    assert "\x1b" not in str(line["text"])
+    assert line_of(entry(T), "/ann/a/0")["who"] == ""
+    assert str(line_of(entry(T, "y" * 9000), "/ann/a/0")["text"]).endswith("(9000 bytes)")
+
+
+@pytest.mark.parametrize("line", ["", "{}", "[]", "{", json.dumps({"controller": "x", "secret": "zz", "key": "00"})])
+def test_settings_that_are_none_are_refused_without_being_quoted(line: str) -> None:
+    with pytest.raises(InvalidRequest, match="iris cluster dashboard"):
+        settings_of(line)
+    good = settings_of(json.dumps({"controller": "127.0.0.1:1", "secret": "aa", "key": "bb", "later": 1}))
+    assert "aa" not in repr(good)

@@ -1,0 +1,212 @@
+"""Jobs on several hosts end right, whatever happens to links, hosts and clocks; exclusive ones never overlap."""
+
+import re
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from iris.testing.host_cluster import CONTROLLER, FAKETIME, Cluster, until
+
+ALIVE = """
+import os, sys, time
+place, end = sys.argv[1], time.monotonic() + 600
+while not os.path.exists(place + ".stop") and time.monotonic() < end:
+    with open(place, "a") as file:
+        file.write(f"{os.environ['IRIS_ATTEMPT_ID']} {os.environ['IRIS_WORKER_ID']} {time.monotonic()}\\n")
+    time.sleep(0.05)
+"""
+"""Says all the time that it lives, by the one clock that all hosts of a test share, until it may end."""
+
+GANG = """
+import json, sys
+from iris.client import IrisClient
+from iris.cluster.types import CoschedulingConfig, Entrypoint, ResourceSpec
+with IrisClient.remote(sys.argv[1]) as client:
+    command = Entrypoint.from_command("sh", "-c", "echo $IRIS_WORKER_ID; sleep " + sys.argv[3])
+    job = client.submit(command, sys.argv[2], ResourceSpec(cpu=3, memory="1GB", disk="100MB"), replicas=2,
+        coscheduling=CoschedulingConfig(group_by="slice"))
+    print(job.job_id)
+"""
+
+
+PARENT = """
+from iris.client import iris_ctx
+from iris.cluster.types import Entrypoint, ResourceSpec
+command = Entrypoint.from_command("sh", "-c", "echo child on $IRIS_WORKER_ID")
+child = iris_ctx().client.submit(command, "child", ResourceSpec(cpu=1, memory="100MB", disk="1MB"))
+child.wait(60, stream_logs=True)
+"""
+
+
+def told(place: Path) -> dict[str, tuple[str, float, float]]:
+    """By attempt: its worker, and when it was seen first and last."""
+    found: dict[str, tuple[str, float, float]] = {}
+    for line in place.read_text().splitlines() if place.exists() else ():
+        attempt, worker, at = line.split()
+        first = found[attempt][1] if attempt in found else float(at)
+        found[attempt] = (worker, first, float(at))
+    return found
+
+
+def alive(cluster: Cluster, name: str, *options: str) -> tuple[str, Path]:
+    """A job that tells of its life, once it lives."""
+    place = cluster.root / f"{name}.txt"
+    job = cluster.submit(name, "--cpu", "1", *options, "--", sys.executable, "-c", ALIVE, str(place))
+    until(lambda: told(place), f"{name} runs")
+    return job, place
+
+
+def let_end(*places: Path) -> None:
+    for place in places:
+        place.with_name(place.name + ".stop").touch()
+
+
+def host_of(place: Path) -> str:
+    return next(iter(told(place).values()))[0]
+
+
+def gang(cluster: Cluster, name: str, seconds: float) -> str:
+    env = cluster.environment("ctl") | {"IRIS_TOKEN_FILE": str(cluster.root / "state" / "user-token")}
+    argv = [sys.executable, "-c", GANG, CONTROLLER, name, str(seconds)]
+    done = cluster.hosts["ctl"].run(argv, env=env, cwd=cluster.root)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()[-1]
+
+
+def workers_of(cluster: Cluster, job: str) -> set[str]:
+    return {task["worker_id"] for task in cluster.ask("job", "summary", job)["tasks"]}
+
+
+def test_each_host_is_shown_with_its_address_release_and_clock(cluster: Cluster) -> None:
+    shown = {worker["worker_id"]: worker for worker in cluster.ask("cluster", "status")["workers"]}
+    assert {name: worker["address"] for name, worker in shown.items()} == {
+        name: cluster.hosts[name].address for name in shown
+    }
+    assert len({worker["version"] for worker in shown.values()}) == 1
+    measured = until(
+        lambda: [
+            worker
+            for worker in cluster.ask("cluster", "status")["workers"]
+            if worker["clock_skew_ms"] is not None and worker["clock_error_ms"] < 500
+        ][3:],
+        "clocks are compared",
+    )
+    assert measured
+    for worker in cluster.ask("cluster", "status")["workers"]:
+        wrong_by = 600_000 if worker["worker_id"] == "h4" and FAKETIME else 0
+        assert abs(worker["clock_skew_ms"] - wrong_by) <= worker["clock_error_ms"] + 50
+    text = cluster.iris("cluster", "status").stdout
+    assert ("clock:      h4 is 10 min 0 s ahead of the controller" in text) is bool(FAKETIME)
+    assert re.search(r"h1 +connected .* 10\.0\.0\.2 ", text)
+
+
+def test_a_gang_gets_a_slice_of_its_own(cluster: Cluster) -> None:
+    one, two = gang(cluster, "one", 1), gang(cluster, "two", 1)
+    assert (cluster.finish(one), cluster.finish(two)) == ("succeeded", "succeeded")
+    assert sorted(map(sorted, (workers_of(cluster, one), workers_of(cluster, two)))) == [["h1", "h2"], ["h3", "h4"]]
+
+
+def test_a_gang_gets_a_slice_of_declared_tpus_in_the_order_of_its_hosts(cluster: Cluster) -> None:
+    show = "echo task $IRIS_TASK_INDEX on $IRIS_WORKER_ID"
+    resources = ("--cpu", "1", "--memory", "100MB", "--disk", "10MB")
+    done = cluster.iris("job", "run", "--no-workspace", "--tpu", "v4-16", *resources, "--", "sh", "-c", show)
+    assert done.returncode == 0, done.stderr
+    assert sorted(re.findall(r"task \d on h\d", done.stdout)) == ["task 0 on h4", "task 1 on h3"]
+    status = cluster.iris("cluster", "status").stdout
+    assert "v4-16" in status
+
+
+def worker_of(cluster: Cluster, name: str) -> dict[str, object]:
+    found: list[dict[str, object]] = cluster.ask("cluster", "worker", "list")
+    return next(worker for worker in found if worker["worker_id"] == name)
+
+
+def test_a_task_reaches_the_controller_from_its_own_host(cluster: Cluster) -> None:
+    done = cluster.iris("job", "run", "--no-workspace", "--", sys.executable, "-c", PARENT)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"child on h[1-4]", done.stdout)
+
+
+def test_a_short_cut_of_a_link_is_not_noticed_by_the_job(cluster: Cluster) -> None:
+    job, place = alive(cluster, "short")
+    (life,) = told(place).values()
+    host = cluster.hosts[life[0]]
+    host.cut()
+    until(lambda: next(iter(told(place).values()))[2] > life[2] + 1, "it runs for a second without the controller")
+    host.mend()
+    until(lambda: not worker_of(cluster, host.name)["is_late"], "the host is heard again")
+    let_end(place)
+    assert cluster.finish(job) == "succeeded"
+    assert len(told(place)) == 1
+
+
+def test_a_job_on_a_host_that_is_cut_off_goes_on_elsewhere_and_an_exclusive_one_does_not_overlap(
+    cluster: Cluster,
+) -> None:
+    plain, plain_place = alive(cluster, "plain")
+    exclusive, exclusive_place = alive(cluster, "exclusive", "--exclusive", "--fence-after", "6")
+    cut = {host_of(plain_place), host_of(exclusive_place)}
+    for name in cut:
+        cluster.hosts[name].cut()
+    until(lambda: len(told(plain_place)) > 1, "a second attempt of the plain one")
+    until(lambda: len(told(exclusive_place)) > 1, "a second attempt of the exclusive one")
+    for name in cut:
+        cluster.hosts[name].mend()
+    let_end(plain_place, exclusive_place)
+    assert cluster.finish(plain) == "succeeded"
+    assert cluster.finish(exclusive) == "succeeded"
+    check_apart(exclusive_place)
+    until(lambda: cluster.connected() == set(cluster.workers), "all are back")
+
+
+def check_apart(place: Path) -> None:
+    """No attempt began before the one before it had ended."""
+    lives = sorted(told(place).values(), key=lambda life: life[1])
+    for before, after in pairwise(lives):
+        assert before[2] < after[1]
+
+
+@pytest.mark.slow
+def test_a_gang_is_whole_again_after_the_loss_of_a_host(cluster: Cluster) -> None:
+    job = gang(cluster, "lost", 6)
+    until(lambda: cluster.state(job) == "running", "the gang runs")
+    lost = sorted(workers_of(cluster, job))[0]
+    cluster.hosts[lost].kill()
+    first = workers_of(cluster, job)
+    assert cluster.finish(job, 90) == "succeeded"
+    assert not workers_of(cluster, job) & first
+    # The host is there again, with its credential: no token is needed.
+    cluster.start_worker(lost, "a" if lost in ("h1", "h2") else "b")
+    until(lambda: cluster.connected() == {"h1", "h2", "h3", "h4"}, "the lost one is back")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seconds", [5, 20, 60, 120])
+def test_links_are_cut_for_so_long(cluster: Cluster, seconds: int) -> None:
+    plain, plain_place = alive(cluster, f"plain{seconds}")
+    exclusive, exclusive_place = alive(cluster, f"exclusive{seconds}", "--exclusive", "--fence-after", "60")
+    cut = {host_of(plain_place), host_of(exclusive_place)}
+    for name in cut:
+        cluster.hosts[name].cut()
+    time.sleep(seconds)  # this is what is tried
+    for name in cut:
+        cluster.hosts[name].mend()
+    until(lambda: cluster.connected() == set(cluster.workers), "all are back")
+    until(lambda: {cluster.state(plain), cluster.state(exclusive)} == {"running"}, "both run", 180)
+    let_end(plain_place, exclusive_place)
+    assert cluster.finish(plain) == "succeeded"
+    assert cluster.finish(exclusive) == "succeeded"
+    check_apart(exclusive_place)
+
+
+def test_a_revoked_host_is_out(cluster: Cluster) -> None:
+    assert cluster.iris("worker", "revoke", "h3", "--reason", "sold").returncode == 0
+    assert cluster.workers["h3"].wait(30) == 0
+    cluster.start_worker("h3", "b")
+    assert cluster.workers["h3"].wait(60) == 1
+    assert "the credential of worker h3 was revoked by admin root" in (cluster.root / "h3.log").read_text()
+    assert "h3" not in cluster.connected()

@@ -1,0 +1,105 @@
+"""The commands of OPS.md do what the page says, in its order; the lines that it explains are lines that there are."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from iris.testing.host_cluster import until
+from iris.testing.hosts import Host, network, why_not
+
+PAGE = Path(__file__).parents[2] / "OPS.md"
+SOURCE = Path(__file__).parents[2] / "src" / "iris"
+WHY_NOT = why_not()
+BIN = str(Path(sys.executable).parent)
+
+
+def section(heading: str, language: str = "bash") -> list[str]:
+    """The blocks of a section of the page."""
+    part = PAGE.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return re.findall(rf"```{language}\n(.*?)```", part, re.S)
+
+
+def test_every_line_that_is_explained_is_in_the_source() -> None:
+    rows = re.findall(r"^\| `(.+?)` \|", PAGE.read_text(), re.M)
+    assert len(rows) > 15
+    source = "\n".join(path.read_text() for path in SOURCE.rglob("*.py"))
+    assert [line for line in rows if line not in source] == []
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[dict[str, Host]]:
+    if WHY_NOT:
+        pytest.skip(WHY_NOT)
+    with network(["ctl", "host1"]) as made:
+        yield made
+
+
+def stop(process: "subprocess.Popen[bytes]") -> None:
+    process.send_signal(signal.SIGTERM)
+    process.wait(60)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_the_commands_of_the_page(hosts: dict[str, Host], tmp_path: Path) -> None:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("IRIS_", "XDG_"))}
+    env = {**kept, "HOME": str(tmp_path), "PATH": f"{BIN}:{os.environ['PATH']}"}
+
+    def here(text: str) -> str:
+        return text.replace("/var/lib/", f"{tmp_path}/").replace("gs://bucket/", f"{tmp_path}/remote/")
+
+    def run(text: str, code: int = 0) -> str:
+        done = hosts["ctl"].run(["sh", "-ec", here(text)], env=env, cwd=tmp_path, timeout=120)
+        assert done.returncode == code, f"{text}: {done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    def start(name: str, text: str) -> "subprocess.Popen[bytes]":
+        return hosts[name].start(["sh", "-ec", f"exec {here(text)}"], tmp_path / f"{name}.log", env, tmp_path)
+
+    def connected() -> bool:
+        done = hosts["ctl"].run(["sh", "-c", here(look[0].splitlines()[0])], env=env, cwd=tmp_path, timeout=60)
+        return "connected" in done.stdout
+
+    serve, token, worker = section("Start")
+    look = section("Look")
+    clusters = tmp_path / ".config" / "marin" / "clusters"
+    clusters.mkdir(parents=True)
+    (clusters / "ops.yaml").write_text(here(section("Start", "yaml")[0]))
+    controller = start("ctl", serve)
+    until((tmp_path / "iris" / "user-token").exists, "the controller has written its token")
+    run(token)
+    start("host1", worker)
+    until(connected, "the host is connected")
+    submit = "iris --cluster=ops job run --no-wait --no-workspace --job-name stuck --cpu 1 --memory 50MB --disk 1MB --"
+    run(f"{submit} sh -c 'echo begun; exec sleep 600'")
+    until(lambda: "begun" in run("iris --cluster=ops job logs /root/stuck"), "the job runs")
+    assert "/root/stuck" in run(look[0]), "what runs is seen"
+    (upkeep,) = section("Jobs that do not go on")
+    assert "begun" in run(upkeep)
+    assert (tmp_path / "bug-report.tar.gz").stat().st_size > 500
+    run("iris --cluster=ops job run --no-workspace --job-name talk --cpu 1 --memory 50MB --disk 1MB -- seq 1 20000")
+    moved = tmp_path / "remote" / "iris" / "logs" / "root" / "talk"
+    until(lambda: moved.exists() and list(moved.iterdir()), "its log is off the machine")
+    (take_out,) = section("Take a host out, upgrade")
+    run(take_out)
+    snapshot, restore = section("Back up and restore")
+    assert re.search(r"commit \d+ of .* is in ", run(snapshot))
+    stop(controller)
+    os.rename(tmp_path / "iris", tmp_path / "lost")
+    run(restore)
+    controller = start("ctl", serve)
+    until(connected, "the host has come back to the restored controller")
+    assert "killed" in run("iris --cluster=ops job summary /root/stuck"), "the state is what it was"
+    assert run("iris --cluster=ops job logs /root/talk --max-lines 1") == "20000\n", "logs that were moved are, too"
+    (rotate,) = section("Tokens and certificates")
+    told = run(rotate)
+    assert "host1" in told
+    assert "is revoked" in told
+    until(lambda: not connected(), "the revoked host is gone")
+    stop(controller)

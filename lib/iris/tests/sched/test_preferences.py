@@ -1,0 +1,46 @@
+"""Small root jobs are placed off preemptible hosts by themselves, and never wait for that."""
+
+import pytest
+
+from iris.domain.constraints import Constraint, ConstraintOp
+from iris.domain.ids import JobId
+from iris.domain.job_spec import CommandEntrypoint, JobSpec
+from iris.domain.resources import Device, Resources
+from iris.sched.preferences import OFF_PREEMPTIBLE, preference_text, with_preferences
+
+STAYS, GOES = {"preemptible": "false"}, {"preemptible": "true"}
+SMALL = Resources(1000, 2**30, 0)
+
+
+def spec(name: str = "/ann/a", resources: Resources = SMALL, **fields: object) -> JobSpec:
+    return JobSpec(JobId(name), CommandEntrypoint(("true",)), resources, **fields)  # type: ignore[arg-type]  # of tests
+
+
+@pytest.mark.parametrize("offers", [[STAYS, GOES], [{}, GOES]])
+def test_a_small_root_job_prefers_hosts_that_stay(offers: list[dict[str, str]]) -> None:
+    assert with_preferences(spec(), offers).constraints == (OFF_PREEMPTIBLE,)
+
+
+@pytest.mark.parametrize("offers", [[], [STAYS], [GOES], [{}]])
+def test_where_there_is_one_kind_nothing_changes(offers: list[dict[str, str]]) -> None:
+    assert with_preferences(spec(), offers) == spec()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        spec("/ann/a/child"),
+        spec(resources=Resources(1001, 1, 0)),
+        spec(resources=Resources(1, 1, 0, Device("gpu", "H100", 1))),
+        spec(replicas=2),
+        spec(constraints=(Constraint("preemptible", ConstraintOp.EQ, ("true",)),)),
+    ],
+)
+def test_other_jobs_are_left_alone(other: JobSpec) -> None:
+    assert with_preferences(other, [STAYS, GOES]) == other
+
+
+def test_it_is_a_preference_and_is_said() -> None:
+    assert OFF_PREEMPTIBLE.soft
+    assert "not preemptible are preferred" in preference_text((OFF_PREEMPTIBLE,))
+    assert preference_text(()) == ""

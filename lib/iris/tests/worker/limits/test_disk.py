@@ -1,0 +1,89 @@
+"""How much the directories of an attempt take."""
+
+import os
+from pathlib import Path
+
+from iris.worker.limits.disk import DiskScan, free_bytes
+
+
+def whole(*places: Path) -> int:
+    scan = DiskScan([str(place) for place in places])
+    while not scan.go_on(2):
+        pass
+    return scan.total_bytes
+
+
+def test_what_is_written_counts_once_however_it_is_linked(tmp_path: Path) -> None:
+    before = whole(tmp_path)
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "file").write_bytes(os.urandom(1 << 20))
+    os.link(tmp_path / "a" / "b" / "file", tmp_path / "again")
+    (tmp_path / "link").symlink_to("/usr")
+    assert 1 << 20 <= whole(tmp_path) - before < (1 << 20) + 64 * 1024
+
+
+def test_a_hole_takes_nothing(tmp_path: Path) -> None:
+    with open(tmp_path / "sparse", "wb") as file:
+        file.truncate(1 << 30)
+    assert whole(tmp_path) < 1 << 20
+
+
+def test_what_is_not_there_takes_nothing(tmp_path: Path) -> None:
+    assert whole(tmp_path / "none") == 0
+    assert DiskScan([]).go_on(5)
+
+
+class TestDeletedFiles:
+    """They take their room until the last process has closed them."""
+
+    def whole(self, place: Path, *seen_as: str, pids: tuple[int, ...] = (os.getpid(),)) -> int:
+        scan = DiskScan([str(place)], seen_as, lambda: pids)
+        while not scan.go_on(100):
+            pass
+        return scan.total_bytes
+
+    def test_one_that_is_open_counts_once(self, tmp_path: Path) -> None:
+        before = self.whole(tmp_path)
+        with open(tmp_path / "file", "wb") as file, open(tmp_path / "file", "rb"):
+            file.write(os.urandom(1 << 20))
+            file.flush()
+            (tmp_path / "file").unlink()
+            assert 1 << 20 <= self.whole(tmp_path) - before < (1 << 20) + 64 * 1024
+            assert self.whole(tmp_path, pids=()) == before, "nobody of the attempt has it open"
+            assert self.whole(tmp_path, pids=(2**22 + 1,)) == before, "a process that is gone"
+        assert self.whole(tmp_path) == before
+
+    def test_one_that_has_another_name_yet_counts_by_that(self, tmp_path: Path) -> None:
+        with open(tmp_path / "file", "wb") as file:
+            file.write(os.urandom(1 << 20))
+            file.flush()
+            before = self.whole(tmp_path)
+            os.link(tmp_path / "file", tmp_path / "other")
+            (tmp_path / "file").unlink()
+            assert self.whole(tmp_path) == before
+
+    def test_one_of_elsewhere_does_not_unless_that_is_how_a_place_is_seen(self, tmp_path: Path) -> None:
+        place, elsewhere = tmp_path / "place", tmp_path / "place-not"
+        place.mkdir()
+        elsewhere.mkdir()
+        with open(elsewhere / "file", "wb") as file:
+            file.write(os.urandom(1 << 20))
+            file.flush()
+            (elsewhere / "file").unlink()
+            assert self.whole(place) == whole(place)
+            assert self.whole(place, str(elsewhere)) >= 1 << 20
+
+
+def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
+    for number in range(10):
+        (tmp_path / str(number)).write_bytes(b"x" * 4096)
+    scan = DiskScan([str(tmp_path)])
+    assert not scan.go_on(4)
+    assert scan.entries == 4
+    assert not scan.go_on(6)
+    assert scan.go_on(1)
+    assert scan.total_bytes >= 10 * 4096
+
+
+def test_some_of_the_disk_is_free(tmp_path: Path) -> None:
+    assert free_bytes(str(tmp_path)) > 0

@@ -1,0 +1,156 @@
+"""Which files of which groups hold an attempt to its limits."""
+
+import pytest
+
+from iris.domain.resources import Resources
+from iris.worker.limits.plan import (
+    NO_LIMITS,
+    LimitRequest,
+    hierarchies_of,
+    limits_from,
+    most_processes,
+    needed,
+    requested_limits,
+    shares_of,
+    writes,
+)
+
+HYBRID_OWN = """\
+9:name=systemd:/
+8:pids:/
+4:memory:/box/a
+2:cpu,cpuacct:/
+0::/
+"""
+HYBRID_MOUNTS = """\
+25 30 0:22 / /sys/fs/cgroup ro,nosuid - tmpfs tmpfs rw,mode=755
+31 25 0:27 / /sys/fs/cgroup/cpu,cpuacct rw,relatime - cgroup cgroup rw,cpu,cpuacct
+32 25 0:28 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory
+33 25 0:29 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids
+34 25 0:30 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd
+35 25 0:31 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate
+"""
+
+
+def found(own: str, mounts: str) -> dict[str, tuple[int, frozenset[str]]]:
+    return {item.directory: (item.version, item.controllers) for item in hierarchies_of(own, mounts)}
+
+
+class TestTrees:
+    def test_each_mounted_tree_is_found_with_the_group_of_this_process(self) -> None:
+        assert found(HYBRID_OWN, HYBRID_MOUNTS) == {
+            "/sys/fs/cgroup/cpu,cpuacct": (1, frozenset({"cpu", "cpuacct"})),
+            "/sys/fs/cgroup/memory/box/a": (1, frozenset({"memory"})),
+            "/sys/fs/cgroup/pids": (1, frozenset({"pids"})),
+            "/sys/fs/cgroup/systemd": (1, frozenset({"name=systemd"})),
+            "/sys/fs/cgroup/unified": (2, frozenset()),
+        }
+
+    def test_only_trees_with_controllers_that_limit_are_used(self) -> None:
+        used = needed(hierarchies_of(HYBRID_OWN, HYBRID_MOUNTS))
+        assert {item.directory.rpartition("/")[2] for item in used} == {"cpu,cpuacct", "a", "pids"}
+
+    def test_a_container_sees_its_own_part_of_the_tree(self) -> None:
+        mounts = "32 25 0:28 /docker/c1 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n"
+        assert list(found("4:memory:/docker/c1/x\n", mounts)) == ["/sys/fs/cgroup/memory/x"]
+        (top,) = hierarchies_of("4:memory:/docker/c1\n", mounts)
+        assert (top.directory, top.is_root) == ("/sys/fs/cgroup/memory", True)
+
+    def test_version_2_alone(self) -> None:
+        mounts = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
+        assert found("0::/system.slice/iris.service\n", mounts) == {
+            "/sys/fs/cgroup/system.slice/iris.service": (2, frozenset())
+        }
+
+    @pytest.mark.parametrize("mounts", ["", "nonsense\n", "1 2 3 - cgroup", "1 2 0:1 / /proc rw - proc proc rw\n"])
+    def test_a_host_without_groups_has_no_trees(self, mounts: str) -> None:
+        assert hierarchies_of(HYBRID_OWN, mounts) == []
+
+    def test_a_mount_whose_name_has_a_blank(self) -> None:
+        mounts = "32 25 0:28 / /my\\040groups rw - cgroup cgroup rw,memory\n"
+        assert list(found("4:memory:/\n", mounts)) == ["/my groups"]
+
+
+LIMITS = LimitRequest(memory_bytes=1000, processes=7, cpu_millis=500)
+
+
+class TestWrites:
+    def test_version_1(self) -> None:
+        all_of_it = frozenset({"memory", "pids", "cpu"})
+        assert dict(writes(1, all_of_it, LIMITS)) == {
+            "memory.limit_in_bytes": b"1000",
+            "memory.memsw.limit_in_bytes": b"1000",
+            "pids.max": b"7",
+            "cpu.shares": b"512",
+            "cpu.cfs_quota_us": b"-1",
+        }
+
+    def test_version_2(self) -> None:
+        assert dict(writes(2, frozenset({"memory", "pids", "cpu"}), LIMITS)) == {
+            "memory.max": b"1000",
+            "memory.swap.max": b"0",
+            "pids.max": b"7",
+            "cpu.weight": b"20",
+            "cpu.max": b"max 100000",
+        }
+
+    def test_a_tree_gets_only_what_its_controllers_know(self) -> None:
+        assert writes(1, frozenset({"pids"}), LIMITS) == [("pids.max", b"7")]
+        assert writes(1, frozenset({"cpuacct"}), LIMITS) == []
+        assert dict(writes(1, frozenset({"memory"}), LIMITS, has_swap_account=False)) == {
+            "memory.limit_in_bytes": b"1000"
+        }
+
+    def test_what_is_not_limited_is_said_too_because_groups_are_used_again(self) -> None:
+        assert dict(writes(1, frozenset({"memory", "pids"}), NO_LIMITS)) == {
+            "memory.limit_in_bytes": b"-1",
+            "memory.memsw.limit_in_bytes": b"-1",
+            "pids.max": b"max",
+        }
+        assert dict(writes(2, frozenset({"memory"}), NO_LIMITS)) == {"memory.max": b"max", "memory.swap.max": b"max"}
+
+    def test_a_quota_only_when_it_was_asked_for(self) -> None:
+        asked = LimitRequest(cpu_millis=1500, cpu_quota=True)
+        assert dict(writes(1, frozenset({"cpu"}), asked))["cpu.cfs_quota_us"] == b"150000"
+        assert dict(writes(2, frozenset({"cpu"}), asked))["cpu.max"] == b"150000 100000"
+
+    def test_weights_stay_within_the_kernels_bounds(self) -> None:
+        assert shares_of(1000) == 1024
+        assert shares_of(0) >= 2, "one that asked for none gets a little, too"
+        assert shares_of(10**9) == 262_144
+        weights = [
+            int(dict(writes(2, frozenset({"cpu"}), LimitRequest(cpu_millis=n)))["cpu.weight"]) for n in (0, 10**9)
+        ]
+        assert weights[0] >= 1
+        assert weights[1] == 10_000
+
+
+class TestRequests:
+    ASKED = Resources(cpu_millis=250, memory_bytes=100, disk_bytes=200)
+
+    @pytest.mark.parametrize(
+        ("enforced", "limits"),
+        [
+            ("", LimitRequest(cpu_millis=250)),
+            ("memory", LimitRequest(memory_bytes=100, cpu_millis=250)),
+            ("disk", LimitRequest(disk_bytes=200, cpu_millis=250)),
+            ("memory,disk,cpu", LimitRequest(100, 200, 0, 250, cpu_quota=True)),
+            ("something-new", LimitRequest(cpu_millis=250)),
+        ],
+    )
+    def test_a_task_is_held_to_what_was_said_and_to_nothing_else(self, enforced: str, limits: LimitRequest) -> None:
+        assert requested_limits(self.ASKED, enforced) == limits
+
+    def test_they_travel_as_words(self) -> None:
+        limits = LimitRequest(1, 2, 3, 4, cpu_quota=True)
+        assert limits_from(limits.words()) == limits
+        assert limits_from({**limits.words(), "of a later release": 5}) == limits
+        assert NO_LIMITS.words() == {}
+        assert limits_from(None) == limits_from({}) == NO_LIMITS
+        with pytest.raises(ValueError, match="below 0"):
+            limits_from({"memory_bytes": -1})
+
+    def test_one_attempt_leaves_processes_for_others(self) -> None:
+        assert most_processes([1000, 32_768]) == 750
+        assert most_processes([4_194_304]) == 32_768
+        assert most_processes([]) > 0

@@ -1,0 +1,127 @@
+"""What a look at an attempt means, and when the next is due."""
+
+from iris.domain.usage import NO_USAGE, Usage
+from iris.worker.limits.ending import breach_of, final_usage
+from iris.worker.limits.plan import GroupReading, LimitRequest
+from iris.worker.limits.processes import Tally
+from iris.worker.limits.sampling import (
+    DELETED_S,
+    DISK_S,
+    DISK_UNLIMITED_S,
+    DiskSchedule,
+    hurt,
+    soft_breach,
+    soft_line,
+    usage_of,
+)
+
+ALL = frozenset({"memory", "pids", "cpu", "cpuacct"})
+MIB = 1 << 20
+
+
+class TestUsage:
+    def test_what_groups_count_is_taken_from_them_and_the_rest_from_proc(self) -> None:
+        reading = GroupReading(cpu_ms=500, memory_bytes=10, processes=3)
+        seen = Tally(cpu_ms=400, memory_bytes=20, processes=2)
+        assert usage_of(NO_USAGE, reading, None, ALL, 1000).memory_bytes == 10
+        mixed = usage_of(NO_USAGE, reading, seen, frozenset({"pids"}), 1000)
+        assert (mixed.cpu_ms, mixed.memory_bytes, mixed.processes) == (400, 20, 3)
+        assert usage_of(NO_USAGE, None, None, frozenset(), 1000) == Usage(at_ms=1000)
+
+    def test_cpu_of_late_is_what_was_used_since_the_last_look(self) -> None:
+        before = Usage(cpu_ms=1000, at_ms=10_000)
+        now = usage_of(before, GroupReading(cpu_ms=8500), None, ALL, 15_000)
+        assert now.cpu_millis == 1500, "one core and a half"
+        assert usage_of(NO_USAGE, GroupReading(cpu_ms=8500), None, ALL, 15_000).cpu_millis == 0
+        assert usage_of(before, GroupReading(cpu_ms=500), None, ALL, 15_000).cpu_millis == 0, "clocks may go back"
+
+    def test_peaks_and_processor_time_never_fall(self) -> None:
+        seen = Usage(100, 900, 50, 50, 7, 7, 3, 3, 1).later(Usage(90, 0, 20, 0, 5, 0, 1, 0, 2))
+        assert seen == Usage(100, 0, 20, 50, 5, 7, 1, 3, 2)
+
+    def test_at_the_end_nothing_is_held_and_the_peak_is_the_highest_of_what_is_known(self) -> None:
+        seen = Usage(cpu_ms=100, memory_bytes=50, memory_peak_bytes=60, processes=4, processes_peak=9)
+        end = final_usage(seen, GroupReading(cpu_ms=150, memory_peak_bytes=80), 120, 0, 7)
+        assert (end.cpu_ms, end.memory_bytes, end.memory_peak_bytes) == (150, 0, 80)
+        assert (end.processes, end.processes_peak, end.cpu_millis, end.at_ms) == (0, 9, 0, 7)
+        assert final_usage(seen, None, 120, 99, 7).memory_peak_bytes == 99
+
+
+class TestBreaches:
+    LIMITS = LimitRequest(memory_bytes=10 * MIB, disk_bytes=20 * MIB, processes=5)
+
+    def test_what_the_kernel_holds_it_to_is_not_ended_by_a_look(self) -> None:
+        usage = Usage(memory_bytes=11 * MIB, processes=6)
+        assert soft_breach(self.LIMITS, usage, ALL) is None
+        memory = soft_breach(self.LIMITS, usage, frozenset({"pids"}))
+        assert memory is not None
+        assert memory.text == "out of memory: limit 10 MiB (--memory), used 11 MiB; it was ended"
+        processes = soft_breach(self.LIMITS, usage, frozenset({"memory"}))
+        assert processes is not None
+        assert processes.text == "too many processes: limit 5, seen 6; it was ended"
+
+    def test_disk_is_always_looked_at(self) -> None:
+        found = soft_breach(self.LIMITS, Usage(disk_bytes=21 * MIB), ALL)
+        assert found is not None
+        assert found.text.startswith("out of disk: limit 20 MiB (--disk), used 21 MiB in its working directory")
+        assert soft_breach(self.LIMITS, Usage(disk_bytes=20 * MIB), ALL) is None
+
+    def test_without_limits_nothing_is_too_much(self) -> None:
+        assert soft_breach(LimitRequest(), Usage(10**15, 10**6, 10**15, 0, 10**15, 0, 10**6), frozenset()) is None
+
+    def test_an_end_is_explained_by_the_attempts_own_counters(self) -> None:
+        killed = breach_of(self.LIMITS, GroupReading(oom_kills=2, refused=1), 9 * MIB)
+        assert killed is not None
+        assert killed.text == "out of memory: limit 10 MiB (--memory), peak 9 MiB; the kernel killed 2 processes of it"
+        refused = breach_of(self.LIMITS, GroupReading(refused=4), 0)
+        assert refused is not None
+        assert refused.text == "too many processes: limit 5; 4 times it could start no more"
+        assert breach_of(self.LIMITS, GroupReading(cpu_ms=10**9), 10**12) is None
+        host = breach_of(LimitRequest(), GroupReading(oom_kills=1), MIB)
+        assert host is not None
+        assert "the host had none left" in host.text
+
+    def test_one_that_goes_on_hears_of_both(self) -> None:
+        assert [item.what for item in hurt(self.LIMITS, GroupReading(oom_kills=1, refused=1), 0)] == [
+            "memory",
+            "processes",
+        ]
+        assert hurt(self.LIMITS, GroupReading(), 0) == []
+
+    def test_deleted_files_are_looked_for_now_and_then_and_when_much_was_written(self) -> None:
+        schedule = DiskSchedule(100 * MIB, 0.0, free_bytes=1000 * MIB)
+        assert schedule.is_due_for_deleted(0.0, 1000 * MIB)
+        schedule.looked(0.0, 0.0, 40 * MIB, 1000 * MIB)
+        schedule.looked_for_deleted(0.0, 30 * MIB)
+        assert schedule.deleted_bytes == 30 * MIB
+        assert not schedule.is_due_for_deleted(DELETED_S - 1, 971 * MIB)
+        assert schedule.is_due_for_deleted(DELETED_S - 1, 969 * MIB), "half of the 60 MiB that are left are gone"
+        assert schedule.is_due_for_deleted(DELETED_S, 1000 * MIB)
+
+    def test_the_log_begins_with_the_reason_where_limits_are_soft(self) -> None:
+        assert soft_line("") == ""
+        assert soft_line("no control groups are mounted").endswith("(no control groups are mounted)")
+
+
+class TestDisk:
+    def test_it_is_looked_at_in_time_and_less_often_when_that_takes_long(self) -> None:
+        schedule = DiskSchedule(limit_bytes=100)
+        assert schedule.is_due(0.0, 1000)
+        schedule.looked(10.0, 0.001, 40, 1000)
+        assert not schedule.is_due(10.0 + DISK_S - 0.1, 1000)
+        assert schedule.is_due(10.0 + DISK_S, 1000)
+        schedule.looked(20.0, 1.0, 40, 1000)
+        assert not schedule.is_due(100.0, 1000), "a hundredth of the time at most"
+        assert schedule.is_due(120.0, 1000)
+
+    def test_a_disk_that_fills_brings_the_next_look_forward(self) -> None:
+        schedule = DiskSchedule(limit_bytes=100)
+        schedule.looked(10.0, 0.0, 40, 1000)
+        assert not schedule.is_due(10.1, 970), "half of what it may still write"
+        assert schedule.is_due(10.1, 969)
+
+    def test_without_a_limit_nobody_is_in_a_hurry(self) -> None:
+        schedule = DiskSchedule(limit_bytes=0)
+        schedule.looked(10.0, 0.0, 40, 1000)
+        assert not schedule.is_due(10.0 + DISK_UNLIMITED_S - 0.1, 0)
+        assert schedule.is_due(10.0 + DISK_UNLIMITED_S, 1000)

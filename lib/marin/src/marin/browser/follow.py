@@ -1,0 +1,177 @@
+"""Files that grow, told to a page as they do. The id of an event is a place in the file: nothing is lost or told twice,
+also when the server was started again meanwhile.
+
+Storage tells nobody that a file has grown, so its size is looked at: on a disk that costs some microseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import anyio.to_thread
+
+from marin.browser.confined import Confined
+from marin.browser.run_view import parse_events
+from rigging.web.events import encode_event
+
+LOCAL_SECONDS: Final = 0.15
+REMOTE_SECONDS: Final = 5.0
+_MOST_BYTES: Final = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often things are looked at, in seconds.
+
+    Attributes:
+        look: Between two looks at a file's size; None: as its storage allows.
+        alive: Between signs of life to the page.
+    """
+
+    look: float | None = None
+    alive: float = 10.0
+
+
+def start_of_id(last_id: str | None, otherwise: int) -> int:
+    """Return the place in a file that an event's id names; `otherwise` when it names none."""
+    if last_id and last_id.isascii() and last_id.isdigit() and len(last_id) < 16:
+        return int(last_id)
+    return otherwise
+
+
+async def follow_file(
+    place: Confined,
+    name: str,
+    start: int,
+    encode: Callable[[bytes, int], tuple[bytes, int]],
+    *,
+    pace: Pace,
+    is_over: Callable[[], Awaitable[bool]],
+    is_stopping: Callable[[], bool],
+) -> AsyncIterator[bytes]:
+    """Yield what a file has from a place on, as events; `reset` when it was begun anew, `over` when no more will come.
+
+    Args:
+        place: The storage root.
+        name: The file, which may not be there yet.
+        start: From where on.
+        encode: Takes new content and its place; returns events, and the place after what they tell.
+        pace: How often it is looked at.
+        is_over: Whether no more is written; asked when nothing is new.
+        is_stopping: Whether the server stops.
+    """
+    look = pace.look or (LOCAL_SECONDS if place.is_local else REMOTE_SECONDS)
+    yield b"retry: 1000\n\n" + encode_event("hello", str(pace.alive), str(start))
+    sign = time.monotonic()
+    while not is_stopping():
+        size = await anyio.to_thread.run_sync(place.size, name) or 0
+        if size < start:
+            start = 0
+            yield encode_event("reset", "", "0")
+            return
+        if size > start:
+            content = await anyio.to_thread.run_sync(place.read, name, start, min(size, start + _MOST_BYTES))
+            events, end = encode(content, start)
+            if events:
+                yield events
+                sign = time.monotonic()
+            if end > start:
+                start = end
+                continue
+        elif await is_over():
+            yield encode_event("over", "", str(start))
+            return
+        if time.monotonic() - sign >= pace.alive:
+            yield encode_event("alive", "")
+            sign = time.monotonic()
+        await asyncio.sleep(look)
+
+
+def encode_log(content: bytes, start: int) -> tuple[bytes, int]:
+    """Return a piece of a log as an event, whole characters only."""
+    text = content.decode("utf-8", "replace")
+    if text.endswith("\ufffd"):  # perhaps the beginning of a character of which the rest is still to come
+        for cut in range(1, min(4, len(content))):
+            try:
+                text = content[:-cut].decode("utf-8")
+            except UnicodeDecodeError:
+                continue
+            content = content[:-cut]
+            break
+    end = start + len(content)
+    return encode_event("log", json.dumps(text), str(end)), end
+
+
+def encode_run_events(numbers: Mapping[str, int]) -> Callable[[bytes, int], tuple[bytes, int]]:
+    """Return a function that makes the page's events of lines of an event log.
+
+    Args:
+        numbers: The place of each step on the page, by output path.
+    """
+
+    def encode(content: bytes, start: int) -> tuple[bytes, int]:
+        whole = content[: content.rfind(b"\n") + 1]
+        if not whole:
+            # A line longer than a piece is passed over; else the writer is within it.
+            return b"", start + (len(content) if len(content) >= _MOST_BYTES else 0)
+        end = start + len(whole)
+        steps: dict[int, list[Any]] = {}
+        is_ended, is_unknown = False, False
+        for event in parse_events(whole):
+            kind = event.get("event")
+            is_ended = is_ended or kind == "run_ended"
+            path = event.get("path")
+            if path is None:
+                continue
+            number = numbers.get(path)
+            if number is None:
+                is_unknown = True
+                continue
+            change = _change(event)
+            if change is not None:
+                steps[number] = [number, *change]
+        pieces = []
+        if steps:
+            pieces.append(encode_event("steps", json.dumps(list(steps.values())), str(end)))
+        if is_ended or is_unknown:
+            pieces.append(encode_event("run", "ended" if is_ended else "grown", str(end)))
+        return b"".join(pieces), end
+
+    return encode
+
+
+_STATUSES: Final = {
+    "step_queued": "queued",
+    "step_job_queued": "queued",
+    "step_started": "running",
+    "step_progressed": "running",
+    "step_retrying": "retrying",
+}
+
+
+def _change(event: Mapping[str, Any]) -> list[Any] | None:
+    """Return status, seconds and a note of a step as an event changes them."""
+    kind = str(event.get("event"))
+    if kind == "step_ended":
+        seconds = event.get("seconds")
+        error = str(event.get("error") or "").partition("\n")[0][:200]
+        attempts = event.get("attempts")
+        tries = len(attempts) if isinstance(attempts, list) else 0
+        return [str(event.get("status")), seconds if type(seconds) in (int, float) else None, error or _tries(tries)]
+    status = _STATUSES.get(kind)
+    if status is None:
+        return None
+    note = str(event.get("reason") or event.get("error") or "").partition("\n")[0][:200]
+    done, total = event.get("done"), event.get("total")
+    if kind == "step_progressed" and isinstance(done, (int, float)) and isinstance(total, (int, float)) and total > 0:
+        note = f"{done:g}/{total:g} ({100 * done / total:.0f} %)"
+    return [status, None, note]
+
+
+def _tries(count: int) -> str:
+    return f"{count} attempts" if count > 1 else ""

@@ -1,0 +1,247 @@
+"""The page of a step's output: facts, config, version, attempts, log, files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from marin.browser.confined import Confined
+from marin.browser.follow import encode_log, follow_file, start_of_id
+from marin.browser.run_view import RunView
+from marin.browser.site import Site, address, job_address
+from marin.output_files import ERROR_FILE, INFO_FILE, LOCK_FILE, LOG_FILE, STATUS_FILE
+from marin.recorded.deciding.run_steps import RunStep
+from rigging.errors import MarinError, NotFound
+from rigging.web.context import is_fragment, render
+from rigging.web.events import event_response, last_event_id
+from rigging.web.pages import query_text
+
+LOG_BYTES = 64 << 10
+_MOST_INFO_BYTES = 64 << 20
+_MOST_ERROR_BYTES = 256 << 10
+_MOST_CONFIG = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """A part of a log.
+
+    Attributes:
+        text: Its text.
+        start: Where it begins, in bytes.
+        end: Where it ends.
+        size: The log's size.
+    """
+
+    text: str
+    start: int
+    end: int
+    size: int
+
+
+def step_page(site: Site, request: Request) -> Response:
+    """Show a step's output."""
+    name = query_text(request, "path")
+    path = site.outputs.path(name)
+    word = query_text(request, "run", 300)
+    view = site.views.read(site.index.find(word)) if word else None
+    step = None if view is None else view.step(path)
+    entries = {}
+    try:
+        entries = {entry.base: entry for entry in site.outputs.entries(name)}
+    except NotFound:
+        if step is None:
+            raise
+    info, damage = read_object(site.outputs, f"{name}/{INFO_FILE}")
+    status = _text(site.outputs, f"{name}/{STATUS_FILE}", 4096)
+    log = log_part(site.outputs, f"{name}/{LOG_FILE}", None)
+    recorded = info or _recorded(site, view, path)
+    return render(
+        request,
+        "marin/step.html",
+        name=name,
+        path=path,
+        run=view.files if view else None,
+        step=step,
+        status=_word(status) or (step.status if step else None),
+        info=recorded,
+        damage=damage,
+        holder=_holder(site.outputs, name) if LOCK_FILE in entries else None,
+        config=_json(recorded.get("config")),
+        version=_json(_own_version(recorded.get("version"))),
+        unversioned=_json(recorded.get("unversioned") or None),
+        source=_pairs(recorded.get("source")),
+        digits=path.rpartition("-")[2] if "-" in path else "",
+        dependencies=_dependencies(site, view, recorded),
+        attempts=_attempts(step, recorded),
+        job=job_address(site.jobs_url, step.log if step else None),
+        log=log,
+        error=_text(site.outputs, f"{name}/{ERROR_FILE}", _MOST_ERROR_BYTES) or (step.error if step else None),
+        is_live=_word(status) == "RUNNING" or (step is not None and step.status in ("running", "retrying", "queued")),
+        files=list(entries.values())[:50],
+        file_count=len(entries),
+        address=address,
+    )
+
+
+def _recorded(site: Site, view: RunView | None, path: str) -> Mapping[str, Any]:
+    """Return what a run's info file says of a step, for outputs that have no info file yet."""
+    steps: Sequence[Any] = () if view is None or view.problem else site.views.info(view.files)["steps"]
+    return next((step for step in steps if isinstance(step, dict) and step.get("output_path") == path), {})
+
+
+def read_object(place: Confined, name: str) -> tuple[Mapping[str, Any], str | None]:
+    """Return the JSON object in a file, and what is wrong with it; ({}, None) when there is no such file."""
+    try:
+        content = place.read(name, 0, _MOST_INFO_BYTES)
+    except NotFound:
+        return {}, None
+    except MarinError as error:
+        return {}, str(error)
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        return {}, f"{name} is damaged: {error}"
+    return (value, None) if isinstance(value, dict) else ({}, f"{name} is damaged: it holds no JSON object")
+
+
+def _text(place: Confined, name: str, most: int) -> str | None:
+    try:
+        return place.read(name, 0, most).decode("utf-8", "replace")
+    except MarinError:  # none, or one that leads elsewhere
+        return None
+
+
+def _word(status: str | None) -> str | None:
+    """Return the word in a status file, whichever form it has."""
+    from marin.execution.lease.status_words import parse_status
+
+    return None if status is None else parse_status(status.encode())
+
+
+def _holder(place: Confined, name: str) -> str | None:
+    from rigging.lease.record import StoredLease, holder_of
+
+    content = _text(place, f"{name}/{LOCK_FILE}", 1 << 16)
+    return None if content is None else holder_of(StoredLease(content.encode(), ""))
+
+
+def _json(value: Any) -> str | None:
+    if value is None:
+        return None
+    try:
+        text = json.dumps(value, indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return "(nested too deeply to be shown)"
+    return text if len(text) <= _MOST_CONFIG else f"{text[:_MOST_CONFIG]}\n… {len(text) - _MOST_CONFIG} characters more"
+
+
+def _own_version(version: Any) -> Any:
+    """Return the versioned values of the step itself, and the names of what it depends on."""
+    if not isinstance(version, dict):
+        return version
+    waits = version.get("dependencies")
+    names = (
+        [item.get("name", "?") if isinstance(item, dict) else item for item in waits] if isinstance(waits, list) else []
+    )
+    return {**version, "dependencies": names}
+
+
+def _pairs(value: Any) -> list[tuple[str, str]]:
+    return [(str(key), str(item)) for key, item in value.items()] if isinstance(value, dict) else []
+
+
+def _dependencies(
+    site: Site, view: RunView | None, info: Mapping[str, Any]
+) -> list[tuple[str, str | None, str | None]]:
+    """Return path, status in the run and address of each step that this one waited for."""
+    paths = info.get("dependencies")
+    found = []
+    for path in paths if isinstance(paths, list) else ():
+        step: RunStep | None = view.step(str(path)) if view else None
+        name = site.outputs.name_of(str(path))
+        link = None if name is None else address("step", path=name, run=view.files.id if view else None)
+        found.append((str(path), step.status if step else None, link))
+    return found
+
+
+def _attempts(step: RunStep | None, info: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    told = list(step.attempts) if step else []
+    if not told:
+        recorded = info.get("attempts")
+        told = [item for item in recorded if isinstance(item, dict)] if isinstance(recorded, list) else []
+    return [{name: _attempt_value(name, item.get(name)) for name in _ATTEMPT} for item in told]
+
+
+_ATTEMPT = ("outcome", "seconds", "queued_seconds", "cpu_seconds", "peak_bytes", "error")
+
+
+def _attempt_value(name: str, value: Any) -> Any:
+    if name in ("outcome", "error"):
+        return None if value is None else str(value)
+    return value if type(value) in (int, float) else None
+
+
+def log_part(place: Confined, name: str, end: int | None, most: int = LOG_BYTES) -> LogPart | None:
+    """Return the part of a log that ends at a place, whole lines as far as that is possible; None when there is no log.
+
+    Args:
+        place: The storage root.
+        name: The log.
+        end: Where the part ends, in bytes; None for the log's end.
+        most: Bytes at most.
+    """
+    size = place.size(name)
+    if size is None:
+        return None
+    end = size if end is None else min(end, size)
+    start = max(0, end - most)
+    content = place.read(name, start, end)
+    if start:
+        cut = content.find(b"\n") + 1
+        if cut < len(content):
+            content = content[cut:]
+            start += cut
+    return LogPart(content.decode("utf-8", "replace"), start, start + len(content), size)
+
+
+def log_page(site: Site, request: Request) -> Response:
+    """Show a part of a step's log; the part before another one, for a page that asks for it."""
+    name = query_text(request, "path")
+    end = start_of_id(request.query_params.get("end"), -1)
+    part = log_part(site.outputs, f"{name}/{LOG_FILE}", None if end < 0 else end)
+    if part is None:
+        raise NotFound(f"{name!r} has no log")
+    template = "marin/log_part.html" if is_fragment(request) else "marin/log.html"
+    return render(request, template, name=name, log=part, address=address)
+
+
+async def log_events(site: Site, request: Request) -> Response:
+    """Tell a page what comes to a step's log from a place on."""
+    import anyio.to_thread
+
+    name = query_text(request, "path")
+    site.outputs.path(name)
+    log = f"{name}/{LOG_FILE}"
+    site.outputs.path(log)
+    start = start_of_id(last_event_id(request), start_of_id(request.query_params.get("at"), 0))
+
+    async def is_over() -> bool:
+        status = await anyio.to_thread.run_sync(_text, site.outputs, f"{name}/{STATUS_FILE}", 4096)
+        return _word(status) not in (None, "RUNNING")
+
+    stream = follow_file(
+        site.outputs,
+        log,
+        start,
+        encode_log,
+        pace=site.pace,
+        is_over=is_over,
+        is_stopping=lambda: site.is_stopping,
+    )
+    return event_response(stream)

@@ -1,0 +1,104 @@
+"""The list of runs below a storage root: kept in memory, brought up to date when it is asked for."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from marin.browser.confined import Confined
+from marin.recorded.deciding.run_names import RunFiles, find_run, runs_of
+from marin.recorded.deciding.run_summary import RunState, RunSummary
+from marin.recorded.reading.runs import summaries
+from marin.recorded.reading.store import names_in
+
+#: Of these states a run's summary does not change any more.
+_ENDED: Final = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.STOPPED, RunState.ENDED})
+_REMOTE_SECONDS: Final = 5.0
+_BATCH: Final = 500
+
+
+class RunIndex:
+    """The runs recorded in a directory. Threads may share it.
+
+    Args:
+        place: The directory.
+        host: This machine's name, as runs give it.
+        now: Returns the time, in seconds.
+    """
+
+    def __init__(self, place: Confined, host: str | None = None, now: Callable[[], float] = time.monotonic) -> None:
+        self.place = place
+        self._host = os.uname().nodename if host is None else host
+        self._now = now
+        self._lock = threading.Lock()
+        self._runs: list[RunFiles] = []
+        self._seen: object = None
+        self._ended: dict[str, RunSummary] = {}
+
+    def runs(self) -> list[RunFiles]:
+        """Return all runs, the newest first."""
+        with self._lock:
+            mark = self._mark()
+            if mark != self._seen:
+                self._runs = runs_of(self._names())
+                self._seen = mark
+            return self._runs
+
+    def _mark(self) -> object:
+        """Return what changes when a run comes: on disks the directory's time, else the clock."""
+        if not self.place.is_local:
+            return int(self._now() / _REMOTE_SECONDS)
+        try:
+            found = os.stat(self.place.root)
+        except FileNotFoundError:
+            return None
+        # A file that comes within the clock's step of the listing would not change the time.
+        recent = time.time() - found.st_mtime < 1
+        return (found.st_ino, found.st_mtime_ns, self._now() if recent else 0)
+
+    def _names(self) -> list[str]:
+        if not self.place.is_local:
+            return names_in(self.place.root)
+        try:
+            found = list(os.scandir(self.place.root))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return [item.name for item in found if not item.is_symlink()]
+
+    def find(self, word: str) -> RunFiles:
+        """Return the run that a word means; see `find_run`."""
+        return find_run(self.runs(), word, self.place.root)
+
+    def summaries(self, runs: Sequence[RunFiles]) -> list[RunSummary]:
+        """Return the summaries of runs; those of ended runs are read once."""
+        with self._lock:
+            known = dict(self._ended)
+        new = [run for run in runs if known.get(run.id) is None or known[run.id].files != run]
+        for start in range(0, len(new), _BATCH):
+            for summary in summaries(self.place.root, new[start : start + _BATCH], self._host):
+                known[summary.files.id] = summary
+                if summary.state in _ENDED:
+                    with self._lock:
+                        self._ended[summary.files.id] = summary
+        return [known[run.id] for run in runs]
+
+    def matching(self, text: str, state: str) -> list[RunFiles]:
+        """Return the runs that a search finds, the newest first.
+
+        Args:
+            text: Words that are all in the run's name, user, host or description, in any case.
+            state: Their state; "" for any.
+        """
+        runs = self.runs()
+        words = text.lower().split()
+        if not words and not state:
+            return runs
+        found = []
+        for summary in self.summaries(runs):
+            told = f"{summary.files.id} {summary.user} {summary.host} {summary.description or ''}".lower()
+            if (not state or summary.state == state) and all(word in told for word in words):
+                found.append(summary.files)
+        return found

@@ -1,0 +1,87 @@
+"""The experiment pages as a set that any application can show: the entry point `rigging.web.pages: marin`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import anyio.to_thread
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from marin.browser.handlers import files, run, runs, step
+from marin.browser.site import BASE, Site, address, make_site
+from marin.recorded.reading.places import runs_directory, storage_root
+from rigging.web.pages import NavItem, PageSet
+
+_WARM_BATCH: Final = 100
+_WARM_PAUSE_SECONDS: Final = 0.02
+
+
+def page_set(options: Mapping[str, str]) -> PageSet:
+    """Return the experiment pages.
+
+    Args:
+        options: `prefix`: the storage root (default: MARIN_PREFIX); `runs`: where its runs are recorded (default:
+            `PREFIX/experiments`); `jobs_url`: where the page of a job is, up to its name, such as `/job?name=`.
+    """
+    root = storage_root(options.get("prefix") or None)
+    site = make_site(root, runs_directory(root, options.get("runs") or None), options.get("jobs_url", ""))
+    return pages_of(site)
+
+
+def pages_of(site: Site) -> PageSet:
+    """Return the experiment pages of a site."""
+
+    def page(path: str, handler: Callable[[Site, Request], Any]) -> Route:
+        return Route(f"{BASE}/{path}", functools.partial(handler, site))
+
+    @asynccontextmanager
+    async def lifespan() -> AsyncIterator[None]:
+        # The first search would wait for the summaries of all runs.
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_warm_up, site)
+            yield
+            site.stop()
+            tasks.cancel_scope.cancel()
+
+    async def first(request: Request) -> Response:
+        del request
+        return RedirectResponse(address("runs"), 307)
+
+    return PageSet(
+        "marin",
+        [
+            Route(BASE, first),
+            Route("/experiment", functools.partial(runs.from_info_file, site)),
+            page("runs", runs.runs_page),
+            page("runs/events", run.list_events),
+            page("compare", runs.compare_page),
+            page("run", run.run_page),
+            page("run/events", run.run_events),
+            page("step", step.step_page),
+            page("log", step.log_page),
+            page("log/events", step.log_events),
+            page("files", files.files_page),
+            page("raw", files.raw_file),
+        ],
+        package="marin.browser",
+        nav=(
+            NavItem("Runs", f"{BASE}/runs"),
+            NavItem("Compare", f"{BASE}/compare"),
+            NavItem("Files", f"{BASE}/files"),
+        ),
+        lifespan=lifespan,
+    )
+
+
+async def _warm_up(site: Site) -> None:
+    """Read the summaries of all runs little by little: pages, and a controller that shows them, come first."""
+    runs_found = await anyio.to_thread.run_sync(site.index.runs, abandon_on_cancel=True)
+    for start in range(0, len(runs_found), _WARM_BATCH):
+        batch = runs_found[start : start + _WARM_BATCH]
+        await anyio.to_thread.run_sync(site.index.summaries, batch, abandon_on_cancel=True)
+        await anyio.sleep(_WARM_PAUSE_SECONDS)

@@ -1,0 +1,142 @@
+"""The graph of a run as an SVG for its page: nodes are links, states are classes, so that a script may change them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Final
+
+from marin.recorded.deciding.dag import FOLDED, Node, graph_of, like_name, name_prefix
+from marin.recorded.deciding.run_steps import RunStep
+from rigging.printable import printable_line
+from rigging.tables import duration
+from rigging.web.layout import place_nodes
+
+#: How steps are put together to nodes: the word in the page's address, and what it says.
+GROUPINGS: Final = {
+    "like": "names that differ in numbers",
+    "folder": "folders of names",
+    "none": "nothing: each step for itself",
+}
+_ROW: Final = 26
+_BOX: Final = 20
+_GAP: Final = 70
+_MARGIN: Final = 10
+_CHARACTER: Final = 7.3
+_LONGEST: Final = 40
+_LEAST_FOLDER: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture.
+
+    Attributes:
+        svg: Its text, which is safe in a page.
+        nodes: How many nodes it has.
+    """
+
+    svg: str
+    nodes: int
+
+
+@functools.lru_cache(maxsize=32)
+def _placed(steps: tuple[tuple[str, str, tuple[str, ...]], ...], grouping: str) -> tuple[list[Node], dict[str, float]]:
+    """Nodes and their rows: the same as long as only states change."""
+    plain = [RunStep(name, path, needs) for path, name, needs in steps]
+    fold = {"none": 0, "folder": _LEAST_FOLDER}.get(grouping, FOLDED)
+    nodes = graph_of(plain, fold, name_prefix if grouping == "folder" else like_name)
+    places = place_nodes({node.id: node.layer for node in nodes}, {node.id: node.needs for node in nodes})
+    return nodes, {node: place.row for node, place in places.items()}
+
+
+def picture_of(steps: Sequence[RunStep], grouping: str, link: Callable[[Node], str]) -> Picture:
+    """Return the picture of a run's graph.
+
+    Args:
+        steps: The steps.
+        grouping: A key of `GROUPINGS`.
+        link: Returns where a node leads.
+    """
+    nodes, rows = _placed(tuple((step.path, step.name, step.dependencies) for step in steps), grouping)
+    numbers = {step.path: number for number, step in enumerate(steps)}
+    widths: dict[int, float] = {}
+    for node in nodes:
+        widths[node.layer] = max(widths.get(node.layer, 0.0), _width(node))
+    left: dict[int, float] = {}
+    x = float(_MARGIN)
+    for layer in sorted(widths):
+        left[layer] = x
+        x += widths[layer] + _GAP
+    top = {node.id: _MARGIN + rows[node.id] * _ROW for node in nodes}
+    by_id = {node.id: node for node in nodes}
+    width = max(x - _GAP + _MARGIN, 2 * _MARGIN)
+    height = max(top.values(), default=0.0) + _BOX + _MARGIN
+    lines = [
+        f'<svg id="graph" xmlns="http://www.w3.org/2000/svg" '
+        f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}">',
+        '<g class="edges">',
+    ]
+    for node in nodes:
+        for need in node.needs:
+            other = by_id[need]
+            start = left[other.layer] + _width(other)
+            lines.append(_edge(start, top[need] + _BOX / 2, left[node.layer], top[node.id] + _BOX / 2))
+    lines.append("</g>")
+    for node in nodes:
+        members = [steps[numbers[path]] for path in node.paths]
+        lines.append(_box(node, members, numbers, link(node), left[node.layer], top[node.id]))
+    return Picture("\n".join([*lines, "</svg>"]), len(nodes))
+
+
+def _width(node: Node) -> float:
+    return len(_shown(node)) * _CHARACTER + 16
+
+
+def _edge(x: float, y: float, to_x: float, to_y: float) -> str:
+    bend = max((to_x - x) / 2, 20)
+    return f'<path d="M{x:.0f} {y:.0f}C{x + bend:.0f} {y:.0f} {to_x - bend:.0f} {to_y:.0f} {to_x:.0f} {to_y:.0f}"/>'
+
+
+def _box(node: Node, members: Sequence[RunStep], numbers: Mapping[str, int], address: str, x: float, y: float) -> str:
+    status = worst_status(members)
+    is_family = len(members) > 1
+    places = " ".join(str(numbers[step.path]) for step in members)
+    seconds = [step.seconds for step in members if step.seconds is not None]
+    told = f"{printable_line(node.label)}\n{states_text(members)}\n{duration(sum(seconds) if seconds else None)}"
+    return (
+        f'<a href="{escape(address)}" class="node n-{escape(status)}{" family" if is_family else ""}" '
+        f'data-steps="{places}"><title>{escape(told)}</title>'
+        f'<rect x="{x:.0f}" y="{y:.0f}" width="{_width(node):.0f}" height="{_BOX}" rx="4"/>'
+        f'<text x="{x + 8:.0f}" y="{y + 14:.0f}">{escape(_shown(node))}</text></a>'
+    )
+
+
+#: The worst first; `-` is a step of which nothing is known.
+ORDER: Final = ("failed", "lost", "dep_failed", "retrying", "running", "queued", "-", "succeeded", "cached")
+
+
+def worst_status(steps: Sequence[RunStep]) -> str:
+    """Return the status that most needs a look, as a class: `none` for none."""
+    ranks = {status: rank for rank, status in enumerate(ORDER)}
+    found = min((step.status or "-" for step in steps), key=lambda status: ranks.get(status, ranks["-"]), default="-")
+    return found if found in ranks and found != "-" else "none"
+
+
+def states_text(steps: Sequence[RunStep]) -> str:
+    """Return how many steps have which status: `3 succeeded, 1 failed`; of a single one its status."""
+    statuses = [step.status or "-" for step in steps]
+    if len(statuses) == 1:
+        return statuses[0]
+    return ", ".join(f"{statuses.count(status)} {status}" for status in sorted(set(statuses)))
+
+
+def _shown(node: Node) -> str:
+    """Return a label that fits: the end of a name says more than its middle."""
+    label = printable_line(node.label)
+    if len(label) <= _LONGEST:
+        return label
+    half = (_LONGEST - 1) // 2
+    return f"{label[:half]}…{label[-half:]}"

@@ -1,0 +1,118 @@
+"""The kind of a file, by its name and its first bytes; what a preview holds. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+
+class Kind(StrEnum):
+    """How a file is shown."""
+
+    TEXT = "text"
+    JSON_LINES = "jsonl"
+    TABLE = "table"
+    ARRAY = "array"
+    IMAGE = "image"
+    HTML = "html"
+    BINARY = "binary"
+
+
+#: Endings of compressed files, with the compression.
+COMPRESSIONS: Final = {"gz": "gzip", "zst": "zstd", "bz2": "bz2", "xz": "xz"}
+_KINDS: Final = {
+    "jsonl": Kind.JSON_LINES,
+    "ndjson": Kind.JSON_LINES,
+    "parquet": Kind.TABLE,
+    "npy": Kind.ARRAY,
+    "png": Kind.IMAGE,
+    "jpg": Kind.IMAGE,
+    "jpeg": Kind.IMAGE,
+    "gif": Kind.IMAGE,
+    "webp": Kind.IMAGE,
+    "svg": Kind.IMAGE,
+    "html": Kind.HTML,
+    "htm": Kind.HTML,
+}
+#: Media types of files that a browser shows itself; no others are sent as anything but a download.
+MEDIA_TYPES: Final = {
+    "png": "image/png",
+    "jpg": "image/jpeg",
+    "jpeg": "image/jpeg",
+    "gif": "image/gif",
+    "webp": "image/webp",
+    "svg": "image/svg+xml",
+    "html": "text/html; charset=utf-8",
+    "htm": "text/html; charset=utf-8",
+}
+_UNCOMPRESSED_ONLY: Final = (Kind.TABLE, Kind.ARRAY, Kind.IMAGE, Kind.HTML)
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a page shows of a file.
+
+    Attributes:
+        kind: How it is shown.
+        facts: Names and values about it.
+        text: Its text, for `TEXT` and `BINARY`.
+        columns: Headers, for tables, arrays and JSON lines.
+        rows: Cells.
+        note: What was left out.
+        before: Where the part before this one begins; None when this is the first.
+        after: Where the next part begins; None when there is none.
+    """
+
+    kind: Kind
+    facts: Sequence[tuple[str, str]] = ()
+    text: str = ""
+    columns: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+    note: str = ""
+    before: int | None = None
+    after: int | None = None
+
+
+def kind_of(name: str) -> tuple[Kind | None, str | None]:
+    """Return the kind of a file and its compression, by its name; None for what its content must tell.
+
+    Args:
+        name: The file's name.
+    """
+    stem, _, ending = name.lower().rpartition("/")[2].rpartition(".")
+    compression = COMPRESSIONS.get(ending)
+    if compression is None:
+        return _KINDS.get(ending), None
+    kind = _KINDS.get(stem.rpartition(".")[2])
+    return (None if kind in _UNCOMPRESSED_ONLY else kind), compression
+
+
+def is_text(head: bytes) -> bool:
+    """True if the beginning of a file looks like text."""
+    if b"\0" in head:
+        return False
+    try:
+        head.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return error.start > len(head) - 4  # the last character may be cut
+    return True
+
+
+def cell(value: Any, longest: int = 200) -> str:
+    """Return a value as the cell of a table."""
+    if isinstance(value, bytes):
+        value = f"{len(value)} bytes: {value[:24].hex(' ')}"
+    text = value if isinstance(value, str) else str(value)
+    return text if len(text) <= longest else f"{text[:longest]}… ({len(text)} characters)"
+
+
+def hex_lines(content: bytes) -> str:
+    """Return bytes as lines of sixteen, in hexadecimal and as far as they are letters."""
+    lines = []
+    for start in range(0, len(content), 16):
+        part = content[start : start + 16]
+        shown = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
+        lines.append(f"{start:08x}  {part.hex(' '):<47}  {shown}")
+    return "\n".join(lines)

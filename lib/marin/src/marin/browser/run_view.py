@@ -1,0 +1,144 @@
+"""A run as its page shows it: read from its files, kept in memory while they do not change."""
+
+from __future__ import annotations
+
+import functools
+import json
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from marin.browser.confined import Confined
+from marin.recorded.deciding.run_names import RunFiles
+from marin.recorded.deciding.run_steps import RunStep, steps_of_run
+from rigging.errors import InvalidRequest, NotFound
+
+_KEPT: Final = 8
+_MOST_INFO_BYTES: Final = 128 << 20
+
+
+@dataclass(frozen=True)
+class RunView:
+    """A run.
+
+    Attributes:
+        files: Its files.
+        head: What its info file says of the run itself; {} when it has none.
+        problem: Why the info file cannot be shown; None when it can.
+        steps: Its steps, in the order of the info file.
+        position: So many bytes of its event log are in `steps`.
+    """
+
+    files: RunFiles
+    head: Mapping[str, Any]
+    problem: str | None
+    steps: Sequence[RunStep]
+    position: int
+
+    @functools.cached_property
+    def counts(self) -> Counter[str]:
+        """How many steps have which status; `-` for those without."""
+        return Counter(step.status or "-" for step in self.steps)
+
+    @functools.cached_property
+    def numbers(self) -> dict[str, int]:
+        """The place of each step in `steps`, by output path."""
+        return {step.path: number for number, step in enumerate(self.steps)}
+
+    def step(self, path: str) -> RunStep | None:
+        """Return the step of an output path."""
+        number = self.numbers.get(path)
+        return None if number is None else self.steps[number]
+
+
+class RunViews:
+    """Reads runs, and keeps the last ones. Threads may share it.
+
+    Args:
+        place: The directory in which runs are recorded.
+    """
+
+    def __init__(self, place: Confined) -> None:
+        self._place = place
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[object, ...], RunView] = OrderedDict()
+
+    def read(self, run: RunFiles) -> RunView:
+        """Return a run as its files are now."""
+        sizes = [self._signature(name) for name in (run.info, run.events)]
+        key = (run, *sizes)
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+                return found
+        view = self._read(run)
+        with self._lock:
+            self._kept[key] = view
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return view
+
+    def _signature(self, name: str | None) -> object:
+        if name is None:
+            return None
+        try:
+            entry = self._place.entry(name)
+        except NotFound:
+            return None
+        return (entry.size, entry.modified)
+
+    def _read(self, run: RunFiles) -> RunView:
+        info, problem = self._info(run)
+        content = b"" if run.events is None else self._content(run.events)
+        position = content.rfind(b"\n") + 1
+        events = parse_events(content[:position])
+        # Configs of thousands of steps would fill the memory; the page of a step reads its own.
+        head = {key: value for key, value in info.items() if key != "steps"}
+        return RunView(run, head, problem, steps_of_run(info, events), position)
+
+    def _content(self, name: str) -> bytes:
+        size = self._place.size(name)
+        if size is None:
+            return b""
+        if size > _MOST_INFO_BYTES:
+            raise InvalidRequest(f"{name} is larger than {_MOST_INFO_BYTES} bytes; `marin show` reads it")
+        return self._place.read(name, 0, size)
+
+    def info(self, run: RunFiles) -> dict[str, Any]:
+        """Return a run's info file.
+
+        Raises:
+            NotFound: It has none.
+            InvalidRequest: It is damaged.
+        """
+        info, problem = self._info(run)
+        if problem is not None:
+            raise InvalidRequest(problem) if run.info is not None else NotFound(problem)
+        return info
+
+    def _info(self, run: RunFiles) -> tuple[dict[str, Any], str | None]:
+        if run.info is None:
+            return {}, f"its info file {run.stem}.json is not there any more"
+        try:
+            value = json.loads(self._content(run.info))
+        except (ValueError, RecursionError) as error:
+            return {}, f"{run.info} is damaged: {error}"
+        if not isinstance(value, dict) or not isinstance(value.get("steps"), list):
+            return {}, f"{run.info} is damaged: it has no list of steps"
+        return value, None
+
+
+def parse_events(content: bytes) -> list[dict[str, Any]]:
+    """Return the events in whole lines of an event log; lines that cannot be read are left out."""
+    found = []
+    for line in content.splitlines():
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(event, dict) and isinstance(event.get("path", ""), str):
+            found.append(event)
+    return found

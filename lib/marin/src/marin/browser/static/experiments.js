@@ -1,0 +1,184 @@
+// The experiment pages: states of nodes and rows as the run tells them, zoom and search in the graph, the end of a growing log.
+"use strict";
+(() => {
+  const body = document.body;
+  const ORDER = ["failed", "lost", "dep_failed", "retrying", "running", "queued", "-", "succeeded", "cached"];
+  const MOST_LOG = 4 << 20;
+  const on = (name, act) => body.addEventListener("live:" + name, (event) => act(event.detail));
+  const badge = (word) => {
+    const shown = document.createElement("span");
+    shown.className = "status s-" + word.replace(/[^a-z_]/g, "");
+    shown.textContent = word;
+    return shown;
+  };
+  const took = (seconds) => {
+    if (seconds === null) return null;
+    if (seconds < 59.95) return seconds.toFixed(1) + " s";
+    const minutes = Math.floor(Math.round(seconds) / 60);
+    return minutes < 60 ? minutes + " min " + (Math.round(seconds) % 60) + " s" : Math.floor(minutes / 60) + " h " + (minutes % 60) + " min";
+  };
+
+  // --- states of steps ---
+  const given = document.getElementById("run-steps");
+  if (given) {
+    const steps = JSON.parse(JSON.parse(given.textContent));
+    const nodes = [...document.querySelectorAll("#graph .node")];
+    const nodeOf = new Map();
+    for (const node of nodes) {
+      node.members = node.dataset.steps.split(" ").map(Number);
+      for (const number of node.members) nodeOf.set(number, node);
+    }
+    const showNode = (node) => {
+      const counts = new Map();
+      for (const number of node.members) counts.set(steps[number][0], (counts.get(steps[number][0]) || 0) + 1);
+      const worst = ORDER.find((word) => counts.has(word)) || "-";
+      node.setAttribute("class", "node n-" + (worst === "-" ? "none" : worst) + (node.members.length > 1 ? " family" : "") + (node.classList.contains("hit") ? " hit" : ""));
+      const title = node.querySelector("title");
+      const lines = title.textContent.split("\n");
+      lines[1] = node.members.length > 1 ? [...counts].sort().map(([word, count]) => count + " " + word).join(", ") : worst;
+      title.textContent = lines.join("\n");
+    };
+    const showCounts = () => {
+      const counts = new Map();
+      for (const [word] of steps) counts.set(word, (counts.get(word) || 0) + 1);
+      const place = document.getElementById("counts");
+      const run = new URL(location.href).searchParams.get("run");
+      place.replaceChildren();
+      for (const word of ORDER) {
+        if (!counts.has(word)) continue;
+        const link = document.createElement("a");
+        link.className = "status s-" + word;
+        link.href = "?" + new URLSearchParams({ run, status: word }) + "#steps";
+        link.textContent = counts.get(word) + " " + (word === "-" ? "unknown" : word);
+        place.append(link, " ");
+      }
+    };
+    on("steps", (data) => {
+      const touched = new Set();
+      for (const [number, status, seconds, note] of JSON.parse(data)) {
+        if (!(number in steps)) continue;
+        steps[number][0] = status;
+        if (nodeOf.has(number)) touched.add(nodeOf.get(number));
+        const row = document.querySelector(`tr[data-step="${number}"]`);
+        if (!row) continue;
+        row.querySelector(".step-status").replaceChildren(badge(status));
+        if (seconds !== null) row.querySelector(".step-seconds").textContent = took(seconds);
+        row.querySelector(".step-note").textContent = note;
+      }
+      touched.forEach(showNode);
+      showCounts();
+      body.dataset.changes = String(1 + Number(body.dataset.changes || 0));
+    });
+    // The head of the page, with how the run ended. Steps that the page does not know yet need another graph.
+    let again = 0;
+    on("run", (data) => {
+      if (data === "grown") {
+        again = again || setTimeout(() => location.reload(), 3000);
+        return;
+      }
+      fetch(location.href, { headers: { Accept: "text/html" } }).then((answer) => answer.text()).then((text) => {
+        const fresh = new DOMParser().parseFromString(text, "text/html");
+        const facts = fresh.querySelector("dl.facts");
+        if (facts) document.querySelector("dl.facts").replaceWith(facts);
+      }).catch(() => {});
+    });
+    on("reset", () => location.reload());
+
+    // --- zoom ---
+    const svg = document.getElementById("graph");
+    const box = document.getElementById("graph-box");
+    if (svg) {
+      const width = svg.viewBox.baseVal.width;
+      const height = svg.viewBox.baseVal.height;
+      let scale = 1;
+      const zoom = (to) => {
+        const middle = (box.scrollLeft + box.clientWidth / 2) / scale;
+        const centre = (box.scrollTop + box.clientHeight / 2) / scale;
+        scale = Math.min(4, Math.max(0.05, to));
+        svg.setAttribute("width", String(width * scale));
+        svg.setAttribute("height", String(height * scale));
+        box.scrollLeft = middle * scale - box.clientWidth / 2;
+        box.scrollTop = centre * scale - box.clientHeight / 2;
+      };
+      for (const button of document.querySelectorAll("[data-zoom]")) {
+        button.addEventListener("click", () => {
+          const by = button.dataset.zoom;
+          if (by === "fit") zoom(Math.min(box.clientWidth / width, (0.7 * window.innerHeight) / height, 1));
+          else zoom(by === "0" ? 1 : scale * Number(by));
+        });
+      }
+      box.addEventListener("keydown", (event) => {
+        if (event.key === "+" || event.key === "-") {
+          zoom(scale * (event.key === "+" ? 1.25 : 0.8));
+          event.preventDefault();
+        }
+      });
+      box.addEventListener("wheel", (event) => {
+        if (!event.ctrlKey) return;
+        zoom(scale * (event.deltaY < 0 ? 1.1 : 0.9));
+        event.preventDefault();
+      }, { passive: false });
+
+      // --- search ---
+      const find = document.getElementById("find");
+      const found = document.getElementById("found");
+      let hits = [];
+      let at = 0;
+      const look = () => {
+        const node = hits[at];
+        if (!node) return;
+        const place = node.getBoundingClientRect();
+        const frame = box.getBoundingClientRect();
+        box.scrollLeft += place.left - frame.left - box.clientWidth / 2 + place.width / 2;
+        box.scrollTop += place.top - frame.top - box.clientHeight / 2;
+        found.textContent = at + 1 + " of " + hits.length;
+      };
+      const search = () => {
+        const words = find.value.toLowerCase().split(/\s+/).filter(Boolean);
+        hits = [];
+        for (const node of nodes) {
+          const hit = words.length > 0 && node.members.some((number) => words.every((word) => steps[number][1].toLowerCase().includes(word)));
+          node.classList.toggle("hit", hit);
+          if (hit) hits.push(node);
+        }
+        at = 0;
+        found.textContent = words.length ? (hits.length ? "" : "nothing found") : "";
+        look();
+      };
+      find.addEventListener("input", search);
+      find.addEventListener("keydown", (event) => {
+        if (event.key !== "Enter" || !hits.length) return;
+        event.preventDefault();
+        at = (at + (event.shiftKey ? hits.length - 1 : 1)) % hits.length;
+        look();
+        hits[at].scrollIntoView({ block: "nearest", inline: "nearest" }); // on a phone the graph may be off the screen
+      });
+    }
+  }
+  for (const select of document.querySelectorAll("select[data-goto]")) {
+    select.addEventListener("change", () => location.assign(select.value));
+  }
+
+  // --- log ---
+  const log = document.getElementById("log-text");
+  if (log) {
+    const box = document.getElementById("log-box");
+    const follow = document.getElementById("follow");
+    const toEnd = () => { box.scrollTop = box.scrollHeight; };
+    toEnd();
+    on("log", (data) => {
+      log.append(JSON.parse(data));
+      // A page must not hold a log of gigabytes; what goes is in the file.
+      let size = 0;
+      for (const piece of log.childNodes) size += piece.length;
+      while (size > MOST_LOG && log.childNodes.length > 1) {
+        size -= log.firstChild.length;
+        log.firstChild.remove();
+      }
+      if (!follow || follow.checked) toEnd();
+    });
+    if (follow) box.addEventListener("wheel", (event) => { if (event.deltaY < 0) follow.checked = false; });
+    on("reset", () => location.reload());
+    on("over", () => { if (document.getElementById("step-status")) location.reload(); });
+  }
+})();

@@ -1,0 +1,1 @@
+"""The command line: `marin COMMAND`, which reads runs and outputs from storage; no server is needed."""

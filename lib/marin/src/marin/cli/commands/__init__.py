@@ -1,0 +1,1 @@
+"""The commands, one file each: what they read, and what they print."""

@@ -1,0 +1,34 @@
+"""`marin browser`: runs, steps and files in a browser."""
+
+from __future__ import annotations
+
+import click
+
+from marin.cli import exit_codes
+from marin.cli.context import CliContext, pass_context
+from marin.cli.options import NAME, prefix_option, runs_option
+from marin.cli.output import say
+from marin.recorded.reading.places import runs_directory, storage_root
+from rigging.errors import Conflict
+
+
+@click.command()
+@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="If taken, a free one.")
+@click.option("--host", type=NAME, default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--jobs-url", type=NAME, metavar="URL", help="Where pages of jobs are, up to a job's name.")
+@prefix_option
+@runs_option
+@pass_context
+def browser(
+    context: CliContext, port: int, host: str, jobs_url: str | None, prefix: str | None, runs_at: str | None
+) -> int:
+    """Serve pages with the runs, steps, logs and files of a prefix; read-only, for one user."""
+    del context
+    root = storage_root(prefix)
+    try:
+        from marin.browser.command import browse
+        from marin.browser.site import make_site
+    except ImportError as error:
+        raise Conflict(f"pages need the extra `browser`: install marin[browser] ({error})") from error
+    browse(make_site(root, runs_directory(root, runs_at), jobs_url or ""), port, host, say)
+    return exit_codes.OK

@@ -1,0 +1,47 @@
+"""`marin diff`: what differs between two runs."""
+
+from __future__ import annotations
+
+import click
+
+from marin.cli import exit_codes
+from marin.cli.context import CliContext, pass_context
+from marin.cli.options import RUN, json_option, prefix_option, runs_option
+from marin.cli.output import echo_json, echo_painted, say
+from marin.recorded.deciding.run_names import find_run
+from marin.recorded.reading.places import runs_directory, storage_root
+
+
+@click.command()
+@click.argument("before", type=RUN, metavar="RUN")
+@click.argument("after", type=RUN, metavar="RUN")
+@click.option("--exit-code", is_flag=True, help="Exit with 8 when steps differ.")
+@prefix_option
+@runs_option
+@json_option
+@pass_context
+def diff(
+    context: CliContext,
+    before: str,
+    after: str,
+    exit_code: bool,
+    prefix: str | None,
+    runs_at: str | None,
+    as_json: bool,
+) -> int:
+    """Compare two runs: steps that came and went, versioned fields, other values, and code."""
+    del context
+    from marin.recorded.deciding.run_diff import diff_lines, diff_runs
+    from marin.recorded.reading.runs import list_runs, read_info
+
+    directory = runs_directory(storage_root(prefix), runs_at)
+    runs = list_runs(directory)
+    one, other = find_run(runs, before, directory), find_run(runs, after, directory)
+    found = diff_runs(read_info(directory, one), read_info(directory, other))
+    if one.stem == other.stem:
+        say(f"both runs have the same steps and values ({one.stem}.json); only the code of the last is recorded there")
+    if as_json:
+        echo_json({"before": one.id, "after": other.id, **found.to_json()})
+    else:
+        echo_painted(diff_lines(found))
+    return exit_codes.FOUND if exit_code and found.differs else exit_codes.OK

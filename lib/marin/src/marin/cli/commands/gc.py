@@ -1,0 +1,116 @@
+"""`marin gc`: outputs that no run refers to, and their removal."""
+
+from __future__ import annotations
+
+import click
+
+from marin.cli import exit_codes
+from marin.cli.context import CliContext, confirmed, pass_context
+from marin.cli.options import NAME, SPAN, json_option, prefix_option
+from marin.cli.output import echo_json, say, show_rows
+from marin.recorded.deciding.garbage import Verdict
+from marin.recorded.reading.places import runs_directory, storage_root
+from rigging.errors import Conflict, InvalidRequest
+
+_DAY = 86_400.0
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Only list them (the default).")
+@click.option("--delete", is_flag=True, help="Remove them, after asking.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--older-than", type=SPAN, default=_DAY, metavar="SPAN", help="Younger ones are kept.  [default: 1d]")
+@click.option("--kept", is_flag=True, help="List those that are kept, too, and why.")
+@click.option(
+    "--runs",
+    "runs_at",
+    type=NAME,
+    multiple=True,
+    metavar="DIR",
+    help="Another place where runs are recorded, besides PREFIX/experiments.",
+)
+@prefix_option
+@json_option
+@pass_context
+def gc(
+    context: CliContext,
+    dry_run: bool,
+    delete: bool,
+    yes: bool,
+    older_than: float,
+    kept: bool,
+    runs_at: tuple[str, ...],
+    prefix: str | None,
+    as_json: bool,
+) -> int:
+    """List the outputs below the prefix that no recorded run refers to, with their sizes.
+
+    Name with --runs every other place where runs are recorded that may use these outputs. Temporary data and whatever
+    was not made by a recorded experiment are never listed.
+    """
+    if dry_run and delete:
+        raise InvalidRequest("--dry-run and --delete: one of them")
+    from marin.recorded.reading.outputs import find_garbage
+
+    root = storage_root(prefix)
+    places = [runs_directory(root, None), *(runs_directory(root, place) for place in runs_at)]
+    found = find_garbage(root, places, context.now() - older_than)
+    if found.verdicts and not found.runs:
+        raise InvalidRequest(
+            f"no run is recorded in {', '.join(places)}: every output would be listed; name the place with --runs"
+        )
+    shown = found.verdicts if kept else found.garbage
+    rows = [_cells(root, verdict, kept) for verdict in shown]
+    if not (as_json and delete):
+        columns = ("size", "output", *(("kept",) if kept else ()))
+        show_rows(as_json, columns, rows, [item.to_json(root) for item in shown])
+    for problem in found.damaged:
+        say(f"damaged: {problem}; what it refers to is not known")
+    total = sum(verdict.output.files.size for verdict in found.garbage)
+    counts = f"{len(found.garbage)} of {len(found.verdicts)} output(s), {size_text(total)}"
+    say(f"{counts}, are referred to by none of {found.runs} run file(s)")
+    if not delete or not found.garbage:
+        return exit_codes.OK
+    if found.damaged:
+        raise Conflict(
+            "nothing was deleted: run files are damaged, so what runs refer to is not known; repair or remove them"
+        )
+    confirmed(context, f"delete {len(found.garbage)} output(s), {size_text(total)}, below {root}?", yes)
+    return _delete(context, root, places, found.garbage, older_than, as_json)
+
+
+def _delete(
+    context: CliContext, root: str, places: list[str], agreed: list[Verdict], older_than: float, as_json: bool
+) -> int:
+    from marin.recorded.reading.outputs import find_garbage, remove_output
+
+    # Runs may have begun while the question stood.
+    again = find_garbage(root, places, context.now() - older_than)
+    still = set() if again.damaged else {verdict.output.files.name for verdict in again.garbage}
+    deleted, left = [], []
+    for verdict in agreed:
+        path = f"{root}/{verdict.output.files.name}"
+        problem = remove_output(path) if verdict.output.files.name in still else "a run refers to it now"
+        if problem is None:
+            deleted.append(path)
+        else:
+            left.append({"path": path, "reason": problem})
+            say(f"left alone: {path}: {problem}")
+    say(f"{len(deleted)} output(s) deleted, {len(left)} left alone")
+    if as_json:
+        echo_json({"deleted": deleted, "left": left})
+    return exit_codes.FOUND if left else exit_codes.OK
+
+
+def _cells(root: str, verdict: Verdict, kept: bool) -> list[str]:
+    files = verdict.output.files
+    return [size_text(files.size), f"{root}/{files.name}", *([verdict.kept or "-"] if kept else [])]
+
+
+def size_text(count: int) -> str:
+    """Return bytes with a unit: `0 bytes`, `1.5 GiB`."""
+    number, unit = float(count), 0
+    while number >= 1024 and unit < len(_UNITS) - 1:
+        number, unit = number / 1024, unit + 1
+    return f"{number:.0f} {_UNITS[0]}" if unit == 0 else f"{number:.1f} {_UNITS[unit]}"

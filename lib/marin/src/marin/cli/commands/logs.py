@@ -1,0 +1,156 @@
+"""`marin logs`: the log and the error that a step left in its output, also while it runs."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from marin.cli import exit_codes
+from marin.cli.context import CliContext, pass_context
+from marin.cli.options import STEP, json_option, prefix_option
+from marin.cli.output import echo_json, say
+from marin.log_words import seconds_to_next
+from marin.output_files import ERROR_FILE, LOG_FILE
+from marin.recorded.deciding.log_cursor import LogCursor
+from marin.recorded.reading.places import storage_root
+from rigging.errors import NotFound
+from rigging.filesystem import local_path
+from rigging.printable import printable
+
+_POLL_SECONDS = 0.25
+_POLL_SECONDS_AT_STORES = 1.0
+# Between two attempts the status is that of the first one; so much later than announced the next may begin.
+_PATIENCE_SECONDS = 30.0
+_MOST_BYTES = 1 << 22
+_LAST_BYTES = 200
+
+
+@click.command()
+@click.argument("step", type=STEP)
+@click.option("-f", "--follow", is_flag=True, help="Go on until the step has ended.")
+@click.option("-n", "--lines", type=click.IntRange(min=0), help="Begin with so many last lines.")
+@click.option("--poll", type=click.FloatRange(min=0.01), hidden=True)
+@prefix_option
+@json_option
+@pass_context
+def logs(
+    context: CliContext,
+    step: str,
+    follow: bool,
+    lines: int | None,
+    poll: float | None,
+    prefix: str | None,
+    as_json: bool,
+) -> int:
+    """Print a step's log, then its error when it failed. With --json: one object, or one for each piece with -f."""
+    from marin.recorded.reading.steps import find_step, read_status
+
+    path = find_step(storage_root(prefix), step)
+    tail = _Tail(path, lines, as_json and follow)
+    if not follow:
+        text, error = tail.whole_text(), tail.error_text()
+        if text is None and error is None:
+            raise NotFound(f"{path} has no log: it has not run yet, or a release made it that kept none")
+        status = read_status(path)
+        if as_json:
+            echo_json({"path": path, "status": status, "log": text, "error": error})
+        else:
+            _write(text or "")
+            _write(error or "")
+        return exit_codes.OK
+    poll = poll or (_POLL_SECONDS if local_path(path) is not None else _POLL_SECONDS_AT_STORES)
+    quiet = 0.0
+    while True:
+        # The status first: what is written before it is in the log that is read after it.
+        status = read_status(path)
+        text = tail.next_text()
+        if text:
+            tail.show(text)
+        if status not in (None, "RUNNING") and not text:
+            quiet += poll
+            if quiet > tail.seconds_to_next():
+                break
+        else:
+            quiet = 0.0
+        if not text:
+            context.sleep(poll)
+    error = tail.error_text() if status != "SUCCESS" else None
+    if error:
+        tail.show(error, name="error")
+    say(f"{path}: {status}")
+    return exit_codes.OK if status == "SUCCESS" else exit_codes.FOUND
+
+
+class _Tail:
+    """Reads on in the log of an output."""
+
+    def __init__(self, path: str, lines: int | None, as_json: bool) -> None:
+        self._path = path
+        self._cursor = LogCursor(lines)
+        self._as_json = as_json
+        self._last = b""
+
+    def seconds_to_next(self) -> float:
+        """Return how long another attempt may be waited for, when the last has failed; 0 when none follows."""
+        announced = seconds_to_next(self._last.decode("utf-8", "replace").rstrip("\n").rpartition("\n")[2])
+        return 0.0 if announced is None else announced + _PATIENCE_SECONDS
+
+    def next_text(self) -> str | None:
+        """Return what is new in the log, whole characters; None when there is no log."""
+        from marin.recorded.reading.store import below, read_part, size_of
+
+        log = below(self._path, LOG_FILE)
+        size = size_of(log)
+        if size is None:
+            return None
+        start = self._cursor.begin(size)
+        pieces = []
+        while start < size:
+            content = read_part(log, start, min(size, start + _MOST_BYTES))
+            if not content:
+                break  # replaced by a shorter one meanwhile
+            start += len(content)
+            self._last = (self._last + content)[-_LAST_BYTES:]
+            pieces.append(self._cursor.take(content))
+        return self._cursor.first_lines("".join(pieces))
+
+    def whole_text(self) -> str | None:
+        """Return the log as it is now, with what processes have written beside it; None when there is none."""
+        text = self.next_text()
+        beside = self._beside(LOG_FILE)
+        return text if beside is None else (text or "") + self._cursor.first_lines(beside)
+
+    def _beside(self, name: str) -> str | None:
+        """Return what processes of jobs have written to files of their own: in buckets, before it is added."""
+        from marin.recorded.reading.store import below, names_in
+        from rigging.filesystem import read_bytes_or_none
+
+        if local_path(self._path) is not None:
+            return None
+        names = sorted(each for each in names_in(self._path) if each.startswith(f"{name}."))
+        contents = [content for each in names if (content := read_bytes_or_none(below(self._path, each)))]
+        return b"".join(contents).decode("utf-8", "replace") if contents else None
+
+    def error_text(self) -> str | None:
+        """Return the step's error; None when it has none."""
+        from marin.recorded.reading.store import below
+        from rigging.filesystem import read_bytes_or_none
+
+        content = read_bytes_or_none(below(self._path, ERROR_FILE))
+        return None if content is None else content.decode("utf-8", "replace")
+
+    def show(self, text: str, name: str = "log") -> None:
+        """Write a piece to stdout."""
+        if self._as_json:
+            import json
+
+            click.echo(json.dumps({"path": self._path, name: text}))
+        else:
+            _write(text)
+
+
+def _write(text: str) -> None:
+    shown = printable(text) if sys.stdout.isatty() else text
+    encoding = sys.stdout.encoding or "utf-8"
+    click.echo(shown.encode(encoding, "backslashreplace").decode(encoding), nl=False)

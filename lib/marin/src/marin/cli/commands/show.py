@@ -1,0 +1,197 @@
+"""`marin show`: a run with its steps, or a step's output."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from marin.cli.commands.runs import moment, steps_text
+from marin.cli.context import CliContext, pass_context
+from marin.cli.options import RUN_OR_STEP, json_option, prefix_option, runs_option
+from marin.cli.output import say, show_lines
+from marin.recorded.deciding.run_names import RunFiles, find_run
+from marin.recorded.deciding.run_steps import RunStep, steps_of_run
+from marin.recorded.deciding.step_attempts import StepAttempt
+from marin.recorded.reading.places import runs_directory, storage_root
+from rigging.errors import NotFound
+from rigging.quantities import format_size
+from rigging.tables import duration, table
+
+_FIELDS = 60
+
+
+@click.command()
+@click.argument("name", type=RUN_OR_STEP, metavar="RUN|STEP")
+@prefix_option
+@runs_option
+@json_option
+@pass_context
+def show(context: CliContext, name: str, prefix: str | None, runs_at: str | None, as_json: bool) -> None:
+    """Show a run with its steps, or what a step's output has recorded."""
+    root = storage_root(prefix)
+    directory = runs_directory(root, runs_at)
+    found = _run_or_step(root, directory, name)
+    if isinstance(found, str):
+        _show_step(found, directory, as_json)
+    else:
+        _show_run(context, directory, found, as_json)
+
+
+def _run_or_step(root: str, directory: str, name: str) -> RunFiles | str:
+    """Return the run, or the output path, that is meant. Runs come first: their names are flat."""
+    from marin.recorded.reading.runs import list_runs
+    from marin.recorded.reading.steps import find_step
+
+    if "/" in name and not name.endswith((".json", ".jsonl")):
+        return find_step(root, name)
+    try:
+        return find_run(list_runs(directory), name, directory)
+    except NotFound as no_run:
+        try:
+            return find_step(root, name)
+        except NotFound as no_step:
+            raise NotFound(f"{no_run}; and {no_step}") from None
+
+
+def _show_run(context: CliContext, directory: str, run: RunFiles, as_json: bool) -> None:
+    from marin.recorded.reading.runs import read_events, read_info, summaries
+
+    [summary] = summaries(directory, [run], context.host)
+    info: dict[str, Any] = {}
+    try:
+        info = read_info(directory, run)
+    except (NotFound, ValueError) as error:
+        if run.events is None:
+            raise
+        say(str(error))
+    steps = steps_of_run(info, read_events(directory, run))
+    record = {
+        **summary.to_json(),
+        "directory": directory,
+        "info_file": run.info,
+        "event_log": run.events,
+        "script": info.get("caller_path"),
+        "prefix": info.get("prefix"),
+        "step_list": [step.to_json() for step in steps],
+    }
+    facts = [
+        ("run", run.id),
+        ("state", f"{summary.state}{f': {summary.error}' if summary.error else ''}"),
+        ("started", moment(summary)),
+        ("took", duration(summary.seconds)),
+        ("user", summary.user or "-"),
+        ("host", summary.host or "-"),
+        ("script", str(info.get("caller_path", "-"))),
+        ("commit", summary.git_commit or "-"),
+        ("description", summary.description or "-"),
+        ("steps", steps_text(summary)),
+    ]
+    show_lines(as_json, [*_aligned(facts), *_step_table(steps)], record)
+
+
+def _step_table(steps: Sequence[RunStep]) -> list[str]:
+    """Return the table of a run's steps, with what they used where that is recorded."""
+    if not steps:
+        return []
+    heads, rows = (
+        ["step", "status", "took"],
+        [[step.name, step.status or "-", duration(step.seconds)] for step in steps],
+    )
+    if any(step.cpu_seconds is not None or step.peak_bytes is not None for step in steps):
+        heads += ["cpu", "memory"]
+        for step, row in zip(steps, rows, strict=True):
+            peak = step.peak_bytes
+            row += [duration(step.cpu_seconds), "-" if peak is None else format_size(peak)]
+    for step, row in zip(steps, rows, strict=True):
+        row.append(step.path)
+    return ["", *table((*heads, "path"), rows, [step.note() for step in steps])]
+
+
+def _show_step(path: str, directory: str, as_json: bool) -> None:
+    from marin.recorded.reading.runs import attempts_at
+    from marin.recorded.reading.steps import read_step
+
+    step = read_step(path)
+    info = step.info or {}
+    attempts = attempts_at(directory, path)
+    record = {
+        "path": path,
+        "status": step.status,
+        "holder": step.holder,
+        "damage": step.damage,
+        "name": info.get("name"),
+        "function": info.get("fn_name"),
+        "config": info.get("config"),
+        "version": info.get("version"),
+        "unversioned": info.get("unversioned"),
+        "source": info.get("source"),
+        "dependencies": info.get("dependencies"),
+        "attempts": [asdict(attempt) for attempt in attempts],
+        "files": step.files,
+    }
+    if step.damage and not as_json:
+        say(f"damaged: {step.damage}")
+    facts = [
+        ("step", str(info.get("name", "-"))),
+        ("path", path),
+        ("status", step.status or "-"),
+        ("function", str(info.get("fn_name", "-"))),
+        *([("held by", step.holder)] if step.holder else []),
+    ]
+    version = info.get("version")
+    fields = version.get("config", {}) if isinstance(version, dict) else {}
+    lines = _aligned(facts)
+    lines += _section("versioned", fields)
+    lines += _section("unversioned", info.get("unversioned"))
+    lines += _section("config", info.get("config"))
+    lines += _listed("dependencies", [str(item) for item in info.get("dependencies") or ()])
+    lines += _attempts(attempts)
+    lines += _listed("files", [name if size is None else f"{name}  {size} bytes" for name, size in step.files.items()])
+    show_lines(as_json, lines, record)
+    if as_json and step.damage:
+        say(f"damaged: {step.damage}")
+
+
+def _aligned(facts: list[tuple[str, str]]) -> list[str]:
+    width = max(len(name) for name, _ in facts)
+    return [f"{name:<{width}}  {text}" for name, text in facts]
+
+
+def _section(title: str, value: Any) -> list[str]:
+    if not value:
+        return []
+    if not isinstance(value, Mapping):
+        return [f"{title}  {json.dumps(value)}"]
+    items = [f"  {name}: {json.dumps(item)}" for name, item in value.items()]
+    rest = [f"  ... and {len(items) - _FIELDS} more (--json has all)"] if len(items) > _FIELDS else []
+    return [title, *items[:_FIELDS], *rest]
+
+
+def _listed(title: str, items: list[str]) -> list[str]:
+    rest = [f"  ... and {len(items) - _FIELDS} more (--json has all)"] if len(items) > _FIELDS else []
+    return [title, *(f"  {item}" for item in items[:_FIELDS]), *rest] if items else []
+
+
+def _attempts(attempts: list[StepAttempt]) -> list[str]:
+    if not attempts:
+        return []
+    rows = [
+        [
+            str(attempt.attempt),
+            attempt.outcome,
+            duration(attempt.seconds),
+            duration(attempt.queued_seconds or None),
+            duration(attempt.cpu_seconds),
+            "-" if attempt.peak_bytes is None else format_size(attempt.peak_bytes),
+            attempt.run,
+        ]
+        for attempt in attempts[:_FIELDS]
+    ]
+    notes = [(attempt.error or "").partition("\n")[0] for attempt in attempts[:_FIELDS]]
+    head = ("attempt", "outcome", "took", "queued", "cpu", "peak", "run")
+    rest = [f"  ... and {len(attempts) - _FIELDS} more (--json has all)"] if len(attempts) > _FIELDS else []
+    return ["attempts", *(f"  {line}" for line in table(head, rows, notes)), *rest]

@@ -1,0 +1,51 @@
+"""The steps of a script: it is run, up to where its experiments would."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+
+from marin.cli.deciding.lint import StepFacts
+from marin.execution.config.unversioned import unversioned_part
+from marin.execution.record.redacted import redacted
+from marin.execution.report.explain_mode import ExplainRequest
+from marin.execution.run.pipeline import Executor
+from marin.explain import explain_script
+from rigging.errors import Conflict, InvalidRequest, MarinError, NotFound
+
+
+def steps_of_script(script: str, arguments: Sequence[str]) -> list[StepFacts]:
+    """Return the steps of every `executor_main` of a script. None of them is run, and no storage is read.
+
+    Args:
+        script: The script's path, or a module's dotted name.
+        arguments: Its command line.
+
+    Raises:
+        NotFound: There is no such script.
+        InvalidRequest: It cannot be imported, or raises.
+        Conflict: It ends by itself before it comes to its steps.
+    """
+    if script.endswith(".py") and not os.path.exists(script):
+        raise NotFound(f"no script {script}")
+    found: list[StepFacts] = []
+
+    def inspect(executor: Executor) -> None:
+        for step in executor.steps:
+            version = executor.versions[step]
+            found.append(StepFacts(step.name, version["config"], redacted(unversioned_part(step.config))))
+
+    # What the script prints is not what this command prints.
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            explain_script(script, arguments, ExplainRequest(inspect=inspect))
+        except SystemExit as error:
+            if error.code not in (None, 0):
+                raise Conflict(f"{script} ended by itself: {error.code}") from error
+        except MarinError:
+            raise
+        except Exception as error:
+            raise InvalidRequest(f"{script} cannot be loaded: {type(error).__name__}: {error}") from error
+    return found

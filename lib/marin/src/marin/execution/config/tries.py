@@ -1,0 +1,48 @@
+"""How often a step is tried, and for how long: said by whoever writes the step, and no part of its version."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from rigging.errors import InvalidRequest
+
+MOST_RETRIES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Tries:
+    """How often a step is tried, and for how long.
+
+    Attributes:
+        retries: How often it is tried again after a failure.
+        retry_delay: Seconds between the end of an attempt and the next one.
+        timeout: Seconds that the function of one attempt may run; None for no limit.
+    """
+
+    retries: int = 0
+    retry_delay: float = 0.0
+    timeout: float | None = None
+
+
+ONCE = Tries()
+
+
+def check_tries(what: str, retries: object, retry_delay: object, timeout: object) -> None:
+    """Check the `retries=`, `retry_delay=` and `timeout=` of a step or a `remote()` function; None is "not said".
+
+    Raises:
+        InvalidRequest: One of them has a wrong value; the message begins with `what`.
+    """
+    if retries is None and retry_delay is None and timeout is None:
+        return
+    if retries is not None and (type(retries) is not int or not 0 <= retries <= MOST_RETRIES):
+        raise InvalidRequest(f"{what}: retries={retries!r} must be a whole number of 0 to {MOST_RETRIES}, or None")
+    if retry_delay is not None and not (_is_number(retry_delay) and retry_delay >= 0):  # type: ignore[operator]
+        raise InvalidRequest(f"{what}: retry_delay={retry_delay!r} must be a number of seconds of at least 0, or None")
+    if timeout is not None and not (_is_number(timeout) and timeout > 0):  # type: ignore[operator]
+        raise InvalidRequest(f"{what}: timeout={timeout!r} must be a number of seconds above 0, or None for no limit")
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]

@@ -1,0 +1,49 @@
+"""`--pdb`: a debugger at the frames of a failed step, in the terminal that the run was started from."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+from marin.execution.report.events import describe_error
+from rigging.errors import InvalidRequest, StepFailed
+from rigging.printable import printable
+
+
+class NoDebugger(InvalidRequest):
+    """`--pdb` where nobody could answer a debugger."""
+
+
+class RunEndedInDebugger(StepFailed):
+    """The run was ended by `q` in the debugger of a failed step."""
+
+
+def check_debugger() -> None:
+    """Check that a debugger can be answered here.
+
+    Raises:
+        NoDebugger: Standard input is no terminal.
+    """
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise NoDebugger("--pdb: standard input is no terminal, so no debugger could be answered")
+
+
+def debug_failure(name: str, error: BaseException) -> None:
+    """Open a debugger where a step failed, and return when it is left by `c`. A live view rests meanwhile.
+
+    Raises:
+        RunEndedInDebugger: It was left by `q`, or the end of the input.
+    """
+    import pdb  # takes as long to import as the executor itself
+
+    # Of the live view, which may not be there: it leaves the terminal, and keeps what other steps print until the end.
+    session = getattr(sys.stdin, "session", contextlib.nullcontext)
+    with session():
+        debugger = pdb.Pdb(stdout=sys.__stdout__)
+        debugger.use_rawinput = True  # with the keys and the history of a line editor
+        debugger.message(printable(f"step {name} failed: {describe_error(error)}"))
+        debugger.message("c goes on with the run, q ends it; no other step starts meanwhile")
+        debugger.reset()
+        debugger.interaction(None, error.__traceback__)
+    if debugger.quitting:
+        raise RunEndedInDebugger(f"step {name} failed, and the run was ended in its debugger") from error

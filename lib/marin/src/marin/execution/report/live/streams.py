@@ -1,0 +1,136 @@
+"""Standard streams of a process whose terminal has a live view: what is written goes above it, questions rest it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TextIO
+
+from marin.execution.report.step_output import current_output
+
+
+class Screen(Protocol):
+    """The view, as the streams use it."""
+
+    def write_above(self, text: str) -> None:
+        """Write a program's text above the view."""
+
+    def answering(self, prompt: str) -> AbstractContextManager[None]:
+        """Context manager: leave the terminal to a prompt, the rest of which is `prompt`."""
+
+
+@contextlib.contextmanager
+def above_the_view(view: Screen) -> Iterator[None]:
+    """Context manager: send stdout and stderr, if they are the terminal, and their log handlers, above a view."""
+    streams = {stream: Above(stream, view) for stream in (sys.stdout, sys.stderr) if stream and stream.isatty()}
+    handlers = [
+        handler
+        for handler in logging.getLogger().handlers
+        if type(handler) is logging.StreamHandler and handler.stream in streams
+    ]
+    before = sys.stdout, sys.stderr
+    keyboard = sys.stdin
+    if keyboard is not None and streams and keyboard.isatty():
+        sys.stdin = Keyboard(keyboard, view, list(streams.values()))
+    sys.stdout = streams.get(sys.stdout, sys.stdout)
+    sys.stderr = streams.get(sys.stderr, sys.stderr)
+    originals = [(handler, handler.setStream(streams[handler.stream])) for handler in handlers]
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+        sys.stdin = keyboard
+        for handler, original in originals:
+            handler.setStream(original)
+        for above in streams.values():
+            above.release()
+
+
+class Above:
+    """A terminal stream whose text goes above a view.
+
+    Attributes:
+        has_view: Tells other runs that there is a view on this terminal.
+        is_left: The terminal is left to a debugger for a while.
+    """
+
+    has_view = True
+
+    def __init__(self, stream: TextIO, view: Screen) -> None:
+        self._stream = stream
+        self._view = view
+        self._descriptor = -1
+        self.is_left = False
+
+    def write(self, text: str) -> int:
+        """Write text above the view."""
+        self._view.write_above(text)
+        return len(text)
+
+    def writelines(self, lines: list[str]) -> None:
+        """Write texts above the view."""
+        self._view.write_above("".join(lines))
+
+    def fileno(self) -> int:
+        """Return a copy: with the terminal's own descriptor, `input()` would write its prompt past the view.
+
+        While the terminal is left to a debugger, that is what is wanted.
+        """
+        if self.is_left:
+            return self._stream.fileno()
+        if self._descriptor < 0:
+            self._descriptor = os.dup(self._stream.fileno())
+        return self._descriptor
+
+    def release(self) -> None:
+        """Close the descriptor that `fileno` returned, if it was called."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class Keyboard:
+    """Standard input on a terminal with a view: the view rests while a line is read (at a prompt of pdb, say).
+
+    Steps that ask at the same time are answered one after the other.
+    """
+
+    def __init__(self, stream: TextIO, view: Screen, above: Sequence[Above] = ()) -> None:
+        self._stream = stream
+        self._view = view
+        self._above = above
+        self._turn = threading.Lock()
+
+    @contextlib.contextmanager
+    def session(self) -> Iterator[None]:
+        """Context manager: leave the terminal to a debugger that writes to it itself; others wait for their answers."""
+        with self._turn, self._view.answering(""):
+            for each in self._above:
+                each.is_left = True
+            standard, sys.stdin = sys.stdin, self._stream
+            try:
+                yield
+            finally:
+                sys.stdin = standard
+                for each in self._above:
+                    each.is_left = False
+
+    def readline(self, size: int = -1) -> str:
+        """Read a line, while the view rests."""
+        output = current_output()
+        with self._turn, self._view.answering("" if output is None else output.take_open()):
+            return self._stream.readline(size)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.readline, "")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

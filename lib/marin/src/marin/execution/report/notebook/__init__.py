@@ -1,0 +1,1 @@
+"""Runs in notebooks: their progress as HTML, and short errors."""

@@ -1,0 +1,43 @@
+"""The IPython shell or notebook that this process runs cells for, without importing IPython."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+# What VS Code's extension sets among a notebook's names, and Jupyter's server in a kernel's environment.
+_FILE_IN_VS_CODE: Final = "__vsc_ipynb_file__"
+_FILE_IN_JUPYTER: Final = "JPY_SESSION_NAME"
+
+
+def interactive_shell() -> Any | None:
+    """Return IPython's shell, of a terminal or a notebook; None in other programs."""
+    return getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+
+
+def is_kernel() -> bool:
+    """True in the kernel of a notebook (Jupyter, VS Code, Colab)."""
+    return getattr(interactive_shell(), "kernel", None) is not None
+
+
+def has_script() -> bool:
+    """True if a script runs, also below IPython's `%run`; cells of a notebook and lines of a shell are none."""
+    return hasattr(sys.modules.get("__main__"), "__file__")
+
+
+def has_command_line() -> bool:
+    """True if the words of this process are for the code that it runs, and not for a notebook's kernel or a shell."""
+    return interactive_shell() is None or has_script()
+
+
+def notebook_of(names: Mapping[str, Any]) -> str | None:
+    """Return the path of the notebook whose cells have these global names; None when they are no cells' names.
+
+    A frontend that does not tell gives `notebook` in the current directory.
+    """
+    if not is_kernel() or "__file__" in names or names is not getattr(interactive_shell(), "user_global_ns", None):
+        return None
+    told = names.get(_FILE_IN_VS_CODE) or os.environ.get(_FILE_IN_JUPYTER)
+    return os.path.abspath(told if isinstance(told, str) and told else "notebook")

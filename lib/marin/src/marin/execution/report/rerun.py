@@ -1,0 +1,71 @@
+"""The command that runs one step of a script again, as it is typed where the script was started."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+IRIS_RUN_COMMAND: Final = "IRIS_RUN_COMMAND"
+"""The variable by which `iris job run` tells a job the words that submitted it, up to its command."""
+
+# Which steps run is for the new command to say; and a failed one is to run again.
+_DROPPED: Final = ("--run_only", "--force_run_failed", "--pdb")
+
+
+def step_pattern(name: str) -> str:
+    """Return a regex that matches a step's name alone, for `--run_only`."""
+    # Not `re.escape`, which would make `c4\\-en` of `c4-en`.
+    escaped = re.sub(r"[.^$*+?{}|()\[\]\\]", r"\\\g<0>", name)
+    return f"^{escaped}$"
+
+
+def rerun_command(
+    name: str,
+    words: Sequence[str] = sys.orig_argv,
+    environ: Mapping[str, str] = os.environ,
+    executable: str = sys.executable,
+) -> str:
+    """Return the command that runs the step `name` of this process's script, with what it needs.
+
+    For a job of `iris job run`, it is the command that submits it again.
+
+    Args:
+        name: The step's name.
+        words: The words of this process, its interpreter first.
+        environ: Its variables.
+        executable: Its interpreter.
+    """
+    # Only for failures: together they take as long to import as a tenth of the executor.
+    import shlex
+    import shutil
+
+    script = _without_dropped(words[1:])
+    if "MARIN_PREFIX" in environ and not any(word.split("=")[0] == "--prefix" for word in script):
+        script += ["--prefix", environ["MARIN_PREFIX"]]
+    if "IRIS_JOB_ID" in environ:
+        submit = environ.get(IRIS_RUN_COMMAND, "uv run iris job run")
+        start = f"{submit} -- python"
+    elif "UV_RUN_RECURSION_DEPTH" in environ:
+        start = "uv run python"
+    else:
+        python = os.path.basename(executable)
+        start = python if shutil.which(python, path=environ.get("PATH", "")) == executable else shlex.quote(executable)
+    return f"{start} {shlex.join(script)} --run_only {shlex.quote(step_pattern(name))}"
+
+
+def _without_dropped(words: Sequence[str]) -> list[str]:
+    kept: list[str] = []
+    skips = False
+    for index, word in enumerate(words):
+        option, has_value, _ = word.partition("=")
+        if skips:
+            skips = False
+        elif option in _DROPPED:
+            following = words[index + 1] if index + 1 < len(words) else "-"
+            skips = not has_value and not following.startswith("-")
+        else:
+            kept.append(word)
+    return kept

@@ -1,0 +1,116 @@
+"""The call of a function in this process that may take a limited time.
+
+A thread cannot be stopped from outside. When the time is over the function is told (`step_lease().lost`), and processes
+that it has started are ended, which ends a function that waits for them. One that goes on all the same cannot be ended:
+its step fails, and keeps its lease until the function, or this process, has ended.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar, cast
+
+from marin.execution.lease.step_lease import StepLease
+from marin.execution.report.events import StepTimedOut
+from marin.execution.run.children import StepProcesses, ticks_now
+from marin.execution.run.interruption import DEFAULT_ENDING, EXIT_LEASES, EndingTerms, ExitLeases, end_processes
+
+T = TypeVar("T")
+
+
+class LimitedCall(Generic[T]):
+    """One call, made in a thread of its own.
+
+    Args:
+        work: The function.
+        lease: The lease of its step.
+        timeout: Seconds that it may run.
+        ending: How long the end of a function, and of its processes, is waited for.
+        exit_leases: Takes the leases of functions that go on.
+        open_processes: Finds the processes of threads that began since a time in clock ticks.
+
+    Attributes:
+        thread: The native id of the thread, once it runs.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[], T],
+        lease: StepLease,
+        timeout: float,
+        ending: EndingTerms = DEFAULT_ENDING,
+        exit_leases: ExitLeases = EXIT_LEASES,
+        open_processes: Callable[[Iterable[int], int], StepProcesses] = StepProcesses.of_threads,
+    ) -> None:
+        self.thread = 0
+        self._work = work
+        self._lease = lease
+        self._timeout = timeout
+        self._ending = ending
+        self._exit_leases = exit_leases
+        self._open_processes = open_processes
+        self._guard = threading.Lock()
+        self._error: BaseException | None = None
+        self._result: T | None = None
+        self._has_ended = False
+        self._on_late_end: Callable[[], None] | None = None
+
+    def run(self, on_thread: Callable[[int], None]) -> T:
+        """Make the call, in a copy of the present context, and return what the function returned.
+
+        Args:
+            on_thread: Called with the native id of the thread.
+
+        Raises:
+            StepTimedOut: The time was over; `still_runs` says whether the function went on all the same.
+            BaseException: The function's own.
+        """
+        since = ticks_now()
+        context = contextvars.copy_context()
+        caller = threading.Thread(target=context.run, args=(self._call, on_thread), name="marin-step-call", daemon=True)
+        caller.start()
+        caller.join(self._timeout)
+        if caller.is_alive():
+            self._lease.expire(f"its timeout of {self._timeout:g} s was over")
+            with self._open_processes([self.thread], since) as processes:
+                if processes:
+                    end_processes(processes, self._ending)
+            caller.join(self._ending.grace_seconds)
+            text = f"step {self._lease.label}: still at work after its timeout of {self._timeout:g} s"
+            with self._guard:
+                if self._has_ended:
+                    raise StepTimedOut(text) from self._error
+                self._exit_leases.add([self._lease])
+                raise StepTimedOut(
+                    f"{text}, and its function goes on, as a function in the run's own process cannot be stopped: "
+                    f"nobody else gets {self._lease.output_path} before it or this process has ended",
+                    still_runs=True,
+                )
+        if self._error is not None:
+            raise self._error
+        return cast(T, self._result)
+
+    def when_ended(self, call: Callable[[], None]) -> None:
+        """Call `call` when a function that went on has ended; now, if it has."""
+        with self._guard:
+            self._on_late_end = call
+            has_ended = self._has_ended
+        if has_ended:
+            call()
+
+    def _call(self, on_thread: Callable[[int], None]) -> None:
+        self.thread = threading.get_native_id()
+        on_thread(self.thread)
+        try:
+            self._result = self._work()
+        # Any exception is the step's failure, and raised where it is waited for.
+        except BaseException as error:
+            self._error = error
+        finally:
+            with self._guard:
+                self._has_ended = True
+                late = self._on_late_end
+            if late is not None:
+                late()

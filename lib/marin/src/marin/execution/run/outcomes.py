@@ -1,0 +1,91 @@
+"""The end of an attempt in the words of `marin.execution.run.trying`, and as an event."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from marin.execution.lease.status_file import PreviousTaskFailedError, mark_dependency_failed
+from marin.execution.report.events import AttemptUse, StepEnd, StepEnded, StepRetrying, StepTimedOut, describe_error
+from marin.execution.run.step_task import StepResult, StepTask
+from marin.execution.run.trying import Next, Outcome
+from rigging.errors import MarinError
+
+logger = logging.getLogger(__name__)
+
+
+def outcome_of(result: StepResult) -> Outcome:
+    """Return how an attempt ended."""
+    if result.ok:
+        return Outcome.SUCCEEDED
+    if result.end is StepEnd.LOST:
+        return Outcome.LOST
+    return outcome_of_failure(result.error) if result.end is StepEnd.FAILED else Outcome.STOPPED
+
+
+def outcome_of_failure(error: BaseException | None) -> Outcome:
+    """Return how an attempt ended that has failed with an error."""
+    if isinstance(error, StepTimedOut):
+        return Outcome.TIMED_OUT
+    if isinstance(error, PreviousTaskFailedError):
+        return Outcome.STOPPED
+    # Of fray's JobFailed, which need not be there; the local backend raises a function's own exception.
+    if getattr(error, "was_preempted", False):
+        return Outcome.PREEMPTED
+    return Outcome.STOPPED if getattr(error, "failed_status", None) == "stopped" else Outcome.FAILED
+
+
+def attempts_of(result: StepResult) -> tuple[AttemptUse, ...]:
+    """Return the attempts at a step, the one that gave this result last; none for a step that was not begun."""
+    if result.end is StepEnd.SUCCEEDED and result.use is None and not result.earlier:  # most steps
+        return (AttemptUse("succeeded", result.seconds, result.queued_seconds),)
+    if result.end in (StepEnd.CACHED, StepEnd.DEP_FAILED) or isinstance(result.error, PreviousTaskFailedError):
+        return result.earlier
+    use, error = result.use, result.error
+    last = AttemptUse(
+        outcome_of(result).value,
+        result.seconds,
+        result.queued_seconds,
+        None if use is None else use.cpu_seconds,
+        None if use is None else use.peak_bytes,
+        None if error is None else describe_error(error),
+    )
+    return (*result.earlier, last)
+
+
+def retrying(result: StepResult, outcome: Outcome, following: Next) -> StepRetrying:
+    """Return the event of an attempt that another one will follow."""
+    return StepRetrying(
+        time.time(),
+        result.task.name,
+        result.task.output_path,
+        following.tried.attempts,
+        outcome.value,
+        describe_error(result.error),
+        following.delay or 0.0,
+        result.seconds,
+    )
+
+
+def ended(result: StepResult) -> StepEnded:
+    """Return the event of a step's end."""
+    return StepEnded(
+        time.time(),
+        result.task.name,
+        result.task.output_path,
+        result.end,
+        result.seconds,
+        None if result.error is None else describe_error(result.error),
+        result.log,
+        tuple(map(str, result.differences)),
+        result.queued_seconds,
+        attempts_of(result),
+    )
+
+
+def note_not_run(task: StepTask) -> None:
+    """Write the status of a step that is not run, because a dependency failed."""
+    try:
+        mark_dependency_failed(task.output_path)
+    except (OSError, MarinError) as error:
+        logger.warning("step %s: could not write DEP_FAILED to %s: %s", task.name, task.output_path, error)

@@ -1,0 +1,89 @@
+"""Whether a step is tried again after an attempt has ended: a rule without clocks, storage or threads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from marin.execution.config.tries import Tries
+
+# Clusters start a preempted job again themselves, a hundred times by default; what goes on after that has no end.
+MOST_INTERRUPTIONS: Final = 100
+
+
+class Outcome(StrEnum):
+    """How one attempt ended."""
+
+    SUCCEEDED = "succeeded"
+    """The output is there; by another run, perhaps."""
+    FAILED = "failed"
+    """Its function raised, or its job failed."""
+    TIMED_OUT = "timed out"
+    """Its function ran longer than its `timeout`."""
+    PREEMPTED = "preempted"
+    """The capacity of its job was taken away more often than its cluster starts a job again."""
+    LOST = "lost its lease"
+    """Another run may have begun to make the output."""
+    STOPPED = "was stopped"
+    """Somebody stopped its job, or it is not to be tried at all."""
+
+
+CHARGED: Final = frozenset({Outcome.FAILED, Outcome.TIMED_OUT})
+"""What counts against `retries`."""
+INTERRUPTED: Final = frozenset({Outcome.PREEMPTED, Outcome.LOST})
+"""What is nobody's failure: tried again without being counted against `retries`, at most `MOST_INTERRUPTIONS` times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What the ended attempts of a step came to.
+
+    Attributes:
+        failures: Attempts that count against `retries`.
+        interruptions: Attempts that do not.
+    """
+
+    failures: int = 0
+    interruptions: int = 0
+
+    @property
+    def attempts(self) -> int:
+        """How many attempts have ended without an output."""
+        return self.failures + self.interruptions
+
+
+NEVER: Final = Tried()
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """What follows an attempt's end.
+
+    Attributes:
+        tried: What all attempts have come to.
+        delay: Seconds until the next attempt; None when there is none.
+    """
+
+    tried: Tried
+    delay: float | None
+
+
+def advance(tries: Tries, tried: Tried, outcome: Outcome, *, has_ended: bool = True) -> Next:
+    """Decide what follows the end of an attempt.
+
+    A step without `retries` is tried once. Of one with `retries=n` n failures are made good; interruptions are not
+    counted. What was stopped on purpose stays so, and nothing is tried beside an attempt that goes on.
+
+    Args:
+        tries: How often the step is tried.
+        tried: What the attempts before came to.
+        outcome: How this one ended.
+        has_ended: Nothing of this attempt runs any more.
+    """
+    now = Tried(tried.failures + (outcome in CHARGED), tried.interruptions + (outcome in INTERRUPTED))
+    if outcome in CHARGED:
+        again = now.failures <= tries.retries
+    else:
+        again = outcome in INTERRUPTED and tries.retries > 0 and now.interruptions <= MOST_INTERRUPTIONS
+    return Next(now, tries.retry_delay if again and has_ended else None)

@@ -1,0 +1,12 @@
+"""The names of the files that a step's output path has beside what its function wrote. Imports nothing."""
+
+from typing import Final
+
+STATUS_FILE: Final = ".executor_status"
+INFO_FILE: Final = ".executor_info"
+ARTIFACT_FILE: Final = ".artifact"
+LOG_FILE: Final = ".log"
+ERROR_FILE: Final = ".error"
+
+LOCK_SUFFIX: Final = ".lock"
+LOCK_FILE: Final = STATUS_FILE + LOCK_SUFFIX

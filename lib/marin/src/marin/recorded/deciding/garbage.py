@@ -1,0 +1,218 @@
+"""Which outputs no run refers to; whatever is not certain is kept, with the reason."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from marin.output_files import INFO_FILE, LOCK_FILE
+from marin.recorded.deciding.stored import StoredFile
+
+_BETWEEN: Final = re.compile(r"[\s'\"=,;|<>(){}]+")
+_STORED: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
+_LONGEST: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFiles:
+    """An output by its files.
+
+    Attributes:
+        name: Its path below the storage root.
+        size: Bytes of all its files.
+        count: How many they are.
+        modified: When the newest was written, in seconds since the epoch; None when storage does not tell of one.
+        is_leased: There is a lock file.
+    """
+
+    name: str
+    size: int
+    count: int
+    modified: float | None
+    is_leased: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFacts:
+    """An output, and what its files say.
+
+    Attributes:
+        files: Its files.
+        status: Its status; None when there is none.
+        info: Its `.executor_info`; None when that is damaged.
+    """
+
+    files: OutputFiles
+    status: str | None
+    info: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is to become of an output.
+
+    Attributes:
+        output: The output.
+        kept: Why it is kept; None when no run refers to it.
+    """
+
+    output: OutputFacts
+    kept: str | None
+
+    def to_json(self, root: str) -> dict[str, Any]:
+        """Return the output as `marin gc --json` lists it."""
+        files = self.output.files
+        return {
+            "path": f"{root}/{files.name}",
+            "bytes": files.size,
+            "files": files.count,
+            "modified": files.modified,
+            "status": self.output.status,
+            "kept": self.kept,
+        }
+
+
+def outputs_of(files: Iterable[StoredFile], skipped: Sequence[str]) -> list[OutputFiles]:
+    """Return the outputs that files belong to: the directories with an info file. One may lie within another.
+
+    Args:
+        files: All files below the storage root.
+        skipped: Directories that hold no outputs (temporary data, the records of runs).
+    """
+    sizes: dict[str, tuple[int, int, float | None]] = {}
+    marked: set[str] = set()
+    leased: set[str] = set()
+    for file in files:
+        directory, _, name = file.name.rpartition("/")
+        if not directory or any(_is_in(directory, place) for place in skipped):
+            continue
+        size, count, newest = sizes.get(directory, (0, 0, 0.0))
+        # A time that is not told stays unknown for the whole.
+        latest = None if newest is None or file.modified is None else max(newest, file.modified)
+        sizes[directory] = (size + file.size, count + 1, latest)
+        if name == INFO_FILE:
+            marked.add(directory)
+        elif name == LOCK_FILE:
+            leased.add(directory)
+    totals: dict[str, tuple[int, int, float | None]] = dict.fromkeys(marked, (0, 0, 0.0))
+    busy: set[str] = set()
+    for directory, (size, count, newest) in sizes.items():
+        for place in _and_above(directory):
+            if place in totals:
+                before = totals[place]
+                latest = None if before[2] is None or newest is None else max(before[2], newest)
+                totals[place] = (before[0] + size, before[1] + count, latest)
+    for directory in leased:
+        busy.update(place for place in _and_above(directory) if place in totals)
+    return [OutputFiles(name, *totals[name], name in busy) for name in sorted(totals)]
+
+
+def references(value: Any, root: str) -> set[str]:
+    """Return all that texts in a JSON value may refer to below a storage root, with the directories above it.
+
+    Too much rather than too little: relative paths count, paths in command lines, and paths in other buckets, which
+    may be read through a mirror.
+
+    Args:
+        value: The content of an info file.
+        root: The storage root.
+    """
+    found: set[str] = set()
+    for text in _texts(value):
+        if len(text) > _LONGEST and "/" not in text:
+            continue
+        for word in _BETWEEN.split(text):
+            found.update(_and_above(relative(word, root)))
+    return found
+
+
+def relative(path: str, root: str) -> str:
+    """Return a path as it would be below a storage root: without the root, or its own bucket."""
+    for start in (f"{root}/", f"file://{root}/"):
+        if path.startswith(start):
+            return path.removeprefix(start).strip("/")
+    scheme = _STORED.match(path)
+    if scheme is not None:
+        rest = path[scheme.end() :]
+        return rest.strip("/") if scheme[0] == "mirror://" else rest.partition("/")[2].strip("/")
+    return path.strip("/")
+
+
+def judge_outputs(
+    outputs: Sequence[OutputFacts], referred: set[str], root: str, written_before: float
+) -> list[Verdict]:
+    """Say of each output whether it is kept.
+
+    What a kept output's own info file refers to is kept, too.
+
+    Args:
+        outputs: All outputs below the storage root.
+        referred: What runs refer to (`references`).
+        root: The storage root.
+        written_before: Younger outputs are kept, in seconds since the epoch.
+    """
+    known = set(referred)
+    kept: dict[str, str] = {}
+    pending = list(outputs)
+    while True:
+        found = [(output, _reason(output, known, root, written_before)) for output in pending]
+        new = [output for output, reason in found if reason is not None]
+        if not new:
+            break
+        kept.update({output.files.name: reason for output, reason in found if reason is not None})
+        for output in new:
+            known |= references(output.info, root)
+        pending = [output for output, reason in found if reason is None]
+    above = {place for name in kept for place in _and_above(name)}
+    verdicts = []
+    for output in outputs:
+        name = output.files.name
+        reason = kept.get(name)
+        if reason is None and name in above:
+            reason = "an output within it is kept"
+        if reason is None and any(place in kept for place in _and_above(name)):
+            reason = "it lies within an output that is kept"
+        verdicts.append(Verdict(output, reason))
+    return verdicts
+
+
+def _reason(output: OutputFacts, referred: set[str], root: str, written_before: float) -> str | None:
+    files, info = output.files, output.info
+    if files.name in referred:
+        return "a run, or an output that is kept, refers to it"
+    if info is None:
+        return "its info file is damaged"
+    made_at = str(info.get("output_path", "")).rstrip("/").removeprefix("file://")
+    if made_at != f"{root.removeprefix('file://')}/{files.name}":
+        return "it was made under another storage root"
+    if info.get("executor_version") == "step_runner":
+        return "no runs of bare StepSpecs are recorded"
+    if files.is_leased or output.status == "RUNNING":
+        return "it is being made"
+    if files.modified is None or files.modified >= written_before:
+        return "it is too young" if files.modified is not None else "storage does not tell its age"
+    return None
+
+
+def _texts(value: Any) -> Iterator[str]:
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, Mapping):
+            pending += [*item.keys(), *item.values()]
+        elif isinstance(item, (list, tuple)):
+            pending += item
+
+
+def _and_above(path: str) -> Iterator[str]:
+    while path:
+        yield path
+        path = path.rpartition("/")[0]
+
+
+def _is_in(directory: str, place: str) -> bool:
+    return directory == place or directory.startswith(f"{place}/")

@@ -1,0 +1,113 @@
+"""The names of runs, from the names of their files; which run is meant by a word."""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rigging.errors import InvalidRequest, NotFound
+
+_INFO: Final = re.compile(r"(?P<stem>.+-[0-9a-f]{6})\.json")
+_EVENTS: Final = re.compile(r"(?P<stem>.+-[0-9a-f]{6})-(?P<time>\d{8}T\d{6}\.\d{6})Z-(?P<pid>\d+)\.events\.jsonl")
+_SHOWN: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class RunFiles:
+    """The files of one run.
+
+    Attributes:
+        id: Its name: that of its event log without the ending; of its info file when it has no event log.
+        stem: `{script}-{6 hex}`: runs of equal steps share it, and the info file.
+        info: Name of the info file; None when it is not there.
+        events: Name of the event log; None for a run of a release that wrote none.
+        started: When it began, in seconds since the epoch; None without an event log.
+        pid: Its process, on whichever machine; None without an event log.
+    """
+
+    id: str
+    stem: str
+    info: str | None
+    events: str | None
+    started: float | None = None
+    pid: int | None = None
+
+
+def runs_of(names: Iterable[str]) -> list[RunFiles]:
+    """Return the runs that a directory's files belong to, the newest first, those without a time last.
+
+    Args:
+        names: The names of the files; others than those of runs are left out.
+    """
+    infos: dict[str, str] = {}
+    logs: list[tuple[re.Match[str], str]] = []
+    for name in names:
+        log = _EVENTS.fullmatch(name) if name.endswith(".jsonl") else None
+        info = None if log else _INFO.fullmatch(name)
+        if log is not None:
+            logs.append((log, name))
+        elif info is not None:
+            infos[info["stem"]] = name
+    found = [
+        RunFiles(
+            id=name.removesuffix(".events.jsonl"),
+            stem=log["stem"],
+            info=infos.get(log["stem"]),
+            events=name,
+            started=_seconds(log["time"]),
+            pid=int(log["pid"]),
+        )
+        for log, name in logs
+    ]
+    found.sort(key=lambda run: (-(run.started or 0.0), run.id))
+    logged = {run.stem for run in found}
+    return found + [RunFiles(stem, stem, infos[stem], None) for stem in sorted(infos) if stem not in logged]
+
+
+def _seconds(text: str) -> float:
+    try:
+        return datetime.datetime.fromisoformat(f"{text}Z").timestamp()
+    except ValueError:  # digits, but no time
+        return 0.0
+
+
+def find_run(runs: Sequence[RunFiles], word: str, where: str) -> RunFiles:
+    """Return the run that a word means: its name; its stem, for the newest of equal steps; or the beginning of one.
+
+    Args:
+        runs: All runs, the newest first.
+        word: The word.
+        where: The directory of the runs, for messages.
+
+    Raises:
+        NotFound: No run has such a name; the nearest are named.
+        InvalidRequest: The word is the beginning of runs of different steps.
+    """
+    word = word.rpartition("/")[2].removesuffix(".events.jsonl").removesuffix(".json")
+    for run in runs:
+        if run.id == word:
+            return run
+    for run in runs:
+        if run.stem == word:
+            return run
+    found = [run for run in runs if word and run.id.startswith(word)]
+    if not found:
+        nearest = nearest_names(word, [run.id for run in runs] + [run.stem for run in runs])
+        hint = f"; did you mean {' or '.join(nearest)}?" if nearest else ""
+        raise NotFound(f"no run {word!r} among the {len(runs)} in {where}{hint}")
+    if len({run.stem for run in found}) > 1:
+        shown = ", ".join(run.id for run in found[:_SHOWN]) + (", ..." if len(found) > _SHOWN else "")
+        raise InvalidRequest(
+            f"{word!r} is the beginning of {len(found)} runs of different steps; name one, "
+            f"the newest is the first: {shown}"
+        )
+    return found[0]
+
+
+def nearest_names(word: str, names: Iterable[str]) -> list[str]:
+    """Return at most three names that are like a word."""
+    return difflib.get_close_matches(word, list(dict.fromkeys(names)), n=3)

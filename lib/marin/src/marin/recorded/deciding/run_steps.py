@@ -1,0 +1,144 @@
+"""The steps of a run, from its info file and its events."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rigging.tables import duration
+
+
+@dataclass(frozen=True, slots=True)
+class RunStep:
+    """One step of a run.
+
+    Attributes:
+        name: The step's name.
+        path: Its output path.
+        dependencies: The output paths of the steps it waited for.
+        status: How it stands or ended in the run: the end's word, `queued`, `running` or `retrying`; None when that is
+            not recorded.
+        seconds: How long its function took.
+        queued_seconds: How long its job was queued.
+        error: Why it failed.
+        log: Where its log was, as the run said.
+        attempts: Its attempts in the run, with what each used, as `step_ended` of the event log has them.
+    """
+
+    name: str
+    path: str
+    dependencies: tuple[str, ...] = ()
+    status: str | None = None
+    seconds: float | None = None
+    queued_seconds: float | None = None
+    error: str | None = None
+    log: str | None = None
+    attempts: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def cpu_seconds(self) -> float | None:
+        """The processor time of all attempts; None when it is not recorded."""
+        known = self._known("cpu_seconds")
+        return sum(known) if known else None
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The most memory of an attempt; None when it is not recorded."""
+        known = self._known("peak_bytes")
+        return int(max(known)) if known else None
+
+    def _known(self, key: str) -> list[float]:
+        values = (attempt.get(key) for attempt in self.attempts)
+        return [float(value) for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
+
+    def note(self) -> str:
+        """Return what is worth a line below the step: why it failed, and its attempts when there were several."""
+        lines = [(self.error or "").partition("\n")[0]]
+        if len(self.attempts) > 1:
+            lines.append("; ".join(f"attempt {n} {_outcome(each)}" for n, each in enumerate(self.attempts, 1)))
+        return " - ".join(filter(None, lines))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the step as `marin show --json` lists it."""
+        return {
+            "name": self.name,
+            "path": self.path,
+            "dependencies": list(self.dependencies),
+            "status": self.status,
+            "seconds": self.seconds,
+            "queued_seconds": self.queued_seconds,
+            "error": self.error,
+            "log": self.log,
+            "attempts": [dict(attempt) for attempt in self.attempts],
+        }
+
+
+_STATUS_OF_EVENT = {
+    "step_queued": "queued",
+    "step_job_queued": "queued",
+    "step_started": "running",
+    "step_retrying": "retrying",
+}
+
+
+def steps_of_run(info: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> list[RunStep]:
+    """Return the steps of a run in the order of its info file, then those that only its events name.
+
+    Args:
+        info: The run's info file; {} when it is lost.
+        events: Its events, as far as they could be read.
+    """
+    last: dict[str, dict[str, Any]] = {}
+    for event in events:
+        path = event.get("path")
+        if isinstance(path, str):
+            status = event.get("status") or _STATUS_OF_EVENT.get(str(event.get("event")))
+            if status is not None:
+                last[path] = {**event, "status": status}
+    found: dict[str, RunStep] = {}
+    for step in info.get("steps") or ():
+        path = step.get("output_path") if isinstance(step, dict) else None
+        if isinstance(path, str):
+            waits = step.get("dependencies")
+            dependencies = tuple(dict.fromkeys(str(item) for item in waits)) if isinstance(waits, list) else ()
+            found[path] = _step(str(step.get("name", "")), path, dependencies, last.pop(path, {}))
+    for path, event in last.items():
+        found[path] = _step(str(event.get("name", "")), path, (), event)
+    return list(found.values())
+
+
+def _step(name: str, path: str, dependencies: tuple[str, ...], event: Mapping[str, Any]) -> RunStep:
+    return RunStep(
+        name=name,
+        path=path,
+        dependencies=dependencies,
+        status=_text(event.get("status")),
+        seconds=_number(event.get("seconds")),
+        queued_seconds=_number(event.get("queued_seconds")),
+        error=_text(event.get("error")),
+        log=_text(event.get("log")),
+        attempts=_attempts(event.get("attempts")),
+    )
+
+
+def _attempts(recorded: Any) -> tuple[Mapping[str, Any], ...]:
+    return tuple(each for each in recorded if isinstance(each, dict)) if isinstance(recorded, list) else ()
+
+
+def _outcome(attempt: Mapping[str, Any]) -> str:
+    """Return how an attempt ended: `failed after 2 s: ValueError: no cheese`."""
+    error = attempt.get("error")
+    reason = f": {error.partition(chr(10))[0]}" if isinstance(error, str) and error else ""
+    seconds = attempt.get("seconds")
+    took = f" after {duration(seconds)}" if isinstance(seconds, (int, float)) else ""
+    return f"{attempt.get('outcome', 'ended')}{took}{reason}"
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _number(value: Any) -> float | None:
+    return value if type(value) in (int, float) and math.isfinite(value) else None

@@ -1,0 +1,225 @@
+"""What the files of a run say about it: when, whose, how it ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from marin.recorded.deciding.run_names import RunFiles
+
+#: The ends of steps (`marin.execution.report.events.StepEnd`), in the order in which they are shown.
+STEP_ENDS: Final = ("succeeded", "cached", "failed", "dep_failed", "lost")
+_BAD_ENDS: Final = ("failed", "dep_failed", "lost")
+_COUNTED: Final = {end: f'"status": "{end}", "seconds"'.encode() for end in STEP_ENDS}
+_STEPS_KEY: Final = b'\n  "steps": ['
+
+
+class RunState(StrEnum):
+    """How a run stands."""
+
+    RUNNING = "running"
+    """Its process runs on this machine."""
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    """Steps failed, or were not run because others did, or lost their leases."""
+    STOPPED = "stopped"
+    """It was interrupted, or failed itself; its error says why."""
+    DIED = "died"
+    """Its process has ended without recording an end: it was killed, or its machine went down."""
+    UNFINISHED = "unfinished"
+    """No end is recorded, and its process cannot be seen from here: it runs elsewhere, or died."""
+    ENDED = "ended"
+    """It ended; how its steps did is not in the part of its event log that was read."""
+    RECORDED = "recorded"
+    """Only its steps are recorded: it has no event log."""
+
+
+class ProcessState(StrEnum):
+    """What is known of the process of a run."""
+
+    RUNS = "runs"
+    GONE = "gone"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class EventsRead:
+    """An event log as it was read.
+
+    Attributes:
+        head: Its beginning, with the first line if that is not very long.
+        tail: Its end, with the last line if that is not very long.
+        is_whole: `head` is all of it.
+    """
+
+    head: bytes
+    tail: bytes
+    is_whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """One run in short.
+
+    Attributes:
+        files: Its files.
+        state: How it stands.
+        seconds: How long it took; None when it has not ended, or that is not recorded.
+        steps: How many steps it has; None when that is not recorded.
+        ends: How many of its steps ended how; None when that is not known.
+        user: Who ran it; None when that is not known.
+        host: The machine it ran on, likewise.
+        description: What it is for.
+        created: When its info file was written, ISO 8601; None when a later run of equal steps has written its own.
+        git_commit: The commit it ran from, likewise.
+        error: What ended it early.
+        damage: Which of its files cannot be read, and why.
+    """
+
+    files: RunFiles
+    state: RunState
+    seconds: float | None = None
+    steps: int | None = None
+    ends: Mapping[str, int] | None = None
+    user: str | None = None
+    host: str | None = None
+    description: str | None = None
+    created: str | None = None
+    git_commit: str | None = None
+    error: str | None = None
+    damage: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the run as `marin runs --json` lists it."""
+        return {
+            "run": self.files.id,
+            "steps_id": self.files.stem,
+            "started": self.files.started,
+            "state": str(self.state),
+            "seconds": self.seconds,
+            "steps": self.steps,
+            "ends": None if self.ends is None else {end: self.ends.get(end, 0) for end in STEP_ENDS},
+            "user": self.user,
+            "host": self.host,
+            "description": self.description,
+            "git_commit": self.git_commit,
+            "error": self.error,
+            "damage": self.damage,
+        }
+
+
+def info_head(content: bytes) -> dict[str, Any] | None:
+    """Return what the beginning of a run's info file says of the run; None when it is not there or damaged.
+
+    Args:
+        content: The file, or a part of it from its beginning.
+    """
+    before, found, _ = content.partition(_STEPS_KEY)
+    text = before.rstrip().rstrip(b",") + b"}" if found else content
+    try:
+        head = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return head if isinstance(head, dict) else None
+
+
+def start_of(events: EventsRead | None) -> dict[str, Any]:
+    """Return the `run_started` of an event log; {} when it cannot be read."""
+    return {} if events is None else _event(events.head.partition(b"\n")[0])
+
+
+def own_head(files: RunFiles, head: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return what an info file says of a run; {} when a later run of equal steps has replaced it by its own."""
+    worker = str((head or {}).get("worker_id", "")).rsplit("-", 2)
+    is_own = files.pid is None or (len(worker) == 3 and worker[1] == str(files.pid))
+    return head if head is not None and is_own else {}
+
+
+def host_of(files: RunFiles, started: Mapping[str, Any], head: Mapping[str, Any] | None) -> str | None:
+    """Return the machine on which a run began; None when that is not recorded."""
+    worker = _text(own_head(files, head).get("worker_id"))
+    return _text(started.get("host")) or (worker.rsplit("-", 2)[0] if worker is not None else None)
+
+
+def summarize(
+    files: RunFiles,
+    events: EventsRead | None,
+    head: Mapping[str, Any] | None,
+    process: ProcessState,
+    damage: str | None,
+) -> RunSummary:
+    """Put a run's summary together.
+
+    Args:
+        files: Its files.
+        events: Its event log; None when there is none, or it cannot be read.
+        head: What its info file says; None likewise.
+        process: What is known of its process.
+        damage: Which of its files cannot be read, and why.
+    """
+    said, started = own_head(files, head), start_of(events)
+    last = _event(events.tail.rstrip(b"\n").rpartition(b"\n")[2]) if events is not None else {}
+    ended = last if last.get("event") == "run_ended" else None
+    ends = _ends(events, ended)
+    return RunSummary(
+        files=files,
+        state=_state(files, ended, ends, process),
+        seconds=_number(ended.get("seconds")) if ended else None,
+        steps=_count(started.get("steps")),
+        ends=ends,
+        user=_text(started.get("user")) or _text(said.get("user")),
+        host=host_of(files, started, head),
+        description=_text(started.get("description")) or _text(said.get("description")),
+        created=_text(said.get("created_date")),
+        git_commit=_text(said.get("git_commit")),
+        error=_text(ended.get("error")) if ended else None,
+        damage=damage,
+    )
+
+
+def _state(
+    files: RunFiles, ended: Mapping[str, Any] | None, ends: Mapping[str, int] | None, process: ProcessState
+) -> RunState:
+    if files.events is None:
+        return RunState.RECORDED
+    if ended is None:
+        known = {ProcessState.RUNS: RunState.RUNNING, ProcessState.GONE: RunState.DIED}
+        return known.get(process, RunState.UNFINISHED)
+    if ended.get("error"):
+        return RunState.STOPPED
+    if ends is None:
+        return RunState.ENDED
+    return RunState.FAILED if any(ends.get(end) for end in _BAD_ENDS) else RunState.SUCCEEDED
+
+
+def _ends(events: EventsRead | None, ended: Mapping[str, Any] | None) -> dict[str, int] | None:
+    """Return how the steps ended: as the run's end says, else counted in a log that was read whole."""
+    told = (ended or {}).get("ends")
+    if isinstance(told, dict):
+        return {end: count for end, count in told.items() if end in _COUNTED and type(count) is int}
+    if events is None or not events.is_whole:
+        return None
+    return {end: events.head.count(mark) for end, mark in _COUNTED.items()}
+
+
+def _event(line: bytes) -> dict[str, Any]:
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}  # the writer is within this line, or the line is longer than what was read
+    return event if isinstance(event, dict) else {}
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if type(value) in (int, float) else None
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int else None

@@ -1,0 +1,35 @@
+"""Which output a word means: an output path, or a step's name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+# `{name}-{6 hex}` of a step, `{name}_{8 hex}` of a bare StepSpec.
+_OUTPUT: Final = re.compile(r"(?P<stem>.+)(?:-[0-9a-f]{6}|_[0-9a-f]{8})", re.DOTALL)
+
+
+def split_word(word: str, root: str) -> tuple[str, str]:
+    """Return the directory that a word for a step names, and the name in it.
+
+    Args:
+        word: An absolute path or URL, or a path below the storage root.
+        root: The storage root.
+    """
+    is_absolute = word.startswith("/") or "://" in word
+    path = (word if is_absolute else f"{root}/{word}").rstrip("/")
+    directory, _, name = path.rpartition("/")
+    return directory, name
+
+
+def stem_of(name: str) -> str | None:
+    """Return the step's name in the name of an output; None when it does not end in a version's digits."""
+    match = _OUTPUT.fullmatch(name)
+    return None if match is None else match["stem"]
+
+
+def outputs_named(name: str, names: Iterable[str]) -> list[str]:
+    """Return the outputs of a directory that a word means: that of the very name, else all that a step of it made."""
+    found = sorted(names)
+    return [name] if name in found else [other for other in found if stem_of(other) == name]

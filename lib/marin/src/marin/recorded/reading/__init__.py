@@ -1,0 +1,1 @@
+"""Reading runs, outputs and leases from storage: the edge."""

@@ -1,0 +1,130 @@
+"""All outputs below a storage root, what runs refer to, and the removal of an output."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from marin.output_files import INFO_FILE, LOCK_FILE, STATUS_FILE
+from marin.recorded.deciding.garbage import (
+    OutputFacts,
+    OutputFiles,
+    Verdict,
+    judge_outputs,
+    outputs_of,
+    references,
+    relative,
+)
+from marin.recorded.reading.runs import list_runs, read_json
+from marin.recorded.reading.steps import read_status
+from marin.recorded.reading.store import below, each, files_below, names_in, reading
+from rigging.distributed_lock import create_lock
+from rigging.filesystem import local_path, url_to_fs
+from rigging.filesystem.prefix import TEMP_PATH_PREFIX
+
+_FENCE = LOCK_FILE + ".fence"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What `find_garbage` found.
+
+    Attributes:
+        verdicts: Of every output below the storage root.
+        runs: How many info files of runs there are.
+        damaged: Those that cannot be read: what they refer to is not known.
+    """
+
+    verdicts: list[Verdict]
+    runs: int
+    damaged: list[str]
+
+    @property
+    def garbage(self) -> list[Verdict]:
+        """The outputs that no run refers to."""
+        return [verdict for verdict in self.verdicts if verdict.kept is None]
+
+
+def find_garbage(root: str, runs_at: Sequence[str], written_before: float) -> Found:
+    """Look at every output below a storage root.
+
+    Args:
+        root: The storage root.
+        runs_at: The directories in which runs are recorded.
+        written_before: Younger outputs are kept, in seconds since the epoch.
+    """
+    skipped = [TEMP_PATH_PREFIX, *(relative(place, root) for place in runs_at if place.startswith(f"{root}/"))]
+    outputs = outputs_of(files_below(root), skipped)
+    facts = each(lambda files: _facts(root, files), outputs, root)
+    # Runs are read after the outputs: of one that begins meanwhile, the outputs are younger.
+    referred: set[str] = set()
+    damaged: list[str] = []
+    count = 0
+    for place in runs_at:
+        paths = [below(place, name) for name in sorted({run.info for run in list_runs(place) if run.info})]
+        count += len(paths)
+        for path, (info, problem) in zip(paths, each(read_json, paths, place), strict=True):
+            if info is None or not isinstance(info.get("steps"), list):
+                damaged.append(problem or f"{path} is no info file of a run")
+            else:
+                referred |= references(info, root)
+    return Found(judge_outputs(facts, referred, root, written_before), count, damaged)
+
+
+def _facts(root: str, files: OutputFiles) -> OutputFacts:
+    path = f"{root}/{files.name}"
+    info, _ = read_json(below(path, INFO_FILE))
+    return OutputFacts(files, read_status(path), info)
+
+
+def remove_output(path: str) -> str | None:
+    """Remove an output under its lease, its status first: what is left of it never counts as an output.
+
+    Args:
+        path: The output path.
+
+    Returns:
+        Why it was left alone; None when it is gone.
+    """
+    lock = create_lock(below(path, LOCK_FILE))
+    if not lock.try_acquire():
+        return "it is being made"
+    try:
+        if read_status(path) == "RUNNING":
+            return "it is being made, or a run was killed that made it"
+        with reading(path):
+            _remove_all(path)
+    finally:
+        lock.release()
+    _remove_directory(path)
+    return None
+
+
+def _remove_all(path: str) -> None:
+    fs, place = url_to_fs(path)
+    place = place.rstrip("/")
+    for done in (f"{place}.SUCCESS", f"{place}/{STATUS_FILE}", f"{place}/SUCCESS"):
+        if fs.isfile(done):
+            fs.rm_file(done)
+    names = [file.name for file in files_below(path) if file.name not in (LOCK_FILE, _FENCE)]
+    if names:
+        fs.rm([f"{place}/{name}" for name in names])
+
+
+def _remove_directory(path: str) -> None:
+    """Remove what is left: the number of the lease, and on disks empty directories, unless a run has begun."""
+    local = local_path(path)
+    if local is None:
+        # Only this command's own lease has such a number here; those of runs are kept without one.
+        with reading(path), contextlib.suppress(FileNotFoundError):
+            fs, place = url_to_fs(path)
+            fs.rm_file(f"{place.rstrip('/')}/{_FENCE}")
+        return
+    for directory, _, _ in os.walk(local, topdown=False):
+        if directory == local and set(names_in(local)) == {_FENCE}:
+            with contextlib.suppress(OSError):
+                os.remove(os.path.join(local, _FENCE))
+        with contextlib.suppress(OSError):  # something is in it again
+            os.rmdir(directory)

@@ -1,0 +1,28 @@
+"""The storage root that a command is about, and where its runs are recorded."""
+
+from __future__ import annotations
+
+from rigging.errors import InvalidRequest
+
+
+def storage_root(prefix: str | None) -> str:
+    """Return the storage root that is meant, absolute and without a trailing slash.
+
+    Raises:
+        InvalidRequest: It is empty.
+    """
+    from rigging.filesystem.prefix import absolute_prefix, marin_prefix
+
+    if prefix is None:
+        return marin_prefix()
+    root = absolute_prefix(prefix).rstrip("/")
+    if not root or root.endswith(":"):
+        raise InvalidRequest(f"prefix {prefix!r}: a whole disk or kind of storage; give a directory or a bucket")
+    return root
+
+
+def runs_directory(root: str, runs_at: str | None) -> str:
+    """Return the directory in which the runs of a storage root are recorded."""
+    from rigging.filesystem.prefix import absolute_prefix
+
+    return f"{root}/experiments" if runs_at is None else absolute_prefix(runs_at).rstrip("/")

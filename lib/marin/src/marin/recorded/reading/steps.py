@@ -1,0 +1,105 @@
+"""Outputs of steps, read from storage: status, info file, files, lease."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from marin.output_files import INFO_FILE, LOCK_FILE, LOG_FILE, STATUS_FILE
+from marin.recorded.deciding.run_names import nearest_names
+from marin.recorded.deciding.step_names import outputs_named, split_word, stem_of
+from marin.recorded.reading.runs import read_json
+from marin.recorded.reading.store import below, each, names_in, size_of
+from rigging.errors import InvalidRequest, NotFound
+from rigging.filesystem import local_path, read_bytes_or_none
+
+_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """An output as storage has it.
+
+    Attributes:
+        path: The output path.
+        status: The word in its status file; None when there is none.
+        info: Its `.executor_info`; None when it is missing or damaged.
+        damage: What is wrong with it.
+        files: The names in the output path, with the sizes of files; None for a directory.
+        holder: The id that holds its lease; None when nobody does.
+    """
+
+    path: str
+    status: str | None
+    info: dict[str, Any] | None
+    damage: str | None
+    files: dict[str, int | None]
+    holder: str | None
+
+
+def is_output(path: str) -> bool:
+    """True if a step's output, or the beginning of one, is at a path."""
+    return bool({INFO_FILE, STATUS_FILE, LOG_FILE} & set(names_in(path)))
+
+
+def find_step(root: str, word: str) -> str:
+    """Return the output path that a word means.
+
+    Args:
+        root: The storage root.
+        word: An output path, absolute or below the root; or a step's name.
+
+    Raises:
+        NotFound: There is no such output; the nearest names are told.
+        InvalidRequest: Several outputs have that name.
+    """
+    directory, name = split_word(word, root)
+    names = names_in(directory)
+    found = [path for path in (f"{directory}/{other}" for other in outputs_named(name, names)) if is_output(path)]
+    if not found:
+        nearest = nearest_names(name, [*names, *(stem for other in names if (stem := stem_of(other)))])
+        hint = f"; did you mean {' or '.join(nearest)}?" if nearest else ""
+        raise NotFound(f"no output {word!r} in {directory}{hint}")
+    if len(found) > 1:
+        shown = ", ".join(found[:_SHOWN]) + (", ..." if len(found) > _SHOWN else "")
+        raise InvalidRequest(f"{len(found)} outputs have the name {word!r}: {shown}")
+    return found[0]
+
+
+def read_step(path: str) -> StepRecord:
+    """Read what an output path has."""
+    info, damage = read_json(below(path, INFO_FILE))
+    names = sorted(names_in(path))
+    sizes = each(functools.partial(_size, path), names, path)
+    holder = None
+    if LOCK_FILE in names:
+        from rigging.lease.record import StoredLease, holder_of
+
+        content = read_bytes_or_none(below(path, LOCK_FILE))
+        holder = None if content is None else holder_of(StoredLease(content, ""))
+    return StepRecord(path, read_status(path), info, damage, dict(zip(names, sizes, strict=True)), holder)
+
+
+def read_status(path: str) -> str | None:
+    """Return the status of an output; None when it has none."""
+    from marin.execution.lease.status_file import StatusFile
+
+    return StatusFile(path).status
+
+
+def read_statuses(paths: Sequence[str]) -> dict[str, str | None]:
+    """Return the statuses of many outputs, in few requests."""
+    from marin.execution.record.output_state import read_statuses as read
+
+    return read(paths)
+
+
+def _size(path: str, name: str) -> int | None:
+    place = below(path, name)
+    local = local_path(place)
+    if local is not None and os.path.isdir(local):
+        return None
+    return size_of(place)

@@ -1,0 +1,172 @@
+"""Directories and files of any storage, read as the commands need them; nothing here writes."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from marin.recorded.deciding.stored import StoredFile
+from rigging.errors import MarinError, Unavailable
+from rigging.filesystem import local_path, url_to_fs
+from rigging.filesystem.location import path_in
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# Requests in flight at an object store.
+_READERS = 64
+
+
+@contextlib.contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Context manager: errors of storage libraries, which have many types, become ours.
+
+    Args:
+        path: What is read, for messages.
+
+    Raises:
+        Unavailable: Storage could not be read.
+    """
+    try:
+        yield
+    except (OSError, MarinError):
+        raise
+    except Exception as error:
+        raise Unavailable(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+
+
+def names_in(directory: str) -> list[str]:
+    """Return the names of the files and directories in a directory; [] when there is no such directory."""
+    local = local_path(directory)
+    try:
+        if local is not None:
+            return os.listdir(local)
+        with reading(directory):
+            fs, remote = url_to_fs(directory)
+            found = fs.ls(remote, detail=False)
+            return [name for path in found if (name := str(path).rstrip("/").rpartition("/")[2])]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def files_below(directory: str) -> Iterator[StoredFile]:
+    """Yield every file below a directory, in no order; none when there is no such directory."""
+    local = local_path(directory)
+    if local is not None:
+        yield from _local_files(local)
+        return
+    with reading(directory):
+        fs, remote = url_to_fs(directory)
+        found: dict[str, dict[str, Any]] = fs.find(remote, detail=True)
+    start = len(remote.rstrip("/")) + 1
+    for path, entry in found.items():
+        yield StoredFile(path[start:], int(entry.get("size") or 0), modified_of(entry))
+
+
+def _local_files(root: str) -> Iterator[StoredFile]:
+    pending = [("", root)]
+    while pending:
+        name, path = pending.pop()
+        try:
+            entries = list(os.scandir(path))
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            continue  # removed meanwhile, or another's
+        for entry in entries:
+            below = f"{name}/{entry.name}" if name else entry.name
+            if entry.is_dir(follow_symlinks=False):
+                pending.append((below, entry.path))
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                found = entry.stat(follow_symlinks=False)
+                yield StoredFile(below, found.st_size, found.st_mtime)
+
+
+def modified_of(entry: dict[str, Any]) -> float | None:
+    """Return when storage says that a file was written, in seconds since the epoch; None when it does not say."""
+    value = entry.get("LastModified") or entry.get("updated") or entry.get("mtime") or entry.get("created")
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            return datetime.datetime.fromisoformat(value).timestamp()
+        return None
+    if isinstance(value, (int, float)):
+        return float(value)
+    return value.timestamp() if isinstance(value, datetime.datetime) else None
+
+
+def size_of(path: str) -> int | None:
+    """Return the size of a file, as storage has it now; None when there is none."""
+    local = local_path(path)
+    try:
+        if local is not None:
+            return os.stat(local).st_size
+        with reading(path):
+            fs, remote = url_to_fs(path)
+            fs.invalidate_cache()
+            return int(fs.info(remote)["size"] or 0)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def read_part(path: str, start: int, end: int) -> bytes:
+    """Return the bytes of a file from `start` up to `end`, or to where it ends; b"" when there are none.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+    """
+    if start >= end:
+        return b""
+    local = local_path(path)
+    if local is not None:
+        with open(local, "rb") as file:
+            file.seek(start)
+            return file.read(end - start)
+    with reading(path):
+        fs, remote = url_to_fs(path)
+        content: bytes = fs.cat_file(remote, start=start, end=end)
+        return content
+
+
+def read_ends(path: str, most: int) -> tuple[bytes, bytes, int] | None:
+    """Return the first and the last `most` bytes of a file, and its size; None when there is none."""
+    local = local_path(path)
+    if local is None:
+        size = size_of(path)
+        if size is None:
+            return None
+        head = read_part(path, 0, min(size, most))
+        return head, head if size <= most else read_part(path, size - most, size), size
+    try:
+        descriptor = os.open(local, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        head = os.read(descriptor, most)
+        if len(head) < most:
+            return head, head, len(head)
+        size = os.fstat(descriptor).st_size
+        return head, os.pread(descriptor, most, max(0, size - most)), size
+    finally:
+        os.close(descriptor)
+
+
+def each(read: Callable[[T], R], items: Sequence[T], root: str) -> list[R]:
+    """Call `read` for each item: one by one on local disks, many at once where each is a round trip.
+
+    Args:
+        read: The function.
+        items: Its arguments.
+        root: Where the items are.
+    """
+    if len(items) < 2 or local_path(root) is not None:
+        return [read(item) for item in items]
+    with ThreadPoolExecutor(min(_READERS, len(items)), thread_name_prefix="marin-read") as pool:
+        return list(pool.map(read, items))
+
+
+def below(directory: str, name: str) -> str:
+    """Return the path of what a directory has under a name."""
+    return path_in(directory, name)

@@ -1,0 +1,143 @@
+"""`marin gc`: only what surely nobody refers to is listed, and only what was agreed to is deleted."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from marin.cli.context import CliContext
+from marin.recorded.deciding.garbage import OutputFacts, OutputFiles, judge_outputs, references
+from marin.testing.recorded_runs import Done, RecordedStorage
+
+Marin = Callable[..., Done]
+
+
+def names(done: Done) -> set[str]:
+    return {Path(item["path"]).name for item in done.json}
+
+
+def listed(marin: Marin, *words: str) -> set[str]:
+    return names(marin("gc", "--older-than", "0s", "--json", *words, context=CliContext(now=lambda: time.time() + 5)))
+
+
+def test_outputs_that_no_run_refers_to_are_listed_with_their_sizes(storage: RecordedStorage, marin: Marin) -> None:
+    used = storage.step("used-000001")
+    storage.step("old/unused-000002")
+    (storage.root / "old/unused-000002/part").mkdir()
+    (storage.root / "old/unused-000002/part/data").write_bytes(b"x" * 5000)
+    size = 5007 + (storage.root / "old/unused-000002/.executor_info").stat().st_size
+    storage.run("train-0a1b2c", [used])
+    done = marin("gc", "--older-than", "0", context=CliContext(now=lambda: time.time() + 5))
+    assert done.code == 0
+    assert done.out.replace(str(storage.root), "ROOT") == (
+        f"SIZE     OUTPUT\n{size / 1024:.1f} KiB  ROOT/old/unused-000002\n"
+    )
+    assert (storage.root / "old/unused-000002/part/data").exists()
+    assert marin("gc", "--json").json == [], "what is younger than a day is kept"
+
+
+def test_what_is_not_certain_is_kept(storage: RecordedStorage, marin: Marin) -> None:
+    storage.step("garbage-000001")
+    storage.step("running-000002", status="RUNNING")
+    storage.step("leased-000003")
+    (storage.root / "leased-000003/.executor_status.lock").write_text("{}")
+    storage.step("spec_00000004", executor_version="step_runner")
+    storage.step("copied-000005", output_path="gs://marin-eu-west4/copied-000005")
+    storage.step("damaged-000006")
+    (storage.root / "damaged-000006/.executor_info").write_text("{")
+    storage.step("tmp/temporary-000007")
+    storage.step("experiments/x-000008")
+    (storage.root / "cache/call").mkdir(parents=True)
+    (storage.root / "cache/call/.executor_status").write_text("SUCCESS")
+    storage.step("hardcoded-000009")
+    storage.step("in-command-00000a")
+    storage.step("outer-00000b/inner-00000b")
+    storage.step("outer-00000b")
+    storage.step("needed-by-spec-00000c")
+    storage.step("spec_0000000d", executor_version="step_runner", dependencies=["needed-by-spec-00000c"])
+    run = storage.step(
+        "run-000010",
+        config={
+            "a": "mirror://hardcoded-000009/x",
+            "b": f"cat {storage.root}/in-command-00000a/part-1 | wc",
+            "c": "outer-00000b/inner-00000b",
+        },
+    )
+    storage.run("train-0a1b2c", [run])
+    assert listed(marin) == {"garbage-000001"}
+    kept = marin("gc", "--kept", "--older-than", "0s", "--json").json
+    assert len(kept) == 13
+    assert not {Path(item["path"]).name for item in kept} & {"temporary-000007", "x-000008", "call"}
+
+
+def test_nothing_is_garbage_where_no_run_is_recorded_or_one_is_damaged(storage: RecordedStorage, marin: Marin) -> None:
+    storage.step("a-000001")
+    refused = marin("gc")
+    assert refused.code == 3
+    assert "name the place with --runs" in refused.err
+    storage.run("train-0a1b2c", [])
+    (storage.root / "experiments/train-0a1b2c.json").write_text("{")
+    damaged = marin("gc", "--delete", "--yes", "--older-than", "0s")
+    assert damaged.code == 3
+    assert "train-0a1b2c.json is damaged" in damaged.err
+    assert (storage.root / "a-000001/.executor_status").exists()
+
+
+def test_runs_recorded_elsewhere_count(storage: RecordedStorage, marin: Marin, tmp_path: Path) -> None:
+    step = storage.step("a-000001")
+    storage.run("here-0a1b2c", [])
+    RecordedStorage(tmp_path / "team").run("there-0a1b2c", [step])
+    assert listed(marin) == {"a-000001"}
+    assert listed(marin, "--runs", str(tmp_path / "team/experiments")) == set()
+
+
+def test_deletion_asks_and_takes_only_what_no_run_refers_to(storage: RecordedStorage, marin: Marin) -> None:
+    used = storage.step("used-000001")
+    for name in ("gone-000002", "late-000003", "taken-000004"):
+        storage.step(name)
+        (storage.root / name / "data").write_text("x")
+    storage.run("train-0a1b2c", [used])
+    words = ("gc", "--delete", "--older-than", "0s")
+    later = {"now": lambda: time.time() + 5}
+    assert marin(*words, context=CliContext(is_interactive=lambda: False, **later)).code == 3
+    assert marin(*words, "--dry-run").code == 3
+
+    def begin_runs(_question: str) -> bool:
+        late = json.loads((storage.root / "late-000003/.executor_info").read_text())
+        storage.run("late-0a1b2c", [late])
+        (storage.root / "taken-000004/.executor_status").write_text("RUNNING")
+        return True
+
+    done = marin(*words, context=CliContext(ask=begin_runs, is_interactive=lambda: True, **later))
+    assert done.code == 8
+    assert sorted(os.listdir(storage.root)) == ["experiments", "late-000003", "taken-000004", "used-000001"]
+    assert "1 output(s) deleted, 2 left alone" in done.err
+
+
+def facts(name: str, **info: Any) -> OutputFacts:
+    return OutputFacts(OutputFiles(name, 1, 1, 0.0, False), "SUCCESS", {"output_path": f"/p/{name}", **info})
+
+
+NAMES = st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map("/".join)
+
+
+@given(st.sets(NAMES, max_size=8), st.sets(NAMES, max_size=3), st.dictionaries(NAMES, NAMES, max_size=5))
+def test_nothing_that_is_kept_loses_what_it_needs_or_what_is_within(
+    outputs: set[str], refers: set[str], needs: dict[str, str]
+) -> None:
+    found = [facts(name, config=needs.get(name)) for name in sorted(outputs)]
+    run = {"steps": [{"config": [f"/p/{name}" for name in refers]}]}
+    verdicts = judge_outputs(found, references(run, "/p"), "/p", 1.0)
+    kept = {verdict.output.files.name for verdict in verdicts if verdict.kept}
+    removed = outputs - kept
+    assert not refers & removed
+    for name in removed:
+        assert not any(other.startswith(f"{name}/") or name.startswith(f"{other}/") for other in kept)
+        assert not any(other.startswith(f"{name}/") for other in refers)

@@ -1,0 +1,44 @@
+"""A storage root with runs and outputs as the executor writes them, and a way to run command lines against it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from marin.cli.context import CliContext
+from marin.cli.main import run
+from marin.testing.recorded_runs import Done, RecordedStorage
+
+
+@pytest.fixture(autouse=True)
+def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Times are shown in UTC."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture
+def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecordedStorage:
+    root = tmp_path / "prefix"
+    root.mkdir()
+    monkeypatch.setenv("MARIN_PREFIX", str(root))
+    return RecordedStorage(root)
+
+
+@pytest.fixture
+def marin(capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    """Run `marin WORDS`; the context may be given."""
+
+    def call(*words: str, context: CliContext | None = None) -> Done:
+        capsys.readouterr()
+        code = run(words, context)
+        said = capsys.readouterr()
+        return Done(code, said.out, said.err)
+
+    return call

@@ -1,0 +1,351 @@
+"""Each step's `.log` and `.error` are whole on every backend, although runs and workers are killed: each line once.
+
+The seed is printed; MARIN_STORM_SEED repeats it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import random
+import re
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fray.testing.ray_harness import RayCluster
+from marin.execution.report.job_log.sections import LOST
+from rigging.testing import eventually
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+SCRIPT = Path(__file__).with_name("whole_logs_pipeline.py")
+SAID = re.compile(r"(?:.*: )?(out|err|log|sub) ([0-9a-f]{8}) (\d+)")
+# Headings and ends, how an attempt failed, what runs and clusters say of their own.
+OTHER = re.compile(r"=== |iris: |step at |Traceback|  |\d{4}-|\(\d+ frames|.*LookupError: no luck")
+LONG = 240.0
+
+
+@dataclass
+class Place:
+    """Where runs of the pipeline are, and what they run on.
+
+    Args:
+        root: A directory.
+        client: The spec of fray's client.
+        environment: Further variables.
+    """
+
+    root: Path
+    client: str
+    environment: dict[str, str]
+
+    def start(self, steps: int, lines: int, seed: int) -> subprocess.Popen[bytes]:
+        """Start a run."""
+        self.said.mkdir(exist_ok=True)
+        return self.start_script([str(SCRIPT), str(self.root / "p"), str(self.root), *map(str, (steps, lines, seed))])
+
+    def start_script(self, words: list[str]) -> subprocess.Popen[bytes]:
+        """Start a script."""
+        environment = {**os.environ, **self.environment, "FRAY_CLIENT": self.client}
+        workspace = self.root / "workspace"
+        if not workspace.exists():
+            subprocess.run(["git", "init", "--quiet", str(workspace)], check=True)
+        with open(self.root / "output", "ab") as log:
+            return subprocess.Popen([sys.executable, *words], env=environment, stdout=log, stderr=log, cwd=workspace)
+
+    @property
+    def said(self) -> Path:
+        """Where steps note what they have printed."""
+        return self.root / "said"
+
+    def count_said(self) -> int:
+        """Bytes of these notes."""
+        return sum(path.stat().st_size for path in self.said.iterdir() if path.suffix != ".lock")
+
+    def run_with_kills(self, steps: int, lines: int, kills: int, seed: int, seconds: float = LONG) -> None:
+        """Run the pipeline to its end, with so many kills of the run's process while steps print."""
+        dice = random.Random(seed)
+        deadline = time.monotonic() + seconds
+        for left in range(kills, -1, -1):
+            process = self.start(steps, lines, seed)
+            try:
+                enough = self.count_said() + dice.randrange(200, 2000)
+                while process.poll() is None and (not left or self.count_said() < enough):
+                    assert time.monotonic() < deadline, self.end_of_output()
+                    time.sleep(0.02)
+                if process.poll() is not None:
+                    break
+            finally:
+                process.kill()
+                process.wait()
+                for path in self.said.glob("*[0-9]"):
+                    with open(path, "a") as file:
+                        file.write("killed run\n")
+        assert process.returncode == 0, self.end_of_output()
+
+    def end_of_output(self) -> str:
+        return (self.root / "output").read_text()[-6000:]
+
+    def findings(self, steps: int, streams: int) -> list[str]:
+        """Everything that is wrong with the logs."""
+        trouble = self.root / "trouble"
+        found = [trouble.read_text()] if trouble.exists() else []
+        for number in range(steps):
+            [directory] = (self.root / "p" / "talk").glob(f"s{number}-*")
+            found += [f"{directory}: {each}" for each in wrong_with(directory, self.said / str(number), streams)]
+        return found
+
+
+def wrong_with(directory: Path, said: Path, streams: int) -> Iterator[str]:
+    """Everything that is wrong with one step's files."""
+    notes = [line.split(" ") for line in said.read_text().splitlines()]
+    # A process that the kill of its run ended, too, may have noted a failure that it came not to.
+    uncertain = {words[1] for words, after in itertools.pairwise(notes) if after[0] == "killed"}
+    tokens = [words[1] for words in notes if words[0] == "begin"]
+    log = (directory / ".log").read_text()
+    in_log: dict[tuple[str, str], list[int]] = {}
+    order: list[str] = []
+    parts_with_loss = sum(line == LOST for line in log.splitlines())
+    for line in log.splitlines():
+        match = SAID.fullmatch(line)
+        if match is None:
+            if OTHER.match(line) is None:
+                yield f"a line that nobody printed: {line!r}"
+            continue
+        stream, token, number = match.groups()
+        in_log.setdefault((token, stream), []).append(int(number))
+        if token not in order:
+            order.append(token)
+        elif order[-1] != token:
+            yield f"lines of {token} come after those of a later attempt"
+    if order != [token for token in tokens if token in order]:
+        yield f"attempts are not in their order: {order}, {tokens}"
+    short = set()
+    for token in tokens:
+        expected: dict[str, int] = {}
+        for words in notes:
+            if words[1] == token and words[0] not in ("begin", "fail"):
+                expected[words[0]] = expected.get(words[0], 0) + 1
+        for stream, count in expected.items():
+            numbers = in_log.get((token, stream), [])
+            if numbers != list(range(len(numbers))):
+                yield f"{stream} of {token}: {numbers}"
+            if len(numbers) < count:
+                short.add(token)
+    if len(short) > parts_with_loss:
+        yield f"lines of {short} are missing, without a word"
+    last = {stream for token, stream in in_log if token == tokens[-1]}
+    if len(last) != streams:
+        yield f"of the last attempt there is only {last}"
+    error = (directory / ".error").read_text() if (directory / ".error").exists() else ""
+    for words in notes:
+        told = error.count(f"LookupError: no luck for {words[1]}")
+        if words[0] == "fail" and told != 1 and not (told == 0 and words[1] in uncertain):
+            yield f".error does not tell once of {words[1]}"
+
+
+@dataclass(frozen=True)
+class Backend:
+    """What runs go on.
+
+    Args:
+        client: The spec of fray's client.
+        streams: How many streams of a step are in its log.
+        environment: Variables that runs need.
+        cpus: How many processors it has; 0 where nobody waits for any.
+    """
+
+    client: str
+    streams: int
+    environment: dict[str, str]
+    cpus: int = 0
+
+
+@contextlib.contextmanager
+def ray_backend(_root: Path) -> Iterator[Backend]:
+    with RayCluster(cpus=32).running():
+        yield Backend("ray", 4, {}, 32)
+
+
+@contextlib.contextmanager
+def iris_backend(root: Path) -> Iterator[Backend]:
+    environment = {"IRIS_STATE_DIR": str(root)}
+    try:
+        yield Backend("iris", 4, environment, len(os.sched_getaffinity(0)))
+    finally:
+        stop = [str(Path(sys.executable).with_name("iris")), "cluster", "stop", "--force"]
+        subprocess.run(stop, env={**os.environ, **environment}, capture_output=True, timeout=60, check=False)
+
+
+BACKENDS = {
+    "in-process": lambda _: contextlib.nullcontext(Backend("local", 3, {})),
+    "processes": lambda _: contextlib.nullcontext(Backend("local://?processes=1", 4, {})),
+    "iris": iris_backend,
+    "ray": ray_backend,
+}
+
+
+@pytest.fixture(
+    scope="module",
+    params=["in-process", "processes", "iris", pytest.param("ray", marks=[pytest.mark.slow, pytest.mark.ray])],
+)
+def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
+    """Each backend in turn, with a cluster of its own where it has one."""
+    with BACKENDS[request.param](tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+def seed_of_test() -> int:
+    seed = int(os.environ.get("MARIN_STORM_SEED") or secrets.randbits(32))
+    print(f"seed {seed}")
+    return seed
+
+
+def test_logs_of_twenty_steps_are_whole_although_run_and_workers_are_killed(backend: Backend, tmp_path: Path) -> None:
+    place = Place(tmp_path, backend.client, backend.environment)
+    place.run_with_kills(steps=20, lines=5, kills=1, seed=seed_of_test())
+    assert place.findings(20, backend.streams) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_logs_of_two_hundred_steps_are_whole_although_run_and_workers_are_killed(
+    backend: Backend, tmp_path: Path
+) -> None:
+    place = Place(tmp_path, backend.client, backend.environment)
+    place.run_with_kills(steps=200, lines=10, kills=4, seed=seed_of_test(), seconds=850)
+    assert place.findings(200, backend.streams) == []
+
+
+FOLLOWED = """
+import os, sys, time
+from fray.types import ResourceConfig
+from marin.execution import Executor, ExecutorStep, versioned
+from marin.execution.remote import remote
+
+def wait_for(path):
+    while not os.path.exists(path):
+        time.sleep(0.01)
+
+def talk(config):
+    is_second = os.path.exists(config["root"] + "/failed")
+    print("begun", is_second, flush=True)
+    wait_for(config["root"] + ("/second" if is_second else "/first"))
+    print("goes on", is_second, flush=True)
+    if not is_second:
+        open(config["root"] + "/failed", "w").close()
+        raise LookupError("once")
+
+root, in_process = sys.argv[1], os.environ["FRAY_CLIENT"] == "local"
+fn = talk if in_process else remote(talk, resources=ResourceConfig.with_cpu(cpu=0.1, ram="64m", disk="64m"))
+step = ExecutorStep(name="talk", fn=fn, config={"n": versioned(1), "root": root}, retries=1, retry_delay=0.5)
+Executor(root + "/p", root + "/p/experiments").run([step])
+"""
+
+
+def test_a_log_is_followed_while_its_step_runs_and_over_its_attempts(backend: Backend, tmp_path: Path) -> None:
+    """What was printed is seen before the step goes on; the command ends when the step has."""
+    place = Place(tmp_path, backend.client, backend.environment)
+    script = tmp_path / "followed.py"
+    script.write_text(FOLLOWED)
+    seen = tmp_path / "seen"
+    with contextlib.ExitStack() as stack:
+        run = stack.enter_context(ending(place.start_script([str(script), str(tmp_path)])))
+        eventually(lambda: list((tmp_path / "p").glob("talk-*/.executor_status")), "the step has begun", timeout=LONG)
+        with open(seen, "wb") as out:
+            words = ["logs", "-f", "talk", "--prefix", str(tmp_path / "p")]
+            command = [sys.executable, "-m", "marin.cli", *words]
+            follower = stack.enter_context(ending(subprocess.Popen(command, stdout=out, cwd=tmp_path)))
+        for begun, flag in (("begun False", "first"), ("begun True", "second")):
+            eventually(lambda begun=begun: begun in seen.read_text(), f"{begun} is shown", timeout=LONG)  # type: ignore[misc]
+            assert follower.poll() is None
+            (tmp_path / flag).touch()
+        assert run.wait(LONG) == 0, place.end_of_output()
+        assert follower.wait(LONG) == 0
+    said = [line for line in seen.read_text().splitlines() if line.startswith(("begun", "goes on", "=== f"))]
+    assert [line for line in said if "=== failed" not in line or "once" in line] == [
+        "begun False",
+        "goes on False",
+        *[line for line in said if "=== failed" in line],
+        "begun True",
+        "goes on True",
+    ]
+    [error] = (tmp_path / "p").glob("talk-*/.error")
+    assert error.read_text().count("LookupError: once") == 1
+
+
+@contextlib.contextmanager
+def ending(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    """Context manager: a process that ends with the block."""
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+IN_TURN = """
+import os, sys, time
+from fray.types import ResourceConfig
+from marin.execution import Executor, ExecutorStep, versioned
+from marin.execution.remote import remote
+from rigging.log_setup import configure_logging
+
+def work(config):
+    for _ in range(6000):
+        if os.path.exists(config["root"] + "/go"):
+            break
+        time.sleep(0.01)
+    try:
+        open(f'{config["root"]}/{config["n"]}', "x").close()
+    except FileExistsError:
+        return
+    raise LookupError("once")
+
+configure_logging()
+root, cpus = sys.argv[1], int(sys.argv[2])
+fn = remote(work, resources=ResourceConfig.with_cpu(cpu=cpus, ram="64m", disk="64m"))
+steps = [ExecutorStep(f"turn/{n}", fn, {"n": versioned(n), "root": root}, retries=1) for n in range(2)]
+Executor(root + "/p", root + "/p/experiments").run(steps)
+"""
+
+
+def test_steps_that_wait_for_room_say_why_and_each_attempt_is_told(backend: Backend, tmp_path: Path) -> None:
+    """On a backend that looks at processors; on the others nobody waits for any."""
+    place = Place(tmp_path, backend.client, backend.environment)
+    script = tmp_path / "in_turn.py"
+    script.write_text(IN_TURN)
+    with ending(place.start_script([str(script), str(tmp_path), str(backend.cpus or 1)])) as run:
+
+        def events() -> list[dict[str, Any]]:
+            logs = (tmp_path / "p" / "experiments").glob("*.events.jsonl")
+            return [json.loads(line) for log in logs for line in log.read_text().splitlines()]
+
+        def reasons() -> list[str]:
+            return [event["reason"] for event in events() if event["event"] == "step_job_queued" and event["reason"]]
+
+        if backend.cpus:
+            eventually(reasons, "a step says why it waits", timeout=LONG, instead=place.end_of_output)
+        (tmp_path / "go").touch()
+        assert run.wait(LONG) == 0, place.end_of_output()
+    assert all(re.search("CPU|cores", reason) for reason in reasons()), reasons()
+    assert bool(reasons()) == bool(backend.cpus)
+    for name in ("turn/0", "turn/1"):
+        kinds = [event["event"] for event in events() if event.get("name") == name]
+        assert kinds[0] == "step_queued"
+        assert [kind for kind in kinds if kind in ("step_started", "step_retrying", "step_ended")] == [
+            "step_started", "step_retrying", "step_started", "step_ended",
+        ]  # fmt: skip
+    output = (tmp_path / "output").read_text()
+    for words in (*(["queued: "] if backend.cpus else ()), "running -> ", "attempt 1 failed, again now", "done in "):
+        assert re.search(rf"step turn/\d: {words}", output), words

@@ -1,0 +1,68 @@
+"""Which lines of a process a log lacks, by what stands in it."""
+
+import pytest
+
+from marin.execution.report.job_log.sections import (
+    Section,
+    heading_in_job,
+    is_closed,
+    last_open,
+    lines_of,
+    missing_lines,
+)
+
+RUN = "=== attempt 1, 2026-01-01T00:00:00.000+00:00, host, process 1"
+ONE = Section(heading_in_job("=== attempt 1, 2026-01-01T00:00:01.000+00:00, host, process 7"))
+TWO = Section(heading_in_job("=== attempt 2, 2026-01-01T00:00:02.000+00:00, host, process 8"))
+THIRD_REPLICA = Section(ONE.heading, 3)
+FOURTH_REPLICA = Section(TWO.heading, 4)
+
+
+def text(*lines: str) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def test_a_log_is_completed_once_wherever_it_stopped() -> None:
+    """Who completes it need not know how far it is, nor whether somebody has done so already."""
+    said = ["a", "", "=== b", "c"]
+    whole = [RUN, "submitted", ONE.opening, *said, ONE.closing]
+    for begun in range(2, len(whole)):
+        log = text(*whole[:begun])
+        missing = missing_lines(log, ONE, said)
+        assert missing is not None
+        assert log + text(*missing) == text(*whole)
+        assert not is_closed(log, ONE)
+    assert is_closed(text(*whole), ONE)
+    assert missing_lines(text(*whole), ONE, said) is None
+
+
+def test_the_lines_of_another_process_are_not_counted() -> None:
+    log = text(ONE.opening, "a", TWO.opening, "b")
+    assert lines_of(log, ONE) == ["a"]
+    assert missing_lines(log, ONE, ["a", "z"]) == ["z", ONE.closing]
+    assert missing_lines(log, TWO, ["b"]) == [TWO.closing]
+
+
+def test_replicas_are_told_apart() -> None:
+    log = text(THIRD_REPLICA.opening, "[3] a", FOURTH_REPLICA.opening, "[4] b", "[3] c")
+    assert lines_of(log, THIRD_REPLICA) == ["a", "c"]
+    assert missing_lines(log, THIRD_REPLICA, ["a", "c", "e"]) == ["[3] e", THIRD_REPLICA.closing]
+    assert last_open(log, 3) == THIRD_REPLICA
+    assert last_open(log + text(THIRD_REPLICA.closing), 3) is None
+    assert last_open(log, 4) == FOURTH_REPLICA
+    assert last_open(log, None) is None
+
+
+@pytest.mark.parametrize(
+    ("log", "found"),
+    [
+        ("", None),
+        (text(RUN, "a"), None),  # a run's own part has no end
+        (text(ONE.opening, "a"), ONE),
+        (text(ONE.opening, "a", ONE.closing), None),
+        (text(ONE.opening, "a", ONE.closing, TWO.opening), TWO),
+        ("of a line\n" + text("x", ONE.closing, TWO.opening), TWO),  # the end of a long log
+    ],
+)
+def test_the_part_whose_process_may_be_gone_is_found(log: str, found: Section | None) -> None:
+    assert last_open(log, None) == found

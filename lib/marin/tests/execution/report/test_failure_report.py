@@ -1,0 +1,165 @@
+"""The report of a run's failures, the command that runs a step again, and the summary of a run."""
+
+import contextlib
+import io
+import logging
+import re
+
+import pytest
+
+from marin.execution.report.events import StepEnd, StepEnded
+from marin.execution.report.failure_report import FailureReport
+from marin.execution.report.rerun import rerun_command, step_pattern
+from marin.execution.report.summary import SummaryRow, row_of, summary_text_lines
+
+
+def raised(text: str = "bad") -> ValueError:
+    try:
+        raise ValueError(text)
+    except ValueError as error:
+        return error
+
+
+def test_a_failure_is_told_with_its_frames_its_files_and_the_way_to_run_it_again() -> None:
+    report = FailureReport(rerun=lambda name: f"run {name}")
+    report.add("a/b", "/p/a/b-1", raised("no\nluck"), "job /u/j")
+    lines = report.text().splitlines()
+    assert lines[:2] == ["step a/b failed: ValueError: no", "  Traceback (most recent call last):"]
+    assert "    raise ValueError(text)" in [line[2:] for line in lines]
+    assert lines[-6:] == [
+        "  ValueError: no", "  luck", "  log:   /p/a/b-1/.log", "  error: /p/a/b-1/.error", "  job:   /u/j",
+        "  to run it again: run a/b",
+    ]  # fmt: skip
+
+
+def test_a_run_that_is_a_job_itself_names_that_job() -> None:
+    report = FailureReport(job="/u/driver")
+    report.add("here", "/p/here", raised())
+    report.add("there", "/p/there", raised(), "job /u/driver/there")
+    jobs = [line for line in report.text().splitlines() if line.startswith("  job: ")]
+    assert jobs == ["  job:   /u/driver", "  job:   /u/driver/there"]
+
+
+class Closed(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError("gone")
+
+
+def test_a_report_goes_to_the_log_when_standard_error_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+    report = FailureReport()
+    report.add("a", "/p/a", raised())
+    with contextlib.redirect_stderr(Closed()):
+        report.show()
+    assert caplog.records[-1].getMessage().startswith("step a failed: ValueError: bad")
+
+
+def test_failures_are_told_once(caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]) -> None:
+    report = FailureReport(rerun=lambda _: None)
+    report.log()
+    assert caplog.records == [], "nothing failed"
+    report.add("a", "/p/a", raised())
+    report.show()
+    report.show()
+    report.log()
+    assert capsys.readouterr().err.count("step a failed: ValueError: bad") == 1
+    assert caplog.records == []
+    assert "again" not in report.text()
+
+
+def test_of_many_failures_some_are_told_in_full() -> None:
+    report = FailureReport(most=2)
+    for number in range(7):
+        report.add(f"s{number}", f"/p/{number}", raised())
+    text = report.text()
+    assert text.startswith("7 step(s) failed, the first ones in full:\n")
+    assert text.count("Traceback") == 2
+    assert text.splitlines()[-3:] == ["  s2 -> /p/2", "  s3 -> /p/3", "  and 3 more"]
+
+
+def test_secrets_and_what_a_terminal_obeys_are_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    report = FailureReport()
+    report.add("a", "/p/a", raised("HF_TOKEN=hf_abcdefghij0123 \x1b[2J"))
+    assert "hf_abc" not in report.text()
+    assert "\x1b" not in report.text()
+    with caplog.at_level(logging.DEBUG, "marin"):
+        report = FailureReport()
+        report.add("a", "/p/a", raised("HF_TOKEN=hf_abcdefghij0123"))
+    assert "hf_abc" not in report.text()
+
+
+@pytest.mark.parametrize("name", ["a", "data/c4-en", "a.b", "x+(y)", "a[0]", "$^*?{}|\\"])
+def test_a_pattern_matches_its_step_alone(name: str) -> None:
+    assert re.search(step_pattern(name), name)
+    assert not re.search(step_pattern(name), f"{name}/b")
+    assert not re.search(step_pattern(name), name.replace(".", "x").replace("-", "x") + "z")
+
+
+@pytest.mark.parametrize(
+    ("words", "environ", "command"),
+    [
+        (["python", "-m", "exp.a"], {}, "/v/bin/python -m exp.a --run_only '^d/x$'"),
+        (["python", "-m", "exp.a"], {"PATH": "/nowhere"}, "/v/bin/python -m exp.a --run_only '^d/x$'"),
+        (["/v/bin/python", "a b.py"], {"UV_RUN_RECURSION_DEPTH": "1"}, "uv run python 'a b.py' --run_only '^d/x$'"),
+        (
+            ["python", "a.py", "--run_only", "['q']", "--strict", "--force_run_failed=false", "--pdb", "-v"],
+            {"UV_RUN_RECURSION_DEPTH": "1"},
+            "uv run python a.py --strict -v --run_only '^d/x$'",
+        ),
+        (
+            ["python", "a.py", "--prefix", "/p"],
+            {"UV_RUN_RECURSION_DEPTH": "1", "MARIN_PREFIX": "/q"},
+            "uv run python a.py --prefix /p --run_only '^d/x$'",
+        ),
+        (
+            ["python", "a.py"],
+            {"UV_RUN_RECURSION_DEPTH": "1", "MARIN_PREFIX": "gs://b"},
+            "uv run python a.py --prefix gs://b --run_only '^d/x$'",
+        ),
+        (
+            ["/work/venv/bin/python", "-m", "exp.a"],
+            {"IRIS_JOB_ID": "/u/j"},
+            "uv run iris job run -- python -m exp.a --run_only '^d/x$'",
+        ),
+        (
+            ["python", "-m", "exp.a"],
+            {"IRIS_JOB_ID": "/u/j", "IRIS_RUN_COMMAND": "iris --cluster c job run --cpu 2"},
+            "iris --cluster c job run --cpu 2 -- python -m exp.a --run_only '^d/x$'",
+        ),
+    ],
+)
+def test_the_command_that_runs_a_step_again(words: list[str], environ: dict[str, str], command: str) -> None:
+    assert rerun_command("d/x", words, environ, executable="/v/bin/python") == command
+
+
+def row(name: str, end: StepEnd) -> SummaryRow:
+    return SummaryRow(name, end, end.value.upper(), f"/p/{name}")
+
+
+def test_a_long_summary_is_cut_and_failures_stay() -> None:
+    rows = [row(f"c{number}", StepEnd.CACHED) for number in range(4)]
+    rows += [row("ran", StepEnd.SUCCEEDED), row("bad", StepEnd.FAILED), row("after", StepEnd.DEP_FAILED)]
+    assert len(summary_text_lines(rows)) == 7
+    assert summary_text_lines(rows, most=4) == [
+        "c0     CACHED  /p/c0", "ran    SUCCEEDED  /p/ran", "bad    FAILED  /p/bad", "after  DEP_FAILED  /p/after",
+        "and 3 whose output was there already",
+    ]  # fmt: skip
+    assert summary_text_lines(rows, most=1) == [
+        "bad  FAILED  /p/bad",
+        "and 1 more that were not run, 1 more that ran, 4 whose output was there already",
+    ]
+    assert summary_text_lines([], {StepEnd.CACHED: 2}) == ["and 2 whose output was there already"]
+    assert summary_text_lines([]) == []
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        (StepEnded(1, "a", "/p", StepEnd.SUCCEEDED, 1.5), "SUCCESS (ran 1.50s)"),
+        (StepEnded(1, "a", "/p", StepEnd.FAILED, 1.5, "E: x\ny"), "FAILED after 1.50s (E: x)"),
+        (StepEnded(1, "a", "/p", StepEnd.FAILED, 0.0, "E: x"), "FAILED (E: x)"),
+        (StepEnded(1, "a", "/p", StepEnd.DEP_FAILED, error="E"), "DEP_FAILED (not run)"),
+        (StepEnded(1, "a", "/p", StepEnd.CACHED), "SUCCESS (already done)"),
+    ],
+)
+def test_how_a_step_of_a_summary_ended(event: StepEnded, words: str) -> None:
+    assert row_of(event).words == words

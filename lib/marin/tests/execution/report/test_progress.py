@@ -1,0 +1,301 @@
+"""How far a step is, what it used, how long it will take: told by functions, shown while they run, recorded."""
+
+import contextlib
+import io
+import json
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fray.current_client import set_current_client
+from fray.local_backend import LocalClient
+from marin.execution import Executor, ExecutorStep, progress
+from marin.execution.jobs.output import JobLines
+from marin.execution.jobs.remote import remote
+from marin.execution.report.earlier_runs import latest_logs, read_usual_seconds, usual_seconds
+from marin.execution.report.event_log import EventLog, event_line
+from marin.execution.report.events import (
+    AttemptUse,
+    RunEvent,
+    StepEnd,
+    StepEnded,
+    StepJobQueued,
+    StepProgressed,
+    StepRetrying,
+    StepStarted,
+)
+from marin.execution.report.job_notes import (
+    MARK,
+    JobProgress,
+    ProgressNote,
+    UseNote,
+    note_in,
+    take_note,
+    tell_use,
+    without_notes,
+)
+from marin.execution.report.log_lines import PROGRESS_SECONDS, LogLines
+from marin.execution.report.progress import LEAST_MEASURED_SECONDS, StepProgress, Use, set_progress_of_process
+from marin.execution.report.run_progress import MOST_ENDS, Activity, RunProgress, seconds_left
+from rigging.errors import InvalidRequest, StepFailed
+
+MakeStep = Callable[..., ExecutorStep[Any]]
+MakeExecutor = Callable[[], Executor]
+
+
+def told_by(executor: Executor) -> list[RunEvent]:
+    events: list[RunEvent] = []
+
+    class Observer:
+        def on_event(self, event: RunEvent) -> None:
+            events.append(event)
+
+    executor.observers = [Observer(), EventLog()]
+    return events
+
+
+@pytest.mark.parametrize("as_job", [False, True])
+def test_what_a_step_tells_and_uses_is_recorded(make_step: MakeStep, make_executor: MakeExecutor, as_job: bool) -> None:
+    calls: list[int] = []
+
+    def work(_config: Any) -> None:
+        calls.append(1)
+        progress(1, 4)
+        progress(2, 4)  # too soon after the other
+        progress(4, 4)
+        threading.Event().wait(LEAST_MEASURED_SECONDS)
+        if len(calls) == 1:
+            raise ValueError("no cheese")
+
+    executor = make_executor()
+    events = told_by(executor)
+    with set_current_client(LocalClient()):
+        executor.run([make_step("a", fn=remote(work) if as_job else work, retries=1)])
+    far = [(event.name, event.done, event.total) for event in events if isinstance(event, StepProgressed)]
+    assert far == [("a", 1, 4), ("a", 4, 4)] * 2
+    [end] = [event for event in events if isinstance(event, StepEnded)]
+    assert [attempt.outcome for attempt in end.attempts] == ["failed", "succeeded"]
+    assert [attempt.error for attempt in end.attempts] == ["ValueError: no cheese", None]
+    for attempt in end.attempts:
+        assert attempt.cpu_seconds is not None
+        assert attempt.cpu_seconds >= 0
+        assert attempt.peak_bytes is not None
+        assert attempt.peak_bytes > 1 << 20
+    assert executor.executor_info_path is not None
+    [log] = Path(executor.executor_info_path).parent.glob("*.events.jsonl")
+    [recorded] = [
+        event for line in log.read_text().splitlines() if (event := json.loads(line))["event"] == "step_ended"
+    ]
+    assert [each["outcome"] for each in recorded["attempts"]] == ["failed", "succeeded"]
+    assert recorded["attempts"][1]["peak_bytes"] == end.attempts[1].peak_bytes
+
+
+def test_a_step_that_was_there_has_no_attempts(make_step: MakeStep, make_executor: MakeExecutor) -> None:
+    executor = make_executor()
+    executor.run([make_step("a")])
+    again = make_executor()
+    events = told_by(again)
+    again.run([make_step("a")])
+    [end] = [event for event in events if isinstance(event, StepEnded)]
+    assert (end.status, end.attempts) == (StepEnd.CACHED, ())
+
+
+@pytest.mark.parametrize(("done", "total"), [(-1, 2), (1, 0), (float("nan"), 1), (1, float("inf"))])
+def test_progress_that_makes_no_sense_is_refused(done: float, total: float) -> None:
+    with pytest.raises(InvalidRequest, match="progress"):
+        progress(done, total)
+
+
+def test_progress_outside_of_steps_does_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    progress(1, 2)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_jobs_process_tells_its_run_by_lines(capfd: pytest.CaptureFixture[str]) -> None:
+    seen: list[RunEvent] = []
+    taker = StepProgress("a", "/p/a", seen.append, pause_seconds=0.0)
+    set_progress_of_process(JobProgress(pause_seconds=60.0))
+    try:
+        sys.stdout.write("half")
+        for done in range(1, 101):
+            progress(done, 100)
+    finally:
+        set_progress_of_process(None)
+    tell_use(0.0)
+    said = capfd.readouterr().out
+    notes = [note for line in said.splitlines() if (note := note_in(line)) is not None]
+    for note in notes:
+        take_note(note, taker)
+    assert [line for line in said.splitlines() if note_in(line) is None] == ["half", "", ""]
+    assert without_notes(f"half{said.removeprefix('half')}end") == "half\nend"
+    assert [(event.done, event.total) for event in seen if isinstance(event, StepProgressed)] == [(1, 100), (100, 100)]
+    assert taker.use is not None
+    assert taker.use.peak_bytes > 1 << 20
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_notes_reach_the_run_and_not_the_file_that_a_function_prints_to(
+    capfd: pytest.CaptureFixture[str], is_closed: bool
+) -> None:
+    file = io.StringIO()
+    with contextlib.redirect_stdout(file):
+        print("a row of the output")
+        printed = file.getvalue()
+        if is_closed:
+            file.close()
+        JobProgress(pause_seconds=0.0).report(1, 2)
+        tell_use(0.0)
+    assert printed == "a row of the output\n"
+    assert is_closed or file.getvalue() == printed
+    notes = [note for line in capfd.readouterr().out.splitlines() if (note := note_in(line)) is not None]
+    assert [type(note) for note in notes] == [ProgressNote, UseNote]
+
+
+def test_notes_are_neither_shown_nor_logged() -> None:
+    lines = JobLines("a", 1)
+    assert (
+        lines.add({0: f'one\n\n{MARK}{{"done": 1, "total": 2}}\ntwo\n\nthree\n'})
+        == "[a] one\n[a] two\n[a] \n[a] three\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "said",
+        f"{MARK}",
+        f"{MARK}[1]",
+        f'{MARK}{{"done": "x", "total": 2}}',
+        f'{MARK}{{"done": NaN, "total": 2}}',
+        f'{MARK}{{"done": true, "total": 2}}',
+        f'{MARK}{{"other": 1}}',
+        f"{MARK}{'[' * 100_000}",
+    ],
+)
+def test_other_lines_are_no_notes(line: str) -> None:
+    assert note_in(line) is None
+    assert without_notes(line) == line
+
+
+def test_replicas_add_up() -> None:
+    taker = StepProgress("a", "/p/a", lambda _: None)
+    taker.add_use(Use(1.0, 30))
+    taker.add_use(Use(2.0, 20))
+    assert taker.use == Use(3.0, 30)
+
+
+@pytest.mark.parametrize(
+    ("now", "far", "usual", "left"),
+    [
+        (110.0, None, None, None),
+        (110.0, None, 30.0, 20.0),
+        (140.0, None, 30.0, None),
+        (110.0, (1.0, 4.0, 110.0), None, 30.0),
+        (115.0, (1.0, 4.0, 110.0), 1000.0, 25.0),
+        (200.0, (1.0, 4.0, 110.0), None, 0.0),
+        (110.0, (0.0, 4.0, 110.0), 15.0, 5.0),
+    ],
+)
+def test_time_that_is_left(
+    now: float, far: tuple[float, float, float] | None, usual: float | None, left: float | None
+) -> None:
+    assert seconds_left(now, 100.0, far, usual) == left
+
+
+def test_what_is_shown_of_a_step_is_how_far_it_is_or_why_it_waits() -> None:
+    found = RunProgress(usual={"b": 60.0})
+    found.take(StepStarted(100.0, "a", "/p/a"))
+    found.take(StepStarted(100.0, "b", "/p/b"))
+    found.take(StepProgressed(110.0, "a", "/p/a", 5, 20))
+    a, b = found.shown(110.0).steps
+    assert (a.activity, a.share, a.seconds_left) == (Activity.RUNNING, 0.25, 30.0)
+    assert (b.share, b.seconds, b.seconds_left) == (None, 10.0, 50.0)
+    found.take(StepRetrying(111.0, "a", "/p/a", 1, "failed", "ValueError", 5.0))
+    shown = found.shown(112.0)
+    assert (shown.running, shown.retrying, shown.queued) == (1, 1, 0)
+    assert shown.steps[1].activity is Activity.RETRYING
+    assert shown.steps[1].words == "attempt 1 failed, again in 5 s"
+    assert shown.steps[1].seconds == 1.0
+    assert "1 running, 1 retrying, 0 waiting" in found.summary(112.0)
+    found.take(StepJobQueued(113.0, "a", "/p/a", "no TPU is free"))
+    found.take(StepJobQueued(115.0, "a", "/p/a", "no host is up"))
+    queued = found.shown(116.0).steps[1]
+    assert (queued.activity, queued.words, queued.seconds) == (Activity.QUEUED, "no host is up", 3.0)
+    found.take(StepStarted(117.0, "a", "/p/a"))
+    assert found.shown(117.0).steps[1].share is None, "of the attempt before"
+
+
+def test_most_steps_are_counted_and_some_are_shown() -> None:
+    found = RunProgress()
+    for number in range(5):
+        found.take(StepStarted(100.0, f"s{number}", f"/p/{number}"))
+    found.take(StepJobQueued(100.0, "q", "/p/q", ""))
+    for most, names, left_out in ((0, [], 6), (2, ["s0", "s1"], 4), (9, ["s0", "s1", "s2", "s3", "s4", "q"], 0)):
+        shown = found.shown(101.0, most)
+        assert ([step.name for step in shown.steps], shown.left_out) == (names, left_out)
+
+
+def test_ends_are_kept_for_the_summary_but_not_of_an_endless_stream() -> None:
+    found = RunProgress()
+    for number in range(3 * MOST_ENDS):
+        status = StepEnd.CACHED if number % 2 else StepEnd.SUCCEEDED
+        found.take(StepEnded(100.0, f"s{number}", f"/p/{number}", status))
+    found.take(StepEnded(100.0, "bad", "/p/bad", StepEnd.FAILED))
+    assert len(found.ends) == MOST_ENDS + 1
+    assert found.ends[-1].name == "bad"
+    assert sum(found.ended.values()) == 3 * MOST_ENDS + 1
+
+
+def test_progress_is_logged_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    lines = LogLines()
+    for second in range(int(2.5 * PROGRESS_SECONDS)):
+        lines.on_event(StepProgressed(1000.0 + second, "a", "/p/a", second, 200))
+    assert [record.message for record in caplog.records] == [
+        "step a: 0/200 (0 %)", "step a: 60/200 (30 %)", "step a: 120/200 (60 %)",
+    ]  # fmt: skip
+
+
+def test_earlier_runs_of_the_same_script() -> None:
+    names = [
+        "train-0a1b2c-20260101T000000.000000Z-1.events.jsonl",
+        "train-ffffff-20260301T000000.000000Z-2.events.jsonl",
+        "train-0a1b2c-20260201T000000.000000Z-3.events.jsonl",
+        "other-0a1b2c-20260401T000000.000000Z-4.events.jsonl",
+        "train-0a1b2c.json",
+    ]
+    assert latest_logs("train-123456.json", names, most=2) == [names[1], names[2]]
+    assert latest_logs("train.txt", names) == []
+
+
+def test_the_median_of_what_succeeded() -> None:
+    def ended(seconds: float, status: StepEnd = StepEnd.SUCCEEDED) -> str:
+        return event_line(StepEnded(1.0, "a", "/p/a", status, seconds, attempts=(AttemptUse("succeeded", seconds),)))
+
+    lines = [ended(1.0), ended(2.0), ended(9.0), ended(100.0, StepEnd.FAILED), ended(5.0)[:60], "not json"]
+    assert usual_seconds(lines) == {"a": 2.0}
+
+
+def test_what_earlier_runs_took_is_read_beside_the_info_file(make_step: MakeStep, make_executor: MakeExecutor) -> None:
+    executor = make_executor()
+    told_by(executor)
+    executor.run([make_step("a", fn=lambda _: threading.Event().wait(0.05) and None)])
+    assert executor.executor_info_path is not None
+    assert read_usual_seconds(executor.executor_info_path)["a"] >= 0.05
+    assert read_usual_seconds("/nowhere/at/all-123456.json") == {}
+
+
+def test_a_failed_run_has_its_attempts(make_step: MakeStep, make_executor: MakeExecutor) -> None:
+    def fail(_config: Any) -> None:
+        raise ValueError
+
+    executor = make_executor()
+    events = told_by(executor)
+    with pytest.raises(StepFailed):
+        executor.run([make_step("a", fn=fail), make_step("b", make_step("c", fn=fail))])
+    ends = {event.name: event.attempts for event in events if isinstance(event, StepEnded)}
+    assert {name: len(attempts) for name, attempts in ends.items()} == {"a": 1, "c": 1, "b": 0}

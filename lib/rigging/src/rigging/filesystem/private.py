@@ -1,0 +1,143 @@
+"""Files that only this user may read or write, such as keys; folders that only this user may write to."""
+
+import contextlib
+import os
+import secrets
+import stat
+from collections.abc import Callable
+from typing import Final
+
+from rigging.errors import Denied
+from rigging.filesystem.atomic import sync_names
+
+LocalPath = str | os.PathLike[str]
+
+_OPEN_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO must not make it wait
+_FOR_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+_WRITTEN_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
+
+
+def read_private(path: LocalPath, what: str) -> bytes | None:
+    """Return the content of a file that this user has for itself; None when there is no such file.
+
+    What others could have put there is never returned: the checks are made on the open file, not on its name.
+
+    Args:
+        path: The file. A symbolic link is refused, wherever it leads.
+        what: Its name in errors, e.g. "the cluster's secret".
+
+    Returns:
+        All of it, in bytes.
+
+    Raises:
+        Denied: It is no regular file, it belongs to another user, or others can read or write it.
+        OSError: It cannot be read.
+    """
+    try:
+        descriptor = os.open(path, _OPEN_FLAGS)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        try:
+            status = os.lstat(path)
+        except OSError:
+            raise error from None
+        _check_file(status, path, what)
+        raise
+    try:
+        _check_file(os.fstat(descriptor), path, what)
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(descriptor)
+
+
+def load_or_create(path: LocalPath, make: Callable[[], bytes], what: str) -> bytes:
+    """Return the content of a private file, which is made first if it is missing.
+
+    Of processes that make it at once, one succeeds and all return its content. A reader never sees a part of it, and
+    the disk has it before this returns.
+
+    Args:
+        path: The file, in a folder that exists.
+        make: Returns the content of a new one.
+        what: Its name in errors.
+
+    Returns:
+        All of it, in bytes.
+
+    Raises:
+        Denied: As `read_private`.
+        OSError: It cannot be read or made.
+    """
+    found = read_private(path, what)
+    if found is not None:
+        return found
+    temporary = f"{os.fspath(path)}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(make())
+            file.flush()
+            os.fsync(file.fileno())
+        with contextlib.suppress(FileExistsError):  # another process was first: its content is the one
+            os.link(temporary, path)
+    finally:
+        os.unlink(temporary)
+    sync_names(path)
+    found = read_private(path, what)
+    if found is None:
+        raise FileNotFoundError(f"{what} {os.fspath(path)} was removed as soon as it was made")
+    return found
+
+
+def check_own_folder(path: LocalPath, what: str, cure: str, *, follow_links: bool = True) -> None:
+    """Make sure that no other user can put files into a folder, or replace files of it.
+
+    Args:
+        path: The folder.
+        what: Its name in errors, e.g. "the work directory".
+        cure: The end of the error: what to do about it.
+        follow_links: False: a symbolic link is refused. For names that others could have taken first.
+
+    Raises:
+        Denied: It is no folder, belongs neither to this user nor to root, or others can write to it.
+        OSError: It is not there.
+    """
+    status = os.stat(path) if follow_links else os.lstat(path)
+    if not stat.S_ISDIR(status.st_mode):
+        wrong = f"is no directory but {_kind(status.st_mode)}"
+    elif status.st_uid not in (os.geteuid(), 0):
+        wrong = f"belongs to uid {status.st_uid}, not to you (uid {os.geteuid()})"
+    elif status.st_mode & _WRITTEN_BY_OTHERS:
+        wrong = f"has mode {stat.S_IMODE(status.st_mode):03o}, so others can write to it"
+    else:
+        return
+    raise Denied(f"{what} {os.fspath(path)} {wrong}: {cure}")
+
+
+def _check_file(status: os.stat_result, path: LocalPath, what: str) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        wrong, cure = f"is no regular file but {_kind(status.st_mode)}", "remove it"
+    elif status.st_uid != os.geteuid():
+        wrong, cure = f"belongs to uid {status.st_uid}, not to you (uid {os.geteuid()})", "remove it"
+    elif status.st_mode & _FOR_OTHERS:
+        can = "write" if status.st_mode & _WRITTEN_BY_OTHERS else "read"
+        wrong = f"has mode {stat.S_IMODE(status.st_mode):03o}, so others can {can} it"
+        cure = "chmod 600 it if you trust what is in it, else remove it"
+    else:
+        return
+    raise Denied(f"{what} {os.fspath(path)} {wrong}: {cure}")
+
+
+def _kind(mode: int) -> str:
+    return _KINDS.get(stat.S_IFMT(mode), "something else")
+
+
+_KINDS: Final = {
+    stat.S_IFREG: "a file",
+    stat.S_IFDIR: "a directory",
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+}

@@ -1,0 +1,128 @@
+"""A real browser for tests of pages: the system's Chromium, driven by playwright; accessibility audits by axe-core."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+_ARGUMENTS: Final = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+)
+#: Names a folder for screenshots; without it none are kept.
+SCREENSHOTS_VARIABLE: Final = "PAGES_SCREENSHOTS"
+#: Width and colour scheme of each screenshot.
+VIEWS: Final = tuple((width, scheme) for width in (1280, 400) for scheme in ("light", "dark"))
+_SERIOUS: Final = ("serious", "critical")
+
+
+def chromium_path() -> str | None:
+    """Return the path of the system's Chromium; None when it is not installed (`apt-get install chromium`)."""
+    return shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Context manager: a browser without windows.
+
+    Raises:
+        FileNotFoundError: Chromium is not installed.
+    """
+    from playwright.sync_api import sync_playwright
+
+    path = chromium_path()
+    if path is None:
+        raise FileNotFoundError("chromium is not installed: apt-get install chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(_ARGUMENTS))
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@dataclass
+class Watched:
+    """What went wrong in a page, as the browser says.
+
+    Attributes:
+        problems: Errors on its console, exceptions of its scripts, requests to other servers.
+    """
+
+    problems: list[str] = field(default_factory=list)
+
+
+def watch(page: Page, origin: str) -> Watched:
+    """Note what goes wrong in a page from now on.
+
+    Args:
+        page: The page.
+        origin: The only server that it may ask.
+    """
+    watched = Watched()
+    page.on(
+        "console",
+        lambda message: watched.problems.append(message.text) if message.type in ("error", "warning") else None,
+    )
+    page.on("pageerror", lambda error: watched.problems.append(str(error)))
+
+    def check(request: Any) -> None:
+        if not request.url.startswith((origin, "data:", "about:")):
+            watched.problems.append(f"a request to {request.url}")
+
+    page.on("request", check)
+    return watched
+
+
+def serious_findings(page: Page, axe: Path) -> list[str]:
+    """Return what axe-core finds wrong in a page, the serious things.
+
+    Args:
+        page: The page.
+        axe: The file `axe.min.js`.
+    """
+    # Not by a script element, which the page's policy would refuse.
+    page.evaluate(axe.read_text(encoding="utf-8") + "; undefined")
+    found = page.evaluate("async () => (await axe.run()).violations")
+    return [
+        f"{item['id']} ({item['impact']}): {item['help']}: {[node['html'][:200] for node in item['nodes'][:3]]}"
+        for item in found
+        if item["impact"] in _SERIOUS
+    ]
+
+
+def screenshots(page: Page, name: str, *, full_page: bool = True) -> list[Path]:
+    """Write screenshots of a page in each of `VIEWS` to the folder that PAGES_SCREENSHOTS names; return their files.
+
+    Args:
+        page: The page; it has the first view's size and colours afterwards.
+        name: The beginning of the files' names.
+        full_page: Whether what must be scrolled to is in them.
+    """
+    folder = os.environ.get(SCREENSHOTS_VARIABLE)
+    if not folder:
+        return []
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    files = []
+    for width, scheme in (*VIEWS, VIEWS[0]):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+        file = Path(folder, f"{name}-{width}-{scheme}.png")
+        if file not in files:
+            page.screenshot(path=str(file), full_page=full_page)
+            files.append(file)
+    return files

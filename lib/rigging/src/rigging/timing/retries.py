@@ -1,0 +1,141 @@
+"""Trying again, with growing pauses."""
+
+import dataclasses
+import logging
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from rigging.clock import SYSTEM_CLOCK, SleepingClock
+from rigging.errors import DeadlineExceeded, InvalidRequest
+from rigging.timing.moments import Deadline, Duration, seconds_of
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class _SharedRandom(random.SystemRandom):
+    """Randomness without state, so that all can share it, forks too: seeding one's own takes longer than all else."""
+
+    def __reduce__(self) -> str:
+        return "_RANDOM"
+
+
+_RANDOM = _SharedRandom()
+
+
+@dataclass(slots=True)
+class ExponentialBackoff:
+    """Growing pauses between attempts.
+
+    Args:
+        initial: First pause, seconds.
+        maximum: Longest pause, seconds, jitter included.
+        factor: By how much each pause is longer than the one before.
+        jitter: Each pause is varied by up to this share of itself, so that clients do not march in step.
+    """
+
+    initial: float = 0.05
+    maximum: float = 1.0
+    factor: float = 1.5
+    jitter: float = 0.1
+    clock: SleepingClock = field(default=SYSTEM_CLOCK, repr=False, compare=False)
+    source: random.Random = field(default=_RANDOM, repr=False, compare=False)
+    _next: float = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not (0 < self.initial <= self.maximum and self.factor >= 1 and 0 <= self.jitter < 1):
+            raise InvalidRequest(f"{self}: needs 0 < initial <= maximum, factor >= 1, 0 <= jitter < 1")
+        self._next = self.initial
+
+    def next_interval(self) -> float:
+        """Return the next pause in seconds, and lengthen the one after it."""
+        interval = self._next
+        self._next = min(self.maximum, interval * self.factor)
+        return min(self.maximum, interval * (1 + self.source.uniform(-self.jitter, self.jitter)))
+
+    def reset(self) -> None:
+        """Start again with the initial pause."""
+        self._next = self.initial
+
+    def copy(self) -> "ExponentialBackoff":
+        """Return a fresh one with the same settings."""
+        return dataclasses.replace(self)
+
+    def wait_until(self, condition: Callable[[], bool], timeout: Duration | float) -> bool:
+        """Call `condition` with growing pauses until it is true or `timeout` (seconds or Duration) is over.
+
+        It is called at least once, and once more when the time is over. Returns its last answer.
+        """
+        deadline = Deadline.from_seconds(seconds_of(timeout), clock=self.clock)
+        while not condition():
+            left = deadline.remaining_seconds()
+            if left <= 0:
+                return False
+            self.clock.sleep(min(self.next_interval(), left))
+        return True
+
+    def wait_until_or_raise(
+        self, condition: Callable[[], bool], timeout: Duration | float, message: str = "condition not met"
+    ) -> None:
+        """Wait as `wait_until` does.
+
+        Args:
+            condition: Called again and again.
+            timeout: The most to wait, in seconds if it is a number.
+            message: What was waited for, for the error.
+
+        Raises:
+            DeadlineExceeded: The time is over; also a TimeoutError.
+        """
+        if not self.wait_until(condition, timeout):
+            raise DeadlineExceeded(f"{message} (waited {seconds_of(timeout):g} s)")
+
+
+def retry_with_backoff(
+    fn: Callable[[], T],
+    *,
+    retryable: Callable[[Exception], bool] | type[Exception] = Exception,
+    max_attempts: int = 10,
+    min_attempts: int = 1,
+    max_elapsed: Duration | float | None = None,
+    backoff: ExponentialBackoff | None = None,
+    on_retry: Callable[[Exception, int], object] | None = None,
+    operation: str = "",
+) -> T:
+    """Call `fn` until it succeeds; raise its error when that is not retryable or time is up.
+
+    Args:
+        fn: What to do.
+        retryable: Says of an error whether trying again may help; an exception class means its instances. By default
+            every error is retried.
+        max_attempts: Most calls of `fn`.
+        min_attempts: So many calls are made even when `max_elapsed` is over: time alone may mean that all stood still.
+        max_elapsed: Give up rather than start an attempt later than this (seconds or Duration) after the first.
+        backoff: Pauses; it is copied, and its clock is used. By default from 0.5 s, doubled up to 10 s.
+        on_retry: Called before each pause with the error and the number of the attempt that failed, from 0.
+        operation: Name of `fn` for the log.
+    """
+    if max_attempts < 1:
+        raise InvalidRequest(f"max_attempts={max_attempts}: must be at least 1")
+    pauses = (backoff or ExponentialBackoff(initial=0.5, maximum=10.0, factor=2.0)).copy()
+    deadline = Deadline.from_seconds(math.inf if max_elapsed is None else seconds_of(max_elapsed), clock=pauses.clock)
+    attempt = 0
+    while True:
+        attempt += 1
+        try:
+            return fn()
+        except Exception as error:
+            again = isinstance(error, retryable) if isinstance(retryable, type) else retryable(error)
+            pause = pauses.next_interval()
+            is_late = attempt >= min_attempts and pause >= deadline.remaining_seconds()
+            if not again or attempt >= max_attempts or is_late:
+                raise
+            name = operation or getattr(fn, "__qualname__", repr(fn))
+            logger.info("%s: attempt %d of %d failed, next in %.2f s: %r", name, attempt, max_attempts, pause, error)
+            if on_retry is not None:
+                on_retry(error, attempt - 1)
+        pauses.clock.sleep(pause)

@@ -1,0 +1,185 @@
+"""One application of several page sets: security, login, errors and static files around them."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.datastructures import URLPath
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rigging.errors import Denied, MarinError
+from rigging.web.access import SignedIn, login_routes
+from rigging.web.context import Web, WebSettings, render, viewer_of
+from rigging.web.errors import status_of
+from rigging.web.login import LoginLinks, Sessions, Viewer
+from rigging.web.pages import PageSet, check_names, everybody
+from rigging.web.security import StrictPages
+from rigging.web.templating import StaticFiles, make_environment, static_packages
+
+_log = logging.getLogger(__name__)
+
+
+def create_app(
+    settings: WebSettings,
+    sets: Sequence[PageSet],
+    *,
+    links: LoginLinks | None = None,
+    sessions: Sessions | None = None,
+) -> Starlette:
+    """Return an ASGI application with the pages of all sets; `app.state.web` has its shared parts.
+
+    Args:
+        settings: How it behaves.
+        sets: The page sets. Of equal paths the first set's is served.
+        links: Tokens that open sessions; None: its own.
+        sessions: The sessions; None: its own, which end with the process.
+
+    Raises:
+        InvalidRequest: Two sets have one name.
+    """
+    check_names(sets)
+    static = StaticFiles(static_packages(sets))
+    web = Web(
+        settings=settings,
+        links=LoginLinks() if links is None else links,
+        sessions=Sessions() if sessions is None else sessions,
+        templates=make_environment(sets, static),
+        nav=tuple(replace(item, viewers=pages.viewers) for pages in sets for item in pages.nav),
+        public_paths=frozenset(path for pages in sets for path in pages.public_paths),
+    )
+    routes: list[BaseRoute] = [*login_routes(), *_static_routes(static)]
+    if settings.home is not None:
+        routes.append(Route("/", _redirect(settings.home)))
+    for pages in sets:
+        reserved = pages.viewers is not everybody
+        routes += [_Reserved(route, pages.viewers) if reserved else route for route in pages.routes]
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        del app
+        async with AsyncExitStack() as stack:
+            for pages in sets:
+                await stack.enter_async_context(pages.lifespan())
+            yield
+
+    app = Starlette(
+        routes=routes,
+        middleware=[
+            Middleware(StrictPages, settings.allowed_hosts, any_address=settings.any_address),
+            Middleware(_Explained),
+            Middleware(SignedIn),
+        ],
+        exception_handlers={HTTPException: _http_error, MarinError: _marin_error, OSError: _os_error},
+        lifespan=lifespan,
+    )
+    app.state.web = web
+    return app
+
+
+class _Reserved(BaseRoute):
+    """A route for some viewers; to others it says that it is not for them."""
+
+    def __init__(self, route: BaseRoute, viewers: Callable[[Viewer], bool]) -> None:
+        self._route = route
+        self._viewers = viewers
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        return self._route.matches(scope)
+
+    def url_path_for(self, name: str, /, **path_params: Any) -> URLPath:
+        return self._route.url_path_for(name, **path_params)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not self._viewers(viewer_of(HTTPConnection(scope))):
+            raise Denied("these pages are for admins here")
+        await self._route.handle(scope, receive, send)
+
+
+def _redirect(path: str) -> Callable[[Request], Awaitable[Response]]:
+    async def redirect(request: Request) -> Response:
+        del request
+        return RedirectResponse(path, 307)
+
+    return redirect
+
+
+def _static_routes(static: StaticFiles) -> list[BaseRoute]:
+    async def serve(request: Request) -> Response:
+        content, kind = static.read(request.path_params["name"])
+        keep = "public, max-age=31536000, immutable" if "v" in request.query_params else "no-cache"
+        return Response(content, media_type=kind, headers={"cache-control": keep})
+
+    async def icon(request: Request) -> Response:
+        del request
+        content, kind = static.read("web/icon.svg")
+        return Response(content, media_type=kind, headers={"cache-control": "public, max-age=86400"})
+
+    return [Route("/static/{name:path}", serve), Route("/favicon.ico", icon)]
+
+
+def _page(request: Request, status: int, words: str) -> Response:
+    title = HTTPStatus(status).phrase
+    return render(request, "web/error.html", status, code=status, title=title, words=words)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    words = "There is no such page." if error.status_code == 404 else str(error.detail)
+    response = _page(request, error.status_code, words)
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _marin_error(request: Request, error: Exception) -> Response:
+    status = status_of(error)
+    return await _unexpected(request, error) if status is None else _page(request, status, str(error))
+
+
+async def _os_error(request: Request, error: Exception) -> Response:
+    """A file of a page is gone or cannot be read; the path in the error stays in the log."""
+    assert isinstance(error, OSError)
+    if isinstance(error, FileNotFoundError):
+        return _page(request, 404, "The file is not there any more.")
+    if isinstance(error, PermissionError):
+        return _page(request, 403, "The file may not be read by this server.")
+    return await _unexpected(request, error)
+
+
+class _Explained:
+    """ASGI middleware: an error that no page expected is an error page, within the middleware that adds headers."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        has_begun = False
+
+        async def watch(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watch)
+        except Exception as error:
+            if scope["type"] != "http" or has_begun:
+                raise
+            await (await _unexpected(Request(scope, receive), error))(scope, receive, send)
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    mark = secrets.token_hex(4)
+    _log.error("error %s at %s", mark, request.url.path, exc_info=error)
+    return _page(request, 500, f"Something failed in the server. Its log says what, beside the mark {mark}.")

@@ -1,0 +1,120 @@
+"""What an application's pages share: settings, sessions, templates. `web_of(request)` finds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import jinja2
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import HTMLResponse
+
+from rigging.web.login import LoginLinks, Session, Sessions, Viewer
+from rigging.web.pages import NavItem
+
+#: The session's cookie of an application that says nothing else.
+USUAL_COOKIE: Final = "marin-session"
+
+
+@dataclass(frozen=True, slots=True)
+class WebSettings:
+    """How an application behaves.
+
+    Attributes:
+        title: The program's name, at the top of each page.
+        allowed_hosts: Names by which the server may be reached, beside those of loopback.
+        any_address: Whether any numeric address is a name of the server: for servers beyond loopback.
+        writable: Whether pages may change anything; a viewer must be allowed to as well.
+        login: False: everybody who reaches the server sees the pages, as a viewer who may not write.
+        login_hint: How to get a link, in words, for people who are not signed in.
+        cookie: The name of the session's cookie; servers at several ports of a machine need several.
+        home: Where `/` leads; None: a page set has a page there.
+    """
+
+    title: str
+    allowed_hosts: frozenset[str] = frozenset()
+    any_address: bool = False
+    writable: bool = False
+    login: bool = True
+    login_hint: str = "Open the link that the program printed when it started."
+    cookie: str = USUAL_COOKIE
+    home: str | None = None
+
+
+@dataclass(slots=True)
+class Web:
+    """An application's shared parts.
+
+    Attributes:
+        settings: How it behaves.
+        links: Tokens that open sessions.
+        sessions: The sessions.
+        templates: All templates.
+        nav: Links at the top of each page.
+        public_paths: Paths that need no login.
+    """
+
+    settings: WebSettings
+    links: LoginLinks
+    sessions: Sessions
+    templates: jinja2.Environment
+    nav: tuple[NavItem, ...] = ()
+    public_paths: frozenset[str] = field(default_factory=frozenset)
+
+    def login_path(self, viewer: Viewer) -> str:
+        """Return the path of a new link, good once, that signs a viewer in."""
+        return f"/login?token={self.links.issue(viewer)}"
+
+
+_ANYBODY = Viewer("", may_write=False)
+
+
+def web_of(request: HTTPConnection) -> Web:
+    """Return what the pages of the request's application share."""
+    web: Web = request.app.state.web
+    return web
+
+
+def session_of(request: HTTPConnection) -> Session | None:
+    """Return the session of a request that was let in; None where no login is asked for."""
+    session: Session | None = request.scope.get("rigging.session")
+    return session
+
+
+def viewer_of(request: HTTPConnection) -> Viewer:
+    """Return who looks at the pages."""
+    session = session_of(request)
+    return _ANYBODY if session is None else session.viewer
+
+
+def may_write(request: HTTPConnection) -> bool:
+    """True if this viewer may change something here: pages show buttons only then."""
+    return web_of(request).settings.writable and viewer_of(request).may_write
+
+
+def is_fragment(request: Request) -> bool:
+    """True if the page asks for a part of itself (htmx), not the browser for a whole page."""
+    return request.headers.get("hx-request") == "true" and request.headers.get("hx-history-restore-request") != "true"
+
+
+def render(request: Request, template: str, status: int = 200, /, **values: Any) -> HTMLResponse:
+    """Return a page.
+
+    Args:
+        request: The request that it answers.
+        template: Its name, `SET/FILE`.
+        status: The HTTP status.
+        values: What the template shows. All of it is escaped.
+    """
+    web = web_of(request)
+    session = session_of(request)
+    text = web.templates.get_template(template).render(
+        values,
+        request=request,
+        settings=web.settings,
+        nav=[item for item in web.nav if item.viewers(viewer_of(request))],
+        viewer=viewer_of(request),
+        may_write=may_write(request),
+        form_token="" if session is None else web.sessions.form_token(session),
+    )
+    return HTMLResponse(text, status, {"vary": "HX-Request"})

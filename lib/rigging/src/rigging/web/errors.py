@@ -1,0 +1,21 @@
+"""Which HTTP status an error has."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rigging.errors import BudgetExceeded, Conflict, Denied, InvalidRequest, MarinError, NotFound, Unavailable
+
+_STATUSES: Final[tuple[tuple[type[MarinError], int], ...]] = (
+    (NotFound, 404),
+    (InvalidRequest, 400),
+    (Denied, 403),
+    (Conflict, 409),
+    (BudgetExceeded, 429),
+    (Unavailable, 503),
+)
+
+
+def status_of(error: Exception) -> int | None:
+    """Return the status of an error that pages expect; None for any other."""
+    return next((status for kind, status in _STATUSES if isinstance(error, kind)), None)

@@ -1,0 +1,152 @@
+"""Logging in: links that are good once, and the sessions that they open.
+
+Links live in this process's memory. Sessions are signed and not stored: with a key that outlives the process they
+outlive it, too.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+_TOKEN_BYTES: Final = 32
+_MOST_LINKS: Final = 256
+KEY_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """Who looks at the pages.
+
+    Attributes:
+        name: The user's name.
+        may_write: Whether they may change something, where the pages offer that.
+        grant: The id of what let them in, where that may be revoked; "": nothing of the kind.
+    """
+
+    name: str
+    may_write: bool = False
+    grant: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session of a viewer.
+
+    Attributes:
+        id: Random text, the session's own.
+        viewer: Who has it.
+        until: When it ends, in seconds since the epoch.
+    """
+
+    id: str
+    viewer: Viewer
+    until: float
+
+
+class LoginLinks:
+    """Tokens for links, each good once and for a short time. Threads may share it.
+
+    Args:
+        seconds: How long a token is good.
+        now: Returns the time, in seconds since the epoch.
+    """
+
+    def __init__(self, seconds: float = 600.0, now: Callable[[], float] = time.time) -> None:
+        self._seconds = seconds
+        self._now = now
+        self._lock = threading.Lock()
+        self._viewers: dict[bytes, tuple[Viewer, float]] = {}
+
+    def issue(self, viewer: Viewer) -> str:
+        """Return a new token; of very many that nobody used, the oldest are forgotten."""
+        token = secrets.token_urlsafe(_TOKEN_BYTES)
+        with self._lock:
+            self._forget_old()
+            while len(self._viewers) >= _MOST_LINKS:
+                del self._viewers[next(iter(self._viewers))]
+            self._viewers[_digest(token)] = (viewer, self._now() + self._seconds)
+        return token
+
+    def redeem(self, token: str) -> Viewer | None:
+        """Return whose a token is, and make it worthless; None when it is unknown, used or too old."""
+        given = _digest(token)
+        with self._lock:
+            self._forget_old()
+            # Digests are compared, each in constant time: how long it takes tells nothing about a token.
+            found = [known for known in self._viewers if hmac.compare_digest(known, given)]
+            return self._viewers.pop(found[0])[0] if found else None
+
+    def _forget_old(self) -> None:
+        now = self._now()
+        for digest in [digest for digest, (_, until) in self._viewers.items() if until <= now]:
+            del self._viewers[digest]
+
+
+class Sessions:
+    """Signed sessions, and the tokens that their forms carry. Threads may share it.
+
+    Args:
+        key: Signs; sessions of another key are worthless. None: a random one, which ends with the process.
+        seconds: How long a session is good.
+        now: Returns the time, in seconds since the epoch.
+    """
+
+    def __init__(
+        self, key: bytes | None = None, seconds: float = 12 * 3600.0, now: Callable[[], float] = time.time
+    ) -> None:
+        self._key = secrets.token_bytes(KEY_BYTES) if key is None else key
+        self._now = now
+        self.seconds = seconds
+        self._ended: dict[str, float] = {}
+
+    def open(self, viewer: Viewer) -> str:
+        """Return the cookie of a new session."""
+        claims = [
+            secrets.token_urlsafe(12),
+            viewer.name,
+            viewer.may_write,
+            int(self._now() + self.seconds),
+            viewer.grant,
+        ]
+        body = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode()
+        return f"{body}.{self._sign('session', body)}"
+
+    def read(self, cookie: str) -> Session | None:
+        """Return the session of a cookie; None when it is forged, over or ended."""
+        body, _, signature = cookie.partition(".")
+        if not hmac.compare_digest(self._sign("session", body).encode(), signature.encode("utf-8", "replace")):
+            return None
+        # What is signed is what `open` wrote; an earlier release wrote no grant.
+        id, name, may_write, until, *grant = json.loads(base64.urlsafe_b64decode(body))
+        if until <= self._now() or id in self._ended:
+            return None
+        return Session(id, Viewer(name, may_write, *grant), until)
+
+    def end(self, session: Session) -> None:
+        """Make a session worthless, for as long as this process lives."""
+        now = self._now()
+        self._ended = {id: until for id, until in self._ended.items() if until > now} | {session.id: session.until}
+
+    def form_token(self, session: Session) -> str:
+        """Return the token that a form of this session carries."""
+        return self._sign("form", session.id)
+
+    def is_form_token(self, session: Session, token: str) -> bool:
+        """True if a token is that of the session's forms."""
+        return hmac.compare_digest(self.form_token(session).encode(), token.encode("utf-8", "replace"))
+
+    def _sign(self, purpose: str, text: str) -> str:
+        return hmac.new(self._key, f"{purpose}:{text}".encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "replace")).digest()

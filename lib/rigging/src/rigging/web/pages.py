@@ -1,0 +1,121 @@
+"""Sets of pages that an application is made of, and those that installed packages offer to any application."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.routing import BaseRoute
+
+from rigging.errors import InvalidRequest
+from rigging.web.login import Viewer
+
+ENTRY_POINTS: Final = "rigging.web.pages"
+_log = logging.getLogger(__name__)
+
+
+def everybody(viewer: Viewer) -> bool:
+    """True for every viewer."""
+    del viewer
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class NavItem:
+    """A link at the top of every page.
+
+    Attributes:
+        title: Its words.
+        path: Where it leads, from the root of the server.
+        viewers: True for those to whom it is shown; an application takes that of the page set.
+    """
+
+    title: str
+    path: str
+    viewers: Callable[[Viewer], bool] = everybody
+
+
+@asynccontextmanager
+async def _nothing() -> AsyncIterator[None]:
+    yield
+
+
+@dataclass(frozen=True, slots=True)
+class PageSet:
+    """Pages that belong together.
+
+    Attributes:
+        name: A word; its templates are `NAME/FILE`, its static files `/static/NAME/FILE`.
+        routes: The pages, with paths from the root of the server: sets of one application share it.
+        package: The Python package with the folders `templates` and `static`; None: it has none.
+        nav: Links at the top of every page.
+        public_paths: Paths that need no login, such as `/health`.
+        globals: Names that its templates (and only they should) use.
+        lifespan: Returns a context manager that is held while the application runs.
+        viewers: True for those who may see the pages; others are refused, and find no links to them.
+    """
+
+    name: str
+    routes: Sequence[BaseRoute]
+    package: str | None = None
+    nav: Sequence[NavItem] = ()
+    public_paths: frozenset[str] = frozenset()
+    globals: Mapping[str, Any] = field(default_factory=dict)
+    lifespan: Callable[[], AbstractAsyncContextManager[None]] = _nothing
+    viewers: Callable[[Viewer], bool] = everybody
+
+
+PageFactory = Callable[[Mapping[str, str]], PageSet]
+
+
+def offered_page_sets(options: Mapping[str, str], names: Iterable[str] | None = None) -> list[PageSet]:
+    """Return the page sets that installed packages offer; one that cannot be made is logged and left out.
+
+    A package offers one by an entry point of the group `rigging.web.pages`: a function of `options` that returns a
+    `PageSet`.
+
+    Args:
+        options: What the application tells all of them, e.g. `{"prefix": "gs://bucket"}`.
+        names: Only these; None for all.
+    """
+    wanted = None if names is None else set(names)
+    found: list[PageSet] = []
+    for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
+        if wanted is not None and entry.name not in wanted:
+            continue
+        try:
+            factory: PageFactory = entry.load()
+            found.append(factory(options))
+        except Exception:  # another package's code: these pages are worth more than that one
+            _log.exception("pages %r of %s cannot be shown", entry.name, entry.value)
+    return found
+
+
+def check_names(sets: Sequence[PageSet]) -> None:
+    """Raise InvalidRequest if two page sets share a name."""
+    names = [pages.name for pages in sets]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidRequest(f"several page sets are named {twice[0]!r}; each needs a name of its own")
+
+
+def query_text(request: Request, name: str, longest: int = 4096) -> str:
+    """Return a text of a request's query; "" when it is not there.
+
+    Args:
+        request: The request.
+        name: The parameter.
+        longest: Characters that are allowed.
+
+    Raises:
+        InvalidRequest: It is longer, or has a NUL character.
+    """
+    text = request.query_params.get(name, "")
+    if len(text) > longest or "\0" in text:
+        raise InvalidRequest(f"{name} {text[:40]!r}: at most {longest} characters are allowed, none of them NUL")
+    return text

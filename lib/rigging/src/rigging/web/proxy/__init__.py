@@ -1,0 +1,1 @@
+"""Passing requests on to servers of users behind the login: an application for an origin of its own."""

@@ -1,0 +1,130 @@
+"""The application that passes requests on: for who is signed in at the pages beside it, at a port of its own.
+
+Pages of users' servers must not share an origin with pages that act for the viewer. This application has none of
+those: no forms, no tokens, nothing but what the servers answer, and words where they do not.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Mount
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from rigging.errors import MarinError
+from rigging.web.context import Web
+from rigging.web.cookies import only_cookie
+from rigging.web.errors import status_of
+from rigging.web.login import Session, Viewer
+from rigging.web.proxy.forward import Forwarder, ServerGone
+from rigging.web.proxy.headers import Upstream, segments_of
+from rigging.web.security import StrictPages
+
+_log = logging.getLogger(__name__)
+_TRY_AGAIN_SECONDS: Final = 3
+_POLICY: Final = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+#: For answers that have none of their own: nothing is told to other sites or usable by them.
+_HEADERS: Final = {
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+Finder = Callable[[Viewer, list[str]], Awaitable[Upstream]]
+"""Returns the server that a viewer means by the words of a path; raises MarinError when there is none for them."""
+
+
+def create_proxy(web: Web, find: Finder, forwarder: Forwarder, home: Callable[[HTTPConnection], str]) -> Starlette:
+    """Return the application.
+
+    Args:
+        web: The pages beside it, whose sessions count here.
+        find: Finds servers.
+        forwarder: Asks them.
+        home: Returns the address of the pages beside it, for a browser that sent a request.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        del app
+        async with forwarder.opened():
+            yield
+
+    settings = web.settings
+    return Starlette(
+        routes=[Mount("", app=_Proxy(web, find, forwarder, home))],
+        middleware=[
+            Middleware(StrictPages, settings.allowed_hosts, any_address=settings.any_address, headers=_HEADERS)
+        ],
+        lifespan=lifespan,
+    )
+
+
+@dataclass(slots=True)
+class _Proxy:
+    web: Web
+    find: Finder
+    forwarder: Forwarder
+    home: Callable[[HTTPConnection], str]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        connection = HTTPConnection(scope)
+        session = self.web.sessions.read(only_cookie(connection.headers.raw, self.web.settings.cookie))
+        problem: Response
+        try:
+            if session is None:
+                problem = self._page(connection, 401, "Nobody is signed in here. Sign in at the pages, and come back.")
+            elif scope["type"] == "websocket":
+                await self._websocket(WebSocket(scope, receive, send), session)
+                return
+            else:
+                problem = await self._answer(Request(scope, receive), session)
+        except ServerGone as error:
+            problem = self._page(connection, 502, f"The server of the task {error}", try_again=True)
+        except MarinError as error:
+            problem = self._page(connection, status_of(error) or 500, str(error))
+            if status_of(error) is None:
+                _log.error("cannot pass %s on", connection.url.path, exc_info=error)
+        if scope["type"] == "websocket":
+            await WebSocket(scope, receive, send).send_denial_response(problem)
+        else:
+            await problem(scope, receive, send)
+
+    async def _answer(self, request: Request, session: Session) -> Response:
+        upstream, target = await self._target(request, session)
+        if target is None:
+            # Relative links of the server's first page are below it.
+            query = request.scope["query_string"].decode("latin-1")
+            return RedirectResponse(f"{upstream.prefix}/" + (f"?{query}" if query else ""), 307)
+        return await self.forwarder.http(request, upstream, target)
+
+    async def _websocket(self, socket: WebSocket, session: Session) -> None:
+        upstream, target = await self._target(socket, session)
+        await self.forwarder.websocket(socket, upstream, target or b"/", max(0.0, session.until - time.time()))
+
+    async def _target(self, connection: HTTPConnection, session: Session) -> tuple[Upstream, bytes | None]:
+        raw_path: bytes = connection.scope["raw_path"]
+        upstream = await self.find(session.viewer, segments_of(raw_path))
+        target = upstream.target(raw_path)
+        query: bytes = connection.scope["query_string"]
+        return upstream, target + b"?" + query if target is not None and query else target
+
+    def _page(self, connection: HTTPConnection, status: int, words: str, *, try_again: bool = False) -> Response:
+        text = self.web.templates.get_template("web/plain.html").render(
+            title=f"{status} {HTTPStatus(status).phrase}",
+            words=words,
+            home=self.home(connection),
+            try_again=_TRY_AGAIN_SECONDS if try_again else 0,
+        )
+        return HTMLResponse(text, status, {"content-security-policy": _POLICY, "cache-control": "no-store"})

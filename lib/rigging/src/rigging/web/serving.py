@@ -1,0 +1,154 @@
+"""Serving an application: on loopback unless told otherwise, at a free port if the wished one is taken."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from rigging.errors import InvalidRequest, Unavailable
+
+LOOPBACK: Final = "127.0.0.1"
+_STOP_SECONDS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A socket that listens.
+
+    Attributes:
+        socket: The socket.
+        host: Its address or name, as it was asked for.
+        port: Its port.
+        note: Words for the user when the port is not the wished one; "" else.
+    """
+
+    socket: socket.socket
+    host: str
+    port: int
+    note: str = ""
+
+    @property
+    def url(self) -> str:
+        """The address of the server, without a slash at its end."""
+        host = {"0.0.0.0": LOOPBACK, "::": "[::1]", "": LOOPBACK}.get(self.host, self.host)
+        return f"http://{f'[{host}]' if ':' in host and not host.startswith('[') else host}:{self.port}"
+
+
+def bind(port: int, host: str = LOOPBACK, *, strict: bool = False) -> Bound:
+    """Return a listening socket at a port, or at a free one if that is taken.
+
+    Args:
+        port: The wished port; 0 for any.
+        host: An address or name of this machine.
+        strict: A taken port is an error.
+
+    Raises:
+        InvalidRequest: The host is none of this machine's, or the port is no port.
+        Unavailable: The port is taken, and no other will do.
+    """
+    if not 0 <= port <= 65535:
+        raise InvalidRequest(f"port {port}: must be from 0 (any) to 65535")
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = found[0]
+    except (OSError, UnicodeError) as error:
+        raise InvalidRequest(f"host {host!r} is no address or name of this machine: {error}") from error
+    note = ""
+    sock = _listening(family)
+    try:
+        try:
+            sock.bind(address)
+        except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise InvalidRequest(f"host {host!r} is none of this machine's addresses") from error
+            taken = error.errno in (errno.EADDRINUSE, errno.EACCES)
+            if strict or not port or not taken:
+                raise Unavailable(f"cannot listen on {host} port {port}: {error.strerror}") from error
+            sock.bind((address[0], 0, *address[2:]))
+            note = f"port {port} is {'taken' if error.errno == errno.EADDRINUSE else 'not allowed'}; a free one is used"
+        sock.listen(128)
+    except BaseException:
+        sock.close()
+        raise
+    return Bound(sock, host, sock.getsockname()[1], note)
+
+
+def _listening(family: int) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    # A server that is started again at once gets its port, although connections of the last one linger.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return sock
+
+
+class WebServer:
+    """Serves an application in the running event loop; for programs that have one.
+
+    Args:
+        app: The application.
+        bound: Where it listens.
+        before_stop: Called when it is to stop: ends streams, which would hold it up.
+    """
+
+    def __init__(self, app: ASGIApp, bound: Bound, before_stop: Callable[[], object] = lambda: None) -> None:
+        self._bound = bound
+        self._before_stop = before_stop
+        self._server = _QuietServer(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,  # it would have the tokens of login links
+                lifespan="on",
+                server_header=False,
+                date_header=False,
+                timeout_graceful_shutdown=_STOP_SECONDS,
+                timeout_keep_alive=30,
+                limit_concurrency=1000,
+            )
+        )
+
+    async def run(self) -> None:
+        """Serve until `stop` is called, then finish what is being answered."""
+        await self._server.serve(sockets=[self._bound.socket])
+
+    def stop(self) -> None:
+        """Let `run` return soon. Safe in signal handlers of the loop."""
+        self._before_stop()
+        self._server.should_exit = True
+
+
+class _QuietServer(uvicorn.Server):
+    """A server that leaves the process's signals to the program."""
+
+    @contextlib.contextmanager
+    def capture_signals(self):  # type: ignore[no-untyped-def]
+        """Take none."""
+        yield
+
+
+def serve(app: ASGIApp, bound: Bound, before_stop: Callable[[], object] = lambda: None) -> None:
+    """Serve an application until SIGINT or SIGTERM; for programs that do nothing else.
+
+    Args:
+        app: The application.
+        bound: Where it listens.
+        before_stop: As for `WebServer`.
+    """
+    asyncio.run(_serve(app, bound, before_stop))
+
+
+async def _serve(app: ASGIApp, bound: Bound, before_stop: Callable[[], object]) -> None:
+    import signal
+
+    server = WebServer(app, bound, before_stop)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, server.stop)
+    await server.run()

@@ -1,0 +1,104 @@
+"""Templates of all page sets in one environment, and the addresses of static files with their digests."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import hashlib
+from collections.abc import Sequence
+from importlib import resources
+from typing import Final
+
+import jinja2
+
+from rigging.errors import NotFound
+from rigging.printable import printable_line
+from rigging.quantities import format_size
+from rigging.tables import duration
+from rigging.web.pages import PageSet
+
+BASE: Final = "web"
+_TYPES: Final = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml", "png": "image/png"}
+
+
+class StaticFiles:
+    """The static files of page sets, read once, each at an address that changes with its content.
+
+    Args:
+        packages: The Python package of each set that has some.
+    """
+
+    def __init__(self, packages: dict[str, str]) -> None:
+        self._packages = packages
+
+    def path(self, name: str) -> str:
+        """Return the address of a file `SET/FILE`, which browsers may keep for ever."""
+        return f"/static/{name}?v={hashlib.sha256(self.read(name)[0]).hexdigest()[:12]}"
+
+    @functools.cache  # noqa: B019 one object for the life of the process
+    def read(self, name: str) -> tuple[bytes, str]:
+        """Return a file's content and its media type.
+
+        Raises:
+            NotFound: There is no such file.
+        """
+        owner, _, file = name.partition("/")
+        kind = _TYPES.get(file.rpartition(".")[2])
+        if owner in self._packages and kind is not None and file.replace(".", "").replace("_", "").isalnum():
+            found = resources.files(self._packages[owner]).joinpath("static", file)
+            if found.is_file():
+                return found.read_bytes(), kind
+        raise NotFound(f"no static file {name[:100]!r}")
+
+
+def make_environment(sets: Sequence[PageSet], static: StaticFiles) -> jinja2.Environment:
+    """Return the templates of the base and of page sets. Everything that they show is escaped.
+
+    Args:
+        sets: The page sets.
+        static: The static files.
+    """
+    packages = static_packages(sets)
+    environment = jinja2.Environment(
+        loader=jinja2.PrefixLoader(
+            {name: jinja2.PackageLoader(package, "templates") for name, package in packages.items()}
+        ),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.filters.update(size=_size, duration=duration, moment=moment, count=count, line=printable_line)
+    environment.globals["static"] = static.path
+    for pages in sets:
+        environment.globals.update(pages.globals)
+    return environment
+
+
+def static_packages(sets: Sequence[PageSet]) -> dict[str, str]:
+    """Return the packages that have templates and static files, by the names of their sets."""
+    return {BASE: "rigging.web", **{pages.name: pages.package for pages in sets if pages.package is not None}}
+
+
+def _size(value: int | None) -> str:
+    return "–" if value is None else format_size(value)
+
+
+def count(value: int | None) -> str:
+    """Return a number with its thousands apart; "–" for none."""
+    return "–" if value is None else f"{value:,}".replace(",", "\u202f")
+
+
+def moment(value: float | None) -> str:
+    """Return a time for people, in the server's time zone; "–" for none.
+
+    Args:
+        value: Seconds since the epoch.
+    """
+    if value is None:
+        return "–"
+    try:
+        return datetime.datetime.fromtimestamp(value).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError, OSError):
+        return "–"

@@ -1,0 +1,61 @@
+"""Requests that change something: only with a form token of the session, and only where pages may write at all."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from rigging.errors import Denied, InvalidRequest
+from rigging.web.context import may_write, session_of, web_of
+
+_MOST_BYTES: Final = 1 << 20
+_MOST_FIELDS: Final = 200
+TOKEN_FIELD: Final = "form_token"
+TOKEN_HEADER: Final = "x-form-token"
+
+Handler = Callable[[Request, dict[str, str]], Awaitable[Response]]
+
+
+def write_route(path: str, handler: Handler, *, needs_writable: bool = True, name: str | None = None) -> Route:
+    """Return a route for POST requests of this server's own forms.
+
+    Args:
+        path: The path.
+        handler: Answers; takes the request and the fields of its form.
+        needs_writable: False: it changes nothing but the viewer's own session.
+        name: The route's name.
+    """
+
+    async def checked(request: Request) -> Response:
+        form = await read_form(request)
+        session = session_of(request)
+        token = request.headers.get(TOKEN_HEADER) or form.pop(TOKEN_FIELD, "")
+        if session is None or not web_of(request).sessions.is_form_token(session, token):
+            raise Denied("the form is not of this session; load the page again")
+        if needs_writable and not may_write(request):
+            raise Denied("these pages are read-only here")
+        return await handler(request, form)
+
+    return Route(path, checked, methods=["POST"], name=name)
+
+
+async def read_form(request: Request) -> dict[str, str]:
+    """Return the fields of a form; of several with one name the last.
+
+    Raises:
+        InvalidRequest: It is too large, or no form.
+    """
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MOST_BYTES:
+            raise InvalidRequest(f"the form is larger than {_MOST_BYTES} bytes")
+    try:
+        return dict(parse_qsl(body.decode("utf-8"), keep_blank_values=True, max_num_fields=_MOST_FIELDS))
+    except ValueError as error:
+        raise InvalidRequest(f"the form cannot be read: {error}") from error

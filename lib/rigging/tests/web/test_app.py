@@ -1,0 +1,329 @@
+"""An application of page sets: who is let in, what answers carry, what errors tell."""
+
+import re
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.testclient import TestClient
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from rigging.errors import Denied, InvalidRequest, NotFound
+from rigging.testing.clock import FakeClock
+from rigging.web.app import create_app
+from rigging.web.context import Web, WebSettings, may_write, viewer_of
+from rigging.web.login import LoginLinks, Sessions, Viewer
+from rigging.web.pages import NavItem, PageSet, query_text
+from rigging.web.security import SANDBOX_POLICY
+from rigging.web.writes import write_route
+
+BASE = "http://127.0.0.1:8000"
+SELF = {"origin": BASE}
+
+
+def _hello(request: Request) -> Response:
+    return PlainTextResponse(f"hello {viewer_of(request).name}, write: {may_write(request)}")
+
+
+def _fails(request: Request) -> Response:
+    raise RuntimeError("the password is hunter2")
+
+
+def _missing(request: Request) -> Response:
+    raise NotFound(f"no job {query_text(request, 'job')!r}")
+
+
+def _gone(request: Request) -> Response:
+    raise FileNotFoundError("/secret/path")
+
+
+def _own_policy(request: Request) -> Response:
+    return PlainTextResponse("x", headers={"content-security-policy": SANDBOX_POLICY})
+
+
+async def _socket(socket: WebSocket) -> None:
+    await socket.accept()
+    await socket.send_text(f"hello {viewer_of(socket).name}")
+    await socket.close()
+
+
+def _page_set(written: list[dict[str, str]]) -> PageSet:
+    async def write(request: Request, form: dict[str, str]) -> Response:
+        written.append(form)
+        return PlainTextResponse("done")
+
+    return PageSet(
+        "things",
+        [
+            Route("/hello", _hello),
+            Route("/fails", _fails),
+            Route("/missing", _missing),
+            Route("/gone", _gone),
+            Route("/own-policy", _own_policy),
+            WebSocketRoute("/socket", _socket),
+            Route("/health", lambda request: PlainTextResponse("ok")),
+            write_route("/write", write),
+        ],
+        nav=[NavItem("Hello", "/hello")],
+        public_paths=frozenset({"/health"}),
+    )
+
+
+class Site:
+    """An application, a browser at it, and what was written."""
+
+    def __init__(self, settings: WebSettings | None = None, viewer: Viewer | None = None, **parts: object) -> None:
+        self.written: list[dict[str, str]] = []
+        app = create_app(settings or WebSettings("test", home="/hello"), [_page_set(self.written)], **parts)  # type: ignore[arg-type]
+        self.web: Web = app.state.web
+        self.client = TestClient(app, BASE, raise_server_exceptions=False)
+        if viewer is not None:
+            assert self.client.get(self.web.login_path(viewer)).status_code == 200
+
+    def form_token(self) -> str:
+        found = re.search(r'name="form_token" value="([0-9a-f]+)"', self.client.get("/login").text)
+        assert found is not None
+        return found[1]
+
+
+def test_nobody_who_is_not_signed_in_sees_a_page_and_is_told_how_to_sign_in() -> None:
+    site = Site(WebSettings("test", login_hint="run `iris cluster dashboard`"))
+    for path in ("/hello", "/session", "/no-such-page", "/"):
+        answer = site.client.get(path)
+        assert answer.status_code == 401, path
+        assert "run `iris cluster dashboard`" in answer.text
+    assert site.client.post("/write", headers=SELF).status_code == 401
+    assert site.client.get("/health").text == "ok"  # public
+
+
+def test_a_link_signs_in_once_and_its_cookie_is_strict() -> None:
+    site = Site()
+    path = site.web.login_path(Viewer("ann"))
+    answer = site.client.get(path)
+    cookie = answer.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert site.client.get("/hello").text == "hello ann, write: False"
+    thief = TestClient(site.client.app, BASE)
+    stolen = thief.get(path)
+    assert stolen.status_code == 403
+    assert "used already" in stolen.text
+    assert thief.get("/hello").status_code == 401
+
+
+def test_looking_at_a_link_with_head_does_not_use_it_up() -> None:
+    site = Site()
+    path = site.web.login_path(Viewer("ann"))
+    assert "set-cookie" not in site.client.head(path).headers
+    assert site.client.get(path).status_code == 200
+
+
+def test_a_link_may_be_pasted_into_the_form_but_not_by_another_site() -> None:
+    site = Site()
+    link = BASE + site.web.login_path(Viewer("ann"))
+    assert site.client.post("/login", data={"token": link}, headers={"origin": "http://evil.test"}).status_code == 403
+    assert site.client.post("/login", data={"token": link}, headers=SELF).status_code == 200
+    assert site.client.get("/hello").text.startswith("hello ann")
+
+
+def test_links_and_sessions_end() -> None:
+    clock = FakeClock(1000.0)
+    links, sessions = LoginLinks(60, now=clock.now), Sessions(seconds=600, now=clock.now)
+    site = Site(links=links, sessions=sessions)
+    late, in_time = links.issue(Viewer("ann")), links.issue(Viewer("ann"))
+    clock.advance(59)
+    assert site.client.get(f"/login?token={in_time}").status_code == 200
+    clock.advance(2)
+    assert site.client.get(f"/login?token={late}").status_code == 403
+    assert site.client.get("/hello").status_code == 200
+    clock.advance(600)
+    assert site.client.get("/hello").status_code == 401
+
+
+def test_a_session_outlives_the_server_with_its_key_and_no_other() -> None:
+    key = b"k" * 32
+    first = Site(sessions=Sessions(key), viewer=Viewer("ann"))
+    for sessions, expected in ((Sessions(key), 200), (Sessions(b"o" * 32), 401), (Sessions(), 401)):
+        second = Site(sessions=sessions)
+        second.client.cookies = first.client.cookies
+        assert second.client.get("/hello").status_code == expected
+
+
+@pytest.mark.parametrize("cookie", ["", ".", "x.y", "é.é", "W10=.00", "a" * 5000])
+def test_forged_cookies_are_worthless(cookie: str) -> None:
+    assert Sessions().read(cookie) is None
+
+
+def test_signing_out_ends_the_session_also_for_who_copied_the_cookie() -> None:
+    site = Site(viewer=Viewer("ann"))
+    cookie = dict(site.client.cookies)
+    token = site.form_token()
+    site.client.post("/logout", data={"form_token": token}, headers=SELF)
+    thief = TestClient(site.client.app, BASE, cookies=cookie)
+    assert thief.get("/hello").status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("headers", "words"),
+    [
+        ({"host": "evil.test"}, "none of this server"),
+        ({"host": "evil.test:8000"}, "none of this server"),
+        ({"host": "127.0.0.1.evil.test"}, "none of this server"),
+        ({"host": "10.0.0.7"}, "none of this server"),
+        ({"host": ""}, "none of this server"),
+        ({"origin": "http://evil.test"}, "origin"),
+        ({"origin": "null"}, "origin"),
+        ({"origin": "http://127.0.0.1:9999"}, "origin"),
+        ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}, "another site"),
+        ({"sec-fetch-site": "same-site", "sec-fetch-mode": "cors"}, "another site"),
+    ],
+)
+def test_requests_of_other_sites_and_names_are_refused(headers: dict[str, str], words: str) -> None:
+    site = Site(viewer=Viewer("ann"))
+    answer = site.client.get("/hello", headers=headers)
+    assert answer.status_code == 403
+    assert words in answer.text
+
+
+@pytest.mark.parametrize("host", ["localhost:1234", "127.0.0.1", "[::1]:80", "LOCALHOST", "lab.example:8000"])
+def test_the_servers_own_names_are_let_in_and_links_from_elsewhere_work(host: str) -> None:
+    site = Site(WebSettings("test", allowed_hosts=frozenset({"lab.example"})))
+    headers = {"host": host, "sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+    assert site.client.get("/health", headers=headers).text == "ok"
+
+
+def test_numeric_addresses_are_names_only_where_that_is_said() -> None:
+    site = Site(WebSettings("test", any_address=True))
+    assert site.client.get("/health", headers={"host": "10.0.0.7:80"}).status_code == 200
+    assert site.client.get("/health", headers={"host": "evil.test"}).status_code == 403
+
+
+def test_a_write_needs_origin_session_token_and_leave() -> None:
+    writer = Viewer("ann", may_write=True)
+    site = Site(WebSettings("test", writable=True), writer)
+    token = site.form_token()
+    client = site.client
+    assert client.post("/write", data={"form_token": token}).status_code == 403  # no origin
+    evil = {"origin": "http://evil.test"}
+    assert client.post("/write", data={"form_token": token}, headers=evil).status_code == 403
+    for wrong in ("", "é", token[:-1] + ("0" if token[-1] != "0" else "1")):
+        answer = client.post("/write", data={"form_token": wrong}, headers=SELF)
+        assert answer.status_code == 403
+        assert "not of this session" in answer.text
+    other = Site(WebSettings("test", writable=True), writer).form_token()
+    assert client.post("/write", data={"form_token": other}, headers=SELF).status_code == 403
+    assert client.get("/write").status_code == 405
+    assert site.written == []
+    assert client.post("/write", data={"form_token": token, "job": "a"}, headers=SELF).text == "done"
+    by_header = client.post("/write", data={"job": "b"}, headers={**SELF, "x-form-token": token})
+    assert by_header.text == "done"
+    assert site.written == [{"job": "a"}, {"job": "b"}]
+
+
+@pytest.mark.parametrize(("writable", "may"), [(False, True), (True, False)])
+def test_pages_are_read_only_unless_both_server_and_viewer_may_write(writable: bool, may: bool) -> None:
+    site = Site(WebSettings("test", writable=writable), Viewer("ann", may_write=may))
+    answer = site.client.post("/write", data={"form_token": site.form_token()}, headers=SELF)
+    assert answer.status_code == 403
+    assert "read-only" in answer.text
+    assert site.written == []
+
+
+def test_forms_that_are_huge_or_no_text_are_refused() -> None:
+    site = Site(WebSettings("test", writable=True), Viewer("ann", may_write=True))
+    for body in (b"a=" + b"x" * (1 << 20), b"\xff\xfe", b"&a" * 1000):
+        assert site.client.post("/write", content=body, headers=SELF).status_code == 400
+
+
+def test_every_answer_has_the_strict_headers_unless_it_has_its_own() -> None:
+    site = Site(viewer=Viewer("ann"))
+    for path in ("/hello", "/login", "/no-such-page", "/static/web/page.css", "/fails"):
+        headers = site.client.get(path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "same-origin"  # without any, forms would come from "null"
+    assert site.client.get("/own-policy").headers["content-security-policy"] == SANDBOX_POLICY
+
+
+def test_errors_tell_what_is_known_and_nothing_else() -> None:
+    site = Site(viewer=Viewer("ann"))
+    failed = site.client.get("/fails")
+    assert failed.status_code == 500
+    assert "hunter2" not in failed.text
+    assert "mark" in failed.text
+    missing = site.client.get("/missing", params={"job": "<script>alert(1)</script>"})
+    assert missing.status_code == 404
+    assert "<script>alert" not in missing.text
+    assert "&lt;script&gt;" in missing.text
+    gone = site.client.get("/gone")
+    assert gone.status_code == 404
+    assert "/secret" not in gone.text
+    assert site.client.get("/missing", params={"job": "x" * 5000}).status_code == 400
+    assert site.client.get("/nothing").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["web/../app.py", "web/%2e%2e/app.py", "web/VENDORED.md", "web/licenses/pico.txt", "none/page.css", "web/", ""],
+)
+def test_static_files_are_only_those_that_pages_load(path: str) -> None:
+    assert Site(viewer=Viewer("ann")).client.get(f"/static/{path}").status_code == 404
+
+
+def test_static_files_may_be_kept_at_addresses_with_their_digest() -> None:
+    site = Site()
+    page = site.client.get("/login").text
+    address = re.search(r'"(/static/web/page\.css\?v=[0-9a-f]{12})"', page)
+    assert address is not None
+    answer = site.client.get(address[1])
+    assert "immutable" in answer.headers["cache-control"]
+    assert answer.headers["content-type"].startswith("text/css")
+
+
+def test_pages_load_nothing_from_elsewhere_and_have_nothing_inline() -> None:
+    page = Site(viewer=Viewer("ann")).client.get("/nothing").text
+    assert not re.search(r'(?:src|href)="(?:https?:)?//', page)
+    assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son[a-z]+=", page)
+
+
+def test_two_sets_of_one_name_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match="'things'"):
+        create_app(WebSettings("test"), [_page_set([]), _page_set([])])
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "127.0.0.1:8000"},
+        {"host": "127.0.0.1:8000", "origin": "http://evil.test"},
+        {"host": "127.0.0.1:8000", "origin": "null"},
+        {"host": "evil.test", "origin": BASE},
+    ],
+)
+def test_sockets_of_other_sites_are_refused(headers: dict[str, str]) -> None:
+    site = Site(viewer=Viewer("ann"))
+    with pytest.raises(WebSocketDisconnect) as refused, site.client.websocket_connect("/socket", headers=headers):
+        pass
+    assert refused.value.code == 1008
+
+
+def test_sockets_need_a_login() -> None:
+    site = Site(viewer=Viewer("ann"))
+    own = {"origin": BASE, "host": "127.0.0.1:8000"}
+    cookie = "; ".join(f"{name}={value}" for name, value in site.client.cookies.items())
+    with site.client.websocket_connect("/socket", headers={**own, "cookie": cookie}) as socket:
+        assert socket.receive_text() == "hello ann"
+    stranger = TestClient(site.client.app, BASE)
+    with pytest.raises(WebSocketDisconnect), stranger.websocket_connect("/socket", headers=own):
+        pass
+
+
+def test_without_login_everybody_reads_and_nobody_writes() -> None:
+    site = Site(WebSettings("test", login=False, writable=True))
+    assert site.client.get("/hello").text == "hello , write: False"
+    assert site.client.post("/write", headers=SELF).status_code == 403
+    assert Denied.retryable is False

@@ -1,0 +1,103 @@
+"""Pages of lists, places of graph nodes, vendored files, page sets of packages, listening sockets."""
+
+import hashlib
+import itertools
+import re
+import socket
+import subprocess
+import sys
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rigging.errors import InvalidRequest, Unavailable
+from rigging.web.layout import layers_of, place_nodes
+from rigging.web.paging import asked_page, page_of
+from rigging.web.serving import bind
+
+
+@given(st.integers(0, 500), st.integers(-5, 100), st.integers(1, 60))
+def test_the_pages_of_a_list_are_the_list(total: int, number: int, size: int) -> None:
+    rows = list(range(total))
+    page = page_of(rows, number, size)
+    assert 1 <= page.number <= page.last
+    assert list(page.rows) == rows[max(page.first_row - 1, 0) : page.last_row]
+    assert [row for n in range(1, page.last + 1) for row in page_of(rows, n, size).rows] == rows
+    assert page.numbers[0] == 1
+    assert page.numbers[-1] == page.last
+    assert page.number in page.numbers
+
+
+@pytest.mark.parametrize(("text", "page"), [("3", 3), (None, 1), ("", 1), ("x", 1), ("-1", 1), ("٣", 1), ("9" * 30, 1)])
+def test_a_page_is_asked_for_by_a_plain_number(text: str | None, page: int) -> None:
+    assert asked_page(text) == page
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=80))
+def test_nodes_stand_right_of_what_they_need_and_apart(edges: list[tuple[int, int]]) -> None:
+    needs: dict[str, list[str]] = {str(number): [] for number in range(31)}
+    for low, high in edges:
+        if low < high:
+            needs[str(high)].append(str(low))
+    layers = layers_of(needs)
+    places = place_nodes(layers, needs)
+    for node, wanted in needs.items():
+        assert all(layers[need] < layers[node] for need in wanted)
+    for column in set(layers.values()):
+        rows = sorted(places[node].row for node in needs if layers[node] == column)
+        assert all(after - before >= 1 - 1e-9 for before, after in itertools.pairwise(rows))
+
+
+def test_nodes_in_a_circle_come_after_all_others() -> None:
+    assert layers_of({"a": [], "b": ["c"], "c": ["b"], "d": ["a", "gone"]}) == {"a": 0, "d": 1, "b": 2, "c": 2}
+
+
+def test_vendored_files_are_as_their_makers_published_them() -> None:
+    axe = Path(__file__).parents[4] / "tests" / "vendored"
+    static = resources.files("rigging.web").joinpath("static")
+    for folder, least in ((static, 4), (axe, 1)):
+        _check_vendored(folder, least)
+
+
+def _check_vendored(static: Traversable, least: int) -> None:
+    rows = re.findall(r"^\| (\S+) \|.*\| ([0-9a-f]{64}) \|$", static.joinpath("VENDORED.md").read_text(), re.MULTILINE)
+    assert len(rows) >= least
+    for name, digest in rows:
+        assert hashlib.sha256(static.joinpath(name).read_bytes()).hexdigest() == digest, name
+
+
+def test_a_taken_port_is_replaced_by_a_free_one_and_that_is_said() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        bound = bind(port)
+        try:
+            assert bound.port != port
+            assert str(port) in bound.note
+            assert bound.url == f"http://127.0.0.1:{bound.port}"
+        finally:
+            bound.socket.close()
+        with pytest.raises(Unavailable, match=str(port)):
+            bind(port, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("port", "host"), [(70000, "127.0.0.1"), (-1, "127.0.0.1"), (0, "no.such.host.invalid"), (0, "192.0.2.1")]
+)
+def test_places_that_cannot_be_are_refused(port: int, host: str) -> None:
+    with pytest.raises(InvalidRequest, match=str(port) if port else re.escape(host)):
+        bind(port, host)
+
+
+def test_programs_without_pages_do_not_load_them() -> None:
+    look = (
+        "import sys, fray, iris.cli.main, marin.cli.main, marin.execution.executor;"
+        "print([name for name in ('starlette', 'uvicorn', 'jinja2') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

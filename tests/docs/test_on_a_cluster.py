@@ -1,0 +1,178 @@
+"""Commands of the README and of pages on jobs, run as they are written, on a local cluster of their own."""
+
+import http.cookiejar
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rigging.testing.waiting import eventually
+from tests.docs.blocks import REPOSITORY, FencedBlock, blocks_of
+from tests.docs.command_lines import command_lines
+from tests.e2e.conftest import Cluster, Result, running_cluster
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("docs")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the experiments, from which jobs take what the tests' environment has."""
+    place = tmp_path_factory.mktemp("folder")
+    shutil.copytree(REPOSITORY / "experiments", place / "experiments")
+    (place / "train.py").write_text("print('trained')\n")
+    return place
+
+
+def block(page: str, begins: str) -> FencedBlock:
+    (found,) = [block for block in blocks_of(page) if block.first_line.startswith(begins)]
+    return found
+
+
+def run_line(cluster: Cluster, line: str, cwd: Path) -> Result:
+    words = shlex.split(line.removeprefix("uv run "))
+    assert words[0] == "iris", line
+    return cluster.iris(*words[1:], cwd=cwd)
+
+
+def test_the_experiment_of_the_readme(cluster: Cluster, tmp_path: Path) -> None:
+    (code,) = [block.text for block in blocks_of("README.md") if block.language == "python"]
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments" / "words.py").write_text(code)
+    here = subprocess.run(
+        [sys.executable, "experiments/words.py"],
+        cwd=tmp_path, env=cluster.environment(), capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert here.returncode == 0, here.stderr
+    (count,) = (cluster.storage / "tutorial").glob("words-*/count.txt")
+    assert count.read_text() == "6"
+    as_a_job = cluster.iris("job", "run", "--", "python", "-m", "experiments.words", cwd=tmp_path)
+    assert as_a_job.code == 0, as_a_job.text
+    assert "already done" in as_a_job.out
+
+
+def test_the_dashboard(cluster: Cluster, folder: Path) -> None:
+    """The page's commands, and a browser that opens the links: it looks at a job, and stops it only if it may."""
+    begun = cluster.iris("job", "run", "--no-wait", "--", "sleep", "600", cwd=folder)
+    job = begun.out.strip()
+    # The last one's session is used below: each link signs in anew.
+    lines = command_lines(block("docs/dashboard.md", "uv run iris cluster dashboard").text)
+    links = [run_line(cluster, line, folder) for line in lines]
+    assert [link.code for link in links] == [0, 0, 0], links[0].text
+    reading, changing, printed = [link.out.strip() for link in links]
+    base = reading.partition("/login?")[0]
+    assert printed.startswith(f"{base}/login?token=")
+
+    def open_page(browser: urllib.request.OpenerDirector, url: str, form: dict[str, str] | None = None) -> str:
+        data = None if form is None else urllib.parse.urlencode(form).encode()
+        with browser.open(urllib.request.Request(url, data, {"origin": base} if data else {}), timeout=30) as answer:
+            return answer.read().decode()
+
+    def signed_in(link: str) -> urllib.request.OpenerDirector:
+        # A proxy of this machine's user has nothing to do with it.
+        cookies = urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
+        browser = urllib.request.build_opener(urllib.request.ProxyHandler({}), cookies)
+        assert "Signed in" in open_page(browser, link)
+        return browser
+
+    reader, writer = signed_in(reading), signed_in(changing)
+    assert job in open_page(reader, f"{base}/jobs")
+    page = f"{base}/job?id={urllib.parse.quote(job)}"
+    assert "Stop this job" not in open_page(reader, page)
+    token = re.search(r'data-form-token="([^"]+)"', open_page(writer, page))
+    assert token is not None
+    assert "Stop this job" in open_page(writer, page)
+    open_page(writer, f"{base}/job/stop", {"id": job, "form_token": token[1]})
+    eventually(lambda: "killed" in open_page(reader, page), "it is stopped")
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        open_page(reader, reading)  # it was good once
+
+
+def test_the_commands_of_the_readme(cluster: Cluster, folder: Path) -> None:
+    begin, *lines = command_lines(block("README.md", "uv run iris job run --cpu").text)
+    first = run_line(cluster, begin.replace("--memory 8GB", "--memory 500MB"), folder)
+    assert first.code == 0, first.text
+    job = re.search(r"job (/\S+) succeeded", first.err)
+    assert job is not None, first.text
+    for line in lines:
+        result = run_line(cluster, line.replace("JOB", job[1]), folder)
+        already_over = " stop " in line
+        assert result.code == 0 or already_over, result.text
+        assert job[1] in result.text or " logs " in line or " status" in line, result.text
+
+
+def test_the_marin_commands_of_the_readme(cluster: Cluster, folder: Path) -> None:
+    first = cluster.iris("job", "run", "--", "python", "-m", "experiments.hello_world", cwd=folder)
+    assert first.code == 0, first.text
+    marin = Path(sys.executable).with_name("marin")
+
+    def run(line: str) -> str:
+        done = subprocess.run(
+            [str(marin), *shlex.split(line.removeprefix("uv run marin "))],
+            cwd=folder, env=cluster.environment(), capture_output=True, text=True, timeout=100, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    lines = list(command_lines(block("README.md", "uv run marin runs").text))
+    assert [line.split()[3] for line in lines] == ["runs", "show", "logs", "diff", "gc"]
+    assert "hello_world" in run(lines[0])
+    assert "hello_world/data" in run(lines[1])
+    run(lines[2])
+    run_id = re.search(r"hello_world-[0-9a-f]{6}", run(lines[0]))
+    assert run_id is not None
+    run(lines[3].replace("RUN", run_id[0]))
+    run(lines[4])
+
+
+def test_the_queries(cluster: Cluster, folder: Path) -> None:
+    lines = block("docs/query.md", "iris query").text.splitlines()
+    assert len(lines) >= 4
+    cluster.iris("job", "run", "--no-workspace", "--", "false", cwd=folder)
+    (folder / "report.sql").write_text("SELECT count(*) AS jobs FROM jobs")
+    for line in lines:
+        done = subprocess.run(
+            ["bash", "-ec", line], cwd=folder, env=with_programs(cluster), capture_output=True, text=True, timeout=60,
+            check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
+
+
+@pytest.mark.slow
+def test_limits_and_usage(cluster: Cluster, folder: Path) -> None:
+    runs, looks = (text for text in blocks_of("docs/worker.md") if text.language == "bash")
+    ended = ""
+    for line in command_lines(runs.text):
+        result = run_line(cluster, line.replace("--memory 2GB --disk 10GB", "--memory 200MB --disk 100MB"), folder)
+        assert result.code == 0, result.text
+        assert "trained" in result.out
+        found = re.search(r"job (/\S+) succeeded", result.err)
+        assert found is not None
+        ended = found[1]
+
+    def has_usage() -> bool:
+        return "cpu" in cluster.iris("job", "summary", ended, cwd=folder).out
+
+    eventually(has_usage, "the summary tells what the job used")
+    for line in command_lines(looks.text):
+        result = run_line(cluster, line.replace("JOB", ended).replace("[", "").replace("]", ""), folder)
+        assert result.code == 0, result.text
+
+
+def with_programs(cluster: Cluster) -> dict[str, str]:
+    env = cluster.environment()
+    return {**env, "PATH": os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]])}

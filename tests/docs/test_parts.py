@@ -1,0 +1,276 @@
+"""Parts of programs that pages show, run with what they leave to the reader."""
+
+import hmac
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fray import LocalClient, set_current_client
+from rigging.filesystem import open_url
+from tests.docs.blocks import REPOSITORY, FencedBlock, blocks_of
+
+
+def python_of(page: str, heading: str = "") -> list[str]:
+    found = [block.text for block in blocks_of(page) if block.language == "python" and heading in ("", block.heading)]
+    assert found, (page, heading)
+    return found
+
+
+def run(code: str, given: Mapping[str, object] | None = None) -> dict[str, Any]:
+    """Execute a part of a program in a module of its own that has what it leaves out."""
+    names: dict[str, Any] = {"__name__": "shown", **(given or {})}
+    exec(compile(code, "<document>", "exec", dont_inherit=True), names)
+    return names
+
+
+@pytest.fixture
+def local_client() -> Iterator[LocalClient]:
+    client = LocalClient()
+    with set_current_client(client):
+        yield client
+    client.shutdown()
+
+
+@pytest.mark.parametrize("page", ["docs/fray.md", "lib/fray/README.md"])
+def test_jobs_of_the_fray_page(local_client: LocalClient, page: str) -> None:
+    seen: list[int] = []
+    code = python_of(page)[0]
+    ours = run(re.sub(r"^def shard.*?(?=^\S)", "", code, flags=re.DOTALL | re.MULTILINE), {"shard": seen.append})
+    assert sorted(seen) == [0, 1, 2, 3]
+    assert len(ours["jobs"]) == 4
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.value = 0
+
+    def add(self, n: int) -> int:
+        self.value += n
+        return self.value
+
+
+def test_actors_of_the_fray_page(local_client: LocalClient) -> None:
+    from fray import typed_method
+
+    (code,) = python_of("docs/fray.md", "Actors")
+    ours = run(code, {"client": local_client, "Counter": Counter, "typed_method": typed_method})
+    assert ours["counter"].add(0) == 3
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_a_test_on_any_backend(tmp_path: Path) -> None:
+    (code,) = python_of("docs/fray.md", "In tests")
+    conftest, separator, test = code.partition("# test_pipeline.py\n")
+    assert separator
+    (tmp_path / "conftest.py").write_text(conftest)
+    given = (
+        "from fray import current_client\ndef run_pipeline(path): (path / 'ran').write_text(str(current_client()))\n"
+    )
+    (tmp_path / "test_pipeline.py").write_text(given + test)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(tmp_path),
+        str(tmp_path),
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"\d+ passed", done.stdout)
+
+
+def test_steps_of_the_marin_readme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from marin.execution import Executor, ExecutorStep, this_output_path
+    from marin.execution.remote import RemoteCallable
+
+    first, second = python_of("lib/marin/README.md")
+    fineweb = ExecutorStep(name="raw/fineweb", fn=lambda config: None, config={"output_path": this_output_path()})
+    ran: list[Any] = []
+    ours = run(first, {"fineweb": fineweb, "tokenize": ran.append})
+    executor = Executor(str(tmp_path), str(tmp_path / "experiments"))
+    executor.run([ours["tokenized"]])
+    assert ran[0].tokenizer == "llama3"
+    assert ran[0].input_path == executor.output_paths[fineweb] + "/parquet"
+    train = run(second, {"train_model": print, "ExecutorStep": ExecutorStep})["train"]
+    assert isinstance(train.fn, RemoteCallable)
+    assert train.fn.resources.chip_count() == 4
+
+
+def test_a_lease_of_the_rigging_readme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MARIN_PREFIX", str(tmp_path))
+    (code,) = python_of("lib/rigging/README.md")
+    run(code)
+    assert re.fullmatch(r"written by holder number \d+\n", (tmp_path / "reports" / "today.txt").read_text())
+
+
+def test_python_of_the_mirror_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    shard = tmp_path / "there" / "tokenized" / "fineweb" / "shard-00000.parquet"
+    shard.parent.mkdir(parents=True)
+    shard.write_bytes(b"rows")
+    monkeypatch.setenv("MARIN_PREFIX", str(tmp_path / "here"))
+    monkeypatch.setenv("MARIN_MIRROR_PREFIXES", f"{tmp_path}/here,{tmp_path}/there")
+    opened, fetched = python_of("docs/mirror.md")
+    run(opened)
+    assert (tmp_path / "here" / "tokenized" / "fineweb" / "shard-00000.parquet").read_bytes() == b"rows"
+    run(fetched)
+
+
+def test_two_folders_as_regions(tmp_path: Path) -> None:
+    (shown,) = [block for block in blocks_of("docs/mirror.md") if block.first_line.startswith("$ mkdir -p /tmp/there")]
+    commands = [line.removeprefix("$ ") for line in shown.text.splitlines() if line.startswith("$ ")]
+    expected = [line for line in shown.text.splitlines() if not line.startswith("$ ")]
+    script = "\n".join(commands).replace("/tmp/", f"{tmp_path}/")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-ec", script],
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.replace(f"{tmp_path}/", "/tmp/").splitlines() == expected
+
+
+def test_the_mirror_config_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from rigging.filesystem.prefix_table import mirror_prefixes
+
+    (shown,) = [block for block in blocks_of("docs/mirror.md") if block.language == "yaml"]
+    (tmp_path / "mirror.yaml").write_text(shown.text)
+    monkeypatch.delenv("MARIN_MIRROR_PREFIXES", raising=False)
+    monkeypatch.setenv("MARIN_MIRROR_CONFIG", str(tmp_path / "mirror.yaml"))
+    found = {prefix.region: prefix.url for prefix in mirror_prefixes()}
+    assert found == {"us-central2": "gs://marin-us-central2", "us-east1": "gs://marin-us-east1", "lab": "/net/marin"}
+
+
+def test_the_cluster_config_is_read(tmp_path: Path) -> None:
+    from iris.controller.config.cluster_file import read_cluster_config
+
+    (shown,) = [block for block in blocks_of("docs/iris-cli.md") if block.language == "yaml"]
+    (tmp_path / "cluster.yaml").write_text(shown.text)
+    config = read_cluster_config(tmp_path / "cluster.yaml")
+    assert config.remote_state_dir == "gs://bucket/iris"
+    assert [group.name for group in config.scale_groups] == ["v5p-64-b"]
+    assert [budget.user for budget in config.user_budgets] == ["ann"]
+    assert config.notify_allow == ("*.example.com", "10.0.0.0/8")
+
+
+class Refused(Exception):
+    pass
+
+
+def test_the_receiver_of_notices() -> None:
+    (code,) = python_of("docs/iris-cli.md")
+    secret, body = b"of the cluster", b'{"event": "job_ended"}'
+
+    def refuse() -> None:
+        raise Refused
+
+    def receive(at: int, signature: str) -> None:
+        headers = {"Iris-Timestamp": str(at), "Iris-Signature": signature}
+        run(code, {"hmac": hmac, "time": time, "secret": secret, "body": body, "headers": headers, "refuse": refuse})
+
+    now = int(time.time())
+    signed = {at: hmac.new(secret, f"{at}.".encode() + body, "sha256").hexdigest() for at in (now, now - 4000)}
+    receive(now, f"sha256={signed[now]}")
+    with pytest.raises(Refused):
+        receive(now, "sha256=" + "0" * 64)
+    with pytest.raises(Refused):
+        receive(now - 4000, f"sha256={signed[now - 4000]}")
+
+
+EXCERPTS = {
+    "docs/contributing/add-a-cli-command.md": "lib/iris/src/iris/cli/user.py",
+    "docs/contributing/add-an-rpc.md": "lib/iris/src/iris/controller/services/cluster.py",
+}
+
+
+@pytest.mark.parametrize("page", EXCERPTS)
+def test_excerpts_are_in_the_source(page: str) -> None:
+    """Every line of an excerpt is in the file that it is from, in that order; `...` stands for what is left out."""
+    lines = iter([line.strip() for line in (REPOSITORY / EXCERPTS[page]).read_text().splitlines()])
+    for code in python_of(page):
+        for line in textwrap.dedent(code).splitlines():
+            if line.strip() not in ("", "..."):
+                assert line.strip() in lines, f"{page}: {line!r} is not in {EXCERPTS[page]} (there, or in that order)"
+
+
+def test_the_files_of_a_remote_state() -> None:
+    from iris.store.replicate.layout import Generation, Segment, Snapshot
+
+    (shown,) = [block for block in blocks_of("docs/durability.md") if block.language == "text"]
+    paths = [line.split()[0] for line in shown.text.splitlines()]
+    real = [item.name for item in (Generation(1, 2), Snapshot(1, 2, 3), Segment(1, 2, 3, 4))]
+    patterns = [re.sub(r"<\w+>", r"\\d+", path) for path in paths if "<" in path]
+    assert len(patterns) == len(real)
+    for pattern, name in zip(patterns, real, strict=True):
+        assert re.fullmatch(pattern, name), (pattern, name)
+
+
+@pytest.mark.e2e
+def test_explain_says_what_the_page_shows(tmp_path: Path) -> None:
+    (shown,) = [block for block in blocks_of("docs/executor.md") if block.language == "console"]
+    script = tmp_path / "experiment.py"
+    code = python_of("docs/executor.md")[0]
+    env = {**os.environ, "MARIN_PREFIX": str(tmp_path / "storage")}
+
+    def call(*words: str) -> str:
+        command = [sys.executable, *words]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=100, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    script.write_text(code)
+    call(str(script))
+    script.write_text(code.replace("versioned(100)", "versioned(200)"))
+    command, *expected = shown.text.splitlines()
+    told = call(*command.removeprefix("$ python ").split())
+    assert masked(told.replace(str(tmp_path / "storage"), "/tmp/marin")) == masked("\n".join(expected))
+
+
+def masked(text: str) -> list[str]:
+    """Lines without the hashes of paths."""
+    return [re.sub(r"-[0-9a-f]{6}\b", "-HASH", line) for line in text.strip().splitlines()]
+
+
+@pytest.mark.slow
+def test_python_of_the_ray_page(local_client: LocalClient, tmp_path: Path) -> None:
+    import ray
+
+    from marin.execution import ExecutorStep
+
+    step, over_files, *tpu = python_of("docs/ray.md")
+    made = run(step.replace("name=...", "name='x'"), {"ExecutorStep": ExecutorStep})["number_of_restarts"]
+    assert made.pip_dependency_groups == ["quality_dedup_consolidate", "google-cloud-logging"]
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "a.txt").write_text("text")
+    import fsspec
+
+    given = {"fsspec": fsspec, "inputs": [str(tmp_path / "raw" / "a.txt")]}
+    code = over_files.replace("gs://bucket", str(tmp_path))
+    ours = run(code, given)
+    assert (tmp_path / "scores" / "a.txt").exists(), ours["result"]
+    for decorated in tpu:
+        assert type(run(decorated, {"ray": ray})["my_tpu_job"]).__name__ == "RemoteFunction"
+    with open_url(str(tmp_path / "scores.jsonl"), "r") as manifest:
+        assert "a.txt" in manifest.read()
+
+
+def test_a_part_of_a_program_has_what_it_is_given() -> None:
+    with pytest.raises(NameError, match="left_out"):
+        run("left_out + 1")
+    assert isinstance(blocks_of("docs/ray.md")[0], FencedBlock)
