@@ -66,6 +66,10 @@ with client, ActorClient.at(address, "echo", key=b"k" * 32) as actor:
     _, status = os.waitpid(child, 0)
     print(os.waitstatus_to_exitcode(status), actor.echo(2), sep="\\n")
 server.stop()
+# What is asked here has been said; the interpreter's end after a fork with two servers' worth of
+# gRPC threads crashed (SIGSEGV) in about one of fifteen whole runs, never in 1,200 runs alone.
+sys.stdout.flush()
+os._exit(0)
 """
 
 OF_A_STRANGER = """
