@@ -10,7 +10,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -136,24 +136,43 @@ while True:
 """
 
 
-def start(prefix: Path, work: str, before_exec: Callable[[], object] = lambda: None) -> subprocess.Popen[str]:
-    program = SCRIPT.format(prefix=str(prefix), work=textwrap.indent(textwrap.dedent(work), "    ").strip())
-    return subprocess.Popen(
-        [sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, preexec_fn=before_exec
-    )  # fmt: skip
+class Script:
+    """A script with one step, in a process of its own.
 
+    Args:
+        prefix: Where it writes, and what it says.
+        work: The function of its step.
+        command: Goes before its command line.
+    """
 
-def output_with(prefix: Path, name: str) -> Path:
-    found: list[Path] = eventually(lambda: list(prefix.glob(f"a-*/{name}")), f"{name} is there")
-    return found[0].parent
+    def __init__(self, prefix: Path, work: str, command: Sequence[str] = ()) -> None:
+        program = SCRIPT.format(prefix=str(prefix), work=textwrap.indent(textwrap.dedent(work), "    ").strip())
+        self._prefix, self._said = prefix, prefix / "script.err"
+        with self._said.open("w") as said:
+            words = [*command, sys.executable, "-X", "faulthandler", "-c", program]
+            self.process = subprocess.Popen(words, stderr=said)
+
+    def output_with(self, name: str) -> Path:
+        """Wait for a file of its step's output; returns the output path."""
+        found: list[Path] = eventually(
+            lambda: list(self._prefix.glob(f"a-*/{name}")), f"{name} is there", instead=self._state
+        )
+        return found[0].parent
+
+    def _state(self) -> str:
+        """What it said, and what it is at; it does not go on."""
+        code = self.process.poll()
+        self.process.send_signal(signal.SIGABRT)
+        self.process.wait(30)
+        return f"exit code {code}, {self._said.read_text()}"
 
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_steps_child_ends_before_its_lease(tmp_path: Path, number: signal.Signals) -> None:
-    script = start(tmp_path, WITH_CHILD.format(child=CHILD))
-    output = output_with(tmp_path, "started")
-    script.send_signal(number)
+    script = Script(tmp_path, WITH_CHILD.format(child=CHILD))
+    output = script.output_with("started")
+    script.process.send_signal(number)
     ran_after_child = []
 
     def take_over() -> None:
@@ -164,34 +183,34 @@ def test_a_steps_child_ends_before_its_lease(tmp_path: Path, number: signal.Sign
     assert result.end is StepEnd.SUCCEEDED
     assert ran_after_child == [True]
     assert (output / "ended-well").exists()
-    script.communicate(timeout=30)
+    script.process.wait(30)
 
 
 @pytest.mark.e2e
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_script_that_is_ended_leaves_a_true_status(tmp_path: Path, number: signal.Signals, code: int) -> None:
     """Its function knows nothing of it, and ends with the process."""
-    script = start(tmp_path, 'Path(path, "started").touch()\ntime.sleep(600)')
-    output = output_with(tmp_path, "started")
-    script.send_signal(number)
-    script.communicate(timeout=30)
-    assert script.returncode == code
+    script = Script(tmp_path, 'Path(path, "started").touch()\ntime.sleep(600)')
+    output = script.output_with("started")
+    script.process.send_signal(number)
+    script.process.wait(30)
+    assert script.process.returncode == code
     assert StatusFile(str(output)).status == "FAILED"
     assert not StatusFile(str(output)).has_active_lock()
 
 
 @pytest.mark.e2e
 def test_under_nohup_a_closed_terminal_ends_nothing(tmp_path: Path) -> None:
-    script = start(
+    script = Script(
         tmp_path,
         'Path(path, "started").touch()\nwhile not Path(path, "go").exists(): time.sleep(0.01)',
-        lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+        ("nohup",),
     )
-    output = output_with(tmp_path, "started")
-    script.send_signal(signal.SIGHUP)
+    output = script.output_with("started")
+    script.process.send_signal(signal.SIGHUP)
     (output / "go").touch()
-    script.communicate(timeout=30)
-    assert script.returncode == 0
+    script.process.wait(30)
+    assert script.process.returncode == 0
     assert StatusFile(str(output)).status == "SUCCESS"
 
 

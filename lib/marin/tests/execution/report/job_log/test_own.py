@@ -1,12 +1,14 @@
 """The part of a log that a job's process writes, with an output that the test plays."""
 
 import os
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from marin.execution.report.job_log.files import JobLogFiles
+from marin.execution.report.job_log.former import settle_former
 from marin.execution.report.job_log.last_lines import complete
 from marin.execution.report.job_log.own import OwnPart
 from marin.execution.report.job_log.sections import LOST, Section, heading_in_job
@@ -14,6 +16,7 @@ from marin.execution.report.job_notes import HereNote, text_of_note
 from rigging.testing import eventually
 
 FIRST = Section(heading_in_job("=== attempt 1, 2026-01-01T00:00:01.000+00:00, host, process 7"))
+THIRD = Section(heading_in_job("=== attempt 3, 2026-01-01T00:00:03.000+00:00, host, process 9"))
 SECOND = Section(heading_in_job("=== attempt 2, 2026-01-01T00:00:02.000+00:00, host, process 8"))
 
 
@@ -91,7 +94,7 @@ def test_output_that_cannot_be_read_is_left_to_the_run(
     own = part(Broken(FIRST), tmp_path)
     own.begin()
     own.end(None)
-    assert not (tmp_path / ".log").exists()
+    assert log(tmp_path) == [FIRST.opening], "open, for the run to complete"
     told = capfd.readouterr().out
     # The run completes a part that was begun and of which no end was told.
     assert FIRST.heading in told
@@ -132,6 +135,27 @@ def test_a_former_part_that_nobody_completes_is_marked_before_the_next_begins(tm
     before = log(tmp_path)
     assert not complete(JobLogFiles(str(tmp_path), FIRST), ["half of it", "late"])
     assert log(tmp_path) == before
+
+
+def test_a_part_is_open_before_its_function_begins(tmp_path: Path) -> None:
+    """It may be killed before its first look: who comes after it is to see that there was one."""
+    own = [part(Pipes(section), tmp_path, section) for section in (FIRST, SECOND)]
+    own[0].begin()
+    assert log(tmp_path) == [FIRST.opening]
+    own[1].begin()
+    assert log(tmp_path) == [FIRST.opening, LOST, FIRST.closing, SECOND.opening]
+
+
+def test_the_parts_of_killed_processes_are_completed_in_their_order(tmp_path: Path) -> None:
+    (tmp_path / ".log").write_text(f"{FIRST.opening}\n{SECOND.opening}\n")
+    second = JobLogFiles(str(tmp_path), SECOND)
+    waits = threading.Thread(target=settle_former, args=(second, 60))
+    waits.start()
+    assert complete(JobLogFiles(str(tmp_path), FIRST), ["a"])
+    waits.join(60)
+    assert not waits.is_alive()
+    settle_former(JobLogFiles(str(tmp_path), THIRD), 0)
+    assert log(tmp_path)[-2:] == [LOST, SECOND.closing], "only what is open"
 
 
 def test_a_killed_process_that_said_nothing_has_no_part(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from marin.execution.report.job_log.sections import (
     Section,
     heading_in_job,
     is_closed,
-    last_open,
     lines_of,
     missing_lines,
+    note_open,
 )
 
 RUN = "=== attempt 1, 2026-01-01T00:00:00.000+00:00, host, process 1"
@@ -47,22 +47,38 @@ def test_replicas_are_told_apart() -> None:
     log = text(THIRD_REPLICA.opening, "[3] a", FOURTH_REPLICA.opening, "[4] b", "[3] c")
     assert lines_of(log, THIRD_REPLICA) == ["a", "c"]
     assert missing_lines(log, THIRD_REPLICA, ["a", "c", "e"]) == ["[3] e", THIRD_REPLICA.closing]
-    assert last_open(log, 3) == THIRD_REPLICA
-    assert last_open(log + text(THIRD_REPLICA.closing), 3) is None
-    assert last_open(log, 4) == FOURTH_REPLICA
-    assert last_open(log, None) is None
+    assert open_in(log, 3) == [THIRD_REPLICA]
+    assert open_in(log + text(THIRD_REPLICA.closing), 3) == []
+    assert open_in(log, 4) == [FOURTH_REPLICA]
+    assert open_in(log, None) == []
 
 
 @pytest.mark.parametrize(
     ("log", "found"),
     [
-        ("", None),
-        (text(RUN, "a"), None),  # a run's own part has no end
-        (text(ONE.opening, "a"), ONE),
-        (text(ONE.opening, "a", ONE.closing), None),
-        (text(ONE.opening, "a", ONE.closing, TWO.opening), TWO),
-        ("of a line\n" + text("x", ONE.closing, TWO.opening), TWO),  # the end of a long log
+        ("", []),
+        (text(RUN, "a"), []),  # a run's own part has no end
+        (text(ONE.opening, "a"), [ONE]),
+        (text(ONE.opening, "a", ONE.closing), []),
+        (text(ONE.opening, "a", ONE.closing, TWO.opening), [TWO]),
+        (text(ONE.opening, "a", TWO.opening, "b"), [ONE, TWO]),
+        (text(ONE.opening, TWO.opening, "b", ONE.closing), [TWO]),
     ],
 )
-def test_the_part_whose_process_may_be_gone_is_found(log: str, found: Section | None) -> None:
-    assert last_open(log, None) == found
+def test_the_parts_whose_processes_may_be_gone_are_found(log: str, found: list[Section]) -> None:
+    assert open_in(log, None) == found
+
+
+def open_in(log: str, replica: int | None) -> list[Section]:
+    found: dict[str, Section] = {}
+    for line in log.splitlines():
+        note_open(found, line, replica)
+    return list(found.values())
+
+
+def test_what_a_run_says_in_an_open_part_is_no_line_of_it() -> None:
+    """A run that has waited long enough goes on; what is missing is written after it."""
+    log = text(ONE.opening, "a", "=== failed: its job is gone")
+    assert missing_lines(log, ONE, ["a", "b", "c"]) == ["b", "c", ONE.closing]
+    log = text(ONE.opening, "=== a", "=== failed: its job is gone", "b")
+    assert missing_lines(log, ONE, ["=== a", "b", "c"]) == ["c", ONE.closing]

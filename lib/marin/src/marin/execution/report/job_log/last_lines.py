@@ -8,6 +8,7 @@ import time
 from typing import Any, Final
 
 from marin.execution.report.job_log.files import JobLogFiles
+from marin.execution.report.job_log.former import settle_former
 from marin.execution.report.job_log.lines import OutputLines
 from marin.execution.report.job_log.sections import Section, missing_lines
 from marin.output_files import LOG_FILE
@@ -35,7 +36,10 @@ def main(told: str) -> None:
             break
         time.sleep(_QUIET_SECONDS)
     found += lines.end()
-    complete(files_of(words), found)
+    files = files_of(words)
+    # Of another process that was killed, too: parts stand in the order in which their processes began.
+    settle_former(files)
+    complete(files, found)
 
 
 def files_of(words: dict[str, Any]) -> JobLogFiles:

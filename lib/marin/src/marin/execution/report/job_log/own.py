@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Final
 from marin.execution.report.error_text import own_traceback
 from marin.execution.report.events import describe_error
 from marin.execution.report.job_log.files import JobLogFiles
+from marin.execution.report.job_log.former import CLOSING_SECONDS, settle_former
 from marin.execution.report.job_log.lines import OutputLines
-from marin.execution.report.job_log.sections import LOST, Section, heading_in_job, last_open
+from marin.execution.report.job_log.sections import Section, heading_in_job
 from marin.execution.report.job_notes import HereNote, LogEndNote, LogNote, Note, flush_streams, tell, text_of_note
 from marin.execution.report.log_headings import failed_line, heading
 from marin.output_files import ERROR_FILE, LOG_FILE
@@ -43,9 +44,6 @@ _PAUSE_SECONDS: Final = 0.05
 _QUIET_PAUSE_SECONDS: Final = 0.25
 # What was printed last may still be on its way to where it is kept.
 _ARRIVAL_SECONDS: Final = 5.0
-# Who completes the part of a process that was killed needs a moment.
-_CLOSING_SECONDS: Final = 5.0
-_TAIL_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +100,22 @@ class OwnPart:
         files: Where it is written.
         replica: The replica that it is.
         pause_seconds: The time between two looks while there is something new.
+        former_seconds: How long it waits for the parts of former processes to be completed.
     """
 
     def __init__(
-        self, source: OwnOutput, files: JobLogFiles, replica: int, pause_seconds: float = _PAUSE_SECONDS
+        self,
+        source: OwnOutput,
+        files: JobLogFiles,
+        replica: int,
+        pause_seconds: float = _PAUSE_SECONDS,
+        former_seconds: float = CLOSING_SECONDS,
     ) -> None:
         self._source = source
         self._files = files
         self._replica = replica
         self._pause = pause_seconds
+        self._former_seconds = former_seconds
         self._lines = OutputLines(self._note)
         self._file: LogFile | None = None
         self._trouble: Exception | None = None
@@ -123,6 +128,10 @@ class OwnPart:
         """Begin; the run is told."""
         if self._source.descriptor is not None:
             self._guard = _start_guard(self._source.descriptor, self._files)
+        if local_path(self._files.output_path) is not None:
+            # Before there is anything to write: a process that comes after this one has been killed sees that there
+            # was one, and lets its part be completed first.
+            self._write_part([])
         tell(LogNote(self._files.section.heading, self._replica, self._guard is not None))
         self._thread.start()
 
@@ -176,11 +185,16 @@ class OwnPart:
         return bool(lines)
 
     def _add(self, lines: list[str]) -> None:
-        if not lines or self._trouble is not None:
+        if lines:
+            self._write_part(lines)
+
+    def _write_part(self, lines: list[str]) -> None:
+        """Write lines of the part, which begins with the first write, when those of former processes are whole."""
+        if self._trouble is not None:
             return
         try:
             if self._file is None:
-                self._settle_former()
+                settle_former(self._files, self._former_seconds if self._guard is not None else 0.0)
                 self._file = self._files.open(LOG_FILE)
                 self._write([self._files.section.opening])
             self._write(self._files.section.tagged(lines))
@@ -197,21 +211,6 @@ class OwnPart:
         text = f"{self._files.section.opening}\n{printable(redact_string(own_traceback(error)))}\n"
         file.write(text.encode("utf-8", "backslashreplace"))
         file.close(keep=True)
-
-    def _settle_former(self) -> None:
-        """Let the part of a former process be completed first, or mark that it is not."""
-        local = local_path(self._files.output_path)
-        if local is None or self._files.is_fresh:
-            return
-        path = os.path.join(local, LOG_FILE)
-        deadline = time.monotonic() + (_CLOSING_SECONDS if self._guard is not None else 0.0)
-        while (former := last_open(_tail(path), self._files.section.replica)) is not None:
-            if time.monotonic() >= deadline:
-                lost = self._files.open(LOG_FILE)
-                lost.write(f"{former.tag}{LOST}\n{former.closing}\n".encode())
-                lost.close(keep=True)
-                return
-            time.sleep(self._pause)
 
     def _await_arrival(self) -> None:
         """Read to the present end."""
@@ -241,15 +240,6 @@ class OwnPart:
         with contextlib.suppress(OSError):
             self._guard.stdin.close()
         self._guard.wait()
-
-
-def _tail(path: str) -> str:
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-            return file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
 
 
 def _start_guard(descriptor: int, files: JobLogFiles) -> subprocess.Popen[bytes] | None:

@@ -68,7 +68,16 @@ def missing_lines(log: str, section: Section, lines: Sequence[str]) -> list[str]
         return None
     if section.opening not in log.split("\n"):
         return [section.opening, *section.tagged(lines), section.closing]
-    return [*section.tagged(lines[len(lines_of(log, section)) :]), section.closing]
+    return [*section.tagged(lines[_count_written(lines_of(log, section), lines) :]), section.closing]
+
+
+def _count_written(written: Sequence[str], lines: Sequence[str]) -> int:
+    """How many of a section's lines are written; what a run says of its own may stand between them."""
+    count = 0
+    for line in written:
+        is_own = line.startswith("=== ") and (count >= len(lines) or line != lines[count])
+        count += not is_own
+    return count
 
 
 def lines_of(log: str, section: Section) -> list[str]:
@@ -91,16 +100,18 @@ def is_closed(log: str, section: Section) -> bool:
     return f"{section.closing}\n" in log
 
 
-def last_open(log: str, replica: int | None) -> Section | None:
-    """Return the last section of a replica in (the end of) a log, if it is open: its process may be gone."""
-    found: Section | None = None
-    for line in log.split("\n"):
-        match = _OPENING.fullmatch(line)
-        if match is None:
-            if found is not None and line == found.closing:
-                found = None
-            continue
-        section = Section(match["heading"], int(match["tag"][1:-2]) if match["tag"] else None)
-        if section.replica == replica:
-            found = section
-    return found
+def note_open(open_sections: dict[str, Section], line: str, replica: int | None) -> None:
+    """Take in a line of a log: the sections of a replica that are open, by their closing lines, in order.
+
+    Args:
+        open_sections: Those of the lines before; changed in place.
+        line: The line, without its end.
+        replica: The replica whose sections are looked for; None for the only one.
+    """
+    match = _OPENING.fullmatch(line)
+    if match is None:
+        open_sections.pop(line, None)
+        return
+    section = Section(match["heading"], int(match["tag"][1:-2]) if match["tag"] else None)
+    if section.replica == replica:
+        open_sections[section.closing] = section
