@@ -2,13 +2,14 @@
 
 import functools
 import json
+import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -20,15 +21,15 @@ from fray.types import JobRequest, JobStatus, ResourceConfig
 from marin.execution import Executor, ExecutorStep, mirrored, versioned
 from marin.execution.artifact import Artifact
 from marin.execution.config.regions import RegionConflict
-from marin.execution.jobs.placement import LiveJobs
+from marin.execution.jobs.placement import LiveJobs, check_returned
 from marin.execution.jobs.remote import RemoteCallable, function_name, job_name, job_request, remote, submit_step
-from marin.execution.jobs.step_call import call_step, is_ray_function, mirror_budget_gb
+from marin.execution.jobs.step_call import RETURNED, call_step, is_ray_function, mirror_budget_gb
 from marin.execution.lease.status_file import StatusFile
 from marin.execution.lease.status_words import STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS
 from marin.execution.lease.step_lease import LeaseTerms
 from marin.execution.report.events import RunEvent, StepEnd, StepEnded, StepJobQueued
 from marin.execution.report.log_lines import LogLines
-from rigging.errors import DeadlineExceeded, InvalidRequest, JobFailed, StepFailed
+from rigging.errors import DeadlineExceeded, InvalidRequest, JobFailed, NotFound, StepFailed
 from rigging.filesystem import current_budget, mirror_budget
 
 MakeStep = Callable[..., ExecutorStep[Any]]
@@ -316,6 +317,9 @@ class QueuedJob:
             raise DeadlineExceeded("not yet")
         time.sleep(self.runs_seconds)
 
+    def result(self) -> str:
+        return RETURNED
+
 
 def test_a_step_whose_job_is_queued_says_so_and_its_queue_time_is_no_run_time(
     make_step: MakeStep, make_executor: MakeExecutor, caplog: pytest.LogCaptureFixture
@@ -394,6 +398,48 @@ def test_a_step_that_leaves_before_it_returns_is_not_done(
     assert StatusFile(str(output)).status == STATUS_FAILED
     assert f"called sys.exit({code})" in (output / ".error").read_text()
     assert f"called sys.exit({code})" in (output / ".log").read_text()
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_step_whose_process_ends_before_it_returns_is_not_done(
+    make_step: MakeStep, make_executor: MakeExecutor, replicas: int
+) -> None:
+    def leave(_config: Any) -> str:
+        if replica_index() == replicas - 1:
+            print("leaving", flush=True)
+            os._exit(0)
+        return "done"
+
+    step = make_step("a", fn=remote(leave, resources=ResourceConfig.with_cpu(replicas=replicas)))
+    executor = make_executor()
+    with LocalClient(processes=True) as client, set_current_client(client), pytest.raises(StepFailed):
+        executor.run([step])
+    output = Path(executor.output_paths[step])
+    assert StatusFile(str(output)).status == STATUS_FAILED
+    which = "its process" if replicas == 1 else "the process of replica 1"
+    assert f"{which} ended, with exit code 0, before the step's function returned" in (output / ".error").read_text()
+    assert "leaving" in (output / ".log").read_text()
+
+
+def test_a_step_of_several_replicas_is_done_when_each_has_returned(
+    make_step: MakeStep, make_executor: MakeExecutor
+) -> None:
+    step = make_step("a", fn=remote(lambda _config: object(), resources=ResourceConfig.with_cpu(replicas=2)))
+    executor = make_executor()
+    with LocalClient(processes=True) as client, set_current_client(client):
+        executor.run([step])
+    assert StatusFile(executor.output_paths[step]).status == STATUS_SUCCESS
+
+
+def test_a_job_that_was_adopted_has_returned_when_its_cluster_cannot_tell(caplog: pytest.LogCaptureFixture) -> None:
+    class Forgotten:
+        job_id = "/user/job"
+
+        def result(self) -> Any:
+            raise NotFound("what /user/job returned is not here: it ended before results were kept here")
+
+    check_returned(cast(Any, Forgotten()), 1)
+    assert "/user/job succeeded; whether its function returned could not be seen" in caplog.text
 
 
 def test_the_budget_travels_into_the_job(

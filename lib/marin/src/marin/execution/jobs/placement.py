@@ -17,7 +17,7 @@ from marin.execution.jobs.kept_log import complete_former, log_kept
 from marin.execution.jobs.output import shown_output
 from marin.execution.jobs.remote import RemoteCallable, job_name, job_region, remote, submit_step
 from marin.execution.jobs.results import take_result_of_job
-from marin.execution.jobs.step_call import CALLS_HERE, call_step, mirror_budget_gb
+from marin.execution.jobs.step_call import CALLS_HERE, RETURNED, call_step, mirror_budget_gb
 from marin.execution.lease.step_lease import step_lease
 from marin.execution.report.events import StepTimedOut
 from marin.execution.report.job_log.own import LogTask
@@ -177,6 +177,36 @@ def _terminate(handle: JobHandle) -> None:
         logger.warning("could not stop job %s: %s", handle.job_id, error)
 
 
+def check_returned(handle: JobHandle, replicas: int) -> None:
+    """Check that the step's function has returned in every replica of a job that succeeded.
+
+    Args:
+        handle: The job.
+        replicas: How many there are.
+
+    Raises:
+        JobFailed: It has not: a process ended before, with exit code 0.
+    """
+    from fray.errors import JobFailed as JobEndedEarly
+
+    try:
+        told = handle.result()
+    except MarinError as error:
+        # Gone with the cluster's log, as of a job that ended long before it was adopted.
+        logger.warning("job %s succeeded; whether its function returned could not be seen: %s", handle.job_id, error)
+        return
+    values = told if replicas > 1 and isinstance(told, list) else [told]
+    silent = [index for index, value in enumerate(values) if value != RETURNED]
+    if silent:
+        which = f"the process of replica {silent[0]}" if replicas > 1 else "its process"
+        raise JobEndedEarly(
+            f"job {handle.job_id}: {which} ended, with exit code 0, before the step's function returned (os._exit(0), "
+            "os.exec, exit(0) in a C library?); one that is done returns",
+            job_id=str(handle.job_id),
+            exit_code=0,
+        )
+
+
 def remote_function(step: ExecutorStep[Any]) -> RemoteCallable[Any] | None:
     """Return the function that a step submits as a job; None when it runs in this process.
 
@@ -302,8 +332,13 @@ def bind(
                 jobs.wait(handle, output_path, timeout)
         finally:
             end_speech(speaker)
+        # Of several replicas only the first tells that its value is kept.
+        has_returned = remote_fn.resources.replicas == 1 and bool(step_progress().kept_under)
         # A job that was adopted had another lease, or none that it could still write under.
         if lease.output_path == output_path and step_progress().kept_under != lease.token().worker_id:
-            take_result_of_job(output_path, str(handle.job_id), lease)
+            left = take_result_of_job(output_path, str(handle.job_id), lease)
+            has_returned = has_returned or (left and remote_fn.resources.replicas == 1)
+        if not has_returned:
+            check_returned(handle, remote_fn.resources.replicas)
 
     return run_job

@@ -134,7 +134,7 @@ def keep_result_of_job(value: Any, output_path: str, token: ResultFiles | None) 
         return False
 
 
-def take_result_of_job(output_path: str, job_id: str, files: ResultFiles) -> None:
+def take_result_of_job(output_path: str, job_id: str, files: ResultFiles) -> bool:
     """Store the return value that an adopted job left as the step's.
 
     Args:
@@ -142,14 +142,18 @@ def take_result_of_job(output_path: str, job_id: str, files: ResultFiles) -> Non
         job_id: The job.
         files: Writes under the step's lease.
 
+    Returns:
+        Whether the job had left one.
+
     Raises:
         LeaseLostError: The lease is lost; nothing is stored.
     """
+    content: bytes | None = None
     try:
         left = _file_of_job(output_path, job_id)
         content = read_bytes_or_none(left)
         if content is None:
-            return
+            return False
         files.write(ARTIFACT_FILE, content)
         fs, path = url_to_fs(left)
         fs.rm_file(path)
@@ -158,6 +162,7 @@ def take_result_of_job(output_path: str, job_id: str, files: ResultFiles) -> Non
     # As in keep_result: the work is done.
     except Exception as error:
         logger.error("step at %s: the return value of job %s is not kept: %s", output_path, job_id, error)
+    return content is not None
 
 
 def _file_of_job(output_path: str, job_id: str) -> str:

@@ -24,6 +24,8 @@ from rigging.errors import InvalidRequest
 if TYPE_CHECKING:
     from marin.execution.report.job_log.own import LogTask
 
+RETURNED: Final = "the step's function has returned"
+
 
 def call_step(
     fn: Callable[..., Any], args: Sequence[Any], output_path: str, budget_gb: float | None = None
@@ -60,8 +62,11 @@ def call_step_in_job(
     budget_gb: float | None,
     token: LeaseToken | None = None,
     log: LogTask | None = None,
-) -> None:
+) -> str:
     """Call a step's function in its job; of several replicas the first stores the return value.
+
+    What this returns tells the run that the function has (`placement.check_returned`): a process that ends by
+    `os._exit(0)`, or by a library's `exit(0)`, looks like one whose work is done.
 
     Args:
         fn: The function.
@@ -70,6 +75,9 @@ def call_step_in_job(
         budget_gb: As for `call_step`.
         token: The lease of the run that waits for the job; None outside of any run.
         log: What is to be known for writing the step's log here; None where that is the run's to do.
+
+    Returns:
+        `RETURNED`.
 
     Raises:
         LeaseLostError: The lease on the output path was lost on the way; nothing is stored.
@@ -82,6 +90,7 @@ def call_step_in_job(
         value = _returned(fn, args)
         if replica_index() == 0:
             _keep(value, output_path, token, is_fresh=log is not None and log.is_fresh)
+    return RETURNED
 
 
 def _keep(value: Any, output_path: str, token: LeaseToken | None, *, is_fresh: bool) -> None:
