@@ -69,11 +69,6 @@ def root(server: Server, request: pytest.FixtureRequest) -> str:
     return f"{PROTOCOLS[type(server)]}://{bucket}/prefix"
 
 
-def is_gcs(root: str) -> bool:
-    """Whether outputs in one directory are listed together; on S3 they are asked for one by one, in parallel."""
-    return root.startswith("gs://")
-
-
 def put(files: dict[str, bytes]) -> None:
     [protocol] = {path.partition("://")[0] for path in files}
     fsspec.filesystem(protocol).pipe({path.partition("://")[2]: content for path, content in files.items()})
@@ -95,19 +90,18 @@ def run(root: str, steps: list[ExecutorStep[Any]], **options: Any) -> Executor:
     return executor
 
 
-def test_a_step_takes_six_requests_and_a_cached_one_at_most_one(server: Server, root: str, make_step: MakeStep) -> None:
+def test_a_step_takes_six_requests_and_a_cached_one_none(server: Server, root: str, make_step: MakeStep) -> None:
     steps = [make_step(f"all/s{index}", versioned(index)) for index in range(30)]
     run(root, steps[:1])  # what is asked once in a process, such as for credentials
     server.reset_traffic()
     run(root, steps[1:])
     first = requests(server)
-    per_run = 2 if is_gcs(root) else 2 + 29  # one listing, or one a step; one file about the run
+    per_run = 2  # one listing; one file about the run
     assert first.total() <= 6 * 29 + per_run, first
     server.reset_traffic()
     executor = run(root, steps)
     assert {result.end for result in executor.results} == {StepEnd.CACHED}
-    at_most = per_run if is_gcs(root) else 30 + 2  # of a cached step the listing is all
-    assert requests(server).total() <= at_most, requests(server)
+    assert requests(server).total() <= per_run, requests(server)  # of a cached step the listing is all
 
 
 def test_a_step_that_prints_takes_at_most_eight_requests_with_all_that_a_run_records(
@@ -157,7 +151,7 @@ def test_a_step_that_is_a_job_and_prints_takes_at_most_eight_requests(
     run_all(range(1))  # what is asked once in a process, and of an empty prefix
     server.reset_traffic()
     executor = run_all(range(1, count + 1))
-    of_run = 2 + (1 if is_gcs(root) else count)  # its info file and its event log; which outputs are there
+    of_run = 3  # its info file and its event log; which outputs are there
     assert requests(server).total() <= 8 * count + of_run, requests(server)
     for step, path in executor.output_paths.items():
         assert f"step {step.config.x.value}\n" in (read_bytes_or_none(f"{path}/.log") or b"").decode()
@@ -175,20 +169,20 @@ def test_steps_wait_for_a_slow_store_side_by_side(server: Server, root: str, mak
 
 
 def test_a_thousand_statuses_take_few_requests(server: Server, root: str) -> None:
-    count = 1000 if is_gcs(root) else 100
+    count = 1000
     paths = [f"{root}/all/s{index:04}-abcdef" for index in range(count)]
     put({f"{path}/.executor_status": b"SUCCESS" for path in paths[::2]})
     put({f"{path}/.executor_info": b"{}" for path in paths[::2]})
     server.reset_traffic()
     statuses = read_statuses(paths)
     assert statuses == {path: STATUS_SUCCESS if index % 2 == 0 else None for index, path in enumerate(paths)}
-    assert requests(server).total() <= (20 if is_gcs(root) else count), requests(server)
+    assert requests(server).total() <= 20, requests(server)
 
 
 def test_statuses_among_many_other_files_are_right(server: Server, root: str) -> None:
     """A listing that would be long is cut, and what it did not reach is asked for one by one."""
     paths = [f"{root}/all/s{index}-abcdef" for index in range(4)]
-    put({f"{paths[1]}/shard-{index}": b"x" for index in range(1200 if is_gcs(root) else 100)})
+    put({f"{paths[1]}/shard-{index}": b"x" for index in range(1200)})
     words = [b"SUCCESS", b"FAILED", b'{"status": "RUNNING"}\n{"status": "SUCCESS"}\n', b"RUNNING"]
     put({f"{path}/.executor_status": word for path, word in zip(paths, words, strict=True)})
     assert list(read_statuses(paths).values()) == ["SUCCESS", "FAILED", "SUCCESS", "RUNNING"]

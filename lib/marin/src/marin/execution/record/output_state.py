@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from marin.execution.lease.first_generation import is_local_success, is_success, is_without_success
 from marin.execution.lease.status_words import (
@@ -76,9 +76,9 @@ OutputStates = dict[str, OutputState]
 def read_output_states(output_paths: Sequence[str], fixed: Collection[str] = ()) -> OutputStates:
     """How many outputs stand.
 
-    Local files are read one by one; where none of an output's are, the directory above tells. On GCS, outputs in one
-    directory are listed together as long as that takes few pages; the rest, and those on S3, are listed one by one in
-    parallel; other stores have only their statuses read.
+    Local files are read one by one; where none of an output's are, the directory above tells. On GCS and S3, outputs in
+    one directory are listed together as long as that takes few pages; the rest are listed one by one in parallel; other
+    stores have only their statuses read.
 
     Args:
         output_paths: Where they are.
@@ -169,11 +169,11 @@ def _read_file(path: str) -> bytes | None:
 def _read_remote(paths: Sequence[str]) -> OutputStates:
     groups: dict[str, list[str]] = {}
     for path in paths:
-        if url_scheme(path) in ("gs", "gcs"):
+        if url_scheme(path) in _LISTERS:
             groups.setdefault(path.rpartition("/")[0], []).append(path)
     states: OutputStates = {}
     for parent, members in groups.items():
-        states.update(_list_gcs(parent, members))
+        states.update(_list(parent, members))
     rest = [path for path in paths if path not in states]
     states.update(_in_parallel(_look_at_one, rest))
     return states
@@ -187,38 +187,53 @@ def _in_parallel(look: Callable[[str], T], paths: Sequence[str]) -> dict[str, T]
 
 
 def _look_at_one(path: str) -> OutputState:
-    scheme = url_scheme(path)
-    if scheme in ("gs", "gcs"):
-        return _list_gcs(path.rpartition("/")[0], [path])[path]
-    if scheme in ("s3", "s3a"):
-        fs, directory = url_to_fs(path)
-        found = fs.find(directory, prefix=_COMMON_PREFIX, detail=True)
-        hashes = {name: str(entry.get("ETag", "")).strip('"') for name, entry in found.items()}
-        return _output_state(path, directory, hashes)
+    if url_scheme(path) in _LISTERS:
+        return _list(path.rpartition("/")[0], [path])[path]
     status = parse_status(read_bytes_or_none(status_path(path)))
     return OutputState(status, INFO_UNKNOWN)
 
 
-def _list_gcs(parent: str, members: Sequence[str]) -> OutputStates:
+def _list(parent: str, members: Sequence[str]) -> OutputStates:
     """Return the states that one listing of a directory shows; of several members perhaps not all."""
     fs, directory = url_to_fs(parent)
-    bucket, _, key = directory.partition("/")
+    directory = directory.rstrip("/")
     names = [path.rpartition("/")[2] for path in members]
     common = _common_beginning(names) if len(names) > 1 else f"{names[0]}/{_COMMON_PREFIX}"
     limit = _PAGE * min(_MOST_PAGES, max(1, len(members) // _STEPS_PER_PAGE))
-    # Asked of the bucket: about a directory with nothing in it gcsfs asks twice.
-    entries: list[Mapping[str, Any]] = fs.ls(
-        bucket, detail=True, refresh=True, prefix=f"{key}/{common}" if key else common, delimiter="", max_results=limit
-    )
-    hashes = {str(entry["name"]): _hex(entry.get("md5Hash")) for entry in entries}
+    hashes = _LISTERS[url_scheme(parent)](fs, directory, common, limit)
     # Listings are in the order of names: what comes after the last of a cut one is not known.
-    last = max(hashes) if len(entries) >= limit else None
+    last = max(hashes) if len(hashes) >= limit else None
     states: OutputStates = {}
     for path, name in zip(members, names, strict=True):
-        output = f"{directory.rstrip('/')}/{name}"
+        output = f"{directory}/{name}"
         if last is None or len(members) == 1 or f"{output}/{STATUS_FILE}~" < last:
             states[path] = _output_state(path, output, hashes)
     return states
+
+
+def _list_gcs(fs: Any, directory: str, beginning: str, limit: int) -> dict[str, str]:
+    """Return the MD5 ("" where there is none) of the files below a directory whose names begin so, the first ones."""
+    bucket, _, key = directory.partition("/")
+    # Asked of the bucket: about a directory with nothing in it gcsfs asks twice.
+    prefix = f"{key}/{beginning}" if key else beginning
+    entries: list[Mapping[str, Any]] = fs.ls(
+        bucket, detail=True, refresh=True, prefix=prefix, delimiter="", max_results=limit
+    )
+    return {str(entry["name"]): _hex(entry.get("md5Hash")) for entry in entries}
+
+
+def _list_s3(fs: Any, directory: str, beginning: str, limit: int) -> dict[str, str]:
+    """As `_list_gcs`; the hash of a file that was uploaded in parts is none of its content."""
+    entries: Mapping[str, Mapping[str, Any]] = fs.find(directory, prefix=beginning, detail=True, max_items=limit)
+    return {name: str(entry.get("ETag", "")).strip('"') for name, entry in entries.items()}
+
+
+_LISTERS: Final[Mapping[str, Callable[[Any, str, str, int], dict[str, str]]]] = {
+    "gs": _list_gcs,
+    "gcs": _list_gcs,
+    "s3": _list_s3,
+    "s3a": _list_s3,
+}
 
 
 def _common_beginning(names: Sequence[str]) -> str:
