@@ -30,6 +30,8 @@ HEAD = "from marin.execution import ExecutorStep, output_path_of, this_output_pa
         ("from marin.core.runtime import cached_or_construct_output", "marin has no core", "disk_cache"),
         ("from marin.utils import fsspec_rm", "marin.utils has no fsspec_rm", "url_to_fs"),
         ("from marin.execution import ensure_versiond", "it has ensure_versioned", "docs/compatibility.md"),
+        ("from marin.execution.sweep import *; SweepTarget('a')", "'config' is missing", "reference"),
+        ("from fray import *; ResourceConfig.nothing()", "fray.ResourceConfig has no nothing", "docs"),
         ("import marin.execution.executor as ex; ex.nothing()", "marin.execution.executor has no nothing", "docs"),
         ("import rigging.filesystem; rigging.filesystem.prefix_join('a', 'b')", "has no prefix_join", "os.path.join"),
         ("ExecutorStep(name='a', fn=None, config=1, max_retries=3)", "no argument 'max_retries'", "reference"),
@@ -135,6 +137,7 @@ def test_our_own_experiments_pass() -> None:
 
 def test_what_cannot_be_read_does_not_hide_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a_deep.py").write_text("x = " + "+".join(["1"] * 20_000))
+    (tmp_path / "a_signs.py").write_text("x = " + "-" * 200_000 + "1")
     (tmp_path / "b_link.py").symlink_to("nowhere.py")
     (tmp_path / "c_circle.py").symlink_to("c_circle.py")
     os.mkfifo(tmp_path / "d_pipe.py")
@@ -143,10 +146,11 @@ def test_what_cannot_be_read_does_not_hide_the_rest(tmp_path: Path, capsys: pyte
     lines = capsys.readouterr().out.replace(f"{tmp_path}/", "").splitlines()
     assert [line.partition(";")[0] for line in lines] == [
         "a_deep.py:1: an expression is nested too deeply to be read",
+        "a_signs.py:1: an expression is nested too deeply to be read",
         "b_link.py:1: it cannot be read: No such file or directory",
         "c_circle.py:1: it cannot be read: Too many levels of symbolic links",
         "e.py:1: fray has no v2",
-        "4 file(s), 4 line(s) that will not work here",
+        "5 file(s), 5 line(s) that will not work here",
     ]
 
 

@@ -88,6 +88,26 @@ def test_a_script_that_cannot_be_read_is_told(tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("int('none')", ["line 2, in <module>", "ValueError: invalid literal"]),
+        ("import nothere", ["line 2, in <module>", "No module named 'nothere'"]),
+        ("x = (", ["line 2", "SyntaxError: '(' was never closed"]),
+    ],
+)
+def test_a_script_that_fails_before_its_steps_is_told_with_its_own_lines(
+    tmp_path: Path, line: str, told: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "failing.py"
+    script.write_text(f"import sys\n{line}\n")
+    assert main(["paths", str(script), "--against", str(tmp_path)]) == 2
+    words = capsys.readouterr().err
+    assert [part for part in [f'File "{script}"', *told] if part not in words] == []
+    assert words.endswith(f"migrate: {script} failed before it came to its steps\n")
+    assert words.count("File ") == 1, "frames of what runs the script are no help"
+
+
+@pytest.mark.parametrize(
     ("end", "code"), [("sys.exit({evals: 1})", 0), ("sys.exit(3)", 0), ("open('/nowhere/x')", 2), ("raise OSError", 2)]
 )
 def test_what_a_script_does_after_its_steps_takes_no_answer_away(

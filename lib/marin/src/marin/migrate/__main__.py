@@ -50,22 +50,27 @@ def _paths(script: str, prefix: str, others: Sequence[str]) -> int:
     from marin.execution.explain import Explanation
     from marin.execution.report.explain_mode import ExplainRequest
     from marin.explain import explain_script
-    from marin.migrate.paths import any_output, is_there, path_lines
+    from marin.migrate.paths import any_output, is_there, path_lines, traceback_of_script
 
     found: list[Explanation] = []
     before = os.environ.get("MARIN_PREFIX")
     os.environ["MARIN_PREFIX"] = prefix
     try:
         explain_script(script, others, ExplainRequest(prefix=prefix, tell=found.extend))
-    except BaseException as error:
+    except SystemExit:
         if not found:
-            if isinstance(error, SystemExit):
-                print(printable(f"migrate: {script} ended by itself before it came to its steps"), file=sys.stderr)
+            print(printable(f"migrate: {script} ended by itself before it came to its steps"), file=sys.stderr)
             raise
         # What it does with its outputs afterwards is its own affair: `sys.exit(main())` is how many scripts end.
-        if not isinstance(error, SystemExit):
-            print_lines(path_lines(found, prefix))
-            raise
+    except MarinError:
+        print_lines(path_lines(found, prefix) if found else [])
+        raise
+    except Exception as error:
+        print_lines(path_lines(found, prefix) if found else [])
+        print(printable(traceback_of_script(error)), file=sys.stderr)
+        where = "after these steps" if found else "before it came to its steps"
+        print(printable(f"migrate: {script} failed {where}"), file=sys.stderr)
+        return _FAILED_EXIT_CODE
     finally:
         if before is None:
             del os.environ["MARIN_PREFIX"]

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from marin.execution.config.step import check_relative_name
 from marin.migrate.advice import LIBRARIES, instead_of
-from marin.migrate.names import OURS, Missing, call_problem, is_installed, resolve
+from marin.migrate.names import OURS, Missing, call_problem, is_installed, resolve, star_names
 from rigging.errors import InvalidRequest, NotFound
 
 #: Calls that stand for a path which is known only when the step runs.
@@ -78,7 +78,9 @@ def check_file(path: Path) -> list[Finding]:
         return unread(f"not Python: {error.msg}", "correct it", error.lineno or 1)
     except OSError as error:
         return unread(f"it cannot be read: {error.strerror or error}", "make it readable")
-    except RecursionError:  # of the parser, which tells no line, or of the visits
+    except ValueError as error:  # of older patch releases: of a NUL
+        return unread(f"not Python: {error}", "correct it")
+    except (RecursionError, MemoryError):  # of the parser, which tells no line, or of the visits
         return unread("an expression is nested too deeply to be read", "split it, or keep such data in a file")
     return sorted(set(reader.findings))
 
@@ -170,8 +172,12 @@ class _Reader(ast.NodeVisitor):
             return
         for alias in node.names:
             name = node.module if alias.name == "*" else f"{node.module}.{alias.name}"
-            if self._is_known(node, name, node.module) and alias.name != "*":
+            if not self._is_known(node, name, node.module):
+                continue
+            if alias.name != "*":
                 self._names[alias.asname or alias.name] = name
+            elif node.module.partition(".")[0] in OURS:
+                self._names.update({name: f"{node.module}.{name}" for name in star_names(node.module)})
 
     def visit_Assign(self, node: ast.Assign) -> None:
         self.generic_visit(node)

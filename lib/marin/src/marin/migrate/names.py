@@ -51,6 +51,15 @@ def resolve(name: str) -> Any:
     return found
 
 
+def star_names(module: str) -> list[str]:
+    """Return the names that `from module import *` binds; none for a module that is not here."""
+    try:
+        found = resolve(module)
+    except Missing:
+        return []
+    return list(getattr(found, "__all__", [name for name in vars(found) if not name.startswith("_")]))
+
+
 def _module_below(holder: Any, name: str) -> ModuleType | None:
     if not hasattr(holder, "__path__") or importlib.util.find_spec(name) is None:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 
 from marin.execution.explain import Explanation, PlannedAction
@@ -40,6 +41,14 @@ def is_there(prefix: str) -> bool:
     """Say whether anything lies at a storage root."""
     fs, path = url_to_fs(prefix)
     return bool(fs.exists(path))
+
+
+def traceback_of_script(error: Exception) -> str:
+    """Return an error's traceback from the script's first line on, without what runs the script."""
+    told = traceback.TracebackException.from_exception(error)
+    runners = [index for index, frame in enumerate(told.stack) if "runpy" in frame.filename]
+    del told.stack[: runners[-1] + 1 if runners else 0]
+    return "".join(told.format()).rstrip("\n")
 
 
 def _word(explanation: Explanation) -> str:
