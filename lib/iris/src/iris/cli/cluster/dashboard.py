@@ -1,10 +1,11 @@
 """`iris cluster dashboard`: the cluster's pages in a browser."""
 
+import os
 import sys
-import webbrowser
 
 import click
 
+from iris.cli.cluster.opening import open_privately
 from iris.cli.context import CliContext, pass_context
 from iris.cli.output import echo, say
 
@@ -27,4 +28,6 @@ def dashboard(context: CliContext, port: int, allow_changes: bool, no_open: bool
         say(note)
     echo(url)
     if not no_open and sys.stdout.isatty():
-        webbrowser.open(url)
+        from iris.local.state import local_paths
+
+        open_privately(url, local_paths(os.environ).root)
