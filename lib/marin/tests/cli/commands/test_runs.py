@@ -16,6 +16,8 @@ from marin.cli.context import CliContext
 from marin.execution import Executor, ExecutorStep, output_path_of, versioned
 from marin.log_words import follows_line
 from marin.testing.recorded_runs import Done, RecordedStorage, ended, started, step_ended
+from rigging.distributed_lock import create_lock
+from rigging.lease.record import Lease
 
 Marin = Callable[..., Done]
 
@@ -199,6 +201,84 @@ def test_a_followed_log_goes_on_to_the_end_of_the_step(storage: RecordedStorage,
     done = marin("logs", "-f", "a", context=CliContext(sleep=lambda _seconds: happenings.pop(0)()))
     assert (done.code, done.out) == (0, "oné\ntwo\nnew\n")
     assert done.err.endswith("a-000001: SUCCESS\n")
+
+
+def hold(storage: RecordedStorage, name: str, holder: str, timestamp: float) -> None:
+    (storage.root / name / ".executor_status.lock").write_bytes(Lease(holder, timestamp).to_bytes())
+
+
+def test_following_ends_when_the_run_is_gone_and_nobody_prints(storage: RecordedStorage, marin: Marin) -> None:
+    storage.step("a-000001", status="RUNNING")
+    log = storage.root / "a-000001" / ".log"
+    log.write_text("one\n")
+    now, slept = 1000.0, 0.0
+    hold(storage, "a-000001", "elsewhere-1", now)
+
+    def sleep(seconds: float) -> None:
+        nonlocal slept
+        slept += seconds
+        assert slept < 300
+        if slept == 80:
+            hold(storage, "a-000001", "elsewhere-1", now + slept)  # renewed
+
+    done = marin("logs", "-f", "a", "--poll", "1", context=CliContext(sleep=sleep, now=lambda: now + slept))
+    assert (done.code, done.out) == (8, "one\n")
+    assert 170 <= slept < 200
+    assert "a-000001: RUNNING, but its run is gone: the lease of elsewhere-1 has expired, last seen 1 min 3" in done.err
+
+
+def test_a_run_has_no_log_of_its_own_and_marin_show_is_named(storage: RecordedStorage, marin: Marin) -> None:
+    run = storage.run("train-0a1b2c", [storage.step("a-000001")], [started(), ended()])
+    for name in (run, "train"):
+        done = marin("logs", name)
+        assert done.code == 4
+        assert f"{run} is a run, and each of its steps has a log: `marin show {run}` lists them" in done.err
+    assert "is a run" not in marin("logs", "trains").err
+
+
+def test_a_job_that_prints_is_followed_although_its_run_is_gone(storage: RecordedStorage, marin: Marin) -> None:
+    storage.step("a-000001", status="RUNNING")
+    log = storage.root / "a-000001" / ".log"
+    log.write_text("0\n")
+    happenings = iter(range(1, 6))
+
+    def sleep(_seconds: float) -> None:
+        if (number := next(happenings, None)) is not None:
+            log.write_text(f"{log.read_text()}{number}\n")
+
+    done = marin("logs", "-f", "a", "--poll", "2", context=CliContext(sleep=sleep))
+    assert (done.code, done.out) == (8, "0\n1\n2\n3\n4\n5\n")
+    assert done.err.endswith("a-000001: RUNNING, but its run is gone: nobody holds its lease\n")
+
+
+def test_a_step_whose_run_was_killed_is_shown_so(storage: RecordedStorage, marin: Marin) -> None:
+    step = storage.step("a-000001", status="RUNNING")
+    began = [{"event": "step_started", "path": step["output_path"]}]
+    here = os.uname().nodename
+    run = storage.run("train-0a1b2c", [step], [started(host=here), *began], pid=999_999_999)
+    gone = "status    RUNNING, but its run is gone: nobody holds its lease"
+    shown = marin("show", "a")
+    assert gone in shown.out
+    assert marin("show", "a", "--json").json["run_is_gone"] is True
+    assert [each["outcome"] for each in marin("show", "a", "--json").json["attempts"]] == ["died"]
+    [in_run] = marin("show", run, "--json").json["step_list"]
+    assert in_run["status"] == "died"
+    stopped = storage.run("train-0a1b2c", [step], [started(), *began, ended(error="SystemExit: 143")], hour=2)
+    [in_run] = marin("show", stopped, "--json").json["step_list"]
+    assert in_run["status"] == "stopped"
+    assert [each["outcome"] for each in marin("show", "a", "--json").json["attempts"]] == ["was stopped", "died"]
+
+    lock = create_lock(str(storage.root / "a-000001" / ".executor_status.lock"))
+    assert lock.try_acquire()
+    assert marin("show", "a", "--json").json["run_is_gone"] is False
+    assert "status    RUNNING\n" in marin("show", "a").out
+    lock.release()
+
+    hold(storage, "a-000001", "elsewhere-1", 1000.0)
+    late = marin("show", "a", context=CliContext(now=lambda: 1300.0)).out
+    assert "held by   elsewhere-1, last seen 5 min 0 s ago: its run may be gone\n" in late
+    expired = marin("show", "a", context=CliContext(now=lambda: 1e6)).out
+    assert "its run is gone: the lease of elsewhere-1 has expired, last seen" in expired
 
 
 def test_following_goes_on_over_the_attempts_of_a_step(storage: RecordedStorage, marin: Marin) -> None:

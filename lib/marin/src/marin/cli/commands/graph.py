@@ -33,12 +33,12 @@ def graph(
     as_json: bool,
 ) -> None:
     """Show the steps of a run as a tree, below each step what it needs."""
-    del context
-    from marin.recorded.reading.runs import list_runs, read_events, read_info
+    from marin.recorded.reading.runs import list_runs, read_events, read_info, summaries
 
     directory = runs_directory(storage_root(prefix), runs_at)
     found = find_run(list_runs(directory), run, directory)
-    steps = steps_of_run(read_info(directory, found), read_events(directory, found))
+    [summary] = summaries(directory, [found], context.host)
+    steps = steps_of_run(read_info(directory, found), read_events(directory, found), summary.state)
     nodes = graph_of(steps, 0 if expand else FOLDED)
     if svg_file is not None:
         from marin.recorded.deciding.svg import svg_of

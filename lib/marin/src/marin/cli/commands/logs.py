@@ -10,11 +10,13 @@ from marin.cli import exit_codes
 from marin.cli.context import CliContext, pass_context
 from marin.cli.options import STEP, json_option, prefix_option
 from marin.cli.output import echo_json, say
+from marin.execution.lease.status_words import STATUS_RUNNING
 from marin.log_words import seconds_to_next
 from marin.output_files import ERROR_FILE, LOG_FILE
 from marin.recorded.deciding.log_cursor import LogCursor
-from marin.recorded.reading.places import storage_root
-from rigging.errors import NotFound
+from marin.recorded.deciding.run_names import find_run
+from marin.recorded.reading.places import runs_directory, storage_root
+from rigging.errors import MarinError, NotFound
 from rigging.filesystem import local_path
 from rigging.printable import printable
 
@@ -22,6 +24,9 @@ _POLL_SECONDS = 0.25
 _POLL_SECONDS_AT_STORES = 1.0
 # Between two attempts the status is that of the first one; so much later than announced the next may begin.
 _PATIENCE_SECONDS = 30.0
+# A run whose lease is found dead so often, at such intervals, while nothing is printed, is gone.
+_LOOK_SECONDS = 1.0
+_LOOKS = 3
 _MOST_BYTES = 1 << 22
 _LAST_BYTES = 200
 
@@ -44,9 +49,9 @@ def logs(
     as_json: bool,
 ) -> int:
     """Print a step's log, then its error when it failed. With --json: one object, or one for each piece with -f."""
-    from marin.recorded.reading.steps import find_step, read_status
+    from marin.recorded.reading.steps import read_status
 
-    path = find_step(storage_root(prefix), step)
+    path = _find_step(storage_root(prefix), step)
     tail = _Tail(path, lines, as_json and follow)
     if not follow:
         text, error = tail.whole_text(), tail.error_text()
@@ -60,7 +65,7 @@ def logs(
             _write(error or "")
         return exit_codes.OK
     poll = poll or (_POLL_SECONDS if local_path(path) is not None else _POLL_SECONDS_AT_STORES)
-    quiet = 0.0
+    quiet, presence = 0.0, _Presence(path, poll)
     while True:
         # The status first: what is written before it is in the log that is read after it.
         status = read_status(path)
@@ -73,6 +78,10 @@ def logs(
                 break
         else:
             quiet = 0.0
+        gone = presence.why_gone(context.now(), is_quiet=not text) if status == STATUS_RUNNING else None
+        if gone is not None:
+            status = f"{status}, but {gone}"
+            break
         if not text:
             context.sleep(poll)
     error = tail.error_text() if status != "SUCCESS" else None
@@ -80,6 +89,65 @@ def logs(
         tail.show(error, name="error")
     say(f"{path}: {status}")
     return exit_codes.OK if status == "SUCCESS" else exit_codes.FOUND
+
+
+def _find_step(root: str, name: str) -> str:
+    """Return the output that is meant; when it is a run, say so."""
+    from marin.recorded.reading.runs import list_runs
+    from marin.recorded.reading.steps import find_step
+
+    try:
+        return find_step(root, name)
+    except NotFound:
+        directory = runs_directory(root, None)
+        try:
+            run = find_run(list_runs(directory), name, directory)
+        except MarinError:
+            run = None
+        if run is None:
+            raise
+        raise NotFound(
+            f"{run.id} is a run, and each of its steps has a log: `marin show {run.id}` lists them"
+        ) from None
+
+
+class _Presence:
+    """Finds out whether the run that makes an output is still there: by its lease, once nothing is printed any more.
+
+    Args:
+        path: The output path.
+        poll_seconds: The time between two calls.
+    """
+
+    def __init__(self, path: str, poll_seconds: float) -> None:
+        from marin.recorded.reading.leases import LeaseWatch
+
+        self._watch = LeaseWatch(path)
+        self._poll = poll_seconds
+        self._quiet = 0.0
+        self._looked_at = 0.0
+        self._gone_for = 0
+
+    def why_gone(self, now: float, *, is_quiet: bool) -> str | None:
+        """Return why the run is gone; None as long as it may be there, or somebody prints.
+
+        Args:
+            now: The time, in seconds since the epoch.
+            is_quiet: Nothing was printed since the last call.
+        """
+        from marin.recorded.deciding.leases import why_gone
+
+        if not is_quiet:
+            self._quiet, self._looked_at, self._gone_for = 0.0, 0.0, 0
+            return None
+        self._quiet += self._poll
+        if self._quiet - self._looked_at < _LOOK_SECONDS:
+            return None
+        self._looked_at = self._quiet
+        gone = why_gone(self._watch.look(now))
+        # A step that ends, and one that is tried again, have no lease for a moment.
+        self._gone_for = 0 if gone is None else self._gone_for + 1
+        return gone if self._gone_for >= _LOOKS else None
 
 
 class _Tail:

@@ -13,6 +13,8 @@ from marin.cli.commands.runs import moment, steps_text
 from marin.cli.context import CliContext, pass_context
 from marin.cli.options import RUN_OR_STEP, json_option, prefix_option, runs_option
 from marin.cli.output import say, show_lines
+from marin.execution.lease.status_words import STATUS_RUNNING
+from marin.recorded.deciding.leases import how_held, why_gone
 from marin.recorded.deciding.run_names import RunFiles, find_run
 from marin.recorded.deciding.run_steps import RunStep, steps_of_run
 from marin.recorded.deciding.step_attempts import StepAttempt
@@ -36,7 +38,7 @@ def show(context: CliContext, name: str, prefix: str | None, runs_at: str | None
     directory = runs_directory(root, runs_at)
     found = _run_or_step(root, directory, name)
     if isinstance(found, str):
-        _show_step(found, directory, as_json)
+        _show_step(context, found, directory, as_json)
     else:
         _show_run(context, directory, found, as_json)
 
@@ -68,7 +70,7 @@ def _show_run(context: CliContext, directory: str, run: RunFiles, as_json: bool)
         if run.events is None:
             raise
         say(str(error))
-    steps = steps_of_run(info, read_events(directory, run))
+    steps = steps_of_run(info, read_events(directory, run), summary.state)
     record = {
         **summary.to_json(),
         "directory": directory,
@@ -111,17 +113,21 @@ def _step_table(steps: Sequence[RunStep]) -> list[str]:
     return ["", *table((*heads, "path"), rows, [step.note() for step in steps])]
 
 
-def _show_step(path: str, directory: str, as_json: bool) -> None:
+def _show_step(context: CliContext, path: str, directory: str, as_json: bool) -> None:
     from marin.recorded.reading.runs import attempts_at
     from marin.recorded.reading.steps import read_step
 
-    step = read_step(path)
+    step = read_step(path, context.now())
+    lease = step.lease
+    gone = why_gone(lease) if step.status == STATUS_RUNNING else None
     info = step.info or {}
-    attempts = attempts_at(directory, path)
+    attempts = attempts_at(directory, path, context.host)
     record = {
         "path": path,
         "status": step.status,
-        "holder": step.holder,
+        "holder": None if lease is None else lease.holder,
+        "lease": None if lease is None else lease.to_json(),
+        "run_is_gone": gone is not None,
         "damage": step.damage,
         "name": info.get("name"),
         "function": info.get("fn_name"),
@@ -138,9 +144,9 @@ def _show_step(path: str, directory: str, as_json: bool) -> None:
     facts = [
         ("step", str(info.get("name", "-"))),
         ("path", path),
-        ("status", step.status or "-"),
+        ("status", f"{step.status}, but {gone}" if gone else step.status or "-"),
         ("function", str(info.get("fn_name", "-"))),
-        *([("held by", step.holder)] if step.holder else []),
+        *([("held by", how_held(lease))] if lease is not None and gone is None else []),
     ]
     version = info.get("version")
     fields = version.get("config", {}) if isinstance(version, dict) else {}

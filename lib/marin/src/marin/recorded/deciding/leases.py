@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from rigging.lease.identity import HolderState
+from rigging.lease.identity import HolderState, process_of
 from rigging.lease.record import HEARTBEAT_TIMEOUT, Lease, StoredLease
 from rigging.lease.staleness import Evidence, is_stale
+from rigging.tables import duration
 
 
 class LeaseState(StrEnum):
@@ -60,7 +61,7 @@ class LeaseSeen:
         }
 
 
-def judge(path: str, stored: StoredLease, holder: HolderState, now: float) -> LeaseSeen:
+def judge(path: str, stored: StoredLease, holder: HolderState, now: float, unchanged_seconds: float = 0.0) -> LeaseSeen:
     """Say how a lease stands.
 
     Args:
@@ -68,6 +69,7 @@ def judge(path: str, stored: StoredLease, holder: HolderState, now: float) -> Le
         stored: Its content.
         holder: What this machine knows of the holder's process.
         now: The time, in seconds since the epoch.
+        unchanged_seconds: For how long the lock file has been seen to stand still.
     """
     lease = Lease.from_bytes(stored.content)
     if lease is None:
@@ -80,6 +82,36 @@ def judge(path: str, stored: StoredLease, holder: HolderState, now: float) -> Le
     }
     state = known.get(holder)
     if state is None:
-        evidence = Evidence(holder, 0.0, age, stored.age_seconds)
+        evidence = Evidence(holder, unchanged_seconds, age, stored.age_seconds)
         state = LeaseState.STALE if is_stale(evidence, HEARTBEAT_TIMEOUT) else LeaseState.HELD
     return LeaseSeen(path, stored, state, lease.worker_id, age)
+
+
+def why_gone(seen: LeaseSeen | None) -> str | None:
+    """Return why nobody is at work on an output whose status says so; None as long as somebody may be.
+
+    Args:
+        seen: Its lease; None when there is none.
+    """
+    if seen is None:
+        return "its run is gone: nobody holds its lease"
+    if seen.state not in CLEARABLE:
+        return None
+    if seen.state is LeaseState.UNREADABLE:
+        return "its run is gone: its lease is damaged"
+    pid = process_of(seen.holder or "")
+    if seen.state is LeaseState.GONE:
+        who = "the process that held its lease has ended" if pid is None else f"process {pid} of this machine has ended"
+    else:
+        who = f"the lease of {seen.holder} has expired"
+    return f"its run is gone: {who}, last seen {duration(seen.age)} ago"
+
+
+def how_held(seen: LeaseSeen) -> str:
+    """Return who holds a lease, for people, and that it is not renewed where that is so."""
+    held = seen.holder or "-"
+    if seen.state is LeaseState.STOPPED:
+        return f"{held}, a process that is stopped"
+    if seen.state is LeaseState.HELD and seen.age is not None and seen.age > HEARTBEAT_TIMEOUT:
+        return f"{held}, last seen {duration(seen.age)} ago: its run may be gone"
+    return held

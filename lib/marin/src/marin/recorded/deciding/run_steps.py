@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from marin.recorded.deciding.run_summary import RunState
 from rigging.tables import duration
 
 
@@ -18,8 +19,8 @@ class RunStep:
         name: The step's name.
         path: Its output path.
         dependencies: The output paths of the steps it waited for.
-        status: How it stands or ended in the run: the end's word, `queued`, `running` or `retrying`; None when that is
-            not recorded.
+        status: How it stands or ended in the run: the end's word, `queued`, `running` or `retrying`, `died` or
+            `stopped` when the run did meanwhile; None when that is not recorded.
         seconds: How long its function took.
         queued_seconds: How long its job was queued.
         error: Why it failed.
@@ -83,20 +84,29 @@ _STATUS_OF_EVENT = {
 }
 
 
-def steps_of_run(info: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> list[RunStep]:
+_OPEN = ("queued", "running", "retrying")
+# What becomes of a step that has not ended when its run has; one that was not begun has no status.
+_ENDED_WITH = {RunState.DIED: "died", RunState.STOPPED: "stopped"}
+
+
+def steps_of_run(
+    info: Mapping[str, Any], events: Iterable[Mapping[str, Any]], state: RunState | None = None
+) -> list[RunStep]:
     """Return the steps of a run in the order of its info file, then those that only its events name.
 
     Args:
         info: The run's info file; {} when it is lost.
         events: Its events, as far as they could be read.
+        state: How the run stands, as far as that is known.
     """
+    after = None if state is None else _ENDED_WITH.get(state)
     last: dict[str, dict[str, Any]] = {}
     for event in events:
         path = event.get("path")
         if isinstance(path, str):
             status = event.get("status") or _STATUS_OF_EVENT.get(str(event.get("event")))
             if status is not None:
-                last[path] = {**event, "status": status}
+                last[path] = {**event, "status": after if after is not None and status in _OPEN else status}
     found: dict[str, RunStep] = {}
     for step in info.get("steps") or ():
         path = step.get("output_path") if isinstance(step, dict) else None

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+OPEN_OUTCOMES: Final = ("queued", "running")
+"""Of attempts whose end is not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +18,7 @@ class StepAttempt:
         run: The run's name.
         attempt: Its number in the run, from 1.
         outcome: How it ended: `succeeded`, `failed`, `timed out`, `preempted`, `lost its lease`, `was stopped`; when no
-            end is recorded, `queued` or `running`.
+            end is recorded, `queued` or `running`, or `died` with its run (`was stopped` with it).
         seconds: How long the function ran.
         queued_seconds: How long its job was queued.
         cpu_seconds: Processor time.

@@ -9,7 +9,7 @@ from marin.recorded.deciding.leases import LeaseSeen, judge
 from marin.recorded.reading.store import below, each, files_below
 from rigging.lease.holding import store_of
 from rigging.lease.identity import HolderState, holder_state
-from rigging.lease.record import Lease
+from rigging.lease.record import Lease, StoredLease
 
 _SUFFIX = ".lock"
 
@@ -32,13 +32,41 @@ def read_leases(paths: Sequence[str], root: str, now: float) -> list[LeaseSeen]:
 
 def read_lease(path: str, now: float) -> LeaseSeen | None:
     """Return the lease at a lock file; None when there is none, or the file is something else."""
-    stored = store_of(path).read()
+    return _seen(path, store_of(path).read(), now, 0.0)
+
+
+class LeaseWatch:
+    """Looks at the lease of an output again and again: one that it sees stand still for long has expired.
+
+    Args:
+        output_path: The output.
+    """
+
+    def __init__(self, output_path: str) -> None:
+        self._path = below(output_path, LOCK_FILE)
+        self._last: StoredLease | None = None
+        self._since = 0.0
+
+    def look(self, now: float) -> LeaseSeen | None:
+        """Return the lease as it is now; None when nobody holds one.
+
+        Args:
+            now: The time, in seconds since the epoch.
+        """
+        stored = store_of(self._path).read()
+        if stored != self._last:
+            self._last, self._since = stored, now
+        return _seen(self._path, stored, now, max(0.0, now - self._since))
+
+
+def _seen(path: str, stored: StoredLease | None, now: float, unchanged_seconds: float) -> LeaseSeen | None:
     if stored is None:
         return None
     lease = Lease.from_bytes(stored.content)
     if lease is None and not path.endswith(LOCK_FILE):
         return None  # another program's lock file
-    return judge(path, stored, HolderState.UNKNOWN if lease is None else holder_state(lease.worker_id), now)
+    holder = HolderState.UNKNOWN if lease is None else holder_state(lease.worker_id)
+    return judge(path, stored, holder, now, unchanged_seconds)
 
 
 def clear_lease(seen: LeaseSeen) -> str | None:

@@ -6,6 +6,7 @@ import functools
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from marin.recorded.deciding.run_names import RunFiles, runs_of
@@ -18,7 +19,7 @@ from marin.recorded.deciding.run_summary import (
     start_of,
     summarize,
 )
-from marin.recorded.deciding.step_attempts import StepAttempt, attempts_in
+from marin.recorded.deciding.step_attempts import OPEN_OUTCOMES, StepAttempt, attempts_in
 from marin.recorded.reading.store import below, each, names_in, read_ends
 from rigging.errors import InvalidRequest, MarinError, NotFound
 from rigging.filesystem import read_bytes_or_none
@@ -142,25 +143,34 @@ def read_events(directory: str, run: RunFiles) -> list[dict[str, Any]]:
     return [event for event in events if event is not None]
 
 
-def attempts_at(directory: str, path: str, *, most_runs: int = MOST_RUNS) -> list[StepAttempt]:
+def attempts_at(directory: str, path: str, host: str, *, most_runs: int = MOST_RUNS) -> list[StepAttempt]:
     """Return the attempts at a step in the last runs, those of the newest run first.
 
     Args:
         directory: Where the runs are recorded.
         path: The step's output path.
+        host: This machine's name.
         most_runs: So many of the newest runs are looked at.
     """
     runs = [run for run in list_runs(directory) if run.events is not None][:most_runs]
-    found = each(functools.partial(_attempts_in, directory, path), runs, directory)
+    found = each(functools.partial(_attempts_in, directory, path, host), runs, directory)
     return [attempt for attempts in found for attempt in attempts]
 
 
-def _attempts_in(directory: str, path: str, run: RunFiles) -> list[StepAttempt]:
+def _attempts_in(directory: str, path: str, host: str, run: RunFiles) -> list[StepAttempt]:
     content = read_bytes_or_none(below(directory, run.events or "")) or b""
     # The names of paths are ASCII, or written out so: most logs need no further reading.
     quoted = json.dumps(path).encode()
     events = [_parsed(line) for line in content.splitlines() if quoted in line]
-    return attempts_in(run.id, [event for event in events if event is not None], path)
+    found = attempts_in(run.id, [event for event in events if event is not None], path)
+    if not found or found[-1].outcome not in OPEN_OUTCOMES:
+        return found
+    first, last = (_parsed(content[:end].rpartition(b"\n")[2]) or {} for end in (content.find(b"\n"), -1))
+    if last.get("event") == "run_ended":
+        return [*found[:-1], replace(found[-1], outcome="was stopped")]
+    if _process(run, host_of(run, first, None), host) is ProcessState.GONE:
+        return [*found[:-1], replace(found[-1], outcome="died")]
+    return found
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:

@@ -8,13 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from marin.execution.lease.status_words import STATUS_RUNNING
 from marin.output_files import INFO_FILE, LOCK_FILE, LOG_FILE, STATUS_FILE
+from marin.recorded.deciding.leases import LeaseSeen
 from marin.recorded.deciding.run_names import nearest_names
 from marin.recorded.deciding.step_names import outputs_named, split_word, stem_of
+from marin.recorded.reading.leases import read_lease
 from marin.recorded.reading.runs import read_json
 from marin.recorded.reading.store import below, each, names_in, size_of
 from rigging.errors import InvalidRequest, NotFound
-from rigging.filesystem import local_path, read_bytes_or_none
+from rigging.filesystem import local_path
 
 _SHOWN = 8
 
@@ -29,7 +32,7 @@ class StepRecord:
         info: Its `.executor_info`; None when it is missing or damaged.
         damage: What is wrong with it.
         files: The names in the output path, with the sizes of files; None for a directory.
-        holder: The id that holds its lease; None when nobody does.
+        lease: Its lease; None when nobody holds one.
     """
 
     path: str
@@ -37,7 +40,7 @@ class StepRecord:
     info: dict[str, Any] | None
     damage: str | None
     files: dict[str, int | None]
-    holder: str | None
+    lease: LeaseSeen | None
 
 
 def is_output(path: str) -> bool:
@@ -69,18 +72,21 @@ def find_step(root: str, word: str) -> str:
     return found[0]
 
 
-def read_step(path: str) -> StepRecord:
-    """Read what an output path has."""
+def read_step(path: str, now: float) -> StepRecord:
+    """Read what an output path has.
+
+    Args:
+        path: The output path.
+        now: The time, in seconds since the epoch.
+    """
+    status = read_status(path)
     info, damage = read_json(below(path, INFO_FILE))
     names = sorted(names_in(path))
     sizes = each(functools.partial(_size, path), names, path)
-    holder = None
-    if LOCK_FILE in names:
-        from rigging.lease.record import StoredLease, holder_of
-
-        content = read_bytes_or_none(below(path, LOCK_FILE))
-        holder = None if content is None else holder_of(StoredLease(content, ""))
-    return StepRecord(path, read_status(path), info, damage, dict(zip(names, sizes, strict=True)), holder)
+    lease = read_lease(below(path, LOCK_FILE), now)
+    if status == STATUS_RUNNING and lease is None:
+        status = read_status(path)  # it may have ended just now
+    return StepRecord(path, status, info, damage, dict(zip(names, sizes, strict=True)), lease)
 
 
 def read_status(path: str) -> str | None:
