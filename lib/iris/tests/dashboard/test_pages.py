@@ -154,6 +154,8 @@ def test_logs_are_searched_followed_and_downloaded(pages: Any, admin: User, work
     ]
     assert text_of(client, "/logs/text?id=/ann/a") == "".join(f"line {i}\n" for i in range(50))
     assert "regular expression" in text_of(client, "/logs?id=/ann/a&grep=%28", 400)
+    for attempt in ("9999999999", "x", "-1"):
+        assert "number of an attempt" in text_of(client, f"/logs?id=/ann/a&attempt={attempt}", 400)
     # The page has all lines: of those that follow none is told again.
     (address,) = re.findall(r'data-follow="([^"]+)"', page)
     assert "event: lines" not in text_of(client, address)

@@ -36,6 +36,7 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Pages:
     (other / ".log").write_text("SECRET")
     (root / "link.txt").symlink_to(other / "secret.txt")
     (root / "folder").symlink_to(other)
+    (root / "loop").symlink_to("loop")
     (root / "step-111111").mkdir()
     for name in (".log", ".executor_info", ".executor_status", ".error"):
         (root / "step-111111" / name).symlink_to(other / "secret.txt")
@@ -63,6 +64,10 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Pages:
         "folder",
         "folder/secret.txt",
         "a\0b",
+        "x" * 300,
+        "a/" * 1500 + "a",
+        "loop",
+        "loop/x",
         "x" * 5000,
     ],
 )
@@ -89,6 +94,11 @@ def test_files_of_a_step_that_are_links_out_are_not_read(outside: Pages) -> None
     assert "folder" not in listed
     assert "alias.txt" in listed  # it stays inside
     assert "fine" in outside.get("files", path="alias.txt")
+
+
+def test_places_behind_the_end_of_a_file_are_empty(samples: Pages) -> None:
+    for start in (10**9, 10**15 - 1):
+        assert samples.status("files", path="checkpoints/tiny-aaaaaa/.log", start=start) == 200
 
 
 def test_runs_that_are_links_are_not_listed(outside: Pages) -> None:

@@ -1,5 +1,8 @@
 """An application of page sets: who is let in, what answers carry, what errors tell."""
 
+import asyncio
+import errno
+import logging
 import re
 
 import pytest
@@ -7,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.testclient import TestClient
+from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from rigging.errors import Denied, InvalidRequest, NotFound
@@ -38,6 +42,11 @@ def _gone(request: Request) -> Response:
     raise FileNotFoundError("/secret/path")
 
 
+def _broken_disk(request: Request) -> Response:
+    kind = request.query_params["kind"]
+    raise OSError(getattr(errno, kind), f"words of {kind}", "/secret/path")
+
+
 def _own_policy(request: Request) -> Response:
     return PlainTextResponse("x", headers={"content-security-policy": SANDBOX_POLICY})
 
@@ -60,6 +69,7 @@ def _page_set(written: list[dict[str, str]]) -> PageSet:
             Route("/fails", _fails),
             Route("/missing", _missing),
             Route("/gone", _gone),
+            Route("/broken-disk", _broken_disk),
             Route("/own-policy", _own_policy),
             WebSocketRoute("/socket", _socket),
             Route("/health", lambda request: PlainTextResponse("ok")),
@@ -267,8 +277,51 @@ def test_errors_tell_what_is_known_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "status"),
+    [("ENAMETOOLONG", 404), ("ELOOP", 404), ("ENOTDIR", 404), ("EACCES", 403), ("EIO", 503), ("EBUSY", 503)],
+)
+def test_what_storage_refuses_is_no_failure_of_the_server(kind: str, status: int) -> None:
+    answer = Site(viewer=Viewer("ann")).client.get("/broken-disk", params={"kind": kind})
+    assert answer.status_code == status
+    assert "/secret" not in answer.text
+    assert (f"words of {kind}" in answer.text) == (status == 503)
+
+
+def test_a_form_that_breaks_off_is_no_failure_of_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    site = Site(WebSettings("test", writable=True), Viewer("ann", may_write=True))
+    sent: list[Message] = []
+    pieces: list[Message] = [
+        {"type": "http.request", "body": b"a=", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+    cookie = f"{site.web.settings.cookie}={site.web.sessions.open(Viewer('ann', may_write=True))}"
+    headers = [(b"host", b"127.0.0.1:8000"), (b"origin", BASE.encode()), (b"cookie", cookie.encode())]
+    scope = {"type": "http", "method": "POST", "path": "/write", "query_string": b"", "headers": headers}
+
+    async def receive() -> Message:
+        return pieces.pop(0)
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(site.client.app(scope, receive, send))
+    assert sent[0]["status"] == 400
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
     "path",
-    ["web/../app.py", "web/%2e%2e/app.py", "web/VENDORED.md", "web/licenses/pico.txt", "none/page.css", "web/", ""],
+    [
+        "web/../app.py",
+        "web/%2e%2e/app.py",
+        "web/VENDORED.md",
+        "web/licenses/pico.txt",
+        "none/page.css",
+        "web/",
+        "",
+        f"web/{'x' * 300}.css",
+    ],
 )
 def test_static_files_are_only_those_that_pages_load(path: str) -> None:
     assert Site(viewer=Viewer("ann")).client.get(f"/static/{path}").status_code == 404

@@ -212,7 +212,9 @@ def _wanted(request: Request) -> pb.FetchLogsRequest:
         raise InvalidRequest("whose log? The id of a job or task belongs into the address: /logs?id=/user/name")
     attempt = query_text(request, "attempt", 10)
     if attempt:
-        found.attempt = _number(attempt)
+        if not (attempt.isascii() and attempt.isdigit() and int(attempt) < 1 << 31):
+            raise InvalidRequest(f"attempt {attempt!r}: must be the number of an attempt, from 0")
+        found.attempt = int(attempt)
     return found
 
 

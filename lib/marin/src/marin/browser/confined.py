@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
@@ -15,6 +16,8 @@ from rigging.filesystem import local_path, url_to_fs
 
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a FIFO must not make it wait
 _CHUNK: Final = 1 << 20
+#: A disk's words for a name at which nothing can be: too long, below a file, a link that leads to itself.
+_NOTHING_THERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +101,8 @@ class Confined:
                 fs, remote = url_to_fs(path)
                 fs.invalidate_cache(remote)
                 return _remote_entry(name, fs.info(remote))
-        except (FileNotFoundError, NotADirectoryError):
-            raise NotFound(f"nothing at {name!r} below {self.root}") from None
+        except OSError as error:
+            raise _not_found(error, f"nothing at {name[:300]!r} below {self.root}") from None
 
     def size(self, name: str) -> int | None:
         """Return the size of a file now; None when there is none."""
@@ -118,8 +121,8 @@ class Confined:
         path = self.path(name)
         try:
             found = list(self._local_entries(name) if self._local is not None else _remote_entries(path, name))
-        except (FileNotFoundError, NotADirectoryError):
-            raise NotFound(f"no directory {name!r} below {self.root}") from None
+        except OSError as error:
+            raise _not_found(error, f"no directory {name[:300]!r} below {self.root}") from None
         return sorted(found, key=lambda entry: (not entry.is_dir, entry.base.startswith("."), entry.name))
 
     def _local_entries(self, name: str) -> Iterator[Entry]:
@@ -145,9 +148,11 @@ class Confined:
             path = self.path(name)
             try:
                 return read_part(path, start, end)
-            except FileNotFoundError:
-                raise NotFound(f"no file {name!r} below {self.root}") from None
+            except OSError as error:
+                raise _not_found(error, f"no file {name[:300]!r} below {self.root}") from None
         with self.open(name) as file:
+            if start >= os.fstat(file.fileno()).st_size:
+                return b""  # a disk refuses to go to places that no file can have
             file.seek(start)
             return file.read(max(0, end - start))
 
@@ -164,14 +169,14 @@ class Confined:
                 fs, remote = url_to_fs(path)
                 try:
                     opened: BinaryIO = fs.open(remote, "rb")
-                except FileNotFoundError:
-                    raise NotFound(f"no file {name!r} below {self.root}") from None
+                except OSError as error:
+                    raise _not_found(error, f"no file {name[:300]!r} below {self.root}") from None
                 return opened
         real = os.path.realpath(os.path.join(self._local, name))
         try:
             descriptor = os.open(real, _FLAGS)
-        except (FileNotFoundError, NotADirectoryError):
-            raise NotFound(f"no file {name!r} below {self.root}") from None
+        except OSError as error:
+            raise _not_found(error, f"no file {name[:300]!r} below {self.root}") from None
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise Denied(f"{name[:100]!r} is no regular file")
@@ -188,6 +193,12 @@ class Confined:
         with self.open(name) as file:
             while piece := file.read(_CHUNK):
                 yield piece
+
+
+def _not_found(error: OSError, words: str) -> Exception:
+    """Return NotFound with these words if storage says that nothing can be at a name; else its own error."""
+    is_nothing = isinstance(error, FileNotFoundError) or error.errno in _NOTHING_THERE
+    return NotFound(words) if is_nothing else error
 
 
 def _is_plain(name: str) -> bool:

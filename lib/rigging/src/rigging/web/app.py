@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -29,6 +30,8 @@ from rigging.web.security import StrictPages
 from rigging.web.templating import StaticFiles, make_environment, static_packages
 
 _log = logging.getLogger(__name__)
+#: A disk's words for a name at which nothing can be.
+_NO_NAME = frozenset({errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
 
 
 def create_app(
@@ -148,13 +151,15 @@ async def _marin_error(request: Request, error: Exception) -> Response:
 
 
 async def _os_error(request: Request, error: Exception) -> Response:
-    """A file of a page is gone or cannot be read; the path in the error stays in the log."""
+    """A file of a page is gone or cannot be read, or storage fails; the path in the error stays in the log."""
     assert isinstance(error, OSError)
-    if isinstance(error, FileNotFoundError):
+    if isinstance(error, FileNotFoundError) or error.errno in _NO_NAME:
         return _page(request, 404, "The file is not there any more.")
     if isinstance(error, PermissionError):
         return _page(request, 403, "The file may not be read by this server.")
-    return await _unexpected(request, error)
+    _log.warning("storage cannot be read at %s", request.url.path, exc_info=error)
+    words = error.strerror or type(error).__name__
+    return _page(request, 503, f"Storage cannot be read at present ({words}). Try again; the server's log says more.")
 
 
 class _Explained:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 from urllib.parse import parse_qsl
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -48,13 +48,16 @@ async def read_form(request: Request) -> dict[str, str]:
     """Return the fields of a form; of several with one name the last.
 
     Raises:
-        InvalidRequest: It is too large, or no form.
+        InvalidRequest: It is too large, or no form, or did not come as a whole.
     """
     body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _MOST_BYTES:
-            raise InvalidRequest(f"the form is larger than {_MOST_BYTES} bytes")
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > _MOST_BYTES:
+                raise InvalidRequest(f"the form is larger than {_MOST_BYTES} bytes")
+    except ClientDisconnect:
+        raise InvalidRequest("the connection broke off within the form") from None
     try:
         return dict(parse_qsl(body.decode("utf-8"), keep_blank_values=True, max_num_fields=_MOST_FIELDS))
     except ValueError as error:
