@@ -8,11 +8,13 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
+from iris.controller.logs.files import LogFiles
 from iris.controller.logs.keeper import LogKeeper, Piece, leftovers
-from iris.controller.logs.pieces import PieceMovedError
+from iris.controller.logs.pieces import LogPlace, PackedReader, PieceMovedError, RawPiece
 from iris.controller.logs.remote import RemotePieces
 from iris.controller.logs.store import LogKey, LogStore
 from iris.rpc.logformat import encode
@@ -65,6 +67,46 @@ def test_what_is_packed_reads_as_before_also_for_a_store_that_has_it_open(tmp_pa
         assert told(reader) == list(range(10_000))
         assert [int(record.data.split()[1]) for record in reader.tail(KEY, 3)] == [9997, 9998, 9999]
         assert reader.size(KEY) == len(output(10_000))
+
+
+class CountedReads(LogPlace):
+    """Notes how many bytes of packed pieces are read."""
+
+    counted: ClassVar[list[int]] = []
+
+    def open(self, start: int, size: int) -> RawPiece | PackedReader | None:
+        path = self.packed(start, size)
+        if not path.exists():
+            return super().open(start, size)
+        data = path.read_bytes()
+
+        def read(offset: int, count: int) -> bytes:
+            self.counted.append(count)
+            return data[offset : offset + count]
+
+        return PackedReader(read)
+
+
+def test_of_a_packed_log_only_what_is_of_the_wanted_time_is_read(tmp_path: Path) -> None:
+    # A page that follows a log asks for what comes after its last line; all before would hold up the controller.
+    store = LogStore(tmp_path / "logs", LIMIT)
+    fill(store, 10_000)
+    store.append(KEY, store.size(KEY), output(300, 2000))  # a clock that was set back
+    fill(store, 10_000)
+    plain = list(store.read(KEY, 0))
+    tend_all(store)
+    log = store.log(KEY)
+    place = CountedReads(log.place.directory, log.place.index, log.place.attempt)
+    for since in (1, T, T + 2200, T + 9900, T + 50_000):
+        wanted = [record for record in plain if record.at_ms >= since]
+        for start in (0, plain[2500].end, plain[15_000].end):
+            found = LogFiles(place, list(log.files), log.size, log.stored).read(start, since)
+            assert [(record.end, record.data) for record in found] == [
+                (record.end, record.data) for record in wanted if record.end > start
+            ]
+    place.counted.clear()
+    assert list(LogFiles(place, list(log.files), log.size, log.stored).read(0, T + 50_000)) == []
+    assert 0 < sum(place.counted) < sum(path.stat().st_size for path in tmp_path.rglob("*.zst")) / 10
 
 
 def test_a_log_that_was_packed_to_its_end_goes_on_in_a_file_of_its_own(tmp_path: Path) -> None:

@@ -142,10 +142,10 @@ class LogFiles:
             skipped = 0
             if begin > start:
                 skipped, start = begin - start, begin
-            records = self._read_run(begin, run, start, stop, closed=stop == end)
+            records = self._read_run(begin, run, start, stop, since_ms, closed=stop == end)
             first = next(records, None)
             # What was dropped began and ended somewhere in a record; the piece that is left counts as dropped.
-            if begin and begin == start and first is not None and first.hole:
+            if begin and begin == start and first is not None and first.hole and first.end - first.hole == begin:
                 skipped, start = skipped + first.hole, first.end
                 first = next(records, None)
             if skipped:
@@ -205,19 +205,21 @@ class LogFiles:
         return runs
 
     def _read_run(
-        self, begin: int, run: list[tuple[int, int]], start: int, stop: int, closed: bool
+        self, begin: int, run: list[tuple[int, int]], start: int, stop: int, since_ms: int, closed: bool
     ) -> Iterator[Record]:
+        """The records of a run; of those before `since_ms` only the ones that stand among later ones."""
         if not run or start >= stop:
             return
         with JoinedPieces(self.place, run) as file:
             # Before a hole the last record may be cut; the piece counts as dropped.
             end = stop - begin if closed else last_complete(cast(BinaryIO, file), stop - begin, start - begin)
-            for record in read_from(cast(BinaryIO, file), start - begin, 0, end):
-                if record.hole and file.was_dropped(record.end - record.hole, record.end):
-                    text = lost_log(record.hole, DROPPED)
-                    yield hole(record.at_ms, record.end + begin, record.hole, text)
-                else:
-                    yield _moved(record, begin)
+            for first, behind in file.recent(start - begin, end, since_ms):
+                for record in read_from(cast(BinaryIO, file), first, 0, behind):
+                    if record.hole and file.was_dropped(record.end - record.hole, record.end):
+                        text = lost_log(record.hole, DROPPED)
+                        yield hole(record.at_ms, record.end + begin, record.hole, text)
+                    else:
+                        yield _moved(record, begin)
 
     def _last_run(self) -> tuple[int, list[tuple[int, int]]]:
         runs = self.runs()

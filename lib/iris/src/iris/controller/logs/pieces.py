@@ -200,6 +200,31 @@ class JoinedPieces(io.RawIOBase):
             self._open = start, self._place.open(start, size)
         return self._open[1]
 
+    def recent(self, begin: int, end: int, since_ms: int) -> list[tuple[int, int]]:
+        """The parts between two offsets that may have records from a time on; both are ends of records.
+
+        Packed blocks of which all records are earlier are left out unread: the table of their piece says so.
+
+        Args:
+            begin: Offset of the first byte.
+            end: Offset behind the last one.
+            since_ms: Unix ms.
+        """
+        found: list[tuple[int, int]] = []
+        place = begin
+        for start, size in self._run:
+            offset = start - self._begin
+            if since_ms <= 0 or offset + size <= begin or offset >= end:
+                continue
+            piece = self.opened(start, size)
+            for block in piece.piece.blocks if isinstance(piece, PackedReader) else ():
+                first, behind = max(offset + block.start, begin), offset + block.end
+                if block.whole and block.last_ms < since_ms and begin < behind <= end:
+                    found.append((place, first))
+                    place = behind
+        found.append((place, end))
+        return [(first, behind) for first, behind in found if first < behind]
+
     def close(self) -> None:
         self._close_piece()
         super().close()
