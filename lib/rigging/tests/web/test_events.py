@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from rigging.errors import Unavailable
 from rigging.testing.waiting import eventually_async
-from rigging.web.events import Broadcaster, encode_event
+from rigging.web.events import Broadcaster, encode_event, event_response
 
 
 async def _next(stream: AsyncIterator[bytes]) -> str:
@@ -101,3 +102,16 @@ def test_text_with_line_breaks_is_one_event() -> None:
     assert encode_event("log", "a\nb\r\nc\rid: 7\n\nevent: x", "1-1").count(b"\n\n") == 1
     lines = encode_event("log", "a\nid: 7").decode().splitlines()
     assert lines == ["event: log", "data: a", "data: id: 7", ""]
+
+
+def test_a_stream_whose_source_cannot_be_read_ends_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield encode_event("hello", "")
+        raise Unavailable("the bucket does not answer")
+
+    async def scenario() -> list[str | bytes | memoryview]:
+        return [piece async for piece in event_response(broken()).body_iterator]
+
+    assert asyncio.run(scenario()) == [encode_event("hello", "")]
+    assert "the bucket does not answer" in caplog.text
+    assert not any(record.exc_info for record in caplog.records)

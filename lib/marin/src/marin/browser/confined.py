@@ -2,44 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 
+from marin.browser.listing import Entry, Listing
 from marin.recorded.reading.store import read_part, reading
-from rigging.errors import Denied, InvalidRequest, NotFound
+from rigging.errors import Denied, InvalidRequest, NotFound, Unavailable
 from rigging.filesystem import local_path, url_to_fs
 
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a FIFO must not make it wait
 _CHUNK: Final = 1 << 20
-#: A disk's words for a name at which nothing can be: too long, below a file, a link that leads to itself.
-_NOTHING_THERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
+#: Nothing can be at a name for which the system says one of these; the last is of links that lead in a circle.
+_NOTHING_THERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A file or directory.
+@contextlib.contextmanager
+def _local_errors(name: str, root: str) -> Iterator[None]:
+    """Context manager: errors of a disk become ours, with the name in place of the path.
 
-    Attributes:
-        name: Its name below the root; "" for the root.
-        is_dir: Whether it is a directory.
-        size: Bytes; 0 for a directory.
-        modified: When it was written, in seconds since the epoch; None when storage does not tell.
+    Raises:
+        NotFound: Nothing is at the name.
+        Denied: This process may not read it, or it is a socket or device.
+        Unavailable: The disk failed.
     """
-
-    name: str
-    is_dir: bool
-    size: int = 0
-    modified: float | None = None
-
-    @property
-    def base(self) -> str:
-        """The last part of its name."""
-        return self.name.rpartition("/")[2]
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NOTHING_THERE:
+            raise NotFound(f"nothing at {name[:100]!r} below {root}") from None
+        if error.errno in (errno.ENXIO, errno.ENODEV):  # a socket; a device that is not there
+            raise Denied(f"{name[:100]!r} is no regular file") from None
+        if isinstance(error, PermissionError):
+            raise Denied(f"{name[:100]!r} may not be read by this server") from None
+        raise Unavailable(f"{name[:100]!r} cannot be read: {error.strerror}") from error
 
 
 class Confined:
@@ -92,17 +92,13 @@ class Confined:
             NotFound: Nothing is.
         """
         path = self.path(name)
-        try:
+        with _local_errors(name, self.root):
             if self._local is not None:
-                found = os.stat(os.path.join(self._local, name))
-                is_dir = stat.S_ISDIR(found.st_mode)
-                return Entry(name, is_dir, 0 if is_dir else found.st_size, found.st_mtime)
+                return _local_entry(name, os.stat(os.path.join(self._local, name)))
             with reading(path):
                 fs, remote = url_to_fs(path)
                 fs.invalidate_cache(remote)
                 return _remote_entry(name, fs.info(remote))
-        except OSError as error:
-            raise _not_found(error, f"nothing at {name[:300]!r} below {self.root}") from None
 
     def size(self, name: str) -> int | None:
         """Return the size of a file now; None when there is none."""
@@ -112,31 +108,39 @@ class Confined:
             return None
         return None if found.is_dir else found.size
 
-    def entries(self, name: str) -> list[Entry]:
-        """Return what a directory has, directories first, hidden files last; links that lead out are left out.
+    def entries(self, name: str) -> Listing:
+        """Return what a directory has; links that lead out, or nowhere, are left out.
 
         Raises:
             NotFound: There is no such directory.
         """
         path = self.path(name)
-        try:
-            found = list(self._local_entries(name) if self._local is not None else _remote_entries(path, name))
-        except OSError as error:
-            raise _not_found(error, f"no directory {name[:300]!r} below {self.root}") from None
-        return sorted(found, key=lambda entry: (not entry.is_dir, entry.base.startswith("."), entry.name))
+        with _local_errors(name, self.root):
+            if self._local is None:
+                known = {entry.base: entry for entry in _remote_entries(path, name)}
+                return Listing(((base, entry.is_dir) for base, entry in known.items()), lambda base, _: known.get(base))
+            with os.scandir(os.path.join(self._local, name)) as items:
+                found = [(item.name, is_dir) for item in items if (is_dir := self._kind(name, item)) is not None]
+            return Listing(found, lambda base, is_dir: self._look(_joined(name, base), is_dir))
 
-    def _local_entries(self, name: str) -> Iterator[Entry]:
+    def _kind(self, name: str, item: os.DirEntry[str]) -> bool | None:
+        """Return whether an item of a directory is a directory itself; None for a link that leads out or nowhere."""
+        try:
+            if not item.is_symlink():
+                return item.is_dir()
+            self.path(_joined(name, item.name))
+            return stat.S_ISDIR(item.stat().st_mode)
+        except (OSError, Denied):
+            return None
+
+    def _look(self, name: str, is_dir: bool) -> Entry | None:
         assert self._local is not None
-        for item in os.scandir(os.path.join(self._local, name)):
-            below = f"{name}/{item.name}" if name else item.name
-            try:
-                if item.is_symlink():
-                    self.path(below)
-                found = item.stat()
-            except (OSError, Denied):
-                continue  # gone meanwhile, or it leads nowhere or out
-            is_dir = stat.S_ISDIR(found.st_mode)
-            yield Entry(below, is_dir, 0 if is_dir else found.st_size, found.st_mtime)
+        try:
+            return _local_entry(name, os.stat(os.path.join(self._local, name)))
+        except PermissionError:
+            return Entry(name, is_dir)
+        except OSError:
+            return None
 
     def read(self, name: str, start: int, end: int) -> bytes:
         """Return the bytes of a file from `start` up to `end`, or to where it ends.
@@ -146,11 +150,9 @@ class Confined:
         """
         if self._local is None:
             path = self.path(name)
-            try:
+            with _local_errors(name, self.root):
                 return read_part(path, start, end)
-            except OSError as error:
-                raise _not_found(error, f"no file {name[:300]!r} below {self.root}") from None
-        with self.open(name) as file:
+        with self.open(name) as file, _local_errors(name, self.root):
             if start >= os.fstat(file.fileno()).st_size:
                 return b""  # a disk refuses to go to places that no file can have
             file.seek(start)
@@ -161,29 +163,26 @@ class Confined:
 
         Raises:
             NotFound: There is no such file.
-            Denied: It is no regular file, or leads out of the root.
+            Denied: It is no regular file, may not be read, or leads out of the root.
         """
         path = self.path(name)
-        if self._local is None:
+        with _local_errors(name, self.root):
+            if self._local is not None:
+                return self._open_local(name, os.path.realpath(os.path.join(self._local, name)))
             with reading(path):
                 fs, remote = url_to_fs(path)
-                try:
-                    opened: BinaryIO = fs.open(remote, "rb")
-                except OSError as error:
-                    raise _not_found(error, f"no file {name[:300]!r} below {self.root}") from None
+                opened: BinaryIO = fs.open(remote, "rb")
                 return opened
-        real = os.path.realpath(os.path.join(self._local, name))
-        try:
-            descriptor = os.open(real, _FLAGS)
-        except OSError as error:
-            raise _not_found(error, f"no file {name[:300]!r} below {self.root}") from None
+
+    def _open_local(self, name: str, real: str) -> BinaryIO:
+        descriptor = os.open(real, _FLAGS)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise Denied(f"{name[:100]!r} is no regular file")
             self._check(
                 os.path.realpath(f"/proc/self/fd/{descriptor}") if os.path.exists("/proc/self/fd") else real, name
             )
-            return io.open(descriptor, "rb")  # noqa: UP020 - `open` is this method's name
+            return io.open(descriptor, "rb")  # noqa: UP020 - `open` is a method here
         except BaseException:
             os.close(descriptor)
             raise
@@ -195,15 +194,18 @@ class Confined:
                 yield piece
 
 
-def _not_found(error: OSError, words: str) -> Exception:
-    """Return NotFound with these words if storage says that nothing can be at a name; else its own error."""
-    is_nothing = isinstance(error, FileNotFoundError) or error.errno in _NOTHING_THERE
-    return NotFound(words) if is_nothing else error
-
-
 def _is_plain(name: str) -> bool:
     parts = name.split("/")
     return "\0" not in name and all(part not in ("", ".", "..") for part in parts) and "://" not in name
+
+
+def _joined(name: str, base: str) -> str:
+    return f"{name}/{base}" if name else base
+
+
+def _local_entry(name: str, found: os.stat_result) -> Entry:
+    is_dir = stat.S_ISDIR(found.st_mode)
+    return Entry(name, is_dir, 0 if is_dir else found.st_size, found.st_mtime)
 
 
 def _remote_entries(path: str, name: str) -> Iterator[Entry]:
@@ -213,7 +215,7 @@ def _remote_entries(path: str, name: str) -> Iterator[Entry]:
         for item in fs.ls(remote, detail=True):
             base = str(item["name"]).rstrip("/").rpartition("/")[2]
             if base and str(item["name"]).rstrip("/") != remote.rstrip("/"):
-                yield _remote_entry(f"{name}/{base}" if name else base, item)
+                yield _remote_entry(_joined(name, base), item)
 
 
 def _remote_entry(name: str, item: dict[str, Any]) -> Entry:

@@ -53,7 +53,7 @@ class RunIndex:
             return int(self._now() / _REMOTE_SECONDS)
         try:
             found = os.stat(self.place.root)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         # A file that comes within the clock's step of the listing would not change the time.
         recent = time.time() - found.st_mtime < 1

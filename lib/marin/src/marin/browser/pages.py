@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -15,8 +16,10 @@ from starlette.routing import Route
 from marin.browser.handlers import files, run, runs, step
 from marin.browser.site import BASE, Site, address, make_site
 from marin.recorded.reading.places import runs_directory, storage_root
+from rigging.errors import MarinError
 from rigging.web.pages import NavItem, PageSet
 
+_log = logging.getLogger(__name__)
 _WARM_BATCH: Final = 100
 _WARM_PAUSE_SECONDS: Final = 0.02
 
@@ -79,7 +82,17 @@ def pages_of(site: Site) -> PageSet:
 
 
 async def _warm_up(site: Site) -> None:
-    """Read the summaries of all runs little by little: pages, and a controller that shows them, come first."""
+    """Read the summaries of all runs; never raises: the application's other pages would end with this task."""
+    try:
+        await _read_summaries(site)
+    except (OSError, MarinError) as error:
+        _log.warning("the runs below %s cannot be listed now: %s", site.outputs.root, error)
+    except Exception:
+        _log.exception("the runs below %s could not be read beforehand", site.outputs.root)
+
+
+async def _read_summaries(site: Site) -> None:
+    """Read the summaries little by little: pages, and a controller that shows them, come first."""
     runs_found = await anyio.to_thread.run_sync(site.index.runs, abandon_on_cancel=True)
     for start in range(0, len(runs_found), _WARM_BATCH):
         batch = runs_found[start : start + _WARM_BATCH]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import quote, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
+
+from starlette.requests import Request
 
 from marin.browser.confined import Confined
 from marin.browser.follow import Pace
 from marin.browser.index import RunIndex
 from marin.browser.run_view import RunViews
+from rigging.web.pages import query_text
 
 BASE: Final = "/experiments"
 _JOB: Final = "job "
@@ -61,7 +64,21 @@ def address(page: str, /, **query: object) -> str:
         query: What it is about.
     """
     given = {name: value for name, value in query.items() if value not in (None, "")}
-    return f"{BASE}/{page}" + (f"?{urlencode(given)}" if given else "")
+    return f"{BASE}/{page}" + (f"?{urlencode(given, errors='surrogateescape')}" if given else "")
+
+
+def asked_path(request: Request) -> str:
+    """Return the path that a request names, "" when it names none: the way back from `address`.
+
+    Names of files on a disk are bytes, and need be no UTF-8: those of others are kept as `os.fsdecode` has them.
+
+    Raises:
+        InvalidRequest: It is longer than a path can be, or has a NUL character.
+    """
+    query_text(request, "path")
+    text: str = request.scope.get("query_string", b"").decode("latin-1")
+    # The last one counts, as it does for `query_text`.
+    return dict(parse_qsl(text, keep_blank_values=True, errors="surrogateescape")).get("path", "")
 
 
 def job_address(jobs_url: str, log: str | None) -> str | None:

@@ -117,4 +117,5 @@ def render(request: Request, template: str, status: int = 200, /, **values: Any)
         may_write=may_write(request),
         form_token="" if session is None else web.sessions.form_token(session),
     )
-    return HTMLResponse(text, status, {"vary": "HX-Request"})
+    # Text of others may have halves of characters, which have no form in UTF-8.
+    return HTMLResponse(text.encode("utf-8", "backslashreplace"), status, {"vary": "HX-Request"})

@@ -8,6 +8,7 @@ which the page loads itself again.
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -16,6 +17,10 @@ from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
+
+from rigging.errors import MarinError
+
+_log = logging.getLogger(__name__)
 
 #: Seconds between signs of life; pages take a connection without any for 2.5 times as long for broken.
 HEARTBEAT_SECONDS: Final = 10.0
@@ -186,7 +191,18 @@ def last_event_id(request: Request) -> str | None:
 
 
 def event_response(stream: AsyncIterator[bytes]) -> StreamingResponse:
-    """Return the answer that sends a stream of events."""
+    """Return the answer that sends a stream of events; it ends when an error is raised that pages expect."""
     return StreamingResponse(
-        stream, media_type="text/event-stream", headers={"cache-control": "no-store", "x-accel-buffering": "no"}
+        _until_error(stream),
+        media_type="text/event-stream",
+        headers={"cache-control": "no-store", "x-accel-buffering": "no"},
     )
+
+
+async def _until_error(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    try:
+        async for piece in stream:
+            yield piece
+    except (OSError, MarinError) as error:
+        # What it tells of cannot be read now. The page sees its connection end, says so, and comes back.
+        _log.warning("a stream of events ends: %s", error)

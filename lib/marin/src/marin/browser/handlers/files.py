@@ -7,35 +7,38 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from marin.browser.confined import Entry
 from marin.browser.follow import start_of_id
+from marin.browser.listing import Entry
 from marin.browser.previews.make import make_preview
 from marin.browser.previews.preview import MEDIA_TYPES, Kind, Preview
-from marin.browser.site import Site, address
+from marin.browser.site import Site, address, asked_path
 from rigging.errors import InvalidRequest
 from rigging.web.context import is_fragment, render
 from rigging.web.pages import query_text
-from rigging.web.paging import asked_page, page_of
+from rigging.web.paging import Page, asked_page, page_number
 from rigging.web.security import SANDBOX_POLICY
 
 _MOST_SHOWN = 64 << 20
+_PAGE = 100
 
 
 def files_page(site: Site, request: Request) -> Response:
     """Show a directory, or a file with its preview."""
-    name = query_text(request, "path").strip("/")
+    name = asked_path(request).strip("/")
     entry = site.outputs.entry(name)
     if not entry.is_dir:
         return _file_page(site, request, entry)
     text = query_text(request, "q", 300)
-    found = [item for item in site.outputs.entries(name) if text.lower() in item.base.lower()]
+    found = site.outputs.entries(name).matching(text)
+    number = page_number(asked_page(request.query_params.get("page")), len(found), _PAGE)
+    rows = found.part((number - 1) * _PAGE, number * _PAGE)
     return render(
         request,
         "marin/files_table.html" if is_fragment(request) else "marin/files.html",
         name=name,
         prefix=site.outputs.root,
         parents=_parents(name),
-        page=page_of(found, asked_page(request.query_params.get("page")), 100),
+        page=Page(rows, number, len(found), _PAGE),
         query=text,
         address=address,
         link=lambda number: address("files", path=name, q=text, page=number),
@@ -70,7 +73,7 @@ def _parents(name: str) -> list[tuple[str, str]]:
 
 def raw_file(site: Site, request: Request) -> Response:
     """Send a file: what a page shows in a frame or as an image in a sandbox, anything else as a download."""
-    name = query_text(request, "path")
+    name = asked_path(request)
     entry = site.outputs.entry(name)
     if entry.is_dir:
         raise InvalidRequest(f"path {name[:100]!r} is a directory")

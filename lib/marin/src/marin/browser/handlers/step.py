@@ -12,8 +12,9 @@ from starlette.responses import Response
 
 from marin.browser.confined import Confined
 from marin.browser.follow import encode_log, follow_file, start_of_id
+from marin.browser.listing import Listing
 from marin.browser.run_view import RunView
-from marin.browser.site import Site, address, job_address
+from marin.browser.site import Site, address, asked_path, job_address
 from marin.output_files import ERROR_FILE, INFO_FILE, LOCK_FILE, LOG_FILE, STATUS_FILE
 from marin.recorded.deciding.run_steps import RunStep
 from rigging.errors import MarinError, NotFound
@@ -46,14 +47,14 @@ class LogPart:
 
 def step_page(site: Site, request: Request) -> Response:
     """Show a step's output."""
-    name = query_text(request, "path")
+    name = asked_path(request)
     path = site.outputs.path(name)
     word = query_text(request, "run", 300)
     view = site.views.read(site.index.find(word)) if word else None
     step = None if view is None else view.step(path)
-    entries = {}
+    entries = Listing((), lambda *_: None)
     try:
-        entries = {entry.base: entry for entry in site.outputs.entries(name)}
+        entries = site.outputs.entries(name)
     except NotFound:
         if step is None:
             raise
@@ -83,7 +84,7 @@ def step_page(site: Site, request: Request) -> Response:
         log=log,
         error=_text(site.outputs, f"{name}/{ERROR_FILE}", _MOST_ERROR_BYTES) or (step.error if step else None),
         is_live=_word(status) == "RUNNING" or (step is not None and step.status in ("running", "retrying", "queued")),
-        files=list(entries.values())[:50],
+        files=entries.part(0, 50),
         file_count=len(entries),
         address=address,
     )
@@ -212,7 +213,7 @@ def log_part(place: Confined, name: str, end: int | None, most: int = LOG_BYTES)
 
 def log_page(site: Site, request: Request) -> Response:
     """Show a part of a step's log; the part before another one, for a page that asks for it."""
-    name = query_text(request, "path")
+    name = asked_path(request)
     end = start_of_id(request.query_params.get("end"), -1)
     part = log_part(site.outputs, f"{name}/{LOG_FILE}", None if end < 0 else end)
     if part is None:
@@ -225,7 +226,7 @@ async def log_events(site: Site, request: Request) -> Response:
     """Tell a page what comes to a step's log from a place on."""
     import anyio.to_thread
 
-    name = query_text(request, "path")
+    name = asked_path(request)
     site.outputs.path(name)
     log = f"{name}/{LOG_FILE}"
     site.outputs.path(log)

@@ -9,7 +9,8 @@ import lzma
 from collections.abc import Callable
 from typing import Any, BinaryIO, Final
 
-from marin.browser.confined import Confined, Entry
+from marin.browser.confined import Confined
+from marin.browser.listing import Entry
 from marin.browser.previews.preview import Kind, Preview, cell, hex_lines, is_text, kind_of
 from marin.browser.previews.tables import array_preview, table_preview
 from rigging.errors import InvalidRequest

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 from typing import Any, Final
 
-from marin.browser.confined import Confined, Entry
+from marin.browser.confined import Confined
+from marin.browser.listing import Entry
 from marin.browser.previews.preview import Kind, Preview, cell
 from rigging.errors import InvalidRequest
 

@@ -1,0 +1,130 @@
+"""Files and directories as they are in a careless user's prefix: none of them is answered by a server error."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+from pathlib import Path
+from typing import NoReturn
+from urllib.parse import unquote_to_bytes
+
+import pytest
+from starlette.testclient import TestClient
+
+from marin.browser.confined import Confined
+from marin.browser.site import make_site
+from marin.testing.recorded_runs import ended, started
+from rigging.errors import Denied, NotFound, Unavailable
+
+from .conftest import Pages, pages_of_root
+
+PATHED = ("files", "raw", "step", "log")
+
+
+def _socket_at(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+
+
+def test_a_name_that_is_no_utf8_is_listed_and_leads_to_its_file(empty: Pages) -> None:
+    with open(os.fsencode(empty.root) + b"/odd-\xff\xfe.txt", "wb") as file:
+        file.write(b"what it says")
+    listed = empty.get("files")
+    assert "odd-%FF%FE.txt" in listed
+    answer = empty.client.get("/experiments/files?path=odd-%FF%FE.txt")
+    assert answer.status_code == 200
+    assert "what it says" in answer.text
+    assert empty.client.get("/experiments/raw?path=odd-%FF%FE.txt").content == b"what it says"
+    assert unquote_to_bytes("odd-%FF%FE.txt") == b"odd-\xff\xfe.txt"
+
+
+def test_a_directory_with_a_name_that_is_no_utf8_can_be_walked(empty: Pages) -> None:
+    inner = os.fsencode(empty.root) + b"/caf\xe9/inner"
+    os.makedirs(inner)
+    assert "path=caf%E9%2Finner" in empty.client.get("/experiments/files?path=caf%E9").text
+    assert empty.client.get("/experiments/step?path=caf%E9").status_code == 200
+
+
+@pytest.mark.parametrize("page", PATHED)
+def test_what_is_no_regular_file_is_refused(empty: Pages, page: str) -> None:
+    _socket_at(empty.root / "socket.txt")
+    (empty.root / "circle").symlink_to("circle")
+    assert empty.status(page, path="socket.txt") in (403, 404)
+    assert empty.status(page, path="circle") == 404
+    assert empty.status(page, path="n" * 300) == 404
+    assert empty.status(page, path=f"{'n' * 300}/inner") == 404
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [("ENOENT", NotFound), ("ELOOP", NotFound), ("EACCES", Denied), ("ENXIO", Denied), ("EIO", Unavailable)],
+)
+def test_errors_of_disks_are_explained_without_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: str, kind: type[Exception]
+) -> None:
+    code = getattr(errno, number)
+
+    def failing(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code), "/a/path/of/this/machine")
+
+    place = Confined(str(tmp_path))
+    monkeypatch.setattr(os, "stat", failing)
+    with pytest.raises(kind, match="'x'") as caught:
+        place.entry("x")
+    assert "this/machine" not in str(caught.value)
+
+
+def test_only_what_a_page_shows_of_a_large_directory_is_looked_at(
+    empty: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(250):
+        (empty.root / f"file-{number:03}").touch()
+    (empty.root / "zoo").mkdir()
+    looked: list[str] = []
+    true_stat = os.stat
+
+    def counting(path: str, *args: object, **kwargs: object) -> os.stat_result:
+        looked.append(os.fspath(path))
+        return true_stat(path, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "stat", counting)
+    page = empty.get("files", page=2)
+    assert "file-099" in page
+    assert "file-098" not in page
+    assert "file-198" in page
+    assert "101–200 of 251" in page
+    assert len([path for path in looked if "file-" in path]) == 100
+
+
+def test_a_file_that_goes_while_a_directory_is_listed_is_left_out(empty: Pages) -> None:
+    (empty.root / "stays").touch()
+    (empty.root / "goes").touch()
+    listing = Confined(str(empty.root)).entries("")
+    (empty.root / "goes").unlink()
+    assert [entry.name for entry in listing.part(0, 10)] == ["stays"]
+
+
+def test_halves_of_characters_in_what_others_wrote_are_shown_escaped(empty: Pages) -> None:
+    step = empty.storage.step("half-111111", config={"text": "\ud800"})
+    (Path(step["output_path"]) / ".executor_info").write_text(json.dumps(step))
+    run = empty.storage.run("half-222222", [step], [started(1, description="a \udc00 b", user="\ud800"), ended()])
+    for page in (empty.get("runs"), empty.get("run", run=run), empty.get("step", path="half-111111")):
+        assert "\\ud" in page
+
+
+def test_the_pages_start_although_the_runs_cannot_be_listed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def names() -> NoReturn:
+        raise Unavailable("the bucket does not answer")
+
+    pages = pages_of_root(tmp_path)
+    pages.site.index.runs = names  # type: ignore[method-assign,assignment]
+    with TestClient(pages.app, "http://127.0.0.1:8765") as client:
+        assert client.get("/login").status_code == 200
+    assert "the bucket does not answer" in caplog.text
+
+
+def test_a_prefix_that_is_a_file_has_no_runs(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert make_site(f"{tmp_path}/file", f"{tmp_path}/file/experiments").index.runs() == []
