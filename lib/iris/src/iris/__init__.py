@@ -13,6 +13,8 @@ __all__ = ["report_progress"]
 # gRPC reads this when it is imported. By default it starts its threads again in every forked child of a process that
 # uses it, there to read from the parent's own connections; now and then such a child crashed before its first line.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+# Else a client writes a line for every handshake that fails, once a second while it tries, beside its own words for it.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 
 def __getattr__(name: str) -> str:

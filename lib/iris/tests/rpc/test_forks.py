@@ -111,9 +111,17 @@ def test_a_fork_of_a_process_that_has_not_used_grpc_yet(tmp_path: Path) -> None:
     assert told.startswith("ControllerUnreachable")
 
 
-@pytest.mark.parametrize("chosen", ["0", "1", "true"])
-def test_what_users_choose_for_grpc_stays(chosen: str) -> None:
-    program = "import os, iris; print(os.environ['GRPC_ENABLE_FORK_SUPPORT'])"
-    env = {**os.environ, "GRPC_ENABLE_FORK_SUPPORT": chosen}
+@pytest.mark.parametrize(
+    ("name", "chosen"),
+    [
+        ("GRPC_ENABLE_FORK_SUPPORT", "0"),
+        ("GRPC_ENABLE_FORK_SUPPORT", "1"),
+        ("GRPC_ENABLE_FORK_SUPPORT", "true"),
+        ("GRPC_VERBOSITY", "DEBUG"),
+    ],
+)
+def test_what_users_choose_for_grpc_stays(name: str, chosen: str) -> None:
+    program = f"import os, iris; print(os.environ[{name!r}])"
+    env = {**os.environ, name: chosen}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env, check=True)
     assert done.stdout.strip() == chosen

@@ -1,7 +1,10 @@
 """Certificates are made once and found by their digest; nobody else is taken for the controller."""
 
 import datetime
+import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +24,7 @@ from iris.tls.certificates import (
     read_certificates,
     write_authority,
 )
+from iris.tls.pins import PinnedToken
 from iris.tls.trust import certificate_trouble, fetch_ca, is_loopback, speaks_tls, trusted_ca
 from rigging.errors import Denied, InvalidRequest, MarinError, NotFound, Unavailable
 
@@ -111,7 +115,7 @@ def test_an_authority_can_be_put_elsewhere_and_never_over_another(tmp_path: Path
 
 
 def test_what_is_missing_damaged_or_open_to_others_is_named(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match=r"server.pem; `iris cluster certs --state-dir"):
+    with pytest.raises(NotFound, match=r"server.pem; `iris cluster certs --make --state-dir"):
         read_certificates(tmp_path)
     ensure_certificates(tmp_path)
     (tmp_path / "tls" / "server-key.pem").chmod(0o644)
@@ -253,3 +257,24 @@ def test_a_wrong_clock_is_not_told_as_a_wrong_authority(reason: str, words: str)
 
 def test_what_is_not_about_certificates_is_no_trouble_of_theirs() -> None:
     assert certificate_trouble("Connection refused", 60.0) == ""
+
+
+def test_a_handshake_that_fails_is_told_once_in_our_words(tmp_path: Path) -> None:
+    ahead = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=30)
+    identity = ensure_certificates(tmp_path, now=ahead)
+    token = tmp_path / "token"
+    token.write_text(PinnedToken("x", identity.ca_sha256).text)
+    token.chmod(0o600)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}
+    with serving(identity) as address:
+        command = ["--controller-url", address, "--token-file", str(token), "job", "list"]
+        done = subprocess.run(
+            [Path(sys.executable).with_name("iris"), *command],
+            env={**env, "IRIS_RECONNECT_TIMEOUT": "0.5", "XDG_CACHE_HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert done.returncode == 5
+    (line,) = done.stderr.splitlines()
+    assert "its certificate is not yet valid by this host's clock" in line

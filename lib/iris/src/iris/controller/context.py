@@ -132,7 +132,7 @@ class Controller:
             self.space.check("new jobs")
         spec = self.admission.check(spec)
         if spec.notify_url and self.notifier is not None:
-            self.notifier.check(spec.notify_url)
+            await self.notifier.check(spec.notify_url)
         if not self.uploads.is_known(spec):
             await self.uploads.check(spec)
         return self.engine.begin(lambda transaction: self.admit(transaction, spec, idempotency_key, existing))

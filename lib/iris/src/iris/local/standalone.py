@@ -138,17 +138,32 @@ def _with_tls(config: ControllerConfig, insecure: bool) -> ControllerConfig:
     return replace(config, tls=identity)
 
 
-def make_certificates(config_path: Path | None, *, state_dir: Path | None, renew: bool) -> tuple[Path, ServerIdentity]:
-    """Make the certificates of a controller that are missing; returns their directory, and what is there now.
+def controller_certificates(
+    config_path: Path | None, *, state_dir: Path | None, make: bool, renew: bool
+) -> tuple[Path, ServerIdentity]:
+    """Return the directory of a controller's certificates, and what is there; of a CA that is there, what is missing
+    or runs out is made.
 
     Args:
         config_path: The config file.
         state_dir: Where the controller's state is; None: as the config file says.
+        make: Make a CA where there is none.
         renew: Make a new server certificate although there is one.
+
+    Raises:
+        NotFound: There is no CA.
     """
     directory = controller_config(config_path, Given(state_dir)).state_dir
-    _make(directory)
-    return directory / DIRECTORY_NAME, ensure_certificates(directory, renew=renew)
+    place = directory / DIRECTORY_NAME
+    if make:
+        _make(directory)
+    elif not (place / "ca.pem").exists():
+        # Tokens of another CA are refused: one that comes of a mistyped name would be found out much later.
+        raise NotFound(
+            f"there is no CA in {place}: is {directory} the controller's --state-dir? `iris cluster controller serve` "
+            "makes a CA at its first start, `iris cluster certs --make` before it"
+        )
+    return place, ensure_certificates(directory, renew=renew)
 
 
 def salvage_state(config_path: Path | None, *, state_dir: Path | None, check_only: bool) -> Salvaged | Checked:

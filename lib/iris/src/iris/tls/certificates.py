@@ -100,7 +100,7 @@ def read_certificates(state_dir: Path) -> ServerIdentity:
     names = ("server.pem", "server-key.pem", "ca.pem")
     for name in names:
         if not (place / name).exists():
-            raise NotFound(f"there is no {place / name}; `iris cluster certs --state-dir {state_dir}` makes it")
+            raise NotFound(f"there is no {place / name}; `iris cluster certs --make --state-dir {state_dir}` makes it")
     key = read_private(place / "server-key.pem", "the key of the controller's certificate") or b""
     certificate, ca_certificate = ((place / name).read_bytes() for name in ("server.pem", "ca.pem"))
     server = _load(place / "server.pem")

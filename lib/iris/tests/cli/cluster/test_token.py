@@ -10,6 +10,7 @@ from typing import Any
 import click
 import pytest
 
+from iris.cli import exit_codes
 from iris.cli.cluster.hosts import clock_lines, host_cells
 from iris.cli.cluster.token import parse_lifetime
 from iris.cli.context import CliContext
@@ -104,11 +105,20 @@ def test_a_lifetime_is_a_number_and_a_unit(text: str) -> None:
 
 def test_certificates_are_made_shown_and_renewed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = []
-    for more in ((), (), ("--renew",)):
+    for more in (("--make",), (), ("--renew",)):
         assert run(["cluster", "certs", "--state-dir", str(tmp_path / "s"), "--json", *more]) == 0
         shown.append((json.loads(capsys.readouterr().out)["ca_sha256"], (tmp_path / "s/tls/server.pem").read_bytes()))
     assert len({ca for ca, _ in shown}) == 1
     assert shown[0][1] == shown[1][1] != shown[2][1]
+
+
+@pytest.mark.parametrize("more", [(), ("--renew",)])
+def test_no_authority_comes_of_a_mistyped_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...]
+) -> None:
+    assert run(["cluster", "certs", "--state-dir", str(tmp_path / "typo"), *more]) == exit_codes.NOT_FOUND
+    assert f"is {tmp_path}/typo the controller's --state-dir?" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_services_run_the_command_with_the_same_options(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,21 +11,22 @@ from iris.cli.params import DIRECTORY
 
 @click.command()
 @click.option("--state-dir", type=DIRECTORY, metavar="DIR", help="The controller's.  [default: that of the config]")
+@click.option("--make", is_flag=True, help="Make a CA where there is none: before the controller's first start.")
 @click.option("--renew", is_flag=True, help="Make a new server certificate; tokens and workers stay as they are.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_context
-def certs(context: CliContext, state_dir: Path | None, renew: bool, as_json: bool) -> None:
-    """Make the CA and the server certificate of a controller, and show them; what is there stays.
+def certs(context: CliContext, state_dir: Path | None, make: bool, renew: bool, as_json: bool) -> None:
+    """Show the CA and the server certificate of a controller.
 
-    `iris cluster controller serve` makes them by itself. Tokens pin the CA: who moves a controller takes the directory
-    `tls` along, and keeps ca-key.pem to himself.
+    `iris cluster controller serve` makes them at its first start, and renews the server's by itself. Tokens pin the CA:
+    who moves a controller takes the directory `tls` along, and keeps ca-key.pem to himself.
     """
-    from iris.local.standalone import make_certificates
+    from iris.local.standalone import controller_certificates
 
-    place, made = make_certificates(context.config_path(), state_dir=state_dir, renew=renew)
-    until = made.expires_at.isoformat(timespec="seconds")
+    place, found = controller_certificates(context.config_path(), state_dir=state_dir, make=make, renew=renew)
+    until = found.expires_at.isoformat(timespec="seconds")
     lines = [
-        f"CA:      {place / 'ca.pem'} (sha256 {made.ca_sha256})",
+        f"CA:      {place / 'ca.pem'} (sha256 {found.ca_sha256})",
         f"server:  {place / 'server.pem'}, good until {until}",
     ]
-    output(as_json).record(lines, {"directory": str(place), "ca_sha256": made.ca_sha256, "expires_at": until})
+    output(as_json).record(lines, {"directory": str(place), "ca_sha256": found.ca_sha256, "expires_at": until})

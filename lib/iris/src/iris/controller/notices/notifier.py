@@ -14,6 +14,7 @@ from typing import Final
 
 from iris.controller.notices.debts import Debts
 from iris.controller.notices.message import body_of, message_of, signed_headers
+from iris.controller.notices.names import HostAddresses
 from iris.controller.notices.post import PostFailedError, PostRefusedError, post
 from iris.core.state.view import ClusterView
 from iris.domain.effects import Effect, JobChanged, JobEnded
@@ -26,6 +27,8 @@ from rigging.timing import ExponentialBackoff
 logger = logging.getLogger(__name__)
 
 AT_ONCE: Final = 8
+_NOWHERE: Final = ipaddress.ip_address("0.0.0.0")
+"""An address that only a rule allows which does not look at addresses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,7 @@ class Notifier:
         secret: With which messages are signed.
         clock_ms: Unix ms.
         trust: Authorities for https; None: the system's.
+        hosts: Looks hosts up for `check`; None: by the system's resolver.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class Notifier:
         clock_ms: Callable[[], int],
         cluster: str = "",
         trust: ssl.SSLContext | None = None,
+        hosts: HostAddresses | None = None,
     ) -> None:
         self._view = view
         self._debts = debts
@@ -74,19 +79,29 @@ class Notifier:
         self._clock_ms = clock_ms
         self._cluster = cluster
         self._trust = trust
+        self._hosts = hosts or HostAddresses()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
 
-    def check(self, url: str) -> None:
-        """Refuse an address that is none, or that is never told here. Raises InvalidRequest."""
+    async def check(self, url: str) -> None:
+        """Refuse an address that is none, or that is never told here as far as that is known now.
+
+        What a name resolves to is judged again when it is told; a name that is not known in time is let in.
+
+        Raises:
+            InvalidRequest: It is none, or is refused.
+        """
         webhook = parse_webhook(url)
+        if not self._refusal(webhook, _NOWHERE):
+            return  # wherever it is
         try:
-            address = ipaddress.ip_address(webhook.host)
+            addresses = [ipaddress.ip_address(webhook.host)]
         except ValueError:
-            return  # a name: what it resolves to is judged when it is told
-        reason = self._refusal(webhook, address)
-        if reason:
-            raise InvalidRequest(reason)
+            addresses = await self._hosts.of(webhook.host)
+        for address in addresses:
+            reason = self._refusal(webhook, address)
+            if reason:
+                raise InvalidRequest(reason)
 
     def restore(self) -> None:
         """Take up what the controller before this one owed."""
