@@ -26,7 +26,8 @@ def unpacked(piece: PackedPiece) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", lines(1), lines(5000), lines(3000) + b"no record", lines(3000)[:-3], bytes(300_000)]
+    "data",
+    [b"", lines(1), lines(5000), lines(3000) + b"no record", lines(3000)[:-3], lines(3000)[20:], bytes(300_000)],
 )
 def test_what_goes_in_comes_out(data: bytes) -> None:
     piece = opened(pack(data))
@@ -56,6 +57,15 @@ def test_blocks_with_pieces_of_lines_or_notes_say_so(flag: str) -> None:
 def test_what_is_no_record_is_in_blocks_that_say_so() -> None:
     piece = opened(pack(lines(10) + b"\xff" * 200_000))
     assert [block.whole for block in piece.blocks] == [True, False, False]
+
+
+def test_a_piece_that_begins_within_a_record_is_in_blocks_of_records_from_the_next_on() -> None:
+    data = lines(5000)
+    piece = opened(pack(data[20:-5]))
+    assert [block.whole for block in piece.blocks] == [False, *[True] * (len(piece.blocks) - 2), False]
+    first = next(decode_all(data))
+    assert piece.blocks[0].size == first.end - 20
+    assert sum(len(list(decode_all(piece.unpacked(n) or b""))) for n in range(1, len(piece.blocks) - 1)) == 4998
 
 
 def test_it_takes_a_fraction_of_the_room() -> None:

@@ -9,6 +9,7 @@ packs better (4.8 to 3.8), five times as fast (816 MB/s), and unpacks four times
 A damaged block hides itself alone; a damaged table hides the piece.
 """
 
+import io
 import struct
 import zlib
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from typing import Final
 
 import zstandard
 
-from iris.rpc.logformat import MAX_DATA_BYTES, RECORD_OVERHEAD
+from iris.rpc.logformat import MAX_DATA_BYTES, RECORD_OVERHEAD, read_from
 
 MAGIC: Final = b"IrisLog1"
 BLOCK_BYTES: Final = 128 * 1024
@@ -68,7 +69,7 @@ def pack(data: bytes) -> bytes:
     """Return the packed form of a piece of a log.
 
     Args:
-        data: Bytes of the record format; they should begin with a record.
+        data: Bytes of the record format. They may begin or end within a record, as those of a worker that is behind do.
     """
     compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
     rows, frames = [], []
@@ -84,7 +85,9 @@ def _cut(data: bytes) -> list[tuple[int, int, int, int, int]]:
     """Where the blocks begin and end, with their flags and times."""
     blocks: list[tuple[int, int, int, int, int]] = []
     size = len(data)
-    begin = position = special = 0
+    begin = position = _first_record(data)
+    blocks += _no_records(0, begin)
+    special = 0
     first_ms, last_ms = 2**64 - 1, 0
     while position + RECORD_OVERHEAD <= size:
         flags, at_ms, length = _RECORD.unpack_from(data, position)
@@ -102,9 +105,19 @@ def _cut(data: bytes) -> list[tuple[int, int, int, int, int]]:
     if position > begin:
         blocks.append((begin, position, _SPECIAL if special & _PARTIAL_OR_NOTE else 0, first_ms, last_ms))
     # What is no record (a piece of one, damage) comes as it is.
-    for start in range(position, size, BLOCK_BYTES):
-        blocks.append((start, min(start + BLOCK_BYTES, size), _NO_RECORDS | _SPECIAL, 0, 0))
-    return blocks
+    return blocks + _no_records(position, size)
+
+
+def _no_records(begin: int, end: int) -> list[tuple[int, int, int, int, int]]:
+    return [
+        (start, min(start + BLOCK_BYTES, end), _NO_RECORDS | _SPECIAL, 0, 0) for start in range(begin, end, BLOCK_BYTES)
+    ]
+
+
+def _first_record(data: bytes) -> int:
+    """Where the first record begins; 0: at once, or nowhere."""
+    first = next(read_from(io.BytesIO(data), 0, 0, len(data)), None)
+    return 0 if first is None or not first.hole or first.end == len(data) else first.end
 
 
 class PackedPiece:
