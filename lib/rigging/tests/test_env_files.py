@@ -39,6 +39,20 @@ def test_every_kind_of_line(tmp_path: Path) -> None:
     assert read_env_files([]) == {}
 
 
+def test_a_named_pipe_that_nobody_writes_into_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BadEnvFile, match=r"pipe: it is a named pipe, and nobody has opened it to write$"):
+        read_env_files([tmp_path / "pipe"], writer_seconds=0.01)
+    # One whose writer takes its time, and the end of an empty one.
+    writer = os.open(tmp_path / "pipe", os.O_RDWR)
+    threading.Timer(0.1, lambda: (os.write(writer, b"A=1\n"), os.close(writer))).start()
+    assert read_env_files([tmp_path / "pipe"], writer_seconds=0.01) == {"A": "1"}
+    read_end, write_end = os.pipe()
+    os.close(write_end)
+    assert read_env_files([f"/dev/fd/{read_end}"], writer_seconds=0.01) == {}
+    os.close(read_end)
+
+
 def test_the_later_file_wins_and_a_pipe_is_a_file(tmp_path: Path) -> None:
     first, pipe = tmp_path / "a", tmp_path / "b"
     first.write_text("A=1\nB=1\r\nC=1")

@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import select
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from rigging.printable import printable
 LocalPath = str | os.PathLike[str]
 
 _MOST_BYTES: Final = 1 << 20
+_WRITER_SECONDS: Final = 5.0
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ALLOWED: Final = "a line is NAME=value, NAME='value', NAME=\"value\", empty, or a # comment"
 _REMEDY: Final = "chmod o-w it if you trust what is in it"
@@ -25,7 +27,7 @@ class BadEnvFile(InvalidRequest):
     """A file of variables is missing or not as it should be; the message has none of its values."""
 
 
-def read_env_files(paths: Iterable[LocalPath]) -> dict[str, str]:
+def read_env_files(paths: Iterable[LocalPath], *, writer_seconds: float = _WRITER_SECONDS) -> dict[str, str]:
     """Return the variables of files; of a name that stands in several lines, the last value of the last file.
 
     The lines are those that python-dotenv reads: `export` before a name, quotes, `\\n` in double quotes, values of
@@ -33,14 +35,15 @@ def read_env_files(paths: Iterable[LocalPath]) -> dict[str, str]:
 
     Args:
         paths: Local files or pipes; the later ones win.
+        writer_seconds: How long a named pipe that nobody has opened to write is waited for.
 
     Raises:
-        BadEnvFile: One is missing, can be written by everybody, or has a line that is none of these; the message
-            names the file and the line.
+        BadEnvFile: One is missing, can be written by everybody, is a pipe that nobody writes into, or has a line that
+            is none of these; the message names the file and the line.
     """
     found: dict[str, str] = {}
     for path in paths:
-        found.update(_variables(_text_of(path), _shown(path)))
+        found.update(_variables(_text_of(path, writer_seconds), _shown(path)))
     return found
 
 
@@ -64,13 +67,18 @@ def variables_in_force(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _text_of(path: LocalPath) -> str:
+def _text_of(path: LocalPath, writer_seconds: float) -> str:
     shown = _shown(path)
     try:
         # The checks are made on the open file, not on its name. A pipe, as of `<(...)`, is read to its end.
-        with open(path, "rb") as file:
-            wrong = _wrong_with(os.fstat(file.fileno()))
-            data = file.read(_MOST_BYTES + 1) if wrong is None else b""
+        with open(path, "rb", opener=_open_at_once) as file:
+            status = os.fstat(file.fileno())
+            wrong = _wrong_with(status)
+            first = _first_of_pipe(file.fileno(), writer_seconds) if stat.S_ISFIFO(status.st_mode) else b""
+            if first is None:
+                wrong = "it is a named pipe, and nobody has opened it to write"
+            os.set_blocking(file.fileno(), True)
+            data = (first or b"") + file.read(_MOST_BYTES + 1) if wrong is None else b""
     except (OSError, ValueError) as error:  # ValueError: a name with NUL
         raise BadEnvFile(f"env file {shown}: {getattr(error, 'strerror', None) or error}") from None
     if len(data) > _MOST_BYTES:
@@ -82,6 +90,23 @@ def _text_of(path: LocalPath) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise BadEnvFile(f"env file {shown}, line {line}: it is not UTF-8") from None
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    # To open a named pipe that nobody writes into would wait for ever.
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _first_of_pipe(pipe: int, seconds: float) -> bytes | None:
+    """Wait so many seconds for something in a pipe, and return what was read of it; None if it never had a writer."""
+    waiting = select.poll()
+    waiting.register(pipe, select.POLLIN)
+    if waiting.poll(1000 * seconds):
+        return b""  # something is in it, or it has ended: its writer was there
+    try:
+        return os.read(pipe, 1) or None
+    except BlockingIOError:
+        return b""  # it has a writer, such as a program that asks its user for a password first
 
 
 def _wrong_with(status: os.stat_result) -> str | None:

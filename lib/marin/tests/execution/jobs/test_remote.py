@@ -18,7 +18,7 @@ from fray.current_client import set_current_client
 from fray.local_backend import LocalClient
 from fray.replica import replica_index
 from fray.types import JobRequest, JobStatus, ResourceConfig
-from marin.execution import Executor, ExecutorStep, mirrored, versioned
+from marin.execution import Executor, ExecutorStep, mirrored, output_path_of, versioned
 from marin.execution.artifact import Artifact
 from marin.execution.config.regions import RegionConflict
 from marin.execution.jobs.placement import LiveJobs, check_returned
@@ -383,6 +383,34 @@ def test_a_steps_job_stores_what_its_function_returns(client: RecordingClient, t
     assert Artifact.load(str(tmp_path)) == {"twice": 8}
     assert request.environment is not None
     assert request.environment.env_vars["MARIN_PREFIX"] == "/the/prefix"
+
+
+def test_a_run_whose_jobs_have_nowhere_to_go_begins_no_step(
+    make_step: MakeStep, make_executor: MakeExecutor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FRAY_CLIENT", "no-such-backend")
+    began: list[Any] = []
+    here = make_step("here", fn=began.append)
+    step = make_step("a", [output_path_of(here)], fn=remote(lambda _config: None))
+    executor = make_executor()
+    with pytest.raises(InvalidRequest, match="fray client 'no-such-backend' is not known"):
+        executor.run([step])
+    assert began == []
+    assert not Path(executor.output_paths[step]).exists()
+    executor.run([here])  # which needs none
+    assert len(began) == 1
+
+
+def test_a_step_whose_name_is_too_long_is_refused_before_anything_runs(
+    make_step: MakeStep, make_executor: MakeExecutor
+) -> None:
+    began: list[Any] = []
+    here = make_step("here", fn=began.append)
+    executor = make_executor()
+    with pytest.raises(InvalidRequest, match=r"step 'n+': a part of its output path has 307 bytes"):
+        executor.run([make_step("n" * 300, [output_path_of(here)])])
+    assert began == []
+    assert not Path(executor.prefix).exists() or list(Path(executor.prefix).iterdir()) == []
 
 
 @pytest.mark.parametrize("processes", [False, True])

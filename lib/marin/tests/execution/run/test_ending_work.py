@@ -83,7 +83,7 @@ def ending(at_exit: list[Callable[[], None]]) -> Ending:
             waits.append(seconds)
             return ended
 
-        working = [AtWork(lease, 100 + number, in_process) for number, lease in enumerate(leases)]
+        working = [AtWork(lease, None, 100 + number, in_process) for number, lease in enumerate(leases)]
         end_work(working, all_ended, terms=TERMS, **given, **seams)
         assert processes.asked == (
             ([100 + number for number in range(len(leases))], 5) if in_process and leases else ([], 1 << 62)

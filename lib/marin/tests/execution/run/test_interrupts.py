@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -76,6 +77,10 @@ def test_what_an_interrupted_function_still_makes_does_not_count(tmp_path: Path)
     go_on.set()
     eventually(lambda: not StatusFile(str(tmp_path)).has_active_lock(), "its lease is given up")
     assert StatusFile(str(tmp_path)).status == "FAILED"
+    said = (tmp_path / ".log").read_text().splitlines()
+    assert said[1] == "=== interrupted: the run was stopped by Ctrl-C"
+    assert said[2].startswith("=== failed: LeaseLostError: step a: its run was interrupted, so what it makes does not")
+    assert "its run was interrupted" in (tmp_path / ".error").read_text()
 
 
 def test_the_lease_of_an_interrupted_function_is_renewed_until_it_ends(tmp_path: Path) -> None:
@@ -197,6 +202,12 @@ def test_a_script_that_is_ended_leaves_a_true_status(tmp_path: Path, number: sig
     assert script.process.returncode == code
     assert StatusFile(str(output)).status == "FAILED"
     assert not StatusFile(str(output)).has_active_lock()
+    said = (output / ".log").read_text()
+    assert "\n=== interrupted: the run was stopped\n" in said
+    assert said.splitlines()[-1].startswith("=== failed: StepInterrupted: the run was interrupted, and its process")
+    # Where the function was, and nothing of what called it.
+    where = (output / ".error").read_text().partition("The function was here:\n")[2]
+    assert re.fullmatch(r'  File "<string>", line \d+, in work\n', where)
 
 
 @pytest.mark.e2e

@@ -14,7 +14,7 @@ from marin.cli.context import CliContext, pass_context
 from marin.cli.options import RUN_OR_STEP, json_option, prefix_option, runs_option
 from marin.cli.output import say, show_lines
 from marin.execution.lease.status_words import STATUS_RUNNING
-from marin.recorded.deciding.leases import how_held, why_gone
+from marin.recorded.deciding.leases import CLEARABLE, how_held, why_gone
 from marin.recorded.deciding.run_names import RunFiles, find_run
 from marin.recorded.deciding.run_steps import RunStep, steps_of_run
 from marin.recorded.deciding.step_attempts import StepAttempt
@@ -146,7 +146,7 @@ def _show_step(context: CliContext, path: str, directory: str, as_json: bool) ->
         ("path", path),
         ("status", f"{step.status}, but {gone}" if gone else step.status or "-"),
         ("function", str(info.get("fn_name", "-"))),
-        *([("held by", how_held(lease))] if lease is not None and gone is None else []),
+        *([("held by", how_held(lease))] if lease is not None and lease.state not in CLEARABLE else []),
     ]
     version = info.get("version")
     fields = version.get("config", {}) if isinstance(version, dict) else {}

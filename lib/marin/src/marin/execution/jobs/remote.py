@@ -221,6 +221,18 @@ def _call_ray_function(fn: Any, *args: Any) -> Any:
     return call_ray_function(fn, args)
 
 
+def connect() -> None:
+    """Connect to where jobs go, before any step is begun: each of them would wait for a cluster that is not there.
+
+    Raises:
+        InvalidRequest: FRAY_CLIENT names no backend that is known.
+        Unavailable: The cluster cannot be reached.
+    """
+    from fray.current_client import current_client
+
+    current_client()
+
+
 def submit(
     remote_fn: RemoteCallable[Any],
     name: str,

@@ -80,6 +80,21 @@ def own_traceback(error: BaseException) -> str:
     return f"{text}\n({left_out} frames of the executor left out; -v shows them)" if left_out else text
 
 
+def stack_of_thread(native_id: int) -> str | None:
+    """Return where a thread of this process is, without the executor's own frames above the step's code; None if gone.
+
+    Args:
+        native_id: Its `threading.get_native_id()`.
+    """
+    ident = next((thread.ident for thread in threading.enumerate() if thread.native_id == native_id), None)
+    frame = None if ident is None else sys._current_frames().get(ident)
+    if frame is None:
+        return None
+    stack = traceback.extract_stack(frame)
+    first = next((index for index, each in enumerate(stack) if not _is_ours(each.filename)), 0)
+    return "".join(traceback.format_list(stack[first:])).rstrip("\n")
+
+
 def _with_lines_of_cells(text: str) -> str:
     """Return a traceback of another process with the source of a notebook's cells, which only this process has."""
     lines = text.splitlines()

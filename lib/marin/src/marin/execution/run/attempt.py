@@ -70,6 +70,7 @@ class Attempt:
         self._is_first = tried is NEVER
         self._follows_unfinished = task.was_running and tried is NEVER
         self._thread = 0
+        self._log: StepLog | None = None
         self._call: LimitedCall[bytes | None] | None = None
         self._late: LimitedCall[bytes | None] | None = None
 
@@ -168,7 +169,7 @@ class Attempt:
     @property
     def at_work(self) -> AtWork:
         """Return what the end of an interrupted run needs to know of it."""
-        return AtWork(self.lease, self._thread, self.task.in_process)
+        return AtWork(self.lease, self._log, self._thread, self.task.in_process)
 
     def _describe(self, progress: StepProgress, is_fresh: bool) -> StepLog:
         """Write the info file, and return the log of the attempt."""
@@ -178,6 +179,7 @@ class Attempt:
         log = StepLog(lease.output_path, self._tried.attempts + 1, lease, is_fresh=is_fresh)
         log.follows_unfinished = self._follows_unfinished
         set_step_log(log)
+        self._log = log
         try:
             lease.check()
             if task.info is not None:
@@ -197,6 +199,8 @@ class Attempt:
                 result = self._work(progress)
             finally:
                 self.working_since = None
+            # What an interrupted function returned does not count, which its log is to say.
+            self.lease.check()
         except BaseException as error:
             self._end_failed(log, error)
             raise

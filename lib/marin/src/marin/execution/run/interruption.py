@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from marin.execution.lease.step_lease import StepLease
+from marin.execution.report.error_text import stack_of_thread
+from marin.execution.report.step_log import StepLog
 from marin.execution.run.children import StepProcesses
 from rigging.errors import MarinError
 
@@ -37,23 +39,45 @@ class EndingTerms:
 DEFAULT_ENDING = EndingTerms()
 
 
+class StepInterrupted(MarinError, RuntimeError):
+    """The run was interrupted while the step's function was at work."""
+
+
 @dataclass(frozen=True, slots=True)
 class AtWork:
     """A running step.
 
     Attributes:
         lease: Its lease.
+        log: Its log; None before it has one.
         thread: The native id of its thread.
         in_process: Whether its function runs in that thread, and not in a job.
     """
 
     lease: StepLease
+    log: StepLog | None
     thread: int
     in_process: bool
 
+    def interrupt(self, *, by_keyboard: bool) -> None:
+        """Tell the function that what it makes does not count any more, and its log why."""
+        self.lease.interrupt()
+        if self.log is not None:
+            self.log.add([f"=== interrupted: the run was stopped{' by Ctrl-C' if by_keyboard else ''}"])
+
+    def leave(self) -> None:
+        """Complete the log and write FAILED, in a process that ends while the function may still run."""
+        if self.log is not None and self.lease.held:
+            error = StepInterrupted("the run was interrupted, and its process ended before the step's function did")
+            where = stack_of_thread(self.thread) if self.in_process else None
+            if where is not None:
+                error.add_note(f"The function was here:\n{where}")
+            self.log.end(error)
+        self.lease.leave()
+
 
 class ExitLeases:
-    """Leases of functions that may still run when this process ends.
+    """Steps whose functions may still run when this process ends, and so keep their leases until then.
 
     Args:
         register: Registers a function that is called at the end of the process.
@@ -62,22 +86,22 @@ class ExitLeases:
     def __init__(self, register: Callable[[Callable[[], None]], object] = atexit.register) -> None:
         self._register = register
         self._guard = threading.Lock()
-        self._leases: list[StepLease] = []
+        self._steps: list[AtWork] = []
 
-    def add(self, leases: Sequence[StepLease]) -> None:
-        """Add leases, and forget those that are not held any more."""
+    def add(self, steps: Sequence[AtWork]) -> None:
+        """Add steps, and forget those whose leases are not held any more."""
         with self._guard:
-            if not self._leases:
+            if not self._steps:
                 self._register(self.leave_all)
-            self._leases = [lease for lease in [*self._leases, *leases] if lease.held]
+            self._steps = [step for step in [*self._steps, *steps] if step.lease.held]
 
     def leave_all(self) -> None:
         """Write FAILED for the steps that end with this process; its end frees their leases."""
-        for lease in self._leases:
+        for step in self._steps:
             try:
-                lease.leave()
+                step.leave()
             except (OSError, MarinError) as error:
-                logger.warning("could not write the status of %s: %s", lease.output_path, error)
+                logger.warning("could not write the status of %s: %s", step.lease.output_path, error)
 
 
 EXIT_LEASES = ExitLeases()
@@ -114,8 +138,8 @@ def end_work(
         exit_leases: Takes the leases of functions that go on.
     """
     for each in working:
-        each.lease.interrupt()
-    exit_leases.add([each.lease for each in working])
+        each.interrupt(by_keyboard=by_keyboard)
+    exit_leases.add(working)
     threads = [each.thread for each in working if each.in_process]
     with open_processes(threads, since) if threads else open_processes((), 1 << 62) as processes:
         if processes:

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar, cast
 from marin.execution.lease.step_lease import StepLease
 from marin.execution.report.events import StepTimedOut
 from marin.execution.run.children import StepProcesses, ticks_now
-from marin.execution.run.interruption import DEFAULT_ENDING, EXIT_LEASES, EndingTerms, ExitLeases, end_processes
+from marin.execution.run.interruption import DEFAULT_ENDING, EXIT_LEASES, AtWork, EndingTerms, ExitLeases, end_processes
 
 T = TypeVar("T")
 
@@ -82,7 +82,8 @@ class LimitedCall(Generic[T]):
             with self._guard:
                 if self._has_ended:
                     raise StepTimedOut(text) from self._error
-                self._exit_leases.add([self._lease])
+                # Its log has ended with the timeout.
+                self._exit_leases.add([AtWork(self._lease, None, self.thread, in_process=True)])
                 raise StepTimedOut(
                     f"{text}, and its function goes on, as a function in the run's own process cannot be stopped: "
                     f"nobody else gets {self._lease.output_path} before it or this process has ended",

@@ -19,6 +19,7 @@ from marin.execution.jobs.placement import (
     remote_function,
     tries_of,
 )
+from marin.execution.jobs.remote import connect
 from marin.execution.lease.status_file import worker_id
 from marin.execution.lease.status_words import STATUS_RUNNING, STATUS_SUCCESS
 from marin.execution.lease.step_lease import DEFAULT_TERMS, LeaseTerms
@@ -50,6 +51,7 @@ from marin.execution.run.plan_source import run_tasks
 from marin.execution.run.prefix import warn_of_other_mirror
 from marin.execution.run.step_task import StepResult, StepTask
 from marin.execution.version.differences import Difference
+from marin.execution.version.paths import check_path_length
 from marin.execution.version.step_version import Step
 from rigging.errors import InvalidRequest
 from rigging.filesystem import absolute_prefix, write_bytes_atomic
@@ -169,6 +171,7 @@ class Executor:
             StepFailed: Some steps failed; all are named, the first is the cause.
             Conflict: Another version has a step's output path, or (`strict`) an output was made otherwise; nothing has
                 run.
+            Unavailable: The cluster that jobs would go to cannot be reached; nothing has run.
             InvalidRequest: Wrong arguments, steps that cannot be versioned, functions that are generators, or
                 (`RegionConflict`) jobs whose paths are in several regions; nothing has run.
         """
@@ -184,6 +187,8 @@ class Executor:
                 for step in chosen:
                     # One that only non-blocking inputs name is to run, too, when it is chosen.
                     self.compute_version(step)
+            for step in chosen:
+                check_path_length(step.name, self.output_paths[step])
             report_merged(self.plan.merged_among(chosen), strict)
             # A script that runs its Executor itself must not run it when it is only asked to explain.
             if dry_run or explain_request() is not None:
@@ -211,10 +216,12 @@ class Executor:
                 if states[path].status != STATUS_SUCCESS:
                     check_function(step)
                     check_job_region(step, self.configs[step], path)
+            to_run = [step for step in chosen if states[self.output_paths[step]].status != STATUS_SUCCESS]
+            if any(remote_function(step) is not None for step in to_run):
+                connect()
             self._note_run()
             tasks = [self._task(step, jobs, states, differing, strict) for step in chosen]
         observers = self.observers if self.observers is not None else default_observers()
-        to_run = [step for step in chosen if states[self.output_paths[step]].status != STATUS_SUCCESS]
         warn_of_other_mirror([step for step in to_run if remote_function(step) is None], self.prefix)
         failures = self.failures = FailureReport(self.rerun)
         try:

@@ -23,6 +23,7 @@ from marin.execution.run.dependencies import Dependencies
 from marin.execution.run.spec_task import spec_differences, spec_task
 from marin.execution.run.step_task import Run, StepResult, StepTask, check_end, dependency_error
 from marin.execution.step_spec import StepSpec
+from marin.execution.version.paths import check_path_length
 from rigging.errors import Conflict, StepFailed
 
 logger = logging.getLogger(__name__)
@@ -178,6 +179,7 @@ class SpecSource:
     def _looked(self, spec: StepSpec, path: str) -> list[StepTask | StepResult]:
         task = spec_task(spec, path, self._jobs)
         try:
+            check_path_length(spec.name, path)
             status = StatusFile(path).status
             differences = spec_differences(spec, path) if status == STATUS_SUCCESS else ()
         # Whatever a storage library raises is for the step that it concerns.

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, Final
 
 from marin.execution.config.prefix import prefix_or_default, under_prefix
 from marin.execution.config.step import ExecutorStep
 from marin.execution.version.step_version import Step, StepVersion, VersionCache
+from rigging.errors import InvalidRequest
+from rigging.filesystem import local_path
 from rigging.filesystem.location import path_in
 
 logger = logging.getLogger(__name__)
+
+# Bytes: NAME_MAX and PATH_MAX of Linux; keys of GCS and S3; the executor's own files in an output, temporary ones too.
+_MOST_OF_A_NAME: Final = 255
+_MOST_ON_DISKS: Final = 4095
+_MOST_IN_BUCKETS: Final = 1024
+_ROOM_FOR_FILES: Final = 64
+_BUCKETS: Final = ("gs", "gcs", "s3", "s3a")
 
 
 def output_path_for(step: Step, version: StepVersion, prefix: str) -> str:
@@ -33,6 +42,41 @@ def output_path_for(step: Step, version: StepVersion, prefix: str) -> str:
             computed,
         )
     return override
+
+
+def check_path_length(name: str, output_path: str) -> None:
+    """Check that files can be made in an output path.
+
+    Args:
+        name: The step's name.
+        output_path: Its output path.
+
+    Raises:
+        InvalidRequest: It is longer than its storage allows.
+    """
+    local = local_path(output_path)
+    scheme, _, rest = output_path.partition("://")
+    if local is not None:
+        path, kind, most = local, "a path on a disk", _MOST_ON_DISKS
+    elif scheme in _BUCKETS:
+        path, kind, most = rest.partition("/")[2], "a key in a bucket", _MOST_IN_BUCKETS
+    else:
+        return
+    if (size := _size(path)) > most - _ROOM_FOR_FILES:
+        raise InvalidRequest(
+            f"step {name!r}: its output path has {size} bytes, of at most {most - _ROOM_FOR_FILES} ({kind} may have "
+            f"{most}, the files in it take {_ROOM_FOR_FILES}); give it a shorter name or prefix: {output_path}"
+        )
+    longest = max(path.split("/"), key=_size)
+    if local is not None and (size := _size(longest)) > _MOST_OF_A_NAME:
+        raise InvalidRequest(
+            f"step {name!r}: a part of its output path has {size} bytes, of at most {_MOST_OF_A_NAME} for a name on a "
+            f"disk; give the step a shorter name, or divide it by '/': {longest}"
+        )
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def compute_output_path(
