@@ -37,6 +37,7 @@ def test_jobs_are_listed_looked_at_and_ended(iris_client):
     assert [entry.data for entry in iris_client.fetch_task_logs(target=done.job_id)] == ["hello"]
     ended = {job.job_id for job in iris_client.list_jobs(state=JobState.SUCCEEDED)}
     assert done.job_id in ended
+    assert done.job_id in {job.job_id for job in iris_client.list_jobs(state=4)}, "the numbers are public"
     assert not ended & {job.job_id for job in jobs}
     assert [job.job_id for job in iris_client.list_jobs(prefix=JobName.from_wire(prefix))] == [jobs[0].job_id]
     assert iris_client.terminate_prefix(prefix.removesuffix("-1")) == [jobs[1].job_id, jobs[0].job_id]
@@ -70,6 +71,31 @@ def test_an_actor_of_a_job_is_called_from_outside(iris_client, users_cluster):
         assert counter.add(2, 5) == 7
     resolver.client.shutdown()
     job.terminate()
+
+
+@pytest.mark.e2e
+@pytest.mark.compatible("FixedResolver({name: url or [urls]}), within a job", since="0.1.0")
+def test_an_actor_is_called_by_its_address_within_a_job(iris_client):
+    def serve_and_call():
+        from iris.actor import ActorClient, ActorPool, ActorServer, FixedResolver
+
+        class Sum:
+            def add(self, *numbers):
+                return sum(numbers)
+
+        server = ActorServer(host="127.0.0.1")
+        server.register("sum", Sum())
+        resolver = FixedResolver({"sum": f"http://127.0.0.1:{server.serve_background()}"})
+        with (
+            ActorClient(resolver, "sum", call_timeout=60.0) as client,
+            ActorPool(resolver, "sum", timeout=60.0) as pool,
+        ):
+            print(client.add(2, 5), pool.call().add(3), pool.broadcast().add(4).wait_all())
+        server.stop()
+
+    job = iris_client.submit(Entrypoint.from_callable(serve_and_call), "by-address", SMALL)
+    job.wait(timeout=60)
+    assert [entry.data for entry in iris_client.fetch_task_logs(target=job.job_id)] == ["7 3 [4]"]
 
 
 @pytest.mark.e2e

@@ -116,9 +116,15 @@ def test_what_a_task_may_use(tmp_path):
     here = TaskResources.from_environment()
     assert here.memory_bytes > 2**20
     assert here.cpu_cores >= 1
-    (tmp_path / "memory.max").write_text("1048576\n")
-    (tmp_path / "cpu.max").write_text("50000 100000\n")
-    assert TaskResources.from_environment({}, tmp_path) == TaskResources(1048576, 1)
+    own = tmp_path / "own"
+    for directory, memory in ((tmp_path, "4194304"), (tmp_path / "iris" / "7", "1048576")):
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "memory.max").write_text(f"{memory}\n")
+        (directory / "cpu.max").write_text("50000 100000\n")
+    own.write_text("0::/iris/7\n")
+    assert TaskResources.from_environment({}, tmp_path, own) == TaskResources(1048576, 1)
+    given = {"IRIS_MEMORY_BYTES": "2048", "IRIS_CPU_CORES": "2.5"}
+    assert TaskResources.from_environment(given, tmp_path, own) == TaskResources(2048, 3)
 
 
 @pytest.mark.compatible("IrisContext.get_port(name) namespace parent_job_id, iris_ctx_scope", since="0.1.0")

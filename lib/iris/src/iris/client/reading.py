@@ -60,16 +60,16 @@ class ClusterReader:
     def list_jobs(
         self,
         prefix: str | JobName | None = "",
-        states: Iterable[JobState] = (),
+        states: Iterable[JobState | int] = (),
         limit: int = 0,
         *,
-        state: JobState | None = None,
+        state: JobState | int | None = None,
     ) -> list[JobStatus]:
         """Return jobs, newest first.
 
         Args:
             prefix: Only those below "/user" or "/user/job".
-            states: Only those in one of these states; none: in any.
+            states: Only those in one of these states, or of these numbers; none: in any.
             limit: At most so many; 0: 200.
             state: Only those in this state.
 
@@ -220,7 +220,10 @@ class ClusterReader:
 
 
 def _job_state(state: object) -> "pb.JobState.ValueType":
-    if not isinstance(state, JobState):
-        known = ", ".join(each.name for each in JobState)
-        raise InvalidRequest(f"state of jobs: {state!r} is none; give one of JobState: {known}")
-    return pb.JobState.Value(f"JOB_STATE_{state.name}")
+    # Older programs give the number, which is public.
+    numbers = () if isinstance(state, bool) else JobState
+    known = next((each for each in numbers if each == state), None)
+    if known is None:
+        names = ", ".join(each.name for each in JobState)
+        raise InvalidRequest(f"state of jobs: {state!r} is none; give one of JobState: {names}")
+    return pb.JobState.Value(f"JOB_STATE_{known.name}")

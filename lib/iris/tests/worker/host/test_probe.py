@@ -9,7 +9,6 @@ import pytest
 
 from iris.worker.host import probe
 from iris.worker.host.probe import (
-    cgroup_limits,
     disk_size,
     free_disk,
     own_oom_counters,
@@ -31,38 +30,6 @@ def test_this_machine(tmp_path: Path) -> None:
     assert 0 < found.memory_bytes <= psutil.virtual_memory().total
     assert found.disk_bytes > 0
     assert probe_attributes()["os"] == "linux"
-
-
-def test_the_tightest_limit_on_the_way_up_holds(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        {
-            "cpu.max": "max 100000",
-            "box/cpu.max": "150000 100000",
-            "box/memory.max": "2000000\n",
-            "box/inner/cpu.max": "800000 100000",
-            "box/inner/memory.max": "max",
-        },
-    )
-    assert cgroup_limits(tmp_path, "0::/box/inner\n") == (1500, 2_000_000)
-
-
-def test_version_one_of_control_groups(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        {
-            "cpu/box/cpu.cfs_quota_us": "50000\n",
-            "cpu/box/cpu.cfs_period_us": "100000\n",
-            "memory/memory.limit_in_bytes": "9223372036854771712\n",
-            "memory/box/memory.limit_in_bytes": "3000000\n",
-        },
-    )
-    assert cgroup_limits(tmp_path, "4:memory:/box\n3:cpu,cpuacct:/box\n") == (500, 3_000_000)
-
-
-@pytest.mark.parametrize("own", ["", "0::/\n", "0::/../../somewhere\n", "nonsense\n"])
-def test_no_limit(tmp_path: Path, own: str) -> None:
-    assert cgroup_limits(tmp_path, own) == (None, None)
 
 
 def test_the_pythons_of_this_machine_are_told_by_their_names(tmp_path: Path) -> None:
@@ -113,18 +80,6 @@ def test_the_control_groups_of_this_process_are_looked_at_where_there_are_any(tm
     names = ["memory/box/memory.oom_control", "own/memory.events"] if text else []
     assert own_oom_counters(tmp_path / "fs", own) == [tmp_path / "fs" / name for name in names]
     assert (probe_resources(tmp_path, tmp_path / "fs", own).cpu_millis == 10) == (text is not None)
-
-
-@pytest.mark.parametrize("words", ["-1 100000", "50000", "50000 0", "50000 x", "1 2 3", "x 100000"])
-def test_a_quota_that_says_nothing_is_none(tmp_path: Path, words: str) -> None:
-    write(tmp_path, {"cpu.max": words, "memory.max": ""})
-    assert cgroup_limits(tmp_path, "0::/") == (None, None)
-
-
-def test_a_limit_as_large_as_no_machine_is_none(tmp_path: Path) -> None:
-    write(tmp_path, {"memory.max": str(1 << 60), "box/memory.max": str((1 << 60) - 1)})
-    assert cgroup_limits(tmp_path, "0::/") == (None, None)
-    assert cgroup_limits(tmp_path, "0::/box") == (None, (1 << 60) - 1)
 
 
 def test_what_constraints_can_ask_for() -> None:

@@ -11,11 +11,11 @@ from typing import Any, Final, NoReturn
 from iris.actor.client import open_callers
 from iris.actor.client.call import ActorCall, AnyCaller
 from iris.actor.client.caller import DEFAULT_LIMITS, RECONNECT_TIMEOUT_S, Caller, ClientLimits
-from iris.actor.client.keys import actor_key
+from iris.actor.client.keys import actor_key, key_of_addresses
 from iris.actor.client.operations import Operations, OperationStatus
 from iris.actor.client.pending import PendingCall
 from iris.actor.client.places import FixedPlace, NamedPlace, Place, Target
-from iris.actor.client.resolvers import FixedResolver, ProxyResolver, machine_key
+from iris.actor.client.resolvers import FixedResolver, ProxyResolver
 from iris.actor.transport.closing import Closing
 from iris.actor.transport.loop import actor_loop, refuse_in_loop, run
 from iris.actor.transport.payload import Dumps, by_cloudpickle, dump_arguments
@@ -87,7 +87,7 @@ class ActorClient(Closing):
         if isinstance(resolver, FixedResolver):
             place = Place(resolver.addresses(name)[0], "", name)
             label = f"{name!r} at {place.address}"
-            self._setup(lambda: FixedPlace(label, place), machine_key, timeout, max_retries)
+            self._setup(lambda: FixedPlace(label, place), key_of_addresses(), timeout, max_retries)
             return
         if isinstance(resolver, ProxyResolver):
             client = resolver.client

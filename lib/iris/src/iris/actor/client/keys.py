@@ -2,10 +2,13 @@
 
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Final
 
+from iris.actor.client.resolvers import machine_key
 from iris.client.client import IrisClient
 from iris.client.connection.connection import Connection
+from iris.client.context import get_iris_ctx
 from iris.rpc import endpoints_pb2 as pb
 
 _lock: Final = threading.Lock()
@@ -26,3 +29,12 @@ def actor_key(client: IrisClient, user: str = "") -> bytes:
     reply = connection.ask(lambda c: c.endpoints.ActorKey, pb.ActorKeyRequest(user=user))
     known[user] = reply.key
     return known[user]
+
+
+def key_of_addresses() -> Callable[[], bytes]:
+    """Return what finds the key of servers at known addresses, as an `ActorServer` of this process would have it.
+
+    Inside a job that is the user's, from the cluster; elsewhere this machine's.
+    """
+    context = get_iris_ctx()
+    return machine_key if context is None else lambda: actor_key(context.client)

@@ -8,10 +8,10 @@ from iris.actor.client.call import ActorCall
 from iris.actor.client.caller import DEFAULT_LIMITS, ClientLimits
 from iris.actor.client.client import ActorClient
 from iris.actor.client.follow import EndpointFollower
-from iris.actor.client.keys import actor_key
+from iris.actor.client.keys import actor_key, key_of_addresses
 from iris.actor.client.places import GroupMember, Place, place_of
 from iris.actor.client.pool_calls import OLD_TIMEOUT_S, Broadcast, Follower, NothingToFollow, PoolMethods
-from iris.actor.client.resolvers import FixedResolver, ProxyResolver, machine_key
+from iris.actor.client.resolvers import FixedResolver, ProxyResolver
 from iris.actor.transport.closing import Closing
 from iris.client.client import IrisClient
 from iris.client.context import get_iris_ctx
@@ -231,7 +231,7 @@ class ActorPool(Closing):
 
     def _join_at(self, place: Place) -> tuple[GroupMember, ActorClient]:
         member = GroupMember(place, f"{self._name!r} at {place.address}")
-        return member, ActorClient.to(member, machine_key, timeout=self._timeout, limits=self._limits)
+        return member, ActorClient.to(member, key_of_addresses(), timeout=self._timeout, limits=self._limits)
 
     def _join(self, place: Place, name: str) -> tuple[GroupMember, ActorClient]:
         member = GroupMember(place, f"{name} ({place.life})")

@@ -14,7 +14,8 @@ _KEY_BYTES: Final = 32
 
 
 class FixedResolver:
-    """Actors at known addresses, of servers of this user on this machine; no cluster is needed.
+    """Actors at known addresses. Outside of jobs: of this user's servers on this machine, without a cluster; inside a
+    job: of servers of this user's jobs.
 
     Args:
         endpoints: The address ("host:port", or a URL), or several, of each name.

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from rigging.filesystem import mirror_plan, mirror_prefetch
+from rigging.filesystem import filesystem, mirror_plan, mirror_prefetch
 from rigging.filesystem.budget import TransferBudget
 from rigging.mirror.copying.charges import BudgetReservation
 from rigging.mirror.copying.local import batch
 from rigging.mirror.copying.local.batch import copy_small_files, no_batch_in
+from rigging.mirror.copying.request import Settings
 
 FILES = {f"d/{number % 2}/{number}": os.urandom(50 + number) for number in range(20)}
 
@@ -166,14 +167,13 @@ def test_a_copy_of_one_file_waits_for_the_batch(regions: Any):
     assert regions.files(0) == ["d/0/0"]
 
 
-def test_a_batch_that_stands_still_is_passed_by(regions: Any, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(batch, "_STALL_SECONDS", 0.01)
+def test_a_batch_that_stands_still_is_passed_by(regions: Any):
     directory = Path(regions.prefixes[0], "d/0")
     directory.mkdir(parents=True)
     descriptor = os.open(directory, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    assert regions.fs.cat_file("d/0/0") == FILES["d/0/0"]
-    mirror_prefetch("d")
+    assert filesystem("mirror", heartbeat_timeout=0.01).cat_file("d/0/0") == FILES["d/0/0"]
+    mirror_prefetch("d", settings=Settings(heartbeat_timeout=0.01))
     os.close(descriptor)
     assert {path: regions.has(0, path) for path in regions.files(0)} == FILES
 

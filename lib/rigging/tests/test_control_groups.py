@@ -1,0 +1,57 @@
+"""The limits that control groups of versions 1 and 2 put on a process."""
+
+from pathlib import Path
+
+import pytest
+
+from rigging.control_groups import cgroup_limits
+
+
+def write(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+def test_the_tightest_limit_on_the_way_up_holds(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "cpu.max": "max 100000",
+            "box/cpu.max": "150000 100000",
+            "box/memory.max": "2000000\n",
+            "box/inner/cpu.max": "800000 100000",
+            "box/inner/memory.max": "max",
+        },
+    )
+    assert cgroup_limits(tmp_path, "0::/box/inner\n") == (1500, 2_000_000)
+
+
+def test_version_one_of_control_groups(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "cpu/box/cpu.cfs_quota_us": "50000\n",
+            "cpu/box/cpu.cfs_period_us": "100000\n",
+            "memory/memory.limit_in_bytes": "9223372036854771712\n",
+            "memory/box/memory.limit_in_bytes": "3000000\n",
+        },
+    )
+    assert cgroup_limits(tmp_path, "4:memory:/box\n3:cpu,cpuacct:/box\n") == (500, 3_000_000)
+
+
+@pytest.mark.parametrize("own", ["", "0::/\n", "0::/../../somewhere\n", "nonsense\n"])
+def test_no_limit(tmp_path: Path, own: str) -> None:
+    assert cgroup_limits(tmp_path, own) == (None, None)
+
+
+@pytest.mark.parametrize("words", ["-1 100000", "50000", "50000 0", "50000 x", "1 2 3", "x 100000"])
+def test_a_quota_that_says_nothing_is_none(tmp_path: Path, words: str) -> None:
+    write(tmp_path, {"cpu.max": words, "memory.max": ""})
+    assert cgroup_limits(tmp_path, "0::/") == (None, None)
+
+
+def test_a_limit_as_large_as_no_machine_is_none(tmp_path: Path) -> None:
+    write(tmp_path, {"memory.max": str(1 << 60), "box/memory.max": str((1 << 60) - 1)})
+    assert cgroup_limits(tmp_path, "0::/") == (None, None)
+    assert cgroup_limits(tmp_path, "0::/box") == (None, (1 << 60) - 1)
