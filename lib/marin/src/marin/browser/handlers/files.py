@@ -9,7 +9,7 @@ from starlette.responses import Response, StreamingResponse
 
 from marin.browser.follow import start_of_id
 from marin.browser.listing import Entry
-from marin.browser.previews.make import make_preview
+from marin.browser.previews.make import MOST_SHOWN, make_preview
 from marin.browser.previews.preview import MEDIA_TYPES, Kind, Preview
 from marin.browser.site import Site, address, asked_path
 from rigging.errors import InvalidRequest
@@ -18,7 +18,6 @@ from rigging.web.pages import query_text
 from rigging.web.paging import Page, asked_page, page_number
 from rigging.web.security import SANDBOX_POLICY
 
-_MOST_SHOWN = 64 << 20
 _PAGE = 100
 
 
@@ -78,7 +77,7 @@ def raw_file(site: Site, request: Request) -> Response:
     if entry.is_dir:
         raise InvalidRequest(f"path {name[:100]!r} is a directory")
     kind = MEDIA_TYPES.get(name.lower().rpartition(".")[2])
-    is_shown = kind is not None and request.query_params.get("show") == "1" and entry.size <= _MOST_SHOWN
+    is_shown = kind is not None and request.query_params.get("show") == "1" and entry.size <= MOST_SHOWN
     site.outputs.open(name).close()  # what may not be read is refused before the answer begins
     headers = {"content-security-policy": SANDBOX_POLICY}
     if not is_shown:

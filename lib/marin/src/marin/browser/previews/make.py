@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Final
 
 from marin.browser.confined import Confined
 from marin.browser.listing import Entry
-from marin.browser.previews.preview import Kind, Preview, cell, hex_lines, is_text, kind_of
+from marin.browser.previews.preview import Kind, Preview, cell, hex_lines, is_text, kind_of, whole_characters
 from marin.browser.previews.tables import array_preview, table_preview
 from rigging.errors import InvalidRequest
 
@@ -19,7 +19,8 @@ PART_BYTES: Final = 64 << 10
 _MOST_SKIPPED: Final = 64 << 20
 _HEX_BYTES: Final = 512
 _MOST_LINES: Final = 100
-_MOST_SHOWN_IMAGE: Final = 64 << 20
+#: Larger images and pages are not sent to be shown; their first bytes are.
+MOST_SHOWN: Final = 64 << 20
 
 
 def make_preview(place: Confined, entry: Entry, start: int) -> Preview:
@@ -38,7 +39,7 @@ def make_preview(place: Confined, entry: Entry, start: int) -> Preview:
         return table_preview(place, entry, start)
     if kind is Kind.ARRAY:
         return array_preview(place, entry)
-    if kind is Kind.HTML or (kind is Kind.IMAGE and entry.size <= _MOST_SHOWN_IMAGE):
+    if kind in (Kind.HTML, Kind.IMAGE) and entry.size <= MOST_SHOWN:
         return Preview(kind)
     if compression is None:
         head = place.read(entry.name, start, start + PART_BYTES)
@@ -49,12 +50,12 @@ def make_preview(place: Confined, entry: Entry, start: int) -> Preview:
         return Preview(Kind.BINARY, text=hex_lines(head[:_HEX_BYTES]), note="No text; its first bytes.")
     if more:
         # Whole lines, so that the next part begins with one; a line longer than a part is cut.
-        head = head[: head.rfind(b"\n") + 1] or head
+        head = head[: head.rfind(b"\n") + 1] or whole_characters(head) or head
     before = max(0, start - PART_BYTES) if start else None
     after = start + len(head) if more else None
-    if kind is Kind.JSON_LINES:
+    if kind is Kind.JSON_LINES and head:
         return _json_lines(head, start, before, after)
-    return Preview(Kind.TEXT, text=head.decode("utf-8", "replace"), before=before, after=after)
+    return Preview(Kind.TEXT, text=head.decode("utf-8", "backslashreplace"), before=before, after=after)
 
 
 _OPENERS: Final[dict[str, Callable[[BinaryIO], Any]]] = {
@@ -118,7 +119,7 @@ def _json_lines(content: bytes, start: int, before: int | None, after: int | Non
         try:
             records.append(json.loads(line))
         except (ValueError, RecursionError):
-            records.append(line.decode("utf-8", "replace"))
+            records.append(line.decode("utf-8", "backslashreplace"))
             damaged += 1
     note = f"{damaged} of these lines are no JSON, or cut." if damaged else ""
     rows = [(str(number), _pretty(record)) for number, record in enumerate(records, 1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -47,6 +48,8 @@ MEDIA_TYPES: Final = {
     "html": "text/html; charset=utf-8",
     "htm": "text/html; charset=utf-8",
 }
+#: Bytes that text does not have: controls, but for tab, line and page breaks, backspace and the beginning of colours.
+_CONTROLS: Final = bytes(byte for byte in range(32) if byte not in b"\t\n\r\f\b\x1b") + b"\x7f"
 _UNCOMPRESSED_ONLY: Final = (Kind.TABLE, Kind.ARRAY, Kind.IMAGE, Kind.HTML)
 
 
@@ -90,14 +93,21 @@ def kind_of(name: str) -> tuple[Kind | None, str | None]:
 
 
 def is_text(head: bytes) -> bool:
-    """True if the beginning of a file looks like text."""
+    """True if the beginning of a file looks like text, perhaps in another encoding or with a few damaged bytes."""
     if b"\0" in head:
         return False
-    try:
-        head.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return error.start > len(head) - 4  # the last character may be cut
-    return True
+    controls = len(head) - len(head.translate(None, _CONTROLS))
+    damaged = head.decode("utf-8", "replace").count("\ufffd")
+    # Of random or compressed bytes about every tenth is a control, and two of five are no UTF-8.
+    return controls * 50 <= len(head) and damaged * 3 <= len(head)
+
+
+def whole_characters(content: bytes) -> bytes:
+    """Return content without the beginning of a character at its end, of which the rest is not there."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    decoder.decode(content)
+    rest, _ = decoder.getstate()
+    return content[: len(content) - len(rest)]
 
 
 def cell(value: Any, longest: int = 200) -> str:

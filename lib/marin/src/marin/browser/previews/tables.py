@@ -12,6 +12,7 @@ from rigging.errors import InvalidRequest
 
 _ROWS: Final = 50
 _COLUMNS: Final = 40
+_NAMED: Final = 60
 _ARRAY_ROWS: Final = 24
 _ARRAY_COLUMNS: Final = 16
 _HEADER_BYTES: Final = 64 << 10
@@ -69,9 +70,12 @@ def _shown_table(table: Any, group: int) -> Preview:
         columns = [batch.column(number) for number in range(batch.num_columns)]
         rows = [[cell(_value(column, row)) for column in columns] for row in range(min(batch.num_rows, _ROWS))]
         break
-    notes = [f"Rows 1–{len(rows)} of row group {group + 1} of {metadata.num_row_groups}."]
+    span = f"Rows 1–{len(rows)}" if rows else "No rows"
+    notes = [f"{span} of row group {group + 1} of {metadata.num_row_groups}."]
     if len(names) > _COLUMNS:
-        notes.append(f"{len(names) - _COLUMNS} more columns: {', '.join(names[_COLUMNS : _COLUMNS + 60])}.")
+        others = names[_COLUMNS : _COLUMNS + _NAMED]
+        rest = ", …" if len(names) > _COLUMNS + _NAMED else "."
+        notes.append(f"{len(names) - _COLUMNS} more columns: {', '.join(others)}{rest}")
     return Preview(
         Kind.TABLE,
         facts,
@@ -88,11 +92,24 @@ def _shown_value(value: Any) -> str:
 
 
 def _value(column: Any, row: int) -> Any:
+    import pyarrow
+
+    if pyarrow.types.is_temporal(column.type):
+        # Arrow writes every time; Python has none before the year 1, and pandas would be imported for nanoseconds.
+        return _written(column, row)
     try:
         value = column[row].as_py()
-    except (ValueError, OverflowError):  # a time that Python cannot hold
-        return str(column[row])
+    except (ValueError, OverflowError, pyarrow.ArrowException):  # a time within a list or struct
+        return _written(column, row)
     return "" if value is None else value
+
+
+def _written(column: Any, row: int) -> str:
+    """Return a value as Arrow itself writes it."""
+    if not column[row].is_valid:
+        return ""
+    text: str = column.slice(row, 1).to_string(indent=0)
+    return text.strip().removeprefix("[").removesuffix("]").strip()
 
 
 def array_preview(place: Confined, entry: Entry) -> Preview:
@@ -113,6 +130,8 @@ def array_preview(place: Confined, entry: Entry) -> Preview:
         if reader is None:
             raise ValueError(f"version {version} of the format is not known")
         shape, is_fortran, kind = reader(head)
+        if any(length < 0 for length in shape):
+            raise ValueError(f"shape {shape} has a length below 0")
     except (ValueError, EOFError, OverflowError, SyntaxError, TypeError, MemoryError) as error:
         raise InvalidRequest(f"{entry.name} is damaged, or no .npy file: {str(error)[:200]}") from error
     count = 1
@@ -121,19 +140,26 @@ def array_preview(place: Confined, entry: Entry) -> Preview:
     facts = [("shape", " × ".join(map(str, shape)) or "one value"), ("type", cell(str(kind))), ("values", f"{count:,}")]
     if kind.hasobject:
         return Preview(Kind.ARRAY, facts, note="Its values are pickled objects, which are never loaded.")
-    width = 1
-    for length in shape[1:] if not is_fortran else ():
-        width *= length
+    width = count // shape[0] if count and shape else 1
     start, row_bytes = head.tell(), width * kind.itemsize
-    if not count or not kind.itemsize or row_bytes > _MOST_ROW_BYTES:
+    if not count or not kind.itemsize or (row_bytes > _MOST_ROW_BYTES and not is_fortran):
         return Preview(Kind.ARRAY, facts, note="" if not count else "A row is too long to be shown.")
-    wanted = min(_ARRAY_ROWS, shape[0] if shape else 1)
-    content = place.read(entry.name, start, start + wanted * row_bytes)
-    got = len(content) // row_bytes
-    values = numpy.frombuffer(content[: got * row_bytes], dtype=kind).reshape(got, width)
-    rows = [[str(number), *(_shown_value(value) for value in values[number, :_ARRAY_COLUMNS])] for number in range(got)]
-    shown = min(width, _ARRAY_COLUMNS)
-    notes = [f"The first {got} of {shape[0] if shape else 1} rows"] if not shape or got < shape[0] else []
+    height, shown = shape[0] if shape else 1, min(width, _ARRAY_COLUMNS)
+    wanted = min(_ARRAY_ROWS, height)
+    if is_fortran:  # its columns lie one behind the other
+        parts = [
+            place.read(entry.name, at, at + wanted * kind.itemsize)
+            for at in range(start, start + shown * height * kind.itemsize, height * kind.itemsize)
+        ]
+        got = min(len(part) for part in parts) // kind.itemsize
+        columns = [numpy.frombuffer(part[: got * kind.itemsize], dtype=kind) for part in parts]
+    else:
+        content = place.read(entry.name, start, start + wanted * row_bytes)
+        got = len(content) // row_bytes
+        values = numpy.frombuffer(content[: got * row_bytes], dtype=kind).reshape(got, width)
+        columns = [values[:, number] for number in range(shown)]
+    rows = [[str(number), *(_shown_value(column[number]) for column in columns)] for number in range(got)]
+    notes = [f"The first {got} of {height} rows"] if got < height else []
     if width > shown:
         notes.append(f"the first {shown} of {width} values of each")
     if got < wanted:
