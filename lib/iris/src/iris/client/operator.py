@@ -10,6 +10,7 @@ from iris.rpc import dashboard_pb2 as dashboard
 from iris.rpc import iris_pb2 as pb
 
 _CHECKPOINT_SECONDS = 3600.0
+_LINK_SECONDS = 150.0  # the server of the pages is started for the first link
 
 
 class Operator:
@@ -101,7 +102,7 @@ class Operator:
             InvalidRequest: The controller's environment lacks what they need. Unavailable: They do not start.
         """
         request = dashboard.CreateLoginLinkRequest(port=port, allow_changes=allow_changes)
-        reply = self._connection.ask(lambda c: c.dashboard.CreateLoginLink, request)
+        reply = self._connection.ask(lambda c: c.dashboard.CreateLoginLink, request, seconds=_LINK_SECONDS)
         return reply.url, reply.note
 
     def create_join_token(self, *, lifetime_ms: int, max_uses: int = 1, note: str = "") -> tuple[str, JoinTokenStatus]:

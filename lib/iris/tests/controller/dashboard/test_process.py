@@ -1,6 +1,8 @@
 """The process that serves the pages: started when it is asked for, again after its end, ended with the controller."""
 
 import asyncio
+import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 from iris.controller.config.controller_config import Address
 from iris.controller.dashboard.process import PORT_FILE, DashboardProcess, DashboardSettings
 from rigging.errors import InvalidRequest, Unavailable
+from rigging.testing import eventually
 
 # Plays the process: says what it was told in each link.
 PLAYED = """
@@ -25,14 +28,41 @@ for line in sys.stdin:
     words = [link["user"], str(link["admin"]), str(link["may_write"]), settings["controller"]]
     print(json.dumps({"path": "/login?" + "-".join(words)}), flush=True)
 """
+# Hangs at a link that is asked for while there is no mark.
+HANGS_ONCE = """
+import json, pathlib, sys, time
+sys.stdin.readline()
+print(json.dumps({"url": "http://127.0.0.1:8123", "note": ""}), flush=True)
+for line in sys.stdin:
+    if not pathlib.Path("MARK").exists():
+        pathlib.Path("MARK").touch()
+        time.sleep(600)
+    print(json.dumps({"path": "/login"}), flush=True)
+"""
+# Does not say that it serves before it is told to.
+SLOW = """
+import json, os, pathlib, sys, time
+sys.stdin.readline()
+with pathlib.Path("MARK").open("a") as file:
+    file.write(f"{os.getpid()}\\n")
+while not pathlib.Path("MARK.go").exists():
+    time.sleep(0.01)
+print(json.dumps({"url": "http://127.0.0.1:8123", "note": ""}), flush=True)
+for line in sys.stdin:
+    print(json.dumps({"path": "/login"}), flush=True)
+"""
 REFUSES = 'import sys; sys.stdin.readline(); print(\'{"error": "no port is free"}\', flush=True)'
 Test = Callable[[DashboardProcess], Awaitable[None]]
 
 
-def with_process(state: Path, test: Test, code: str = PLAYED, port: int = 0, for_good: bool = True) -> None:
+def with_process(
+    state: Path, test: Test, code: str = PLAYED, port: int = 0, for_good: bool = True, answer_s: float = 60.0
+) -> None:
     async def run() -> None:
         command = (sys.executable, "-c", code)
-        process = DashboardProcess(DashboardSettings(state, b"s" * 32, port, "mine", command=command))
+        process = DashboardProcess(
+            DashboardSettings(state, b"s" * 32, port, "mine", command=command, answer_s=answer_s)
+        )
         await process.begin(Address("0.0.0.0", 7000))
         try:
             await test(process)
@@ -94,6 +124,49 @@ def test_one_that_ended_is_started_again(tmp_path: Path) -> None:
         assert (await process.link("ann", is_admin=False)).url
 
     with_process(tmp_path, test, port=8300)
+
+
+def test_one_that_is_killed_serves_again_without_being_asked(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    (tmp_path / "mark.go").touch()
+
+    async def test(process: DashboardProcess) -> None:
+        await process.link("ann", is_admin=False)
+        os.kill(int(mark.read_text()), signal.SIGKILL)
+        await asyncio.to_thread(eventually, lambda: mark.read_text().count("\n") == 2, "another is started")
+        pids = mark.read_text().split()
+        assert (await process.link("ann", is_admin=False)).url == "http://127.0.0.1:8123/login"
+        assert mark.read_text().split() == pids, "the one that was started is asked"
+
+    with_process(tmp_path, test, SLOW.replace("MARK", str(mark)))
+
+
+def test_who_does_not_wait_for_a_slow_start_does_not_end_it(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+
+    async def test(process: DashboardProcess) -> None:
+        hasty = asyncio.create_task(process.link("ann", is_admin=False))
+        await asyncio.to_thread(eventually, lambda: mark.exists() and mark.stat().st_size > 0, "it begins")
+        hasty.cancel()
+        await asyncio.gather(hasty, return_exceptions=True)
+        (tmp_path / "mark.go").touch()
+        assert (await process.link("ann", is_admin=False)).url == "http://127.0.0.1:8123/login"
+        assert len(mark.read_text().split()) == 1
+
+    with_process(tmp_path, test, SLOW.replace("MARK", str(mark)))
+
+
+def test_another_takes_the_place_of_one_that_hangs(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    mark.touch()
+
+    async def test(process: DashboardProcess) -> None:
+        await process.link("ann", is_admin=False)
+        mark.unlink()
+        assert (await process.link("ann", is_admin=False)).url == "http://127.0.0.1:8123/login"
+        assert mark.exists(), "the first has hung"
+
+    with_process(tmp_path, test, HANGS_ONCE.replace("MARK", str(mark)), answer_s=2.0)
 
 
 def test_one_that_does_not_start_holds_up_no_controller_and_says_why(tmp_path: Path) -> None:

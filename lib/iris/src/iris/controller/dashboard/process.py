@@ -13,22 +13,28 @@ import json
 import logging
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from iris.controller.config.controller_config import LOOPBACK, Address
 from iris.rpc.auth import load_or_create_secret
 from rigging.errors import InvalidRequest, Unavailable
+from rigging.timing import ExponentialBackoff
 
 logger = logging.getLogger(__name__)
 
 PORT_FILE: Final = "dashboard-port"
 _KEY_FILE: Final = "dashboard-key"
-_PATIENCE_S: Final = 30.0
+_START_S: Final = 120.0
+"""It may take so long to start: on a machine that is busy otherwise, imports alone take tens of seconds."""
+_ANSWER_S: Final = 10.0
+_SETTLED_S: Final = 60.0
+"""After so long it is no longer taken for one that fails as it starts."""
 _END_S: Final = 4.0
 _COMMAND: Final = (sys.executable, "-m", "iris.dashboard")
+Result = TypeVar("Result")
 _NEEDED: Final = ("starlette", "uvicorn", "jinja2", "httpx2", "websockets")
 
 
@@ -56,6 +62,7 @@ class DashboardSettings:
         cluster_name: Shown on the pages.
         ca_sha256: The authority of the controller; "": connections are not encrypted.
         command: The words that start it.
+        answer_s: One that has not made a link after so long hangs, and another takes its place.
     """
 
     state_dir: Path
@@ -64,6 +71,7 @@ class DashboardSettings:
     cluster_name: str = ""
     ca_sha256: str = ""
     command: Sequence[str] = _COMMAND
+    answer_s: float = _ANSWER_S
 
 
 class DashboardProcess:
@@ -78,8 +86,9 @@ class DashboardProcess:
         self._controller = ""
         self._process: Process | None = None
         self._url = ""
-        self._note = ""
         self._lock = asyncio.Lock()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._pauses = ExponentialBackoff(initial=0.2, maximum=60.0)
 
     async def begin(self, controller: Address) -> None:
         """Take note of where the controller listens, and start the process where that is wished for.
@@ -89,12 +98,11 @@ class DashboardProcess:
         """
         host = LOOPBACK if controller.host in ("0.0.0.0", "::", "") else controller.host
         self._controller = str(Address(host, controller.port))
-        former = self._former_port()
-        if not (self._settings.port or former):
+        if not self._port():
             return
         try:
             async with self._lock:
-                await self._start(self._settings.port or former)
+                await self._start(self._port())
         except (InvalidRequest, Unavailable, OSError) as error:
             # The cluster is worth more than its pages.
             logger.warning("the dashboard does not start: %s", error)
@@ -117,16 +125,27 @@ class DashboardProcess:
         """
         if not 0 <= port <= 65535:
             raise InvalidRequest(f"port {port}: must be from 0 (any) to 65535")
+        asked = {"user": user, "admin": is_admin, "may_write": may_write, "token_id": token_id}
+        # Who asked may go away meanwhile: what was begun is finished, for the next who asks.
+        return await asyncio.shield(self._begun(self._link(asked, port)))
+
+    async def _link(self, asked: dict[str, Any], port: int) -> LoginLink:
         async with self._lock:
             note = ""
-            if self._process is None or self._process.returncode is not None:
-                await self._start(port or self._settings.port or self._former_port())
-                note = self._note
+            served = self._serves
+            if not served:
+                note = await self._start(port or self._port())
             elif port and port != (serving := int(self._url.rpartition(":")[2])):
                 note = f"the pages are served at port {serving} already, not at {port}"
-            asked = {"user": user, "admin": is_admin, "may_write": may_write, "token_id": token_id}
-            answer = await self._ask({"link": asked})
-        return LoginLink(self._url + str(answer["path"]), note)
+            try:
+                answer = await self._ask({"link": asked}, self._settings.answer_s)
+            except Unavailable as error:
+                if not served:
+                    raise
+                logger.warning("%s: another takes its place", error)
+                await self._start(self._port())
+                answer = await self._ask({"link": asked}, self._settings.answer_s)
+            return LoginLink(self._url + str(answer["path"]), note)
 
     async def close(self, *, for_good: bool) -> None:
         """End the process.
@@ -134,6 +153,9 @@ class DashboardProcess:
         Args:
             for_good: The next controller is not to start it again.
         """
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         if for_good:
             (self._settings.state_dir / PORT_FILE).unlink(missing_ok=True)
         process, self._process = self._process, None
@@ -148,6 +170,46 @@ class DashboardProcess:
                 process.kill()
             await process.wait()
 
+    @property
+    def _serves(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
+    def _begun(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
+        """Return the task that does this work; it ends with this object at the latest."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+
+        def ended(_: object) -> None:
+            self._tasks.discard(task)
+            if not task.cancelled():
+                task.exception()  # perhaps nobody waits for it any more
+
+        task.add_done_callback(ended)
+        return task
+
+    async def _keep(self, process: Process) -> None:
+        """Start another when a process ends, again and again until one serves."""
+        began = asyncio.get_running_loop().time()
+        await process.wait()
+        if asyncio.get_running_loop().time() - began > _SETTLED_S:
+            self._pauses.reset()
+        while True:
+            await asyncio.sleep(self._pauses.next_interval())
+            async with self._lock:
+                if self._serves:
+                    return  # for somebody who asked for a link
+                logger.warning("the dashboard has ended with code %s; it is started again", process.returncode)
+                try:
+                    await self._start(self._port())
+                except (InvalidRequest, Unavailable, OSError) as error:
+                    logger.warning("the dashboard does not start: %s", error)
+                else:
+                    return
+
+    def _port(self) -> int:
+        """Where it is to listen: as its settings say, else where it did before; 0: anywhere."""
+        return self._settings.port or self._former_port()
+
     def _former_port(self) -> int:
         try:
             text = (self._settings.state_dir / PORT_FILE).read_text()
@@ -155,7 +217,8 @@ class DashboardProcess:
             return 0
         return int(text) if text.isascii() and text.isdigit() and int(text) < 65536 else 0
 
-    async def _start(self, port: int) -> None:
+    async def _start(self, port: int) -> str:
+        """Start it, and return what is to be told of that."""
         lacking = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
         if lacking:
             raise InvalidRequest(
@@ -164,7 +227,7 @@ class DashboardProcess:
             )
         settings = self._settings
         key = load_or_create_secret(settings.state_dir / _KEY_FILE)
-        self._process = await asyncio.create_subprocess_exec(
+        process = self._process = await asyncio.create_subprocess_exec(
             *settings.command, stdin=PIPE, stdout=PIPE, start_new_session=True
         )
         said = await self._ask(
@@ -175,18 +238,21 @@ class DashboardProcess:
                 "port": port,
                 "ca_sha256": settings.ca_sha256,
                 "cluster_name": settings.cluster_name,
-            }
+            },
+            _START_S,
         )
-        self._url, self._note = str(said["url"]), str(said["note"])
+        self._begun(self._keep(process))
+        self._url = str(said["url"])
         (settings.state_dir / PORT_FILE).write_text(self._url.rpartition(":")[2])
         logger.info("the dashboard serves at %s", self._url)
+        return str(said["note"])
 
-    async def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def _ask(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
         """Return the answer to a request. After any failure the process is gone: the next link starts another."""
         process = self._process
         assert process is not None
         try:
-            return await self._answer(process, request)
+            return await self._answer(process, request, seconds)
         except BaseException:
             self._process = None
             with contextlib.suppress(ProcessLookupError):
@@ -194,15 +260,15 @@ class DashboardProcess:
             await process.wait()
             raise
 
-    async def _answer(self, process: Process, request: dict[str, Any]) -> dict[str, Any]:
+    async def _answer(self, process: Process, request: dict[str, Any], seconds: float) -> dict[str, Any]:
         assert process.stdin is not None  # both are pipes
         assert process.stdout is not None
         try:
             process.stdin.write(json.dumps(request).encode() + b"\n")
             await process.stdin.drain()
-            line = await asyncio.wait_for(process.stdout.readline(), _PATIENCE_S)
+            line = await asyncio.wait_for(process.stdout.readline(), seconds)
         except TimeoutError:
-            raise Unavailable(f"the dashboard did not answer within {_PATIENCE_S:g} s; try again") from None
+            raise Unavailable(f"the dashboard did not answer within {seconds:g} s; try again") from None
         except ConnectionError:
             line = b""
         if not line:
