@@ -43,10 +43,14 @@ class Files:
         self.content.pop(name, None)
 
 
-def test_a_disk_that_is_full_for_a_while_is_waited_for() -> None:
+def test_a_disk_that_is_full_for_a_while_is_waited_for_and_said_to_be_full_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     files = Files([OSError(errno.ENOSPC, "No space left on device")] * 4)
     keep_result(7, "/out", files)
     assert files.content == {".artifact": b"7"}
+    [told] = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert "its return value cannot be stored yet, which is tried for 20 s: the disk of / is full: " in told.message
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
@@ -54,7 +58,7 @@ def test_what_cannot_be_stored_is_said_and_leaves_no_older_value(number: int, ca
     files = Files([OSError(number, os.strerror(number))] * 10_000)
     keep_result(7, "/out", files, patience_seconds=0.3)
     assert "RETURN VALUE IS NOT KEPT" in caplog.text
-    assert os.strerror(number) in caplog.text
+    assert ("the disk of / is full: " if number == errno.ENOSPC else os.strerror(number)) in caplog.text
     assert files.content == {}
 
 

@@ -19,7 +19,11 @@ from typing import Any
 
 import pytest
 
+from fray.current_client import set_current_client
+from fray.local_backend import LocalClient
+from fray.types import ResourceConfig
 from marin.execution import Executor, ExecutorStep
+from marin.execution.jobs.remote import remote
 from marin.execution.report.live.view import LiveView
 from marin.execution.report.rows import Rows
 from marin.execution.report.step_output import BAR_SECONDS, StepOutput, speaking, step_output
@@ -81,6 +85,41 @@ def test_a_step_that_runs_alone_prints_as_it_does(
     steps = [make_step(f"s{index}", fn=lambda _: print("said")) for index in range(1 if alone == "one step" else 3)]
     make_executor().run(steps, max_concurrent=None if alone == "one step" else 1)
     assert capsys.readouterr().out == "said\n" * len(steps)
+
+
+def test_what_comes_after_an_unfinished_line_begins_a_line_of_its_own(
+    make_step: MakeStep, make_executor: MakeExecutor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    executor = make_executor()
+    step = make_step("a", fn=lambda _: print("the end", end="", flush=True))
+    executor.run([step])
+    assert capsys.readouterr().out == "the end\n"
+    assert (Path(executor.output_paths[step]) / ".log").read_text().splitlines()[1:] == ["the end"]
+
+
+def test_replicas_in_this_process_print_whole_lines(
+    make_step: MakeStep, make_executor: MakeExecutor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    turn = threading.Barrier(3, timeout=20)
+
+    def talk(_config: Any) -> None:
+        for index in range(5):
+            for part in ("line ", str(index), "\n"):
+                turn.wait()
+                sys.stdout.write(part)
+                sys.stdout.flush()
+        print("left", end="")
+
+    step = make_step("s", fn=remote(talk, resources=ResourceConfig.with_cpu(cpu=0.1, replicas=3)))
+    executor = make_executor()
+    with LocalClient() as client, set_current_client(client):
+        executor.run([step])
+    said = [*(f"line {line}" for line in range(5)), "left"]
+    lines = capsys.readouterr().out.splitlines()
+    assert sorted(lines) == sorted(f"[s/{replica}] {text}" for replica in range(3) for text in said)
+    logged = (Path(executor.output_paths[step]) / ".log").read_text().splitlines()
+    for replica in range(3):
+        assert [line for line in logged if line.startswith(f"[{replica}] ")] == [f"[{replica}] {text}" for text in said]
 
 
 def test_what_is_flushed_is_there_at_once_and_others_begin_a_new_line() -> None:

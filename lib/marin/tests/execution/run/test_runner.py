@@ -1,5 +1,6 @@
 """Running: order, events, failures, limits, interrupts, and what is left in storage."""
 
+import errno
 import json
 import os
 import signal
@@ -15,6 +16,8 @@ from marin.execution import Executor, ExecutorStep, output_path_of, versioned
 from marin.execution.lease.status_file import PreviousTaskFailedError, StatusFile
 from marin.execution.lease.status_words import STATUS_DEP_FAILED, STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS
 from marin.execution.report.events import StepEnd
+from marin.execution.run.plan_source import run_tasks
+from marin.execution.run.step_task import StepTask
 from rigging.errors import InvalidRequest, StepFailed
 from rigging.testing import eventually
 
@@ -47,6 +50,17 @@ def statuses(executor: Executor) -> dict[str, str | None]:
 
 def outcomes(executor: Executor) -> dict[str, StepEnd]:
     return {result.task.name: result.end for result in executor.results}
+
+
+def test_a_step_that_fails_on_a_full_disk_says_which(tmp_path: Path) -> None:
+    def fill() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    [result] = run_tasks([StepTask("a", str(tmp_path / "out"), frozenset(), fill)], {})
+    assert result.error is not None
+    [note] = result.error.__notes__
+    assert note.startswith(f"the disk of {tmp_path}/out is full: ")
+    assert note.endswith(" are free; make room, and run it again")
 
 
 def test_dependencies_run_first_and_once(make_step: MakeStep, make_executor: MakeExecutor, journal: Journal) -> None:

@@ -305,7 +305,7 @@ def bind(
         lease = step_lease()
         log = step_log()
         # An in-process client's jobs print here.
-        speaker = Speaker(step.name, output_path, log)
+        speaker = Speaker(step.name, output_path, log, replicas=remote_fn.resources.replicas)
         task = None
         if log is not None:
             if log.follows_unfinished:

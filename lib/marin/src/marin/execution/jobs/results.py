@@ -6,9 +6,11 @@ import errno
 import hashlib
 import logging
 import os
+from functools import partial
 from typing import Any, Protocol
 
 from marin.execution.artifact import artifact_bytes, artifact_path
+from marin.full_disk import full_disk
 from marin.output_files import ARTIFACT_FILE
 from rigging.distributed_lock import LeaseLostError
 from rigging.errors import InvalidRequest
@@ -82,6 +84,7 @@ def keep_content(
             max_attempts=1000,
             max_elapsed=patience_seconds,
             backoff=ExponentialBackoff(initial=0.05, maximum=2.0, factor=2.0, jitter=0.5),
+            on_retry=partial(_tell_trouble, output_path, patience_seconds),
             operation=f"keep the return value of the step at {output_path}",
         )
     except LeaseLostError:
@@ -91,12 +94,23 @@ def keep_content(
         _give_up(error, output_path, files)
 
 
+def _tell_trouble(output_path: str, patience_seconds: float, error: Exception, attempt: int) -> None:
+    """Say at once, and once, that a return value cannot be stored yet."""
+    if attempt == 0:
+        logger.warning(
+            "step at %s: its return value cannot be stored yet, which is tried for %g s: %s",
+            output_path,
+            patience_seconds,
+            full_disk(error, output_path) or f"{type(error).__name__}: {error}",
+        )
+
+
 def _give_up(error: Exception, output_path: str, files: ResultFiles | None) -> None:
     logger.error(
         "step at %s is done, but its RETURN VALUE IS NOT KEPT, so that Artifact.load finds none: %s: %s",
         output_path,
         type(error).__name__,
-        error,
+        full_disk(error, output_path) or error,
     )
     _remove_older(output_path, files)
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from marin.execution.lease.fencing import LeaseToken
 from marin.execution.lease.status_file import check_status
 from marin.execution.lease.status_words import STATUS_FAILED
+from marin.full_disk import full_disk
 from rigging.clock import SYSTEM_CLOCK, Clock
 from rigging.distributed_lock import HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT, LeaseLostError
 from rigging.errors import InvalidRequest, MarinError
@@ -274,7 +275,8 @@ def end_failed(lease: StepLease, error: BaseException) -> None:
         raise lost from error
     except (OSError, MarinError) as trouble:
         # On a full disk, say. The step's own error matters more; its status stays that of a killed run.
-        logger.error("step %s: could not write FAILED to %s: %s", lease.label, lease.output_path, trouble)
+        told = full_disk(trouble, lease.output_path) or trouble
+        logger.error("step %s: could not write FAILED to %s: %s", lease.label, lease.output_path, told)
 
 
 class _NoLease(StepLease):

@@ -20,6 +20,7 @@ from marin.execution.report.error_text import own_traceback
 from marin.execution.report.events import StepTimedOut, describe_error
 from marin.execution.report.log_files import LocalFile, LogFile, UploadedFile
 from marin.execution.report.log_headings import failed_line, heading
+from marin.full_disk import full_disk
 from marin.log_words import follows_line
 from marin.output_files import ERROR_FILE, LOG_FILE
 from rigging.filesystem import local_path
@@ -118,7 +119,11 @@ class StepLog:
             except Exception as trouble:
                 self._trouble = self._trouble or trouble
         if self._trouble is not None:
-            logger.warning("the log of %s is not whole: %s", self._output_path, describe_error(self._trouble))
+            logger.warning(
+                "the log of %s is not whole: %s",
+                self._output_path,
+                full_disk(self._trouble, self._output_path) or describe_error(self._trouble),
+            )
 
     @property
     def _is_new(self) -> bool:

@@ -42,6 +42,8 @@ class Speaker:
         log: Its log, if it has one.
         output: The collector of its run; None outside of any run.
         partly: The beginning of its unfinished line, which is out already and not yet in the log.
+        replicas: How many replicas of its job print here, each in its own context.
+        replica: The replica that this one is of; None where there is one alone.
     """
 
     name: str
@@ -54,6 +56,29 @@ class Speaker:
     bar_at: float = 0.0
     is_partly_out: bool = False
     decoder: codecs.IncrementalDecoder = field(default_factory=lambda: _DECODER("backslashreplace"))
+    replicas: int = 1
+    replica: int | None = None
+    parts: dict[int, Speaker] = field(default_factory=dict)
+
+    def here(self) -> Speaker:
+        """Return the speaker of the replica that this is called in; this one where there is one alone."""
+        if self.replicas == 1:
+            return self
+        from fray.replica import replica_index
+
+        index = replica_index()
+        part = self.parts.get(index)
+        if part is None:
+            # Lines of several replicas never share a row, nor does a view show them.
+            part = Speaker(f"{self.name}/{index}", f"{self.path}#{index}", self.log, self.output, replica=index)
+            part = self.parts.setdefault(index, part)
+        return part
+
+    def add_to_log(self, lines: Sequence[str]) -> None:
+        """Add whole lines to the log, if there is one."""
+        if self.log is not None:
+            mark = "" if self.replica is None else f"[{self.replica}] "
+            self.log.add([f"{mark}{line}" for line in lines] if mark else lines)
 
 
 class Screen:
@@ -149,7 +174,7 @@ class StepOutput:
 
     def write(self, stream: TextIO, text: str) -> None:
         """Write text of the current step, or pass it on outside of steps."""
-        speaker = _speaker.get()
+        speaker = _current_speaker()
         if speaker is None:
             with self._screen.guard:
                 self._screen.leave_open_line(stream, None)
@@ -159,7 +184,7 @@ class StepOutput:
 
     def write_bytes(self, stream: TextIO, raw: bytes) -> None:
         """`write` of what a step has written to the stream's `buffer`."""
-        speaker = _speaker.get()
+        speaker = _current_speaker()
         if speaker is None:
             with self._screen.guard:
                 self._screen.leave_open_line(stream, None)
@@ -176,14 +201,15 @@ class StepOutput:
             if not self._is_live and speaker.rows.is_bar and self._now() >= speaker.bar_at + BAR_SECONDS:
                 speaker.bar_at = self._now()
                 whole.append(speaker.rows.texts[speaker.rows.at])
-            if self._passes:
+            if self._passes_on(speaker):
                 self._screen.show(stream, text, raw)
             self._emit(speaker, whole)
 
     def flush(self, stream: TextIO) -> None:
         """Write out the unfinished line, unless a view shows it or it is a progress bar."""
-        speaker = _speaker.get()
-        if speaker is not None and not self._is_live and not self._passes and not speaker.rows.is_bar:
+        speaker = _current_speaker()
+        is_alone = speaker is not None and speaker.replica is None
+        if speaker is not None and is_alone and not self._is_live and not self._passes and not speaker.rows.is_bar:
             with self._screen.guard:
                 self._write_partly(speaker, speaker.rows.take_open())
         if speaker is None:
@@ -199,7 +225,7 @@ class StepOutput:
 
     def take_open(self) -> str:
         """Remove and return the unfinished line of the current step: the prompt of a question."""
-        speaker = _speaker.get()
+        speaker = _current_speaker()
         if speaker is None:
             return ""
         with self._screen.guard:
@@ -219,16 +245,18 @@ class StepOutput:
             self._speakers.pop(speaker.path, None)
             left = [text for text in speaker.rows.texts if text.strip()]
             self._emit(speaker, left)
+            if left and self._passes_on(speaker):
+                self._screen.show(speaker.stream, "\n")  # what comes next begins a line of its own
             self._screen.leave_open_line(speaker.stream, None)
-            if speaker.partly and speaker.log is not None:
-                speaker.log.add([speaker.partly])
+            if speaker.partly:
+                speaker.add_to_log([speaker.partly])
                 speaker.partly = ""
 
     def _emit(self, speaker: Speaker, lines: Sequence[str]) -> None:
         if lines and speaker.log is not None:
-            speaker.log.add([speaker.partly + lines[0], *lines[1:]])
+            speaker.add_to_log([speaker.partly + lines[0], *lines[1:]])
             speaker.partly = ""
-        if self._passes:
+        if self._passes_on(speaker):
             return
         for line in lines:
             stream = speaker.stream
@@ -248,8 +276,16 @@ class StepOutput:
         speaker.is_partly_out = True
         self._screen.open = speaker
 
+    def _passes_on(self, speaker: Speaker) -> bool:
+        return self._passes and speaker.replica is None
+
     def _prefix(self, speaker: Speaker) -> str:
-        return f"[{speaker.name}] " if self._prefixed else ""
+        return f"[{speaker.name}] " if self._prefixed or speaker.replica is not None else ""
+
+
+def _current_speaker() -> Speaker | None:
+    speaker = _speaker.get()
+    return None if speaker is None else speaker.here()
 
 
 def speaking(name: str, path: str, log: StepLog | None = None) -> AbstractContextManager[None]:
@@ -284,7 +320,8 @@ def spoken_by(speaker: Speaker) -> Iterator[None]:
 def end_speech(speaker: Speaker) -> None:
     """Write out the unfinished lines of a speaker."""
     if speaker.output is not None:
-        speaker.output.end(speaker)
+        for each in (*list(speaker.parts.values()), speaker):
+            speaker.output.end(each)
 
 
 @contextlib.contextmanager

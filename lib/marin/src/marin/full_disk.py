@@ -1,0 +1,34 @@
+"""What is said of a disk that takes nothing more."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from typing import Final
+
+from rigging.filesystem import local_path
+from rigging.quantities import format_size
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def full_disk(error: BaseException, path: str) -> str | None:
+    """Return what is to be said when an error means that the disk of a path is full; None for any other error.
+
+    Args:
+        error: The error.
+        path: A path or URL on the disk; it need not exist.
+    """
+    local = local_path(path)
+    if not isinstance(error, OSError) or error.errno not in _FULL or local is None:
+        return None
+    while not os.path.exists(local) and os.path.dirname(local) != local:
+        local = os.path.dirname(local)
+    if error.errno == errno.EDQUOT:
+        return f"the quota of the disk of {local} is used up"
+    try:
+        usage = shutil.disk_usage(local)
+    except OSError:
+        return f"the disk of {local} is full"
+    return f"the disk of {local} is full: {format_size(usage.free)} of {format_size(usage.total)} are free"
