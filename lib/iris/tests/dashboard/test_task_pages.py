@@ -10,13 +10,14 @@ import grpc
 import httpx2
 import pytest
 from starlette.testclient import TestClient
-from websockets.exceptions import ConnectionClosedError, InvalidStatus
+from websockets.exceptions import ConnectionClosed, ConnectionClosedError, InvalidStatus
 from websockets.sync.client import connect
 
 from iris.dashboard.application import make_application
 from iris.dashboard.cluster_client import viewer_of
 from iris.dashboard.endpoint_rules import chosen, names_in, upstream_of
-from iris.rpc import endpoints_pb2, endpoints_pb2_grpc
+from iris.rpc import access_pb2, endpoints_pb2, endpoints_pb2_grpc
+from iris.rpc import iris_pb2 as pb
 from iris.rpc.protocol import call_metadata
 from iris.testing.controller import RunningController
 from iris.testing.users import User
@@ -37,8 +38,9 @@ class Site:
     def __init__(self, app: Any, home: str, tasks: str) -> None:
         self.app, self.home, self.tasks = app, home, tasks
 
-    def cookie(self, user: str, *, is_admin: bool = False) -> str:
-        return "iris-session=" + self.app.state.web.sessions.open(viewer_of(user, is_admin=is_admin, may_write=True))
+    def cookie(self, user: str, *, is_admin: bool = False, token_id: str = "") -> str:
+        viewer = viewer_of(user, is_admin=is_admin, may_write=True, token_id=token_id)
+        return "iris-session=" + self.app.state.web.sessions.open(viewer)
 
     def browser(self, user: str, *, is_admin: bool = False, **headers: str) -> httpx2.Client:
         return httpx2.Client(base_url=self.tasks, headers={"cookie": self.cookie(user, is_admin=is_admin), **headers})
@@ -154,6 +156,30 @@ def test_websockets_are_passed_on_both_ways(site: Site, board: int) -> None:
     ):
         pass
     assert refused.value.response.status_code == 404
+
+
+def test_what_is_open_ends_with_the_token_by_which_its_user_signed_in(site: Site, board: int, admin: User) -> None:
+    lost, kept = (admin.stubs.cluster.CreateToken(pb.CreateTokenRequest(user="ann")).token_id for _ in "ab")
+    address = site.tasks.replace("http", "ws") + "/proxy/ann/a/board/echo"
+    cookies = {token: site.cookie("ann", token_id=token) for token in (lost, kept)}
+    headers = {token: {"cookie": cookie, "origin": site.tasks} for token, cookie in cookies.items()}
+    with (
+        connect(address, additional_headers=headers[lost], proxy=None) as socket,
+        connect(address, additional_headers=headers[kept], proxy=None) as other,
+        httpx2.stream("GET", site.home + "/events", headers={"cookie": cookies[lost]}, timeout=60) as events,
+    ):
+        news = events.iter_lines()
+        assert next(line for line in news if line.startswith("event")) == "event: hello"
+        admin.stubs.access.RevokeUserToken(access_pb2.RevokeUserTokenRequest(token_id=lost))
+        assert "event: over" not in list(news), "the stream has ended, and the page asks why"
+        with pytest.raises(ConnectionClosed) as closed:
+            socket.recv(timeout=60)
+        assert closed.value.rcvd is not None
+        assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1008, "signed out")
+        other.send("still here")
+        assert other.recv(timeout=60) == "still here "
+    for url in (site.home + "/session", site.home + "/events", site.tasks + "/proxy/ann/a/board/"):
+        assert httpx2.get(url, headers={"cookie": cookies[lost]}).status_code == 401
 
 
 def test_only_their_users_open_them_and_only_what_speaks_http(site: Site, board: int, register: Register) -> None:

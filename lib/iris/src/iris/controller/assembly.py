@@ -75,6 +75,7 @@ def assemble(
         engine.listen(part.on_effects)
     changes = ChangeWatchers()
     engine.listen_to_changes(changes.on_changes)
+    credentials.users.listen(lambda token_id, _: changes.on_revoked(token_id))
     if notifier is not None:
         engine.listen(notifier.on_effects)
     for is_watched in (waiters.completes, clients.is_watched, hub.is_followed):

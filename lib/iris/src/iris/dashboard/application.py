@@ -22,6 +22,7 @@ from rigging.web.events import Broadcaster
 from rigging.web.login import Sessions
 from rigging.web.pages import NavItem, PageSet, offered_page_sets
 from rigging.web.proxy.forward import Patience
+from rigging.web.revocation import RevokedGrants
 
 NAME = "iris"
 _PUBLIC = frozenset({"/health", "/ready", "/metrics"})
@@ -85,7 +86,8 @@ def make_application(
         patience: How long servers of tasks are waited for; None: as long as `Patience` says.
     """
     client = ClusterClient(settings.controller, bytes.fromhex(settings.secret), settings.ca_sha256)
-    live = LiveNews(client, Broadcaster())
+    revoked = RevokedGrants()
+    live = LiveNews(client, Broadcaster(), revoked)
     tasks = TaskPages(client, task_port, home_port, patience or Patience())
     name = settings.cluster_name or "local"
     if others is None:
@@ -100,6 +102,7 @@ def make_application(
         ),
         [cluster_pages(client, live, tasks), *others],
         sessions=Sessions(bytes.fromhex(settings.key)),
+        revoked=revoked,
     )
     app.state.task_pages = tasks.application(app.state.web)
     return app, live

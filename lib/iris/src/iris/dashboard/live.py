@@ -16,6 +16,7 @@ from rigging.errors import MarinError
 from rigging.timing import ExponentialBackoff
 from rigging.web.events import Broadcaster, Event, event_response, last_event_id
 from rigging.web.pages import query_text
+from rigging.web.revocation import RevokedGrants
 
 logger = logging.getLogger(__name__)
 
@@ -29,9 +30,11 @@ class LiveNews:
     Args:
         client: The controller.
         broadcaster: Tells the pages.
+        revoked: Is told which tokens let nobody in any more.
     """
 
-    def __init__(self, client: ClusterClient, broadcaster: Broadcaster) -> None:
+    def __init__(self, client: ClusterClient, broadcaster: Broadcaster, revoked: RevokedGrants) -> None:
+        self._revoked = revoked
         self._client = client
         self.broadcaster = broadcaster
         self.controller_is_away = False
@@ -57,6 +60,7 @@ class LiveNews:
                 async for changes in self._client.changes():
                     backoff.reset()
                     self._present()
+                    self._revoked.add(changes.revoked_token_ids)
                     for name, data in events_of(changes):
                         self.broadcaster.publish(name, data)
             except MarinError as error:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18iris/rpc/dashboard.proto\x12\x07iris.v1\"&\n\x13WatchChangesRequest\x12\x0f\n\x07wait_ms\x18\x01 \x01(\x05\"X\n\x0e\x43lusterChanges\x12\x0f\n\x07job_ids\x18\x01 \x03(\t\x12\x11\n\tmany_jobs\x18\x02 \x01(\x08\x12\x0f\n\x07workers\x18\x03 \x01(\x08\x12\x11\n\tendpoints\x18\x04 \x01(\x08\"=\n\x16\x43reateLoginLinkRequest\x12\x0c\n\x04port\x18\x01 \x01(\x05\x12\x15\n\rallow_changes\x18\x02 \x01(\x08\"4\n\x17\x43reateLoginLinkResponse\x12\x0b\n\x03url\x18\x01 \x01(\t\x12\x0c\n\x04note\x18\x02 \x01(\t\"\x1a\n\x18\x43ontrollerFiguresRequest\"g\n\x06Timing\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\x12\x0f\n\x07seconds\x18\x03 \x01(\x01\x12\x0f\n\x07last_ms\x18\x04 \x01(\x01\x12\x0e\n\x06p99_ms\x18\x05 \x01(\x01\x12\x0e\n\x06\x65rrors\x18\x06 \x01(\x03\"\xe7\x02\n\x19\x43ontrollerFiguresResponse\x12\r\n\x05\x61t_ms\x18\x01 \x01(\x03\x12\x15\n\rstarted_at_ms\x18\x02 \x01(\x03\x12\x1d\n\x04rpcs\x18\x03 \x03(\x0b\x32\x0f.iris.v1.Timing\x12\x1f\n\x06rounds\x18\x04 \x01(\x0b\x32\x0f.iris.v1.Timing\x12 \n\x07\x63ommits\x18\x05 \x01(\x0b\x32\x0f.iris.v1.Timing\x12\x0e\n\x06\x65vents\x18\x06 \x01(\x03\x12\x11\n\trss_bytes\x18\x07 \x01(\x03\x12\x13\n\x0b\x63pu_seconds\x18\x08 \x01(\x01\x12\x17\n\x0fworker_sessions\x18\t \x01(\x05\x12\x17\n\x0f\x63lient_sessions\x18\n \x01(\x05\x12\x0f\n\x07stalled\x18\x0b \x01(\t\x12\x0f\n\x07version\x18\x0c \x01(\t\x12!\n\x05queue\x18\r \x03(\x0b\x32\x12.iris.v1.QueuedJob\x12\x13\n\x0bqueued_jobs\x18\x0e \x01(\x03\"i\n\tQueuedJob\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04\x62\x61nd\x18\x02 \x01(\x05\x12\x15\n\rpending_tasks\x18\x03 \x01(\x05\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x17\n\x0fsubmitted_at_ms\x18\x05 \x01(\x03\x32\x8d\x02\n\x10\x44\x61shboardService\x12G\n\x0cWatchChanges\x12\x1c.iris.v1.WatchChangesRequest\x1a\x17.iris.v1.ClusterChanges0\x01\x12T\n\x0f\x43reateLoginLink\x12\x1f.iris.v1.CreateLoginLinkRequest\x1a .iris.v1.CreateLoginLinkResponse\x12Z\n\x11\x43ontrollerFigures\x12!.iris.v1.ControllerFiguresRequest\x1a\".iris.v1.ControllerFiguresResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18iris/rpc/dashboard.proto\x12\x07iris.v1\"&\n\x13WatchChangesRequest\x12\x0f\n\x07wait_ms\x18\x01 \x01(\x05\"s\n\x0e\x43lusterChanges\x12\x0f\n\x07job_ids\x18\x01 \x03(\t\x12\x11\n\tmany_jobs\x18\x02 \x01(\x08\x12\x0f\n\x07workers\x18\x03 \x01(\x08\x12\x11\n\tendpoints\x18\x04 \x01(\x08\x12\x19\n\x11revoked_token_ids\x18\x05 \x03(\t\"=\n\x16\x43reateLoginLinkRequest\x12\x0c\n\x04port\x18\x01 \x01(\x05\x12\x15\n\rallow_changes\x18\x02 \x01(\x08\"4\n\x17\x43reateLoginLinkResponse\x12\x0b\n\x03url\x18\x01 \x01(\t\x12\x0c\n\x04note\x18\x02 \x01(\t\"\x1a\n\x18\x43ontrollerFiguresRequest\"g\n\x06Timing\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\x12\x0f\n\x07seconds\x18\x03 \x01(\x01\x12\x0f\n\x07last_ms\x18\x04 \x01(\x01\x12\x0e\n\x06p99_ms\x18\x05 \x01(\x01\x12\x0e\n\x06\x65rrors\x18\x06 \x01(\x03\"\xe7\x02\n\x19\x43ontrollerFiguresResponse\x12\r\n\x05\x61t_ms\x18\x01 \x01(\x03\x12\x15\n\rstarted_at_ms\x18\x02 \x01(\x03\x12\x1d\n\x04rpcs\x18\x03 \x03(\x0b\x32\x0f.iris.v1.Timing\x12\x1f\n\x06rounds\x18\x04 \x01(\x0b\x32\x0f.iris.v1.Timing\x12 \n\x07\x63ommits\x18\x05 \x01(\x0b\x32\x0f.iris.v1.Timing\x12\x0e\n\x06\x65vents\x18\x06 \x01(\x03\x12\x11\n\trss_bytes\x18\x07 \x01(\x03\x12\x13\n\x0b\x63pu_seconds\x18\x08 \x01(\x01\x12\x17\n\x0fworker_sessions\x18\t \x01(\x05\x12\x17\n\x0f\x63lient_sessions\x18\n \x01(\x05\x12\x0f\n\x07stalled\x18\x0b \x01(\t\x12\x0f\n\x07version\x18\x0c \x01(\t\x12!\n\x05queue\x18\r \x03(\x0b\x32\x12.iris.v1.QueuedJob\x12\x13\n\x0bqueued_jobs\x18\x0e \x01(\x03\"i\n\tQueuedJob\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04\x62\x61nd\x18\x02 \x01(\x05\x12\x15\n\rpending_tasks\x18\x03 \x01(\x05\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x17\n\x0fsubmitted_at_ms\x18\x05 \x01(\x03\x32\x8d\x02\n\x10\x44\x61shboardService\x12G\n\x0cWatchChanges\x12\x1c.iris.v1.WatchChangesRequest\x1a\x17.iris.v1.ClusterChanges0\x01\x12T\n\x0f\x43reateLoginLink\x12\x1f.iris.v1.CreateLoginLinkRequest\x1a .iris.v1.CreateLoginLinkResponse\x12Z\n\x11\x43ontrollerFigures\x12!.iris.v1.ControllerFiguresRequest\x1a\".iris.v1.ControllerFiguresResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,19 +34,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WATCHCHANGESREQUEST']._serialized_start=37
   _globals['_WATCHCHANGESREQUEST']._serialized_end=75
   _globals['_CLUSTERCHANGES']._serialized_start=77
-  _globals['_CLUSTERCHANGES']._serialized_end=165
-  _globals['_CREATELOGINLINKREQUEST']._serialized_start=167
-  _globals['_CREATELOGINLINKREQUEST']._serialized_end=228
-  _globals['_CREATELOGINLINKRESPONSE']._serialized_start=230
-  _globals['_CREATELOGINLINKRESPONSE']._serialized_end=282
-  _globals['_CONTROLLERFIGURESREQUEST']._serialized_start=284
-  _globals['_CONTROLLERFIGURESREQUEST']._serialized_end=310
-  _globals['_TIMING']._serialized_start=312
-  _globals['_TIMING']._serialized_end=415
-  _globals['_CONTROLLERFIGURESRESPONSE']._serialized_start=418
-  _globals['_CONTROLLERFIGURESRESPONSE']._serialized_end=777
-  _globals['_QUEUEDJOB']._serialized_start=779
-  _globals['_QUEUEDJOB']._serialized_end=884
-  _globals['_DASHBOARDSERVICE']._serialized_start=887
-  _globals['_DASHBOARDSERVICE']._serialized_end=1156
+  _globals['_CLUSTERCHANGES']._serialized_end=192
+  _globals['_CREATELOGINLINKREQUEST']._serialized_start=194
+  _globals['_CREATELOGINLINKREQUEST']._serialized_end=255
+  _globals['_CREATELOGINLINKRESPONSE']._serialized_start=257
+  _globals['_CREATELOGINLINKRESPONSE']._serialized_end=309
+  _globals['_CONTROLLERFIGURESREQUEST']._serialized_start=311
+  _globals['_CONTROLLERFIGURESREQUEST']._serialized_end=337
+  _globals['_TIMING']._serialized_start=339
+  _globals['_TIMING']._serialized_end=442
+  _globals['_CONTROLLERFIGURESRESPONSE']._serialized_start=445
+  _globals['_CONTROLLERFIGURESRESPONSE']._serialized_end=804
+  _globals['_QUEUEDJOB']._serialized_start=806
+  _globals['_QUEUEDJOB']._serialized_end=911
+  _globals['_DASHBOARDSERVICE']._serialized_start=914
+  _globals['_DASHBOARDSERVICE']._serialized_end=1183
 # @@protoc_insertion_point(module_scope)

@@ -42,7 +42,7 @@ Global___WatchChangesRequest: _TypeAlias = WatchChangesRequest  # noqa: Y015
 
 @_typing.final
 class ClusterChanges(_message.Message):
-    """What has changed since the last message (the first one is empty, and comes at once); what it is now is asked for by the other calls. Jobs of other users are
+    """What has changed since the last message (the first one comes at once, and has only the revoked tokens); what it is now is asked for by the other calls. Jobs of other users are
     among them by name only.
     """
 
@@ -52,6 +52,7 @@ class ClusterChanges(_message.Message):
     MANY_JOBS_FIELD_NUMBER: _builtins.int
     WORKERS_FIELD_NUMBER: _builtins.int
     ENDPOINTS_FIELD_NUMBER: _builtins.int
+    REVOKED_TOKEN_IDS_FIELD_NUMBER: _builtins.int
     many_jobs: _builtins.bool
     """more than are named"""
     workers: _builtins.bool
@@ -60,6 +61,10 @@ class ClusterChanges(_message.Message):
     def job_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """of the jobs themselves or of tasks of theirs"""
 
+    @_builtins.property
+    def revoked_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of users, for admins: the first message has all, later ones those that were revoked since"""
+
     def __init__(
         self,
         *,
@@ -67,10 +72,11 @@ class ClusterChanges(_message.Message):
         many_jobs: _builtins.bool = ...,
         workers: _builtins.bool = ...,
         endpoints: _builtins.bool = ...,
+        revoked_token_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoints", b"endpoints", "job_ids", b"job_ids", "many_jobs", b"many_jobs", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoints", b"endpoints", "job_ids", b"job_ids", "many_jobs", b"many_jobs", "revoked_token_ids", b"revoked_token_ids", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

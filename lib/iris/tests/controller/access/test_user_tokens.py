@@ -52,7 +52,7 @@ def test_a_token_is_kept_as_its_digest_and_stands_for_its_user(house: House) -> 
 
 def test_each_is_revoked_by_itself_and_stays_so(house: House) -> None:
     told: list[str] = []
-    house.users.on_revoked = lambda token_id, why: told.append(f"{token_id}: {why}")
+    house.users.listen(lambda token_id, why: told.append(f"{token_id}: {why}"))
     (one, first), (_, second) = house.users.create("ann", "", "admin root"), house.users.create("ann", "", "admin root")
     revoked = house.users.revoke(one.token_id, "admin root")
     assert (revoked.revoked_by, revoked.revoked_at_ms) == ("admin root", 1000)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rigging.web.context import render, session_of, web_of
 from rigging.web.cookies import only_cookie
-from rigging.web.login import Viewer
+from rigging.web.login import Session, Viewer
+from rigging.web.revocation import GrantRevokedError, RevokedGrants
 from rigging.web.writes import read_form, write_route
 
 _PUBLIC = ("/login", "/favicon.ico")
@@ -34,16 +37,61 @@ class SignedIn:
         connection = HTTPConnection(scope)
         web = web_of(connection)
         session = web.sessions.read(only_cookie(connection.headers.raw, web.settings.cookie))
+        problem = None
+        if session is not None and session.viewer.grant in web.revoked:
+            problem = revoked_words(session)
+            session = None
         scope["rigging.session"] = session
         path = scope["path"]
         is_public = path in _PUBLIC or path in web.public_paths or path.startswith(_PUBLIC_BELOW)
-        if session is not None or is_public or not web.settings.login:
+        if session is not None:
+            await serve_while_good(self._app, web.revoked, session, scope, receive, send)
+        elif is_public or not web.settings.login:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": "not signed in"})
         else:
             request = Request(scope, receive)
-            await render(request, "web/login.html", 401, problem=None)(scope, receive, send)
+            await render(request, "web/login.html", 401, problem=problem)(scope, receive, send)
+
+
+def revoked_words(session: Session) -> str:
+    """Return what the viewer of a session is told when what let them in was revoked."""
+    return f"What let you in, the token {session.viewer.grant}, was revoked."
+
+
+async def serve_while_good(
+    app: ASGIApp, revoked: RevokedGrants, session: Session, scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Serve one connection, and end it when what let its viewer in is revoked meanwhile.
+
+    Args:
+        app: Serves it.
+        revoked: Says so.
+        session: The viewer's.
+        scope: The connection, with `receive` and `send`.
+        receive: See `scope`.
+        send: See `scope`.
+    """
+    last: dict[str, Any] = {}
+
+    async def watch(message: Message) -> None:
+        last.update(message)
+        await send(message)
+
+    try:
+        async with revoked.while_good(session.viewer.grant):
+            await app(scope, receive, watch)
+    except GrantRevokedError:
+        kind = last.get("type", "")
+        if scope["type"] == "websocket":
+            if kind != "websocket.close":
+                await send({"type": "websocket.close", "code": 1008, "reason": "signed out"})
+        elif not kind:
+            await PlainTextResponse(revoked_words(session) + "\n", 401)(scope, receive, send)
+        elif kind == "http.response.start" or last.get("more_body"):
+            # A stream has come to its end; of what has a length the server tells that it is cut.
+            await send({"type": "http.response.body", "body": b""})
 
 
 def login_routes() -> list[BaseRoute]:

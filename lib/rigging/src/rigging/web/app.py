@@ -26,6 +26,7 @@ from rigging.web.context import Web, WebSettings, render, viewer_of
 from rigging.web.errors import status_of
 from rigging.web.login import LoginLinks, Sessions, Viewer
 from rigging.web.pages import PageSet, check_names, everybody
+from rigging.web.revocation import RevokedGrants
 from rigging.web.security import StrictPages
 from rigging.web.templating import StaticFiles, make_environment, static_packages
 
@@ -40,6 +41,7 @@ def create_app(
     *,
     links: LoginLinks | None = None,
     sessions: Sessions | None = None,
+    revoked: RevokedGrants | None = None,
 ) -> Starlette:
     """Return an ASGI application with the pages of all sets; `app.state.web` has its shared parts.
 
@@ -48,6 +50,7 @@ def create_app(
         sets: The page sets. Of equal paths the first set's is served.
         links: Tokens that open sessions; None: its own.
         sessions: The sessions; None: its own, which end with the process.
+        revoked: What let viewers in and does so no longer; None: nothing of the kind.
 
     Raises:
         InvalidRequest: Two sets have one name.
@@ -61,6 +64,7 @@ def create_app(
         templates=make_environment(sets, static),
         nav=tuple(replace(item, viewers=pages.viewers) for pages in sets for item in pages.nav),
         public_paths=frozenset(path for pages in sets for path in pages.public_paths),
+        revoked=RevokedGrants() if revoked is None else revoked,
     )
     routes: list[BaseRoute] = [*login_routes(), *_static_routes(static)]
     if settings.home is not None:

@@ -11,6 +11,7 @@ from starlette.responses import HTMLResponse
 
 from rigging.web.login import LoginLinks, Session, Sessions, Viewer
 from rigging.web.pages import NavItem
+from rigging.web.revocation import RevokedGrants
 
 #: The session's cookie of an application that says nothing else.
 USUAL_COOKIE: Final = "marin-session"
@@ -52,6 +53,7 @@ class Web:
         templates: All templates.
         nav: Links at the top of each page.
         public_paths: Paths that need no login.
+        revoked: What let viewers in and does so no longer.
     """
 
     settings: WebSettings
@@ -60,6 +62,7 @@ class Web:
     templates: jinja2.Environment
     nav: tuple[NavItem, ...] = ()
     public_paths: frozenset[str] = field(default_factory=frozenset)
+    revoked: RevokedGrants = field(default_factory=RevokedGrants)
 
     def login_path(self, viewer: Viewer) -> str:
         """Return the path of a new link, good once, that signs a viewer in."""

@@ -94,7 +94,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
         self._users = users
         self._open_calls = OpenCalls()
         if users is not None:
-            users.on_revoked = self._open_calls.end
+            users.listen(self._open_calls.end)
         self._max_known_tokens = max_known_tokens
         self._on_client_call = on_client_call
         self._check_live = check_live

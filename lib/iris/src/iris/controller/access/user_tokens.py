@@ -41,8 +41,11 @@ class UserTokens:
         self._store = store
         self._clock_ms = clock_ms
         self._tokens: dict[str, UserToken] = {}
-        self.on_revoked: Callable[[str, Unauthenticated], None] = lambda *_: None
-        """Called with the id of a token that was revoked, and with what its holder is told."""
+        self._listeners: list[Callable[[str, Unauthenticated], None]] = []
+
+    def listen(self, listener: Callable[[str, Unauthenticated], None]) -> None:
+        """Have a function called with the id of each token that is revoked, and with what its holder is told."""
+        self._listeners.append(listener)
 
     def restore(self) -> None:
         """Take up what the controller before this one has committed."""
@@ -107,7 +110,8 @@ class UserTokens:
             token = replace(token, revoked_by=by, revoked_at_ms=self._clock_ms())
             self._save(token)
             logger.info("%s revoked the token %s of user %s", by, token_id, token.user)
-            self.on_revoked(token_id, _refusal(token))
+            for listener in self._listeners:
+                listener(token_id, _refusal(token))
         return token
 
     def _save(self, token: UserToken) -> None:

@@ -22,15 +22,17 @@ class ClusterNews:
         many_jobs: More have than are named.
         workers: A worker has.
         endpoints: An endpoint has.
+        revoked: Ids of tokens of users that were revoked.
     """
 
     job_ids: set[JobId] = field(default_factory=set)
     many_jobs: bool = False
     workers: bool = False
     endpoints: bool = False
+    revoked: set[str] = field(default_factory=set)
 
     def __bool__(self) -> bool:
-        return bool(self.job_ids or self.many_jobs or self.workers or self.endpoints)
+        return bool(self.job_ids or self.many_jobs or self.workers or self.endpoints or self.revoked)
 
     def add(self, changes: Changes, most_named: int = MOST_NAMED) -> None:
         """Take in what a batch has changed."""
@@ -61,11 +63,12 @@ class ChangeWatchers:
         self._watches: set[_Watch] = set()
         self._closed = False
 
-    async def watch(self, wait_s: float) -> AsyncGenerator[ClusterNews, None]:
+    async def watch(self, wait_s: float, *, hello: bool = False) -> AsyncGenerator[ClusterNews, None]:
         """Yield what has changed, whenever something has.
 
         Args:
             wait_s: So long after the first change, what else changes is told with it.
+            hello: An empty one comes at once; nothing that changes after it is missed.
 
         Raises:
             Unavailable: The controller ends.
@@ -73,6 +76,8 @@ class ChangeWatchers:
         watch = _Watch()
         self._watches.add(watch)
         try:
+            if hello:
+                yield ClusterNews()
             while True:
                 await watch.wake.wait()
                 if not self._closed:
@@ -92,6 +97,12 @@ class ChangeWatchers:
             watch.news.add(changes)
             if watch.news:
                 watch.wake.set()
+
+    def on_revoked(self, token_id: str) -> None:
+        """Take in that a user's token was revoked."""
+        for watch in self._watches:
+            watch.news.revoked.add(token_id)
+            watch.wake.set()
 
     def close(self) -> None:
         """End every watch with Unavailable."""

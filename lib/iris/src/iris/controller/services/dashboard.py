@@ -38,14 +38,18 @@ class DashboardService(dashboard_pb2_grpc.DashboardServiceServicer):
         if not 0 <= request.wait_ms <= _MOST_WAIT_MS:
             raise InvalidRequest(f"wait_ms is {request.wait_ms}; allowed are 0 to {_MOST_WAIT_MS}")
         wait_s = (request.wait_ms or _WAIT_MS) / 1000
-        yield pb.ClusterChanges()  # says that the controller is there
-        async with aclosing(self._controller.changes.watch(wait_s)) as news:
+        sees_all = current_principal().kind is PrincipalKind.ADMIN
+        async with aclosing(self._controller.changes.watch(wait_s, hello=True)) as news:
+            await anext(news)  # the first message says that the controller is there
+            tokens = self._controller.credentials.users.tokens() if sees_all else []
+            yield pb.ClusterChanges(revoked_token_ids=[token.token_id for token in tokens if token.revoked_at_ms])
             async for item in news:
                 yield pb.ClusterChanges(
                     job_ids=sorted(item.job_ids),
                     many_jobs=item.many_jobs,
                     workers=item.workers,
                     endpoints=item.endpoints,
+                    revoked_token_ids=sorted(item.revoked) if sees_all else [],
                 )
 
     async def CreateLoginLink(self, request: pb.CreateLoginLinkRequest, context: Context) -> pb.CreateLoginLinkResponse:

@@ -23,6 +23,7 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from rigging.errors import MarinError
+from rigging.web.access import serve_while_good
 from rigging.web.context import Web
 from rigging.web.cookies import only_cookie
 from rigging.web.errors import status_of
@@ -81,6 +82,17 @@ class _Proxy:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         connection = HTTPConnection(scope)
         session = self.web.sessions.read(only_cookie(connection.headers.raw, self.web.settings.cookie))
+        if session is None or session.viewer.grant in self.web.revoked:
+            await self._serve(None, scope, receive, send)
+            return
+
+        async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+            await self._serve(session, scope, receive, send)
+
+        await serve_while_good(serve, self.web.revoked, session, scope, receive, send)
+
+    async def _serve(self, session: Session | None, scope: Scope, receive: Receive, send: Send) -> None:
+        connection = HTTPConnection(scope)
         problem: Response
         try:
             if session is None:

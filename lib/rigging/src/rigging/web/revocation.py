@@ -1,0 +1,59 @@
+"""What let people in may be revoked: then their sessions are over, and so is what is open in them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+
+class GrantRevokedError(Exception):
+    """What was being served is over: what let the viewer in was revoked."""
+
+
+class RevokedGrants:
+    """The grants (`Viewer.grant`) that were revoked. Belongs to one event loop, in which all methods are called."""
+
+    def __init__(self) -> None:
+        self._revoked: set[str] = set()
+        self._open: dict[str, set[asyncio.Timeout]] = {}
+
+    def __contains__(self, grant: str) -> bool:
+        return grant in self._revoked
+
+    def add(self, grants: Iterable[str]) -> None:
+        """Take note that these were revoked, and end what is open by them.
+
+        Args:
+            grants: Some may be known already.
+        """
+        for grant in {*grants} - {*self._revoked, ""}:
+            self._revoked.add(grant)
+            for limit in self._open.pop(grant, ()):
+                limit.reschedule(asyncio.get_running_loop().time())
+
+    @asynccontextmanager
+    async def while_good(self, grant: str) -> AsyncIterator[None]:
+        """What is inside is cancelled once the grant is revoked.
+
+        Args:
+            grant: "": one that cannot be.
+
+        Raises:
+            GrantRevokedError: It was.
+        """
+        limit = asyncio.timeout(0 if grant in self._revoked else None)
+        try:
+            async with limit:
+                held = self._open.setdefault(grant, set()) if grant else set()
+                held.add(limit)
+                try:
+                    yield
+                finally:
+                    held.discard(limit)
+                    if not held and self._open.get(grant) is held:
+                        del self._open[grant]
+        except TimeoutError:
+            if limit.expired():
+                raise GrantRevokedError(grant) from None
+            raise
