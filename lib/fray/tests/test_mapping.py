@@ -80,6 +80,30 @@ def test_a_submission_that_fails_stops_what_runs(caplog: pytest.LogCaptureFixtur
     assert [record.getMessage().endswith("the cluster is away") for record in caplog.records] == [True] * 3
 
 
+def test_a_failure_names_its_item_and_shows_the_functions_own_frames() -> None:
+    def inner(item: int) -> None:
+        if item == 2:
+            raise ValueError("no cheese")
+
+    def outer(item: int) -> None:
+        inner(item)
+
+    with LocalClient() as client, pytest.raises(ValueError, match="no cheese") as raised:
+        list(fray.map(outer, range(4), client=client, name="m"))
+    [note] = raised.value.__notes__
+    assert note.startswith("fray.map: item 2, 2, in job local-")
+    assert [frame.name for frame in raised.traceback] == [
+        "test_a_failure_names_its_item_and_shows_the_functions_own_frames",
+        "run",
+        "outer",
+        "inner",
+    ]
+    with LocalClient() as client:
+        *_, third, fourth = fray.map(outer, iter(range(4)), client=client, return_exceptions=True)
+    assert third.__notes__[0].startswith("fray.map: item 2, 2, ")
+    assert fourth is None
+
+
 def test_an_iterator_that_is_let_go_stops_what_runs() -> None:
     client: Any = PlayedClient()
 

@@ -1,13 +1,18 @@
 """One job for each of many items, with a bounded number of them at a time."""
 
+import itertools
 import logging
+import os
 import queue
 import re
+import reprlib
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, TypeVar
+from types import TracebackType
+from typing import Any, Final, NamedTuple, TypeVar
 
+import rigging.calls
 from fray.checks import check_count
 from fray.context import current_client
 from fray.protocols import Client, JobHandle
@@ -23,6 +28,7 @@ logger = logging.getLogger(__name__)
 Item = TypeVar("Item")
 
 _LONGEST_NAME: Final = 60
+_OWN: Final = tuple(os.path.dirname(os.path.abspath(file)) + os.sep for file in (__file__, rigging.calls.__file__))
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.@+=-]+")
 
 
@@ -87,8 +93,22 @@ def map(
 
     chosen = client or current_client()
     return _Mapping(chosen, ordered, return_exceptions).run(
-        (request(index, item) for index, item in enumerate(items)), max_in_flight
+        ((request(index, item), item) for index, item in enumerate(items)), max_in_flight
     )
+
+
+class _Outcome(NamedTuple):
+    """What a job returned, or its exception."""
+
+    value: Any = None
+    error: Exception | None = None
+
+
+def _without_own_frames(frames: TracebackType | None) -> TracebackType | None:
+    """Return a traceback from the first frame that is neither fray's nor rigging's; None when there is none."""
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_OWN):
+        frames = frames.tb_next
+    return frames
 
 
 class _Mapping:
@@ -104,12 +124,14 @@ class _Mapping:
         self._client = client
         self._ordered = ordered
         self._return_exceptions = return_exceptions
+        self._numbers = itertools.count()
         self._ended: queue.SimpleQueue[JobHandle] = queue.SimpleQueue()
+        self._items: dict[int, tuple[int, Any]] = {}  # with their numbers, by the identity of their jobs' handles
         self._running: dict[int, JobHandle] = {}  # by the identity of their handles
         self._order: deque[JobHandle] = deque()  # those in flight, in the order of their items
         self._finished: set[int] = set()  # identities of those in flight that have ended
 
-    def run(self, requests: Iterator[JobRequest], most: int) -> Iterator[Any]:
+    def run(self, requests: Iterator[tuple[JobRequest, Any]], most: int) -> Iterator[Any]:
         """Yield the results of these jobs, of which so many are in flight at most."""
         more = True
         try:
@@ -119,20 +141,27 @@ class _Mapping:
                     if request is None:
                         more = False
                     else:
-                        self._submit(request)
+                        self._submit(*request)
                 if not self._order:
                     return
-                yield self._take()
+                outcome = self._take()
+                if outcome.error is None or self._return_exceptions:
+                    yield outcome.value if outcome.error is None else outcome.error
+                else:
+                    error = outcome.error
+                    # Of the frames on the way here, only the function's own tell anything.
+                    raise error.with_traceback(_without_own_frames(error.__traceback__))
         finally:
             self._stop()
 
-    def _submit(self, request: JobRequest) -> None:
+    def _submit(self, request: JobRequest, item: Any) -> None:
         handle = self._client.submit(request, adopt_existing=False)
+        self._items[id(handle)] = (next(self._numbers), item)
         self._running[id(handle)] = handle
         self._order.append(handle)
         handle.add_done_callback(lambda _: self._ended.put(handle))
 
-    def _take(self) -> Any:
+    def _take(self) -> "_Outcome":
         """Wait for the next job whose turn it is to be yielded; what it returned, or its exception."""
         while not (self._ordered and id(self._order[0]) in self._finished):
             handle = next_ended(self._ended, list(self._running.values()), None)
@@ -148,13 +177,13 @@ class _Mapping:
         self._finished.discard(id(handle))
         return self._result(handle)
 
-    def _result(self, handle: JobHandle) -> Any:
-        if not self._return_exceptions:
-            return handle.result()
+    def _result(self, handle: JobHandle) -> "_Outcome":
+        index, item = self._items.pop(id(handle))
         try:
-            return handle.result()
+            return _Outcome(handle.result())
         except Exception as error:
-            return error
+            error.add_note(f"fray.map: item {index}, {reprlib.repr(item)}, in job {handle.job_id}")
+            return _Outcome(error=error)
 
     def _stop(self) -> None:
         """Stop what has not ended; as many as can be, whatever becomes of the others."""
