@@ -122,6 +122,43 @@ def test_a_link_signs_in_once_and_its_cookie_is_strict() -> None:
     assert thief.get("/hello").status_code == 401
 
 
+def test_a_link_that_is_opened_again_where_it_signed_in_leads_on() -> None:
+    site = Site()
+    path = site.web.login_path(Viewer("ann"))
+    assert site.client.get(path).status_code == 200
+    again = site.client.get(path)
+    assert again.status_code == 200
+    assert "set-cookie" not in again.headers
+    assert "Go on" in again.text
+
+
+_BY_A_LINK = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+
+
+@pytest.mark.parametrize(
+    ("path", "address"),
+    [
+        ("/hello", "/hello"),
+        ("/hello?run=a%2Fb&amp=%22%3E", "/hello?run=a%2Fb&amp;amp=%22%3E"),
+        ("/a%20b/%22%3E;url=x", "/a%20b/%22%3E%3Burl%3Dx"),
+    ],
+)
+def test_a_link_on_another_site_leads_to_its_page_although_the_cookie_is_strict(path: str, address: str) -> None:
+    site = Site()
+    answer = site.client.get(path, headers=_BY_A_LINK)
+    assert answer.status_code == 401
+    assert f'content="0;url={address}"' in answer.text
+    # The browser asks again from this server's own page, and says so: with the cookie, or else to be told to sign in.
+    own = {**_BY_A_LINK, "sec-fetch-site": "same-origin"}
+    assert "http-equiv" not in site.client.get(path, headers=own).text
+
+
+def test_a_link_on_another_site_leads_to_no_other_server() -> None:
+    site = Site()
+    answer = site.client.get(f"{BASE}//evil.test/x", headers=_BY_A_LINK)
+    assert 'content="0;url=/evil.test/x"' in answer.text
+
+
 def test_looking_at_a_link_with_head_does_not_use_it_up() -> None:
     site = Site()
     path = site.web.login_path(Viewer("ann"))
@@ -145,7 +182,7 @@ def test_links_and_sessions_end() -> None:
     clock.advance(59)
     assert site.client.get(f"/login?token={in_time}").status_code == 200
     clock.advance(2)
-    assert site.client.get(f"/login?token={late}").status_code == 403
+    assert TestClient(site.client.app, BASE).get(f"/login?token={late}").status_code == 403
     assert site.client.get("/hello").status_code == 200
     clock.advance(600)
     assert site.client.get("/hello").status_code == 401
@@ -380,3 +417,12 @@ def test_without_login_everybody_reads_and_nobody_writes() -> None:
     assert site.client.get("/hello").text == "hello , write: False"
     assert site.client.post("/write", headers=SELF).status_code == 403
     assert Denied.retryable is False
+
+
+def test_no_page_waits_for_its_templates_when_the_server_has_started() -> None:
+    site = Site()
+    with site.client:
+        pass
+    environment = site.web.templates
+    assert environment.cache is not None
+    assert {name for _, name in environment.cache} == set(environment.list_templates())

@@ -35,6 +35,7 @@ class RunIndex:
         self._now = now
         self._lock = threading.Lock()
         self._runs: list[RunFiles] = []
+        self._listed: list[str] = []
         self._seen: object = None
         self._ended: dict[str, RunSummary] = {}
 
@@ -43,7 +44,10 @@ class RunIndex:
         with self._lock:
             mark = self._mark()
             if mark != self._seen:
-                self._runs = runs_of(self._names())
+                names = self._names()
+                # Within a second of a change the directory is listed again and again; mostly nothing is new.
+                if names != self._listed:
+                    self._runs, self._listed = runs_of(names), names
                 self._seen = mark
             return self._runs
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
@@ -52,6 +53,9 @@ class SignedIn:
             await send({"type": "websocket.close", "code": 1008, "reason": "not signed in"})
         else:
             request = Request(scope, receive)
+            if problem is None and _follows_a_link(request):
+                await render(request, "web/from_elsewhere.html", 401, address=_address(request))(scope, receive, send)
+                return
             await render(request, "web/login.html", 401, problem=problem)(scope, receive, send)
 
 
@@ -94,6 +98,23 @@ async def serve_while_good(
             await send({"type": "http.response.body", "body": b""})
 
 
+def _follows_a_link(request: Request) -> bool:
+    """True if somebody came here by a link of another site: browsers keep strict cookies back there."""
+    told = request.headers
+    return (
+        request.method == "GET"
+        and told.get("sec-fetch-site") in ("cross-site", "same-site")
+        and told.get("sec-fetch-mode") == "navigate"
+        and told.get("sec-fetch-dest") == "document"
+    )
+
+
+def _address(request: Request) -> str:
+    """Return the address of a request below this server's root."""
+    path = "/" + quote(request.url.path.lstrip("/"), safe="/")  # "//host" would be another server
+    return f"{path}?{request.url.query}" if request.url.query else path
+
+
 def login_routes() -> list[BaseRoute]:
     """Return the pages of signing in and out."""
     return [
@@ -113,7 +134,11 @@ async def _session(request: Request) -> Response:
 async def _login(request: Request) -> Response:
     if request.method == "HEAD" or "token" not in request.query_params:  # a HEAD must not use up a link
         return render(request, "web/login.html", problem=None)
-    return _opened(request, request.query_params["token"])
+    answer = _opened(request, request.query_params["token"])
+    if answer.status_code != 200 and session_of(request) is not None:
+        # The link was opened again in the browser that it has signed in.
+        return render(request, "web/signed_in.html", home=web_of(request).settings.home or "/")
+    return answer
 
 
 async def _login_by_form(request: Request) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import secrets
@@ -28,7 +29,7 @@ from rigging.web.login import LoginLinks, Sessions, Viewer
 from rigging.web.pages import PageSet, check_names, everybody
 from rigging.web.revocation import RevokedGrants
 from rigging.web.security import StrictPages
-from rigging.web.templating import StaticFiles, make_environment, static_packages
+from rigging.web.templating import StaticFiles, load_templates, make_environment, static_packages
 
 _log = logging.getLogger(__name__)
 #: A disk's words for a name at which nothing can be.
@@ -79,7 +80,10 @@ def create_app(
         async with AsyncExitStack() as stack:
             for pages in sets:
                 await stack.enter_async_context(pages.lifespan())
+            # The first request of each page would wait for its templates.
+            loading = asyncio.get_running_loop().run_in_executor(None, load_templates, web.templates)
             yield
+            await loading
 
     app = Starlette(
         routes=routes,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import functools
 import hashlib
+import logging
 from collections.abc import Sequence
 from importlib import resources
 from typing import Final
@@ -17,6 +18,7 @@ from rigging.quantities import format_size
 from rigging.tables import duration
 from rigging.web.pages import PageSet
 
+_log = logging.getLogger(__name__)
 BASE: Final = "web"
 _TYPES: Final = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml", "png": "image/png"}
 
@@ -74,6 +76,15 @@ def make_environment(sets: Sequence[PageSet], static: StaticFiles) -> jinja2.Env
     for pages in sets:
         environment.globals.update(pages.globals)
     return environment
+
+
+def load_templates(environment: jinja2.Environment) -> None:
+    """Compile all templates, so that no page has to; one that cannot be compiled is logged."""
+    for name in environment.list_templates():
+        try:
+            environment.get_template(name)
+        except jinja2.TemplateError:
+            _log.exception("template %s cannot be compiled", name)
 
 
 def static_packages(sets: Sequence[PageSet]) -> dict[str, str]:
