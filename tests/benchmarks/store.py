@@ -20,7 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from iris.controller.engine.engine import Engine, Transaction
+from iris.controller.engine.engine import Engine
+from iris.controller.engine.transaction import Transaction
 from iris.core.state.batch import Batch
 from iris.core.state.changes import Changes
 from iris.core.state.view import ClusterView

@@ -28,6 +28,7 @@ def test_functions_run_on_workers(iris_client):
         future = pool.submit(square, 7)
         assert isinstance(future, Future)
         assert future.result(timeout=90) == 49
+        assert pool.submit(int, "17", base=8).result(timeout=30) == 15
         assert list(pool.map(square, range(5))) == [0, 1, 4, 9, 16]
         assert pool.submit(os.getpid).result(timeout=30) != os.getpid()
         with pytest.raises(ValueError, match="of the function"):

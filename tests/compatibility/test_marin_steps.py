@@ -243,6 +243,33 @@ def test_a_sweep_is_shared_out(tmp_path):
     assert at_return == [3, 3]
 
 
+@pytest.mark.compatible("claim_and_run waits for targets that its peers are at work on", since="0.1.0")
+def test_a_worker_with_nothing_left_to_claim_waits_for_its_peers(tmp_path):
+    from marin.execution.sweep import SweepTarget, claim_and_run
+
+    targets = [SweepTarget("slow", 1), SweepTarget("quick", 2)]
+    slow_began, quick_ran, returned = threading.Event(), threading.Event(), threading.Event()
+    early = []
+
+    def run_slow(target):
+        assert target.target_id == "slow"
+        slow_began.set()
+        assert quick_ran.wait(30)
+        early.append(returned.wait(0.2))
+
+    def be_peer():
+        assert slow_began.wait(30)
+        claim_and_run(str(tmp_path), targets, lambda target: quick_ran.set())
+        returned.set()
+
+    peer = threading.Thread(target=be_peer)
+    peer.start()
+    claim_and_run(str(tmp_path), targets, run_slow)
+    peer.join(30)
+    assert early == [False], "the peer returned while a target was not done"
+    assert returned.is_set()
+
+
 @pytest.mark.compatible("claim_and_run: the first failure stops this worker and propagates", since="0.1.0")
 def test_a_failure_leaves_the_rest_of_a_sweep_to_peers(tmp_path):
     from marin.execution.executor_step_status import STATUS_FAILED, STATUS_SUCCESS, StatusFile

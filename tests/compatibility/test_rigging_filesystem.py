@@ -55,6 +55,13 @@ def test_a_trainer_charges_each_checkpoint(in_us_central2, gcs_server, monkeypat
     assert budget.bytes_used == 60
 
 
+@pytest.mark.compatible("record_transfer(size, url), where this machine's region is not known", since="0.1.0")
+def test_nothing_is_charged_where_the_region_is_not_known(prefix, gcs_server):
+    budget = TransferBudget(limit_bytes=100)
+    record_transfer(1000, "gs://old-eu-west4/ckpt", budget=budget)
+    assert budget.bytes_used == 0
+
+
 @pytest.mark.compatible("record_transfer(0 or less, url): nothing is charged", since="0.1.0")
 def test_a_transfer_of_nothing_is_free(in_us_central2, gcs_server):
     budget = TransferBudget(0)
@@ -98,6 +105,9 @@ def test_paths_are_checked_by_the_callers_own_rules():
         CONFIG, local_ok=False, region="us-central2", skip_if_prefix_contains=("train_urls", "files")
     )
     check_gcs_paths_same_region({"a": "gs://marin-us-central2/x", "b": "/local"}, region="us-central2")
+    both = {name: [f"gs://anywhere/{name}"] for name in ("train_urls", "validation_urls")}
+    check_gcs_paths_same_region(both, local_ok=False, region="us-central2", path_checker=checker)
+    assert len(checked) == 2, "what is only read may lie anywhere"
     check_gcs_paths_same_region(CONFIG, local_ok=True, region_getter=lambda: None)
     with pytest.raises(ValueError, match="region"):
         check_gcs_paths_same_region(CONFIG, local_ok=False, region_getter=lambda: None)

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from rigging.timing import Deadline, Duration, ExponentialBackoff, RateLimiter, Timestamp, retry_with_backoff
+from rigging.timing.retries import RETRY_PAUSES
 
 NOON = Timestamp.from_ms(1_706_702_400_123)
 
@@ -71,6 +72,11 @@ def test_retries_begin_half_a_second_apart(caplog):
 
     started = time.monotonic()
     assert 0.4 < retry_with_backoff(call) - started < 5
+    pauses = RETRY_PAUSES.copy()
+    lengths = [pauses.next_interval() for _ in range(12)]
+    assert lengths[0] == pytest.approx(0.5, rel=0.2)
+    assert lengths[1] == pytest.approx(1.0, rel=0.2)
+    assert 8 < max(lengths) <= 10
 
 
 @pytest.mark.compatible("RateLimiter.wait(cancel?) -> bool", since="0.1.0")

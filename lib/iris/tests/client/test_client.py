@@ -8,7 +8,8 @@ import grpc
 import pytest
 
 from iris.client import ControllerUnreachable, IrisClient, JobAlreadyExists, JobFailedError
-from iris.client.connection.connection import Connection, parse_address
+from iris.client.connection.address import parse_address
+from iris.client.connection.connection import Connection
 from iris.client.job_env import JobEnv
 from iris.client.plan import JobLimits, JobPlan
 from iris.client.submission.submit import Submitter

@@ -12,7 +12,8 @@ import pytest
 from iris.controller import context
 from iris.controller.engine import load
 from iris.controller.workers import sessions
-from iris.controller.workers.sessions import ConnectedWorker, Report, Sessions
+from iris.controller.workers.connected import ConnectedWorker, Report
+from iris.controller.workers.sessions import Sessions
 from iris.core.rules import draft, gang_rules, silence_rules, task_rules
 from iris.core.rules.contact import ContactRules
 from iris.core.rules.draft import Draft

@@ -14,8 +14,9 @@ from iris.controller.clients.waiters import JobWaiters
 from iris.controller.config.controller_config import ControllerConfig, Durability
 from iris.controller.dashboard.changes import ChangeWatchers
 from iris.controller.dashboard.process import DashboardProcess
-from iris.controller.engine.engine import Engine, Transaction
+from iris.controller.engine.engine import Engine
 from iris.controller.engine.replication_barrier import ReplicationBarrier
+from iris.controller.engine.transaction import Transaction
 from iris.controller.logs.hub import LogHub
 from iris.controller.notices.notifier import Notifier
 from iris.controller.storage.blobs import BlobStore

@@ -7,6 +7,7 @@ import grpc
 import pytest
 
 from iris.client.connection import connection as module
+from iris.client.connection.address import parse_address
 from iris.client.connection.connection import (
     CALL_TIMEOUT,
     UPLOAD_TIMEOUT,
@@ -14,7 +15,6 @@ from iris.client.connection.connection import (
     RetryDeadline,
     Stubs,
     is_away,
-    parse_address,
 )
 from iris.client.errors import ControllerUnreachable
 from iris.rpc import iris_pb2 as pb

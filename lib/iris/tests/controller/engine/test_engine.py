@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from iris.controller.engine.engine import Engine, Transaction
+from iris.controller.engine.engine import Engine
+from iris.controller.engine.transaction import Transaction
 from iris.core.state.changes import Changes
 from iris.core.state.task_table import TaskTable
 from iris.core.state.view import ClusterView

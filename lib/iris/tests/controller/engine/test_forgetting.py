@@ -2,7 +2,7 @@
 
 import pytest
 
-from iris.controller.engine.engine import Transaction
+from iris.controller.engine.transaction import Transaction
 from iris.core.state.batch import Batch
 from iris.domain.effects import JobForgotten
 from iris.domain.events import JobSubmitted, WorkerDisconnected

@@ -10,8 +10,9 @@ import pytest
 from iris.controller.engine.engine import Engine
 from iris.controller.logs.hub import LogHub
 from iris.controller.logs.store import LogStore
+from iris.controller.workers.connected import ConnectedWorker, Greeting, Report
 from iris.controller.workers.orders import Farewell, Outgoing
-from iris.controller.workers.sessions import ConnectedWorker, Greeting, Report, Sessions
+from iris.controller.workers.sessions import Sessions
 from iris.core.rules.contact import ContactRules
 from iris.core.state.changes import Changes
 from iris.core.state.view import ClusterView

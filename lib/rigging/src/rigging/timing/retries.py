@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from rigging.clock import SYSTEM_CLOCK, SleepingClock
 from rigging.errors import DeadlineExceeded, InvalidRequest
@@ -95,6 +95,10 @@ class ExponentialBackoff:
             raise DeadlineExceeded(f"{message} (waited {seconds_of(timeout):g} s)")
 
 
+RETRY_PAUSES: Final = ExponentialBackoff(initial=0.5, maximum=10.0, factor=2.0)
+"""The pauses of `retry_with_backoff` where its caller says nothing else."""
+
+
 def retry_with_backoff(
     fn: Callable[[], T],
     *,
@@ -115,13 +119,13 @@ def retry_with_backoff(
         max_attempts: Most calls of `fn`.
         min_attempts: So many calls are made even when `max_elapsed` is over: time alone may mean that all stood still.
         max_elapsed: Give up rather than start an attempt later than this (seconds or Duration) after the first.
-        backoff: Pauses; it is copied, and its clock is used. By default from 0.5 s, doubled up to 10 s.
+        backoff: Pauses; it is copied, and its clock is used. By default `RETRY_PAUSES`: from 0.5 s, doubled up to 10 s.
         on_retry: Called before each pause with the error and the number of the attempt that failed, from 0.
         operation: Name of `fn` for the log.
     """
     if max_attempts < 1:
         raise InvalidRequest(f"max_attempts={max_attempts}: must be at least 1")
-    pauses = (backoff or ExponentialBackoff(initial=0.5, maximum=10.0, factor=2.0)).copy()
+    pauses = (backoff or RETRY_PAUSES).copy()
     deadline = Deadline.from_seconds(math.inf if max_elapsed is None else seconds_of(max_elapsed), clock=pauses.clock)
     attempt = 0
     while True:

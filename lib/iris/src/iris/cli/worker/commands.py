@@ -71,7 +71,7 @@ def start(
     import logging
     import os
 
-    from iris.client.connection.connection import parse_address
+    from iris.client.connection.address import parse_address
     from iris.cluster.sizes import parse_size
     from iris.rpc.daemon import tune_process
     from rigging.log_setup import configure_logging
@@ -128,7 +128,7 @@ def start(
 @pass_context
 def install_service(context: CliContext, /, as_user: bool, only_print: bool, service_name: str, **given: Any) -> None:
     """Write a systemd unit that runs `iris worker start` with these options. It holds paths, and no secrets."""
-    from iris.client.connection.connection import parse_address
+    from iris.client.connection.address import parse_address
     from iris.local.declared_devices import declared_device
 
     parse_address(given["controller"])

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from iris.client.connection.connection import parse_address
+from iris.client.connection.address import parse_address
 from iris.client.connection.target import ClusterTarget
 from iris.local.settings import read_settings
 from iris.local.start import LocalCluster

@@ -5,8 +5,8 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
+from iris.client.connection.address import parse_address
 from iris.client.connection.cluster_files import named_cluster, peek
-from iris.client.connection.connection import parse_address
 from iris.client.connection.target import ClusterTarget
 from iris.client.job_env import JobEnv, job_env
 from iris.local.start import LocalCluster

@@ -19,8 +19,8 @@ from iris.controller.services.convert_worker import (
     run_attempts_to_wire,
     shifted_usage,
 )
+from iris.controller.workers.connected import ConnectedWorker, Greeting, Report, WorkerHost
 from iris.controller.workers.orders import Outgoing
-from iris.controller.workers.sessions import ConnectedWorker, Greeting, Report, WorkerHost
 from iris.domain.ids import AttemptId, JobId, WorkerId, parse_attempt_id, parse_task_id
 from iris.domain.job_spec import CallableEntrypoint, JobSpec, is_alike
 from iris.domain.states import TaskState

@@ -12,7 +12,8 @@ from functools import partial
 from typing import Final, TypeVar
 
 from iris.controller.config.controller_config import ControllerConfig
-from iris.controller.engine.engine import Engine, Transaction
+from iris.controller.engine.engine import Engine
+from iris.controller.engine.transaction import Transaction
 from iris.controller.logs.store import LogStore
 from iris.controller.storage.blobs import BlobStore
 from iris.core.state.view import ClusterView

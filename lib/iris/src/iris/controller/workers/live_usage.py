@@ -5,7 +5,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from iris.controller.engine.engine import Engine, Transaction
+from iris.controller.engine.engine import Engine
+from iris.controller.engine.transaction import Transaction
 from iris.domain.ids import AttemptId, JobId, WorkerId, parse_attempt_id, parse_task_id
 from iris.domain.usage import AttemptUse, Usage
 from rigging.errors import MarinError

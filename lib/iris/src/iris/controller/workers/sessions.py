@@ -2,19 +2,19 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
-from iris.controller.engine.engine import Engine, Transaction
+from iris.controller.engine.engine import Engine
+from iris.controller.engine.transaction import Transaction
 from iris.controller.logs.hub import LogHub
-from iris.controller.workers.orders import WorkerOrders
+from iris.controller.workers.connected import ConnectedWorker, Greeting, Report, WorkerHost, is_far
 from iris.core.rules.contact import ContactRules, Contacts
 from iris.core.rules.reconcile import reconcile
 from iris.domain.constraints import AHEAD_ATTRIBUTE
 from iris.domain.effects import Effect, ForgetAttempt, StartAttempt, StopAttempt
 from iris.domain.events import (
-    AttemptObserved,
     Begun,
     WorkerConnected,
     WorkerDisconnected,
@@ -33,69 +33,9 @@ logger = logging.getLogger(__name__)
 
 _FOR_WORKERS: Final = (StartAttempt, StopAttempt, ForgetAttempt)
 
-FAR_CLOCK_MS: Final = 5000
-
-
-def is_far(skew_ms: int, error_ms: int) -> bool:
-    """Whether a host's clock is so far off that people should know, whatever the error of the measurement."""
-    return abs(skew_ms) - error_ms > FAR_CLOCK_MS
-
-
 STOP_REASON_UNKNOWN: Final = "the controller does not know this attempt"
 _LOOKS: Final = 8
 """So often in the time after which a worker is late."""
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """One observation as it came: the event, and how long the attempt's log is in the end (0 while it runs)."""
-
-    event: AttemptObserved
-    log_size: int
-
-
-@dataclass(slots=True)
-class WorkerHost:
-    """A connected worker's host, for people.
-
-    Args:
-        address: From which it is connected; "unix": the controller's own machine.
-        version: Its release; empty: it does not say.
-        skew: Its clock minus the controller's and the largest error of that, in ms; None: not measured yet.
-    """
-
-    address: str = ""
-    version: str = ""
-    protocol_version: int = 0
-    skew: tuple[int, int] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Greeting:
-    """A worker's first message: its identity, its capacity and its inventory."""
-
-    worker_id: WorkerId
-    instance_id: str
-    capacity: Resources
-    attributes: Mapping[str, str]
-    inventory: tuple[Report, ...]
-    leaving: bool = False
-    host: WorkerHost = field(default_factory=WorkerHost)
-
-
-class ConnectedWorker:
-    """One open stream of one worker."""
-
-    def __init__(self, worker_id: WorkerId, instance_id: str, host: WorkerHost) -> None:
-        self.host = host
-        self.worker_id = worker_id
-        self.instance_id = instance_id
-        self.orders = WorkerOrders()
-        self.superseded = False
-        self.is_leaving = False
-        self.revision = 0
-        # Ends of attempts whose log is not here completely yet: a client that sees the end can read all of the log.
-        self.held: dict[AttemptId, tuple[Report, asyncio.TimerHandle]] = {}
 
 
 class Sessions:

@@ -1,0 +1,70 @@
+"""One connected worker: how it greets, what it reports, and what its open stream holds."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from iris.controller.workers.orders import WorkerOrders
+from iris.domain.events import AttemptObserved
+from iris.domain.ids import AttemptId, WorkerId
+from iris.domain.resources import Resources
+
+FAR_CLOCK_MS: Final = 5000
+
+
+def is_far(skew_ms: int, error_ms: int) -> bool:
+    """Whether a host's clock is so far off that people should know, whatever the error of the measurement."""
+    return abs(skew_ms) - error_ms > FAR_CLOCK_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One observation as it came: the event, and how long the attempt's log is in the end (0 while it runs)."""
+
+    event: AttemptObserved
+    log_size: int
+
+
+@dataclass(slots=True)
+class WorkerHost:
+    """A connected worker's host, for people.
+
+    Args:
+        address: From which it is connected; "unix": the controller's own machine.
+        version: Its release; empty: it does not say.
+        skew: Its clock minus the controller's and the largest error of that, in ms; None: not measured yet.
+    """
+
+    address: str = ""
+    version: str = ""
+    protocol_version: int = 0
+    skew: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """A worker's first message: its identity, its capacity and its inventory."""
+
+    worker_id: WorkerId
+    instance_id: str
+    capacity: Resources
+    attributes: Mapping[str, str]
+    inventory: tuple[Report, ...]
+    leaving: bool = False
+    host: WorkerHost = field(default_factory=WorkerHost)
+
+
+class ConnectedWorker:
+    """One open stream of one worker."""
+
+    def __init__(self, worker_id: WorkerId, instance_id: str, host: WorkerHost) -> None:
+        self.host = host
+        self.worker_id = worker_id
+        self.instance_id = instance_id
+        self.orders = WorkerOrders()
+        self.superseded = False
+        self.is_leaving = False
+        self.revision = 0
+        # Ends of attempts whose log is not here completely yet: a client that sees the end can read all of the log.
+        self.held: dict[AttemptId, tuple[Report, asyncio.TimerHandle]] = {}
