@@ -37,8 +37,19 @@ def fail(word: str) -> None:
     raise ValueError(f"bad {word}")
 
 
-def leave(code: int) -> None:
+def leave(code: int | str) -> None:
     sys.exit(code)
+
+
+def test_words_given_to_sys_exit_are_the_error(play: Play) -> None:
+    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
+        call(controller, leave, "no data in the bucket")
+        (end,) = await controller.until_ended(JOB)
+        assert (end.state, end.exit_code) == (TaskState.FAILED, 1)
+        assert end.error == "sys.exit: no data in the bucket"
+        assert controller.output(JOB, stderr=True) == b"no data in the bucket\n"
+
+    play(scenario)
 
 
 def test_a_function_runs_with_its_arguments(play: Play) -> None:

@@ -240,6 +240,8 @@ def main(payload_path: str) -> int:
     except SystemExit as end:
         if isinstance(end.code, int) and end.code and not end.code & 0xFF:
             return 1  # of which the system would keep the 0 alone
+        if end.code is not None and not isinstance(end.code, int) and os.getpid() == process:
+            write_error(f"sys.exit: {end.code}")  # as the interpreter prints it, and ends with 1
         raise
     except Exception as error:
         traceback.print_exc()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+import logging
 import traceback
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -15,6 +16,9 @@ from marin.cli.groups import LazyGroup
 from marin.cli.output import complain, forget_stdout, say
 from rigging.errors import MarinError
 from rigging.interrupts import unwrapped_interrupts
+
+# They log the tracebacks of requests that fail, of which we tell in one line.
+_STORAGE_LIBRARIES: Final = ("gcsfs", "s3fs", "aiobotocore", "botocore", "google.auth")
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -28,6 +32,9 @@ def cli(context: CliContext, verbose: bool) -> None:
     below the prefix (`docs/sum-0a1b2c`), or a step's name when one output has it.
     """
     context.verbose = verbose
+    if not verbose:
+        for name in _STORAGE_LIBRARIES:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def run(argv: Sequence[str], context: CliContext | None = None) -> int:

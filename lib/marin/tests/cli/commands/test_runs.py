@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -10,7 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from marin.cli.context import CliContext
 from marin.execution import Executor, ExecutorStep, output_path_of, versioned
@@ -362,6 +365,22 @@ def test_what_the_executor_writes_is_read(storage: RecordedStorage, marin: Marin
     assert (run["host"], run["description"], run["steps"]) == (os.uname().nodename, "Try.", 2)
     shown = marin("show", run["run"], "--json").json
     assert [(step["name"], step["status"]) for step in shown["step_list"]] == [("one", "succeeded"), ("two", "failed")]
+
+
+def test_storage_that_does_not_answer_is_named_in_one_line(marin: Marin, caplog: pytest.LogCaptureFixture) -> None:
+    class Away(MemoryFileSystem):
+        protocol = "away"
+        cachable = False
+
+        def ls(self, path: str, detail: bool = True, **kwargs: Any) -> Any:
+            logging.getLogger("gcsfs").error("_request out of retries", exc_info=True)
+            raise ConnectionError("no route to host")
+
+    fsspec.register_implementation("away", Away, clobber=True)
+    done = marin("runs", "away://bucket/p")
+    assert done.code == 5
+    assert done.err == "marin: away://bucket/p/experiments cannot be read: ConnectionError: no route to host\n"
+    assert caplog.text == ""
 
 
 def test_a_running_process_runs_and_one_that_is_gone_died(storage: RecordedStorage, marin: Marin) -> None:

@@ -33,8 +33,9 @@ def reading(path: str) -> Iterator[None]:
     """
     try:
         yield
-    except (OSError, MarinError):
+    except (FileNotFoundError, NotADirectoryError, MarinError):
         raise
+    # An OSError of theirs names neither the storage nor the file.
     except Exception as error:
         raise Unavailable(f"{path} cannot be read: {type(error).__name__}: {error}") from error
 
