@@ -86,6 +86,31 @@ def test_a_job_shows_why_it_waits_and_why_it_failed(pages: Any, admin: User, wor
     assert "exit code 3" in text_of(client, "/job/tasks?id=/ann/a")
 
 
+def test_attempts_that_were_tried_again_stay_on_the_timeline(pages: Any, admin: User, worker: ScriptedWorker) -> None:
+    admin.submit("/ann/a", max_retries_failure=1)
+    for number, lasted in enumerate((2000, 4000)):
+        name = f"/ann/a/0:{number}"
+        worker.wait_for_start(name)
+        begin = T + 10_000 * number
+        worker.observe(name, RUNNING, started_at_ms=begin, at_ms=begin)
+        used = pb.AttemptUsage(attempt_id=name, cpu_ms=5, at_ms=begin + lasted)
+        worker.observe(name, FAILED, exit_code=3, error="out of luck", at_ms=begin + lasted, usage=used)
+    admin.wait("/ann/a")
+    client = pages.browser("ann")
+    page = text_of(client, "/job?id=/ann/a")
+    assert "attempt 0, 2.0 s: out of luck" in page
+    assert 'class="bar-earlier" x="0.00" y="1" width="14.29"' in page
+    assert 'class="bar-failed" x="71.43" y="1" width="28.57"' in page
+    rows = text_of(client, "/task?id=/ann/a/0").split("<tbody>")[1].split("</tr>")
+    assert "4.0 s" in rows[0]
+    assert "2.0 s" in rows[1]
+    answer = admin.stubs.cluster.Query(pb.QueryRequest(sql="SELECT began_at_ms, at_ms FROM attempt_usage"))
+    assert [[value.integer for value in row.values] for row in answer.rows] == [
+        [T, T + 2000],
+        [T + 10_000, T + 14_000],
+    ]
+
+
 def test_what_users_may_not_see_the_pages_do_not_show(pages: Any, admin: User) -> None:
     admin.submit("/bob/b", argv=("echo", "bobs-secret"), description="bobs-secret")
     client = pages.browser("ann")

@@ -76,9 +76,30 @@ def test_a_timeline_reaches_from_the_first_start_to_now() -> None:
         task(2, pb.TASK_STATE_PENDING),
     ]
     first, second = timeline_of(tasks, T + 1000)
-    assert (first.label, first.state, first.left, first.width) == ("0", "succeeded", 0, 50)
-    assert (second.left, second.width, second.seconds, second.earlier) == (25, 75, 0.75, 2)
+    (span,) = first.spans
+    assert (first.label, first.state, span.left, span.width) == ("0", "succeeded", 0, 50)
+    (span,) = second.spans
+    assert (span.left, span.width, second.seconds, second.earlier) == (25, 75, 0.75, 2)
     assert timeline_of(tasks[2:], T) == []
+
+
+def test_earlier_attempts_are_on_the_timeline_of_their_task_as_far_as_it_is_known_when_they_ran() -> None:
+    retried = task(0, pb.TASK_STATE_PENDING, attempt=2)
+    retried.causes.extend(["attempt 0 on w1: exit code 3", "attempt 1 on w1: lost", "attempt 2 on w2: exit code 4"])
+    for number, (begin, end) in enumerate(((T, T + 200), (0, T + 400), (T + 500, T + 700))):
+        retried.usage.add(attempt_id=f"/ann/a/0:{number}", began_at_ms=begin, at_ms=end)
+    (bar,) = timeline_of([retried, task(1, pb.TASK_STATE_PENDING)], T + 5000)
+    assert [(each.attempt, each.state, each.left, each.width, each.words) for each in bar.spans] == [
+        (0, "earlier", 0, 100 * 2 / 7, "attempt 0, 0.2 s: exit code 3"),
+        (2, "earlier", 100 * 5 / 7, 100 * 2 / 7, "attempt 2, 0.2 s: exit code 4"),
+    ], "of the second one nobody knows when it ran"
+    retried.started_at_ms, retried.finished_at_ms, retried.state = T + 500, T + 1000, pb.TASK_STATE_FAILED
+    (bar,) = timeline_of([retried], T + 5000)
+    assert [(each.attempt, each.state, each.left, each.width) for each in bar.spans] == [
+        (0, "earlier", 0, 20),
+        (2, "failed", 50, 50),
+    ]
+    assert (bar.seconds, bar.earlier) == (0.5, 2)
 
 
 @given(st.lists(st.tuples(st.integers(T - 10**9, T + 10**9), st.integers(-(10**6), 10**9)), min_size=1))
@@ -86,8 +107,7 @@ def test_bars_lie_within_the_timeline(times: list[tuple[int, int]]) -> None:
     """Clocks that were set back make ends before beginnings."""
     tasks = [task(i, pb.TASK_STATE_SUCCEEDED, at, at + lasted) for i, (at, lasted) in enumerate(times)]
     for bar in timeline_of(tasks, T):
-        assert 0 <= bar.left <= 100
-        assert bar.width > 0
+        assert all(0 <= span.left <= 100 and span.width > 0 for span in bar.spans)
         assert bar.seconds >= 0
 
 
@@ -98,10 +118,12 @@ def test_attempts_are_told_newest_first_each_with_its_end_and_its_usage() -> Non
         causes=["exit code 1"],
         usage=[pb.AttemptUsage(attempt_id="/ann/a/0:1", cpu_ms=5)],
     )
-    second, first = attempts_of(found)
+    found.usage.add(attempt_id="/ann/a/0:0", began_at_ms=T, at_ms=T + 900)
+    second, first = attempts_of(found, T + 5000)
     assert (second["number"], second["cause"], second["usage"].cpu_ms) == (1, "", 5)
-    assert (first["number"], first["cause"], first["usage"]) == (0, "exit code 1", None)
-    assert attempts_of(pb.TaskStatus(attempt=-1)) == []
+    assert (first["number"], first["cause"]) == (0, "exit code 1")
+    assert (second["times"], first["times"].end_ms - first["times"].begin_ms) == (None, 900)
+    assert attempts_of(pb.TaskStatus(attempt=-1), T) == []
 
 
 def test_usage_is_that_of_the_latest_attempts_together() -> None:

@@ -108,6 +108,7 @@ class AttemptUsage(Record):
         processes: Processes and threads.
         at_ms: When it was last looked at (Unix time).
         sent_bytes: By TCP since it began, as far as the looks at its sockets saw it: at least. received_bytes likewise.
+        began_at_ms: When the attempt began (Unix time); 0: not known, as of those that ended under earlier releases.
     """
 
     attempt_id: str
@@ -123,6 +124,7 @@ class AttemptUsage(Record):
     at_ms: int = 0
     sent_bytes: int = 0
     received_bytes: int = 0
+    began_at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute, Route
 
 from iris.dashboard import queries
 from iris.dashboard.cluster_client import ClusterClient, Row
-from iris.dashboard.timeline import timeline_of
+from iris.dashboard.timeline import attempts_in_time, timeline_of
 from iris.rpc import iris_pb2 as pb
 from rigging.errors import InvalidRequest, MarinError
 from rigging.web.context import is_fragment, render, viewer_of
@@ -101,8 +101,9 @@ class JobPages:
         below = await self.client.rows(viewer, queries.list_jobs(queries.JobFilter(parent=job_id), 0, 100))
         await self._count_children(request, below)
         members: list[pb.TaskStatus] = []
-        if 1 < status.replicas <= _SIDE_BY_SIDE:
+        if status.replicas <= _SIDE_BY_SIDE:
             members = await self.client.tasks(viewer, job_id)
+        timeline = timeline_of(members, int(time.time() * 1000))
         template = "iris/job_body.html" if is_fragment(request) else "iris/job.html"
         return render(
             request,
@@ -111,8 +112,9 @@ class JobPages:
             state=word_of(pb.JobState.Name(status.state)),
             states=states,
             below=below,
-            members=[(task, word_of(pb.TaskState.Name(task.state))) for task in members],
-            timeline=timeline_of(members, int(time.time() * 1000)),
+            members=[(task, word_of(pb.TaskState.Name(task.state))) for task in members if status.replicas > 1],
+            # Of a single task that ran once it tells nothing.
+            timeline=timeline if status.replicas > 1 or any(bar.earlier for bar in timeline) else [],
             spec=spec_facts(status),
             is_live=not status.finished_at_ms,
         )
@@ -169,7 +171,7 @@ class JobPages:
             task=task,
             job_id=task_id.rpartition("/")[0],
             state=word_of(pb.TaskState.Name(task.state)),
-            attempts=attempts_of(task),
+            attempts=attempts_of(task, int(time.time() * 1000)),
         )
 
     async def stop(self, request: Request, form: dict[str, str]) -> Response:
@@ -214,17 +216,19 @@ def word_of(name: str) -> str:
     return name.split("_STATE_")[-1].lower()
 
 
-def attempts_of(task: pb.TaskStatus) -> list[dict[str, Any]]:
-    """Return the attempts of a task, the newest first: number, why it ended ("": it has not), and its usage or None.
+def attempts_of(task: pb.TaskStatus, now_ms: int) -> list[dict[str, Any]]:
+    """Return the attempts of a task, the newest first: number, why it ended ("": it has not), usage and times or None.
 
     Args:
         task: The task.
+        now_ms: Unix time.
     """
+    times = {each.number: each for each in attempts_in_time(task, now_ms)}
     usage = {item.attempt_id.rpartition(":")[2]: item for item in task.usage}
     found = []
     for number in range(task.attempt + 1):
         cause = task.causes[number] if number < len(task.causes) else ""
-        found.append({"number": number, "cause": cause, "usage": usage.get(str(number))})
+        found.append({"number": number, "cause": cause, "usage": usage.get(str(number)), "times": times.get(number)})
     return found[::-1]
 
 

@@ -22,6 +22,7 @@ class Usage:
         at_ms: When (Unix time).
         sent_bytes: By TCP since it began, at least.
         received_bytes: Likewise.
+        began_at_ms: When the attempt began (Unix time), as the controller keeps it; 0: not known.
     """
 
     cpu_ms: int = 0
@@ -36,6 +37,7 @@ class Usage:
     # In the order in which releases came to know them: so they are told, and older ones pass over what is at the end.
     sent_bytes: int = 0
     received_bytes: int = 0
+    began_at_ms: int = 0
 
     def later(self, now: "Usage") -> "Usage":
         """This, and what was seen after it: peaks, processor time and traffic never fall."""
@@ -51,6 +53,7 @@ class Usage:
             at_ms=now.at_ms,
             sent_bytes=max(self.sent_bytes, now.sent_bytes),
             received_bytes=max(self.received_bytes, now.received_bytes),
+            began_at_ms=self.began_at_ms or now.began_at_ms,
         )
 
     def numbers(self) -> tuple[int, ...]:

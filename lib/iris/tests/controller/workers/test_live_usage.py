@@ -31,6 +31,10 @@ class Bench:
         self.bookings: dict[AttemptId, Booking] = {SECOND: Booking(W1)}
         self.usage: dict[AttemptId, AttemptUse] = {}
         self.stored: dict[AttemptId, AttemptUse] = {}
+        self.attempt, self.started_at_ms = 1, 0
+
+    def find_attempt(self, name: AttemptId) -> Any:
+        return self, int(name[-1])
 
     async def decide(self, work: Callable[[Any], None]) -> None:
         work(self)
@@ -57,6 +61,9 @@ def test_what_a_worker_says_is_known_at_once_beside_what_is_stored_of_earlier_at
         (SECOND, AttemptUse(W1, Usage(cpu_ms=5, memory_bytes=7))),
     ]
     assert live.of_job(JobId("/ann/ab")) == {}, "another job's name may begin alike"
+    bench.started_at_ms = 77
+    live.note(SECOND, W1, Usage(cpu_ms=6))
+    assert live.of_job(JOB)[SECOND].usage == Usage(cpu_ms=6, began_at_ms=77), "so it is known once it is lost"
 
 
 def test_peaks_that_were_saved_stay_when_a_worker_begins_anew(bench: Bench, live: LiveUsage) -> None:

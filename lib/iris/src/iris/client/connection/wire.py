@@ -140,6 +140,7 @@ def attempt_usage(message: pb.AttemptUsage) -> AttemptUsage:
         at_ms=message.at_ms,
         sent_bytes=message.sent_bytes,
         received_bytes=message.received_bytes,
+        began_at_ms=message.began_at_ms,
     )
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from iris.controller.engine.engine import Engine
@@ -41,7 +42,9 @@ class LiveUsage:
         """
         booking = self._engine.view.bookings.get(name)
         if booking is not None and booking.worker_id == worker_id:
-            self._known[name] = self._unsaved[name] = AttemptUse(worker_id, usage)
+            task, number = self._engine.view.find_attempt(name)
+            began = task.started_at_ms if task is not None and task.attempt == number else 0
+            self._known[name] = self._unsaved[name] = AttemptUse(worker_id, replace(usage, began_at_ms=began))
 
     def of_job(self, job_id: JobId) -> dict[AttemptId, AttemptUse]:
         """Return the use of each attempt of a job, in the order of tasks and attempts."""

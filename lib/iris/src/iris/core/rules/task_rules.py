@@ -119,7 +119,9 @@ def observe(draft: Draft, event: AttemptObserved) -> tuple[Task | None, Verdict]
         and task.state in LIVE_TASK_STATES
     )
     if event.usage is not None and task is not None and number >= draft.job(task.job_id).first_attempt:
-        draft.changes.usage[event.attempt_id] = AttemptUse(event.worker_id, event.usage)
+        began = (task.started_at_ms if current else 0) or event.started_at_ms
+        use = replace(event.usage, began_at_ms=_past(began, draft.now_ms) if began else 0)
+        draft.changes.usage[event.attempt_id] = AttemptUse(event.worker_id, use)
     if task is None or not current:
         _observe_stale(draft, event, task)
         return task, Verdict.NOTHING
