@@ -102,7 +102,15 @@ class Client(Protocol):
     def host_actor(
         self, actor_class: type[T], *args: Any, name: str, actor_config: ActorConfig | None = None, **kwargs: Any
     ) -> HostedActor:
-        """Make an actor that lives in this process; `args` and `kwargs` go to `actor_class`."""
+        """Make an actor that lives in this process; `args` and `kwargs` go to `actor_class`.
+
+        Args:
+            actor_class: The class; made here with `args` and `kwargs`.
+            *args: To `actor_class`.
+            name: Names the actor for callers.
+            actor_config: Calls at once, restarts and retries; None: the defaults.
+            **kwargs: To `actor_class`.
+        """
         ...
 
     def create_actor(

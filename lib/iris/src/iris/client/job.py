@@ -176,7 +176,13 @@ def handles(client: JobClient, results: "Sequence[Submission | MarinError]") -> 
 
 
 class LogThread:
-    """Prints the output of a job and its children, from the start, until they have ended or `stop` is called."""
+    """Prints the output of a job and its children, from the start, until they have ended or `stop` is called.
+
+    Args:
+        client: Reads the log.
+        job_id: The job.
+        printer: Takes the lines.
+    """
 
     def __init__(self, client: JobClient, job_id: str, printer: LogPrinter) -> None:
         self._printer = printer

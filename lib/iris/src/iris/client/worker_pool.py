@@ -218,7 +218,13 @@ class PoolWorker:
     """Runs what it is given."""
 
     def run(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return `fn(*args, **kwargs)`."""
+        """Return `fn(*args, **kwargs)`.
+
+        Args:
+            fn: The function.
+            args: Positional arguments.
+            kwargs: Keyword arguments.
+        """
         return fn(*args, **kwargs)
 
     def answer(self) -> None:

@@ -135,7 +135,13 @@ class ClusterClient:
         return await self._shared(viewer, self._jobs.GetTask, pb.GetTaskRequest(task_id=task_id))
 
     async def stop_job(self, viewer: Viewer, job_id: str, reason: str) -> list[str]:
-        """Stop a job and those below it; return what was stopped. Raises NotFound, Denied."""
+        """Stop a job and those below it; return what was stopped. Raises NotFound, Denied.
+
+        Args:
+            viewer: Who asks.
+            job_id: The job.
+            reason: Told to the job's user.
+        """
         request = pb.StopJobRequest(job_id=job_id, reason=reason)
         return list((await self._change(viewer, self._jobs.StopJob, request)).stopped_job_ids)
 
@@ -144,7 +150,13 @@ class ClusterClient:
         return await self._shared(viewer, self._cluster.Status, pb.ClusterStatusRequest(all_workers=True))
 
     async def cordon(self, viewer: Viewer, worker_id: str, reason: str) -> None:
-        """Assign nothing more to a worker; with an empty reason: use it again. Raises Denied, NotFound."""
+        """Assign nothing more to a worker; with an empty reason: use it again. Raises Denied, NotFound.
+
+        Args:
+            viewer: Who asks.
+            worker_id: The worker.
+            reason: Shown with the worker; empty: use it again.
+        """
         if reason:
             request = pb.CordonWorkerRequest(worker_id=worker_id, reason=reason)
             await self._change(viewer, self._cluster.CordonWorker, request)

@@ -65,7 +65,13 @@ def join_bearer(token_id: str, secret: str) -> str:
 
 
 def user_token(user: str, token_id: str, secret: str) -> str:
-    """Return a user's token of which the controller keeps a digest: `u:<user>:<id>.<secret>`."""
+    """Return a user's token of which the controller keeps a digest: `u:<user>:<id>.<secret>`.
+
+    Args:
+        user: Whose it is.
+        token_id: Tells it from the user's others; eight hex digits.
+        secret: What only its holder knows.
+    """
     return f"{PrincipalKind.USER.value}:{user}:{token_id}{_DOT}{secret}"
 
 

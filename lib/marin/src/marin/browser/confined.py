@@ -145,6 +145,11 @@ class Confined:
     def read(self, name: str, start: int, end: int) -> bytes:
         """Return the bytes of a file from `start` up to `end`, or to where it ends.
 
+        Args:
+            name: The file, below the prefix.
+            start: The first byte.
+            end: The byte after the last.
+
         Raises:
             NotFound: There is no such file.
         """

@@ -38,7 +38,13 @@ def show_rows(
 
 
 def show_lines(as_json: bool, lines: Sequence[str], record: Mapping[str, Any] | Sequence[Any]) -> None:
-    """Show one thing: as lines of text, or as its record."""
+    """Show one thing: as lines of text, or as its record.
+
+    Args:
+        as_json: Whether the record is shown.
+        lines: The text.
+        record: The same for programs.
+    """
     if as_json:
         echo_json(record)
     elif lines:

@@ -65,7 +65,14 @@ class StepSpecFunction:
 
 
 class ExecutorStepFunction:
-    """The function of a spec made from an executor step: calls the step's function with its config."""
+    """The function of a spec made from an executor step: calls the step's function with its config.
+
+    Args:
+        step: The step; None in a job, which has `fn` alone.
+        fn: The step's function.
+        config: Its config, with paths filled in.
+        budget_gb: GB that it may copy from other regions; None: what is in force where it runs.
+    """
 
     def __init__(
         self, step: ExecutorStep[Any] | None, fn: Callable[[Any], Any], config: Any, budget_gb: float | None = None

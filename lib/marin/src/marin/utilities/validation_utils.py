@@ -60,6 +60,11 @@ def compute_global_mean_std(
 ) -> SummaryStatistics:
     """Return the statistics of all examples from those of their shards, in the same order.
 
+    Args:
+        shard_num_examples: How many examples each shard has.
+        shard_means: The mean of each.
+        shard_stds: The standard deviation of each.
+
     Raises:
         InvalidRequest: There are no examples.
     """

@@ -158,7 +158,14 @@ class TransferBudget:
 
 
 class Reservation:
-    """Bytes taken out of a budget; they are given back unless `settle` says that they moved."""
+    """Bytes taken out of a budget; they are given back unless `settle` says that they moved.
+
+    Args:
+        budget: What they are taken out of.
+        bytes_reserved: How many.
+        path: What is moved, for errors.
+        epoch: Number of the budget's last reset; what was reserved before a later one is not given back.
+    """
 
     __slots__ = ("_budget", "_closed", "_epoch", "bytes_reserved", "path")
 

@@ -50,7 +50,13 @@ class IrisActorRef:
         return self.serial and is_current_actor(self)
 
     def call(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "IrisActorFuture":
-        """Send a call, which outlives a lost connection."""
+        """Send a call, which outlives a lost connection.
+
+        Args:
+            method: Name of a public method.
+            args: Positional arguments.
+            kwargs: Keyword arguments.
+        """
         call = client_of(self).call(method, args, dict(kwargs), max_retries=self.retries, dumps=dumps)
         return IrisActorFuture(self, method, call)
 

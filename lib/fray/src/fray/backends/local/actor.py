@@ -70,7 +70,13 @@ class LocalActor:
         self._spawn(context, self._construct)
 
     def call(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> LocalActorFuture:
-        """Queue a call; calls of one caller begin in the order they were made."""
+        """Queue a call; calls of one caller begin in the order they were made.
+
+        Args:
+            method: Name of a public method.
+            args: Positional arguments.
+            kwargs: Keyword arguments.
+        """
         return LocalActorFuture(self, method, self.call_future(method, args, kwargs))
 
     def call_future(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "Future[Any]":

@@ -106,6 +106,11 @@ class RayActorRef:
     def call(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> RayActorFuture:
         """Send a call.
 
+        Args:
+            method: Name of a public method.
+            args: Positional arguments.
+            kwargs: Keyword arguments.
+
         Raises:
             ActorLost: It has ended for good.
             InvalidRequest: The arguments cannot be pickled.
@@ -190,7 +195,13 @@ class RayActorGroup(RefGroup):
 
     @classmethod
     def of(cls, client: GroupOwner, name: str, refs: Iterable[RayActorRef]) -> "RayActorGroup":
-        """The group of actors that have been started."""
+        """The group of actors that have been started.
+
+        Args:
+            client: Ends them with the group.
+            name: Of the group.
+            refs: The actors, by index.
+        """
         return cls(client, name, [_Member.of(ref) for ref in refs])
 
     def only_member(self) -> ActorHandle:

@@ -229,7 +229,15 @@ class RayClient(BaseClient):
     def launch(
         self, job: RayJob, attempt: int, replica: int, options: dict[str, Any], env: Mapping[str, str] | None = None
     ) -> Any:
-        """Start the Ray task of one replica; for jobs."""
+        """Start the Ray task of one replica; for jobs.
+
+        Args:
+            job: The job.
+            attempt: Number of its attempt, from 0.
+            replica: Index of the replica.
+            options: Of the Ray task.
+            env: Variables of this replica besides the job's.
+        """
         payload = job.plan.payload.with_env(env) if env else job.plan.payload
         return self._launcher.launch(payload, task_name(job.job_id, attempt, replica), options)
 

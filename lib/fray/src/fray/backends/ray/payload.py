@@ -62,6 +62,11 @@ def task_name(job_id: str, attempt: int, replica: int) -> str:
     """Name the Ray task of one replica, which is how its worker knows whose it is.
 
     An argument would say it more plainly, and costs a tenth of a small task's processor time (see `TaskLauncher`).
+
+    Args:
+        job_id: The job.
+        attempt: Number of its attempt, from 0.
+        replica: Index of the replica.
     """
     return f"{job_id}/{attempt}/{replica}"
 

@@ -165,7 +165,14 @@ class GroupMember:
 
 
 class EndpointWatch:
-    """Follows endpoints in the loop, through restarts of the controller, until `stop`."""
+    """Follows endpoints in the loop, through restarts of the controller, until `stop`.
+
+    Args:
+        connection: To the cluster.
+        request: Which endpoints.
+        on_change: Called with all of them whenever they are others.
+        on_error: Called with the error that ends the watch.
+    """
 
     def __init__(
         self,

@@ -77,7 +77,16 @@ def submit_job(
     name: str,
     resources: Any,
 ) -> "Job":
-    """Submit the job; errors are those of `IrisClient.submit`, and click's about options."""
+    """Submit the job; errors are those of `IrisClient.submit`, and click's about options.
+
+    Args:
+        client: The cluster.
+        options: Of the command line.
+        variables: Environment variables of the job.
+        command: The words to run.
+        name: The job's name; empty: made of the command.
+        resources: Needs of each task.
+    """
     from iris.cluster.constraints import WellKnownAttribute
     from iris.cluster.types import CoschedulingConfig, Entrypoint, EnvironmentSpec
 

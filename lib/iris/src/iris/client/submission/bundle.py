@@ -99,7 +99,13 @@ class BundleContent:
 
 
 def gather_files(root: Path, project_dir: str, beside: Mapping[str, Path]) -> BundleContent:
-    """List what goes into the bundle of a workspace; arguments and errors as those of `make_bundle`."""
+    """List what goes into the bundle of a workspace; arguments and errors as those of `make_bundle`.
+
+    Args:
+        root: Of the workspace.
+        project_dir: Where it is in the bundle; empty: at the top.
+        beside: Directories outside of it that go along, by their place in the bundle.
+    """
     files: dict[str, tuple[Path, WorkspaceFile]] = {}
     folders: list[str] = []
     warnings: list[str] = []

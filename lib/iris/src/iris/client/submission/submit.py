@@ -49,7 +49,20 @@ class Submission:
 
 
 class Submitter:
-    """Submits for one client; the workspace is packed once, at the first submission."""
+    """Submits for one client; the workspace is packed once, at the first submission.
+
+    Args:
+        connection: To the cluster.
+        workspace: Files that go along; None: as `inherit` says.
+        user: Whose the jobs are; None: who runs this process.
+        inside: The job this process runs in.
+        warn: Called with warnings for people.
+        notice: Called with notices for people.
+        inherit: Whether jobs without a workspace have that of `inside`.
+        same_machine: Whether the cluster's workers see this machine's files.
+        environ: Variables to read; None: this process's.
+        calls: Makes the calls; None: by `connection`.
+    """
 
     def __init__(
         self,
@@ -85,7 +98,13 @@ class Submitter:
         )
 
     def submit(self, plan: JobPlan, *, existing: ExistingJobPolicy | str, idempotency_key: str | None) -> "Submission":
-        """Submit one job as `submit_many` does, and raise its refusal. Errors as in `IrisClient.submit`."""
+        """Submit one job as `submit_many` does, and raise its refusal. Errors as in `IrisClient.submit`.
+
+        Args:
+            plan: The job.
+            existing: The policy for when a live job has its name.
+            idempotency_key: Makes a repeated submission the same one; None: a new one each time.
+        """
         (result,) = self.submit_many([plan], existing=existing, idempotency_key=idempotency_key)
         if isinstance(result, MarinError):
             raise result
@@ -184,7 +203,13 @@ class Submitter:
         return whole
 
     def job_name(self, name: str, user: str | None = None, parent_id: str | None = None) -> JobName:
-        """The full name: below the parent that is named, the job this process runs in, or the user's."""
+        """The full name: below the parent that is named, the job this process runs in, or the user's.
+
+        Args:
+            name: The last part.
+            user: Whose it is; None: the client's user.
+            parent_id: The job that it is to be a child of; None: the one this process runs in, if any.
+        """
         if "" in (user, self._user):
             raise InvalidRequest("user is empty; give a name, or None for the own one")
         if parent_id is not None:

@@ -24,7 +24,13 @@ class EndpointQuery:
 
     @classmethod
     def named(cls, namespace: JobId, name: str, task_id: TaskId | None = None) -> "EndpointQuery":
-        """Raises InvalidRequest for what is no name or no task, or a leaf without a job to begin at."""
+        """Raises InvalidRequest for what is no name or no task, or a leaf without a job to begin at.
+
+        Args:
+            namespace: The job to begin at for a leaf; empty: none.
+            name: Of the endpoints: a leaf, or a full name.
+            task_id: The only task whose endpoints count; None: any.
+        """
         if task_id is not None:
             parse_task_id(task_id)
         if not name.startswith("/") and not namespace:

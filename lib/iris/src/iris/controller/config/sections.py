@@ -99,7 +99,14 @@ def _keys_of(node: Any, name: str, done: set[int]) -> Iterator[tuple[str, int]]:
 
 
 class Section:
-    """A mapping of the file, with where it stands, so that every refusal can say so."""
+    """A mapping of the file, with where it stands, so that every refusal can say so.
+
+    Args:
+        content: What the file has there.
+        name: Dotted name of the section; "" for the whole file.
+        file: The file.
+        known: Keys that it may have.
+    """
 
     def __init__(self, content: object, name: str, file: Document, known: tuple[str, ...]) -> None:
         self._name = name
@@ -130,7 +137,13 @@ class Section:
         return self._name
 
     def wrong(self, key: str, value: object, allowed: str) -> InvalidRequest:
-        """Make the refusal of a value; one that looks like a secret is not shown."""
+        """Make the refusal of a value; one that looks like a secret is not shown.
+
+        Args:
+            key: The value's key.
+            value: What is wrong.
+            allowed: What it must be, to follow "must be".
+        """
         return InvalidRequest(f"{self.where(key)} is {redact_string(repr(value))}; it must be {allowed}")
 
     def has(self, key: str) -> bool:

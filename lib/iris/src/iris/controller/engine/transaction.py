@@ -9,7 +9,13 @@ from iris.domain.ids import JobId, WorkerId
 
 
 class Transaction:
-    """One batch at work: applies events to the view and collects what is to be committed and done."""
+    """One batch at work: applies events to the view and collects what is to be committed and done.
+
+    Args:
+        view: The cluster; events change it at once.
+        now_ms: The time of the batch.
+        batch: Collects changes and effects.
+    """
 
     def __init__(self, view: ClusterView, now_ms: int, batch: Batch) -> None:
         self.view = view

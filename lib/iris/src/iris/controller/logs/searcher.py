@@ -67,6 +67,11 @@ class Searcher:
     ) -> AsyncGenerator[list[tuple[LogKey, Record]], None]:
         """The wanted lines of these logs that came since the last round, in batches.
 
+        Args:
+            keys: The logs.
+            positions: Where to begin in each, in bytes.
+            last: Whether no round follows.
+
         Raises:
             InvalidRequest: It takes too long.
             Unavailable: The process failed, say because the remote state does not answer.

@@ -116,7 +116,13 @@ class LogStore:
         return self.log(key).complete_size()
 
     def read(self, key: LogKey, start: int, since_ms: int = 0) -> Iterator[Record]:
-        """The whole records from offset `start` (a record's start) to the present end, notes for what is missing."""
+        """The whole records from offset `start` (a record's start) to the present end, notes for what is missing.
+
+        Args:
+            key: The log.
+            start: Where to begin, in bytes.
+            since_ms: Unix ms; earlier records are left out.
+        """
         return self.log(key).read(start, since_ms)
 
     def tail(self, key: LogKey, max_lines: int, since_ms: int = 0) -> list[Record]:
@@ -259,7 +265,13 @@ class LogStore:
         self.release(job_id)
 
     def tended(self, key: LogKey, start: int, size: int) -> None:
-        """Take note that a piece was packed or moved; what was dropped meanwhile is removed in its new form, too."""
+        """Take note that a piece was packed or moved; what was dropped meanwhile is removed in its new form, too.
+
+        Args:
+            key: The log.
+            start: Where the piece begins, in bytes.
+            size: How long it is.
+        """
         self._ending.discard(key)
         log = self._logs.get(key)
         if log is not None and start not in dict(log.files):

@@ -5,7 +5,13 @@ from collections.abc import Callable
 
 
 class IdleWatch:
-    """Calls `on_idle` once after `idle_s` seconds (0: never) without a live job or an open or new call of a client."""
+    """Calls `on_idle` once after `idle_s` seconds (0: never) without a live job or an open or new call of a client.
+
+    Args:
+        idle_s: Seconds; 0: never.
+        has_live_jobs: Whether a job is live now.
+        on_idle: Called once.
+    """
 
     def __init__(self, idle_s: float, has_live_jobs: Callable[[], bool], on_idle: Callable[[], None]) -> None:
         self._idle_s = idle_s

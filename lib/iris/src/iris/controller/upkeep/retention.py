@@ -82,7 +82,15 @@ def with_descendants(chosen: Sequence[JobId], names: Iterable[JobId]) -> Iterato
 
 
 class Retention:
-    """Forgets, round after round, until it is cancelled."""
+    """Forgets, round after round, until it is cancelled.
+
+    Args:
+        config: For how long things are kept.
+        engine: Forgets jobs and workers.
+        logs: Whose logs of forgotten jobs are removed.
+        blobs: Whose unused blobs are removed.
+        choose: Chooses the jobs to forget.
+    """
 
     def __init__(
         self,

@@ -25,7 +25,13 @@ class UsageStore(Protocol):
 
 
 class UsageKeeper:
-    """Saves the ledger once a minute, and at the end; lives in the engine's loop, where the store is written."""
+    """Saves the ledger once a minute, and at the end; lives in the engine's loop, where the store is written.
+
+    Args:
+        ledger: What attempts have used.
+        store: Where it is saved.
+        clock_ms: Unix time in milliseconds.
+    """
 
     def __init__(self, ledger: UsageLedger, store: UsageStore, clock_ms: Callable[[], int]) -> None:
         self._ledger = ledger

@@ -56,7 +56,13 @@ class Greeting:
 
 
 class ConnectedWorker:
-    """One open stream of one worker."""
+    """One open stream of one worker.
+
+    Args:
+        worker_id: The worker.
+        instance_id: Its life: another one when it began anew.
+        host: Its host, for people.
+    """
 
     def __init__(self, worker_id: WorkerId, instance_id: str, host: WorkerHost) -> None:
         self.host = host

@@ -30,7 +30,13 @@ class AttemptListener(Protocol):
 
 
 class Attempt:
-    """One attempt on this worker; the listener of its process."""
+    """One attempt on this worker; the listener of its process.
+
+    Args:
+        request: As the controller sent it.
+        log_path: Its log's file.
+        listener: Told of what its process does.
+    """
 
     __slots__ = (
         "_listener", "at_ms", "exception", "is_ahead", "log", "log_path", "places", "ports", "prepare_task", "prepared",

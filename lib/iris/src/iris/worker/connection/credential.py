@@ -82,7 +82,13 @@ def write_credential(work_dir: Path, credential: Credential) -> None:
 
 
 def check_owner(found: Credential, worker_id: str, work_dir: Path) -> None:
-    """Raise Conflict when a work directory is another worker's."""
+    """Raise Conflict when a work directory is another worker's.
+
+    Args:
+        found: What the work directory holds.
+        worker_id: The worker that is to use it.
+        work_dir: The directory, for the error.
+    """
     if worker_id and found.worker_id != worker_id:
         raise Conflict(
             f"{work_dir} belongs to the worker {found.worker_id!r}: start it under that name, or give {worker_id!r} "

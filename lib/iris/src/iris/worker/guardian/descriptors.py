@@ -8,7 +8,13 @@ from iris.worker.processes import ProcessSpec
 
 
 def knowing_its_pipes(spec: ProcessSpec, out: int, err: int) -> ProcessSpec:
-    """Tell a task which pipes are its log: what it prints there is not to be what its child jobs' logs say already."""
+    """Tell a task which pipes are its log: what it prints there is not to be what its child jobs' logs say already.
+
+    Args:
+        spec: The task's process.
+        out: Descriptor of the pipe of its standard output.
+        err: Of its standard error.
+    """
     if "IRIS_JOB_ID" not in spec.env:
         return spec
     names = []

@@ -35,7 +35,13 @@ class Keeper(Protocol):
 
 
 class HeldAttempt:
-    """Listens to its process, writes its log, and knows what the worker has not been told of it."""
+    """Listens to its process, writes its log, and knows what the worker has not been told of it.
+
+    Args:
+        spec: Its process as it was asked for.
+        keeper: Told of what is new.
+        now_ms: Unix time in milliseconds.
+    """
 
     __slots__ = (
         "_keeper", "_met", "_now_ms", "_tail", "_told_size", "_told_started", "_told_usage", "at_ms", "breach", "exit",

@@ -174,7 +174,13 @@ class ProcessRuntime:
         os.close(descriptor)
 
     def pause_reading(self, descriptor: int, seconds: float, resume: Callable[[], bool]) -> None:
-        """Leave a pipe alone for so long, unless its writers are all gone; what it holds at its task's end is read."""
+        """Leave a pipe alone for so long, unless its writers are all gone; what it holds at its task's end is read.
+
+        Args:
+            descriptor: Of the pipe.
+            seconds: For how long.
+            resume: Called then; says whether the pipe is still to be read.
+        """
 
         def again() -> None:
             if resume():

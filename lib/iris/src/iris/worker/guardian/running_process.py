@@ -42,7 +42,13 @@ class ProcessOwner(Protocol):
         ...
 
     def pause_reading(self, descriptor: int, seconds: float, resume: Callable[[], bool]) -> None:
-        """Leave a pipe alone for so long; then `resume` says whether it is still to be read."""
+        """Leave a pipe alone for so long; then `resume` says whether it is still to be read.
+
+        Args:
+            descriptor: Of the pipe.
+            seconds: For how long.
+            resume: Called then; says whether the pipe is still to be read.
+        """
         ...
 
     def leader_ended(self, process: "CommandProcess") -> None:

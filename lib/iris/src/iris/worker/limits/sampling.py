@@ -59,7 +59,13 @@ def usage_of(
 
 
 def soft_breach(limits: LimitRequest, usage: Usage, counted: frozenset[str]) -> Breach | None:
-    """The limit that an attempt exceeds and the kernel does not hold it to; None: it exceeds none."""
+    """The limit that an attempt exceeds and the kernel does not hold it to; None: it exceeds none.
+
+    Args:
+        limits: What it may use.
+        usage: What it uses.
+        counted: Controllers by which the kernel holds it.
+    """
     if limits.memory_bytes and "memory" not in counted and usage.memory_bytes > limits.memory_bytes:
         return beyond_soft(MEMORY, limits.memory_bytes, usage.memory_bytes)
     if limits.processes and "pids" not in counted and usage.processes > limits.processes:
@@ -75,7 +81,13 @@ def disk_breach(limits: LimitRequest, disk_bytes: int) -> Breach | None:
 
 
 def hurt(limits: LimitRequest, reading: GroupReading, peak_bytes: int) -> list[Breach]:
-    """Return the limit that a running attempt has met, by the kernel's counts; it may go on all the same."""
+    """Return the limit that a running attempt has met, by the kernel's counts; it may go on all the same.
+
+    Args:
+        limits: What it may use.
+        reading: The kernel's counts.
+        peak_bytes: The most memory that it had.
+    """
     found = []
     if reading.oom_kills:
         found.append(out_of_memory(limits.memory_bytes, max(peak_bytes, reading.memory_bytes), reading.oom_kills))

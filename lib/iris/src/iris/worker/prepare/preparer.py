@@ -54,7 +54,15 @@ class _Prepared:
 
 
 class BundlePreparer:
-    """The real one: bundles from the controller, environments by uv."""
+    """The real one: bundles from the controller, environments by uv.
+
+    Args:
+        paths: The worker's directories.
+        bundles: Fetches and keeps bundles.
+        store: Makes and keeps environments.
+        compiled: Keeps compiled files of bundles.
+        seals: Makes what is shared read-only; None: it is left as it is.
+    """
 
     def __init__(
         self,

@@ -31,6 +31,12 @@ ONCE = Tries()
 def check_tries(what: str, retries: object, retry_delay: object, timeout: object) -> None:
     """Check the `retries=`, `retry_delay=` and `timeout=` of a step or a `remote()` function; None is "not said".
 
+    Args:
+        what: Whose they are; begins the error.
+        retries: Whole number from 0.
+        retry_delay: Seconds from 0.
+        timeout: Seconds above 0.
+
     Raises:
         InvalidRequest: One of them has a wrong value; the message begins with `what`.
     """

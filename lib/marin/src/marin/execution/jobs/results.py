@@ -73,7 +73,14 @@ def result_content(value: Any, output_path: str, files: ResultFiles | None) -> b
 def keep_content(
     content: bytes, output_path: str, files: ResultFiles | None, patience_seconds: float = RETRY_SECONDS
 ) -> None:
-    """Store what `result_content` returned, as `keep_result` does."""
+    """Store what `result_content` returned, as `keep_result` does.
+
+    Args:
+        content: The file.
+        output_path: The step's.
+        files: Writes under the step's lease; None outside of any run.
+        patience_seconds: For how long storage that fails is tried again.
+    """
     try:
         if files is None:
             write_bytes_atomic(artifact_path(output_path), content)

@@ -50,7 +50,13 @@ class StatusCell(Protocol):
         ...
 
     def write_beside(self, name: str, content: bytes, *, keep_rights: bool = True) -> None:
-        """Replace another file of the output path, atomically; `keep_rights` as for `replace_file`."""
+        """Replace another file of the output path, atomically; `keep_rights` as for `replace_file`.
+
+        Args:
+            name: Of the file.
+            content: All of it.
+            keep_rights: As for `replace_file`.
+        """
         ...
 
 

@@ -22,7 +22,13 @@ _LOG_NAME: Final = re.compile(r"(?P<script>.+)-[0-9a-f]{6}-(?P<when>\d{8}T\d{6}\
 
 
 def latest_logs(info_name: str, names: Iterable[str], most: int = _MOST_LOGS) -> list[str]:
-    """Return the names of the latest event logs of the script that an info file is of, the latest first."""
+    """Return the names of the latest event logs of the script that an info file is of, the latest first.
+
+    Args:
+        info_name: Name of the info file.
+        names: Names of the event logs that are there.
+        most: At most so many.
+    """
     info = _INFO_NAME.fullmatch(info_name)
     if info is None:
         return []

@@ -289,7 +289,13 @@ def _current_speaker() -> Speaker | None:
 
 
 def speaking(name: str, path: str, log: StepLog | None = None) -> AbstractContextManager[None]:
-    """Context manager: text printed in this context belongs to the step `name`, and goes to its log."""
+    """Context manager: text printed in this context belongs to the step `name`, and goes to its log.
+
+    Args:
+        name: Of the step.
+        path: Its output path.
+        log: The step's log; None: it has none.
+    """
     return _Speech(Speaker(name, path, log))
 
 

@@ -54,7 +54,13 @@ def attempts_of(result: StepResult) -> tuple[AttemptUse, ...]:
 
 
 def retrying(result: StepResult, outcome: Outcome, following: Next) -> StepRetrying:
-    """Return the event of an attempt that another one will follow."""
+    """Return the event of an attempt that another one will follow.
+
+    Args:
+        result: Of the attempt.
+        outcome: How it ended.
+        following: When and as which attempt it is tried again.
+    """
     return StepRetrying(
         time.time(),
         result.task.name,

@@ -145,7 +145,14 @@ def dependency_error(failed: StepResult) -> BaseException:
 
 
 def worked(task: StepTask, end: StepEnd, progress: StepProgress, error: BaseException | None = None) -> StepResult:
-    """Return the result of an attempt that had its lease."""
+    """Return the result of an attempt that had its lease.
+
+    Args:
+        task: The step's.
+        end: How it ended.
+        progress: How far it came.
+        error: What it raised; None: nothing.
+    """
     return StepResult(task, end, progress.seconds, error, task.take_log(), (), progress.queued_seconds, progress.use)
 
 

@@ -139,7 +139,13 @@ def own_head(files: RunFiles, head: Mapping[str, Any] | None) -> Mapping[str, An
 
 
 def host_of(files: RunFiles, started: Mapping[str, Any], head: Mapping[str, Any] | None) -> str | None:
-    """Return the machine on which a run began; None when that is not recorded."""
+    """Return the machine on which a run began; None when that is not recorded.
+
+    Args:
+        files: Of the run.
+        started: The event with which it began.
+        head: Of its info file; None: it has none.
+    """
     worker = _text(own_head(files, head).get("worker_id"))
     return _text(started.get("host")) or (worker.rsplit("-", 2)[0] if worker is not None else None)
 

@@ -26,7 +26,13 @@ def find_leases(root: str, now: float) -> list[LeaseSeen]:
 
 
 def read_leases(paths: Sequence[str], root: str, now: float) -> list[LeaseSeen]:
-    """Return the leases at these lock files; those that are gone meanwhile, and other files, are left out."""
+    """Return the leases at these lock files; those that are gone meanwhile, and other files, are left out.
+
+    Args:
+        paths: The lock files.
+        root: The directory that they are below.
+        now: Unix time in seconds.
+    """
     return [seen for seen in each(lambda path: read_lease(path, now), paths, root) if seen is not None]
 
 

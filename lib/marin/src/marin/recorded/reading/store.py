@@ -115,6 +115,11 @@ def size_of(path: str) -> int | None:
 def read_part(path: str, start: int, end: int) -> bytes:
     """Return the bytes of a file from `start` up to `end`, or to where it ends; b"" when there are none.
 
+    Args:
+        path: The file.
+        start: The first byte.
+        end: The byte after the last.
+
     Raises:
         FileNotFoundError: There is no such file.
     """

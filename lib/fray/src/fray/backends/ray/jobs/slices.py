@@ -67,6 +67,11 @@ class GangPlacer:
     placement group too, whose bundles all ask for the slice by name; which slice that is comes from a group that
     holds the `TPU-<type>-head` of each slice first, so that two gangs never share one, and gangs of several slices
     take all or none.
+
+    Args:
+        name: Names the placement groups.
+        resources: Needs of each replica.
+        replicas: How many there are.
     """
 
     def __init__(self, name: str, resources: ResourceConfig, replicas: int) -> None:

@@ -72,7 +72,13 @@ class ActorHost:
             self._calls_changed.wait_for(lambda: self._calls == 0, END_GRACE_S)
 
     def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TaskResult | None, Any]:
-        """Call a method; returns what it raised or what it returned."""
+        """Call a method; returns what it raised or what it returned.
+
+        Args:
+            method: Name of a public method.
+            args: Positional arguments.
+            kwargs: Keyword arguments.
+        """
         if self._failure is not None:
             return self._failure, None
         if self._shutdown_event.is_set():

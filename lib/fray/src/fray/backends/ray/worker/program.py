@@ -49,6 +49,12 @@ class Program:
 
     KeyboardInterrupt comes to the main thread between any two steps: there it could separate the start of a process
     from the note of it.
+
+    Args:
+        argv: The command line.
+        env: All its variables.
+        cwd: Where it starts; None: where this process is.
+        output: Takes what it prints.
     """
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], cwd: str | None, output: OutputFile) -> None:
