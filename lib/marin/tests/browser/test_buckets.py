@@ -11,9 +11,12 @@ import pytest
 from starlette.testclient import TestClient
 
 from marin.browser.command import browser_app
+from marin.browser.confined import Confined
+from marin.browser.index import RunIndex
 from marin.browser.site import make_site
 from marin.testing.sample_runs import sample_root
 from rigging.filesystem import url_to_fs
+from rigging.testing.clock import FakeClock
 from rigging.testing.shared import shared_gcs_server, shared_s3_server
 from rigging.web.login import Viewer
 from rigging.web.serving import Bound
@@ -73,3 +76,17 @@ def test_a_bucket_is_shown_like_a_disk(root: str) -> None:
     assert "part-00003.txt" in get("files", path="checkpoints/tiny-aaaaaa/shards")
     for path in ("../other/file", "a/../../other", "none"):
         assert client.get("/experiments/files", params={"path": path}).status_code in (400, 404)
+
+
+def test_a_run_that_comes_to_a_bucket_is_listed_and_one_that_goes_is_not(root: str) -> None:
+    clock = FakeClock(1000.0)
+    index = RunIndex(Confined(f"{root}/experiments"), now=clock.now)
+    before = [run.id for run in index.runs()]
+    _, remote = url_to_fs(f"{root}/experiments/new-123abc-20991231T235959.000000Z-7.events.jsonl")
+    # Another process writes it: this one's storage library knows nothing of it.
+    fsspec.filesystem(root.partition(":")[0], skip_instance_cache=True).pipe_file(remote, b"{}\n")
+    clock.advance(60)
+    assert [run.id for run in index.runs()] == ["new-123abc-20991231T235959.000000Z-7", *before]
+    fsspec.filesystem(root.partition(":")[0], skip_instance_cache=True).rm_file(remote)
+    clock.advance(60)
+    assert [run.id for run in index.runs()] == before

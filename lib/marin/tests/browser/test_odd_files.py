@@ -76,6 +76,14 @@ def test_errors_of_disks_are_explained_without_the_path(
     assert "this/machine" not in str(caught.value)
 
 
+def test_nothing_in_a_bucket_is_nothing_although_its_library_gives_no_number() -> None:
+    place = Confined("memory://nothing-is-here")
+    for look in (place.entry, place.entries, place.open, lambda name: place.read(name, 0, 1)):
+        with pytest.raises(NotFound, match="'x'"):
+            look("x")
+    assert place.size("x") is None
+
+
 def test_only_what_a_page_shows_of_a_large_directory_is_looked_at(
     empty: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:

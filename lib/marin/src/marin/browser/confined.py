@@ -33,13 +33,14 @@ def _local_errors(name: str, root: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _NOTHING_THERE:
+        # Libraries of object stores give no number.
+        if error.errno in _NOTHING_THERE or isinstance(error, (FileNotFoundError, NotADirectoryError)):
             raise NotFound(f"nothing at {name[:100]!r} below {root}") from None
         if error.errno in (errno.ENXIO, errno.ENODEV):  # a socket; a device that is not there
             raise Denied(f"{name[:100]!r} is no regular file") from None
         if isinstance(error, PermissionError):
             raise Denied(f"{name[:100]!r} may not be read by this server") from None
-        raise Unavailable(f"{name[:100]!r} cannot be read: {error.strerror}") from error
+        raise Unavailable(f"{name[:100]!r} cannot be read: {error.strerror or type(error).__name__}") from error
 
 
 class Confined:

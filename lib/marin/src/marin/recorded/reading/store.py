@@ -48,6 +48,7 @@ def names_in(directory: str) -> list[str]:
             return os.listdir(local)
         with reading(directory):
             fs, remote = url_to_fs(directory)
+            fs.invalidate_cache(remote)  # it keeps listings for as long as the process lives
             found = fs.ls(remote, detail=False)
             return [name for path in found if (name := str(path).rstrip("/").rpartition("/")[2])]
     except (FileNotFoundError, NotADirectoryError):
@@ -62,6 +63,7 @@ def files_below(directory: str) -> Iterator[StoredFile]:
         return
     with reading(directory):
         fs, remote = url_to_fs(directory)
+        fs.invalidate_cache(remote)
         found: dict[str, dict[str, Any]] = fs.find(remote, detail=True)
     start = len(remote.rstrip("/")) + 1
     for path, entry in found.items():
