@@ -89,6 +89,9 @@ def test_slices_and_budgets_of_older_files():
     assert [(budget.user, budget.max_weight, budget.max_band.word) for budget in found.user_budgets] == [
         ("ann", 500, "batch")
     ]
+    for word, preemptible in (("spot", True), ("on-demand", False), ("reserved", False)):
+        group = parse(OLDER.replace("capacity_type: preemptible", f"capacity_type: {word}")).scale_groups[0]
+        assert group.preemptible is preemptible
 
 
 @pytest.mark.compatible("iris cluster import FILE", since="0.1.0")

@@ -85,6 +85,8 @@ def test_names_of_jobs():
     assert (task.depth, task.root_job.depth) == (2, 1)
     assert task.root_job.is_ancestor_of(task)
     assert not task.root_job.is_ancestor_of(JobName.from_wire("/ann/trainer"))
+    assert task.job.is_ancestor_of(task.job)
+    assert not task.job.is_ancestor_of(task.job, include_self=False)
     assert task.require_task() == (JobName.from_wire("/ann/train/eval"), 3)
     with pytest.raises(ValueError, match="is a job"):
         task.job.require_task()
@@ -146,9 +148,14 @@ def test_the_context_of_a_task():
 
 @pytest.mark.compatible("iris.runtime.jax_init.initialize_jax()", since="0.1.0")
 def test_jax_of_one_task_needs_no_coordinator(monkeypatch):
+    from iris.client import IrisClient, IrisContext, iris_ctx_scope
+    from iris.client.job_env import job_env
     from iris.runtime.jax_init import initialize_jax
 
     monkeypatch.delenv("IRIS_JOB_ID", raising=False)
     # It does not even need JAX: there is nothing to join.
     monkeypatch.setitem(sys.modules, "jax", None)
     assert initialize_jax() is None
+    alone = {**IN_A_TASK, "IRIS_TASK_ID": "/ann/train/0", "IRIS_ATTEMPT_ID": "/ann/train/0:0", "IRIS_NUM_TASKS": "1"}
+    with IrisClient.remote("localhost:7077") as client, iris_ctx_scope(IrisContext(job_env(alone), client)):
+        assert initialize_jax() is None

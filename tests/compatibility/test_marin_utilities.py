@@ -4,6 +4,7 @@ import datetime
 import enum
 import inspect
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -56,7 +57,8 @@ class HTTPError(Exception):
     "marin.utils.load_dataset_with_backoff(*, context, max_attempts=6, initial_delay=2.0, max_delay=120.0, **kwargs)",
     since="0.1.0",
 )
-def test_a_dataset_is_loaded_again_when_the_hub_is_busy(module):
+def test_a_dataset_is_loaded_again_when_the_hub_is_busy(module, caplog):
+    caplog.set_level(logging.INFO, "rigging.timing.retries")
     errors = [HTTPError(429), HTTPError(503), ConnectionError("reset"), TimeoutError(), RuntimeError("Rate limit hit")]
     asked = []
 
@@ -71,6 +73,7 @@ def test_a_dataset_is_loaded_again_when_the_hub_is_busy(module):
     rows = load_dataset_with_backoff(context="dolma", path="allenai/dolma", split="train", **quick)
     assert rows == ["row"]
     assert asked == [{"path": "allenai/dolma", "split": "train"}] * 6
+    assert caplog.text.count("next in 0.00 s") == 5, "pauses are as short as the caller asks for"
     errors[:] = [HTTPError(404)]
     with pytest.raises(HTTPError, match="404"):
         load_dataset_with_backoff(context="dolma", path="x", **quick)

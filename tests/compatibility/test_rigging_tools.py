@@ -159,6 +159,10 @@ def test_the_last_log_lines_are_kept(caplog):
         logging.getLogger("old.program").warning("again")
         (newer,) = get_global_buffer().query_since(record.seq, prefix="old")
         assert newer.message.endswith("again")
+        short = LogRingBuffer(maxlen=2)
+        for number in range(3):
+            short.add(logging.makeLogRecord({"name": "old.program"}), f"line {number}")
+        assert [kept.message for kept in short.query()] == ["line 1", "line 2"]
     finally:
         root.setLevel(level)
         for handler in set(root.handlers) - set(handlers):
