@@ -62,22 +62,23 @@ def write_log(state_dir: Path, job: str, gigabytes: float) -> None:
 
 
 @contextlib.contextmanager
-def served(controller: ControllerProcess, secret: bytes) -> Iterator[tuple[str, str]]:
+def served(controller: ControllerProcess, secret: bytes) -> Iterator[tuple[str, dict[str, str]]]:
     """The pages in a thread of this process: their address, and a session's cookie."""
     bound = bind(0)
     app, live = make_application(Settings(str(controller.address), secret.hex(), "00" * 32), others=())
     server = WebServer(app, bound, live.broadcaster.close)
     thread = threading.Thread(target=lambda: asyncio.run(server.run()), daemon=True)
     thread.start()
+    name = app.state.web.settings.cookie
     cookie = app.state.web.sessions.open(viewer_of("root", is_admin=True, may_write=False))
     try:
-        yield bound.url, cookie
+        yield bound.url, {name: cookie}
     finally:
         server.stop()
         thread.join()
 
 
-def measure_pages(url: str, cookie: str, big: str) -> None:
+def measure_pages(url: str, cookie: dict[str, str], big: str) -> None:
     counted = quote("SELECT state_word, count(*) FROM tasks GROUP BY 1")
     pages = {
         "jobs": "/jobs",
@@ -95,7 +96,7 @@ def measure_pages(url: str, cookie: str, big: str) -> None:
         "sql": f"/sql?q={counted}",
         "metrics": "/metrics",
     }
-    with httpx2.Client(base_url=url, cookies={"iris-session": cookie}, timeout=60) as client:
+    with httpx2.Client(base_url=url, cookies=cookie, timeout=60) as client:
         for name, path in pages.items():
             times = []
             for _ in range(_REPEATS + 1):
@@ -108,10 +109,10 @@ def measure_pages(url: str, cookie: str, big: str) -> None:
             print(json.dumps(line | {"kb": len(answer.content) // 1024}), flush=True)
 
 
-def look_on(url: str, cookie: str, stop: threading.Event, loads: list[int]) -> None:
+def look_on(url: str, cookie: dict[str, str], stop: threading.Event, loads: list[int]) -> None:
     """As a page with the list of jobs does: told of a change, it loads the list, once in half a second at most."""
     with (
-        httpx2.Client(base_url=url, cookies={"iris-session": cookie}, timeout=60) as client,
+        httpx2.Client(base_url=url, cookies=cookie, timeout=60) as client,
         client.stream("GET", "/events") as stream,
     ):
         last = 0.0

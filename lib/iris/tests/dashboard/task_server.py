@@ -54,6 +54,7 @@ async def _cookies(request: Request) -> Response:
     response.headers["x-private"] = "1"
     response.set_cookie("mine", "1", path="/", domain="example.com")
     response.set_cookie("iris-session", "forged")
+    response.set_cookie("iris-session-0a0a0a0a", "forged")
     response.raw_headers.append((b"set-cookie", b"=iris-session=forged"))
     return response
 

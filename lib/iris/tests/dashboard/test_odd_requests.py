@@ -35,7 +35,7 @@ def test_no_request_makes_the_server_fail(pages: Any, admin: User) -> None:
     admin.submit("/ann/a")
     client = pages.browser("root", is_admin=True, may_write=True)
     token = client.app.state.web.sessions
-    session = token.read(client.cookies["iris-session"].strip('"'))
+    session = token.read(client.cookies[client.app.state.web.settings.cookie].strip('"'))
     form_token = token.form_token(session)
     routes = routes_of(pages)
 

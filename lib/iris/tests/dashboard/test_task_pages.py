@@ -40,7 +40,7 @@ class Site:
 
     def cookie(self, user: str, *, is_admin: bool = False, token_id: str = "") -> str:
         viewer = viewer_of(user, is_admin=is_admin, may_write=True, token_id=token_id)
-        return "iris-session=" + self.app.state.web.sessions.open(viewer)
+        return f"{self.app.state.web.settings.cookie}={self.app.state.web.sessions.open(viewer)}"
 
     def browser(self, user: str, *, is_admin: bool = False, **headers: str) -> httpx2.Client:
         return httpx2.Client(base_url=self.tasks, headers={"cookie": self.cookie(user, is_admin=is_admin), **headers})
@@ -87,7 +87,8 @@ def test_requests_are_passed_on_without_the_session(site: Site, board: int) -> N
         content=b"12345",
         headers={
             "origin": site.tasks,
-            "cookie": site.cookie("ann") + "; theirs=1; marin-session=x",
+            "cookie": site.cookie("ann")
+            + "; theirs=1; marin-session=x; marin-session-browser-80=x; iris-session-0a0a0a0a=x",
             "x-form-token": "t",
             "x-forwarded-prefix": "/forged",
             "connection": "x-hop",
@@ -247,7 +248,7 @@ def test_pages_that_installed_packages_offer_are_for_admins(controller: RunningC
     with TestClient(app, base_url=BASE) as client:
         for is_admin, status in ((False, 403), (True, 200)):
             session = sessions.open(viewer_of("ann", is_admin=is_admin, may_write=False))
-            headers = {"cookie": f"iris-session={session}"}
+            headers = {"cookie": f"{app.state.web.settings.cookie}={session}"}
             assert client.get("/experiments/runs", headers=headers).status_code == status
             assert ("/experiments/runs" in client.get("/jobs", headers=headers).text) is is_admin
 

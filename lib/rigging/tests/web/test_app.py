@@ -202,6 +202,14 @@ def test_forged_cookies_are_worthless(cookie: str) -> None:
     assert Sessions().read(cookie) is None
 
 
+def test_worthless_cookies_beside_the_session_change_nothing_and_another_session_signs_out() -> None:
+    sessions = Sessions()
+    ann, bob = (sessions.open(Viewer(name)) for name in ("ann", "bob"))
+    for cookies, name in (([ann], "ann"), (["x", ann, "", ann], "ann"), ([ann, bob], None), (["x", "y"], None)):
+        found = sessions.of_cookies(cookies)
+        assert (found and found.viewer.name) == name
+
+
 def test_signing_out_ends_the_session_also_for_who_copied_the_cookie() -> None:
     site = Site(viewer=Viewer("ann"))
     cookie = dict(site.client.cookies)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -15,7 +16,7 @@ from iris.dashboard.job_pages import JobPages
 from iris.dashboard.live import LiveNews
 from iris.dashboard.log_pages import LogPages
 from iris.dashboard.settings import Settings
-from iris.dashboard.task_pages import TaskPages
+from iris.dashboard.task_pages import COOKIES, TaskPages
 from rigging.web.app import create_app
 from rigging.web.context import WebSettings
 from rigging.web.events import Broadcaster
@@ -65,6 +66,15 @@ def cluster_pages(client: ClusterClient, live: LiveNews, tasks: TaskPages) -> Pa
     )
 
 
+def cookie_of(key: bytes) -> str:
+    """Return the name of the session's cookie: several clusters are looked at under one host name, by tunnels.
+
+    Args:
+        key: Signs the sessions of this cluster.
+    """
+    return f"{COOKIES}-{hashlib.sha256(b'cookie:' + key).hexdigest()[:8]}"
+
+
 def make_application(
     settings: Settings,
     others: Sequence[PageSet] | None = None,
@@ -97,7 +107,7 @@ def make_application(
             title=f"iris · {name}",
             writable=True,  # each viewer's link says whether they may
             login_hint="Run `iris cluster dashboard`, which opens a link that is good once.",
-            cookie="iris-session",
+            cookie=cookie_of(bytes.fromhex(settings.key)),
             home="/jobs",
         ),
         [cluster_pages(client, live, tasks), *others],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field
+from typing import Final
 
 import psutil
 from starlette.applications import Starlette
@@ -21,6 +22,9 @@ from rigging.web.login import Viewer
 from rigging.web.proxy.application import create_proxy
 from rigging.web.proxy.forward import Forwarder, Patience
 from rigging.web.proxy.headers import Upstream
+
+#: What the names of the sessions' cookies of all dashboards begin with.
+COOKIES: Final = "iris-session"
 
 
 @dataclass(slots=True)
@@ -49,7 +53,7 @@ class TaskPages:
         Args:
             web: The other pages.
         """
-        forwarder = Forwarder({web.settings.cookie, USUAL_COOKIE}, self.patience)
+        forwarder = Forwarder({COOKIES, USUAL_COOKIE}, self.patience)
         return create_proxy(web, self.find, forwarder, lambda connection: _at_port(connection, self.home_port))
 
     async def redirect(self, request: Request) -> Response:

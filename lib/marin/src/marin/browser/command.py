@@ -17,7 +17,7 @@ from marin.browser.site import BASE, Site
 from rigging.filesystem.private import check_own_folder, load_or_create
 from rigging.user import user_name
 from rigging.web.app import create_app
-from rigging.web.context import WebSettings
+from rigging.web.context import USUAL_COOKIE, WebSettings
 from rigging.web.login import KEY_BYTES, Sessions, Viewer
 from rigging.web.serving import LOOPBACK, Bound, bind, serve
 
@@ -42,7 +42,7 @@ def browser_app(site: Site, bound: Bound, key: bytes | None) -> Starlette:
         allowed_hosts=frozenset() if is_loopback else frozenset({bound.host.lower(), socket.gethostname().lower()}),
         any_address=not is_loopback,
         login_hint=_HINT,
-        cookie=f"marin-browser-{bound.port}",
+        cookie=f"{USUAL_COOKIE}-browser-{bound.port}",
         home=f"{BASE}/runs",
     )
     return create_app(settings, [pages_of(site)], sessions=Sessions(key))

@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rigging.web.context import render, session_of, web_of
-from rigging.web.cookies import only_cookie
+from rigging.web.cookies import cookies_named
 from rigging.web.login import Session, Viewer
 from rigging.web.revocation import GrantRevokedError, RevokedGrants
 from rigging.web.writes import read_form, write_route
@@ -37,7 +37,7 @@ class SignedIn:
             return
         connection = HTTPConnection(scope)
         web = web_of(connection)
-        session = web.sessions.read(only_cookie(connection.headers.raw, web.settings.cookie))
+        session = web.sessions.of_cookies(cookies_named(connection.headers.raw, web.settings.cookie))
         problem = None
         if session is not None and session.viewer.grant in web.revoked:
             problem = revoked_words(session)

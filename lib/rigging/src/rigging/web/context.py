@@ -13,7 +13,8 @@ from rigging.web.login import LoginLinks, Session, Sessions, Viewer
 from rigging.web.pages import NavItem
 from rigging.web.revocation import RevokedGrants
 
-#: The session's cookie of an application that says nothing else.
+#: The session's cookie of an application that says nothing else; other names begin with it and "-", so that servers of
+#: users at this host, to which browsers send all of them, are not shown any.
 USUAL_COOKIE: Final = "marin-session"
 
 

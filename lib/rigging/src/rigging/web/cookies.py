@@ -1,25 +1,32 @@
-"""Reading the session's cookie out of a request. Pure."""
+"""Reading sessions' cookies out of a request. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
-def only_cookie(headers: Iterable[tuple[bytes, bytes]], name: str) -> str:
-    """Return the value of a cookie; "" when there is none, or several of that name.
-
-    A page at another port of this host may set one for a longer path, which would be taken before the true one.
+def cookies_named(headers: Iterable[tuple[bytes, bytes]], name: str) -> list[str]:
+    """Return the values of a cookie: several, where pages at other ports of this host have set it for longer paths.
 
     Args:
         headers: Of the request.
         name: The cookie's.
     """
-    found = [
-        part.partition("=")[2].strip()
+    # It is quoted where it has a "=" in it.
+    return [
+        part.partition("=")[2].strip().strip('"')
         for key, value in headers
         if key == b"cookie"
         for part in value.decode("latin-1").split(";")
         if part.partition("=")[0].strip() == name
     ]
-    # It is quoted where it has a "=" in it.
-    return found[0].strip('"') if len(found) == 1 else ""
+
+
+def is_session_cookie(name: str, kinds: Collection[str]) -> bool:
+    """True if a cookie is a session's: a browser sends those of all servers at a host to each of its ports.
+
+    Args:
+        name: The cookie's.
+        kinds: What names of such cookies are, or begin with before a "-".
+    """
+    return any(name == kind or name.startswith(f"{kind}-") for kind in kinds)

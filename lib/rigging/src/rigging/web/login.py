@@ -13,7 +13,7 @@ import json
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -130,6 +130,15 @@ class Sessions:
         if until <= self._now() or id in self._ended:
             return None
         return Session(id, Viewer(name, may_write, *grant), until)
+
+    def of_cookies(self, cookies: Iterable[str]) -> Session | None:
+        """Return the session of a request's cookies; None when none is good, or when those of two sessions are.
+
+        Another page of this host may have added some: worthless ones change nothing, and with another session it would
+        not be clear who is meant.
+        """
+        found = {session.id: session for cookie in cookies if (session := self.read(cookie)) is not None}
+        return next(iter(found.values())) if len(found) == 1 else None
 
     def end(self, session: Session) -> None:
         """Make a session worthless, for as long as this process lives."""

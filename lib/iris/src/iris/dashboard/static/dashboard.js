@@ -68,7 +68,7 @@
       source = new EventSource(address);
       lastSign = Date.now();
       const sign = (name, act) => source.addEventListener(name, (event) => { lastSign = Date.now(); act(event); });
-      sign("hello", (event) => { heartbeat = 1000 * parseFloat(event.data) || heartbeat; if (tries) say("Connected again.", "mended"); else say("", ""); tries = 0; log.dataset.connected = "true"; });
+      sign("hello", (event) => { heartbeat = 1000 * parseFloat(event.data) || heartbeat; if (tries) { say("Connected again.", "mended"); setTimeout(() => { if (bar.classList.contains("mended")) say("", ""); }, 4000); } else say("", ""); tries = 0; log.dataset.connected = "true"; });
       sign("alive", () => {});
       sign("lines", (event) => {
         lastId = event.lastEventId || lastId;

@@ -25,7 +25,7 @@ from starlette.websockets import WebSocket
 from rigging.errors import MarinError
 from rigging.web.access import serve_while_good
 from rigging.web.context import Web
-from rigging.web.cookies import only_cookie
+from rigging.web.cookies import cookies_named
 from rigging.web.errors import status_of
 from rigging.web.login import Session, Viewer
 from rigging.web.proxy.forward import Forwarder, ServerGone
@@ -81,7 +81,7 @@ class _Proxy:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         connection = HTTPConnection(scope)
-        session = self.web.sessions.read(only_cookie(connection.headers.raw, self.web.settings.cookie))
+        session = self.web.sessions.of_cookies(cookies_named(connection.headers.raw, self.web.settings.cookie))
         if session is None or session.viewer.grant in self.web.revoked:
             await self._serve(None, scope, receive, send)
             return

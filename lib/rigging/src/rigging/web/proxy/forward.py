@@ -49,7 +49,7 @@ class Forwarder:
     """Passes requests on; holds connections while `opened` is held. Belongs to one event loop.
 
     Args:
-        own_cookies: Cookies that servers neither see nor set.
+        own_cookies: Kinds of cookies that servers neither see nor set (`rigging.web.cookies.is_session_cookie`).
         patience: How long servers are waited for.
         most_message_bytes: Of a WebSocket; a longer message ends it.
     """

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote_to_bytes, urlsplit, urlunsplit
 
+from rigging.web.cookies import is_session_cookie
 from rigging.web.writes import TOKEN_HEADER
 
 Header = tuple[bytes, bytes]
@@ -80,7 +81,7 @@ def request_headers(
     Args:
         headers: Of the request, names in lower case. Its `Host` goes along: servers compare `Origin` with it.
         upstream: The server.
-        own_cookies: Cookies that it must not see.
+        own_cookies: Kinds of cookies that it must not see (`is_session_cookie`).
         scheme: "http" or "https".
         client: The viewer's address; "" when it is not known.
     """
@@ -115,7 +116,7 @@ def response_headers(
     Args:
         headers: Of the server's answer.
         upstream: The server.
-        own_cookies: Cookies that it must not set.
+        own_cookies: Kinds of cookies that it must not set (`is_session_cookie`).
         host: The `Host` of the request.
     """
     headers = [(name.lower(), value) for name, value in headers]
@@ -143,7 +144,9 @@ def _named_by_connection(headers: Iterable[Header]) -> frozenset[bytes]:
 
 def _without_cookies(header: bytes, own: Collection[str]) -> bytes:
     parts = [part.strip() for part in header.split(b";")]
-    return b"; ".join(part for part in parts if part and _cookie_name(part.decode("latin-1")) not in own)
+    return b"; ".join(
+        part for part in parts if part and not is_session_cookie(_cookie_name(part.decode("latin-1")), own)
+    )
 
 
 def _cookie_name(pair: str) -> str:
@@ -156,7 +159,7 @@ def _confined_cookie(text: str, upstream: Upstream, own: Collection[str]) -> str
     """Return a cookie that is sent to this server alone; None for one that it must not set."""
     pair, *attributes = text.split(";")
     name = pair.partition("=")[0].strip()
-    if "=" not in pair or not name or _cookie_name(pair) in own:
+    if "=" not in pair or not name or is_session_cookie(_cookie_name(pair), own):
         return None
     kept = [pair.strip()]
     path = f"{upstream.prefix}/"
