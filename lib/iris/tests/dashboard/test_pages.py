@@ -46,7 +46,9 @@ def test_a_link_is_good_once(pages: Any) -> None:
     client = pages.browser("ann")
     link = pages.app.state.web.login_path(viewer_of("ann", is_admin=False, may_write=False))
     assert client.get(link).status_code == 200
-    assert client.get(link).status_code == 403
+    assert "Signed in" in text_of(client, link), "whom it has signed in goes on"
+    client.cookies.clear()
+    assert "was used already" in text_of(client, link, 403)
 
 
 def test_the_list_shows_roots_and_unfolds_and_finds(pages: Any, admin: User) -> None:
