@@ -1,12 +1,10 @@
 """One job for each of many items, with a bounded number of them at a time."""
 
 import itertools
-import logging
 import os
 import queue
 import re
 import reprlib
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
@@ -23,7 +21,6 @@ from rigging.errors import InvalidRequest, MarinError
 
 __all__ = ["map"]
 
-logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 
@@ -80,7 +77,7 @@ def map(
             "submit jobs of several yourself, and ask for their result()"
         )
     stem = _NOT_IN_NAMES.sub("-", name or name_of(fn)).strip("-.")[:_LONGEST_NAME] or "map"
-    run = f"{stem}-{uuid.uuid4().hex[:8]}"
+    run = f"{stem}-{os.urandom(4).hex()}"
 
     def request(index: int, item: Item) -> JobRequest:
         return JobRequest(
@@ -191,4 +188,6 @@ class _Mapping:
             try:
                 handle.terminate()
             except MarinError as error:
-                logger.warning("job %s could not be stopped: %s", handle.job_id, error)
+                import logging  # not for every program that imports fray
+
+                logging.getLogger(__name__).warning("job %s could not be stopped: %s", handle.job_id, error)

@@ -3,7 +3,6 @@
 import queue
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
@@ -83,6 +82,8 @@ def _raise_failure(handle: JobHandle, status: JobStatus) -> None:
         # A callable's own may be the JobFailed of a child.
         if isinstance(error, JobFailed) and error.job_id == handle.job_id:
             raise
+        import traceback  # not for every program that imports fray
+
         title = "".join(traceback.format_exception_only(error)).strip()
         raise JobFailed(f"job {handle.job_id} failed: {title}", status, job_id=handle.job_id) from error
 

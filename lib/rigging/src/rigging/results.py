@@ -10,7 +10,6 @@ Packed, a value is a line and its pickle:
 """
 
 import contextlib
-import pickle
 import sys
 from types import ModuleType
 from typing import Any, Final
@@ -79,6 +78,8 @@ def pack_result(
         inline_bytes: Above this size its pickle goes into a file in the temporary prefix.
         largest_bytes: Above this size it is not kept.
     """
+    import pickle
+
     if pickler is None:
         import cloudpickle
 
@@ -131,6 +132,8 @@ def unpack_result(packed: bytes, what: str) -> Any:
     Raises:
         ResultUnavailable: It could not be sent, its file is gone, or it cannot be made again here.
     """
+    import pickle
+
     line, _, pickled = packed.partition(b"\n")
     if line.startswith(b"!"):
         raise ResultUnavailable(f"{what} has no result to give: {line[1:].decode(errors='replace').strip()}")
