@@ -53,6 +53,9 @@ class Confined:
     def __init__(self, root: str) -> None:
         self.root = root
         self._local = local_path(root)
+        # What was recorded may name the root in another way: without `..`, or where a symbolic link leads.
+        local = () if self._local is None else (os.path.normpath(self._local), os.path.realpath(self._local))
+        self._spellings = tuple(dict.fromkeys((root, *local)))
 
     @property
     def is_local(self) -> bool:
@@ -61,10 +64,11 @@ class Confined:
 
     def name_of(self, path: str) -> str | None:
         """Return the name of a path below the root; None for any other path."""
-        if not path.startswith(f"{self.root}/"):
-            return None
-        name = path[len(self.root) + 1 :].rstrip("/")
-        return name if _is_plain(name) else None
+        for root in self._spellings:
+            if path.startswith(f"{root}/"):
+                name = path[len(root) + 1 :].rstrip("/")
+                return name if _is_plain(name) else None
+        return None
 
     def path(self, name: str) -> str:
         """Return the path of a name, which may not lead out of the root.

@@ -16,6 +16,7 @@ from typing import Any, Final
 import anyio.to_thread
 
 from marin.browser.confined import Confined
+from marin.browser.previews.preview import whole_characters
 from marin.browser.run_view import parse_events
 from rigging.web.events import encode_event
 
@@ -94,15 +95,8 @@ async def follow_file(
 
 def encode_log(content: bytes, start: int) -> tuple[bytes, int]:
     """Return a piece of a log as an event, whole characters only."""
+    content = whole_characters(content) or content
     text = content.decode("utf-8", "replace")
-    if text.endswith("\ufffd"):  # perhaps the beginning of a character of which the rest is still to come
-        for cut in range(1, min(4, len(content))):
-            try:
-                text = content[:-cut].decode("utf-8")
-            except UnicodeDecodeError:
-                continue
-            content = content[:-cut]
-            break
     end = start + len(content)
     return encode_event("log", json.dumps(text), str(end)), end
 

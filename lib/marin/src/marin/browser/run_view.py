@@ -13,6 +13,7 @@ from typing import Any, Final
 from marin.browser.confined import Confined
 from marin.recorded.deciding.run_names import RunFiles
 from marin.recorded.deciding.run_steps import RunStep, steps_of_run
+from marin.recorded.deciding.run_summary import RunState
 from rigging.errors import InvalidRequest, NotFound
 
 _KEPT: Final = 8
@@ -65,16 +66,21 @@ class RunViews:
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[object, ...], RunView] = OrderedDict()
 
-    def read(self, run: RunFiles) -> RunView:
-        """Return a run as its files are now."""
+    def read(self, run: RunFiles, state: RunState | None = None) -> RunView:
+        """Return a run as its files are now.
+
+        Args:
+            run: The run.
+            state: How it stands: of a run that is over no step goes on. None: only its steps' names and places count.
+        """
         sizes = [self._signature(name) for name in (run.info, run.events)]
-        key = (run, *sizes)
+        key = (run, state, *sizes)
         with self._lock:
             found = self._kept.get(key)
             if found is not None:
                 self._kept.move_to_end(key)
                 return found
-        view = self._read(run)
+        view = self._read(run, state)
         with self._lock:
             self._kept[key] = view
             while len(self._kept) > _KEPT:
@@ -90,14 +96,14 @@ class RunViews:
             return None
         return (entry.size, entry.modified)
 
-    def _read(self, run: RunFiles) -> RunView:
+    def _read(self, run: RunFiles, state: RunState | None) -> RunView:
         info, problem = self._info(run)
         content = b"" if run.events is None else self._content(run.events)
         position = content.rfind(b"\n") + 1
         events = parse_events(content[:position])
         # Configs of thousands of steps would fill the memory; the page of a step reads its own.
         head = {key: value for key, value in info.items() if key != "steps"}
-        return RunView(run, head, problem, steps_of_run(info, events), position)
+        return RunView(run, head, problem, steps_of_run(info, events, state), position)
 
     def _content(self, name: str) -> bytes:
         size = self._place.size(name)

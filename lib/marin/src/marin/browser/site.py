@@ -11,7 +11,8 @@ from starlette.requests import Request
 from marin.browser.confined import Confined
 from marin.browser.follow import Pace
 from marin.browser.index import RunIndex
-from marin.browser.run_view import RunViews
+from marin.browser.run_view import RunView, RunViews
+from marin.recorded.deciding.run_summary import RunSummary
 from rigging.web.pages import query_text
 
 BASE: Final = "/experiments"
@@ -37,6 +38,11 @@ class Site:
     jobs_url: str = ""
     pace: Pace = field(default_factory=Pace)
     is_stopping: bool = False
+
+    def run(self, word: str) -> tuple[RunSummary, RunView]:
+        """Return the run that a word means, in short and with its steps; see `find_run` for the errors."""
+        [summary] = self.index.summaries([self.index.find(word)])
+        return summary, self.views.read(summary.files, summary.state)
 
     def stop(self) -> None:
         """End all streams."""

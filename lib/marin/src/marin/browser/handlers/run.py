@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import fnmatch
 import json
+import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+import anyio.to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,9 +18,10 @@ from marin.browser.handlers.runs import ends_of
 from marin.browser.picture import GROUPINGS, ORDER, picture_of
 from marin.browser.site import Site, address, job_address
 from marin.recorded.deciding.dag import Node
+from marin.recorded.deciding.run_names import RunFiles
 from marin.recorded.deciding.run_steps import RunStep
-from marin.recorded.deciding.run_summary import RunState
-from rigging.errors import InvalidRequest
+from marin.recorded.deciding.run_summary import RunState, RunSummary
+from rigging.errors import InvalidRequest, NotFound
 from rigging.web.context import is_fragment, render
 from rigging.web.events import encode_event, event_response, last_event_id
 from rigging.web.pages import query_text
@@ -26,16 +30,17 @@ from rigging.web.paging import Page, asked_page, page_of
 _MOST_NODES = 4000
 _SAME_STEPS = 20
 _LIVE = (RunState.RUNNING, RunState.UNFINISHED)
+_BEGINNING_SECONDS = 600.0
 
 
 def run_page(site: Site, request: Request) -> Response:
     """Show a run."""
-    run = site.index.find(query_text(request, "run", 300))
+    summary, view = site.run(query_text(request, "run", 300))
+    run = summary.files
     text, status = query_text(request, "q", 300), query_text(request, "status", 40)
     grouping = query_text(request, "group", 20) or "like"
     if grouping not in GROUPINGS:
         raise InvalidRequest(f"group {grouping[:40]!r}: must be one of {', '.join(GROUPINGS)}")
-    view = site.views.read(run)
     found = [
         (view.numbers[step.path], step)
         for step in view.steps
@@ -49,11 +54,11 @@ def run_page(site: Site, request: Request) -> Response:
         "query": text,
         "status": status,
         "grouping": grouping,
+        "now": time.time(),
         "link": lambda number: address("run", run=run.id, q=text, status=status, group=_given(grouping), page=number),
     }
     if is_fragment(request):
         return render(request, "marin/steps_table.html", **shown)
-    summary = site.index.summaries([run])[0]
     picture = picture_of(view.steps, grouping, lambda node: _node_address(site, run.id, grouping, node))
     others = [
         other.id for other in site.index.runs() if other.id != run.id and _script(other.stem) == _script(run.stem)
@@ -74,9 +79,20 @@ def run_page(site: Site, request: Request) -> Response:
         status_link=lambda word: address("run", run=run.id, status=word, group=_given(grouping)) + "#steps",
         others=others[:_SAME_STEPS],
         statuses=json.dumps([[step.status or "-", step.name] for step in view.steps]),
-        is_live=summary.state in _LIVE and run.events is not None,
+        is_live=_may_change(site, summary),
         position=view.position,
     )
+
+
+def _may_change(site: Site, summary: RunSummary) -> bool:
+    """True if more may be recorded of a run: a bucket has a log of events half a minute after the info file."""
+    if summary.files.events is not None:
+        return summary.state in _LIVE
+    try:
+        written = None if summary.files.info is None else site.index.place.entry(summary.files.info).modified
+    except NotFound:
+        return False
+    return written is not None and time.time() - written < _BEGINNING_SECONDS
 
 
 def _given(grouping: str) -> str:
@@ -121,12 +137,10 @@ def _node_address(site: Site, run: str, grouping: str, node: Node) -> str:
 
 async def run_events(site: Site, request: Request) -> Response:
     """Tell the page of a run what its event log says from a place on."""
-    import anyio.to_thread
-
-    run = site.index.find(query_text(request, "run", 300))
+    run = await anyio.to_thread.run_sync(site.index.find, query_text(request, "run", 300))
     if run.events is None:
-        raise InvalidRequest(f"run {run.id} has no event log")
-    view = await anyio.to_thread.run_sync(site.views.read, run)
+        return event_response(_until_it_has_events(site, run))
+    view = await anyio.to_thread.run_sync(site.views.read, run, None)
     start = start_of_id(last_event_id(request), start_of_id(request.query_params.get("at"), view.position))
 
     async def is_over() -> bool:
@@ -145,14 +159,31 @@ async def run_events(site: Site, request: Request) -> Response:
     return event_response(stream)
 
 
+async def _until_it_has_events(site: Site, run: RunFiles) -> AsyncIterator[bytes]:
+    """Tell the page of a run without an event log to load itself again once there is one."""
+    yield b"retry: 1000\n\n" + encode_event("hello", str(site.pace.alive))
+    quiet = 0.0
+    while not site.is_stopping:
+        now = await anyio.to_thread.run_sync(site.index.find, run.stem)
+        if now.events is not None:
+            yield encode_event("run", "grown")
+            return
+        await asyncio.sleep(_look(site))
+        quiet += _look(site)
+        if quiet >= site.pace.alive:
+            quiet = 0.0
+            yield encode_event("alive", "")
+
+
+def _look(site: Site) -> float:
+    """Return the seconds between two looks at the list of runs."""
+    return site.pace.look or (0.3 if site.index.place.is_local else 15.0)
+
+
 async def list_events(site: Site, request: Request) -> Response:
     """Tell the list of runs when a run came or went."""
     del request
-    import asyncio
-
-    import anyio.to_thread
-
-    look = site.pace.look or (0.3 if site.index.place.is_local else 15.0)
+    look = _look(site)
 
     async def stream() -> AsyncIterator[bytes]:
         known = _ids(await anyio.to_thread.run_sync(site.index.runs))

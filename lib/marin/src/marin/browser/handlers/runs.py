@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from starlette.requests import Request
@@ -31,6 +32,7 @@ def runs_page(site: Site, request: Request) -> Response:
         request,
         "marin/runs_table.html" if is_fragment(request) else "marin/runs.html",
         prefix=site.outputs.root,
+        now=time.time(),
         page=Page([(row, ends_of(row)) for row in rows], page.number, page.total, page.size),
         query=text,
         state=state,

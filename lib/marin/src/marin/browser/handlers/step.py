@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,11 @@ LOG_BYTES = 64 << 10
 _MOST_INFO_BYTES = 64 << 20
 _MOST_ERROR_BYTES = 256 << 10
 _MOST_CONFIG = 200_000
+_RUNNING = "RUNNING"
+# How a step that ran stands when its run is over; another run may be at it since.
+_ENDED_WITH_RUN = ("died", "stopped")
+# A lease is renewed every 30 s, and lost after 90.
+_LEASE_SECONDS = 90.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +56,7 @@ def step_page(site: Site, request: Request) -> Response:
     name = asked_path(request)
     path = site.outputs.path(name)
     word = query_text(request, "run", 300)
-    view = site.views.read(site.index.find(word)) if word else None
+    view = site.run(word)[1] if word else None
     step = None if view is None else view.step(path)
     entries = Listing((), lambda *_: None)
     try:
@@ -61,6 +67,9 @@ def step_page(site: Site, request: Request) -> Response:
     info, damage = read_object(site.outputs, f"{name}/{INFO_FILE}")
     status = _text(site.outputs, f"{name}/{STATUS_FILE}", 4096)
     log = log_part(site.outputs, f"{name}/{LOG_FILE}", None)
+    shown = _word(status) or (step.status if step else None)
+    if step is not None and shown == _RUNNING and step.status in _ENDED_WITH_RUN and not _is_held(site.outputs, name):
+        shown = step.status  # nobody was left to write it
     recorded = info or _recorded(site, view, path)
     return render(
         request,
@@ -69,7 +78,8 @@ def step_page(site: Site, request: Request) -> Response:
         path=path,
         run=view.files if view else None,
         step=step,
-        status=_word(status) or (step.status if step else None),
+        status=shown,
+        now=time.time(),
         info=recorded,
         damage=damage,
         holder=_holder(site.outputs, name) if LOCK_FILE in entries else None,
@@ -83,7 +93,7 @@ def step_page(site: Site, request: Request) -> Response:
         job=job_address(site.jobs_url, step.log if step else None),
         log=log,
         error=_text(site.outputs, f"{name}/{ERROR_FILE}", _MOST_ERROR_BYTES) or (step.error if step else None),
-        is_live=_word(status) == "RUNNING" or (step is not None and step.status in ("running", "retrying", "queued")),
+        is_live=shown == _RUNNING or (step is not None and step.status in ("running", "retrying", "queued")),
         files=entries.part(0, 50),
         file_count=len(entries),
         address=address,
@@ -130,6 +140,22 @@ def _holder(place: Confined, name: str) -> str | None:
 
     content = _text(place, f"{name}/{LOCK_FILE}", 1 << 16)
     return None if content is None else holder_of(StoredLease(content.encode(), ""))
+
+
+def _is_held(place: Confined, name: str) -> bool:
+    """True unless the holder of an output's lease is known to have ended, or has not renewed it for long."""
+    from rigging.lease.identity import HolderState, holder_state
+    from rigging.lease.record import Lease
+
+    try:
+        content = place.read(f"{name}/{LOCK_FILE}", 0, 1 << 16)
+        modified = place.entry(f"{name}/{LOCK_FILE}").modified
+    except MarinError:
+        return False
+    lease = Lease.from_bytes(content)
+    if lease is not None and holder_state(lease.worker_id) is HolderState.GONE:
+        return False
+    return modified is not None and time.time() - modified < _LEASE_SECONDS
 
 
 def _json(value: Any) -> str | None:
@@ -234,7 +260,7 @@ async def log_events(site: Site, request: Request) -> Response:
 
     async def is_over() -> bool:
         status = await anyio.to_thread.run_sync(_text, site.outputs, f"{name}/{STATUS_FILE}", 4096)
-        return _word(status) not in (None, "RUNNING")
+        return _word(status) not in (None, _RUNNING)
 
     stream = follow_file(
         site.outputs,

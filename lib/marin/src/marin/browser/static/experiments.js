@@ -18,6 +18,25 @@
     return minutes < 60 ? minutes + " min " + (Math.round(seconds) % 60) + " s" : Math.floor(minutes / 60) + " h " + (minutes % 60) + " min";
   };
 
+  // --- how long what runs has taken so far, by this page's own clock from when the server wrote it ---
+  const opened = performance.now();
+  setInterval(() => {
+    for (const place of document.querySelectorAll("[data-since]")) {
+      const begun = Number(place.dataset.here || opened);
+      place.textContent = took(place.dataset.now - place.dataset.since + (performance.now() - begun) / 1000);
+    }
+  }, 1000);
+  body.addEventListener("htmx:load", (event) => {
+    for (const place of event.target.querySelectorAll("[data-since]")) place.dataset.here = place.dataset.here || performance.now();
+  });
+
+  const ticking = () => {
+    const place = document.createElement("span");
+    Object.assign(place.dataset, { since: "0", now: "0", here: String(performance.now()) });
+    place.textContent = took(0);
+    return place;
+  };
+
   // --- states of steps ---
   const given = document.getElementById("run-steps");
   if (given) {
@@ -62,7 +81,10 @@
         const row = document.querySelector(`tr[data-step="${number}"]`);
         if (!row) continue;
         row.querySelector(".step-status").replaceChildren(badge(status));
-        if (seconds !== null) row.querySelector(".step-seconds").textContent = took(seconds);
+        const time = row.querySelector(".step-seconds");
+        if (seconds !== null) time.textContent = took(seconds);
+        else if (status !== "running") time.textContent = "-";
+        else if (!time.firstElementChild) time.replaceChildren(ticking(), " so far");
         row.querySelector(".step-note").textContent = note;
       }
       touched.forEach(showNode);
@@ -71,11 +93,14 @@
     });
     // The head of the page, with how the run ended. Steps that the page does not know yet need another graph.
     let again = 0;
+    let isEnded = false;
+    on("over", () => { if (!isEnded) location.reload(); });
     on("run", (data) => {
       if (data === "grown") {
         again = again || setTimeout(() => location.reload(), 3000);
         return;
       }
+      isEnded = true;
       fetch(location.href, { headers: { Accept: "text/html" } }).then((answer) => answer.text()).then((text) => {
         const fresh = new DOMParser().parseFromString(text, "text/html");
         const facts = fresh.querySelector("dl.facts");

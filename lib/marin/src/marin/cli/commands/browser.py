@@ -9,7 +9,7 @@ from marin.cli.context import CliContext, pass_context
 from marin.cli.options import NAME, prefix_option, runs_option
 from marin.cli.output import say
 from marin.recorded.reading.places import runs_directory, storage_root
-from rigging.errors import Conflict
+from rigging.errors import Conflict, InvalidRequest
 
 
 @click.command()
@@ -25,6 +25,10 @@ def browser(
     """Serve pages with the runs, steps, logs and files of a prefix; read-only, for one user."""
     del context
     root = storage_root(prefix)
+    if root.startswith("memory://"):
+        raise InvalidRequest(f"prefix {root!r}: it is in the memory of the process that wrote there")
+    if jobs_url and not jobs_url.startswith(("http://", "https://", "/")):
+        raise InvalidRequest(f"jobs-url {jobs_url!r}: must begin with http://, https:// or /")
     try:
         from marin.browser.command import browse
         from marin.browser.site import make_site

@@ -26,6 +26,7 @@ class RunStep:
         error: Why it failed.
         log: Where its log was, as the run said.
         attempts: Its attempts in the run, with what each used, as `step_ended` of the event log has them.
+        started: Since when it runs, in seconds since the epoch; None unless it does.
     """
 
     name: str
@@ -37,6 +38,7 @@ class RunStep:
     error: str | None = None
     log: str | None = None
     attempts: tuple[Mapping[str, Any], ...] = ()
+    started: float | None = None
 
     @property
     def cpu_seconds(self) -> float | None:
@@ -130,6 +132,7 @@ def _step(name: str, path: str, dependencies: tuple[str, ...], event: Mapping[st
         error=_text(event.get("error")),
         log=_text(event.get("log")),
         attempts=_attempts(event.get("attempts")),
+        started=_number(event.get("time")) if event.get("status") == "running" else None,
     )
 
 

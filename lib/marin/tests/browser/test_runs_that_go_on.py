@@ -1,0 +1,122 @@
+"""Runs that go on, begin, or were killed, as the pages show them."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import json
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from starlette.requests import Request
+
+from marin.browser.handlers.run import run_events
+from marin.browser.site import make_site
+from marin.cli.commands.browser import browser
+from marin.testing.recorded_runs import STARTED, Events, ended, started
+from rigging.errors import InvalidRequest
+
+from .conftest import Pages, pages_of_root
+
+_GONE = 2**22 + 1  # larger than any process id
+
+
+def _began(step: dict[str, Any]) -> dict[str, Any]:
+    return {"event": "step_started", "time": STARTED, "name": step["name"], "path": step["output_path"]}
+
+
+def _here(steps: int) -> dict[str, Any]:
+    return started(steps, host=os.uname().nodename)
+
+
+def _record(pages: Pages, events: Events, step: dict[str, Any], pid: int) -> str:
+    return pages.storage.run("run-222222", [step], events, pid=pid)
+
+
+def test_steps_of_a_run_that_was_killed_do_not_run(empty: Pages) -> None:
+    step = empty.storage.step("slow-111111", status="RUNNING")
+    run = _record(empty, [_here(1), _began(step)], step, _GONE)
+    page = empty.get("run", run=run)
+    assert 'class="status s-died"' in page
+    assert "s-running" not in page
+    assert "data-events" not in page
+    shown = empty.get("step", path="slow-111111", run=run)
+    assert 'class="status s-died"' in shown
+    assert "data-events" not in shown
+
+
+def test_a_step_that_another_run_is_at_since_runs(empty: Pages) -> None:
+    step = empty.storage.step("slow-111111", status="RUNNING")
+    run = _record(empty, [_here(1), _began(step)], step, _GONE)
+    (empty.root / "slow-111111" / ".executor_status.lock").write_text("{}")
+    page = empty.get("step", path="slow-111111", run=run)
+    assert 'class="status s-running"' in page
+    assert "data-events" in page
+
+
+def test_what_runs_says_for_how_long_so_far(empty: Pages) -> None:
+    step = empty.storage.step("slow-111111", status="RUNNING")
+    empty.storage.run("run-222222", [step])
+    now = datetime.datetime.now(datetime.UTC)
+    run = f"run-222222-{now:%Y%m%dT%H%M%S.%f}Z-{os.getpid()}"
+    began = {**_began(step), "time": now.timestamp() - 125}
+    lines = "".join(json.dumps(event) + "\n" for event in (_here(1), began))
+    (empty.root / "experiments" / f"{run}.events.jsonl").write_text(lines)
+    page = empty.get("run", run=run)
+    assert 'class="status s-running"' in page
+    assert re.search(r'step-seconds"><span data-since="[0-9.]+" data-now="[0-9.]+">2 min [0-9]+ s</span> so far', page)
+    assert "so far" in empty.get("runs")
+    assert "so far" in empty.get("step", path="slow-111111", run=run)
+
+
+def test_the_page_of_a_run_without_a_log_of_events_waits_for_one(empty: Pages) -> None:
+    step = empty.storage.step("slow-111111", status="RUNNING")
+    run = empty.storage.run("run-222222", [step])
+    page = empty.get("run", run=run)
+    assert "/experiments/run/events?run=run-222222" in page
+    old = time.time() - 3600
+    os.utime(empty.root / "experiments" / "run-222222.json", (old, old))
+    assert "data-events" not in empty.get("run", run=run)
+
+
+def test_a_log_of_events_that_comes_makes_the_page_load_itself_again(empty: Pages) -> None:
+    step = empty.storage.step("slow-111111")
+    empty.storage.run("run-222222", [step])
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b"run=run-222222"}
+
+    async def scenario() -> str:
+        told = ""
+        stream = (await run_events(empty.site, Request(scope))).body_iterator  # type: ignore[attr-defined]
+        async with asyncio.timeout(30):
+            async for piece in stream:
+                told += piece.decode()
+                if "hello" in told and "grown" not in told:
+                    empty.storage.run("run-222222", [step], [started(1), ended()])
+        return told
+
+    assert asyncio.run(scenario()).endswith("event: run\ndata: grown\n\n")
+
+
+@pytest.mark.parametrize("spelling", ["link", "real/../real", "real/."])
+def test_paths_below_the_prefix_are_links_however_it_is_spelled(tmp_path: Path, spelling: str) -> None:
+    real = tmp_path / "real"
+    real.mkdir()
+    (tmp_path / "link").symlink_to(real)
+    storage = pages_of_root(real).storage
+    run = storage.run("run-222222", [storage.step("one-111111")], [started(1), ended()])
+    root = f"{tmp_path}/{spelling}"
+    site = make_site(root, f"{root}/experiments")
+    assert site.outputs.name_of(f"{real}/one-111111") == "one-111111"
+    assert site.outputs.name_of(f"{tmp_path}/other/one-111111") is None
+    assert site.index.find(run).id == run
+
+
+@pytest.mark.parametrize("words", [["--prefix", "memory://x"], ["--jobs-url", "javascript:alert(1)"]])
+def test_prefixes_and_urls_that_cannot_be_served_are_refused(words: list[str]) -> None:
+    with pytest.raises(InvalidRequest, match=r"must begin with http|in the memory of the process"):
+        CliRunner().invoke(browser, words, catch_exceptions=False, obj=None)
