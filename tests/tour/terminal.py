@@ -45,15 +45,16 @@ class Terminal:
 
     Args:
         folder: For the server's socket; the shell's current folder, with the scripts.
-        columns: Its width.
+        columns: Its width when it is started.
         environment: Further variables.
     """
 
     def __init__(self, folder: Path, columns: int, environment: dict[str, str]) -> None:
         self.folder = folder
         self._socket = str(folder / "socket")
-        self._columns = columns
+        self.columns = columns
         self._environment = environment
+        self._first_line: tuple[str, ...] = ()
 
     def start(self) -> None:
         """Start the shell."""
@@ -63,7 +64,7 @@ class Terminal:
             **plain, "PATH": path, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "PS1": "$ ", "PYTHONSAFEPATH": "",
             "HISTFILE": "/dev/null", **self._environment,
         }  # fmt: skip
-        size = ("-x", str(self._columns), "-y", str(_LINES))
+        size = ("-x", str(self.columns), "-y", str(_LINES))
         command = [
             "tmux",
             "-f",
@@ -92,7 +93,8 @@ class Terminal:
         self._ask("send-keys", key)
 
     def resize(self, columns: int) -> None:
-        """Make the terminal wider or narrower."""
+        """Make the terminal wider or narrower; lines at its top may go to its history, which is shown from now on."""
+        self._first_line = ("-S", "-")
         self._ask("resize-window", "-x", str(columns), "-y", str(_LINES))
 
     def clear(self) -> None:
@@ -102,7 +104,7 @@ class Terminal:
 
     def screen(self) -> str:
         """Return what the terminal shows, with broken lines joined."""
-        return self._ask("capture-pane", "-p", "-J")
+        return self._ask("capture-pane", "-p", "-J", *self._first_line)
 
     def settled(self) -> str:
         """Return the screen once two looks at it, half a second apart, differ in times alone."""

@@ -146,3 +146,17 @@ def test_ctrl_c_twice(tour: Tour) -> None:
     terminal.wait_for("ending the processes")
     terminal.press("C-c")
     tour.check("interrupt-left", "was interrupted\n\n$")
+
+
+@pytest.mark.parametrize("change", ["narrower", "wider"])
+def test_a_terminal_that_is_resized_while_steps_are_at_work(tour: Tour, change: str) -> None:
+    """What was shown before may be broken anew by the terminal; the view is drawn once, and fits."""
+    terminal = tour.terminal
+    terminal.type("python play.py run")
+    terminal.wait_for(lambda screen: all(text in screen for text in ("tour/read: done in", " left", "tour/load ")))
+    terminal.resize({"narrower": 60, "wider": 120}[change] * terminal.columns // 80)
+    tour.check(f"resized-{change}", "tour/read: done in", "tour/load ", "1/3 steps: 2 running")
+    tour.signal("tokenize")
+    terminal.wait_for("tour/tokenize: done in")
+    tour.signal("load-1")
+    tour.check(f"resized-{change}-ended", "end of run\n$")

@@ -45,10 +45,10 @@ def ended(name: str, status: StepEnd = StepEnd.SUCCEEDED, **fields: Any) -> Step
 def screen(text: str) -> list[str]:
     """What a terminal shows after a text with the two movements that the view uses."""
     lines = [""]
-    for part in re.findall(r"\x1b\[\d+F\x1b\[J|\x1b\[\d*m|\n|[^\x1b\n]+", text):
+    for part in re.findall(r"\x1b\[\d+F(?:\x1b\[2K\x1b\[B)+\x1b\[\d+F|\x1b\[\d*m|\n|[^\x1b\n]+", text):
         if part == "\n":
             lines.append("")
-        elif part.endswith("J"):
+        elif part.endswith("F"):
             up = int(part[2 : part.index("F")])
             del lines[len(lines) - 1 - up + 1 :]
             lines[-1] = ""
@@ -143,6 +143,10 @@ def test_a_terminal_has_a_view_and_a_file_has_lines(tmp_path: Path, is_terminal:
     assert ("\x1b[" in text) == is_terminal
 
 
+# Never "erase all below", which tmux takes at the top of the screen for a reason to keep what was there.
+ERASE_THREE = "\x1b[3F" + 3 * "\x1b[2K\x1b[B" + "\x1b[3F"
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
@@ -156,12 +160,12 @@ def test_a_view_is_erased_before_anything_is_written_and_drawn_below_it() -> Non
     drawn = terminal.getvalue()
     assert drawn.count("\n") == 3
     view.draw()
-    assert terminal.getvalue() == drawn + "\x1b[3F\x1b[J" + drawn
+    assert terminal.getvalue() == drawn + ERASE_THREE + drawn
     terminal.truncate(0)
     terminal.seek(0)
     view.write_above("hello\n")
     view.write_above("again\n")
-    assert terminal.getvalue() == "\x1b[3F\x1b[Jhello\nagain\n"
+    assert terminal.getvalue() == f"{ERASE_THREE}hello\nagain\n"
     view.write_above("half")
     before = terminal.getvalue()
     view.draw()

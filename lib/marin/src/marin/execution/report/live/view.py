@@ -26,7 +26,7 @@ from rigging.printable import printable
 
 REDRAW_SECONDS: Final = 0.2
 
-_ERASE_BELOW: Final = "\x1b[J"
+_ERASE_ROW: Final = "\x1b[2K\x1b[B"
 
 
 _views: weakref.WeakSet[LiveView] = weakref.WeakSet()
@@ -169,7 +169,11 @@ class LiveView:
 
     def _erasure(self) -> str:
         """Return what removes the view from the terminal, which may have another width by now."""
-        return f"\x1b[{self._drawn.rows(self._size()[0])}F{_ERASE_BELOW}" if self._drawn.cells else ""
+        if not self._drawn.cells:
+            return ""
+        rows = self._drawn.rows(self._size()[0])
+        # Row by row: what is erased at once from the top of the screen, tmux adds to its history.
+        return f"\x1b[{rows}F{_ERASE_ROW * rows}\x1b[{rows}F"
 
     def _look_back(self, info_path: str, progress: RunProgress) -> None:
         """Find out, without holding up the run, how long its steps took in earlier runs."""
