@@ -95,7 +95,7 @@ def map(
 
 
 class _Outcome(NamedTuple):
-    """What a job returned, or its exception."""
+    """The value that a job returned, or its exception."""
 
     value: Any = None
     error: Exception | None = None

@@ -1,4 +1,4 @@
-"""What the job of this process has written so far, as its backend has it: for code that runs within the job."""
+"""The output of this process's job so far, as its backend has it; for code that runs within the job."""
 
 import fcntl
 import importlib

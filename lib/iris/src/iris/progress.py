@@ -1,4 +1,4 @@
-"""What a task tells of its progress, so that one that hangs is noticed (`iris job run --stall-timeout`)."""
+"""Progress of a task, told so that one that hangs is noticed (`iris job run --stall-timeout`)."""
 
 import os
 import signal

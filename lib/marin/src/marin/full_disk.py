@@ -1,4 +1,4 @@
-"""What is said of a disk that takes nothing more."""
+"""Messages about a disk that takes nothing more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the executor says of its own in the log of a step, for those who read it. Imports next to nothing."""
+"""The executor's own lines in the log of a step, for those who read it. Imports next to nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command is at, on stderr: one line that is written anew on a terminal, plain lines elsewhere."""
+"""The phase that a command is in, on stderr: one line that is written anew on a terminal, plain lines elsewhere."""
 
 import os
 import sys

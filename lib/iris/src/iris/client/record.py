@@ -1,4 +1,4 @@
-"""What the values that users see have in common."""
+"""Common behaviour of the values that users see."""
 
 from collections.abc import Mapping
 from dataclasses import fields

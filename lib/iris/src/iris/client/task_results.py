@@ -1,4 +1,4 @@
-"""What the callables of a job returned, made again where the job is waited for."""
+"""Return values of a job's callables, made again where the job is waited for."""
 
 from collections.abc import Sequence
 

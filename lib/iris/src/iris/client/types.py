@@ -97,7 +97,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class AttemptUsage(Record):
-    """What an attempt has used of its host, all its processes together.
+    """Use of a host by an attempt, all its processes together.
 
     Args:
         cpu_seconds: Processor time since it began.

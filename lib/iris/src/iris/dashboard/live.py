@@ -1,4 +1,4 @@
-"""What changes on the cluster, told to every page that looks on; and whether the controller is there."""
+"""Changes on the cluster, told to every page that looks on; and whether the controller is there."""
 
 from __future__ import annotations
 

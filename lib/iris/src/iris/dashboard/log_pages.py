@@ -163,7 +163,7 @@ class LogPlace:
 
     @property
     def mark(self) -> str:
-        """What the page says to go on from here."""
+        """Position that a page sends back to go on from here."""
         return f"{self._last_ms}-{self._count}"
 
     def is_new(self, entry: pb.LogEntry) -> bool:

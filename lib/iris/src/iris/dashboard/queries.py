@@ -24,7 +24,7 @@ STATES: Final = (
     "worker_failed",
     "unschedulable",
 )
-"""What jobs can be filtered by; `live`: those that have not ended."""
+"""States that jobs can be filtered by; `live`: those that have not ended."""
 
 SAVED: Final = (
     ("Jobs by state", "SELECT state_word, count(*) AS jobs FROM jobs GROUP BY 1 ORDER BY 2 DESC"),

@@ -1,4 +1,4 @@
-"""What the process is told by its controller, in one line of JSON."""
+"""Settings that the process gets from its controller, in one line of JSON."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _LOCK_PATIENCE: Final = 2.0
 
 
 class OwnProcess:
-    """What a process of the cluster does to itself when it begins."""
+    """Steps that a process of the cluster takes on itself when it begins."""
 
     def prepare(self, is_controller: bool) -> None:
         """Set up memory and threads, and hide the variables that no task may read."""

@@ -33,7 +33,7 @@ def with_preferences(spec: JobSpec, offers: Iterable[Mapping[str, str]]) -> JobS
 
 
 def preference_text(constraints: Iterable[Constraint]) -> str:
-    """What is said of it beside the reason why a task waits; empty without it."""
+    """Note on it beside the reason why a task waits; empty without it."""
     if OFF_PREEMPTIBLE not in constraints:
         return ""
     return "; hosts that are not preemptible are preferred, as it is a small job that others may hang on"

@@ -353,7 +353,7 @@ class Store:
             return [task_of(row) for row in self._connection.execute(_SELECT_TASKS_OF_JOB, (job_id,))]
 
     def usage_of(self, job_id: JobId) -> dict[AttemptId, AttemptUse]:
-        """What the attempts of a job have used, by the order of tasks and attempts, as last committed."""
+        """Use of the attempts of a job, in the order of tasks and attempts, as last committed."""
         with self._reading(f"what {job_id} has used"):
             return dict(map(attempt_usage_of, self._connection.execute(_SELECT_USAGE_OF_JOB, (job_id,))))
 

@@ -18,12 +18,12 @@ FILES_V2 = {
 
 
 def make_v1(path: str) -> None:
-    """What mkdir does in a tree of version 1."""
+    """Act as mkdir does in a tree of version 1."""
     _make(path, FILES_V1)
 
 
 def make_v2(path: str) -> None:
-    """What mkdir does in a tree of version 2."""
+    """Act as mkdir does in a tree of version 2."""
     _make(path, FILES_V2)
 
 

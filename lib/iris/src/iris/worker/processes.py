@@ -82,7 +82,7 @@ class ProcessSpec:
     log_limit: int = 0
     """So many bytes of its log may be on the disk at a time; 0: the default."""
     limits: LimitRequest = NO_LIMITS
-    """What it may use."""
+    """Limits of the process."""
     common: CommonSpec | None = None
     """The common part: `env` and `note` are added to these, and the other fields of `common` count, not its own."""
 
@@ -124,7 +124,7 @@ class Exit:
     unmarked: str = ""
     """The part of `lost` that the log has no note of."""
     usage: Usage | None = None
-    """What it used in all; None: it was not measured."""
+    """Its use in all; None: it was not measured."""
     breach: Breach | None = None
     """The limit that it ran into; None: none is known."""
     has_evidence: bool = False

@@ -91,7 +91,7 @@ class DesiredChange:
 
 
 class TaskResult(NamedTuple):
-    """What is told of a return value: itself, packed, or the blob that has it; both are empty when it is None."""
+    """A return value as it is reported: itself, packed, or the blob that has it; both are empty when it is None."""
 
     packed: bytes = b""
     digest: str = ""

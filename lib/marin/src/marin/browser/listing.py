@@ -1,4 +1,4 @@
-"""What a directory has: names first, sizes and times only of those that are shown. A directory may have very many."""
+"""Listing of a directory: names first, sizes and times only of those that are shown. A directory may have very many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the experiment pages share: the storage root, its runs, and the addresses of pages."""
+"""Common parts of the experiment pages: the storage root, its runs, and the addresses of pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands reach besides storage: the clock, the processes of this machine, the person at the terminal."""
+"""Surroundings of commands besides storage: the clock, the processes of this machine, the person at the terminal."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def ended(error: str | None = None, **more: Any) -> dict[str, Any]:
 
 @dataclass
 class Done:
-    """What a command line gave."""
+    """Result of a command line."""
 
     code: int
     out: str

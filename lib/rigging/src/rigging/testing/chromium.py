@@ -57,7 +57,7 @@ def chromium() -> Iterator[Browser]:
 
 @dataclass
 class Watched:
-    """What went wrong in a page, as the browser says.
+    """Errors of a page, as the browser reports them.
 
     Attributes:
         problems: Errors on its console, exceptions of its scripts, requests to other servers.

@@ -1,4 +1,4 @@
-"""What an application's pages share: settings, sessions, templates. `web_of(request)` finds it."""
+"""Common parts of an application's pages: settings, sessions, templates. `web_of(request)` finds it."""
 
 from __future__ import annotations
 

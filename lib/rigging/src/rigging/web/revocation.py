@@ -1,4 +1,4 @@
-"""What let people in may be revoked: then their sessions are over, and so is what is open in them."""
+"""Revocable grants: once one is revoked, its sessions are over, and so is everything open in them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 
 class GrantRevokedError(Exception):
-    """What was being served is over: what let the viewer in was revoked."""
+    """The answer under way is over: the viewer's grant was revoked."""
 
 
 class RevokedGrants:
@@ -34,7 +34,7 @@ class RevokedGrants:
 
     @asynccontextmanager
     async def while_good(self, grant: str) -> AsyncIterator[None]:
-        """What is inside is cancelled once the grant is revoked.
+        """Context manager: cancels the block once the grant is revoked.
 
         Args:
             grant: "": one that cannot be.

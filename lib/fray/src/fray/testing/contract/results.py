@@ -1,4 +1,4 @@
-"""What callables return, and how it comes back."""
+"""Return values of callables, and how they come back."""
 
 import hashlib
 import os

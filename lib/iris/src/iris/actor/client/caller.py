@@ -29,7 +29,7 @@ RECONNECT_TIMEOUT_S: Final = 60.0
 
 @dataclass(frozen=True)
 class ClientLimits:
-    """What one client may use.
+    """Limits of one client.
 
     Args:
         idle_s: Seconds without a call after which the connection is given up.

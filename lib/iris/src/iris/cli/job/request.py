@@ -138,7 +138,7 @@ def gang_of(options: RunOptions) -> tuple[int, bool]:
 
 
 def resources_of(options: RunOptions) -> Any:
-    """What each task needs. Raises UsageError for devices that nothing is known of."""
+    """Return the needs of each task. Raises UsageError for devices that nothing is known of."""
     from iris.cluster.types import ResourceSpec
 
     if options.tpu is not None and options.gpu is not None:

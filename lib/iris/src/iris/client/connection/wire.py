@@ -125,7 +125,7 @@ def task_status(message: pb.TaskStatus) -> TaskStatus:
 
 
 def attempt_usage(message: pb.AttemptUsage) -> AttemptUsage:
-    """What an attempt has used, from the wire."""
+    """Use of an attempt, from the wire."""
     return AttemptUsage(
         attempt_id=message.attempt_id,
         worker_id=message.worker_id,

@@ -11,7 +11,7 @@ from rigging.redaction import redact_string
 
 
 class Document:
-    """What a YAML file holds, with the line of each key.
+    """Content of a YAML file, with the line of each key.
 
     Args:
         path: Where it was read from.
@@ -128,7 +128,7 @@ class Section:
 
     @property
     def content(self) -> Mapping[Any, Any]:
-        """What it holds, as it was read."""
+        """Its content, as it was read."""
         return self._content
 
     @property

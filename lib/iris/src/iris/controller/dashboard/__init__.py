@@ -1,1 +1,1 @@
-"""What pages in a browser need of the controller: news of changes, its own figures, the process that serves them."""
+"""The controller's side of pages in a browser: news of changes, its own figures, the process that serves them."""

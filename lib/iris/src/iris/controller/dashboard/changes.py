@@ -15,7 +15,7 @@ MOST_NAMED: Final = 200
 
 @dataclass(slots=True)
 class ClusterNews:
-    """What has changed since the last time.
+    """Changes since the last time.
 
     Attributes:
         job_ids: Jobs that have changed, themselves or by a task.

@@ -1,4 +1,4 @@
-"""What the controller counts of itself: rounds, commits and calls, how many and how long."""
+"""Counts that the controller keeps of itself: rounds, commits and calls, how many and how long."""
 
 import math
 from collections import deque

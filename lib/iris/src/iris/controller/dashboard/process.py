@@ -53,7 +53,7 @@ class LoginLink:
 
 @dataclass(frozen=True, slots=True)
 class DashboardSettings:
-    """What the process is told.
+    """Settings of the process.
 
     Attributes:
         state_dir: The controller's.

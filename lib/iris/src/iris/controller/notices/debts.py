@@ -1,4 +1,4 @@
-"""What is owed to those who are to be told of ends: a name for each delivery, from the job's submission until then."""
+"""Notices of ends that are still to be delivered: a name for each, from the job's submission until its delivery."""
 
 import contextlib
 import logging

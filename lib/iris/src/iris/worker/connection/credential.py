@@ -19,7 +19,7 @@ FILE_NAME: Final = "credential.json"
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What proves that a process is the worker of this name.
+    """Proof that a process is the worker of this name.
 
     Args:
         worker_id: The name.
@@ -35,7 +35,7 @@ class Credential:
 
     @property
     def sha256(self) -> str:
-        """What the controller keeps of it."""
+        """The digest that the controller keeps."""
         return hashlib.sha256(self.secret.encode()).hexdigest()
 
     def address(self, controller: str, insecure: bool) -> ControllerAddress:

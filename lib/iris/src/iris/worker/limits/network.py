@@ -52,7 +52,7 @@ class Traffic:
     received: int = 0
 
     def since(self, before: "Traffic") -> "Traffic":
-        """What came to it after `before`; nothing where counts fell."""
+        """Traffic added since `before`; nothing where counts fell."""
         return Traffic(max(self.sent - before.sent, 0), max(self.received - before.received, 0))
 
     def with_more(self, more: "Traffic") -> "Traffic":
@@ -204,7 +204,7 @@ class NetworkCounts:
         """Why the last look has counted nothing; empty: it has."""
 
     def of(self, owner: str) -> Traffic:
-        """What an attempt has sent and received so far."""
+        """Bytes that an attempt has sent and received so far."""
         return self._totals.get(owner, NO_TRAFFIC)
 
     def look(self, now: float, leaders: Mapping[str, int], pids: Callable[[], Mapping[str, Iterable[int]]]) -> None:

@@ -1,1 +1,1 @@
-"""What is in a file, for people: the first part of it, never more than fits in memory."""
+"""Previews of files for people: the first part, never more than fits in memory."""

@@ -55,7 +55,7 @@ _UNCOMPRESSED_ONLY: Final = (Kind.TABLE, Kind.ARRAY, Kind.IMAGE, Kind.HTML)
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a page shows of a file.
+    """Preview of a file on a page.
 
     Attributes:
         kind: How it is shown.

@@ -1,1 +1,1 @@
-"""What the commands decide, without storage: states of runs, differences, layouts, what may be removed."""
+"""Decisions of the commands, without storage: states of runs, differences, layouts, what may be removed."""

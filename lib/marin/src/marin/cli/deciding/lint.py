@@ -1,4 +1,4 @@
-"""What in the steps of a script may surprise: values that do not count, and values that name a region."""
+"""Surprises in the steps of a script: values that do not count, and values that name a region."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST: Final = 100
 
 
 class Rule(StrEnum):
-    """What was found."""
+    """Kinds of findings."""
 
     UNVERSIONED = "unversioned"
     """The value is neither versioned nor an input: a change of it makes no new output."""
@@ -28,7 +28,7 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepFacts:
-    """What is looked at in a step.
+    """The parts of a step that are looked at.
 
     Attributes:
         name: Its name.

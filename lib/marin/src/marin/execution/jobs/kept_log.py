@@ -1,4 +1,4 @@
-"""What a run does for the log of a step's job: what the job's processes do not write themselves.
+"""A run's part in the log of a step's job: the lines that the job's processes do not write themselves.
 
 Lines from before a process said that it keeps its log, and from after it has closed its part, are the run's to write;
 so are all of a job that cannot read its own output. A part whose process was killed is completed by a shell that it

@@ -17,7 +17,7 @@ from rigging.redaction import redact_string
 logger = logging.getLogger(__name__)
 
 FURTHER_LINES: Final = " " * 6
-"""What the further lines of a step's error begin with in the table of `StepFailed`."""
+"""Beginning of the further lines of a step's error in the table of `StepFailed`."""
 
 
 class StepTimedOut(StepFailed, DeadlineExceeded):

@@ -1,4 +1,4 @@
-"""What the process of a step's job tells the run that waits for it: lines of its output.
+"""Notes from the process of a step's job to the run that waits for it: lines of its output.
 
 Progress, use, and what becomes of its log go the way that output goes on every backend. The run takes such lines out
 again: they are neither shown nor logged. Whoever prints one by himself only misinforms about his own step.
@@ -35,7 +35,7 @@ class ProgressNote:
 
 @dataclass(frozen=True, slots=True)
 class UseNote:
-    """What a process has used."""
+    """Use of a process."""
 
     cpu_seconds: float
     peak_bytes: int

@@ -20,12 +20,12 @@ T = TypeVar("T")
 _PAUSE_SECONDS: Final = 1.0
 
 LEAST_MEASURED_SECONDS: Final = 0.01
-"""What attempts in the run's own process that are shorter have used is not recorded."""
+"""Use of shorter attempts in the run's own process is not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What an attempt has used.
+    """Use of an attempt.
 
     Attributes:
         cpu_seconds: Processor time: of a job's processes together; in the run's own process of the function's thread.

@@ -26,7 +26,7 @@ MOST_ENDS: Final = 200
 
 
 class Activity(StrEnum):
-    """What an unfinished step does."""
+    """State of an unfinished step."""
 
     RUNNING = "running"
     QUEUED = "queued"
@@ -37,7 +37,7 @@ class Activity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ShownStep:
-    """What is shown of one step that is at work.
+    """View of one step that is at work.
 
     Attributes:
         name: The step's name.
@@ -69,7 +69,7 @@ class ShownStep:
 
 @dataclass(frozen=True, slots=True)
 class ShownRun:
-    """What is shown of a run at one moment.
+    """View of a run at one moment.
 
     Attributes:
         seconds: How long it has run.

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TextIO
 
 
 class Collector(Protocol):
-    """What takes the text of steps and passes on that of others."""
+    """Takes the text of steps and passes on that of others."""
 
     def write(self, stream: TextIO, text: str) -> None:
         """Take text that goes to a stream."""

@@ -30,14 +30,14 @@ class Outcome(StrEnum):
 
 
 CHARGED: Final = frozenset({Outcome.FAILED, Outcome.TIMED_OUT})
-"""What counts against `retries`."""
+"""Outcomes that count against `retries`."""
 INTERRUPTED: Final = frozenset({Outcome.PREEMPTED, Outcome.LOST})
-"""What is nobody's failure: tried again without being counted against `retries`, at most `MOST_INTERRUPTIONS` times."""
+"""Outcomes that are nobody's failure: tried again without counting as `retries`, at most `MOST_INTERRUPTIONS` times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What the ended attempts of a step came to.
+    """Counts over the ended attempts of a step.
 
     Attributes:
         failures: Attempts that count against `retries`.
@@ -58,7 +58,7 @@ NEVER: Final = Tried()
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """What follows an attempt's end.
+    """Next action after an attempt's end.
 
     Attributes:
         tried: What all attempts have come to.

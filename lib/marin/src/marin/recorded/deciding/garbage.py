@@ -51,7 +51,7 @@ class OutputFacts:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is to become of an output.
+    """Verdict on an output.
 
     Attributes:
         output: The output.

@@ -1,4 +1,4 @@
-"""What is to be said of a lease, and whether it may be cleared."""
+"""The state of a lease in words, and whether it may be cleared."""
 
 from __future__ import annotations
 

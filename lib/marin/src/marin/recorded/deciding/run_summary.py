@@ -1,4 +1,4 @@
-"""What the files of a run say about it: when, whose, how it ended."""
+"""Summary of a run from its files: when, whose, how it ended."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RunState(StrEnum):
 
 
 class ProcessState(StrEnum):
-    """What is known of the process of a run."""
+    """State of the process of a run, as far as it is known."""
 
     RUNS = "runs"
     GONE = "gone"

@@ -29,7 +29,7 @@ _FENCE = LOCK_FILE + ".fence"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What `find_garbage` found.
+    """Result of `find_garbage`.
 
     Attributes:
         verdicts: Of every output below the storage root.

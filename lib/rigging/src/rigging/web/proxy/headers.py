@@ -1,4 +1,4 @@
-"""What of a request a user's server is told, and what of its answer the browser is. Pure.
+"""Headers of a request that a user's server is given, and of its answer that the browser is. Pure.
 
 The server and its pages are not trusted with the viewer's session: cookies are shared by all ports of a host, and some
 headers of an answer would hold for the whole host.

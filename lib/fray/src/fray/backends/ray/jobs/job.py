@@ -138,7 +138,7 @@ class RayJob(AttemptedJob):
         return self._life.status
 
     def pending_reason(self) -> str:
-        """What the cluster has not enough of for it; "" when it may start any moment."""
+        """The resource that the cluster lacks for it; "" when it may start any moment."""
         self._check_process()
         if self._life.status is not JobStatus.PENDING:
             return ""

@@ -48,7 +48,7 @@ _ARRIVAL_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class LogTask:
-    """What a job is told of its step's log by its run.
+    """Directions from a run to a job for its step's log.
 
     Attributes:
         attempt: The attempt's number in its run, from 1.

@@ -38,7 +38,7 @@ class Section:
 
     @property
     def tag(self) -> str:
-        """What each of its lines begins with."""
+        """Beginning of each of its lines."""
         return "" if self.replica is None else f"[{self.replica}] "
 
     @property

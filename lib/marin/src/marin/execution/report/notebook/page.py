@@ -1,4 +1,4 @@
-"""What a notebook shows of a run, as HTML and as plain text: computed from its state, without a notebook."""
+"""View of a run in a notebook, as HTML and as plain text: computed from its state, without a notebook."""
 
 from __future__ import annotations
 
