@@ -4,8 +4,9 @@
 
     pages     each page once, and the median of nine more, over HTTP on loopback: with so many jobs, a job of so many
               tasks, and a log of so many GB
-    watched   jobs a second of a scripted worker, and the controller's memory, without pages and with so many that look
-              on: each has a stream of events and loads its list again, as browsers do
+    watched   jobs a second of a scripted worker, and the memory of the controller and of the process that serves the
+              pages, before and after; without pages, and with so many that look on, in turns: two in five are lists of
+              jobs, which are loaded again as browsers do, the others follow a log, a run and the list of runs
 
 Prints one JSON line a measurement.
 """
@@ -13,25 +14,26 @@ Prints one JSON line a measurement.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import json
+import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 import httpx2
 import psutil
 
+from iris.controller.logs.keeper import LogKeeper, leftovers
 from iris.controller.logs.store import LogStore
-from iris.dashboard.application import make_application
-from iris.dashboard.cluster_client import viewer_of
-from iris.dashboard.settings import Settings
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
 from iris.rpc.logformat import encode_lines
@@ -40,7 +42,7 @@ from iris.testing.controller import ControllerStubs
 from iris.testing.controller_process import ControllerProcess
 from iris.testing.users import User
 from iris.testing.worker import ScriptedWorker, succeed_at_once
-from rigging.web.serving import WebServer, bind
+from marin.testing.sample_runs import sample_root
 
 _REPEATS = 9
 _SIZE = pb.Resources(cpu_millis=64_000, memory_bytes=1 << 40, disk_bytes=1 << 40)
@@ -59,28 +61,53 @@ def write_log(state_dir: Path, job: str, gigabytes: float) -> None:
         store.append(key, store.size(key), data)
         written += len(data)
         at_ms += 1000
+    # A controller packs what is finished while the rest comes in.
+    keeper = LogKeeper(store, None, lambda _: None)
+    for piece in leftovers(store.root):
+        keeper.tend(piece)
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """The process that serves the pages, as the controller starts it.
+
+    Attributes:
+        url: Its address.
+        cookies: An admin's session.
+        process: The process.
+    """
+
+    url: str
+    cookies: dict[str, str]
+    process: psutil.Process
 
 
 @contextlib.contextmanager
-def served(controller: ControllerProcess, secret: bytes) -> Iterator[tuple[str, dict[str, str]]]:
-    """The pages in a thread of this process: their address, and a session's cookie."""
-    bound = bind(0)
-    app, live = make_application(Settings(str(controller.address), secret.hex(), "00" * 32), others=())
-    server = WebServer(app, bound, live.broadcaster.close)
-    thread = threading.Thread(target=lambda: asyncio.run(server.run()), daemon=True)
-    thread.start()
-    name = app.state.web.settings.cookie
-    cookie = app.state.web.sessions.open(viewer_of("root", is_admin=True, may_write=False))
-    try:
-        yield bound.url, {name: cookie}
-    finally:
-        server.stop()
-        thread.join()
+def served(controller: ControllerProcess, secret: bytes, prefix: Path) -> Iterator[Pages]:
+    """The pages of the cluster, and the experiment pages of a prefix below them, in a process of their own."""
+    settings = {"controller": str(controller.address), "secret": secret.hex(), "key": "00" * 32}
+    command = [sys.executable, "-m", "iris.dashboard"]
+    environment = {**os.environ, "MARIN_PREFIX": str(prefix)}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=environment
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(settings) + "\n")
+        url = json.loads(process.stdout.readline())["url"]
+        asked = {"user": "root", "admin": True, "may_write": False, "token_id": ""}
+        process.stdin.write(json.dumps({"link": asked}) + "\n")
+        path = json.loads(process.stdout.readline())["path"]
+        with httpx2.Client(base_url=url) as client:
+            client.get(path).raise_for_status()
+            cookies = dict(client.cookies)
+        yield Pages(url, cookies, psutil.Process(process.pid))
+        process.stdin.close()
 
 
-def measure_pages(url: str, cookie: dict[str, str], big: str) -> None:
+def measure_pages(pages: Pages, big: str) -> None:
     counted = quote("SELECT state_word, count(*) FROM tasks GROUP BY 1")
-    pages = {
+    paths = {
         "jobs": "/jobs",
         "jobs, searched": "/jobs?q=j99",
         "jobs, last page": "/jobs?page=200",
@@ -96,8 +123,8 @@ def measure_pages(url: str, cookie: dict[str, str], big: str) -> None:
         "sql": f"/sql?q={counted}",
         "metrics": "/metrics",
     }
-    with httpx2.Client(base_url=url, cookies=cookie, timeout=60) as client:
-        for name, path in pages.items():
+    with httpx2.Client(base_url=pages.url, cookies=pages.cookies, timeout=60) as client:
+        for name, path in paths.items():
             times = []
             for _ in range(_REPEATS + 1):
                 began = time.perf_counter()
@@ -109,19 +136,40 @@ def measure_pages(url: str, cookie: dict[str, str], big: str) -> None:
             print(json.dumps(line | {"kb": len(answer.content) // 1024}), flush=True)
 
 
-def look_on(url: str, cookie: dict[str, str], stop: threading.Event, loads: list[int]) -> None:
-    """As a page with the list of jobs does: told of a change, it loads the list, once in half a second at most."""
+def look_on(pages: Pages, stream_of: str, load: str, stop: threading.Event, loads: list[int]) -> None:
+    """As a page of a list does: told of a change, it loads the list, once in half a second at most.
+
+    Args:
+        pages: Where.
+        stream_of: Its stream of events.
+        load: The list; "": the stream alone.
+        stop: Set when it is left.
+        loads: Gets the status of each answer.
+    """
     with (
-        httpx2.Client(base_url=url, cookies=cookie, timeout=60) as client,
-        client.stream("GET", "/events") as stream,
+        contextlib.suppress(httpx2.RemoteProtocolError),  # the server ends
+        httpx2.Client(base_url=pages.url, cookies=pages.cookies, timeout=60) as client,
+        client.stream("GET", stream_of) as stream,
     ):
+        stream.raise_for_status()
         last = 0.0
         for line in stream.iter_lines():
             if stop.is_set():
                 return
-            if line == "event: jobs" and time.monotonic() - last > 0.5:
+            if load and line == "event: jobs" and time.monotonic() - last > 0.5:
                 last = time.monotonic()
-                loads.append(client.get("/jobs", headers={"HX-Request": "true"}).status_code)
+                loads.append(client.get(load, headers={"HX-Request": "true"}).status_code)
+
+
+def pages_of(big: str) -> list[tuple[str, str]]:
+    """Return the pages that are looked at in turn: the stream of each, and what it loads."""
+    return [
+        ("/events", "/jobs"),
+        ("/events", "/jobs"),
+        (f"/logs/follow?id={quote(big)}/0&since={int(time.time() * 1000)}", ""),
+        ("/experiments/run/events?run=pretrain-3d4e5f", ""),
+        ("/experiments/runs/events", ""),
+    ]
 
 
 def jobs_per_second(user: User, prefix: str, count: int) -> float:
@@ -140,6 +188,8 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=10_000)
     parser.add_argument("--log-gb", type=float, default=1.0)
     parser.add_argument("--watchers", type=int, default=20)
+    parser.add_argument("--new-jobs", type=int, default=2000, help="of a round, while they look on")
+    parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="iris-bench-", ignore_cleanup_errors=True) as name:
         state_dir, big = Path(name), "/ann/big"
@@ -153,26 +203,37 @@ def main() -> None:
             user.submit(big, replicas=options.tasks, cpu_millis=10, memory_bytes=1)
             user.wait(big)
             write_log(state_dir, big, options.log_gb)
-            with served(controller, secret) as (url, cookie):
-                measure_pages(url, cookie, big)
+            prefix = state_dir / "prefix"
+            prefix.mkdir()
+            sample_root(prefix)
+            with served(controller, secret, prefix) as pages:
+                measure_pages(pages, big)
             process = psutil.Process(controller.pid)
-            for watchers in (0, options.watchers, 0, options.watchers):
+            for watchers in (0, options.watchers) * options.rounds:
                 with contextlib.ExitStack() as stack:
                     stop = threading.Event()
                     loads: list[int] = []
+                    pages_mb = [0, 0]
                     if watchers:
-                        url, cookie = stack.enter_context(served(controller, secret))
-                        for _ in range(watchers):
-                            looker = threading.Thread(target=look_on, args=(url, cookie, stop, loads), daemon=True)
-                            looker.start()
+                        shown = stack.enter_context(served(controller, secret, prefix))
+                        pages_mb[0] = shown.process.memory_info().rss >> 20
+                        kinds = pages_of(big)
+                        for number in range(watchers):
+                            given = (shown, *kinds[number % len(kinds)], stop, loads)
+                            threading.Thread(target=look_on, args=given, daemon=True).start()
+                    before = process.memory_info().rss >> 20
                     cpu = sum(process.cpu_times()[:2])
-                    rate = jobs_per_second(user, f"w{time.time_ns()}-", 2000)
+                    rate = jobs_per_second(user, f"w{time.time_ns()}-", options.new_jobs)
                     cpu = sum(process.cpu_times()[:2]) - cpu
                     stop.set()
-                line = {"watchers": watchers, "jobs_per_s": round(rate), "rss_mb": process.memory_info().rss >> 20}
-                print(json.dumps(line | {"controller_cpu_s": round(cpu, 2), "loads": len(loads)}), flush=True)
+                    if watchers:
+                        pages_mb[1] = shown.process.memory_info().rss >> 20
+                line = {"watchers": watchers, "jobs_per_s": round(rate), "controller_cpu_s": round(cpu, 2)}
+                line |= {"controller_rss_mb": [before, process.memory_info().rss >> 20], "pages_rss_mb": pages_mb}
+                load = round(os.getloadavg()[0], 1)
+                print(json.dumps(line | {"loads": len(loads), "load": load}), flush=True)
         stubs.close()
-        controller.stop()
+        controller.kill()
 
 
 if __name__ == "__main__":

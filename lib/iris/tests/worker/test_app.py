@@ -24,6 +24,7 @@ pytestmark = pytest.mark.e2e
 JOB = "/user/job/0:0"
 
 MAIN = """
+import logging
 import sys
 import time
 from pathlib import Path
@@ -31,8 +32,10 @@ from iris.rpc.controller_address import ControllerAddress
 from iris.worker.app import WorkerConfig, run_worker
 from iris.worker.host.preemption import Platform
 
+logging.basicConfig(level=logging.INFO)
 work_dir, port, orphan_timeout, platform = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), Platform(sys.argv[4])
-config = WorkerConfig(work_dir, "w1", orphan_timeout_s=orphan_timeout, stop_grace_s=0.2, platform=platform)
+grace = float(sys.argv[5])
+config = WorkerConfig(work_dir, "w1", orphan_timeout_s=orphan_timeout, stop_grace_s=grace, platform=platform)
 
 
 def look() -> ControllerAddress:
@@ -54,11 +57,15 @@ class Workers:
         self.started: list[subprocess.Popen[str]] = []
 
     def start(
-        self, orphan_timeout_s: float = 60, platform: Platform = Platform.NONE, metadata_host: str = ""
+        self,
+        orphan_timeout_s: float = 60,
+        platform: Platform = Platform.NONE,
+        metadata_host: str = "",
+        stop_grace_s: float = 0.2,
     ) -> "subprocess.Popen[str]":
         argv = [sys.executable, "-c", MAIN, str(self.work_dir), str(self.controller.port), str(orphan_timeout_s)]
         process = subprocess.Popen(
-            [*argv, platform],
+            [*argv, platform, str(stop_grace_s)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -80,9 +87,9 @@ class Workers:
             os.kill(pid := self.guardian_pid(), signal.SIGTERM)
             eventually(lambda: gone(pid), "the guardian has ended")
 
-    async def connected(self) -> "subprocess.Popen[str]":
+    async def connected(self, stop_grace_s: float = 0.2) -> "subprocess.Popen[str]":
         hellos = len(self.controller.hellos)
-        process = self.start()
+        process = self.start(stop_grace_s=stop_grace_s)
         await self.controller.until(lambda: len(self.controller.hellos) > hellos)
         return process
 
@@ -140,6 +147,41 @@ def test_sigterm_stops_what_runs_and_says_so(play_processes: Play) -> None:
         assert all(map(gone, pids))
 
     play_processes(scenario)
+
+
+def test_ctrl_c_twice_leaves_at_once_and_says_what_is_still_there(play_processes: Play) -> None:
+    async def scenario(controller: FakeController, workers: Workers) -> None:
+        worker = await workers.connected(stop_grace_s=30.0)
+        leader, daemon = await started_daemon(controller)
+        worker.send_signal(signal.SIGINT)
+        said = await asyncio.to_thread(_lines_until, worker, "Ctrl-C again leaves at once")
+        assert f"its tasks are stopped, within 30 s or so: {JOB}" in said
+        worker.send_signal(signal.SIGINT)
+        assert await ended(worker) == 130
+        assert worker.stdout is not None
+        assert (
+            f"left at once; still there: {JOB}. Their guardian (process {workers.guardian_pid()})"
+            in worker.stdout.read()
+        )
+        assert not gone(leader)
+        # The guardian keeps what was asked of it.
+        for pid in (leader, daemon):
+            os.kill(pid, signal.SIGKILL)
+        await workers.connected()
+        (end,) = await controller.until_ended(JOB)
+        assert end.state in (TaskState.WORKER_FAILED, TaskState.FAILED)
+
+    play_processes(scenario)
+
+
+def _lines_until(process: "subprocess.Popen[str]", words: str) -> str:
+    assert process.stdout is not None
+    said = ""
+    while words not in said:
+        line = process.stdout.readline()
+        assert line, said
+        said += line
+    return said
 
 
 def test_a_preempted_host_is_left_at_once(play_processes: Play) -> None:

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rigging.errors import InvalidRequest, Unavailable
+from rigging.errors import AlreadyExists, DeadlineExceeded, InvalidRequest, MarinError, Unavailable
+from rigging.web.errors import status_of
 from rigging.web.layout import layers_of, place_nodes
 from rigging.web.paging import asked_page, page_of
 from rigging.web.serving import bind
@@ -101,3 +102,10 @@ def test_programs_without_pages_do_not_load_them() -> None:
     )
     done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(DeadlineExceeded("x"), 504), (AlreadyExists("x"), 409), (Unavailable("x"), 503)]
+)
+def test_errors_of_others_are_no_failure_of_the_server(error: MarinError, status: int) -> None:
+    assert status_of(error) == status

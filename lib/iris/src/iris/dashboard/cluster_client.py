@@ -24,6 +24,7 @@ from iris.rpc.endpoints_pb2_grpc import EndpointServiceStub
 from iris.rpc.iris_pb2_grpc import ClusterServiceStub, JobServiceStub
 from iris.rpc.protocol import CHANNEL_OPTIONS, call_metadata
 from iris.rpc.status_map import from_rpc_error
+from rigging.errors import DeadlineExceeded, MarinError
 from rigging.web.login import Viewer
 
 logger = logging.getLogger(__name__)
@@ -79,15 +80,22 @@ class ClusterClient:
         secret: The cluster's.
         ca_sha256: The authority of the controller; "": connections are not encrypted.
         clock: Returns seconds.
+        patience_s: A call is not waited for longer.
     """
 
     def __init__(
-        self, address: str, secret: bytes, ca_sha256: str = "", clock: Callable[[], float] = time.monotonic
+        self,
+        address: str,
+        secret: bytes,
+        ca_sha256: str = "",
+        clock: Callable[[], float] = time.monotonic,
+        patience_s: float = _CALL_S,
     ) -> None:
         self._address = address
         self._secret = secret
         self._ca_sha256 = ca_sha256
         self._clock = clock
+        self._patience_s = patience_s
         self._channel: grpc.aio.Channel | None = None
         self._kept: dict[_Key, _Kept] = {}
 
@@ -177,17 +185,26 @@ class ClusterClient:
         found = (await self._shared(viewer, self._endpoints.Resolve, request)).endpoints
         return found[0].address if found else ""
 
-    async def logs(self, viewer: Viewer, request: pb.FetchLogsRequest) -> AsyncGenerator[pb.LogEntry, None]:
-        """Yield the entries of a log, as `request` chooses. Raises NotFound, Denied, InvalidRequest, Unavailable."""
+    async def logs(
+        self, viewer: Viewer, request: pb.FetchLogsRequest, *, to_the_end: bool = False
+    ) -> AsyncGenerator[pb.LogEntry, None]:
+        """Yield the entries of a log, as `request` chooses. Raises NotFound, Denied, InvalidRequest, Unavailable.
+
+        Args:
+            viewer: Who asks.
+            request: What is wanted.
+            to_the_end: However long that takes, as for a file that somebody saves.
+        """
+        is_long = to_the_end or request.follow
         call = self._jobs.FetchLogs(
-            request, metadata=self._metadata(viewer), timeout=None if request.follow else _CALL_S
+            request, metadata=self._metadata(viewer), timeout=None if is_long else self._patience_s
         )
         try:
             async for batch in call:
                 for entry in batch.entries:
                     yield entry
         except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from None
+            raise self._error_of(error) from None
         finally:
             call.cancel()
 
@@ -234,9 +251,17 @@ class ClusterClient:
 
     async def _call(self, viewer: Viewer, method: Callable[..., Awaitable[Answer]], request: Any) -> Answer:
         try:
-            return await method(request, metadata=self._metadata(viewer), timeout=_CALL_S)
+            return await method(request, metadata=self._metadata(viewer), timeout=self._patience_s)
         except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from None
+            raise self._error_of(error) from None
+
+    def _error_of(self, error: grpc.aio.AioRpcError) -> MarinError:
+        found = from_rpc_error(error)
+        if isinstance(found, DeadlineExceeded):  # gRPC says no more than that
+            return DeadlineExceeded(
+                f"the controller did not answer within {self._patience_s:g} s: it is busy; try again"
+            )
+        return found
 
     def _metadata(self, viewer: Viewer) -> tuple[tuple[str, str], ...]:
         return call_metadata(self._token(viewer))

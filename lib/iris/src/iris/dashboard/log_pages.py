@@ -88,7 +88,7 @@ class LogPages:
         """The wanted lines as a text file."""
         wanted = _wanted(request)
         wanted.max_lines = _MOST_DOWNLOADED
-        entries = self.client.logs(viewer_of(request), wanted)
+        entries = self.client.logs(viewer_of(request), wanted, to_the_end=True)
         begun = await anext(entries, None)  # what is refused is told as a page
 
         async def lines() -> AsyncIterator[bytes]:

@@ -6,7 +6,6 @@ import dataclasses
 import importlib.metadata
 import logging
 import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -17,6 +16,7 @@ from iris.controller.config.controller_config import Durability
 from iris.controller.config.options import Given, controller_config
 from iris.local.fleet.keeper import FleetKeeper
 from iris.local.fleet.slices import plan_fleet
+from iris.local.interrupts import stop_on_signals
 from iris.local.settings import read_settings
 from iris.local.state import WORKER_ID, ClusterRecord, LocalPaths, read_record, write_record
 from iris.local.worker_keeper import WorkerKeeper, WorkerStart
@@ -110,8 +110,7 @@ class _Run:
         """One try, on one port (0: any)."""
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+        stop_on_signals(loop, stop, lambda: "the worker and its tasks run on; `iris cluster stop --force` ends them")
         config = local_config(self._paths, port, self._idle_exit_seconds)
         if self._worker is None:
             await self._serve_slices(config, stop)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from iris.local.interrupts import leaving_at_interrupt
 from iris.local.settings import read_settings
 from iris.local.start import DEFAULT_IDLE_EXIT_SECONDS, WORKER_TROUBLE, daemon_environment, log_size, open_log
 from iris.local.state import WORKER_ID, LocalPaths, held_lock, is_locked, read_record
@@ -71,6 +72,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--idle-exit", type=float, default=DEFAULT_IDLE_EXIT_SECONDS)
     parser.add_argument("--foreground", action="store_true")
     return parser
+
+
+_STILL: Final = "the worker was told to end, and ends its tasks; `iris cluster stop --force` makes sure"
 
 
 class Pipe:
@@ -183,7 +187,8 @@ def run_controller_process(
                 on_trouble=lambda trouble: ready.say(WORKER_TROUBLE + trouble),
             )
             if foreground:
-                stop_worker(paths)
+                with leaving_at_interrupt(_STILL):
+                    stop_worker(paths)
     except MarinError as error:
         print(f"iris controller: {error}", file=sys.stderr, flush=True)
         ready.say("error: " + " ".join(str(error).split()))

@@ -4,7 +4,6 @@ import asyncio
 import errno
 import logging
 import os
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from iris.controller.config.controller_config import ControllerConfig
 from iris.controller.config.options import Given, controller_config, insecure_in
 from iris.local.controller import local_config
 from iris.local.fresh_state import left_as_found
+from iris.local.interrupts import stop_on_signals
 from iris.local.start import LocalCluster
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
 from iris.store.replicate.remote import RemoteState
@@ -104,8 +104,10 @@ def serve_standalone(
 
 async def _serve_until_signalled(config: ControllerConfig, tell: Callable[[Address], None]) -> None:
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    still = f"workers and their tasks run on and wait for a controller; its state is in {config.state_dir}"
+    if config.remote_state_dir:
+        still += f", and the last of it perhaps not in {config.remote_state_dir} yet"
+    stop_on_signals(asyncio.get_running_loop(), stop, lambda: still)
     await serve(config, tell, stop)
 
 

@@ -5,7 +5,7 @@ import contextlib
 import importlib.metadata
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -31,11 +31,13 @@ from iris.worker.limits.plan import LimitsMode
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare.preparer import BundlePreparer
 from iris.worker.prepare.task_env import ACTOR_HOST_VARIABLE, TaskEnvironment, base_variables
+from rigging.exit_codes import INTERRUPTED
 from rigging.file_lock import open_lock_file, try_lock
 from rigging.filesystem.private import check_own_folder
 
 logger = logging.getLogger(__name__)
 
+_MOST_NAMED: Final = 5
 EXIT_OK: Final = 0
 EXIT_INCOMPATIBLE: Final = 1
 
@@ -159,7 +161,15 @@ async def _serve_guardian(
         preempted = await termination.is_host_preempted()
         why = f"worker {config.worker_id} ended: {'the platform takes its host away' if preempted else reason}"
         logger.info("%s", why)
-        await _end_attempts(supervisor, guardian, why, int(config.stop_grace_s * 1000), preempted)
+        if names := supervisor.live_attempts:
+            logger.info(
+                "its tasks are stopped, within %g s or so: %s; Ctrl-C again leaves at once",
+                config.stop_grace_s,
+                _few(names),
+            )
+        await _end_attempts(supervisor, guardian, termination, why, int(config.stop_grace_s * 1000), preempted)
+        if termination.interrupted_again.is_set():
+            return _leave_at_once(supervisor.live_attempts, guardian)
         if not serving.done():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(config.leave_s):
@@ -175,13 +185,37 @@ async def _serve_guardian(
 
 
 async def _end_attempts(
-    supervisor: Supervisor, guardian: GuardianClient, reason: str, grace_ms: int, preempted: bool
+    supervisor: Supervisor,
+    guardian: GuardianClient,
+    termination: TerminationSignals,
+    reason: str,
+    grace_ms: int,
+    preempted: bool,
 ) -> None:
+    """Stop all attempts; return when they are gone, the guardian is, or somebody will not wait for it."""
     ending = asyncio.create_task(supervisor.stop_all(reason, grace_ms, preempted))
-    await asyncio.wait((ending, guardian.lost), return_when=asyncio.FIRST_COMPLETED)
-    if not ending.done():
-        ending.cancel()
-        await asyncio.wait((ending,))
+    again = asyncio.create_task(termination.interrupted_again.wait())
+    await asyncio.wait((ending, again, guardian.lost), return_when=asyncio.FIRST_COMPLETED)
+    ending.cancel()
+    again.cancel()
+    await asyncio.wait((ending, again))
+
+
+def _leave_at_once(names: Sequence[str], guardian: GuardianClient) -> int:
+    """Say what is still there; return the exit code."""
+    if names:
+        logger.warning(
+            "left at once; still there: %s. Their guardian (process %d) was told to stop them, and keeps what they "
+            "report for the next worker in this work directory",
+            _few(names),
+            guardian.pid,
+        )
+    return INTERRUPTED
+
+
+def _few(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_MOST_NAMED])
+    return f"{shown} and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else shown
 
 
 def _own_address(controller_address: str) -> str:

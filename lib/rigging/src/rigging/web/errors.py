@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from typing import Final
 
-from rigging.errors import BudgetExceeded, Conflict, Denied, InvalidRequest, MarinError, NotFound, Unavailable
+from rigging.errors import (
+    AlreadyExists,
+    BudgetExceeded,
+    Conflict,
+    DeadlineExceeded,
+    Denied,
+    InvalidRequest,
+    MarinError,
+    NotFound,
+    Unavailable,
+)
 
 _STATUSES: Final[tuple[tuple[type[MarinError], int], ...]] = (
     (NotFound, 404),
     (InvalidRequest, 400),
     (Denied, 403),
     (Conflict, 409),
+    (AlreadyExists, 409),
     (BudgetExceeded, 429),
     (Unavailable, 503),
+    (DeadlineExceeded, 504),
 )
 
 

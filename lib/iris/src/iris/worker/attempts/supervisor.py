@@ -133,6 +133,11 @@ class Supervisor:
         return len(self._live)
 
     @property
+    def live_attempts(self) -> list[str]:
+        """Their ids, in the order in which they came."""
+        return list(self._live)
+
+    @property
     def reserved_disk(self) -> int:
         """Bytes of disk that attempts which have not ended were promised."""
         return sum(self._attempts[name].request.launch.resources.disk_bytes for name in self._live)

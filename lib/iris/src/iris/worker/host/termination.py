@@ -11,20 +11,25 @@ from iris.worker.host.preemption import GceHost
 class TerminationSignals:
     """SIGTERM and SIGINT of this process, and the preemption of its host.
 
+    Attributes:
+        received: Set when the worker is to end.
+        interrupted_again: Set by Ctrl-C (SIGINT) after that: somebody at a terminal will not wait.
+
     Args:
         host: The host, if its platform may take it away and says so.
     """
 
     def __init__(self, host: GceHost | None, loop: asyncio.AbstractEventLoop) -> None:
         self.received = asyncio.Event()
+        self.interrupted_again = asyncio.Event()
         self._loop = loop
         self._host = host
         self._preempted = False
 
     def watch(self) -> None:
         """Set `received` from now on when the worker is to end."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self.received.set)
+        self._loop.add_signal_handler(signal.SIGTERM, self.received.set)
+        self._loop.add_signal_handler(signal.SIGINT, self._interrupted)
         if self._host is not None:
             # Not a thread of the executor, whose end would be waited for.
             threading.Thread(target=self._watch_host, args=(self._host,), name="iris-preemption", daemon=True).start()
@@ -34,6 +39,9 @@ class TerminationSignals:
         if self._host is None or not self.received.is_set():
             return False
         return self._preempted or await asyncio.to_thread(self._host.is_preempted)
+
+    def _interrupted(self) -> None:
+        (self.interrupted_again if self.received.is_set() else self.received).set()
 
     def _watch_host(self, host: GceHost) -> None:
         host.wait_until_preempted()

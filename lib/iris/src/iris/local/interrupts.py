@@ -1,0 +1,61 @@
+"""Ctrl-C in the terminal of a cluster's process: the first ends it in order and says so, a second leaves at once."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import NoReturn
+
+from rigging.exit_codes import INTERRUPTED
+
+
+def stop_on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, still: Callable[[], str]) -> None:
+    """Set an event at SIGTERM or Ctrl-C; at a further Ctrl-C leave at once.
+
+    Args:
+        loop: The loop of the process.
+        stop: Ends it in order.
+        still: Says what goes on when it leaves at once.
+    """
+
+    def interrupted() -> None:
+        if stop.is_set():
+            leave_at_once(still())
+        _say("stopping; Ctrl-C again leaves at once")
+        stop.set()
+
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_signal_handler(signal.SIGINT, interrupted)
+
+
+@contextlib.contextmanager
+def leaving_at_interrupt(still: str) -> Iterator[None]:
+    """Context manager: Ctrl-C leaves at once, and says what goes on."""
+
+    def leave(number: int, frame: FrameType | None) -> NoReturn:
+        del number, frame
+        leave_at_once(still)
+
+    before = signal.signal(signal.SIGINT, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def leave_at_once(still: str) -> NoReturn:
+    """End this process as it is.
+
+    Args:
+        still: What goes on.
+    """
+    _say(f"left at once: {still}")
+    os._exit(INTERRUPTED)
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError):
+        print(f"iris: {text}", file=sys.stderr, flush=True)
