@@ -110,13 +110,17 @@ class TestServer:
     ) -> None:
         self.stop()
 
-    def stop(self) -> None:
-        """End the server; may be called twice."""
+    def stop(self, patience_s: float = 10.0) -> None:
+        """End the server; may be called twice. One that does not end by itself in `patience_s` seconds is killed."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         if not self._process.stdin.closed:
             self._process.stdin.close()
-        self._process.wait(timeout=10)
+        try:
+            self._process.wait(timeout=patience_s)
+        except subprocess.TimeoutExpired:  # it is busy, or the machine is: nothing of a test's server is to be kept
+            self._process.kill()
+            self._process.wait()
         self._process.stdout.close()
 
     def inject(self, fault: Fault) -> None:
