@@ -20,6 +20,7 @@ from iris.controller.logs.store import LogStore
 from iris.controller.notices.notifier import Notifier
 from iris.controller.storage.blobs import BlobStore
 from iris.controller.storage.disk_space import DiskSpace
+from iris.controller.workers.attempt_waits import AttemptWaits
 from iris.controller.workers.live_usage import LiveUsage
 from iris.controller.workers.sessions import Sessions
 from iris.domain.ids import AttemptId, JobId, WorkerId
@@ -91,6 +92,7 @@ def assemble(
         specs=SpecReader(),
         hub=hub,
         live_usage=LiveUsage(engine, usage_of),
+        attempt_waits=AttemptWaits(view),
         sessions=sessions,
         waiters=waiters,
         clients=clients,

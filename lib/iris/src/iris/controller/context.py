@@ -21,6 +21,7 @@ from iris.controller.logs.hub import LogHub
 from iris.controller.notices.notifier import Notifier
 from iris.controller.storage.blobs import BlobStore
 from iris.controller.storage.disk_space import DiskSpace
+from iris.controller.workers.attempt_waits import AttemptWaits
 from iris.controller.workers.live_usage import LiveUsage
 from iris.controller.workers.sessions import Sessions
 from iris.core.rules.job_rules import check_band, check_parent
@@ -71,6 +72,7 @@ class Controller:
     uploads: UploadChecks
     hub: LogHub
     live_usage: LiveUsage
+    attempt_waits: AttemptWaits
     sessions: Sessions
     waiters: JobWaiters
     clients: ClientSessions
@@ -109,8 +111,10 @@ class Controller:
         self.changes.close()
 
     def pending_reason(self, job_id: JobId) -> str:
-        """Return why the first pending task of a job is not placed; "" when none is pending."""
+        """Return why the first pending task of a job is not placed, or another waits on its worker; "": neither."""
         reason = self.engine.reasons.get(job_id, "")
+        if not reason:
+            return self.attempt_waits.of_job(job_id)
         trouble = self.worker_trouble() if reason else ""
         return f"{reason}; a worker does not start: {trouble}" if trouble else reason
 

@@ -2871,6 +2871,7 @@ class Observation(_message.Message):
     RESULT_FIELD_NUMBER: _builtins.int
     RESULT_DIGEST_FIELD_NUMBER: _builtins.int
     TELLS_RESULT_FIELD_NUMBER: _builtins.int
+    WAITS_FOR_FIELD_NUMBER: _builtins.int
     attempt_id: _builtins.str
     state: Global___TaskState.ValueType
     """BUILDING, RUNNING, SUCCEEDED, FAILED, KILLED or WORKER_FAILED; of what was sent ahead also ASSIGNED (it waits for its
@@ -2895,6 +2896,8 @@ class Observation(_message.Message):
     result_digest: _builtins.str
     tells_result: _builtins.bool
     """workers of former releases do not"""
+    waits_for: _builtins.str
+    """BUILDING: what it waits for on its worker, in words"""
     @_builtins.property
     def usage(self) -> Global___AttemptUsage:
         """with the end: in all"""
@@ -2917,10 +2920,11 @@ class Observation(_message.Message):
         result: _builtins.bytes = ...,
         result_digest: _builtins.str = ...,
         tells_result: _builtins.bool = ...,
+        waits_for: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt_id", b"attempt_id", "error", b"error", "exception", b"exception", "exit_code", b"exit_code", "exit_signal", b"exit_signal", "failure", b"failure", "log_size", b"log_size", "pid", b"pid", "result", b"result", "result_digest", b"result_digest", "started_at_ms", b"started_at_ms", "state", b"state", "tells_result", b"tells_result", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt_id", b"attempt_id", "error", b"error", "exception", b"exception", "exit_code", b"exit_code", "exit_signal", b"exit_signal", "failure", b"failure", "log_size", b"log_size", "pid", b"pid", "result", b"result", "result_digest", b"result_digest", "started_at_ms", b"started_at_ms", "state", b"state", "tells_result", b"tells_result", "usage", b"usage", "waits_for", b"waits_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

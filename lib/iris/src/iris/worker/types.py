@@ -120,3 +120,5 @@ class Observation:
     """Of a callable that failed: see `callable_main.pickle_exception`."""
     result: TaskResult = NO_RESULT
     """Of a callable that succeeded."""
+    waits_for: str = ""
+    """What it waits for on this worker before it begins, in words."""

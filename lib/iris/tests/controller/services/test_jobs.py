@@ -14,6 +14,7 @@ from iris.rpc.auth import PrincipalKind
 from iris.rpc.protocol import PROTOCOL_VERSION
 from iris.testing.controller import RunningController, running_controller
 from iris.testing.worker import ScriptedWorker, succeed_at_once
+from rigging.testing import eventually
 
 SUCCEEDED, RUNNING, FAILED, KILLED = (
     pb.TASK_STATE_SUCCEEDED,
@@ -37,6 +38,29 @@ def test_a_job_is_started_at_once_and_its_success_is_pushed(user: Any, worker: S
     assert (task.state, task.attempt, task.worker_id, task.started_at_ms, task.finished_at_ms) == (
         SUCCEEDED, 0, "w1", 5, 9,
     )  # fmt: skip
+
+
+def test_what_an_attempt_waits_for_on_its_worker_is_shown_until_it_begins(user: Any, worker: ScriptedWorker) -> None:
+    user.submit("/ann/a")
+    user.submit("/ann/a/b")
+    worker.wait_for_start("/ann/a/0:0")
+    worker.observe("/ann/a/0:0", pb.TASK_STATE_BUILDING, waits_for="no port from 7000 to 7001 is free")
+    reason = "on worker w1: no port from 7000 to 7001 is free"
+    eventually(lambda: user.task("/ann/a/0").pending_reason == reason, "the task says so")
+    assert user.get("/ann/a").pending_reason == reason
+    assert reason not in user.get("/ann/a/b").pending_reason
+    worker.observe("/ann/a/0:0", RUNNING)
+    eventually(lambda: user.task("/ann/a/0").state == RUNNING, "it begins")
+    assert (user.task("/ann/a/0").pending_reason, user.get("/ann/a").pending_reason) == ("", "")
+
+
+def test_a_wait_ends_with_its_attempt(user: Any, worker: ScriptedWorker) -> None:
+    user.submit("/ann/a")
+    worker.wait_for_start("/ann/a/0:0")
+    worker.observe("/ann/a/0:0", pb.TASK_STATE_BUILDING, waits_for="a port")
+    eventually(lambda: user.get("/ann/a").pending_reason, "it says so")
+    user.stop("/ann/a")
+    assert (user.task("/ann/a/0").pending_reason, user.get("/ann/a").pending_reason) == ("", "")
 
 
 def test_a_failed_task_fails_the_job_with_its_code_and_reason(user: Any, worker: ScriptedWorker) -> None:

@@ -56,6 +56,9 @@ class Bench:
 
     # --- of the listener ---
 
+    def waits(self, attempt: Attempt) -> None:
+        self.calls.append(("waits", attempt.attempt_id, attempt.waits_for))
+
     def handed(self, attempt: Attempt) -> None:
         self.calls.append(("handed", attempt.attempt_id))
 
@@ -175,12 +178,15 @@ def test_who_is_short_of_ports_waits_for_an_end_and_is_not_the_hosts_fault() -> 
         await turn()
         assert bench.names() == ["0:0"]
         assert not [call for call in bench.calls if call[0] == "failed"]
+        words = "no port is free; it waits for the end of another attempt there"
+        assert ("waits", "/u/j/1:0", words) in bench.calls
         end(stopped)
         bench.error = None
         bench.queue.ended(end(first))
         await turn()
         assert bench.names() == ["0:0", "1:0", "2:0"]
         assert bench.released == ["/u/j/0:0"]
+        assert (second.waits_for, third.waits_for) == ("", "")
 
     play(scenario)
 

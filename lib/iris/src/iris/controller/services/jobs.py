@@ -197,6 +197,8 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         """Return why the task does not run; `of_job` is the reason of its job's first pending task."""
         if task.state is TaskState.PENDING:
             return of_job
+        if task.state is TaskState.BUILDING:
+            return self._controller.attempt_waits.of_attempt(task.attempt_id)
         booking = self._view.bookings.get(task.attempt_id) if task.state is TaskState.ASSIGNED else None
         if booking is None or not booking.ahead:
             return ""

@@ -153,6 +153,7 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
 
     def _report(self, message: pb.Observation, worker_id: WorkerId, shift_ms: int) -> Report:
         event = observation_from_wire(message, worker_id, shift_ms)
+        self._controller.attempt_waits.note(event.attempt_id, message.waits_for)
         if message.exception and event.state is TaskState.FAILED:
             # Before the end itself, which is what clients wait for.
             self._controller.hub.keep_exception(event.attempt_id, worker_id, message.exception)

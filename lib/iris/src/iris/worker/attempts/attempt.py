@@ -41,6 +41,7 @@ class Attempt:
     __slots__ = (
         "_listener", "at_ms", "exception", "is_ahead", "log", "log_path", "places", "ports", "prepare_task", "prepared",
         "process", "progress", "report_timer", "request", "result", "slot", "spec", "started_at_ms", "state", "usage",
+        "waits_for",
     )  # fmt: skip
 
     def __init__(self, request: StartRequest, log_path: str, listener: AttemptListener) -> None:
@@ -55,6 +56,7 @@ class Attempt:
         self.result = NO_RESULT  # of one that succeeded
         self.prepared: PreparedEnvironment | None = None
         self.ports: dict[str, int] = {}
+        self.waits_for = ""  # on this worker, in words
         self.slot = ""  # where its directories are
         self.progress = ""  # the file by which it reports progress
         self.places: tuple[str, ...] = ()  # whose size is its use of the disk
@@ -91,6 +93,7 @@ class Attempt:
             usage=self.usage if self.ended and self.usage != NO_USAGE else None,
             exception=self.exception if state is TaskState.FAILED else b"",
             result=self.result if state is TaskState.SUCCEEDED else NO_RESULT,
+            waits_for=self.waits_for if state is TaskState.BUILDING else "",
         )
 
     def inventory_observation(self) -> Observation:

@@ -24,6 +24,8 @@ class StartListener(Protocol):
 
     def superseded(self, former: Attempt, by: Attempt) -> None: ...
 
+    def waits(self, attempt: Attempt) -> None: ...
+
 
 class StartQueue:
     """Starts attempts in turns of the loop.
@@ -130,13 +132,16 @@ class StartQueue:
         except StartFailed as error:
             self._listener.failed_to_start(attempt, FailureKind.START, str(error), error.exit_code)
             return
-        except PortsInUse:
+        except PortsInUse as error:
             self._for_ports.append(attempt)  # the host is not at fault: it has more when one of its attempts has ended
+            attempt.waits_for = f"{error.strerror or error}; it waits for the end of another attempt there"
+            self._listener.waits(attempt)
             return
         except OSError as error:
             self._listener.failed_to_start(attempt, FailureKind.WORKER, f"the worker cannot start it: {error}")
             return
         attempt.spec = None
+        attempt.waits_for = ""
         self._started[attempt.request.task_id] = attempt
         self._listener.handed(attempt)
         attempt.process = self._runtime.start(spec, attempt)

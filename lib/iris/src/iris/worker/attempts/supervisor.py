@@ -389,6 +389,10 @@ class Supervisor:
         """Called by the queue of starts, just before the guardian hears of the attempt."""
         self._advance(attempt, Handed())
 
+    def waits(self, attempt: Attempt) -> None:
+        """Called by the queue of starts: the attempt cannot begin yet, and says why."""
+        self.outbox.observe(attempt.observation())
+
     def superseded(self, former: Attempt, by: Attempt) -> None:
         """Called by the queue of starts: the former attempt of the task must be gone first."""
         self._advance(former, StopAsked(f"superseded by {by.attempt_id}", _SUPERSEDED_GRACE_MS))

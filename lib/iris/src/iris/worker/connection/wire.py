@@ -108,6 +108,7 @@ def observation_to_wire(observation: Observation) -> pb.Observation:
         result=observation.result.packed,
         result_digest=observation.result.digest,
         tells_result=observation.state is TaskState.SUCCEEDED,
+        waits_for=observation.waits_for,
         usage=None if observation.usage is None else usage_to_wire("", observation.usage),
     )
 

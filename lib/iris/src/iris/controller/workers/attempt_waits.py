@@ -1,0 +1,49 @@
+"""Reasons of workers why attempts do not begin there yet, to be shown to people. Kept in memory alone."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from iris.core.state.view import ClusterView
+from iris.domain.ids import AttemptId, JobId
+from iris.domain.states import TaskState
+
+_LONGEST: Final = 300
+_MOST: Final = 10_000
+
+
+@dataclass(slots=True)
+class AttemptWaits:
+    """Remembers them until the worker says otherwise, or the attempt does not begin any more.
+
+    Args:
+        view: The cluster.
+    """
+
+    view: ClusterView
+    _words: dict[AttemptId, str] = field(default_factory=dict)
+
+    def note(self, attempt: AttemptId, words: str) -> None:
+        """Remember what an attempt waits for; "": nothing."""
+        if not words:
+            self._words.pop(attempt, None)
+        elif len(self._words) < _MOST:
+            self._words[attempt] = words[:_LONGEST]
+
+    def of_attempt(self, attempt: AttemptId) -> str:
+        """Return what an attempt waits for; "": nothing, as far as is known."""
+        words = self._words.get(attempt, "")
+        if not words:
+            return ""
+        task, number = self.view.find_attempt(attempt)
+        if task is not None and number == task.attempt and task.state is TaskState.BUILDING:
+            return f"on worker {task.worker_id}: {words}"
+        del self._words[attempt]  # it was lost, or stopped
+        return ""
+
+    def of_job(self, job_id: JobId) -> str:
+        """Return what the first of a job's attempts waits for that waits for anything."""
+        if not self._words:
+            return ""
+        prefix = f"{job_id}/"
+        of_it = [name for name in self._words if name.startswith(prefix) and "/" not in name[len(prefix) :]]
+        return next((words for name in of_it if (words := self.of_attempt(name))), "")
