@@ -97,7 +97,8 @@
   // Usage of what runs, as long as the page is open.
   const charts = document.querySelector(".charts[data-usage]");
   if (charts && window.uPlot) {
-    const size = (bytes) => bytes >= 2 ** 30 ? (bytes / 2 ** 30).toFixed(1) + " GiB" : (bytes / 2 ** 20).toFixed(0) + " MiB";
+    const digits = (value) => String(Number(value.toPrecision(3)));
+    const size = (bytes) => bytes >= 2 ** 30 ? digits(bytes / 2 ** 30) + " GiB" : bytes >= 2 ** 20 ? digits(bytes / 2 ** 20) + " MiB" : digits(bytes / 2 ** 10) + " KiB";
     const data = { at: [], cpu: [], memory: [] };
     const plots = {};
     const empty = charts.querySelector("[data-empty]");
@@ -111,9 +112,10 @@
         const axis = { stroke: style.color, grid: { stroke: style.getPropertyValue("--line") }, ticks: { stroke: style.getPropertyValue("--line") } };
         plots[name] = new uPlot({
           width: box.clientWidth || 320, height: 160, title: box.dataset.label, cursor: { show: false }, legend: { show: false },
-          scales: { y: { range: (plot, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+          // A first sample has no width of its own, upon which the axis would span years.
+          scales: { x: { range: () => [Math.min(data.at[0], data.at.at(-1) - 60), data.at.at(-1)] }, y: { range: (plot, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
           series: [{}, { label: box.dataset.label, stroke: style.getPropertyValue("--busy"), width: 2, value: (plot, value) => value === null ? "" : text(value) }],
-          axes: [axis, { ...axis, size: 70, values: (plot, ticks) => ticks.map(text) }],
+          axes: [axis, { ...axis, size: 70, ...(name === "memory" && { incrs: Array.from({ length: 36 }, (_, i) => 2 ** (i + 10)) }), values: (plot, ticks) => ticks.map(text) }],
         }, values, box);
       }
     };
