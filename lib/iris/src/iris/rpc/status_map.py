@@ -30,6 +30,9 @@ _TABLE: Final[tuple[tuple[type[MarinError], grpc.StatusCode], ...]] = (
     (BudgetExceeded, grpc.StatusCode.RESOURCE_EXHAUSTED),
 )
 
+# What gRPC's asyncio client says of a stream whose connection has broken off; no controller says so.
+_BROKEN_OFF: Final = (grpc.StatusCode.INTERNAL, "Internal error from Core")
+
 # A status travels in the trailers, of which gRPC takes 16 KiB; what is not ASCII takes three bytes a byte there.
 _MOST_DETAILS: Final = 4096
 
@@ -76,6 +79,8 @@ def from_rpc_error(error: grpc.RpcError) -> MarinError:
 
 def error_of_status(code: grpc.StatusCode, details: str) -> MarinError:
     """The error of the family that a gRPC status stands for; a plain MarinError for codes without a row."""
+    if (code, details) == _BROKEN_OFF:
+        return Unavailable("the connection to the controller broke off")
     error_class = _CLASS_OF_CODE.get(code)
     if error_class is None:
         return MarinError(f"the controller failed ({code.name}): {details}")
