@@ -18,7 +18,8 @@ from starlette.requests import Request
 from marin.browser.handlers.run import run_events
 from marin.browser.site import make_site
 from marin.cli.commands.browser import browser
-from marin.testing.recorded_runs import STARTED, Events, ended, started
+from marin.recorded.deciding.dag import STATUSES
+from marin.testing.recorded_runs import STARTED, Events, ended, started, step_ended
 from rigging.errors import InvalidRequest
 
 from .conftest import Pages, pages_of_root
@@ -48,6 +49,15 @@ def test_steps_of_a_run_that_was_killed_do_not_run(empty: Pages) -> None:
     shown = empty.get("step", path="slow-111111", run=run)
     assert 'class="status s-died"' in shown
     assert "data-events" not in shown
+
+
+def test_a_step_that_died_is_what_its_family_of_the_graph_is_like(empty: Pages) -> None:
+    steps = [empty.storage.step(f"shard_{number}-111111") for number in range(8)]
+    events = [_here(8), *map(step_ended, steps[1:]), _began(steps[0])]
+    run = empty.storage.run("run-222222", steps, events, pid=_GONE)
+    assert 'class="node n-died family"' in empty.get("run", run=run)
+    script = empty.client.get("/static/marin/experiments.js").text
+    assert [word for word in STATUSES if f'"{word}"' not in script] == []
 
 
 def test_a_step_that_another_run_is_at_since_runs(empty: Pages) -> None:

@@ -22,6 +22,8 @@ from rigging.web.pages import NavItem, PageSet
 _log = logging.getLogger(__name__)
 _WARM_BATCH: Final = 100
 _WARM_PAUSE_SECONDS: Final = 0.02
+# The first page is asked for in these, by the browser that the printed link opens.
+_WARM_DELAY_SECONDS: Final = 2.0
 
 
 def page_set(options: Mapping[str, str]) -> PageSet:
@@ -94,6 +96,7 @@ async def _warm_up(site: Site) -> None:
 async def _read_summaries(site: Site) -> None:
     """Read the summaries little by little: pages, and a controller that shows them, come first."""
     runs_found = await anyio.to_thread.run_sync(site.index.runs, abandon_on_cancel=True)
+    await anyio.sleep(_WARM_DELAY_SECONDS)
     for start in range(0, len(runs_found), _WARM_BATCH):
         batch = runs_found[start : start + _WARM_BATCH]
         await anyio.to_thread.run_sync(site.index.summaries, batch, abandon_on_cancel=True)

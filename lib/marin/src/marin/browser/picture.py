@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-from marin.recorded.deciding.dag import FOLDED, Node, graph_of, like_name, name_prefix
+from marin.recorded.deciding.dag import FOLDED, STATUSES, Node, graph_of, like_name, name_prefix, worst
 from marin.recorded.deciding.run_steps import RunStep
 from rigging.printable import printable_line
 from rigging.tables import duration
@@ -114,15 +114,10 @@ def _box(node: Node, members: Sequence[RunStep], numbers: Mapping[str, int], add
     )
 
 
-#: The worst first; `-` is a step of which nothing is known.
-ORDER: Final = ("failed", "lost", "dep_failed", "retrying", "running", "queued", "-", "succeeded", "cached")
-
-
 def worst_status(steps: Sequence[RunStep]) -> str:
     """Return the status that most needs a look, as a class: `none` for none."""
-    ranks = {status: rank for rank, status in enumerate(ORDER)}
-    found = min((step.status or "-" for step in steps), key=lambda status: ranks.get(status, ranks["-"]), default="-")
-    return found if found in ranks and found != "-" else "none"
+    found = worst(step.status or "-" for step in steps)
+    return found if found in STATUSES and found != "-" else "none"
 
 
 def states_text(steps: Sequence[RunStep]) -> str:

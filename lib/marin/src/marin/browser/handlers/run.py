@@ -15,9 +15,9 @@ from starlette.responses import Response
 
 from marin.browser.follow import encode_run_events, follow_file, start_of_id
 from marin.browser.handlers.runs import ends_of
-from marin.browser.picture import GROUPINGS, ORDER, picture_of
+from marin.browser.picture import GROUPINGS, picture_of
 from marin.browser.site import Site, address, job_address
-from marin.recorded.deciding.dag import Node
+from marin.recorded.deciding.dag import STATUSES, Node
 from marin.recorded.deciding.run_names import RunFiles
 from marin.recorded.deciding.run_steps import RunStep
 from marin.recorded.deciding.run_summary import RunState, RunSummary
@@ -71,7 +71,9 @@ def run_page(site: Site, request: Request) -> Response:
         summary=summary,
         ends=ends_of(summary),
         counts=[
-            (word, view.counts[word]) for word in (*ORDER, *sorted(set(view.counts) - set(ORDER))) if view.counts[word]
+            (word, view.counts[word])
+            for word in (*STATUSES, *sorted(set(view.counts) - set(STATUSES)))
+            if view.counts[word]
         ],
         picture=picture if picture.nodes <= _MOST_NODES else None,
         groupings=GROUPINGS,

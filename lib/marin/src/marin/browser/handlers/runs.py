@@ -37,7 +37,7 @@ def runs_page(site: Site, request: Request) -> Response:
         query=text,
         state=state,
         states=[str(known) for known in RunState],
-        is_empty=not site.index.runs(),
+        is_empty=not found and not site.index.runs(),
         link=lambda number: address("runs", q=text, state=state, page=number),
     )
 

@@ -2,7 +2,7 @@
 "use strict";
 (() => {
   const body = document.body;
-  const ORDER = ["failed", "lost", "dep_failed", "retrying", "running", "queued", "-", "succeeded", "cached"];
+  const ORDER = ["failed", "lost", "died", "dep_failed", "stopped", "retrying", "running", "queued", "-", "succeeded", "cached"];
   const MOST_LOG = 4 << 20;
   const on = (name, act) => body.addEventListener("live:" + name, (event) => act(event.detail));
   const badge = (word) => {

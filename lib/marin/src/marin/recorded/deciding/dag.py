@@ -55,8 +55,20 @@ class Node:
         }
 
 
-# The worst first.
-_STATUSES: Final = ("failed", "lost", "dep_failed", "retrying", "running", "queued", "-", "succeeded", "cached")
+#: How steps stand, the worst first; `-` is one of which nothing is known.
+STATUSES: Final = (
+    "failed",
+    "lost",
+    "died",
+    "dep_failed",
+    "stopped",
+    "retrying",
+    "running",
+    "queued",
+    "-",
+    "succeeded",
+    "cached",
+)
 
 
 def like_name(name: str) -> str:
@@ -118,7 +130,7 @@ def _node(
 
 def worst(statuses: Iterable[str]) -> str:
     """Return the status that most needs a look."""
-    order = {status: number for number, status in enumerate(_STATUSES)}
+    order = {status: number for number, status in enumerate(STATUSES)}
     return min(statuses, key=lambda status: order.get(status, order["-"]), default="-")
 
 
