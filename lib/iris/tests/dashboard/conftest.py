@@ -40,7 +40,8 @@ class Pages:
 
 @pytest.fixture
 def controller(tmp_path: Path) -> Iterator[RunningController]:
-    with running_controller(tmp_path / "state") as running:
+    # Scripted workers say nothing by themselves, and a browser on a busy machine takes more than a minute for a test.
+    with running_controller(tmp_path / "state", worker_timeout_s=3600) as running:
         yield running
 
 
