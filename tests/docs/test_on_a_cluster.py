@@ -82,10 +82,13 @@ def test_the_dashboard(cluster: Cluster, folder: Path) -> None:
         with browser.open(urllib.request.Request(url, data, {"origin": base} if data else {}), timeout=30) as answer:
             return answer.read().decode()
 
-    def signed_in(link: str) -> urllib.request.OpenerDirector:
+    def new_browser() -> urllib.request.OpenerDirector:
         # A proxy of this machine's user has nothing to do with it.
         cookies = urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
-        browser = urllib.request.build_opener(urllib.request.ProxyHandler({}), cookies)
+        return urllib.request.build_opener(urllib.request.ProxyHandler({}), cookies)
+
+    def signed_in(link: str) -> urllib.request.OpenerDirector:
+        browser = new_browser()
         assert "Signed in" in open_page(browser, link)
         return browser
 
@@ -99,7 +102,7 @@ def test_the_dashboard(cluster: Cluster, folder: Path) -> None:
     open_page(writer, f"{base}/job/stop", {"id": job, "form_token": token[1]})
     eventually(lambda: "killed" in open_page(reader, page), "it is stopped")
     with pytest.raises(urllib.error.HTTPError, match="403"):
-        open_page(reader, reading)  # it was good once
+        open_page(new_browser(), reading)  # it was good once
 
 
 def test_the_commands_of_the_readme(cluster: Cluster, folder: Path) -> None:
