@@ -54,6 +54,8 @@ def check_path_length(name: str, output_path: str) -> None:
     Raises:
         InvalidRequest: It is longer than its storage allows.
     """
+    if len(output_path) <= _MOST_OF_A_NAME and output_path.isascii():
+        return  # as nearly always: no part of it can be too long
     local = local_path(output_path)
     scheme, _, rest = output_path.partition("://")
     if local is not None:
