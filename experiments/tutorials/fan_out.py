@@ -5,7 +5,7 @@ FRAY_CLIENT='local://?processes=1' python -m experiments.tutorials.fan_out    # 
 FRAY_CLIENT=ray python -m experiments.tutorials.fan_out                       # on Ray
 iris job run -- python -m experiments.tutorials.fan_out                       # on an Iris cluster
 
-The outputs are the same wherever it runs. A second run finds them and does nothing.
+The outputs are the same wherever it runs. A second run finds them and does nothing. FAN_OUT_SHARDS says how many steps.
 """
 
 import json
@@ -103,7 +103,7 @@ def main() -> None:
     group = current_client().create_actor_group(Counter, name="fan-out-counter", count=1, resources=SMALL)
     try:
         (counter,) = group.wait_ready()
-        total = make_step(counter)
+        total = make_step(counter, int(os.environ.get("FAN_OUT_SHARDS", SHARDS)))
         output_paths = executor_main(
             steps=[total], description="Fan-out: jobs that submit jobs, and an actor", max_concurrent=AT_ONCE
         )

@@ -114,8 +114,9 @@ def ask(config: Config) -> None:
 
 
 def stubborn(config: Config) -> None:
-    """Wait for a program that does not mind to be asked to end."""
+    """Wait for a program that does not mind to be asked to end; go on when it is killed."""
     subprocess.run(["bash", "-c", "trap '' INT TERM; touch signals/stubborn; read < <(sleep 600)"], check=False)
+    time.sleep(600)
 
 
 class BusyClient(LocalClient):

@@ -93,6 +93,8 @@ class Played:
                 played.told.append("agent close")
 
         class Supervisor:
+            live_attempts = ("/ann/a/0:0",)
+
             def __init__(self, *parts: Any, **options: Any) -> None:
                 played.given |= options
 
