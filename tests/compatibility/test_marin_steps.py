@@ -1,5 +1,6 @@
 """marin.execution as older experiments call it."""
 
+import itertools
 import os
 import threading
 from dataclasses import dataclass
@@ -228,9 +229,10 @@ def test_a_sweep_is_shared_out(tmp_path):
 
     targets = [SweepTarget(target_id=f"lr={lr}", config={"lr": lr}) for lr in (0.1, 0.2, 0.3)]
     ran, at_return, both_at_work = [], [], threading.Barrier(2, timeout=30)
+    begun = itertools.count()
 
     def run_fn(target):
-        if len(ran) < 2:
+        if next(begun) < 2:
             both_at_work.wait()
         ran.append((target.target_id, target.config["lr"]))
 

@@ -352,7 +352,8 @@ def test_a_form_that_breaks_off_is_no_failure_of_the_server(caplog: pytest.LogCa
     with caplog.at_level(logging.WARNING):
         asyncio.run(site.client.app(scope, receive, send))
     assert sent[0]["status"] == 400
-    assert not caplog.records
+    # The sign-in's client logs its request where a test before this one has let it.
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 @pytest.mark.parametrize(
