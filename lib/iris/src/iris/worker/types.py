@@ -121,4 +121,4 @@ class Observation:
     result: TaskResult = NO_RESULT
     """Of a callable that succeeded."""
     waits_for: str = ""
-    """What it waits for on this worker before it begins, in words."""
+    """The reason why it has not begun on this worker, in words; empty when it waits for nothing."""

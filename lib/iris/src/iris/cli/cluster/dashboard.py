@@ -30,4 +30,7 @@ def dashboard(context: CliContext, port: int, allow_changes: bool, no_open: bool
     if not no_open and sys.stdout.isatty():
         from iris.local.state import local_paths
 
-        open_privately(url, local_paths(os.environ).root)
+        try:
+            open_privately(url, local_paths(os.environ).root)
+        except OSError as error:  # a full disk, say
+            say(f"no browser is opened: {error}; open the link above")

@@ -14,14 +14,14 @@ from rigging.errors import DeadlineExceeded, InvalidRequest
 
 _LONG_POLL_SECONDS: Final = 30.0
 
-Wanted = Sequence[tuple[str, str]]
+AwaitedJobs = Sequence[tuple[str, str]]
 """Ids of jobs, each with the idempotency key of its submission ("": whatever has the name now)."""
 
 
 def wait_jobs(
     connection: Connection,
     calls: JobCalls,
-    wanted: Wanted,
+    wanted: AwaitedJobs,
     *,
     any_of_them: bool,
     timeout: float | None,
@@ -76,7 +76,7 @@ def poll_jobs(
 
 
 def _wait_once(
-    connection: Connection, calls: JobCalls, wanted: Wanted, any_of_them: bool, seconds: float
+    connection: Connection, calls: JobCalls, wanted: AwaitedJobs, any_of_them: bool, seconds: float
 ) -> tuple[list[JobStatus], bool]:
     """As `poll_jobs`, through the session where there is one."""
     job_ids = [job_id for job_id, _ in wanted]

@@ -19,7 +19,7 @@ _MOST_TASKS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SliceChoice:
     """The answer of `slices_wanted`.
 
     Args:
@@ -33,7 +33,7 @@ class Wanted:
 
 def slices_wanted(
     view: ClusterView, groups: Sequence[ScaleGroup], present: Sequence[Slice], leaving: Sequence[Slice], max_hosts: int
-) -> Wanted:
+) -> SliceChoice:
     """Choose slices for jobs that no connected worker has room for, in the scheduler's order.
 
     A slice that starts already serves the jobs that were first. Gangs get all that they need, or nothing.
@@ -49,7 +49,7 @@ def slices_wanted(
     for _, _, job_id in view.queue[:_MOST_JOBS]:
         if job_id not in view.held_counts:
             search.serve(job_id)
-    return Wanted(tuple(search.start), search.refused)
+    return SliceChoice(tuple(search.start), search.refused)
 
 
 def is_unused(view: ClusterView, item: Slice) -> bool:
