@@ -13,10 +13,10 @@ from pathlib import Path
 
 from marin.browser.command import browser_app
 from marin.browser.site import make_site
-from marin.testing.sample_runs import sample_root
-from rigging.testing.chromium import chromium
 from rigging.web.login import Viewer
 from rigging.web.serving import WebServer, bind
+from support.marin.sample_runs import sample_root
+from support.rigging.chromium import chromium
 
 # Name, page, width, height, colour scheme.
 PICTURES = (

@@ -19,11 +19,11 @@ from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind
 from iris.rpc.logformat import encode
 from iris.rpc.protocol import call_metadata
-from iris.testing.controller import ControllerStubs, RunningController, running_controller
-from iris.testing.users import User
-from iris.testing.worker import GIB, ScriptedWorker
-from rigging.testing.chromium import chromium
 from rigging.web.serving import WebServer, bind
+from support.iris.controller import ControllerStubs, RunningController, running_controller
+from support.iris.users import User
+from support.iris.worker import GIB, ScriptedWorker
+from support.rigging.chromium import chromium
 
 JOB = "/ada/train-0a1b2c"
 # Name, page, width, height, colour scheme.

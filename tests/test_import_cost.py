@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 HEAVY = ("grpc", "ray", "draccus", "numpy", "google.protobuf", "sqlite3", "gcsfs", "s3fs")
 
 

@@ -1,9 +1,10 @@
 """Jobs while controller and workers are killed, frozen and cut off: right ends, no overlap, nothing left behind.
 
-The small one runs always, the full one (350 jobs, 40 strokes with pauses up to 90 s) with `-m slow`; IRIS_CHAOS_JOBS,
+The small one runs always, the full one (350 jobs, 40 strokes with pauses up to 90 s) with `-m soak`; IRIS_CHAOS_JOBS,
 IRIS_CHAOS_STROKES, IRIS_CHAOS_PAUSE and IRIS_CHAOS_SEED change it. A failing run prints its seed and what struck when.
 """
 
+import itertools
 import os
 import random
 import threading
@@ -15,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from fray.testing.waiting import eventually
 from iris.client import IrisClient, JobStatus, LogLine, TaskStatus
 from iris.cluster.types import Entrypoint, JobState, ResourceSpec
-from iris.testing.chaos import Fleet, draw_strokes, running_fleet
-from rigging.testing import eventually
+from support.iris.chaos import Fleet, draw_strokes, running_fleet
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.process
 
 # An exclusive task holds a lock from its first to its last moment: whoever finds it taken was not alone.
 SCRIPT = """
@@ -40,12 +41,14 @@ class Size:
 
     Args:
         heartbeat_s: Other times follow from it.
+        lines: Of each task that prints much.
     """
 
     jobs: int
     strokes: int
     most_pause_s: float
     heartbeat_s: float
+    lines: int
     workers: int = 3
 
     @property
@@ -164,6 +167,62 @@ class Story:
             yield f"{task.task_id}:{task.attempt} has no output at all"
 
 
+# Lines come in bursts while the blows fall: about so many seconds in all.
+PRINTER = """\
+import os, sys, time
+task, count, seconds = os.environ["IRIS_ATTEMPT_ID"], int(sys.argv[1]), float(sys.argv[2])
+for burst in range(20):
+    begin, end = count * burst // 20, count * (burst + 1) // 20
+    sys.stdout.write("".join(f"{task} line {i}\\n" for i in range(begin, end)))
+    sys.stdout.flush()
+    time.sleep(seconds / 20)
+"""
+
+
+@dataclass
+class Printer:
+    """A job of some tasks that print much, followed while it runs: each line once, in order, or marked lost."""
+
+    client: IrisClient
+    lines: int
+    seconds: float
+    followed: list[LogLine] = field(default_factory=list)
+
+    def begin(self) -> None:
+        small = ResourceSpec(cpu=0.25, memory="64MB", disk="1MB")
+        command = Entrypoint.from_command("python", "-c", PRINTER, str(self.lines), str(self.seconds))
+        self._job = self.client.submit(command, "printer", small, replicas=3)
+        follow = self.client.read_logs(self._job.job_id, from_start=True, follow=True)
+        self._follower = threading.Thread(target=lambda: self.followed.extend(follow))
+        self._follower.start()
+
+    def judge(self) -> Iterator[str]:
+        status = self._job.wait(timeout=600)
+        self._follower.join(timeout=300)
+        if status.state is not JobState.SUCCEEDED:
+            yield f"the printer ended {status.state.word}: {status.error}"
+        for task in self.client.list_tasks(self._job.job_id):
+            stored = list(self.client.read_logs(task.task_id, attempt=task.attempt))
+            mine = [line for line in self.followed if (line.task_id, line.attempt) == (task.task_id, task.attempt)]
+            yield from self._judge_lines(f"{task.task_id}:{task.attempt}", stored)
+            yield from (f"followed: {fault}" for fault in self._judge_lines(f"{task.task_id}:{task.attempt}", mine))
+            last = self.client.read_logs(task.task_id, grep=f":{task.attempt} line {self.lines - 1}$")
+            if not any(line.text.endswith(f"line {self.lines - 1}") for line in last):
+                yield f"{task.task_id}: its last line is not found by its text"
+
+    def _judge_lines(self, attempt: str, lines: list[LogLine]) -> Iterator[str]:
+        held, numbers = "", []
+        for line in lines:  # some come in pieces; one that is cut by a note is none
+            held = "" if line.note else held if line.is_stderr else held + line.text
+            if not (line.note or line.is_stderr or line.partial):
+                numbers += [int(held.rpartition(" ")[2])] if held.startswith(f"{attempt} line ") else []
+                held = ""
+        if any(after <= before for before, after in itertools.pairwise(numbers)):
+            yield f"{attempt} has lines twice or in disorder"
+        if len(numbers) != self.lines and not any(line.note for line in lines):
+            yield f"{attempt}: {len(numbers)} of {self.lines} lines, and no mark"
+
+
 def play(size: Size, root: Path, seed: int) -> list[str]:
     """Run one story and print its figures in a line; returns all that went wrong, behind its seed and the strokes."""
     source = random.Random(seed)
@@ -181,11 +240,13 @@ def play(size: Size, root: Path, seed: int) -> list[str]:
             every_s = 0.9 * max(per_target.values()) / size.jobs
             submitter = threading.Thread(target=story.submit_all, args=(client, struck, every_s))
             submitter.start()
+            printer = Printer(client, size.lines, 0.9 * max(per_target.values()))
+            printer.begin()
             fleet.strike_all(strokes)
             struck.set()
             submitter.join()
             ends = client.wait_jobs(list(story.acknowledged), timeout=300)
-            found = list(story.judge(client, ends))
+            found = [*story.judge(client, ends), *printer.judge()]
             eventually(lambda: not fleet.processes(), "no task is left", timeout=60, instead=fleet.processes)
             tasks = [client.list_tasks(status.job_id)[0] for status in ends]
         repeated = sum(task.attempt > 0 for task in tasks)
@@ -213,12 +274,12 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.timeout(120)
 def test_some_faults(tmp_path: Path, patient: None) -> None:
-    size = Size(jobs=16, strokes=6, most_pause_s=2.5, heartbeat_s=0.2)
+    size = Size(jobs=16, strokes=6, most_pause_s=2.5, heartbeat_s=0.2, lines=5_000)
     problems = play(size, tmp_path, random.randrange(2**32))
     assert problems == [], "\n".join(problems)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_many_faults(tmp_path: Path, patient: None) -> None:
     size = Size(
@@ -226,6 +287,7 @@ def test_many_faults(tmp_path: Path, patient: None) -> None:
         strokes=int(_setting("STROKES", 40)),
         most_pause_s=_setting("PAUSE", 90),
         heartbeat_s=1,
+        lines=50_000,
     )
     problems = play(size, tmp_path, int(_setting("SEED", random.randrange(2**32))))
     assert problems == [], "\n".join(problems)

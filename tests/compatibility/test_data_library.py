@@ -19,8 +19,8 @@ from rigging.filesystem import filesystem
 FRAY_BACKENDS = [
     "local",
     "local-process",
-    pytest.param("iris", marks=[pytest.mark.e2e, pytest.mark.timeout(300)]),
-    pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]),
+    pytest.param("iris", marks=[pytest.mark.process, pytest.mark.timeout(300)]),
+    pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.soak, pytest.mark.timeout(300)]),
 ]
 SMALL = ResourceConfig.with_cpu(cpu=0.1, ram="256m", disk="64m")
 
@@ -159,7 +159,7 @@ def test_a_worker_that_is_killed_costs_nothing_but_time(fray_client, library, ex
     assert progress[-1].lost >= 1
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_worker_that_falls_silent_is_taken_for_lost(fray_client, library, tmp_path):
     if not fray_client.capabilities.actor_restarts:
         pytest.skip("its actors are threads of this process")
@@ -243,6 +243,6 @@ def test_two_hundred_files_in_threads(library, examples, tmp_path):
         run_two_hundred(library, examples, tmp_path, client=local, workers=4)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_two_hundred_files(fray_client, library, examples, tmp_path):
     run_two_hundred(library, examples, tmp_path, workers=3, ready=2)

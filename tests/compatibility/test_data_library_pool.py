@@ -10,7 +10,7 @@ from iris.client import IrisClient
 from iris.client.worker_pool import WorkerPoolConfig
 from iris.cluster.types import Entrypoint, EnvironmentSpec, ResourceSpec
 
-FRAY_BACKENDS = [pytest.param("iris", marks=[pytest.mark.e2e, pytest.mark.timeout(300)])]
+FRAY_BACKENDS = [pytest.param("iris", marks=[pytest.mark.process, pytest.mark.timeout(300)])]
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_the_program_is_a_job(client, data_library, prefix, tmp_path):
     assert no_job_is_left(client)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_two_hundred_files(client, data_library, prefix, tmp_path):
     from data_library import examples
 

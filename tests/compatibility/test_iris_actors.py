@@ -109,7 +109,7 @@ def test_a_pool(server):
     other.stop()
 
 
-@pytest.mark.e2e
+@pytest.mark.process
 @pytest.mark.compatible("ProxyResolver(controller_url)", since="0.1.0")
 def test_actors_of_a_cluster(iris_client, monkeypatch, tmp_path):
     def serve():

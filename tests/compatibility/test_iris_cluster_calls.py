@@ -21,7 +21,7 @@ class Counter:
         return self.value
 
 
-@pytest.mark.e2e
+@pytest.mark.process
 @pytest.mark.compatible("IrisClient.list_jobs(state=, prefix=), on a cluster", since="0.1.0")
 @pytest.mark.compatible("Task.state, Job.state_only(), fetch_task_logs(target=), on a cluster", since="0.1.0")
 def test_jobs_are_listed_looked_at_and_ended(iris_client):
@@ -48,7 +48,7 @@ def test_jobs_are_listed_looked_at_and_ended(iris_client):
     jobs[2].terminate()
 
 
-@pytest.mark.e2e
+@pytest.mark.process
 @pytest.mark.compatible("ProxyResolver(controller_url), to an actor of a job", since="0.1.0")
 def test_an_actor_of_a_job_is_called_from_outside(iris_client, users_cluster):
     def count_for_ever():
@@ -73,7 +73,7 @@ def test_an_actor_of_a_job_is_called_from_outside(iris_client, users_cluster):
     job.terminate()
 
 
-@pytest.mark.e2e
+@pytest.mark.process
 @pytest.mark.compatible("FixedResolver({name: url or [urls]}), within a job", since="0.1.0")
 def test_an_actor_is_called_by_its_address_within_a_job(iris_client):
     def serve_and_call():
@@ -98,7 +98,7 @@ def test_an_actor_is_called_by_its_address_within_a_job(iris_client):
     assert [entry.data for entry in iris_client.fetch_task_logs(target=job.job_id)] == ["7 3 [4]"]
 
 
-@pytest.mark.e2e
+@pytest.mark.process
 @pytest.mark.compatible("FrayIrisClient(controller_address, workspace?): jobs and actors", since="0.1.0")
 @pytest.mark.compatible("fray.iris_backend.IrisActorHandle, IrisActorGroup", since="0.1.0")
 def test_the_old_client_of_iris_runs_jobs_and_actors(users_cluster, tmp_path, monkeypatch):

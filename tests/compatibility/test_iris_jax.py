@@ -58,7 +58,7 @@ def run(iris_client, tmp_path):
     return submit
 
 
-@pytest.mark.e2e
+@pytest.mark.process
 @pytest.mark.compatible("initialize_jax(): coordinator, process count and process id in each task", since="0.1.0")
 def test_the_tasks_of_a_job_are_one_jax_program(run, tmp_path):
     run(TRAIN, replicas=3).wait(timeout=90)
@@ -71,7 +71,7 @@ def test_the_tasks_of_a_job_are_one_jax_program(run, tmp_path):
     assert [note["platforms"] for note in notes] == ["cpu"] * 3
 
 
-@pytest.mark.e2e
+@pytest.mark.process
 @pytest.mark.compatible("initialize_jax(poll_timeout=): an error where task 0 does not call it", since="0.1.0")
 def test_a_task_does_not_wait_for_ever(run):
     with pytest.raises(JobFailedError) as failed:

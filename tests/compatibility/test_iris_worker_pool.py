@@ -11,7 +11,7 @@ from iris.client.worker_pool import WorkerPool, WorkerPoolConfig
 from iris.cluster.types import ResourceSpec
 
 
-@pytest.mark.e2e
+@pytest.mark.process
 @pytest.mark.compatible("WorkerPool(client, WorkerPoolConfig(num_workers, resources, ...))", since="0.1.0")
 @pytest.mark.compatible("WorkerPool.submit(fn, *args) -> Future, .map(fn, items)", since="0.1.0")
 def test_functions_run_on_workers(iris_client):
@@ -37,7 +37,7 @@ def test_functions_run_on_workers(iris_client):
         pool.submit(square, 1)
 
 
-@pytest.mark.e2e
+@pytest.mark.process
 @pytest.mark.compatible("WorkerPool: a function whose worker died fails, and the other workers go on", since="0.1.0")
 def test_a_worker_that_dies_takes_no_other_with_it(iris_client):
     def square(number):
@@ -60,7 +60,7 @@ def test_a_worker_that_dies_takes_no_other_with_it(iris_client):
                 pool.submit(square, 1).result(timeout=60)
 
 
-@pytest.mark.e2e
+@pytest.mark.process
 @pytest.mark.compatible("WorkerPoolConfig(max_retries=n): functions and workers are started again", since="0.1.0")
 def test_a_function_is_run_again(iris_client, tmp_path):
     def die_twice():

@@ -17,8 +17,8 @@ from rigging.filesystem.budget import current_budget, mirror_budget
 HERE = Path(__file__).parent
 FRAY_BACKENDS = [
     "local",
-    pytest.param("iris", marks=[pytest.mark.e2e, pytest.mark.timeout(300)]),
-    pytest.param("ray", marks=[pytest.mark.e2e, pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]),
+    pytest.param("iris", marks=[pytest.mark.process, pytest.mark.timeout(300)]),
+    pytest.param("ray", marks=[pytest.mark.process, pytest.mark.ray, pytest.mark.soak, pytest.mark.timeout(600)]),
 ]
 LEARNING_RATES = ("0.01", "0.03", "0.1", "0.3", "1.0", "3.0")
 FAKE_JAX = """

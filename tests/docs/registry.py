@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from tests.docs.blocks import FencedBlock
 
-HERE = "tests/docs"
-
 
 @dataclass(frozen=True)
 class Rule:
@@ -37,168 +35,160 @@ class Rule:
         )
 
 
-DRAWING = Rule(not_run="a drawing", language="text")
-SYNOPSIS = f"{HERE}/test_commands.py::test_commands_and_options_are_those_of_the_programs"
+def by(test: str, language: str = "", heading: str = "", begins: str = "") -> Rule:
+    """A rule with a test; one of this folder has no folder."""
+    path = test if "/" in test.partition("::")[0] else f"tests/docs/{test}"
+    return Rule(path, "", language, heading, begins)
+
+
+def none(reason: str, language: str = "", heading: str = "", begins: str = "") -> Rule:
+    """A rule of blocks that no test can run."""
+    return Rule("", reason, language, heading, begins)
+
+
+DRAWING = none("a drawing", "text")
+SYNOPSIS = "test_commands.py::test_commands_and_options_are_those_of_the_programs"
 EXECUTOR = "lib/marin/tests/test_docs.py::test_the_examples_run"
-HOW_TO = f"{HERE}/test_how_to.py"
-README = f"{HERE}/test_on_a_cluster.py"
-PARTS = f"{HERE}/test_parts.py"
-PAGES = f"{HERE}/test_pages.py"
+HOW_TO = "test_how_to.py"
+README = "test_on_a_cluster.py"
+PARTS = "test_parts.py"
+PAGES = "test_pages.py"
 CLUSTER_PAGE = "lib/iris/tests/hosts/test_page.py::test_the_commands_of_the_page_make_a_cluster"
 OPS = "lib/iris/tests/hosts/test_ops_page.py::test_the_commands_of_the_page"
-SUITE = Rule(run_by=f"{HERE}/test_commands.py::test_paths_of_tests_are_there", language="bash", begins="uv run pytest")
+SUITE = by("test_commands.py::test_paths_of_tests_are_there", language="bash", begins="uv run pytest")
 MIGRATE = "lib/marin/tests/migrate/test_page.py"
 OWN_PROJECT = "tests/packaging/test_own_project.py::test_the_page_from_its_beginning_to_its_end"
 QUICKSTART = "tests/quickstart/test_whole.py"
 TUTORIAL = [
-    Rule(run_by=f"{HERE}/test_tutorials.py::test_code_on_a_page_is_the_script_s", language="python"),
-    Rule(run_by=f"{HERE}/test_tutorials.py::test_pages_on_a_cluster"),
+    by("test_tutorials.py::test_code_on_a_page_is_the_script_s", language="python"),
+    by("test_tutorials.py::test_pages_on_a_cluster"),
 ]
 NEEDS_GOOGLE = "needs an account of Google Cloud"
 
 RULES: dict[str, list[Rule]] = {
     "README.md": [
-        Rule(run_by=".ci/run", begins="pip install uv && "),
-        Rule(run_by=f"{README}::test_the_experiment_of_the_readme", language="python"),
-        Rule(run_by=f"{README}::test_the_commands_of_the_readme", begins="uv run iris job run --cpu"),
-        Rule(run_by=f"{README}::test_the_marin_commands_of_the_readme", begins="uv run marin runs"),
+        by(".ci/run", begins="pip install uv && "),
+        by(f"{README}::test_the_experiment_of_the_readme", language="python"),
+        by(f"{README}::test_the_commands_of_the_readme", begins="uv run iris job run --cpu"),
+        by(f"{README}::test_the_marin_commands_of_the_readme", begins="uv run marin runs"),
     ],
-    "CONTRIBUTING.md": [
-        Rule(run_by=".ci/run", heading="Set up"),
-        Rule(not_run="takes an hour; tests/mutation has tests of its own", begins="uv run python -m tests.mutation"),
-    ],
+    "CONTRIBUTING.md": [by(".ci/run", heading="Set up")],
     "docs/architecture.md": [DRAWING],
     "docs/clusters.md": [
-        Rule(
-            run_by=f"{HERE}/test_cluster_file.py::test_a_cluster_file_on_this_machine",
-            heading="A cluster file on your machine",
-        ),
-        Rule(run_by=f"{HERE}/test_cluster_file.py::test_an_older_file_is_imported", heading="Files of the ancestor"),
-        Rule(run_by=CLUSTER_PAGE, heading="Several hosts, by hand"),
+        by("test_cluster_file.py::test_a_cluster_file_on_this_machine", heading="A cluster file on your machine"),
+        by("test_cluster_file.py::test_an_older_file_is_imported", heading="Files of the ancestor"),
+        by(CLUSTER_PAGE, heading="Several hosts, by hand"),
     ],
     "docs/contributing/add-a-backend.md": [
-        Rule(
-            run_by="lib/fray/tests/test_testing_plugin.py::test_the_backend_that_the_documents_show_keeps_what_they_say",
+        by(
+            "lib/fray/tests/test_testing_plugin.py::test_the_backend_that_the_documents_show_keeps_what_they_say",
             language="python",
         ),
         SUITE,
     ],
-    "docs/contributing/add-a-cli-command.md": [Rule(run_by=f"{PARTS}::test_excerpts_are_in_the_source")],
-    "docs/contributing/add-an-rpc.md": [Rule(run_by=f"{PARTS}::test_excerpts_are_in_the_source")],
+    "docs/contributing/add-a-cli-command.md": [by(f"{PARTS}::test_excerpts_are_in_the_source")],
+    "docs/contributing/add-an-rpc.md": [by(f"{PARTS}::test_excerpts_are_in_the_source")],
     "docs/contributing/add-a-lease-store.md": [SUITE],
-    "docs/datasets.md": [Rule(run_by=f"{HERE}/test_datasets.py::test_the_experiment_of_the_page", language="python")],
-    "docs/durability.md": [
-        Rule(
-            run_by="tests/docs/test_parts.py::test_the_files_of_a_remote_state",
-            language="text",
-        )
+    "docs/contributing/tests.md": [
+        none("takes an hour; tests/tools has tests of it", begins="uv run python -m tools.mutation")
     ],
+    "docs/datasets.md": [by("test_datasets.py::test_the_experiment_of_the_page", language="python")],
+    "docs/durability.md": [by("test_parts.py::test_the_files_of_a_remote_state", "text")],
     "docs/executor.md": [
-        Rule(run_by=EXECUTOR, language="python"),
-        Rule(run_by=f"{PARTS}::test_explain_says_what_the_page_shows", language="console"),
+        by(EXECUTOR, language="python"),
+        by(f"{PARTS}::test_explain_says_what_the_page_shows", language="console"),
     ],
     "docs/experiments.md": [
-        Rule(run_by=f"{PAGES}::test_the_experiment_of_the_conventions", language="python"),
-        Rule(run_by=f"{PAGES}::test_the_experiment_of_the_conventions", language="bash"),
+        by(f"{PAGES}::test_the_experiment_of_the_conventions", language="python"),
+        by(f"{PAGES}::test_the_experiment_of_the_conventions", language="bash"),
     ],
     "docs/resources.md": [
-        Rule(run_by=f"{PAGES}::test_python_of_a_page_is_one_program", language="python"),
-        Rule(run_by=SYNOPSIS, heading="On the command line"),
-        Rule(run_by=f"{PAGES}::test_bands_and_budgets", language="bash"),
+        by(f"{PAGES}::test_python_of_a_page_is_one_program", language="python"),
+        by(SYNOPSIS, heading="On the command line"),
+        by(f"{PAGES}::test_bands_and_budgets", language="bash"),
     ],
     "docs/storage.md": [
-        Rule(run_by=f"{PAGES}::test_python_of_a_page_is_one_program", language="python"),
-        Rule(run_by=f"{PAGES}::test_a_prefix_of_the_own", begins="export MARIN_PREFIX"),
-        Rule(run_by=f"{PAGES}::test_rules_of_a_bucket_are_for_lifetimes_that_there_are", language="json"),
-        Rule(not_run=NEEDS_GOOGLE, begins="gcloud storage buckets"),
+        by(f"{PAGES}::test_python_of_a_page_is_one_program", language="python"),
+        by(f"{PAGES}::test_a_prefix_of_the_own", begins="export MARIN_PREFIX"),
+        by(f"{PAGES}::test_rules_of_a_bucket_are_for_lifetimes_that_there_are", language="json"),
+        none(NEEDS_GOOGLE, begins="gcloud storage buckets"),
     ],
     "docs/fray.md": [
-        Rule(run_by=f"{PARTS}::test_jobs_of_the_fray_page", heading="fray: one client, several backends"),
-        Rule(run_by=f"{PARTS}::test_actors_of_the_fray_page", heading="Actors"),
-        Rule(run_by=f"{PARTS}::test_a_test_on_any_backend", heading="In tests"),
-        Rule(
-            run_by="lib/fray/tests/test_testing_plugin.py::test_the_backend_that_the_documents_show_keeps_what_they_say",
+        by(f"{PARTS}::test_jobs_of_the_fray_page", heading="fray: one client, several backends"),
+        by(f"{PARTS}::test_actors_of_the_fray_page", heading="Actors"),
+        by(f"{PARTS}::test_a_test_on_any_backend", heading="In tests"),
+        by(
+            "lib/fray/tests/test_testing_plugin.py::test_the_backend_that_the_documents_show_keeps_what_they_say",
             heading="A backend of your own",
         ),
     ],
     "docs/how-to/debugging.md": [
-        Rule(run_by=f"{HOW_TO}::test_launch_configurations_are_json_with_options_that_scripts_have", language="json"),
-        Rule(
-            not_run="sessions at a terminal; test_failure_report.py and script/test_main.py have the parts",
-            language="console",
+        by(f"{HOW_TO}::test_launch_configurations_are_json_with_options_that_scripts_have", language="json"),
+        none(
+            "sessions at a terminal; test_failure_report.py and script/test_main.py have the parts", language="console"
         ),
     ],
-    "docs/how-to/logs.md": [Rule(run_by=f"{HOW_TO}::test_the_experiment_and_its_commands")],
+    "docs/how-to/logs.md": [by(f"{HOW_TO}::test_the_experiment_and_its_commands")],
     "docs/how-to/notebooks.md": [
-        Rule(run_by=f"{HOW_TO}::test_the_cells_of_the_notebook_page", language="python"),
-        Rule(
-            run_by=f"{HOW_TO}::test_launch_configurations_are_json_with_options_that_scripts_have",
-            language="json",
-        ),
+        by(f"{HOW_TO}::test_the_cells_of_the_notebook_page", language="python"),
+        by(f"{HOW_TO}::test_launch_configurations_are_json_with_options_that_scripts_have", language="json"),
     ],
-    "docs/how-to/retries.md": [Rule(run_by=f"{HOW_TO}::test_the_experiment_and_its_commands")],
+    "docs/how-to/retries.md": [by(f"{HOW_TO}::test_the_experiment_and_its_commands")],
     "docs/installation.md": [
-        Rule(
-            not_run="changes the machine; the two others that put uv there are run", begins="sudo apt-get install pipx"
-        ),
-        Rule(not_run="needs docker and a registry of images", begins="docker run"),
-        Rule(run_by="tests/packaging/test_installation.py::test_uv_beside_the_system_s_python", heading="uv"),
-        Rule(run_by="tests/packaging/test_installation.py::test_marin_in_a_checkout_and_elsewhere", heading="marin"),
-        Rule(run_by="tests/packaging/test_installation.py::test_without_a_network", heading="Without a network"),
+        none("changes the machine; the two others that put uv there are run", begins="sudo apt-get install pipx"),
+        none("needs docker and a registry of images", begins="docker run"),
+        by("tests/packaging/test_installation.py::test_uv_beside_the_system_s_python", heading="uv"),
+        by("tests/packaging/test_installation.py::test_marin_in_a_checkout_and_elsewhere", heading="marin"),
+        by("tests/packaging/test_installation.py::test_without_a_network", heading="Without a network"),
     ],
     "docs/dashboard.md": [
-        Rule(run_by=f"{README}::test_the_dashboard", begins="uv run iris cluster dashboard"),
-        Rule(not_run="needs another host", begins="ssh -L"),
+        by(f"{README}::test_the_dashboard", begins="uv run iris cluster dashboard"),
+        none("needs another host", begins="ssh -L"),
     ],
     "docs/iris-cli.md": [
-        Rule(run_by=SYNOPSIS, language="bash"),
-        Rule(run_by=f"{PARTS}::test_the_receiver_of_notices", language="python"),
-        Rule(run_by=f"{PARTS}::test_the_cluster_config_is_read", language="yaml"),
+        by(SYNOPSIS, language="bash"),
+        by(f"{PARTS}::test_the_receiver_of_notices", language="python"),
+        by(f"{PARTS}::test_the_cluster_config_is_read", language="yaml"),
     ],
     "docs/migrating.md": [
-        Rule(run_by=f"{MIGRATE}::test_the_commands_run", language="console"),
-        Rule(run_by=f"{MIGRATE}::test_the_lines_shown_are_told", language="text"),
+        by(f"{MIGRATE}::test_the_commands_run", language="console"),
+        by(f"{MIGRATE}::test_the_lines_shown_are_told", language="text"),
     ],
     "docs/mirror.md": [
-        Rule(run_by=f"{PARTS}::test_two_folders_as_regions", begins="$ mkdir -p /tmp/there"),
-        Rule(
-            not_run="ten gigabytes in two buckets; lib/rigging/tests/mirror has the same on small ones",
-            language="console",
-        ),
-        Rule(run_by=f"{PARTS}::test_python_of_the_mirror_page", language="python"),
-        Rule(run_by=f"{PARTS}::test_the_mirror_config_is_read", language="yaml"),
+        by(f"{PARTS}::test_two_folders_as_regions", begins="$ mkdir -p /tmp/there"),
+        none("ten gigabytes in two buckets; lib/rigging/tests/mirror has the same on small ones", language="console"),
+        by(f"{PARTS}::test_python_of_the_mirror_page", language="python"),
+        by(f"{PARTS}::test_the_mirror_config_is_read", language="yaml"),
     ],
-    "docs/own-project.md": [Rule(run_by=OWN_PROJECT)],
-    "docs/query.md": [Rule(run_by=f"{README}::test_the_queries", language="bash")],
+    "docs/own-project.md": [by(OWN_PROJECT)],
+    "docs/query.md": [by(f"{README}::test_the_queries", language="bash")],
     "docs/ray.md": [
-        Rule(not_run=NEEDS_GOOGLE, begins="gcloud auth login"),
-        Rule(
-            not_run="needs the cluster of infra/marin-cluster.yaml; the page's last table names the tests of each",
+        none(NEEDS_GOOGLE, begins="gcloud auth login"),
+        none(
+            "needs the cluster of infra/marin-cluster.yaml; the page's last table names the tests of each",
             begins="uv sync",
         ),
-        Rule(run_by="lib/marin/tests/run/test_real_ray.py::test_the_documents_command", heading="Submitting"),
-        Rule(run_by="lib/marin/tests/run/test_real_ray.py::test_the_documents_job_commands", begins="ray job submit"),
-        Rule(run_by=f"{PARTS}::test_python_of_the_ray_page", language="python"),
+        by("lib/marin/tests/run/test_real_ray.py::test_the_documents_command", heading="Submitting"),
+        by("lib/marin/tests/run/test_real_ray.py::test_the_documents_job_commands", begins="ray job submit"),
+        by(f"{PARTS}::test_python_of_the_ray_page", language="python"),
     ],
-    "docs/simulation.md": [
-        Rule(run_by=f"{HERE}/test_simulation.py::test_the_commands_of_the_page"),
-    ],
+    "docs/simulation.md": [by("test_simulation.py::test_the_commands_of_the_page")],
     "docs/tutorials/executor_101.md": TUTORIAL,
     "docs/tutorials/sweep.md": TUTORIAL,
     "docs/tutorials/retries_and_failures.md": TUTORIAL,
     "docs/tutorials/mirrored_inputs.md": TUTORIAL,
     "docs/tutorials/cpu_gang.md": TUTORIAL,
     "docs/tutorials/quickstart.md": [
-        Rule(run_by=f"{QUICKSTART}::test_the_commands_of_the_page", language="bash"),
-        Rule(run_by=f"{QUICKSTART}::test_the_figures_of_the_page_are_those_of_the_run", language="text"),
+        by(f"{QUICKSTART}::test_the_commands_of_the_page", language="bash"),
+        by(f"{QUICKSTART}::test_the_figures_of_the_page_are_those_of_the_run", language="text"),
     ],
     "docs/worker.md": [
-        Rule(run_by=f"{README}::test_limits_and_usage", language="bash"),
-        Rule(not_run="sentences of several ends; lib/iris/tests/worker has each", language="text"),
+        by(f"{README}::test_limits_and_usage", language="bash"),
+        none("sentences of several ends; lib/iris/tests/worker has each", language="text"),
     ],
-    "infra/README.md": [Rule(not_run=f"{NEEDS_GOOGLE}; docs/ray.md names the tests of each line")],
-    "lib/fray/README.md": [Rule(run_by=f"{PARTS}::test_jobs_of_the_fray_page")],
-    "lib/iris/OPS.md": [Rule(run_by=OPS)],
-    "lib/marin/README.md": [Rule(run_by=f"{PARTS}::test_steps_of_the_marin_readme", language="python")],
-    "lib/rigging/README.md": [Rule(run_by=f"{PARTS}::test_a_lease_of_the_rigging_readme", language="python")],
+    "infra/README.md": [none(f"{NEEDS_GOOGLE}; docs/ray.md names the tests of each line")],
+    "lib/fray/README.md": [by(f"{PARTS}::test_jobs_of_the_fray_page")],
+    "lib/iris/OPS.md": [by(OPS)],
+    "lib/marin/README.md": [by(f"{PARTS}::test_steps_of_the_marin_readme", language="python")],
+    "lib/rigging/README.md": [by(f"{PARTS}::test_a_lease_of_the_rigging_readme", language="python")],
 }

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from support.iris.embedded_cluster import Cluster, running_cluster
 from tests.docs.blocks import REPOSITORY, blocks_of
-from tests.e2e.conftest import Cluster, running_cluster
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.process, pytest.mark.soak, pytest.mark.timeout(600)]
 
 
 @pytest.fixture
@@ -29,21 +29,19 @@ def words_of(line: str) -> list[str]:
 
 def test_a_cluster_file_on_this_machine(user: Cluster) -> None:
     start, plain, slices, status, stop = map(words_of, shown("A cluster file on your machine"))
+    assert slices[-2:] == ["python", "train.py"]
+    trains = [*slices[:-2], "python", "-c", "print('trained')"]
     try:
-        begun = user.iris(*start, timeout=120)
-        assert begun.code == 0, begun.text
-        done = user.iris(*plain, timeout=300)
-        assert done.code == 0, done.text
-        assert "4950" in done.out
-        assert slices[-2:] == ["python", "train.py"]
-        done = user.iris(*slices[:-2], "python", "-c", "print('trained')", timeout=300)
-        assert done.code == 0, done.text
-        assert done.out.count("trained") == 2, "v4-16 has two hosts, and each runs the program"
-        told = user.iris(*status)
-        assert told.code == 0, told.text
-        assert "v4" in told.out
+        told = []
+        for words in (start, plain, trains, status):
+            done = user.iris(*words, timeout=300)
+            assert done.code == 0, done.text
+            told.append(done.out)
     finally:
         ended = user.iris(*stop)
+    assert "4950" in told[1]
+    assert told[2].count("trained") == 2, "v4-16 has two hosts, and each runs the program"
+    assert "v4" in told[3]
     assert ended.code == 0, ended.text
 
 

@@ -2,9 +2,6 @@
 
 import json
 import os
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
@@ -12,9 +9,10 @@ import pytest
 from nbclient import NotebookClient
 
 from marin.execution.script.main import parse_command_line
+from support.marin.programs import run_program
 from tests.docs.blocks import blocks_of
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(200)]
 
 # Of a command: how it ends, and what it says, where that is more than 0 and anything.
 ENDS = {
@@ -39,26 +37,19 @@ ENDS = {
 
 def environment(folder: Path) -> dict[str, str]:
     own = {name: str(folder / name) for name in ("MARIN_PREFIX", "IPYTHONDIR", "JUPYTER_RUNTIME_DIR")}
-    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    return {**{name: value for name, value in os.environ.items() if name != "FRAY_CLIENT"}, **own, "PATH": programs}
+    return {**{name: value for name, value in os.environ.items() if name != "FRAY_CLIENT"}, **own}
 
 
 @pytest.mark.parametrize("page", ENDS)
 def test_the_experiment_and_its_commands(page: str, tmp_path: Path) -> None:
     code, commands = (block for block in blocks_of(page) if block.language in ("python", "bash"))
     (tmp_path / "experiment.py").write_text(code.text)
-    ran = []
-    for line in commands.text.splitlines():
-        command = line.partition("  #")[0].strip()
-        words = shlex.split(command.removeprefix("uv run "))
-        done = subprocess.run(
-            words, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=100, check=False
-        )
-        code_wanted, said = ENDS[page][command]
-        assert done.returncode == code_wanted, f"{line}: {done.stdout}{done.stderr}"
+    lines = [line.partition("  #")[0].strip() for line in commands.text.splitlines()]
+    assert set(lines) == set(ENDS[page])
+    for line in lines:
+        ends_with, said = ENDS[page][line]
+        done = run_program(line.removeprefix("uv run "), tmp_path, environment(tmp_path), code=ends_with)
         assert said in done.stdout + done.stderr, f"{line}: {done.stdout}{done.stderr}"
-        ran.append(command)
-    assert set(ran) == set(ENDS[page])
 
 
 def test_the_cells_of_the_notebook_page(tmp_path: Path) -> None:

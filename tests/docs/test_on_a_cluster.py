@@ -1,11 +1,9 @@
 """Commands of the README and of pages on jobs, run as they are written, on a local cluster of their own."""
 
 import http.cookiejar
-import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import urllib.error
 import urllib.parse
@@ -15,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from rigging.testing.waiting import eventually
+from fray.testing.waiting import eventually
+from support.iris.embedded_cluster import Cluster, Result, running_cluster
+from support.marin.programs import run_program
 from tests.docs.blocks import REPOSITORY, FencedBlock, blocks_of
 from tests.docs.command_lines import command_lines
-from tests.e2e.conftest import Cluster, Result, running_cluster
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +52,7 @@ def test_the_experiment_of_the_readme(cluster: Cluster, tmp_path: Path) -> None:
     (code,) = [block.text for block in blocks_of("README.md") if block.language == "python"]
     (tmp_path / "experiments").mkdir()
     (tmp_path / "experiments" / "words.py").write_text(code)
-    here = subprocess.run(
-        [sys.executable, "experiments/words.py"],
-        cwd=tmp_path, env=cluster.environment(), capture_output=True, text=True, timeout=100, check=False,
-    )  # fmt: skip
-    assert here.returncode == 0, here.stderr
+    run_program([sys.executable, "experiments/words.py"], tmp_path, cluster.environment())
     (count,) = (cluster.storage / "tutorial").glob("words-*/count.txt")
     assert count.read_text() == "6"
     as_a_job = cluster.iris("job", "run", "--", "python", "-m", "experiments.words", cwd=tmp_path)
@@ -66,10 +61,8 @@ def test_the_experiment_of_the_readme(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_the_dashboard(cluster: Cluster, folder: Path) -> None:
-    """The page's commands, and a browser that opens the links: it looks at a job, and stops it only if it may."""
-    begun = cluster.iris("job", "run", "--no-wait", "--", "sleep", "600", cwd=folder)
-    job = begun.out.strip()
-    # The last one's session is used below: each link signs in anew.
+    """The page's commands, and a browser that opens the links: only one of them may change anything."""
+    job = cluster.iris("job", "run", "--no-wait", "--", "sleep", "600", cwd=folder).out.strip()
     lines = command_lines(block("docs/dashboard.md", "uv run iris cluster dashboard").text)
     links = [run_line(cluster, line, folder) for line in lines]
     assert [link.code for link in links] == [0, 0, 0], links[0].text
@@ -77,32 +70,22 @@ def test_the_dashboard(cluster: Cluster, folder: Path) -> None:
     base = reading.partition("/login?")[0]
     assert printed.startswith(f"{base}/login?token=")
 
-    def open_page(browser: urllib.request.OpenerDirector, url: str, form: dict[str, str] | None = None) -> str:
-        data = None if form is None else urllib.parse.urlencode(form).encode()
-        with browser.open(urllib.request.Request(url, data, {"origin": base} if data else {}), timeout=30) as answer:
-            return answer.read().decode()
-
     def new_browser() -> urllib.request.OpenerDirector:
         # A proxy of this machine's user has nothing to do with it.
         cookies = urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
         return urllib.request.build_opener(urllib.request.ProxyHandler({}), cookies)
 
-    def signed_in(link: str) -> urllib.request.OpenerDirector:
-        browser = new_browser()
-        assert "Signed in" in open_page(browser, link)
-        return browser
-
-    reader, writer = signed_in(reading), signed_in(changing)
-    assert job in open_page(reader, f"{base}/jobs")
-    page = f"{base}/job?id={urllib.parse.quote(job)}"
-    assert "Stop this job" not in open_page(reader, page)
-    token = re.search(r'data-form-token="([^"]+)"', open_page(writer, page))
-    assert token is not None
-    assert "Stop this job" in open_page(writer, page)
-    open_page(writer, f"{base}/job/stop", {"id": job, "form_token": token[1]})
-    eventually(lambda: "killed" in open_page(reader, page), "it is stopped")
+    for link, may_stop in ((reading, False), (changing, True)):
+        browser, shown = new_browser(), []
+        for url in (link, f"{base}/jobs", f"{base}/job?id={urllib.parse.quote(job)}"):
+            with browser.open(url, timeout=30) as answer:
+                shown.append(answer.read().decode())
+        assert "Signed in" in shown[0]
+        assert job in shown[1]
+        assert ("Stop this job" in shown[2]) is may_stop
     with pytest.raises(urllib.error.HTTPError, match="403"):
-        open_page(new_browser(), reading)  # it was good once
+        new_browser().open(reading, timeout=30)  # it was good once
+    assert cluster.iris("job", "stop", job).code == 0
 
 
 def test_the_commands_of_the_readme(cluster: Cluster, folder: Path) -> None:
@@ -121,25 +104,16 @@ def test_the_commands_of_the_readme(cluster: Cluster, folder: Path) -> None:
 def test_the_marin_commands_of_the_readme(cluster: Cluster, folder: Path) -> None:
     first = cluster.iris("job", "run", "--", "python", "-m", "experiments.hello_world", cwd=folder)
     assert first.code == 0, first.text
-    marin = Path(sys.executable).with_name("marin")
-
-    def run(line: str) -> str:
-        done = subprocess.run(
-            [str(marin), *shlex.split(line.removeprefix("uv run marin "))],
-            cwd=folder, env=cluster.environment(), capture_output=True, text=True, timeout=100, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
-        return done.stdout
-
     lines = list(command_lines(block("README.md", "uv run marin runs").text))
     assert [line.split()[3] for line in lines] == ["runs", "show", "logs", "diff", "gc"]
-    assert "hello_world" in run(lines[0])
-    assert "hello_world/data" in run(lines[1])
-    run(lines[2])
-    run_id = re.search(r"hello_world-[0-9a-f]{6}", run(lines[0]))
-    assert run_id is not None
-    run(lines[3].replace("RUN", run_id[0]))
-    run(lines[4])
+    told = [""]
+    for line in lines:
+        run_id = re.search(r"hello_world-[0-9a-f]{6}", told[0])
+        command = line.removeprefix("uv run ").replace("RUN", run_id[0] if run_id else "")
+        told.append(run_program(command, folder, cluster.environment()).stdout)
+        told[0] = told[1]
+    assert "hello_world" in told[1]
+    assert "hello_world/data" in told[2]
 
 
 def test_the_queries(cluster: Cluster, folder: Path) -> None:
@@ -148,14 +122,10 @@ def test_the_queries(cluster: Cluster, folder: Path) -> None:
     cluster.iris("job", "run", "--no-workspace", "--", "false", cwd=folder)
     (folder / "report.sql").write_text("SELECT count(*) AS jobs FROM jobs")
     for line in lines:
-        done = subprocess.run(
-            ["bash", "-ec", line], cwd=folder, env=with_programs(cluster), capture_output=True, text=True, timeout=60,
-            check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
+        run_program(line, folder, cluster.environment())
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_limits_and_usage(cluster: Cluster, folder: Path) -> None:
     runs, looks = (text for text in blocks_of("docs/worker.md") if text.language == "bash")
     ended = ""
@@ -174,8 +144,3 @@ def test_limits_and_usage(cluster: Cluster, folder: Path) -> None:
     for line in command_lines(looks.text):
         result = run_line(cluster, line.replace("JOB", ended).replace("[", "").replace("]", ""), folder)
         assert result.code == 0, result.text
-
-
-def with_programs(cluster: Cluster) -> dict[str, str]:
-    env = cluster.environment()
-    return {**env, "PATH": os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]])}

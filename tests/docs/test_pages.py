@@ -3,16 +3,18 @@
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from support.iris.embedded_cluster import Cluster, running_cluster
+from support.marin.programs import run_program
 from tests.docs.blocks import REPOSITORY, FencedBlock, blocks_of
 from tests.docs.command_lines import command_lines
-from tests.e2e.conftest import Cluster, running_cluster
+
+pytestmark = pytest.mark.process
 
 
 def of_language(page: str, language: str) -> list[FencedBlock]:
@@ -30,12 +32,9 @@ def test_python_of_a_page_is_one_program(page: str, tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(program(page))
     env = {**os.environ, "MARIN_PREFIX": str(tmp_path / "prefix")}
-    done = subprocess.run(
-        [sys.executable, str(script)], env=env, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    told = run_program([sys.executable, str(script)], env=env).stdout
     for said in re.findall(r"print\(error\)  # (.*?)\.\.\.", program(page)):
-        assert said in done.stdout
+        assert said in told
 
 
 def test_rules_of_a_bucket_are_for_lifetimes_that_there_are() -> None:
@@ -56,18 +55,11 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 def run(cluster: Cluster, line: str, cwd: Path) -> str:
     """Run a line of a page as it is, but for `uv run`: this environment stands for the reader's."""
-    env = cluster.environment()
-    env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]])
-    text = re.sub(r"\buv run ", "", line)
-    done = subprocess.run(
-        ["bash", "-ec", text], cwd=cwd, env=env, capture_output=True, text=True, timeout=200, check=False
-    )
-    assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
+    done = run_program(re.sub(r"\buv run ", "", line), cwd, cluster.environment(), seconds=200)
     return done.stdout + done.stderr
 
 
-@pytest.mark.e2e
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(400)
 def test_the_experiment_of_the_conventions(cluster: Cluster, tmp_path: Path) -> None:
     folder = tmp_path / "project"
@@ -89,8 +81,7 @@ def test_the_experiment_of_the_conventions(cluster: Cluster, tmp_path: Path) -> 
     assert "3 finding(s)" in linted, "and nothing else"
 
 
-@pytest.mark.e2e
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_prefix_of_the_own(cluster: Cluster) -> None:
     (shown,) = [block for block in of_language("docs/storage.md", "bash") if "export MARIN_PREFIX" in block.text]
     told = run(cluster, shown.text, REPOSITORY)
@@ -98,8 +89,7 @@ def test_a_prefix_of_the_own(cluster: Cluster) -> None:
     assert (cluster.home / "marin" / "hello_world").is_dir()
 
 
-@pytest.mark.e2e
-@pytest.mark.slow
+@pytest.mark.soak
 def test_bands_and_budgets(cluster: Cluster) -> None:
     band, budgets = (block for block in of_language("docs/resources.md", "bash") if block.heading == "Who goes first")
     for line in [*command_lines(band.text), *command_lines(budgets.text)]:

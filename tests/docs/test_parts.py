@@ -3,7 +3,6 @@
 import hmac
 import os
 import re
-import subprocess
 import sys
 import textwrap
 import time
@@ -15,7 +14,8 @@ import pytest
 
 from fray import LocalClient, set_current_client
 from rigging.filesystem import open_url
-from tests.docs.blocks import REPOSITORY, FencedBlock, blocks_of
+from support.marin.programs import run_program
+from tests.docs.blocks import REPOSITORY, blocks_of
 
 
 def python_of(page: str, heading: str = "") -> list[str]:
@@ -65,8 +65,8 @@ def test_actors_of_the_fray_page(local_client: LocalClient) -> None:
     assert ours["counter"].add(0) == 3
 
 
-@pytest.mark.e2e
-@pytest.mark.slow
+@pytest.mark.process
+@pytest.mark.soak
 def test_a_test_on_any_backend(tmp_path: Path) -> None:
     (code,) = python_of("docs/fray.md", "In tests")
     conftest, separator, test = code.partition("# test_pipeline.py\n")
@@ -76,20 +76,8 @@ def test_a_test_on_any_backend(tmp_path: Path) -> None:
         "from fray import current_client\ndef run_pipeline(path): (path / 'ran').write_text(str(current_client()))\n"
     )
     (tmp_path / "test_pipeline.py").write_text(given + test)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--rootdir",
-        str(tmp_path),
-        str(tmp_path),
-    ]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"\d+ passed", done.stdout)
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
+    assert re.search(r"\d+ passed", run_program([sys.executable, *words], tmp_path).stdout)
 
 
 def test_steps_of_the_marin_readme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -132,17 +120,7 @@ def test_two_folders_as_regions(tmp_path: Path) -> None:
     (shown,) = [block for block in blocks_of("docs/mirror.md") if block.first_line.startswith("$ mkdir -p /tmp/there")]
     commands = [line.removeprefix("$ ") for line in shown.text.splitlines() if line.startswith("$ ")]
     expected = [line for line in shown.text.splitlines() if not line.startswith("$ ")]
-    script = "\n".join(commands).replace("/tmp/", f"{tmp_path}/")
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-ec", script],
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = run_program("\n".join(commands).replace("/tmp/", f"{tmp_path}/"))
     assert done.stdout.replace(f"{tmp_path}/", "/tmp/").splitlines() == expected
 
 
@@ -221,24 +199,17 @@ def test_the_files_of_a_remote_state() -> None:
         assert re.fullmatch(pattern, name), (pattern, name)
 
 
-@pytest.mark.e2e
+@pytest.mark.process
 def test_explain_says_what_the_page_shows(tmp_path: Path) -> None:
     (shown,) = [block for block in blocks_of("docs/executor.md") if block.language == "console"]
     script = tmp_path / "experiment.py"
     code = python_of("docs/executor.md")[0]
     env = {**os.environ, "MARIN_PREFIX": str(tmp_path / "storage")}
-
-    def call(*words: str) -> str:
-        command = [sys.executable, *words]
-        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=100, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
     script.write_text(code)
-    call(str(script))
+    run_program([sys.executable, str(script)], tmp_path, env)
     script.write_text(code.replace("versioned(100)", "versioned(200)"))
     command, *expected = shown.text.splitlines()
-    told = call(*command.removeprefix("$ python ").split())
+    told = run_program([sys.executable, *command.removeprefix("$ python ").split()], tmp_path, env).stdout
     assert masked(told.replace(str(tmp_path / "storage"), "/tmp/marin")) == masked("\n".join(expected))
 
 
@@ -247,7 +218,7 @@ def masked(text: str) -> list[str]:
     return [re.sub(r"-[0-9a-f]{6}\b", "-HASH", line) for line in text.strip().splitlines()]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_python_of_the_ray_page(local_client: LocalClient, tmp_path: Path) -> None:
     import ray
 
@@ -268,9 +239,3 @@ def test_python_of_the_ray_page(local_client: LocalClient, tmp_path: Path) -> No
         assert type(run(decorated, {"ray": ray})["my_tpu_job"]).__name__ == "RemoteFunction"
     with open_url(str(tmp_path / "scores.jsonl"), "r") as manifest:
         assert "a.txt" in manifest.read()
-
-
-def test_a_part_of_a_program_has_what_it_is_given() -> None:
-    with pytest.raises(NameError, match="left_out"):
-        run("left_out + 1")
-    assert isinstance(blocks_of("docs/ray.md")[0], FencedBlock)

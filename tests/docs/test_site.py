@@ -80,7 +80,7 @@ def test_the_picture_of_a_run_has_the_figures_of_the_page() -> None:
     assert "href" not in (REPOSITORY / "docs" / "images" / "run.svg").read_text(), "it is whole without a network"
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(400)
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     command = [uv_program(), "run", "--isolated", "--frozen", "--no-default-groups", "--group", "docs", "python"]

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -10,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from support.iris.embedded_cluster import INSIDE_A_JOB, Cluster, running_cluster
+from support.marin.programs import run_program
 from tests.docs.blocks import REPOSITORY, blocks_of
 from tests.docs.transcripts import first_missing, walk
-from tests.e2e.conftest import INSIDE_A_JOB, Cluster, running_cluster
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(400)]
 
 TUTORIALS = ("executor_101", "sweep", "retries_and_failures", "mirrored_inputs", "cpu_gang")
 # Pages that are cheap without their jobs.
@@ -49,7 +49,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield started
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("name", TUTORIALS)
 def test_pages_on_a_cluster(name: str, cluster: Cluster, folder: Path) -> None:
     assert walk_here(name, folder, jobs=True, env=cluster.environment(), prefix=cluster.storage) >= 5
@@ -66,11 +66,7 @@ RESULTS = {
 @pytest.mark.parametrize("name", RESULTS)
 def test_scripts_on_local_backends(name: str, backend: str, tmp_path: Path) -> None:
     env = {**environment(), "MARIN_PREFIX": str(tmp_path / "marin"), "FRAY_CLIENT": backend}
-    done = subprocess.run(
-        [sys.executable, "-m", f"experiments.tutorials.{name}"],
-        cwd=REPOSITORY, env=env, capture_output=True, text=True, timeout=100, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    done = run_program([sys.executable, "-m", f"experiments.tutorials.{name}"], REPOSITORY, env)
     assert done.stdout.splitlines()[-1] == RESULTS[name]
     assert "Traceback" not in done.stderr
 

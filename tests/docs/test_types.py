@@ -33,7 +33,7 @@ SETTINGS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_examples_and_pages_have_no_errors(tmp_path: Path) -> None:
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(SETTINGS))

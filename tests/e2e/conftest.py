@@ -1,120 +1,16 @@
-"""A local cluster of its own for every test module, driven through the command line as a user would."""
+"""A local cluster of its own for every test module, and ways to run experiments on backends."""
 
-import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from fray.testing import BackendHarness
-from tests.e2e.warm_commands import CommandTimeout, warm_commands
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-IRIS = Path(sys.executable).with_name("iris")
-INSIDE_A_JOB = ("IRIS_", "MARIN_", "FRAY_")
-
-
-@dataclass(frozen=True)
-class Result:
-    code: int
-    out: str
-    err: str
-    seconds: float
-
-    @property
-    def text(self) -> str:
-        return f"exit code {self.code} after {self.seconds:.1f} s\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
-
-
-@dataclass
-class Cluster:
-    """The user's side of one local cluster: its state directory, and commands that run against it."""
-
-    state_dir: Path
-    storage: Path
-    home: Path
-    extra: dict[str, str] = field(default_factory=dict)
-
-    def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-        base = {k: v for k, v in os.environ.items() if not k.startswith(INSIDE_A_JOB)}
-        return {
-            **base,
-            "HOME": str(self.home),
-            "UV_CACHE_DIR": os.environ.get("UV_CACHE_DIR", os.path.expanduser("~/.cache/uv")),
-            "IRIS_STATE_DIR": str(self.state_dir),
-            "MARIN_PREFIX": str(self.storage),
-            **self.extra,
-            **(extra or {}),
-        }
-
-    def start(
-        self, *arguments: str, cwd: Path = REPOSITORY, env: Mapping[str, str] | None = None
-    ) -> "subprocess.Popen[str]":
-        return subprocess.Popen(
-            [str(IRIS), *arguments],
-            cwd=cwd,
-            env=self.environment(env),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def iris(
-        self,
-        *arguments: str,
-        cwd: Path = REPOSITORY,
-        env: Mapping[str, str] | None = None,
-        timeout: float = 90,
-        program: bool = False,
-    ) -> Result:
-        """Run a command to its end.
-
-        Args:
-            arguments: The words after `iris`.
-            cwd: Where it runs.
-            env: Variables besides those of the test's process.
-            timeout: Seconds after which the test fails.
-            program: Start the installed program; else a fork that has imported it, which costs a tenth.
-        """
-        begin = time.monotonic()
-        if not program:
-            try:
-                code, out, err = warm_commands().run(list(arguments), cwd, self.environment(env), timeout)
-            except CommandTimeout as late:
-                pytest.fail(f"iris {' '.join(arguments)} did not end in {timeout} s\n" + "\n".join(late.args))
-            return Result(code, out, err, time.monotonic() - begin)
-        process = self.start(*arguments, cwd=cwd, env=env)
-        try:
-            out, err = process.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            out, err = process.communicate()
-            pytest.fail(f"iris {' '.join(arguments)} did not end in {timeout} s\n{out}\n{err}")
-        return Result(process.returncode, out, err, time.monotonic() - begin)
-
-    def controller_pid(self) -> int:
-        import json
-
-        return int(json.loads((self.state_dir / "cluster.json").read_text())["pid"])
-
-
-@contextlib.contextmanager
-def running_cluster(root: Path) -> Iterator[Cluster]:
-    cluster = Cluster(root / "iris", root / "storage", root / "home")
-    cluster.home.mkdir(parents=True)
-    try:
-        yield cluster
-    finally:
-        cluster.iris("cluster", "stop", "--force")
+from support.iris.embedded_cluster import REPOSITORY, Cluster, running_cluster
 
 
 @pytest.fixture(scope="module")

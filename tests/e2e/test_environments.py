@@ -5,12 +5,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import uv
 
-from iris.testing.packages import make_wheel, other_python, serve_index, write_index, write_package
+from support.iris.embedded_cluster import IRIS, Cluster, Result
+from support.iris.packages import make_wheel, other_python, serve_index, write_index, write_package
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.process
 
 PROJECT = '[project]\nname = "p"\nversion = "1"\nrequires-python = ">=3.11"\ndependencies = [{dependencies}]\n'
 WHERE = "import json, sys, {module} as m; print(json.dumps([m.V, m.__file__, sys.prefix]))"
@@ -23,13 +26,17 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def run(cluster, folder: Path, code: str, *options: str, **more):
+def run(cluster: Cluster, folder: Path, code: str, *options: str, **more: Any) -> Result:
     return cluster.iris("job", "run", *options, "--", "python", "-c", code, cwd=folder, **more)
 
 
-def test_a_project_without_a_lock_is_locked_for_the_job_and_stays_as_it_is(cluster, folder):
-    make_wheel(folder / "vendor" / "third-1.0-py3-none-any.whl", "third", "1.0", {"third.py": "V = 3\n"})
-    sources = '[tool.uv.sources]\nthird = { path = "vendor/third-1.0-py3-none-any.whl" }\n'
+def make_third(folder: Path) -> None:
+    make_wheel(folder / "third-1.0-py3-none-any.whl", "third", "1.0", {"third.py": "V = 3\n"})
+
+
+def test_a_project_without_a_lock_is_locked_for_the_job_and_stays_as_it_is(cluster: Cluster, folder: Path) -> None:
+    make_third(folder)
+    sources = '[tool.uv.sources]\nthird = { path = "third-1.0-py3-none-any.whl" }\n'
     (folder / "pyproject.toml").write_text(PROJECT.format(dependencies='"third"') + sources)
     ran = run(cluster, folder, WHERE.format(module="third"))
     assert ran.code == 0, ran.text
@@ -37,63 +44,84 @@ def test_a_project_without_a_lock_is_locked_for_the_job_and_stays_as_it_is(clust
     assert value == 3
     assert "/worker/envs/" in path
     assert "pyproject.toml was locked for this job" in ran.err
-    assert sorted(os.listdir(folder)) == ["pyproject.toml", "vendor"]
+    assert sorted(os.listdir(folder)) == ["pyproject.toml", "third-1.0-py3-none-any.whl"]
     # The environment holds this project's packages, and nothing of whoever started the cluster.
     other = run(cluster, folder, "import grpc")
     assert (other.code, "No module named 'grpc'" in other.err) == (1, True), other.text
 
 
-def test_a_project_that_cannot_be_locked_is_refused_in_uvs_words(cluster, folder):
-    (folder / "pyproject.toml").write_text(PROJECT.format(dependencies='"no-such-package-of-marin"'))
-    env = {"UV_OFFLINE": "1"}
-    refused = run(cluster, folder, "pass", env=env)
+@pytest.mark.parametrize(
+    ("project", "options", "said"),
+    [
+        (
+            PROJECT.format(dependencies='"no-such-package-of-marin"'),
+            [],
+            ["cannot be locked (uv lock)", "no-such-package-of-marin"],
+        ),
+        *(
+            (
+                PROJECT.format(dependencies='"mylib"') + f'[tool.uv.sources]\nmylib = {{ path = "{path}" }}\n',
+                [],
+                [f"mylib in pyproject.toml is at '{path}'"],
+            )
+            for path in ("../missing", "~/mylib")
+        ),
+        (
+            PROJECT.format(dependencies="") + "[project.optional-dependencies]\ngpu = []\ncpu = []\n",
+            ["--extra", "gpuu"],
+            ["extra 'gpuu' is not defined by", "its extras: cpu, gpu"],
+        ),
+    ],
+    ids=["no such package", "missing", "home", "no such extra"],
+)
+def test_a_project_that_cannot_be_had_is_refused_in_words(
+    cluster: Cluster, folder: Path, project: str, options: list[str], said: list[str]
+) -> None:
+    (folder / "pyproject.toml").write_text(project)
+    refused = run(cluster, folder, "pass", *options, env={"UV_OFFLINE": "1"})
     assert refused.code == 3, refused.text
-    assert "cannot be locked (uv lock)" in refused.err
-    assert "no-such-package-of-marin" in refused.err
+    assert [words for words in said if words not in refused.err] == []
 
 
-def test_requirements_are_installed_with_what_they_name_by_path(cluster, folder):
+def test_requirements_are_installed_with_what_they_name_by_path_also_for_a_child_of_a_child(
+    cluster: Cluster, folder: Path
+) -> None:
     write_package(folder.parent / "beside", "beside", "1.0", "V = 'beside'\n")
-    make_wheel(folder / "third-1.0-py3-none-any.whl", "third", "1.0", {"third.py": "V = 3\n"})
+    make_third(folder)
     (folder / "requirements.txt").write_text("-e ../beside  # ours\n./third-1.0-py3-none-any.whl\n")
     code = "import beside, third, pathlib; print(beside.V, third.V, '/worker/envs/' in beside.__file__)"
-    for _ in range(2):
-        ran = run(cluster, folder, code)
-        assert (ran.code, ran.out) == (0, "beside 3 True\n"), ran.text
+    ran = run(cluster, folder, code)
+    assert (ran.code, ran.out) == (0, "beside 3 True\n"), ran.text
     assert not (folder.parent / "beside" / "build-litter").exists()
     (folder.parent / "beside" / "python" / "beside.py").write_text("V = 'changed'\n")
     assert run(cluster, folder, code).out == "changed 3 True\n"
+    for name, text in (
+        ("sub/leaf.py", "import third; print('leaf', third.V)\n"),
+        ("top/mid.sh", f"exec {IRIS} job run -- sh -c 'cd ../sub && {IRIS} job run -- python leaf.py'\n"),
+    ):
+        (folder / name).parent.mkdir()
+        (folder / name).write_text(text)
+    ran = cluster.iris("job", "run", "--workspace", str(folder), "--", "sh", "mid.sh", cwd=folder / "top")
+    assert ran.code == 0, ran.text
+    assert "leaf 3" in ran.out, ran.text
 
 
-@pytest.mark.parametrize("entry", ['{ path = "../mylib" }', '{ path = "../mylib", editable = true }'])
-@pytest.mark.parametrize("locked", [True, False])
-def test_a_library_beside_the_project_goes_along(cluster, folder, entry, locked):
+@pytest.mark.parametrize(
+    ("entry", "locked"), [('{ path = "../mylib" }', True), ('{ path = "../mylib", editable = true }', False)]
+)
+def test_a_library_beside_the_project_goes_along(cluster: Cluster, folder: Path, entry: str, locked: bool) -> None:
     write_package(folder.parent / "mylib", "mylib", "1.0", "V = 'mine'\n")
     text = PROJECT.format(dependencies='"mylib"') + f"[tool.uv.sources]\nmylib = {entry}\n"
     (folder / "pyproject.toml").write_text(text)
     if locked:
-        import uv
-
         subprocess.run([uv.find_uv_bin(), "lock", "-q", "--offline"], cwd=folder, check=True)
     (folder / "sub").mkdir()
-    ran = cluster.iris("job", "run", "--", "python", "-c", WHERE.format(module="mylib"), cwd=folder / "sub")
+    ran = run(cluster, folder / "sub", WHERE.format(module="mylib"))
     assert ran.code == 0, ran.text
     assert json.loads(ran.out)[0] == "mine"
 
 
-def test_a_library_that_cannot_go_along_is_refused_by_name(cluster, folder):
-    for path in ("../missing", "~/mylib"):
-        (folder / "pyproject.toml").write_text(
-            PROJECT.format(dependencies='"mylib"') + f'[tool.uv.sources]\nmylib = {{ path = "{path}" }}\n'
-        )
-        refused = run(cluster, folder, "pass")
-        assert refused.code == 3, refused.text
-        assert f"mylib in pyproject.toml is at '{path}'" in refused.err, refused.text
-
-
-def test_a_plain_folder_uses_the_submitters_environment_by_name(cluster, folder, tmp_path):
-    import uv
-
+def test_a_plain_folder_uses_the_submitters_environment_by_name(cluster: Cluster, folder: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     subprocess.run([uv.find_uv_bin(), "venv", "-q", "--python", sys.executable, str(mine)], check=True)
     (site,) = (mine / "lib").glob("python3*/site-packages")
@@ -104,87 +132,57 @@ def test_a_plain_folder_uses_the_submitters_environment_by_name(cluster, folder,
     told = f"iris: no uv.lock, pyproject.toml or requirements.txt: using your environment {mine} (local cluster only)\n"
     assert told in ran.err, ran.text
     # Packages on top of it leave it as it is.
-    make_wheel(tmp_path / "wheels" / "extra_one-1.0-py3-none-any.whl", "extra_one", "1.0", {"extra_one.py": ""})
-    wheel = (tmp_path / "wheels" / "extra_one-1.0-py3-none-any.whl").as_uri()
-    code = "import extra_one, only_mine; print('both')"
-    ran = run(cluster, folder, code, "--pip", f"extra_one @ {wheel}", env={"VIRTUAL_ENV": str(mine)})
+    make_third(tmp_path)
+    wheel = (tmp_path / "third-1.0-py3-none-any.whl").as_uri()
+    code = "import third, only_mine; print('both')"
+    ran = run(cluster, folder, code, "--pip", f"third @ {wheel}", env={"VIRTUAL_ENV": str(mine)})
     assert (ran.code, ran.out) == (0, "both\n"), ran.text
-    assert not (site / "extra_one.py").exists()
+    assert not (site / "third.py").exists()
 
 
-def test_an_extra_that_is_none_is_refused_with_those_there_are(cluster, folder):
-    (folder / "pyproject.toml").write_text(
-        PROJECT.format(dependencies="") + "[project.optional-dependencies]\ngpu = []\ncpu = []\n"
-    )
-    refused = run(cluster, folder, "pass", "--extra", "gpuu")
-    assert refused.code == 3, refused.text
-    assert "extra 'gpuu' is not defined by" in refused.err
-    assert "its extras: cpu, gpu" in refused.err
+def test_a_warm_cache_is_enough_when_the_index_is_gone(cluster: Cluster, folder: Path, tmp_path: Path) -> None:
+    wheel = tmp_path / "w" / "pack_a-1.0-py3-none-any.whl"
+    make_wheel(wheel, "pack_a", "1.0", {"pack_a.py": "V = 1\n"})
+    write_index(tmp_path / "index", {"pack-a": wheel})
+    requirements, pyproject = folder / "requirements.txt", folder.parent / "project" / "pyproject.toml"
+    pyproject.parent.mkdir()
 
+    def value(place: Path, *options: str) -> str:
+        ran = run(cluster, place, "import pack_a; print(pack_a.V)", *options, env=env)
+        assert ran.code == 0, ran.text
+        return ran.out
 
-def test_a_child_of_a_child_has_the_workspace_and_the_environment_of_its_parent(cluster, folder):
-    make_wheel(folder / "third-1.0-py3-none-any.whl", "third", "1.0", {"third.py": "V = 3\n"})
-    (folder / "requirements.txt").write_text("./third-1.0-py3-none-any.whl\n")
-    iris = Path(sys.executable).with_name("iris")
-    (folder / "sub").mkdir()
-    (folder / "sub" / "leaf.py").write_text("import third; print('leaf', third.V)\n")
-    command = f"cd ../sub && {iris} job run -- python leaf.py"
-    (folder / "top").mkdir()
-    (folder / "top" / "mid.sh").write_text(f"exec {iris} job run -- sh -c '{command}'\n")
-    ran = cluster.iris("job", "run", "--workspace", str(folder), "--", "sh", "mid.sh", cwd=folder / "top")
-    assert ran.code == 0, ran.text
-    assert "leaf 3" in ran.out, ran.text
-
-
-def test_a_warm_cache_is_enough_when_the_index_is_gone(cluster, folder, tmp_path):
-    make_wheel(tmp_path / "w" / "pack_a-1.0-py3-none-any.whl", "pack_a", "1.0", {"pack_a.py": "V = 1\n"})
-    write_index(tmp_path / "index", {"pack-a": tmp_path / "w" / "pack_a-1.0-py3-none-any.whl"})
-    (folder / "requirements.txt").write_text("pack-a\n")
-    project = folder.parent / "project"
-    project.mkdir()
-    (project / "pyproject.toml").write_text(PROJECT.format(dependencies='"pack-a"'))
-    words = ("--", "python", "-c", "import pack_a; print(pack_a.V)")
-    (folder / "a.py").write_text("import pack_a; print(pack_a.V)\n")
     # Of a worker with a cache of its own, so that the second environment is built and not found.
     with serve_index(tmp_path / "index") as port:
         env = {"UV_INDEX_URL": f"http://127.0.0.1:{port}/simple", "UV_HTTP_RETRIES": "0"}
         cluster.iris("cluster", "stop", "--force")
-        ran = cluster.iris("job", "run", "--", "python", "a.py", cwd=folder, env=env)
-        assert (ran.code, ran.out) == (0, "1\n"), ran.text
-        assert cluster.iris("job", "run", *words, cwd=project, env=env).out == "1\n"
-        wrong = cluster.iris("job", "run", "--pip", "pack-a==7", "--", "true", cwd=folder, env=env)
+        requirements.write_text("pack-a\n")
+        pyproject.write_text(PROJECT.format(dependencies='"pack-a"'))
+        assert [value(folder), value(pyproject.parent)] == ["1\n", "1\n"]
+        wrong = run(cluster, folder, "pass", "--pip", "pack-a==7", env=env)
         assert "no version of pack-a==7" in wrong.err, wrong.text
         assert "the newest there is: pack-a==1.0" in wrong.err, wrong.text
-    (folder / "requirements.txt").write_text("pack-a  # again\n")
-    ran = cluster.iris("job", "run", "--", "python", "a.py", cwd=folder, env=env)
-    assert (ran.code, ran.out) == (0, "1\n"), ran.text
-    (project / "pyproject.toml").write_text(PROJECT.format(dependencies='"pack-a>=1"'))
-    ran = cluster.iris("job", "run", *words, cwd=project, env=env)
-    assert (ran.code, ran.out) == (0, "1\n"), ran.text
-    (folder / "requirements.txt").write_text("")
-    ran = cluster.iris("job", "run", "--pip", "pack-a", "--", "python", "a.py", cwd=folder, env=env)
-    assert (ran.code, ran.out) == (0, "1\n"), ran.text
+    requirements.write_text("pack-a  # again\n")
+    pyproject.write_text(PROJECT.format(dependencies='"pack-a>=1"'))
+    assert [value(folder), value(pyproject.parent)] == ["1\n", "1\n"]
+    requirements.write_text("")
+    assert value(folder, "--pip", "pack-a") == "1\n"
     cluster.iris("cluster", "stop", "--force")
 
 
 @pytest.mark.skipif(other_python("3.12") is None, reason="LOUD: no Python 3.12 on this machine")
-def test_commands_run_on_the_python_that_the_folder_asks_for(cluster, folder):
+def test_commands_run_on_the_python_that_the_folder_asks_for(cluster: Cluster, folder: Path) -> None:
     code = "import sys; print('%d.%d' % sys.version_info[:2])"
-    own = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    assert run(cluster, folder, code).out == f"{own}\n"
+    assert run(cluster, folder, code).out == f"{sys.version_info[0]}.{sys.version_info[1]}\n"
     (folder / ".python-version").write_text("3.12\n")
-    ran = run(cluster, folder, code)
-    assert (ran.code, ran.out) == (0, "3.12\n"), ran.text
-    (folder / ".python-version").unlink()
-    (folder / "pyproject.toml").write_text(PROJECT.format(dependencies="").replace(">=3.11", "==3.12.*"))
-    ran = run(cluster, folder, code)
-    assert (ran.code, ran.out) == (0, "3.12\n"), ran.text
-
-
-def test_a_python_that_is_nowhere_is_refused_with_both_versions(cluster, folder):
+    assert run(cluster, folder, code).out == "3.12\n"
     (folder / ".python-version").write_text("3.99\n")
     (folder / "requirements.txt").write_text("")
     ran = run(cluster, folder, "pass")
     assert ran.code != 0, ran.text
     assert "needs Python 3.99, and this worker has" in ran.err, ran.text
     assert ".".join(map(str, sys.version_info[:3])) in ran.err
+    for name in (".python-version", "requirements.txt"):
+        (folder / name).unlink()
+    (folder / "pyproject.toml").write_text(PROJECT.format(dependencies="").replace(">=3.11", "==3.12.*"))
+    assert run(cluster, folder, code).out == "3.12\n"

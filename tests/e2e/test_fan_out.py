@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 FRAY_BACKENDS = [
     "local",
     # A process that imports the experiment takes a third of a second; Iris shows the same in the fast tier.
-    pytest.param("local-process", marks=pytest.mark.slow),
+    pytest.param("local-process", marks=pytest.mark.soak),
     "iris",
     # Each job of Ray takes half a second; its contract and test_ray_functions are in the fast tier.
-    pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.slow]),
+    pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.soak]),
 ]
 HELLO_WORLD = "experiments.tutorials.hello_world_remote"
 FAN_OUT = "experiments.tutorials.fan_out"
@@ -47,7 +47,7 @@ def test_hello_world(run: Callable[[str], str], tmp_path: Path, expected: Callab
     assert json.loads(found["hello_world/stats-b5daf3/stats.json"]) == {"max": 99, "min": 0, "sum": 4950}
 
 
-@pytest.mark.parametrize("shards", [8, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("shards", [8, pytest.param(50, marks=pytest.mark.soak)])
 def test_a_fan_out_of_jobs_that_submit_jobs(
     run: Callable[[str], str],
     run_here: Callable[[str], Path],

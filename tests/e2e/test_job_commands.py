@@ -1,12 +1,17 @@
-"""`iris job list|logs|summary|stop` on running, finished and unknown jobs, and on a parent with a child."""
+"""`iris job list|logs|summary|stop` on finished, running and unknown jobs; jobs that run jobs themselves."""
 
 import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rigging.testing import eventually
+from fray.testing.waiting import eventually
+from support.iris.embedded_cluster import Cluster
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.process
 
 PARENT = """
 import sys
@@ -18,62 +23,62 @@ print("parent", iris_ctx().job_id, flush=True)
 child = client.submit(Entrypoint.from_command("sh", "-c", "echo child runs; sleep 600"), "child", ResourceSpec(cpu=0.1))
 child.wait(timeout=None)
 """
+NESTED = [sys.executable, "-m", "iris.cli.main", "job", "run", "--no-workspace", "--memory", "64MB", "--"]
 
 
-def job(cluster, name: str) -> dict:
+def job(cluster: Cluster, name: str) -> dict[str, Any]:
     result = cluster.iris("job", "summary", name, "--json")
     assert result.code == 0, result.text
-    return json.loads(result.out)
+    found: dict[str, Any] = json.loads(result.out)
+    return found
 
 
-def test_a_finished_job_can_be_listed_read_and_summed_up(cluster, workspace):
-    assert (
-        cluster.iris("job", "run", "--job-name", "done", "--", "python", "count.py", "5", "0", cwd=workspace).code == 0
-    )
-    assert cluster.iris("job", "logs", "done").out.splitlines() == [f"line {i}" for i in range(5)]
-    assert cluster.iris("job", "logs", "-f", "done").out.splitlines() == [f"line {i}" for i in range(5)]
-    assert cluster.iris("job", "logs", "done", "--max-lines", "2").out.splitlines() == ["line 3", "line 4"]
-    assert cluster.iris("job", "logs", "done", "--max-lines", "2", "--no-tail").out.splitlines() == ["line 0", "line 1"]
+def test_a_job_is_followed_to_its_end_and_can_be_read_and_summed_up(cluster: Cluster, workspace: Path) -> None:
+    counting = ("job", "run", "--no-wait", "--job-name", "done", "--", "python", "count.py", "20", "0.05")
+    assert cluster.iris(*counting, cwd=workspace).code == 0
+    lines = [f"line {i}" for i in range(20)]
+    for words, shown in (
+        (["-f", "done"], lines),
+        (["done"], lines),
+        (["done", "--max-lines", "2"], lines[-2:]),
+        (["done", "--max-lines", "2", "--no-tail"], lines[:2]),
+    ):
+        assert cluster.iris("job", "logs", *words).out.splitlines() == shown
     summary = job(cluster, "done")
-    assert summary["state"] == "succeeded"
-    assert summary["tasks"][0]["state"] == "succeeded"
+    assert (summary["state"], summary["tasks"][0]["state"]) == ("succeeded", "succeeded")
     stopped = cluster.iris("job", "stop", "done")
-    assert stopped.code == 0
-    assert "succeeded" in stopped.text
+    assert (stopped.code, "succeeded" in stopped.text) == (0, True)
+    for command in (["logs"], ["logs", "-f"], ["summary", "--json"], ["stop"]):
+        result = cluster.iris("job", *command, "dnoe")
+        assert result.code == 4, result.text
+        assert "dnoe" in result.err
+        assert "/done" in result.err
 
 
-@pytest.mark.parametrize("command", [["logs"], ["logs", "-f"], ["summary", "--json"], ["stop"]])
-def test_an_unknown_job_is_named_with_the_nearest_there_is(cluster, workspace, command):
-    cluster.iris("job", "run", "--job-name", "training", "--", "true", cwd=workspace)
-    result = cluster.iris("job", *command, "trainning")
-    assert result.code == 4, result.text
-    assert "trainning" in result.err
-    assert "/training" in result.err
-
-
-def test_a_child_job_is_shown_under_its_parent_and_is_stopped_with_it(cluster, workspace):
+def test_a_child_job_is_shown_under_its_parent_and_is_stopped_with_it(cluster: Cluster, workspace: Path) -> None:
     (workspace / "parent.py").write_text(PARENT)
-    started = cluster.iris(
-        "job", "run", "--no-wait", "--job-name", "family", "--cpu", "2", "--", "python", "parent.py", cwd=workspace
-    )
+    words = ["--no-wait", "--job-name", "family", "--cpu", "2", "--", "python", "parent.py"]
+    started = cluster.iris("job", "run", *words, cwd=workspace)
     assert started.code == 0, started.text
     eventually(lambda: "child runs" in cluster.iris("job", "logs", "family").out, "the child prints")
-    summary = job(cluster, "family")
-    assert summary["state"] == "running"
-    assert [child["state"] for child in summary["children"]] == ["running"]
     lines = cluster.iris("job", "list").out.splitlines()
     parent = next(i for i, line in enumerate(lines) if "family" in line)
     assert "child" in lines[parent + 1]
+    for state in ("running", "killed"):
+        summary = job(cluster, "family")
+        assert (summary["state"], [child["state"] for child in summary["children"]]) == (state, [state])
+        assert cluster.iris("job", "stop", "family").code == 0
 
-    assert cluster.iris("job", "stop", "family").code == 0
-    assert job(cluster, "family")["state"] == "killed"
-    assert [child["state"] for child in job(cluster, "family")["children"]] == ["killed"]
 
-
-def test_following_a_running_job_ends_when_the_job_does(cluster, workspace):
-    cluster.iris(
-        "job", "run", "--no-wait", "--job-name", "live", "--", "python", "count.py", "20", "0.05", cwd=workspace
-    )
-    followed = cluster.iris("job", "logs", "-f", "live")
-    assert followed.code == 0
-    assert followed.out.splitlines() == [f"line {i}" for i in range(20)]
+def test_a_line_of_a_grandchild_is_shown_once_and_captured_output_is_captured(
+    cluster: Cluster, workspace: Path
+) -> None:
+    leaf = [*NESTED, *NESTED, "sh", "-c", "echo said; echo complained >&2"]
+    done = cluster.iris("job", "run", "--no-workspace", "--", *leaf, cwd=workspace)
+    assert done.code == 0, done.text
+    assert (done.out.count("said"), done.err.count("complained")) == (1, 1), done.text
+    assert done.out.startswith("["), "under the name of the job that wrote it"
+    script = f"caught=$({shlex.join([*NESTED, 'echo', 'a word'])} 2>/dev/null); echo caught $caught"
+    done = cluster.iris("job", "run", "--no-workspace", "--", "sh", "-c", script, cwd=workspace)
+    assert done.code == 0, done.text
+    assert "caught a word\n" in done.out

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.e2e, pytest.mark.ray, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.process, pytest.mark.ray, pytest.mark.timeout(300)]
 
 FRAY_BACKENDS = ["ray"]
 OLD_EXPERIMENT = """
@@ -95,8 +95,15 @@ def write_experiment(root: Path, steps: str) -> str:
     return "experiments.old"
 
 
-def test_steps_that_are_ray_functions(run: Callable[[str], str], tmp_path: Path) -> None:
-    run(write_experiment(tmp_path, "[total]"))
+def test_the_words_of_a_ray_function_that_fails(run: Callable[[str], str], tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match=r"(?s)old/fail failed.*LookupError: no such shard.*StepFailed"):
+        run(write_experiment(tmp_path, "[bad]"))
+    (failed,) = (tmp_path / "prefix").glob("old/fail-*")
+    assert (failed / ".executor_status").read_text() == "FAILED"
+
+
+def test_steps_that_are_ray_functions_and_what_one_prints_in_its_job(run: Callable[[str], str], tmp_path: Path) -> None:
+    assert "[old/loud] in the job\n" in run(write_experiment(tmp_path, "[total, loud]"))
     (counted,) = (tmp_path / "prefix").glob("old/count-*")
     (summed,) = (tmp_path / "prefix").glob("old/sum-*")
     first, second = [json.loads((path / "out.json").read_text()) for path in (counted, summed)]
@@ -104,14 +111,3 @@ def test_steps_that_are_ray_functions(run: Callable[[str], str], tmp_path: Path)
     assert first == {"value": [0, 1, 2, 3, 4], "cpus": 0.5}
     assert second == {"value": 30, "cpus": 1}
     assert json.loads((counted / ".artifact").read_text()) == {"written": 5}
-
-
-def test_what_a_step_prints_in_its_job_is_shown(run: Callable[[str], str], tmp_path: Path) -> None:
-    assert "[old/loud] in the job\n" in run(write_experiment(tmp_path, "[loud]"))
-
-
-def test_the_words_of_a_ray_function_that_fails(run: Callable[[str], str], tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match=r"(?s)old/fail failed.*LookupError: no such shard.*StepFailed"):
-        run(write_experiment(tmp_path, "[bad]"))
-    (failed,) = (tmp_path / "prefix").glob("old/fail-*")
-    assert (failed / ".executor_status").read_text() == "FAILED"

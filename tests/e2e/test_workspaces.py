@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.e2e
+from support.iris.embedded_cluster import Cluster
+
+pytestmark = pytest.mark.process
+
+HELLO = (
+    "import os, pathlib\nplain = lambda path: sorted(name for name in os.listdir(path) if name != '__pycache__')\n"
+    "print(os.path.basename(os.getcwd()), plain('.'), plain('..'), os.path.islink('../a.py'))\n"
+    "pathlib.Path('new').write_text('x')\npathlib.Path('../top').write_text('x')\n"
+)
 
 
 @pytest.fixture
@@ -14,15 +22,11 @@ def folder(tmp_path: Path) -> Path:
     made = tmp_path / "plain"
     (made / "sub").mkdir(parents=True)
     (made / "a.py").write_text("print('a runs')\n")
-    (made / "sub" / "hello.py").write_text(
-        "import os, pathlib\nplain = lambda path: sorted(name for name in os.listdir(path) if name != '__pycache__')\n"
-        "print(os.path.basename(os.getcwd()), plain('.'), plain('..'), os.path.islink('../a.py'))\n"
-        "pathlib.Path('new').write_text('x')\npathlib.Path('../top').write_text('x')\n"
-    )
+    (made / "sub" / "hello.py").write_text(HELLO)
     return made
 
 
-def test_a_plain_folder_goes_along_and_that_is_said(cluster, folder):
+def test_a_plain_folder_goes_along_and_that_is_said(cluster: Cluster, folder: Path) -> None:
     (folder / ".env").write_text("SECRET=1")
     ran = cluster.iris("job", "run", "--", "python", "a.py", cwd=folder)
     assert (ran.code, ran.out) == (0, "a runs\n"), ran.text
@@ -32,37 +36,30 @@ def test_a_plain_folder_goes_along_and_that_is_said(cluster, folder):
     assert "(nothing new)" in again.err, again.text
 
 
-def test_a_command_runs_in_the_directory_in_which_it_was_typed(cluster, folder):
+def test_a_command_runs_in_the_directory_in_which_it_was_typed(cluster: Cluster, folder: Path) -> None:
+    run = ("job", "run", "--workspace", str(folder), "--")
     # Twice: what the first one writes beside the files must not be there for the second.
     for _ in range(2):
-        ran = cluster.iris("job", "run", "--workspace", str(folder), "--", "python", "hello.py", cwd=folder / "sub")
+        ran = cluster.iris(*run, "python", "hello.py", cwd=folder / "sub")
         assert (ran.code, ran.out) == (0, "sub ['hello.py'] ['a.py', 'sub'] False\n"), ran.text
     assert not (folder / "sub" / "new").exists()
-
-
-def test_the_directory_is_made_when_it_was_empty_and_so_not_sent(cluster, folder):
     (folder / "out" / "deep").mkdir(parents=True)
-    words = ("job", "run", "--workspace", str(folder), "--", "sh", "-c", "pwd; ls")
-    ran = cluster.iris(*words, cwd=folder / "out" / "deep")
+    ran = cluster.iris(*run, "pwd", cwd=folder / "out" / "deep")
     assert ran.code == 0, ran.text
-    assert ran.out.endswith("out/deep\n")
+    assert ran.out.endswith("out/deep\n"), "also in one that was empty, and so not sent"
 
 
-def test_folders_that_never_go_along_are_refused_and_none_may_be_sent(cluster, folder):
-    home = cluster.home
-    (home / "x").write_text("")
-    refused = cluster.iris("job", "run", "--", "true", cwd=home)
+def test_what_never_goes_along_is_refused_and_none_may_be_sent(cluster: Cluster, folder: Path) -> None:
+    (cluster.home / "x").write_text("")
+    refused = cluster.iris("job", "run", "--", "true", cwd=cluster.home)
     assert refused.code == 3, refused.text
     assert "your home directory" in refused.err
     assert "--no-workspace" in refused.err
-    ran = cluster.iris("job", "run", "--no-workspace", "--", "sh", "-c", "echo ran", cwd=home)
+    ran = cluster.iris("job", "run", "--no-workspace", "--", "sh", "-c", "echo ran", cwd=cluster.home)
     assert (ran.code, ran.out) == (0, "ran\n"), ran.text
     assert "sent" not in ran.err
     both = cluster.iris("job", "run", "--no-workspace", "--workspace", "x", "--", "true", cwd=folder)
     assert both.code == 2, both.text
-
-
-def test_what_is_too_large_is_refused_with_its_largest_files(cluster, folder):
     with open(folder / "big.bin", "wb") as file:
         os.truncate(file.fileno(), 3 << 20)
     refused = cluster.iris("job", "run", "--", "true", cwd=folder, env={"IRIS_MAX_BUNDLE_MB": "1"})

@@ -10,7 +10,7 @@ import pytest
 from tests.docs.blocks import blocks_of
 from tests.packaging.user import REPOSITORY, Outsider
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.process, pytest.mark.soak, pytest.mark.timeout(900)]
 
 PAGE = "docs/installation.md"
 NO_NETWORK = {

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import IRIS, REPOSITORY, Cluster, running_cluster
+from support.iris.embedded_cluster import IRIS, REPOSITORY, Cluster, running_cluster
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.process, pytest.mark.soak, pytest.mark.timeout(200)]
 
 ONLY_LINUX = """
 import os, signal, socket, sys

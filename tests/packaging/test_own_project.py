@@ -1,13 +1,11 @@
 """docs/own-project.md, done as it is written there, in a folder outside of this repository."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.docs.blocks import FencedBlock, blocks_of
 from tests.packaging.user import REPOSITORY, Outsider
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.process, pytest.mark.soak, pytest.mark.timeout(600)]
 
 PAGE = "docs/own-project.md"
 
@@ -55,17 +53,3 @@ def test_the_page_from_its_beginning_to_its_end(outsider: Outsider) -> None:
 
     (from_checkout,) = section("Without wheels")
     assert "0.1.0" in outsider.run(from_checkout.text)
-
-
-def test_a_group_that_is_no_group_is_told_by_name(outsider: Outsider, wheels: Path) -> None:
-    """What the page says of `pip_dependency_groups`: a name that is no group is a package's."""
-    project = outsider.root / "lone"
-    outsider.run("uv init --quiet --package lone && mkdir lone/vendor")
-    outsider.run(f"cp {wheels}/*.whl vendor && uv add --quiet vendor/*.whl", project)
-    (project / "src" / "lone" / "exp.py").write_text(
-        "from marin.execution.remote import remote\n"
-        "def work(): print('done')\n"
-        "if __name__ == '__main__': remote(work, pip_dependency_groups=['no-such-group-of-lone'])()\n"
-    )
-    with pytest.raises(AssertionError, match="no-such-group-of-lone was not found"):
-        outsider.run("uv run iris job run -- python -m lone.exp", project)

@@ -1,19 +1,23 @@
-"""The wheels work where this repository is not: installed into an environment that has nothing else."""
+"""The wheels work where this repository is not: installed into an environment of every Python that they name."""
 
 import json
+import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from iris.python_tools.uv import uv_program
-from tests.packaging.user import Outsider, locked_versions
+from tests.packaging.user import REPOSITORY, Outsider, locked_versions
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.process, pytest.mark.soak, pytest.mark.timeout(600)]
 
 # What only extras and the kits for tests bring; a module that needs anything else lacks a dependency.
-FROM_EXTRAS = {"ray", "aiohttp", "pytest", "jax", "matplotlib", "grpc_tools", "gcsfs", "s3fs", "numpy"} | {
-    *("starlette", "uvicorn", "jinja2", "httpx2", "websockets", "anyio", "playwright", "IPython", "pyarrow")
+FROM_EXTRAS = {
+    *("ray", "aiohttp", "pytest", "jax", "matplotlib", "grpc_tools", "gcsfs", "s3fs", "numpy", "starlette", "uvicorn"),
+    *("jinja2", "httpx2", "websockets", "anyio", "playwright", "IPython", "pyarrow"),
 }
 
 IMPORT_ALL = """
@@ -33,23 +37,39 @@ print(json.dumps([count, failed]))
 """
 
 
-def install(outsider: Outsider, wheels: Path, python: str = sys.executable) -> Path:
-    """Make an environment with `marin` from the wheels; return its folder of programs."""
-    uv = uv_program()
-    outsider.run([uv, "venv", "--quiet", "--python", python, ".venv"])
+def interpreter(version: str) -> str:
+    """An interpreter of that version that starts: on PATH, or among those of pyenv, whose own shims may refuse."""
+    shelves = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    candidates = [shutil.which(f"python{version}"), *map(str, sorted(shelves.glob(f"{version}.*/bin/python{version}")))]
+    asked = "import sys, ssl, sqlite3, venv; print('%d.%d' % sys.version_info[:2])"
+    for candidate in [sys.executable, *candidates]:
+        if candidate is not None:
+            told = subprocess.run([candidate, "-c", asked], capture_output=True, text=True, check=False, timeout=60)
+            if told.stdout.strip() == version:
+                return candidate
+    pytest.skip(f"NOT TESTED: there is no Python {version} on this machine (looked on PATH and in pyenv's versions)")
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+def test_all_of_it_imports_and_experiments_run_as_jobs(outsider: Outsider, wheels: Path, version: str) -> None:
+    uv, environment = uv_program(), outsider.root / ".venv"
+    outsider.run([uv, "venv", "--quiet", "--python", interpreter(version), ".venv"])
     versions = locked_versions(outsider.root / "constraints.txt")
-    place = str(outsider.root / ".venv")
-    where = ["--python", place, "--find-links", str(wheels), "--constraints", str(versions)]
+    where = ["--python", str(environment), "--find-links", str(wheels), "--constraints", str(versions)]
     outsider.run([uv, "pip", "install", "--quiet", *where, "marin"])
-    return outsider.root / ".venv" / "bin"
-
-
-def test_all_of_it_imports_and_a_command_runs_as_a_job(outsider: Outsider, wheels: Path) -> None:
-    programs = install(outsider, wheels)
-    count, failed = json.loads(outsider.run([str(programs / "python"), "-c", IMPORT_ALL]).splitlines()[-1])
+    told = outsider.run([str(environment / "bin" / "python"), "-c", IMPORT_ALL])
+    count, failed = json.loads(told.splitlines()[-1])
     assert count > 600
     assert {module: lacks for module, lacks in failed.items() if lacks not in FROM_EXTRAS} == {}
-    command = ["python", "-c", "import marin; print(marin.__file__)"]
-    told = outsider.run([str(programs / "iris"), "job", "run", "--no-workspace", "--", *command])
-    assert str(outsider.root / ".venv") in told
-    assert "succeeded" in told
+
+    folder = outsider.root / "work"
+    shutil.copytree(REPOSITORY / "experiments", folder / "experiments")
+    run = [str(environment / "bin" / "iris"), "job", "run", "--", "python"]
+    assert '"sum": 4950' in outsider.run([*run, "-m", "experiments.hello_world"], folder)
+    outsider.extra["MARIN_PREFIX"] = str(outsider.root / "again")
+    told = outsider.run([*run, "-m", "experiments.tutorials.hello_world_remote"], folder)
+    assert '"sum": 4950' in told, told
+    assert "already done" not in told
+    told = outsider.run([*run, "-c", "import marin, sys; print('ran on', sys.version, marin.__file__)"], folder)
+    assert f"ran on {version}" in told
+    assert str(environment) in told

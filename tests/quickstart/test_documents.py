@@ -29,48 +29,48 @@ def document(name: str, text: str) -> Row:
     return {"id": name, "text": text}
 
 
-def test_shingles_are_word_sequences_in_small_letters() -> None:
-    assert shingles("The cat, the CAT sat", 2) == {"the cat", "cat the", "cat sat"}
-    assert shingles("one", 3) == {"one"}
-    assert shingles("", 3) == {""}
-
-
-def test_jaccard_is_the_share_that_both_have() -> None:
-    assert jaccard(frozenset("ab"), frozenset("bc")) == 1 / 3
-    assert jaccard(frozenset(), frozenset()) == 1
-
-
 def test_exact_and_near_duplicates_name_the_document_that_is_kept() -> None:
     near = TEXT.replace("word50 ", "")
     half = " ".join(TEXT.split()[:50] + [f"other{n}" for n in range(50)])
     documents = [document("a", TEXT), document("b", TEXT.replace(" ", "\n")), document("c", near), document("d", half)]
     kept, duplicates = split_duplicates(documents, 0.6, 3)
     assert [row["id"] for row in kept] == ["a", "d"]
-    assert [(row["id"], row["duplicate_of"], row["kind"]) for row in duplicates] == [
-        ("b", "a", "exact"),
-        ("c", "a", "near"),
-    ]
+    told = [(row["id"], row["duplicate_of"], row["kind"]) for row in duplicates]
+    assert told == [("b", "a", "exact"), ("c", "a", "near")]
     assert duplicates[1]["similarity"] == round(jaccard(shingles(TEXT, 3), shingles(near, 3)), 4) > 0.9
+    assert [len(split_duplicates([documents[0], documents[2]], least, 3)[0]) for least in (0.99, 0.9)] == [2, 1]
+    assert shingles("The cat, the CAT sat", 2) == {"the cat", "cat the", "cat sat"}
+    assert (shingles("one", 3), shingles("", 3)) == ({"one"}, {""})
+    assert (jaccard(frozenset("ab"), frozenset("bc")), jaccard(frozenset(), frozenset())) == (1 / 3, 1)
 
 
-def test_the_threshold_decides() -> None:
-    documents = [document("a", TEXT), document("b", TEXT.replace("word50 ", ""))]
-    assert len(split_duplicates(documents, 0.99, 3)[0]) == 2
-    assert len(split_duplicates(documents, 0.9, 3)[0]) == 1
+def test_the_classifier_tells_prose_from_advertising_the_same_each_time(tmp_path: Path) -> None:
+    classifier = train(tmp_path)
+    stats = read_json(str(classifier / "stats.json"))
+    assert stats["trained_on"] + stats["tested_on"] == len(read_samples(str(DATA / "samples")))
+    assert stats["accuracy"] > 0.8
+    assert (classifier / "model.vw").read_bytes() == (train(tmp_path, "again") / "model.vw").read_bytes()
+    documents = str(tmp_path / "documents.jsonl")
+    prose = (
+        "The miller opened the sluice in the morning, and the wheel began to turn, slowly at first, as it always did."
+    )
+    write_rows(documents, [document("good", prose), document("bad", "Buy now! Best price! Click here! Free offer!")])
+    rate_documents(AttributesConfig(documents, str(classifier), str(tmp_path)))
+    good, bad = read_rows(str(tmp_path / "attributes.jsonl"))
+    assert good["quality"] > 0.8
+    assert bad["quality"] < 0.2
+    assert example("a|b:2 C_d\n| e") == "| a b 2 c d e", "signs of its own format do not reach it"
 
 
-def test_unique_documents_are_in_shards_whatever_the_order_of_their_folders(tmp_path: Path) -> None:
-    for folder, names in (("x", "ac"), ("y", "bd")):
-        texts = [document(name, TEXT if name in "ab" else f"{name} {TEXT[::-1]} {name * 9}") for name in names]
-        write_rows(str(tmp_path / folder / "documents.jsonl"), texts)
-    results = []
-    for folders in (("x", "y"), ("y", "x")):
-        output = tmp_path / "".join(folders)
-        remove_duplicates(UniqueConfig([str(tmp_path / name) for name in folders], 1.0, 3, 2, str(output)))
-        results.append([(output / f"documents-0000{shard}.jsonl").read_bytes() for shard in range(2)])
-    assert results[0] == results[1]
-    stats = read_json(str(tmp_path / "xy" / "stats.json"))
-    assert stats == {"documents": 4, "exact_duplicates": 1, "near_duplicates": 0, "kept": 3}
+def test_attributes_are_counted_and_bounds_inclusive_and_of_known_ones() -> None:
+    found = count_attributes("Aa bb aa 11")
+    assert found == {"words": 4, "mean_word_length": 2.0, "letters": 0.75, "distinct_words": 0.75}
+    assert set(count_attributes("").values()) == {0}
+    assert count_attributes("x x x x")["distinct_words"] == 0
+    assert set(BOUNDS) == {*count_attributes("x"), "quality"}
+    assert out_of_bounds({"words": 5, "quality": 0.4}, {"words": (5, 5), "quality": (0.5, 1)}) == ["quality"]
+    with pytest.raises(InvalidRequest, match="there is no attribute 'length'; there are words"):
+        out_of_bounds({"id": "a", "words": 5}, {"length": (0, 1)})
 
 
 def test_no_document_at_all_is_an_error_that_says_where_to_look(tmp_path: Path) -> None:
@@ -89,49 +89,12 @@ def train(tmp_path: Path, name: str = "classifier") -> Path:
     return output
 
 
-def test_the_classifier_tells_prose_from_advertising(tmp_path: Path) -> None:
-    classifier = train(tmp_path)
-    stats = read_json(str(classifier / "stats.json"))
-    assert stats["trained_on"] + stats["tested_on"] == len(read_samples(str(DATA / "samples")))
-    assert stats["accuracy"] > 0.8
-    documents = str(tmp_path / "documents.jsonl")
-    prose = (
-        "The miller opened the sluice in the morning, and the wheel began to turn, slowly at first, as it always did."
-    )
-    write_rows(documents, [document("good", prose), document("bad", "Buy now! Best price! Click here! Free offer!")])
-    rate_documents(AttributesConfig(documents, str(classifier), str(tmp_path)))
-    good, bad = read_rows(str(tmp_path / "attributes.jsonl"))
-    assert good["quality"] > 0.8
-    assert bad["quality"] < 0.2
-
-
-def test_the_classifier_is_the_same_each_time(tmp_path: Path) -> None:
-    assert (train(tmp_path) / "model.vw").read_bytes() == (train(tmp_path, "again") / "model.vw").read_bytes()
-
-
-def test_signs_of_the_classifiers_own_format_do_not_reach_it() -> None:
-    assert example("a|b:2 C_d\n| e") == "| a b 2 c d e"
-
-
 def test_missing_and_few_samples_are_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match=r"samples of positive text are expected in .*positive\.txt"):
         read_samples(str(tmp_path))
     (tmp_path / "positive.txt").write_text("one\n\ntwo\n")
     with pytest.raises(InvalidRequest, match=r"positive\.txt' has 2 samples; the classifier needs 10 or more"):
         read_samples(str(tmp_path))
-
-
-def test_attributes_count_words_and_letters() -> None:
-    found = count_attributes("Aa bb aa 11")
-    assert found == {"words": 4, "mean_word_length": 2.0, "letters": 0.75, "distinct_words": 0.75}
-    assert set(count_attributes("").values()) == {0}
-    assert count_attributes("x x x x")["distinct_words"] == 0
-
-
-def test_bounds_are_inclusive_and_of_known_attributes() -> None:
-    assert out_of_bounds({"words": 5, "quality": 0.4}, {"words": (5, 5), "quality": (0.5, 1)}) == ["quality"]
-    with pytest.raises(InvalidRequest, match="there is no attribute 'length'; there are words"):
-        out_of_bounds({"id": "a", "words": 5}, {"length": (0, 1)})
 
 
 def filtered(tmp_path: Path, qualities: list[float], heldout: float = 0.25) -> Path:
@@ -154,26 +117,14 @@ def test_documents_within_bounds_are_split_and_the_others_kept_aside(tmp_path: P
     )
     assert (len(train_ids), len(heldout_ids)) == (6, 2)
     assert not train_ids & heldout_ids
-    assert [(row["id"], row["out_of_bounds"]) for row in read_rows(str(output / "removed.jsonl"))] == [
-        ("d8", ["quality"]),
-        ("d9", ["quality"]),
-    ]
+    removed = [(row["id"], row["out_of_bounds"]) for row in read_rows(str(output / "removed.jsonl"))]
+    assert removed == [("d8", ["quality"]), ("d9", ["quality"])]
     stats = read_json(str(output / "stats.json"))
     assert (stats["train_bytes"], stats["heldout_bytes"]) == (120, 40)
     assert stats["out_of_bounds"] == {"quality": 2}
-
-
-def test_a_filter_that_leaves_too_little_says_what_removed_it(tmp_path: Path) -> None:
+    output = filtered(tmp_path, [0.9, 0.9], heldout=0.9)
+    assert len(read_rows(str(output / "train.jsonl"))) == len(read_rows(str(output / "heldout.jsonl"))) == 1
     with pytest.raises(InvalidRequest, match=r"leaves 1 of 3 documents.*out of bounds by attribute: quality: 2"):
         filtered(tmp_path, [0.9, 0.1, 0.1])
     with pytest.raises(InvalidRequest, match="heldout 1 is not above 0 and below 1"):
         filtered(tmp_path, [0.9, 0.9], heldout=1)
-
-
-def test_two_documents_are_one_to_train_on_and_one_held_out(tmp_path: Path) -> None:
-    output = filtered(tmp_path, [0.9, 0.9], heldout=0.9)
-    assert len(read_rows(str(output / "train.jsonl"))) == len(read_rows(str(output / "heldout.jsonl"))) == 1
-
-
-def test_the_bounds_of_the_quickstart_are_of_attributes_that_there_are() -> None:
-    assert set(BOUNDS) == {*count_attributes("x"), "quality"}

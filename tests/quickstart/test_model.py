@@ -1,14 +1,13 @@
 """Tokens, training, evaluation and report, on very little."""
 
-import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from experiments.quickstart_steps.charts import funnel_chart, loss_chart, quality_chart, to_png
 from experiments.quickstart_steps.evaluation import EvaluateConfig, bits_per_byte, evaluate_model, unigram_loss, windows
 from experiments.quickstart_steps.storage import read_json, sha256, write_rows
 from experiments.quickstart_steps.tokens import (
@@ -25,6 +24,8 @@ from experiments.quickstart_steps.tokens import (
 )
 from experiments.quickstart_steps.training import TrainConfig, batch_rows, train_model
 from rigging.errors import InvalidRequest
+
+pytestmark = pytest.mark.process
 
 TEXTS = [
     f"The heron number {n} stood in the water — as still as a post — and looked at fish {n * 7}." for n in range(40)
@@ -57,32 +58,49 @@ def trained(tokens: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
-def test_the_tokenizer_reads_back_what_it_writes(tokens: Path) -> None:
+def test_the_tokenizer_and_the_shards_are_the_same_each_time(tokens: Path, tmp_path: Path) -> None:
     tokenizer = load_tokenizer(str(tokens))
     assert tokenizer.get_vocab_size() == 300
     assert tokenizer.decode(tokenizer.encode("Quite — other 字 text").ids) == "Quite — other 字 text"
     assert len(tokenizer.encode("stood in the water").ids) < 10
-
-
-def test_the_tokenizer_and_the_shards_are_the_same_each_time(tokens: Path, tmp_path: Path) -> None:
     train_tokenizer(TokenizerConfig(str(tokens / "train.jsonl"), 300, 10**6, str(tmp_path)))
     assert (tmp_path / "tokenizer.json").read_bytes() == (tokens / "tokenizer.json").read_bytes()
     pack_documents(PackConfig(str(tokens), str(tmp_path), 16, 2, 0, str(tmp_path / "packed")))
     assert read_manifest(str(tmp_path / "packed")) == read_manifest(str(tokens / "packed"))
+    for vocabulary in (257, 65_537):
+        with pytest.raises(InvalidRequest, match=f"vocabulary {vocabulary} is not above 257 and at most 65536"):
+            train_tokenizer(TokenizerConfig("unread", vocabulary, 1, str(tmp_path)))
 
 
-def test_only_so_many_bytes_are_looked_at(tokens: Path, tmp_path: Path) -> None:
-    size = len(TEXTS[0].encode())
-    train_tokenizer(TokenizerConfig(str(tokens / "train.jsonl"), 300, size, str(tmp_path / "first")))
-    write_rows(str(tmp_path / "one.jsonl"), [{"id": "0", "text": TEXTS[0]}])
-    train_tokenizer(TokenizerConfig(str(tmp_path / "one.jsonl"), 300, 10**6, str(tmp_path / "one")))
-    assert (tmp_path / "first/tokenizer.json").read_bytes() == (tmp_path / "one/tokenizer.json").read_bytes()
+def test_the_manifest_says_what_the_shards_are_and_one_that_was_changed_is_not_read(
+    tokens: Path, tmp_path: Path
+) -> None:
+    manifest = read_manifest(str(tokens / "packed"))
+    files = manifest["train"]["files"]
+    assert [file["name"] for file in files] == ["train-00000-of-00002.npy", "train-00001-of-00002.npy"]
+    for file in files:
+        assert file["sha256"] == sha256((tokens / "packed" / file["name"]).read_bytes())
+    train = load_train(str(tokens / "packed"))
+    assert train.shape == (manifest["train"]["sequences"], 17)
+    assert manifest["train"]["documents"] == 40
+    tokenizer, heldout = load_tokenizer(str(tokens)), load_heldout(str(tokens / "packed")).tolist()
+    assert heldout[0] == heldout[-1] == end_of_text(tokenizer)
+    assert tokenizer.decode(heldout) == "The heron stood — in the water."
+    assert manifest["heldout"]["bytes"] == len("The heron stood — in the water.".encode())
+    shutil.copytree(tokens / "packed", tmp_path, dirs_exist_ok=True)
+    damaged = tmp_path / files[1]["name"]
+    damaged.write_bytes(damaged.read_bytes()[:-1] + bytes([damaged.read_bytes()[-1] ^ 1]))
+    with pytest.raises(InvalidRequest, match=r"train-00001-of-00002\.npy has the digest .*, and the manifest says"):
+        load_train(str(tmp_path))
 
 
-@pytest.mark.parametrize("vocabulary", [257, 65_537])
-def test_a_vocabulary_out_of_range_is_refused(vocabulary: int, tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest, match=f"vocabulary {vocabulary} is not above 257 and at most 65536"):
-        train_tokenizer(TokenizerConfig("unread", vocabulary, 1, str(tmp_path)))
+def test_figures_of_the_evaluation_are_of_every_token_but_the_first_once() -> None:
+    rows, real = windows(np.arange(10, 30), 8)
+    assert rows.shape == (3, 9)
+    assert rows[:, 1:][real].tolist() == list(range(11, 30))
+    assert bits_per_byte(math.log(256), 10, 10) == pytest.approx(8)
+    counted = -(math.log(3 / 5) + math.log(2 / 5)) / 2
+    assert unigram_loss(np.array([0, 0, 1]), np.array([0, 1]), 2) == pytest.approx(counted)
 
 
 def test_sequences_overlap_by_one_token_and_are_shuffled() -> None:
@@ -93,32 +111,6 @@ def test_sequences_overlap_by_one_token_and_are_shuffled() -> None:
     assert in_order.tolist() == [list(range(n * 9, n * 9 + 10)) for n in range(111)]
     assert packed.tolist() != in_order.tolist()
     assert pack_sequences(range(1000), 9, seed=1).tolist() != packed.tolist()
-
-
-def test_the_manifest_says_what_the_shards_are(tokens: Path) -> None:
-    manifest = read_manifest(str(tokens / "packed"))
-    assert [file["name"] for file in manifest["train"]["files"]] == [
-        "train-00000-of-00002.npy",
-        "train-00001-of-00002.npy",
-    ]
-    for file in manifest["train"]["files"]:
-        assert file["sha256"] == sha256((tokens / "packed" / file["name"]).read_bytes())
-    train = load_train(str(tokens / "packed"))
-    assert train.shape == (manifest["train"]["sequences"], 17)
-    assert manifest["train"]["documents"] == 40
-    tokenizer, heldout = load_tokenizer(str(tokens)), load_heldout(str(tokens / "packed")).tolist()
-    assert heldout[0] == heldout[-1] == end_of_text(tokenizer)
-    assert tokenizer.decode(heldout) == "The heron stood — in the water."
-    assert manifest["heldout"]["bytes"] == len("The heron stood — in the water.".encode())
-
-
-def test_a_shard_that_was_changed_is_not_read(tokens: Path, tmp_path: Path) -> None:
-    for path in (tokens / "packed").iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    damaged = tmp_path / "train-00001-of-00002.npy"
-    damaged.write_bytes(damaged.read_bytes()[:-1] + bytes([damaged.read_bytes()[-1] ^ 1]))
-    with pytest.raises(InvalidRequest, match=r"train-00001-of-00002\.npy has the digest .*, and the manifest says"):
-        load_train(str(tmp_path))
 
 
 def test_too_little_text_is_told_by_packing_and_by_training(tokens: Path, tmp_path: Path) -> None:
@@ -169,19 +161,6 @@ def test_training_goes_on_from_a_checkpoint_as_if_it_had_never_stopped(
         assert all(np.allclose(one[name], other[name], atol=1e-4) for name in one.files)
 
 
-def test_windows_have_every_token_but_the_first_once() -> None:
-    rows, real = windows(np.arange(10, 30), 8)
-    assert rows.shape == (3, 9)
-    assert rows[:, 1:][real].tolist() == list(range(11, 30))
-
-
-def test_figures_of_the_evaluation() -> None:
-    assert bits_per_byte(math.log(256), 10, 10) == pytest.approx(8)
-    assert unigram_loss(np.array([0, 0, 1]), np.array([0, 1]), 2) == pytest.approx(
-        -(math.log(3 / 5) + math.log(2 / 5)) / 2
-    )
-
-
 def test_a_trained_model_is_better_than_counting(tokens: Path, trained: Path, tmp_path: Path) -> None:
     evaluate_model(EvaluateConfig(str(trained), str(tokens / "packed"), str(tokens), 5, str(tmp_path)))
     stats = read_json(str(tmp_path / "stats.json"))
@@ -191,16 +170,3 @@ def test_a_trained_model_is_better_than_counting(tokens: Path, trained: Path, tm
         stats["heldout_loss"] * stats["heldout_tokens"] / math.log(2) / stats["heldout_bytes"], abs=1e-3
     )
     assert stats["sample"]
-
-
-def test_charts_have_the_figures_and_are_pictures() -> None:
-    charts = [
-        funnel_chart([("pages", 12), ("kept", 7)]),
-        quality_chart([(0.2, False), (0.9, True)]),
-        loss_chart([3.0, 2.0], 2.5, 2.75),
-    ]
-    assert [value["count"] for value in charts[0]["data"]["values"]] == [12, 7]
-    assert [value["loss"] for value in charts[2]["data"]["values"]] == [3.0, 2.5, 2.5, 2.5, 2.75, 2.75]
-    for chart in charts:
-        assert json.loads(json.dumps(chart)) == chart
-        assert to_png(chart).startswith(b"\x89PNG")

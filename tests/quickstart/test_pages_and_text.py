@@ -21,54 +21,54 @@ def take(directory: Path, output: Path, shards: int = 2) -> None:
 
 
 def test_pages_are_found_at_any_depth_and_links_are_not_followed(tmp_path: Path) -> None:
-    (tmp_path / "deep" / "er").mkdir(parents=True)
-    for name in ("b.html", "deep/a.HTM", "deep/er/c.xhtml", "deep/notes.txt"):
-        (tmp_path / name).write_text("x")
+    with pytest.raises(InvalidRequest, match=rf"no page below '{tmp_path}': expected files named \*\.html"):
+        find_pages(str(tmp_path))
+    with pytest.raises(InvalidRequest, match="'/no/such/place' is not there"):
+        find_pages("/no/such/place")
+    sources(tmp_path, dict.fromkeys(("b.html", "deep/a.HTM", "deep/er/c.xhtml", "deep/notes.txt"), "x"))
     (tmp_path / "again").symlink_to(tmp_path / "deep")
     (tmp_path / "link.html").symlink_to(tmp_path / "b.html")
     assert find_pages(str(tmp_path)) == ["b.html", "deep/a.HTM", "deep/er/c.xhtml"]
 
 
-def test_a_directory_without_pages_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest, match=rf"no page below '{tmp_path}': expected files named \*\.html"):
-        find_pages(str(tmp_path))
-    with pytest.raises(InvalidRequest, match="'/no/such/place' is not there"):
-        find_pages("/no/such/place")
-
-
 def test_pages_come_out_of_their_archives_as_they_were(tmp_path: Path) -> None:
-    contents = {f"{n}.html": bytes([n, 255, 0, 10]) * 3 for n in range(5)}
-    source = tmp_path / "source"
-    source.mkdir()
-    for name, content in contents.items():
-        (source / name).write_bytes(content)
+    contents: dict[str, str | bytes] = {f"{n}.html": bytes([n, 255, 0, 10]) * 3 for n in range(5)}
+    source = sources(tmp_path / "source", contents)
     for output in ("one", "two"):
         take(source, tmp_path / output)
     archives = sorted((tmp_path / "one").glob("*.zip"))
     assert [path.name for path in archives] == ["pages-00000-of-00002.zip", "pages-00001-of-00002.zip"]
     assert dict(page for path in archives for page in read_pages(path.read_bytes())) == contents
-    assert [path.read_bytes() for path in archives] == [
-        (tmp_path / "two" / path.name).read_bytes() for path in archives
-    ]
+    again = [(tmp_path / "two" / path.name).read_bytes() for path in archives]
+    assert [path.read_bytes() for path in archives] == again
     assert read_json(str(tmp_path / "one" / "stats.json")) == {"pages": 5, "bytes": 60}
 
 
-def test_the_digest_follows_names_and_contents(tmp_path: Path) -> None:
-    digests = set()
-    for name, text in (("a.html", "x"), ("b.html", "x"), ("a.html", "y")):
-        folder = tmp_path / f"{len(digests)}"
-        folder.mkdir()
-        (folder / name).write_text(text)
-        digests.add(digest_of_pages(str(folder)))
-    assert len(digests) == 3
-
-
-def test_pages_that_change_after_the_run_was_planned_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.html").write_text("x")
-    config = PagesConfig(str(tmp_path), digest_of_pages(str(tmp_path)), 1, str(tmp_path / "out"))
-    (tmp_path / "a.html").write_text("y")
+def test_the_digest_follows_names_and_contents_and_a_change_after_it_is_refused(tmp_path: Path) -> None:
+    pages = [{"a.html": "x"}, {"b.html": "x"}, {"a.html": "y"}]
+    folders = [sources(tmp_path / str(number), dict(each)) for number, each in enumerate(pages)]
+    assert len({digest_of_pages(str(folder)) for folder in folders}) == 3
+    config = PagesConfig(str(folders[0]), digest_of_pages(str(folders[0])), 1, str(tmp_path / "out"))
+    (folders[0] / "a.html").write_text("y")
     with pytest.raises(InvalidRequest, match="have changed since the run began"):
         take_pages(config)
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("<p>one\ntwo<pre>a = 1\n<b>b</b> = 2\n</pre>", "one two\n\na = 1\nb = 2"),
+        (
+            "<p>one<ul><li>two<li>three</ul><p>four<br>five<table><tr><td>six<td>seven</table>eight",
+            "one\n\ntwo\nthree\n\nfour\nfive\n\nsix\nseven\n\neight",
+        ),
+        ("<div>one</div>two<br>three", "one\n\ntwo\nthree"),
+        ("<p>one<table><tr><td>two<p><b>three", "one\n\ntwo\n\nthree"),
+        ("", ""),
+    ],
+)
+def test_lines_and_paragraphs_are_those_that_are_shown_also_of_broken_markup(page: str, text: str) -> None:
+    assert METHODS["selectolax"](page) == text
 
 
 @pytest.mark.parametrize(
@@ -108,51 +108,29 @@ def test_text_has_the_content_and_neither_menus_nor_scripts(method: str) -> None
     assert not {"Home", "track()", "All rights reserved"} & set(text.split("\n"))
 
 
-def test_line_breaks_are_kept_where_they_are_shown() -> None:
-    assert METHODS["selectolax"]("<p>one\ntwo<pre>a = 1\n<b>b</b> = 2\n</pre>") == "one two\n\na = 1\nb = 2"
-
-
-def test_items_are_lines_and_paragraphs_stand_apart() -> None:
-    page = "<p>one<ul><li>two<li>three</ul><p>four<br>five<table><tr><td>six<td>seven</table>eight"
-    assert METHODS["selectolax"](page) == "one\n\ntwo\nthree\n\nfour\nfive\n\nsix\nseven\n\neight"
-    assert METHODS["selectolax"]("<div>one</div>two<br>three") == "one\n\ntwo\nthree"
-
-
-def test_broken_markup_still_has_text() -> None:
-    assert METHODS["selectolax"]("<p>one<table><tr><td>two<p><b>three") == "one\n\ntwo\n\nthree"
-    assert METHODS["selectolax"]("") == ""
-    assert page_title(PAGE) == "On tides"
-    assert page_title("<p>none") == ""
-
-
 def test_a_shard_has_documents_and_the_reasons_of_the_rest(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    source.mkdir()
-    (source / "good.html").write_text(PAGE)
-    (source / "empty.html").write_text("")
-    (source / "script.html").write_text("<body><script>start()</script></body>")
+    script = "<body><script>start()</script></body>"
+    source = sources(tmp_path / "source", {"good.html": PAGE, "empty.html": "", "script.html": script})
     take(source, tmp_path / "pages", 1)
-    config = TextConfig(str(tmp_path / "pages" / "pages-00000-of-00001.zip"), "selectolax", str(tmp_path / "text"))
-    extract_text(config)
+    extract_text(TextConfig(f"{tmp_path}/pages/pages-00000-of-00001.zip", "selectolax", str(tmp_path / "text")))
     [document] = read_rows(str(tmp_path / "text" / "documents.jsonl"))
     assert (document["id"], document["title"]) == ("good.html", "On tides")
+    assert page_title("<p>none") == ""
     assert read_rows(str(tmp_path / "text" / "rejected.jsonl")) == [
         {"id": "empty.html", "reason": "the file is empty"},
         {"id": "script.html", "reason": "no text is left without its menus, scripts and forms"},
     ]
     assert read_json(str(tmp_path / "text" / "stats.json")) == {"pages": 3, "documents": 1, "rejected": 2}
-
-
-def test_there_may_be_more_shards_than_pages(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    source.mkdir()
-    (source / "one.html").write_text(PAGE)
-    take(source, tmp_path / "pages", 2)
-    extract_text(TextConfig(str(tmp_path / "pages" / "pages-00001-of-00002.zip"), "selectolax", str(tmp_path / "text")))
-    assert read_rows(str(tmp_path / "text" / "documents.jsonl")) == []
-    assert read_json(str(tmp_path / "text" / "stats.json")) == {"pages": 0, "documents": 0, "rejected": 0}
-
-
-def test_an_unknown_method_names_those_that_are_known() -> None:
+    take(source, tmp_path / "four", 4)
+    extract_text(TextConfig(f"{tmp_path}/four/pages-00003-of-00004.zip", "selectolax", str(tmp_path / "none")))
+    assert read_json(str(tmp_path / "none" / "stats.json")) == {"pages": 0, "documents": 0, "rejected": 0}
     with pytest.raises(InvalidRequest, match="method 'regex' of HTML to text is not one of selectolax, resiliparse"):
         extract_text(TextConfig("unread", "regex", "unwritten"))
+
+
+def sources(root: Path, pages: dict[str, str | bytes]) -> Path:
+    """Write pages; returns their folder."""
+    for name, content in pages.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return root

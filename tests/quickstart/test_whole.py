@@ -16,12 +16,14 @@ import pytest
 from experiments.quickstart import Options, make_report, read_options
 from experiments.quickstart_steps.report import headline
 from fray.testing import BackendHarness
+from fray.testing.waiting import eventually
 from marin.execution import ExecutorStep, upstream_steps
 from marin.execution.script.main import parse_command_line
-from rigging.testing import eventually
+from support.iris.embedded_cluster import running_cluster
+from support.marin.programs import run_program
 from tests.docs.blocks import blocks_of
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 SHORT = ("--steps", "20")
@@ -31,9 +33,9 @@ PAGE = "docs/tutorials/quickstart.md"
 
 FRAY_BACKENDS = [
     "local",
-    pytest.param("local-process", marks=pytest.mark.slow),
-    pytest.param("iris", marks=pytest.mark.slow),
-    pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.slow]),
+    pytest.param("local-process", marks=pytest.mark.soak),
+    pytest.param("iris", marks=pytest.mark.soak),
+    pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.soak]),
 ]
 
 
@@ -139,38 +141,6 @@ def test_the_report_has_the_figures_of_the_run(expected: Path) -> None:
     assert {json.loads(line)["id"].split("/")[0] for line in removed} == {"shop", "site"}
 
 
-def test_an_empty_directory_is_refused_before_anything_is_made(tmp_path: Path) -> None:
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    _, err = run(tmp_path / "p", "--pages", str(empty), code=1)
-    assert err.startswith(f"quickstart: error: no page below '{empty}': expected files named *.html")
-    assert "Traceback" not in err
-    assert not (tmp_path / "p").exists()
-
-
-def test_too_little_text_names_what_is_missing(tmp_path: Path) -> None:
-    pages = tmp_path / "pages"
-    pages.mkdir()
-    for name in ("tides", "bees", "soil"):
-        [path] = (ROOT / "tests/quickstart-data/pages/nature").glob(f"{name}.*")
-        (pages / path.name).write_bytes(path.read_bytes())
-    out, err = run(tmp_path / "p", "--pages", str(pages), code=1)
-    assert "too little text to train on" in err
-    assert "and one batch has 16; give more pages" in err
-    assert out.count("FAILED") == 3  # the training, and evaluation and report, which need it
-
-
-def test_a_missing_package_names_the_command_that_installs_it(tmp_path: Path) -> None:
-    code = "import sys; sys.modules['selectolax'] = None; from experiments.quickstart import main; main()"
-    environment = {**os.environ, "FRAY_CLIENT": "local", "MARIN_PREFIX": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode != 0
-    assert "needs the package 'selectolax" in done.stderr
-    assert "`uv sync --extra quickstart` installs it" in done.stderr
-
-
 def test_the_commands_of_the_page() -> None:
     lines = [line for block in blocks_of(PAGE) if block.language == "bash" for line in block.text.splitlines()]
     for line in lines:
@@ -212,33 +182,24 @@ def test_the_extra_has_the_packages_of_each_step_and_no_others() -> None:
 
 def test_the_script_that_plans_the_steps_needs_none_of_their_packages() -> None:
     code = "import sys, experiments.quickstart as q; q.make_report(q.Options()); print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
-    )
+    loaded = set(run_program([sys.executable, "-c", code], ROOT).stdout.split())
     heavy = {"jax", "numpy", "optax", "rensa", "resiliparse", "selectolax", "tokenizers", "vl_convert", "vowpalwabbit"}
-    assert "experiments.quickstart" in done.stdout.split()
-    assert not heavy & set(done.stdout.split())
+    assert "experiments.quickstart" in loaded
+    assert not heavy & loaded
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_as_an_iris_job_whose_steps_bring_their_packages(expected: Path, tmp_path: Path) -> None:
-    outside = {name: value for name, value in os.environ.items() if not name.startswith(("IRIS_", "MARIN_", "FRAY_"))}
-    environment = {**outside, "IRIS_STATE_DIR": str(tmp_path / "iris"), "MARIN_PREFIX": str(tmp_path / "prefix")}
-    iris = str(Path(sys.executable).with_name("iris"))
-    command = [iris, "job", "run", "--", "python", "-m", "experiments.quickstart", *SHORT]
-    try:
+    with running_cluster(tmp_path) as cluster:
         for ending in ("SUCCESS (ran", "SUCCESS (already done)"):
-            done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500)
-            assert done.returncode == 0, (done.stdout[-5000:], done.stderr[-5000:])
-            assert done.stdout.count(ending) == STEPS
-    finally:
-        subprocess.run(
-            [iris, "cluster", "stop", "--force"], env=environment, capture_output=True, timeout=60, check=False
-        )
-    assert_same(summary(expected), summary(tmp_path / "prefix"))
+            words = ("job", "run", "--", "python", "-m", "experiments.quickstart", *SHORT)
+            done = cluster.iris(*words, timeout=500, program=True)
+            assert done.code == 0, done.text
+            assert done.out.count(ending) == STEPS
+        assert_same(summary(expected), summary(cluster.storage))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_killed_in_the_middle_it_goes_on_from_what_is_finished(
     fray_harness: BackendHarness, undisturbed: Path, tmp_path: Path
 ) -> None:
@@ -254,3 +215,25 @@ def test_killed_in_the_middle_it_goes_on_from_what_is_finished(
     if not fray_harness.capabilities.jobs_outlive_client:  # else the next run waits for the job that goes on
         assert "going on from the checkpoint of step" in (folder(prefix, "model") / ".log").read_text()
     assert_same(summary(undisturbed), summary(prefix))
+
+
+def test_what_cannot_be_run_is_told_in_words(tmp_path: Path) -> None:
+    empty, pages = tmp_path / "empty", tmp_path / "pages"
+    empty.mkdir()
+    pages.mkdir()
+    _, err = run(tmp_path / "p", "--pages", str(empty), code=1)
+    assert err.startswith(f"quickstart: error: no page below '{empty}': expected files named *.html")
+    assert "Traceback" not in err
+    assert not (tmp_path / "p").exists(), "it is refused before anything is made"
+    for name in ("tides", "bees", "soil"):
+        [path] = (ROOT / "tests/quickstart-data/pages/nature").glob(f"{name}.*")
+        (pages / path.name).write_bytes(path.read_bytes())
+    out, err = run(tmp_path / "p", "--pages", str(pages), code=1)
+    assert "too little text to train on" in err
+    assert "and one batch has 16; give more pages" in err
+    assert out.count("FAILED") == 3  # the training, and evaluation and report, which need it
+    code = "import sys; sys.modules['selectolax'] = None; from experiments.quickstart import main; main()"
+    environment = {**os.environ, "FRAY_CLIENT": "local", "MARIN_PREFIX": str(tmp_path)}
+    done = run_program([sys.executable, "-c", code], ROOT, environment, code=1)
+    assert "needs the package 'selectolax" in done.stderr
+    assert "`uv sync --extra quickstart` installs it" in done.stderr

@@ -16,7 +16,7 @@ from tests.tour.terminal import Terminal, has_tmux, normalised
 HERE = Path(__file__).parent
 
 pytestmark = [
-    pytest.mark.e2e,
+    pytest.mark.process,
     pytest.mark.skipif(not has_tmux(), reason="tmux is not installed: what people see in a terminal is not tested"),
 ]
 

@@ -11,11 +11,11 @@ _ONE_OF = 2
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Half of the contract on Iris is in the fast tier, the same each time: an actor there is a process of its own."""
+    """Half of the contract on Iris is in the soak tier, the same each time: an actor there is a process of its own."""
     for item in items:
         is_on_iris = "[iris" in item.name and item.path == Path(__file__).with_name("test_contract.py")
         if is_on_iris and zlib.crc32(item.name.encode()) % _ONE_OF:
-            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.soak)
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 import contextvars
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -61,32 +61,15 @@ def test_the_default_client_is_made_once_and_again_after_a_shutdown() -> None:
     assert current_client() is not first
 
 
-def found_in_job(client: LocalClient) -> object:
-    found: list[object] = []
-    client.submit(JobRequest("look", Entrypoint.from_callable(lambda: found.append(current_client())))).wait(10)
-    return found[0]
+def test_a_local_job_finds_the_set_client_or_else_its_own(client: LocalClient) -> None:
+    def found() -> object:
+        return client.submit(JobRequest("look", Entrypoint.from_callable(current_client))).result(10)
 
-
-def test_jobs_of_the_local_backend_see_the_set_client(client: LocalClient) -> None:
+    assert found() is client
+    assert current_client() is not client
     other = LocalClient()
     with set_current_client(other):
-        assert found_in_job(client) is other
-
-
-def test_a_local_job_finds_its_own_client_when_none_is_set(client: LocalClient) -> None:
-    assert found_in_job(client) is client
-    assert current_client() is not client
-
-
-def test_two_threads_may_use_two_clients(client: LocalClient) -> None:
-    found: list[object] = []
-    with set_current_client(client):
-        plain = threading.Thread(target=lambda: found.append(current_client()))
-        inheriting = threading.Thread(
-            target=contextvars.copy_context().run, args=(lambda: found.append(current_client()),)
-        )
-        for thread in (plain, inheriting):
-            thread.start()
-            thread.join()
-    assert found[0] is not client
-    assert found[1] is client
+        assert found() is other
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(current_client).result() is not other, "of another thread"
+            assert pool.submit(contextvars.copy_context().run, current_client).result() is other

@@ -4,4 +4,6 @@ import pytest
 
 from fray.testing.contract import *  # noqa: F403
 
-FRAY_BACKENDS = ["local", "local-admission", "local-process", pytest.param("iris", marks=pytest.mark.e2e)]
+# The conftest.py gives half of those on Iris pytest.mark.soak as well.
+_PROCESS = [pytest.param(name, marks=pytest.mark.process) for name in ("local-process", "iris")]
+FRAY_BACKENDS = ["local", "local-admission", *_PROCESS]

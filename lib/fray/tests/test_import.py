@@ -14,11 +14,6 @@ def test_importing_fray_loads_no_backend() -> None:
     assert shown.stdout.strip() == "[]"
 
 
-def test_every_public_name_is_there() -> None:
-    for name in fray.__all__:
-        assert getattr(fray, name) is not None
-
-
 def test_the_same_things_under_their_module_paths() -> None:
     from fray.client import Client, JobFailed, wait_all
     from fray.current_client import current_client, set_current_client

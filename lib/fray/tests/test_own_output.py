@@ -10,7 +10,7 @@ import pytest
 
 from fray.backends.local import LocalClient
 from fray.own_output import OutputInFile, output_in, own_output
-from fray.types import Entrypoint, JobRequest, ResourceConfig
+from fray.types import Entrypoint, JobRequest
 from rigging.errors import InvalidRequest
 
 
@@ -29,23 +29,13 @@ def read_own() -> Sequence[tuple[int, bytes]]:
     return pieces
 
 
+@pytest.mark.process
 def test_a_job_reads_what_it_has_written_and_its_programs() -> None:
     with LocalClient(processes=True) as client:
         job = client.submit(JobRequest("own", Entrypoint.from_callable(read_own)))
         pieces = job.result()
         assert b"".join(data for _, data in pieces) == b"printed\nby a program\nto stderr\nmore\n"
         assert job.logs() == "printed\nby a program\nto stderr\nmore\n"
-
-
-def test_replicas_in_processes_have_their_own_output() -> None:
-    with LocalClient(processes=True) as client:
-        request = JobRequest(
-            "many", Entrypoint.from_binary("sh", ["-c", "echo said"]), resources=ResourceConfig.with_cpu(), replicas=2
-        )
-        job = client.submit(request)
-        job.wait()
-        assert job.replica_logs() == {0: "said\n", 1: "said\n"}  # type: ignore[attr-defined]
-        assert job.logs() == "said\nsaid\n"
 
 
 def test_a_terminal_or_a_file_of_somebodys_is_no_jobs_output() -> None:

@@ -9,12 +9,6 @@ from fray.types import Entrypoint, JobRequest, ResourceConfig
 from rigging.errors import InvalidRequest
 
 
-def test_local_is_made_by_name() -> None:
-    client = registry.connect("local")
-    assert isinstance(client, LocalClient)
-    client.shutdown()
-
-
 @pytest.mark.parametrize("spec", ["slurm", "Local", "iris:", "iris://", "", "://x"])
 def test_unknown_specs_are_refused_with_the_known_ones(spec: str) -> None:
     with pytest.raises(
@@ -29,6 +23,7 @@ def test_local_takes_options_and_no_address(address: str) -> None:
         registry.connect(f"local://{address}")
 
 
+@pytest.mark.process
 def test_options_of_local() -> None:
     with registry.connect("local://?processes=1&max_threads=2&admission=1") as client:  # type: ignore[attr-defined]
         pids: list[int] = []

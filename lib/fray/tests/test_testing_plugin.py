@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 CONFTEST = 'pytest_plugins = ["fray.testing.plugin"]\n'
 TEST = """
 from fray import Entrypoint, JobRequest, current_client
@@ -30,22 +32,16 @@ def pytest_in(directory: Path, *options: str) -> "subprocess.CompletedProcess[st
     )
 
 
-def test_a_test_runs_on_the_local_backend_and_on_others_by_option(tmp_path: Path) -> None:
+def test_a_test_runs_on_the_local_backend_on_its_modules_and_on_others_by_option(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(TEST)
     done = pytest_in(tmp_path)
     assert "test_it[local] PASSED" in done.stdout, done.stdout
     assert "1 passed" in done.stdout
-    done = pytest_in(tmp_path, "--fray-backend", "local,local-process", "--fray-backend=local-admission")
-    assert "test_it[local] PASSED" in done.stdout, done.stdout
-    assert "test_it[local-process] PASSED" in done.stdout
-    assert "test_it[local-admission] PASSED" in done.stdout
-
-
-def test_a_module_lists_its_backends_and_the_option_has_the_last_word(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text('FRAY_BACKENDS = ["local-process"]\n' + TEST)
     assert "test_it[local-process] PASSED" in pytest_in(tmp_path).stdout
-    done = pytest_in(tmp_path, "--fray-backend", "local")
-    assert "test_it[local] PASSED" in done.stdout
+    done = pytest_in(tmp_path, "--fray-backend", "local", "--fray-backend=local-admission")
+    for name in ("local", "local-admission"):
+        assert f"test_it[{name}] PASSED" in done.stdout, done.stdout
     assert "local-process" not in done.stdout
 
 
@@ -59,7 +55,7 @@ def test_an_unknown_backend_is_refused_at_once(tmp_path: Path) -> None:
 USES_RAY = "import ray\n" + TEST
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.ray
 def test_a_module_may_import_ray_when_the_backend_is_asked_for(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(USES_RAY)

@@ -104,12 +104,8 @@ def test_with_tpu_takes_overrides_of_its_defaults() -> None:
         (lambda: ResourceConfig.with_tpu("v5p-8", replicas=2), "sets replicas itself"),
         (lambda: ResourceConfig(cpu=0), "cpu must be above 0"),
         (lambda: ResourceConfig(ram="lots"), "ram: 'lots' is not a size"),
-        (
-            lambda: ResourceConfig(ram="4"),
-            r"ram '4' is 4 bytes, below the least of 1MB; write a unit.*'4GB'",
-        ),
+        (lambda: ResourceConfig(ram="4"), r"ram '4' is 4 bytes, below the least of 1MB; write a unit.*'4GB'"),
         (lambda: ResourceConfig(disk="4 apples"), "disk: '4 apples' is not a size"),
-        (lambda: ResourceConfig(replicas=0), "replicas must be at least 1"),
         (lambda: ResourceConfig(regions="us-east5"), r"regions must be a list.*\['us-east5'\]"),
         (lambda: GpuConfig("H100", count=0), "count must be at least 1, not 0"),
         (lambda: GpuConfig("H100", kind="tpu"), "kind must be 'gpu', not 'tpu'"),
@@ -133,7 +129,6 @@ def test_with_tpu_takes_overrides_of_its_defaults() -> None:
         (lambda: ResourceConfig.with_tpu("v5p-8", slice_count=1.5), "slice_count must be a whole number"),  # type: ignore[arg-type]
         (lambda: create_environment(pip_packages="numpy"), r"pip_packages must be a list.*\['numpy'\]"),
         (lambda: create_environment(extras="gpu"), r"extras must be a list.*\['gpu'\]"),
-        (lambda: EnvironmentConfig(workspace=".", extras="gpu"), r"extras must be a list.*\['gpu'\]"),
         (lambda: EnvironmentConfig(workspace=".", env_vars={"A": "x\0"}), r"env_vars\['A'\] must be text without NUL"),
         (lambda: EnvironmentConfig(workspace=".", env_vars={"A": "\ud800"}), r"env_vars\['A'\] must be text without"),
         (lambda: EnvironmentConfig(workspace=".", env_vars={"A=B": "x"}), "the name 'A=B'; a name is text without '='"),
@@ -199,13 +194,6 @@ def test_default_env_vars_choose_the_platform() -> None:
     assert GpuConfig("H100").default_env_vars() == {"JAX_PLATFORMS": ""}
 
 
-def test_status_words() -> None:
-    assert [str(status) for status in JobStatus] == ["pending", "running", "succeeded", "failed", "stopped"]
-    assert JobStatus.finished(JobStatus.FAILED)
-    assert JobStatus.STOPPED.finished()
-    assert not JobStatus.finished(JobStatus.RUNNING)
-
-
 def test_create_environment_forwards_credentials_that_are_set() -> None:
     environment = create_environment(
         env_vars={"WANDB_API_KEY": "mine"}, environ={"HF_TOKEN": "secret", "WANDB_API_KEY": "theirs", "HOME": "/root"}
@@ -222,7 +210,6 @@ def test_create_environment_forwards_credentials_that_are_set() -> None:
 def test_values_survive_pickling() -> None:
     request = JobRequest("j", Entrypoint.from_callable(print, [1], {"sep": ""}), ResourceConfig.with_tpu("v5p-8"))
     assert pickle.loads(pickle.dumps(request)) == request
-
-
-def test_one_class_under_both_module_paths() -> None:
     assert ResourceConfigOfCluster is ResourceConfig
+    assert [str(status) for status in JobStatus] == ["pending", "running", "succeeded", "failed", "stopped"]
+    assert [status.finished() for status in JobStatus] == [False, False, True, True, True]

@@ -1,44 +1,37 @@
 """The examples of the executor's pages run, and what the pages name is there."""
 
+import dataclasses
 import importlib
+import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from marin.execution import ExecutorMainConfig
+from support.marin.programs import run_program
+
 DOCS = Path(__file__).parents[3] / "docs"
 
 
-@pytest.mark.e2e
-def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (DOCS / "executor.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+@pytest.mark.process
+def test_the_examples_run(tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "executor.md").read_text(), re.DOTALL)
     assert len(blocks) > 10
     script = tmp_path / "experiment.py"
     script.write_text("\n".join(blocks))
-    monkeypatch.setenv("MARIN_PREFIX", str(tmp_path / "prefix"))
-    result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=100, cwd=tmp_path)
-    assert result.returncode == 0, result.stderr[-5000:]
+    run_program([sys.executable, str(script)], tmp_path, {**os.environ, "MARIN_PREFIX": str(tmp_path / "prefix")})
 
 
-# Pages whose Python is whole, and those that show parts of programs which define some names elsewhere.
 WHOLE = (
-    "docs/datasets.md",
-    "docs/executor.md",
-    "docs/mirror.md",
-    "README.md",
-    "lib/fray/README.md",
-    "lib/rigging/README.md",
-    "docs/experiments.md",
-    "docs/storage.md",
-    "docs/resources.md",
+    *("docs/datasets.md", "docs/executor.md", "docs/mirror.md", "README.md", "lib/fray/README.md"),
+    *("lib/rigging/README.md", "docs/experiments.md", "docs/storage.md", "docs/resources.md"),
 )
 IN_PARTS = ("docs/fray.md", "lib/marin/README.md")
 
 
-@pytest.mark.e2e
+@pytest.mark.process
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(("pages", "options"), [(WHOLE, ()), (IN_PARTS, ("name-defined", "no-untyped-def"))])
 def test_the_examples_have_no_type_errors(tmp_path: Path, pages: tuple[str, ...], options: tuple[str, ...]) -> None:
@@ -49,15 +42,10 @@ def test_the_examples_have_no_type_errors(tmp_path: Path, pages: tuple[str, ...]
         (tmp_path / (re.sub(r"\W", "_", page) + ".py")).write_text("\n".join(blocks))
     files = sorted(str(path) for path in tmp_path.glob("*.py"))
     ignored = [f"--disable-error-code={code}" for code in options]
-    command = [sys.executable, "-m", "mypy", "--strict", *ignored, *files]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=380)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_program([sys.executable, "-m", "mypy", "--strict", *ignored, *files], root, seconds=380)
 
 
 def test_the_options_are_those_of_the_command_line() -> None:
-    import dataclasses
-
-    from marin.execution import ExecutorMainConfig
 
     page = (DOCS / "executor.md").read_text()
     for field in dataclasses.fields(ExecutorMainConfig):

@@ -1,20 +1,31 @@
-import os
+import threading
 from collections.abc import Iterator
-from typing import TypeVar
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rigging.filesystem.region import forget_metadata
-from rigging.testing import FakeClock
-from rigging.testing.gcs_server import GcsServer
-from rigging.testing.s3_server import S3Server
-from rigging.testing.serving import TestServer
-from rigging.testing.shared import shared_gcs_server, shared_s3_server
+from support.rigging.clock import FakeClock
+from support.rigging.server_fixtures import *  # noqa: F403
 
-# gcsfs reads it when it is imported, by whichever test; else it asks a Google service about each bucket for a minute.
-os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
+_HERE = Path(__file__).parent
 
-Server = TypeVar("Server", bound=TestServer)
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What talks to S3 needs moto's process, and takes several times as long as the same on GCS."""
+    for item in items:
+        if item.path.is_relative_to(_HERE) and _is_on_s3(item):
+            item.add_marker(pytest.mark.process)
+
+
+def _is_on_s3(item: pytest.Item) -> bool:
+    fixtures, call = set(getattr(item, "fixturenames", ())), getattr(item, "callspec", None)
+    if "s3_server" in fixtures or call is None or not fixtures & {"make_regions", "path", "server"}:
+        return "s3_server" in fixtures
+    return any("s3" in (value if isinstance(value, tuple) else (value,)) for value in call.params.values())
 
 
 @pytest.fixture
@@ -33,41 +44,38 @@ def outside_any_cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     forget_metadata()
 
 
-@pytest.fixture(scope="session")
-def gcs_process() -> GcsServer:
-    server = shared_gcs_server()
-    server.create_bucket("marin-us-central2", "us-central2")
-    server.create_bucket("marin-eu-west4", "europe-west4")
-    return server
+class MetadataServer:
+    """Answers over real HTTP as GCP's metadata server does, or as a test says, and notes what was asked."""
 
+    def __init__(self) -> None:
+        self.status = 200
+        self.headers = {"Metadata-Flavor": "Google", "ETag": "e1"}
+        self.body = b" projects/1/zones/us-central2-b \n"
+        self.asked: list[tuple[str, str | None]] = []
+        outer = self
 
-@pytest.fixture(scope="session")
-def s3_process() -> S3Server:
-    server = shared_s3_server()
-    server.create_bucket("marin-s3-one")
-    server.create_bucket("marin-s3-two")
-    return server
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                outer.asked.append((self.path, self.headers["Metadata-Flavor"]))
+                self.send_response(outer.status)
+                for name, value in {**outer.headers, "Content-Length": str(len(outer.body))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(outer.body)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.host = f"127.0.0.1:{self.http.server_port}"
 
 
 @pytest.fixture
-def gcs_server(gcs_process: GcsServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[GcsServer]:
-    """The GCS server that gs:// URLs reach, with buckets marin-us-central2 and marin-eu-west4 in these regions.
-
-    It serves the whole session: use names of your own (tmp_path.name) below the buckets.
-    """
-    yield from _as_configured(gcs_process, gcs_process.environment(), monkeypatch)
-
-
-@pytest.fixture
-def s3_server(s3_process: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
-    """The S3 server that s3:// URLs reach, with buckets marin-s3-one and marin-s3-two; shared like `gcs_server`."""
-    yield from _as_configured(s3_process, s3_process.environment(), monkeypatch)
-
-
-def _as_configured(server: Server, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    server.clear_faults()
-    server.reset_traffic()
+def metadata_server() -> Iterator[MetadataServer]:
+    server = MetadataServer()
+    thread = threading.Thread(target=server.http.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
     yield server
-    server.clear_faults()
+    server.http.shutdown()
+    thread.join()
+    server.http.server_close()

@@ -46,9 +46,7 @@ def test_variables_without_a_name_or_a_value_are_refused(words: list[str], reaso
         (["-e", "A", "1", "--env", "HF_TOKEN", "s"], ["-e", "A", "1", "--env", "HF_TOKEN"]),
     ],
 )
-def test_the_values_of_secrets_are_taken_out_and_mean_the_same_in_the_environment(
-    words: list[str], rest: list[str]
-) -> None:
+def test_secrets_are_taken_out_and_mean_the_same_in_the_environment(words: list[str], rest: list[str]) -> None:
     assert withhold_secrets(words) == (rest, {"HF_TOKEN": "s"})
     end = words.index("--") if "--" in words else len(words)
     assert rewrite_env(words[:end], {}, "--set") == rewrite_env(

@@ -19,9 +19,7 @@ from rigging import errors
         (errors.DeadlineExceeded, TimeoutError),
     ],
 )
-def test_error_is_caught_as_its_builtin_and_prints_its_message(
-    error: type[errors.MarinError], builtin: type[Exception]
-) -> None:
+def test_error_is_caught_as_builtin_with_message(error: type[errors.MarinError], builtin: type[Exception]) -> None:
     with pytest.raises(builtin) as caught:
         raise error('no job "a"')
     assert isinstance(caught.value, errors.MarinError)

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from rigging.exception_parts import put_together, take_apart
 
 
@@ -16,11 +14,6 @@ class TwoWords(ValueError):
 class NoFile(FileNotFoundError):
     def __init__(self, path: str) -> None:
         super().__init__(2, "nothing there", path)
-
-
-class Bare(LookupError):
-    def __init__(self, *, code: int) -> None:
-        super().__init__()
 
 
 class Several(ExceptionGroup[Exception]):
@@ -47,13 +40,6 @@ def test_what_the_native_class_keeps_beside_its_arguments_is_kept() -> None:
     assert (type(made), made.errno, made.strerror, made.filename) == (NoFile, 2, "nothing there", "/data/x")
 
 
-def test_an_exception_without_arguments_and_attributes() -> None:
-    parts = take_apart(Bare(code=3), lambda _: True)
-    assert parts.args == ()
-    assert not parts.state
-    assert type(put_together(*parts)) is Bare
-
-
 def test_of_a_group_those_members_are_taken_apart_that_pickle_cannot_remake() -> None:
     plain, special = KeyError("k"), TwoWords("one", "two")
     parts = take_apart(Several(plain, special), lambda member: type(member) is KeyError)
@@ -63,10 +49,3 @@ def test_of_a_group_those_members_are_taken_apart_that_pickle_cannot_remake() ->
     assert (type(made), made.message, made.count) == (Several, "several", 2)
     assert made.exceptions[0] is plain
     assert (type(made.exceptions[1]), str(made.exceptions[1])) == (TwoWords, "one and two")
-
-
-@pytest.mark.parametrize("kind", [BaseExceptionGroup, ExceptionGroup])
-def test_groups_in_groups(kind: Any) -> None:
-    made: Any = put_together(*take_apart(kind("outer", [kind("inner", [TwoWords("a", "b")])]), lambda _: False))
-    assert (type(made), made.message) == (ExceptionGroup, "outer")
-    assert (made.exceptions[0].message, made.exceptions[0].exceptions[0].second) == ("inner", "b")

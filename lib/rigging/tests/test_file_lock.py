@@ -23,15 +23,10 @@ def test_only_shared_locks_go_together(tmp_path: Path, held_shared: bool, wanted
 
 def test_a_copy_of_the_descriptor_does_not_keep_the_lock(tmp_path: Path) -> None:
     held, other = open_lock_file(tmp_path / "x"), open_lock_file(tmp_path / "x")
+    assert os.fstat(held).st_mode & 0o777 == 0o600, "its users alone"
     assert try_lock(held)
     copy = os.dup(held)
     unlock_and_close(held)
     assert try_lock(other)
     os.close(copy)
     unlock_and_close(other)
-
-
-def test_the_lock_file_is_its_users_alone(tmp_path: Path) -> None:
-    descriptor = open_lock_file(tmp_path / "x")
-    assert os.fstat(descriptor).st_mode & 0o777 == 0o600
-    os.close(descriptor)

@@ -3,29 +3,24 @@
 import os
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
+from fray.testing.forks import exit_code_of
 from rigging.fork_lock import ForkLock
-
-
-def succeeded(child: int) -> bool:
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_one_thread_at_a_time_is_inside() -> None:
     lock, inside, most = ForkLock(), [0], [0]
 
-    def count() -> None:
+    def count(_: int) -> None:
         for _ in range(500):
             with lock:
                 inside[0] += 1
                 most[0] = max(most[0], inside[0])
                 inside[0] -= 1
 
-    threads = [threading.Thread(target=count) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(count, range(4)))
     assert most == [1]
 
 
@@ -45,7 +40,7 @@ def test_it_is_free_in_a_fork_and_stays_held_in_the_parent() -> None:
         signal.alarm(10)  # its default action ends it, and that is seen
         with lock:
             os._exit(0)
-    assert succeeded(child)
+    assert exit_code_of(child) == 0
     done.set()
     holder.join()
     with lock:
@@ -61,4 +56,4 @@ def test_a_fork_within_the_block_leaves_it_in_order() -> None:
         signal.alarm(10)
         with lock:
             os._exit(0)
-    assert succeeded(child)
+    assert exit_code_of(child) == 0

@@ -19,22 +19,20 @@ def root_logger() -> Iterator[logging.Logger]:
             root.removeHandler(handler)
 
 
-def test_line_format_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_line_format_and_another_level(capsys: pytest.CaptureFixture[str], root_logger: logging.Logger) -> None:
     configure_logging()
     logging.getLogger("rigging.x").info("hello %s", "you")
     logging.getLogger("rigging.x").debug("unseen")
     out, err = capsys.readouterr()
     assert out == ""
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} I rigging\.x: hello you\n", err)
-
-
-def test_a_second_call_only_changes_the_level(capsys: pytest.CaptureFixture[str], root_logger: logging.Logger) -> None:
-    configure_logging()
     others = len(root_logger.handlers)
     configure_logging("debug")
     assert len(root_logger.handlers) == others
     logging.getLogger("x").debug("once")
     assert capsys.readouterr().err.count("once") == 1
+    with pytest.raises(InvalidRequest, match=r"'loud' is unknown; use one of debug"):
+        configure_logging("loud")
 
 
 def test_secrets_are_redacted_in_arguments_and_tracebacks(capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,8 +45,3 @@ def test_secrets_are_redacted_in_arguments_and_tracebacks(capsys: pytest.Capture
     assert "ValueError: refused: password=[REDACTED]" in err
     assert "login with {'token': '[REDACTED]'}" in err
     assert "s3same" not in err
-
-
-def test_unknown_level_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match=r"'loud' is unknown; use one of debug"):
-        configure_logging("loud")

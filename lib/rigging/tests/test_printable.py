@@ -23,6 +23,17 @@ def test_other_text_stays_as_it_is() -> None:
     text = "naïve 日本語 👩\u200d💻 \u05d0\u05d1 line\n\tindented"
     assert printable(text) == text
     assert printable_line("two\nlines\tand a tab") == "two lines and a tab"
+    assert is_printable_line("plain ünicode")
+    assert not any(map(is_printable_line, ("two\nlines", "\x1b[1m", "\u202e")))
+
+
+class Mute:
+    def __str__(self) -> str:
+        raise LookupError("no words")
+
+
+def test_a_value_that_has_no_text_is_described() -> None:
+    assert [text_of(Mute()), text_of(5)] == ["<a Mute whose str() raises LookupError>", "5"]
 
 
 @pytest.mark.parametrize("ensure_ascii", [True, False])
@@ -30,11 +41,6 @@ def test_json_means_the_same(ensure_ascii: bool) -> None:
     shown = printable_json(json.dumps([HOSTILE], indent=1, ensure_ascii=ensure_ascii))
     assert json.loads(shown) == [HOSTILE]
     assert shown.replace("\n", "").isprintable()
-
-
-def test_one_line_is_told() -> None:
-    assert is_printable_line("plain ünicode")
-    assert not any(map(is_printable_line, ("two\nlines", "\x1b[1m", "\u202e")))
 
 
 def test_a_closed_stdout_drops_lines_and_keeps_no_descriptor() -> None:
@@ -45,15 +51,6 @@ def test_a_closed_stdout_drops_lines_and_keeps_no_descriptor() -> None:
         with contextlib.redirect_stdout(stream):
             print_lines(["one", "two"])
     assert len(os.listdir("/proc/self/fd")) == before
-
-
-def test_a_value_that_has_no_text_is_described() -> None:
-    class Mute:
-        def __str__(self) -> str:
-            raise LookupError("no words")
-
-    assert text_of(Mute()) == "<a Mute whose str() raises LookupError>"
-    assert text_of(5) == "5"
 
 
 def test_what_stdout_cannot_encode_is_escaped() -> None:

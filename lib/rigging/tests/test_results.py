@@ -8,14 +8,7 @@ from typing import Any
 
 import pytest
 
-from rigging.results import (
-    ResultUnavailable,
-    is_stored,
-    pack_problem,
-    pack_result,
-    remove_stored_file,
-    unpack_result,
-)
+from rigging.results import ResultUnavailable, is_stored, pack_problem, pack_result, remove_stored_file, unpack_result
 
 PYTHON = b"%d.%d" % sys.version_info[:2]
 
@@ -50,25 +43,20 @@ def test_a_value_comes_back(value: Any) -> None:
 
 
 def test_what_cannot_be_sent_is_told_with_its_reason() -> None:
-    with pytest.raises(ResultUnavailable, match=r"job a has no result to give: a value of type Refuses .*stays here"):
-        unpack_result(pack_result(Refuses()), "job a")
-    with pytest.raises(ResultUnavailable, match=r"result of job a cannot be made again here: ValueError.*no number"):
-        unpack_result(pack_result(NotMadeAgain()), "job a")
-
-
-def test_what_is_larger_than_anything_that_is_kept() -> None:
-    with pytest.raises(ResultUnavailable, match="more than 1 MiB; write it to a file and return its path"):
-        unpack_result(pack_result(os.urandom(3 << 20), largest_bytes=1 << 20), "job a")
+    for packed, reason in (
+        (pack_result(Refuses()), "job a has no result to give: a value of type Refuses .*stays here"),
+        (pack_result(NotMadeAgain()), "result of job a cannot be made again here: ValueError.*no number"),
+        (pack_result(os.urandom(3 << 20), largest_bytes=1 << 20), "more than 1 MiB; write it to a file and return its"),
+    ):
+        with pytest.raises(ResultUnavailable, match=reason):
+            unpack_result(packed, "job a")
+    assert pack_problem("no\n room ") == b"! no room\n", "a reason is one line"
 
 
 @pytest.mark.parametrize("packed", [b"", b"2.7\nx", b"no line", PYTHON + b"\nno pickle"])
 def test_other_bytes_are_no_value(packed: bytes) -> None:
     with pytest.raises(ResultUnavailable, match="job a"):
         unpack_result(packed, "job a")
-
-
-def test_a_reason_is_one_line() -> None:
-    assert pack_problem("no\n room ") == b"! no room\n"
 
 
 def test_a_large_value_is_in_the_temporary_prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rigging.testing import eventually, eventually_async
+from fray.testing.waiting import eventually, eventually_async
 
 
 def test_it_returns_what_the_condition_found() -> None:

@@ -1,4 +1,4 @@
-"""Which files go along with a job, and which workspaces are refused."""
+"""Which files of a folder go along with a job: what is left out, limits at their edges, and what the user is told."""
 
 import os
 import socket
@@ -7,8 +7,36 @@ from pathlib import Path
 
 import pytest
 
-from rigging.errors import InvalidRequest
-from rigging.workspace import list_workspace
+from rigging import workspace
+from rigging.errors import InvalidRequest, MarinError
+from rigging.workspace import WorkspaceFile, WorkspaceListing, WorkspaceRules, check_workspace_root, list_workspace
+
+KIB, MIB = 2**10, 2**20
+
+
+def write(root: Path, *names: str, size: int = 0) -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        with (root / name).open("wb") as file:
+            file.truncate(size)
+
+
+def git(root: Path, *words: str) -> None:
+    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=root, check=True)
+
+
+def listed(root: Path, megabytes: str | None = None) -> WorkspaceListing:
+    return list_workspace(root, environ={} if megabytes is None else {"MARIN_MAX_WORKSPACE_MB": megabytes})
+
+
+def names(root: Path) -> list[str]:
+    return [file.path for file in listed(root).files]
+
+
+def refusal(root: Path, megabytes: str | None = None) -> str:
+    with pytest.raises(InvalidRequest) as refused:
+        listed(root, megabytes)
+    return str(refused.value)
 
 
 @pytest.fixture
@@ -19,136 +47,230 @@ def repository(tmp_path: Path) -> Path:
     return root
 
 
-def git(root: Path, *words: str) -> None:
-    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=root, check=True)
-
-
-def paths(root: Path) -> list[str]:
-    return [file.path for file in list_workspace(root, environ={}).files]
-
-
-def test_tracked_and_untracked_go_along_but_not_ignored_or_deleted(repository):
-    for name in ("tracked.py", "gone.py", "new.py", "skip.log", "ümlaut \n.txt"):
-        (repository / name).write_text(name)
-    (repository / ".gitignore").write_text("*.log\n")
+def test_of_a_repository_all_but_what_is_ignored_or_deleted_goes_along(repository: Path) -> None:
+    write(repository, "tracked.py", "gone.py", "new.py", "skip.log", "ümlaut \n.txt", "sub/b.py", "scratch/a.py")
+    (repository / ".gitignore").write_text("*.log\nscratch/\n")
     git(repository, "add", "tracked.py", "gone.py")
     (repository / "gone.py").unlink()
-    assert paths(repository) == sorted([".gitignore", "new.py", "tracked.py", "ümlaut \n.txt"])
+    assert names(repository) == sorted([".gitignore", "new.py", "sub/b.py", "tracked.py", "ümlaut \n.txt"])
+    assert names(repository / "sub") == ["b.py"], "only what is below the root"
+    assert names(repository / "scratch") == ["a.py"], "what is ignored as a whole is a plain folder"
 
 
-def test_only_the_part_below_the_root_goes_along(repository):
-    (repository / "sub").mkdir()
-    (repository / "sub" / "a.py").write_text("")
-    (repository / "b.py").write_text("")
-    assert paths(repository / "sub") == ["a.py"]
+def test_sizes_modes_and_links(tmp_path: Path) -> None:
+    write(tmp_path, "b", size=7)
+    write(tmp_path, "a/x", size=5)
+    (tmp_path / "b").chmod(0o654)
+    (tmp_path / "a/x").chmod(0o744)
+    (tmp_path / "deep").mkdir()
+    outside = {"abs": "/etc", "deep/out": "../../x", "up": ".."}
+    for name, target in {"link": "a", "deep/side": "../a/x", **outside}.items():
+        (tmp_path / name).symlink_to(target)
+    found = listed(tmp_path)
+    a, b = WorkspaceFile("a/x", 5, True), WorkspaceFile("b", 7, False)
+    assert found.files == (a, b, WorkspaceFile("deep/side", 0, False, "../a/x"), WorkspaceFile("link", 0, False, "a"))
+    assert found.size_bytes == 12
+    assert sorted(found.warnings) == [
+        f"symlink {name} points out of the workspace (to {target}); it is left out" for name, target in outside.items()
+    ]
 
 
-def test_a_repository_inside_is_listed_by_its_own_rules(repository):
-    inner = repository / "inner"
-    inner.mkdir()
-    git(inner, "init", "--quiet")
-    (inner / "x.py").write_text("")
-    (inner / "y.log").write_text("")
-    (inner / ".gitignore").write_text("*.log\n")
-    assert paths(repository) == ["inner/.gitignore", "inner/x.py"]
+@pytest.mark.parametrize(
+    ("folder", "reason"),
+    [
+        ("home/me", "your home directory"),
+        ("home", "a folder above your home directory"),
+        ("tmp", "the directory of temporary files"),
+        ("/", "the root of the file system"),
+        ("/usr", "a directory of the system"),
+        ("/proc/self", "a directory of the system"),
+        ("link", "your home directory"),
+    ],
+)
+def test_a_folder_that_is_no_project_is_refused(tmp_path: Path, folder: str, reason: str) -> None:
+    for name in ("home/me/project", "tmp"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "link").symlink_to("home/me")
+    environ = {"HOME": str(tmp_path / "home/me"), "TMPDIR": str(tmp_path / "tmp")}
+    root, rules = tmp_path / folder, WorkspaceRules(other_ways="--none")
+    with pytest.raises(
+        InvalidRequest, match=f"the workspace {root} is {reason}, .* in the folder of your files, or --none"
+    ):
+        check_workspace_root(root, rules=rules, environ=environ)
+    check_workspace_root(tmp_path / "home/me/project", environ=environ)
 
 
-def test_modes_and_symlinks_are_kept_and_links_that_leave_are_told(repository):
-    (repository / "run.sh").write_text("#!/bin/sh\n")
-    (repository / "run.sh").chmod(0o755)
-    os.symlink("run.sh", repository / "link")
-    os.symlink("../outside", repository / "away")
-    os.symlink("/etc/hosts", repository / "absolute")
-    listing = list_workspace(repository, environ={})
-    assert {f.path: (f.executable, f.symlink_target) for f in listing.files} == {
-        "run.sh": (True, None),
-        "link": (False, "run.sh"),
-    }
-    assert sorted(warning.split()[1] for warning in listing.warnings) == ["absolute", "away"]
+@pytest.mark.parametrize("mark", [".git", "pyproject.toml"])
+def test_a_project_in_which_home_is_for_the_time_of_a_build_is_one(tmp_path: Path, mark: str) -> None:
+    (tmp_path / "build/home").mkdir(parents=True)
+    (tmp_path / mark).touch()
+    check_workspace_root(tmp_path, environ={"HOME": str(tmp_path / "build/home"), "TMPDIR": "/tmp"})
 
 
-def test_without_git_the_usual_suspects_stay_behind(tmp_path):
-    for name in ("a.py", "__pycache__/a.pyc", "env/pyvenv.cfg", "env/lib.py", "node_modules/x.js", "pkg/b.py"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("")
-    assert paths(tmp_path) == ["a.py", "pkg/b.py"]
+@pytest.mark.parametrize("name", ["file", "none"])
+def test_a_root_that_is_no_folder_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    for use in (check_workspace_root, list_workspace):
+        with pytest.raises(InvalidRequest, match=f"workspace {tmp_path / name} is not a directory"):
+            use(tmp_path / name, environ={})
 
 
-def test_a_workspace_too_large_is_refused_with_its_largest_paths_and_the_way_out(repository):
-    (repository / "data").mkdir()
-    for name, size in (("data/big.bin", 3 << 20), ("data/mid.bin", 1 << 20), ("small.py", 10)):
-        with open(repository / name, "wb") as file:
-            file.truncate(size)
+def test_what_is_unreadable_or_no_file_is_left_out_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "open", "folder/closed", "file")
+    os.mkfifo(tmp_path / "pipe")
+    with open(os.fsencode(tmp_path) + b"/\xff", "wb"), socket.socket(socket.AF_UNIX) as listening:
+        monkeypatch.chdir(tmp_path)  # a socket's path must be short
+        listening.bind("sock")
+    scandir, lstat = os.scandir, Path.lstat
+
+    def closed_folder(path: str) -> object:
+        if str(path).endswith("/folder"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    def closed_file(path: Path) -> os.stat_result:
+        if path.name == "file":
+            raise PermissionError(13, "Permission denied", str(path))
+        return lstat(path)
+
+    monkeypatch.setattr(os, "scandir", closed_folder)
+    monkeypatch.setattr(Path, "lstat", closed_file)
+    found = listed(tmp_path)
+    assert [file.path for file in found.files] == ["open"]
+    assert sorted(found.warnings) == [
+        "'\\udcff' is not named in UTF-8; it is left out",
+        "file cannot be read: Permission denied; it is left out",
+        "folder cannot be read: Permission denied; it is left out",
+        "pipe is neither a file nor a symlink; it is left out",
+        "sock is neither a file nor a symlink; it is left out",
+    ]
+
+
+def test_folders_without_files_go_along(tmp_path: Path) -> None:
+    write(tmp_path, "full/x", "caches/__pycache__/x.pyc")
+    for folder in ("logs", "deep/er/est", ".hg/refs", ".env.d", "full/.venv/lib"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "linked").symlink_to("logs")
+    assert listed(tmp_path).empty_folders == ("caches", "deep/er/est", "logs")
+
+
+def test_folders_without_files_of_a_repository_go_along_unless_git_ignores_them(repository: Path) -> None:
+    write(repository, "tracked/x")
+    git(repository, "add", ".")
+    (repository / ".gitignore").write_text("ignored/\n*.log\n")
+    write(repository, "new/x", "only/x.log", "inner/x", "inner/y.log")
+    for folder in ("logs", "tracked/empty", "new/deep/er", "ignored/x", "new/ignored/x", "node_modules/x", "inner/e"):
+        (repository / folder).mkdir(parents=True)
+    git(repository / "inner", "init", "-q")
+    (repository / "inner/.gitignore").write_text("*.log\n")
+    found = listed(repository)
+    assert [file.path for file in found.files] == [".gitignore", "inner/.gitignore", "inner/x", "new/x", "tracked/x"]
+    assert found.empty_folders == ("inner/e", "logs", "new/deep/er", "only", "tracked/empty")
+    assert listed(repository / "new").empty_folders == ("deep/er",)
+    assert listed(repository / "ignored").empty_folders == ("x",), "all of what is named so"
+
+
+def test_the_limit_is_the_last_size_that_fits_and_a_hundred_megabytes_otherwise(tmp_path: Path) -> None:
+    write(tmp_path, "x", size=MIB)
+    assert listed(tmp_path, "1").size_bytes == MIB
+    assert "at most 512 KiB" in refusal(tmp_path, "0.5")
+    write(tmp_path, "x", size=MIB + 1)
+    assert "1 MiB in 1 files, at most 1 MiB are allowed" in refusal(tmp_path, "1")
+    write(tmp_path, "y", size=100 * MIB)
+    assert "at most 100 MiB" in refusal(tmp_path)
+    for wrong in ("x", "0", "-3", "nan"):
+        assert f"MARIN_MAX_WORKSPACE_MB='{wrong}': give a number" in refusal(tmp_path, wrong)
+
+
+def test_the_largest_ten_are_named_and_the_way_out_fits_the_folder(tmp_path: Path) -> None:
+    for number in range(12):
+        write(tmp_path, f"f{number:02}", size=(number + 1) * 200 * KIB)
+    lines = refusal(tmp_path, "1").splitlines()
+    assert [line.split()[-1] for line in lines[1:11]] == [f"f{number:02}" for number in range(11, 1, -1)]
+    assert "make it a git repository (`git init`)" in lines[-1]
+    assert "To allow more, set MARIN_MAX_WORKSPACE_MB." in lines[-1]
+    git(tmp_path, "init", "--quiet")
+    assert "list what the job does not need in .gitignore (or .git/info/exclude)" in refusal(tmp_path, "1")
+    rules = WorkspaceRules("TOOL_MB", default_mb=1, other_ways="use --elsewhere")
+    with pytest.raises(InvalidRequest, match=r"or use --elsewhere\. To allow more, set TOOL_MB\."):
+        list_workspace(tmp_path, rules=rules, environ={})
+    assert list_workspace(tmp_path, rules=rules, environ={"TOOL_MB": "20"}).files
+
+
+def test_the_most_files(tmp_path: Path) -> None:
+    write(tmp_path, "a", "d/b", "d/c")
+    assert len(list_workspace(tmp_path, environ={}, max_files=3).files) == 3
     with pytest.raises(InvalidRequest) as refused:
-        list_workspace(repository, environ={"MARIN_MAX_WORKSPACE_MB": "2"})
+        list_workspace(tmp_path, environ={}, max_files=2)
     text = str(refused.value)
-    assert text.index("data/big.bin") < text.index("data/mid.bin")
-    assert "3 MiB" in text
-    assert ".gitignore" in text
-    assert "MARIN_MAX_WORKSPACE_MB" in text
-    assert list_workspace(repository, environ={"MARIN_MAX_WORKSPACE_MB": "5"}).files
+    for words in ("more than 0 B in more than 2 files, at most 2 files are allowed", "files in .\n", "files in d\n"):
+        assert words in text
+    assert "set MARIN_MAX_WORKSPACE_MB" not in text
 
 
-@pytest.mark.parametrize("value", ["x", "0", "-3", "nan"])
-def test_a_bad_limit_is_named(tmp_path, value):
-    with pytest.raises(InvalidRequest, match="MARIN_MAX_WORKSPACE_MB"):
-        list_workspace(tmp_path, environ={"MARIN_MAX_WORKSPACE_MB": value})
+def test_the_search_goes_on_for_two_seconds_to_find_the_largest(tmp_path: Path) -> None:
+    for number in range(10):
+        write(tmp_path, f"f{number}", size=MIB)
+    times = iter([0.0, *[1.9] * 4, 2.0, *[2.1] * 20])
+    environ = {"MARIN_MAX_WORKSPACE_MB": "1"}
+    with pytest.raises(InvalidRequest, match=r"more than \d+ MiB in more than \d+ files"):
+        list_workspace(tmp_path, environ=environ, now=lambda: next(times))
+    with pytest.raises(InvalidRequest, match=r": 10 MiB in 10 files"):
+        list_workspace(tmp_path, environ=environ, now=lambda: 0.0)
 
 
-def test_files_that_look_like_secrets_stay_behind_unless_git_tracks_them(repository):
-    for name in (".env", "app/.env.local", ".env.example", ".env.ci", "a.py", "id_rsa"):
-        (repository / name).parent.mkdir(exist_ok=True)
-        (repository / name).write_text("")
+def test_what_is_usually_ignored_stays_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, ".venv/x", "node_modules/x", "__pycache__/x", "a.pyc", "deep/a.pyo", "deep/.DS_Store", ".cache/x")
+    write(tmp_path, ".envs/x", "mine/pyvenv.cfg", "mine/lib/x", "keep/.hidden", "keep/a.pyx", "venv.py")
+    write(tmp_path, ".env", ".env.local", ".envrc", ".env.example", ".mypy_cache/x")
+    kept = [".env.example", "keep/.hidden", "keep/a.pyx", "venv.py"]
+    assert names(tmp_path) == kept
+    git(tmp_path, "init", "--quiet")
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert names(tmp_path) == kept, "without the program a repository is a plain folder"
+
+
+def test_files_that_look_like_secrets_stay_behind_unless_git_tracks_them(repository: Path) -> None:
+    write(repository, ".env", "app/.env.local", ".env.example", ".env.ci", "a.py", "id_rsa")
     git(repository, "add", ".env.ci")
-    listing = list_workspace(repository, environ={})
-    assert [file.path for file in listing.files] == [".env.ci", ".env.example", "a.py", "id_rsa"]
-    warned = {warning.split()[0]: "is left out" in warning for warning in listing.warnings}
+    found = listed(repository)
+    assert [file.path for file in found.files] == [".env.ci", ".env.example", "a.py", "id_rsa"]
+    warned = {warning.split()[0]: "is left out" in warning for warning in found.warnings}
     assert warned == {".env": True, "app/.env.local": True, ".env.ci": False, "id_rsa": False}
 
 
-def test_a_workspace_that_is_no_directory_is_named(tmp_path):
-    with pytest.raises(InvalidRequest, match="missing is not a directory"):
-        list_workspace(tmp_path / "missing", environ={})
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (".netrc", True),
+        ("sub/id_rsa", True),
+        ("credentials.json", True),
+        ("id_rsa.pub", False),
+        ("credentials.json.example", False),
+    ],
+)
+def test_what_may_hold_secrets_and_goes_along_is_told(tmp_path: Path, name: str, told: bool) -> None:
+    write(tmp_path, name)
+    found = listed(tmp_path)
+    assert [file.path for file in found.files] == [name]
+    expected = f"{name} goes along with the job and may hold secrets; list it in .gitignore to keep it here"
+    assert found.warnings == ((expected,) if told else ())
 
 
-def test_a_plain_folder_goes_along_without_what_is_never_meant(tmp_path):
-    for name in ("a.py", "data/x.csv", ".env", ".env.local", ".envrc", ".env.example", ".venv/lib.py", ".mypy_cache/x"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("")
-    assert paths(tmp_path) == [".env.example", "a.py", "data/x.csv"]
-
-
-def test_what_is_no_file_is_named_and_nothing_hangs(tmp_path, monkeypatch):
-    (tmp_path / "a.py").write_text("")
-    os.mkfifo(tmp_path / "pipe")
-    with socket.socket(socket.AF_UNIX) as listening:
-        monkeypatch.chdir(tmp_path)  # a socket's path must be short
-        listening.bind("sock")
-        listing = list_workspace(tmp_path, environ={})
-    assert [file.path for file in listing.files] == ["a.py"]
-    assert sorted(warning.split()[0] for warning in listing.warnings) == ["pipe", "sock"]
-
-
-def test_a_folder_that_the_repository_around_it_ignores_is_a_plain_folder(repository):
-    (repository / ".gitignore").write_text("scratch/\n")
-    (repository / "scratch").mkdir()
-    (repository / "scratch" / "a.py").write_text("")
-    assert paths(repository / "scratch") == ["a.py"]
-
-
-def test_too_many_files_are_refused_with_the_folders_that_hold_them(tmp_path):
-    for number in range(30):
-        (tmp_path / f"d{number % 3}").mkdir(exist_ok=True)
-        (tmp_path / f"d{number % 3}" / str(number)).write_text("")
-    with pytest.raises(InvalidRequest, match=r"more than 20 files.*at most 20 files.*\n +\d+ files in d\d"):
-        list_workspace(tmp_path, environ={}, max_files=20)
-    assert len(list_workspace(tmp_path, environ={}, max_files=30).files) == 30
-
-
-def test_the_search_for_the_largest_ends_when_it_takes_long(tmp_path):
-    for number in range(10):
-        with open(tmp_path / f"f{number}", "wb") as file:
-            file.truncate(1 << 20)
-    clock = iter(range(0, 1000, 1))
-    with pytest.raises(InvalidRequest, match=r"more than \d MiB in more than \d files, at most 1 MiB"):
-        list_workspace(tmp_path, environ={"MARIN_MAX_WORKSPACE_MB": "1"}, now=lambda: next(clock))
+def test_what_git_says_of_its_troubles_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, program = tmp_path / "r", tmp_path / "bin/git"
+    write(root, ".git", "a")
+    write(tmp_path, "bin/git")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/bin:/usr/bin")
+    told = "could not open directory 'x/'"
+    program.write_text(f"#!/bin/sh\necho \"warning: {told}\" >&2\necho 'hint' >&2\nprintf 'H a\\0? b\\0'\n")
+    found = listed(root)
+    assert [file.path for file in found.files] == ["a"], "b is gone already"
+    assert found.warnings == (f"git: warning: {told}; it is left out",)
+    program.write_text("#!/bin/sh\necho 'fatal: bad index' >&2\nexit 128\n")
+    with pytest.raises(MarinError, match=r"git could not list the files of the workspace .*: fatal: bad index"):
+        listed(root)
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setattr(workspace, "GIT_SECONDS", 0.1)
+    assert "git needs more than 0 s to list the files" in refusal(root)

@@ -62,7 +62,8 @@ def map(
 
     Raises:
         InvalidRequest: An argument that can never work; raised by the call itself.
-        Exception: While it is iterated over: what `JobHandle.result`, `Client.submit` and `items` raise.
+        Exception: While it is iterated over: what `JobHandle.result`, `Client.submit` and `items` raise. What `items`
+            raises comes after the results of the items before it.
     """
     if not callable(fn):
         raise InvalidRequest(f"fray.map: {fn!r} is not callable")
@@ -108,6 +109,16 @@ def _without_own_frames(frames: TracebackType | None) -> TracebackType | None:
     return frames
 
 
+def _raisable(error: Exception) -> Exception:
+    """Return what a generator can raise: StopIteration would become an error without the note that names the item."""
+    if not isinstance(error, StopIteration):
+        return error
+    raised = RuntimeError(f"the function raised {error!r}")
+    raised.__notes__ = [*getattr(error, "__notes__", [])]
+    raised.__cause__ = error
+    return raised
+
+
 class _Mapping:
     """One iteration.
 
@@ -131,15 +142,21 @@ class _Mapping:
     def run(self, requests: Iterator[tuple[JobRequest, Any]], most: int) -> Iterator[Any]:
         """Yield the results of these jobs, of which so many are in flight at most."""
         more = True
+        broken: Exception | None = None
         try:
             while True:
                 while more and len(self._order) < most:
-                    request = next(requests, None)
+                    try:
+                        request = next(requests, None)
+                    except Exception as problem:  # of the items: it comes in its place, behind the results before it
+                        request, broken = None, problem
                     if request is None:
                         more = False
                     else:
                         self._submit(*request)
                 if not self._order:
+                    if broken is not None:
+                        raise broken
                     return
                 outcome = self._take()
                 if outcome.error is None or self._return_exceptions:
@@ -147,7 +164,7 @@ class _Mapping:
                 else:
                     error = outcome.error
                     # Of the frames on the way here, only the function's own tell anything.
-                    raise error.with_traceback(_without_own_frames(error.__traceback__))
+                    raise _raisable(error).with_traceback(_without_own_frames(error.__traceback__))
         finally:
             self._stop()
 

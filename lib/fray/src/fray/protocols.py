@@ -60,7 +60,7 @@ class JobHandle(Protocol):
             InvalidRequest: The job runs a program.
             JobFailed: The job did not succeed, and not by an exception that can be had; that is raised as it is, with
                 the traceback of where it was raised as its cause.
-            ResultUnavailable: The value could not be sent, or is gone.
+            ResultUnavailable: The value could not be sent, or is gone; or the callable ended by `sys.exit(0)`.
         """
         ...
 

@@ -9,10 +9,10 @@ import pytest
 from fray.cli.main import run_command_line
 from fray.testing import eventually
 
+RUN = [sys.executable, "-m", "fray.cli", "run", "--backend", "local", "--", "sh", "-c"]
 
-def test_backends_are_listed_with_what_is_missing(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+
+def test_backends_and_what_they_lack(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from fray import registry
 
     absent = registry.Backend("far", "absent.client", ("far", "far://host"), extra="far", needs="absent_package")
@@ -25,13 +25,8 @@ def test_backends_are_listed_with_what_is_missing(
     assert next(line for line in lines if " iris " in line).startswith("* iris")
     assert run_command_line(["backends", "--json"]) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
-    assert rows["local"] == {
-        "name": "local",
-        "specs": ["local", "local://?processes=1"],
-        "usable": True,
-        "why_not": None,
-        "current": False,
-    }
+    assert list(rows["local"].values()) == ["local", ["local", "local://?processes=1"], True, None, False]
+    assert list(rows["local"]) == ["name", "specs", "usable", "why_not", "current"]
     assert (rows["far"]["usable"], rows["iris"]["current"]) == (False, True)
     monkeypatch.setenv("FRAY_CLIENT", "nix")
     assert run_command_line(["backends"]) == 0
@@ -43,7 +38,7 @@ def test_run_ends_with_the_commands_exit_code(script: str, code: int) -> None:
     assert run_command_line(["run", "--backend", "local", "--", "sh", "-c", script]) == code
 
 
-def test_run_shows_the_output_and_gives_variables(
+def test_run_shows_output_and_gives_it_variables(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -69,20 +64,10 @@ def test_what_is_wrong_is_told(words: list[str], code: int, told: str, capsys: p
     assert told in capsys.readouterr().err
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_stops_the_job_and_says_so(number: signal.Signals, code: int) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "fray.cli",
-        "run",
-        "--backend",
-        "local",
-        "--",
-        "sh",
-        "-c",
-        "echo $$; exec sleep 300",
-    ]
+    command = [*RUN, "echo $$; exec sleep 300"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         job_pid = int(process.stdout.readline())
@@ -94,13 +79,13 @@ def test_a_signal_stops_the_job_and_says_so(number: signal.Signals, code: int) -
     assert not Path(f"/proc/{job_pid}").exists()
 
 
+@pytest.mark.process
 def test_an_ignored_hangup_stays_ignored(tmp_path: Path) -> None:
     begun, end = tmp_path / "begun", tmp_path / "end"
     script = f'echo > "{begun}"; while ! [ -e "{end}" ]; do sleep 0.02; done'
-    command = [sys.executable, "-m", "fray.cli", "run", "--backend", "local", "--", "sh", "-c", script]
     ignored = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        process = subprocess.Popen(command, stderr=subprocess.PIPE)
+        process = subprocess.Popen([*RUN, script], stderr=subprocess.PIPE)
     finally:
         signal.signal(signal.SIGHUP, ignored)
     with process:
@@ -111,11 +96,11 @@ def test_an_ignored_hangup_stays_ignored(tmp_path: Path) -> None:
     assert (process.returncode, err) == (0, b"")
 
 
+@pytest.mark.process
 def test_characters_that_a_write_splits_are_shown_whole(tmp_path: Path) -> None:
     end = tmp_path / "end"
     script = f"printf 'a \\342\\202'; while ! [ -e '{end}' ]; do sleep 0.02; done; printf '\\254 b'"
-    command = [sys.executable, "-m", "fray.cli", "run", "--backend", "local", "--", "sh", "-c", script]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen([*RUN, script], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.read(2) == b"a "
         end.touch()

@@ -1,5 +1,6 @@
 import io
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -7,19 +8,9 @@ import pytest
 from fray.cli.output import SKIPPED, LogFollower
 
 
-class Logged:
-    """A job whose log is a given text at each look."""
-
-    def __init__(self, texts: Sequence[str]) -> None:
-        self._texts = iter(texts)
-
-    def logs(self) -> str:
-        return next(self._texts)
-
-
 def shown(texts: Sequence[str]) -> str:
     """The output shown after looks at these logs, the last after the job's end."""
-    job: Any = Logged(texts)
+    job: Any = SimpleNamespace(logs=iter(texts).__next__)
     to = io.StringIO()
     follower = LogFollower(job, to)
     for _ in texts[1:]:

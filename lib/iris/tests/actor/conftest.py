@@ -1,3 +1,4 @@
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -5,26 +6,14 @@ from typing import Any
 import pytest
 
 from iris.actor import ActorClient, ActorServer
-from iris.testing.proxy import TcpProxy, tcp_proxy
+from support.iris.async_tests import pytest_pyfunc_call
+from support.iris.loops import ShiftedLoop
+from support.iris.proxy import TcpProxy, tcp_proxy
+
+__all__ = ["pytest_pyfunc_call", "runner"]
 
 KEY = b"k" * 32
 WAIT_S = 20.0
-
-
-class Unpicklable(Exception):
-    """Holds what no other process can be given."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.lock = threading.Lock()
-
-
-class UnpicklableThere(Exception):
-    """Can be sent, but not made again."""
-
-    def __init__(self, text: str, code: int) -> None:
-        super().__init__(text)
-        self.code = code
 
 
 class Bench:
@@ -40,9 +29,6 @@ class Bench:
     def note(self, item: Any) -> int:
         self.seen.append(item)
         return len(self.seen)
-
-    def noted(self) -> list[Any]:
-        return self.seen
 
     def echo(self, value: Any = None) -> Any:
         return value
@@ -69,23 +55,26 @@ class Bench:
 
         look_up_the_shards()
 
-    def fail_strangely(self) -> None:
-        raise Unpicklable("the device is on fire")
-
-    def fail_there(self) -> None:
-        raise UnpicklableThere("cannot be made again", 3)
-
     def leave(self) -> None:
         raise SystemExit(4)
-
-    def give_lock(self) -> Any:
-        return threading.Lock()
 
     def apply(self, function: Callable[[], Any]) -> Any:
         return function()
 
     def _hidden(self) -> None:
         raise AssertionError("a private method was called")
+
+
+@pytest.fixture
+def loop() -> ShiftedLoop:
+    """The loop of coroutine tests."""
+    return ShiftedLoop()
+
+
+@pytest.fixture
+def runner(loop: ShiftedLoop) -> Iterator[asyncio.Runner]:
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        yield runner
 
 
 @pytest.fixture

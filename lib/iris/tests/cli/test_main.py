@@ -1,148 +1,234 @@
 """The frame of the command line: quick help, typos answered, errors in one sentence, exit codes."""
 
-import errno
 import json
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 
+from iris.cli import exit_codes
 from iris.cli.context import CliContext
 from iris.cli.exit_codes import exit_code_of
-from iris.cli.main import run
-from iris.cli.output import duration, moment, table
-from iris.domain.job_spec import CommandEntrypoint
-from rigging.errors import AlreadyExists, Conflict, Denied, InvalidRequest, JobFailed, NotFound, Unavailable
+from iris.cli.main import LazyGroup, run
+from rigging.errors import (
+    AlreadyExists,
+    BudgetExceeded,
+    Conflict,
+    Denied,
+    InvalidRequest,
+    JobFailed,
+    LeaseLost,
+    MarinError,
+    NotFound,
+    StepFailed,
+    Unavailable,
+)
+
+NOUNS = ["cluster", "job", "query", "task", "user", "worker"]
 
 
 @pytest.fixture(autouse=True)
-def no_cluster(monkeypatch, tmp_path):
+def no_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in [name for name in os.environ if name.startswith("IRIS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("IRIS_STATE_DIR", str(tmp_path / "state"))
 
 
-@pytest.mark.parametrize("words", [["--help"], ["job", "--help"], ["job", "run", "--help"], ["cluster", "--help"]])
-def test_help_loads_nothing_heavy(words):
-    program = (
-        "import sys, json\nfrom iris.cli.main import run\n"
-        f"code = run({words!r})\nprint(json.dumps([code, sorted(sys.modules)]), file=sys.stderr)"
+def python(program: str, *words: str, **options: Any) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-c", program, *words], stderr=subprocess.PIPE, text=True, check=False, timeout=60, **options
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("words", [["--help"], ["job", "--help"], ["job", "run", "--help"], ["cluster", "--help"]])
+def test_help_loads_nothing_heavy(words: list[str]) -> None:
+    done = python(
+        "import sys, json\nfrom iris.cli.main import run\n"
+        f"code = run({words!r})\nprint(json.dumps([code, sorted(sys.modules)]), file=sys.stderr)",
+        stdout=subprocess.PIPE,
+    )
     code, modules = json.loads(done.stderr)
-    assert code == 0
-    assert done.stdout.startswith("Usage: iris")
+    assert (code, done.stdout[:11]) == (0, "Usage: iris")
     assert not {"grpc", "google.protobuf", "iris.client", "asyncio", "yaml"} & set(modules)
+
+
+def test_the_nouns_and_their_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["-h"], ["--help"]):
+        assert run(words) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.split()[0] for line in lines[lines.index("Commands:") + 1 :] if line.strip()] == NOUNS
+    for noun in NOUNS:
+        assert run([noun, "--help"]) == 0
+        assert capsys.readouterr().out.startswith(f"Usage: iris {noun}")
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("iris, version ")
 
 
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (["jbo"], "no command 'jbo'; did you mean 'job'?"),
-        (["job", "lgos"], "no command 'lgos'; did you mean 'logs'?"),
-        (["job", "xyz"], "there are: bug-report, kill, list, logs, run, stop, summary, wait"),
-        (["job", "run", "python", "x.py"], "put -- before the command"),
-        (["job", "run", "--"], "no command after --"),
-        (["job", "run", "--memmory", "1GB", "--", "true"], "--memory"),
-        (["job", "run", "stray", "--", "true"], "stray"),
-        (["job", "run", "-e", "NOT_SET_ANYWHERE", "--", "true"], "NOT_SET_ANYWHERE is not set"),
-        (["job", "run", "--tpu", "v4-8", "--gpu", "1", "--", "true"], "--tpu and --gpu"),
-        (["job", "run", "--priority", "urgent", "--", "true"], "production"),
-        (["job", "run", "--scheduling-timeout", "1e18", "--", "true"], "is not in the range 0<x<="),
-        (["job", "run", "--scheduling-timeout", "nan", "--", "true"], "'nan' is not a number"),
-        (["job", "run", "--timeout", "-1", "--", "true"], "is not in the range 0<x<="),
-        (["job", "run", "--cpu", "nan", "--", "true"], "'nan' is not a number"),
-        (["job", "run", "--job-name", "", "--", "true"], "--job-name': it is empty"),
-        (["job", "run", "--user", " ", "--", "true"], "--user': it is empty"),
-        (["job", "run", "--tpu", "", "--", "true"], "--tpu ''"),
-        (["job", "run", "--gpu", "", "--", "true"], "--gpu ''"),
-        (["job", "run", "--tpu", "", "--gpu", "1", "--", "true"], "--tpu and --gpu"),
-        (["job", "run", "--zone", "", "--", "true"], "--zone': it is empty"),
-        (["--controller-url", "", "job", "stop", "train"], "--controller-url': it is empty"),
-        (["--cluster", "", "job", "list"], "--cluster': it is empty"),
-        (["--config", "", "job", "list"], "--config': it is empty"),
-        (["job", "list", "--user", ""], "--user': it is empty"),
-        (["job", "list", "-n", "99999999999999"], "is not in the range 1<=x<=10000"),
-        (["job", "logs", "x", "--since-seconds", "nan"], "'nan' is not a number"),
-        (["job", "logs", "x", "--since-seconds", "-5"], "is not in the range 0<=x<="),
-        (["job", "logs", "x", "--since-seconds", "inf"], "is not in the range 0<=x<="),
-        (["job", "logs", "x", "--max-lines", "99999999999999"], "is not in the range 1<=x<="),
-        (["user", "budget", "set", "", "--max-weight", "1"], "it is empty"),
-        (["cluster", "controller", "serve", "--state-dir", ""], "--state-dir': it is empty"),
-        (["cluster", "controller", "serve", "--state-dir", "/etc/passwd"], "is a file"),
-        (["cluster", "controller", "restore", "--at", "inf"], "--at 'inf'"),
-        (["cluster", "start", "--local", "--idle-timeout", "nan"], "'nan' is not a number"),
-        (["user", "budget", "set", "ann", "--max-weight", "nan"], "'nan' is not a number"),
-        (["cluster", "start"], "iris cluster start --local"),
-        (["job", "logs"], "JOB|TASK"),
+        ("jbo", "no command 'jbo'; did you mean 'job'?"),
+        ("job lgos", "no command 'lgos'; did you mean 'logs'?"),
+        ("job xyz", "there are: bug-report, kill, list, logs, run, stop, summary, wait"),
+        ("job run python x.py", "put -- before the command"),
+        ("job run --", "no command after --"),
+        ("job run --memmory 1GB -- true", "--memory"),
+        ("job run stray -- true", "stray"),
+        ("job run -e NOT_SET_ANYWHERE -- true", "NOT_SET_ANYWHERE is not set"),
+        ("job run --tpu v4-8 --gpu 1 -- true", "--tpu and --gpu"),
+        ("job run --priority urgent -- true", "production"),
+        ("job run --scheduling-timeout 1e18 -- true", "is not in the range 0<x<="),
+        ("job run --timeout -1 -- true", "is not in the range 0<x<="),
+        ("job run --cpu nan -- true", "'nan' is not a number"),
+        ("job run --job-name '' -- true", "--job-name': it is empty"),
+        ("job run --user '' -- true", "--user': it is empty"),
+        ("job run --tpu '' -- true", "--tpu ''"),
+        ("job run --gpu '' -- true", "--gpu ''"),
+        ("job run --tpu '' --gpu 1 -- true", "--tpu and --gpu"),
+        ("job run --zone '' -- true", "--zone': it is empty"),
+        ("--controller-url '' job stop train", "--controller-url': it is empty"),
+        ("--cluster '' job list", "--cluster': it is empty"),
+        ("--config '' job list", "--config': it is empty"),
+        ("job list --user ''", "--user': it is empty"),
+        ("job list -n 10001", "is not in the range 1<=x<=10000"),
+        ("job logs x --since-seconds -5", "is not in the range 0<=x<="),
+        ("job logs x --max-lines 99999999999999", "is not in the range 1<=x<="),
+        ("user budget set '' --max-weight 1", "it is empty"),
+        ("user budget set ann --max-weight nan", "'nan' is not a number"),
+        ("cluster controller serve --state-dir ''", "--state-dir': it is empty"),
+        ("cluster controller restore --at inf", "--at 'inf'"),
+        ("cluster start --local --idle-timeout nan", "'nan' is not a number"),
+        ("cluster start", "iris cluster start --local"),
+        ("job logs", "JOB|TASK"),
+        ("job run --memory lots -- true", "memory 'lots' is not a size"),
+        ("job run --memory 2 -- true", "memory '2' is 2 bytes, below the least of 1MB; write a unit"),
+        ("job run --memory 99999999999999999999GB -- true", "is not a size: it must be below 8192p"),
+        ("job run --disk 7 -- true", "disk '7' is 7 bytes, below the least of 1MB"),
+        ("job run --gpu H100x99999999999 -- true", "the number of gpus of a task must be a whole"),
+        ("job run --tpu v5p-9 -- true", "v5p-8"),
     ],
 )
-def test_a_usage_error_says_what_to_write(words, named, capsys, tmp_path):
-    assert run(words) == 2
-    assert named in capsys.readouterr().err
+def test_a_usage_error_says_what_to_write(
+    words: str, named: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run([word.strip("'") for word in words.split()]) == 2
+    said = capsys.readouterr().err
+    assert ("Error: " in said, "Traceback" in said) == (True, False)
+    assert named in said
     assert not (tmp_path / "state").exists(), "a usage error starts nothing"
 
 
 @pytest.mark.parametrize(
     ("words", "code", "named"),
     [
-        (["--cluster", "nowhere", "job", "list"], 4, "no cluster named 'nowhere'"),
-        (["--controller-url", "nonsense", "job", "list"], 3, "must be host:port"),
-        (["--controller-url", "h:1", "--cluster", "local", "job", "list"], 3, "both name a cluster"),
-        (["job", "run", "--memory", "lots", "--", "true"], 2, "memory 'lots' is not a size"),
-        (
-            ["job", "run", "--memory", "2", "--", "true"],
-            2,
-            "memory '2' is 2 bytes, below the least of 1MB; write a unit",
-        ),
-        (
-            ["job", "run", "--memory", "99999999999999999999GB", "--", "true"],
-            2,
-            "is not a size: it must be below 8192p",
-        ),
-        (["job", "run", "--gpu", "H100x99999999999", "--", "true"], 2, "the number of gpus of a task must be a whole"),
-        (["job", "run", "--disk", "7", "--", "true"], 2, "disk '7' is 7 bytes, below the least of 1MB"),
-        (
-            ["cluster", "controller", "serve", "--state-dir", "/proc/x"],
-            3,
-            "cannot keep the state in /proc/x (--state-dir)",
-        ),
-        (["job", "run", "--tpu", "v5p-9", "--", "true"], 2, "v5p-8"),
-        (["job", "run", "--job-name", "a/b", "--", "true"], 3, "a/b"),
-        (["cluster", "status"], 5, "no local cluster runs"),
-        (["cluster", "stop"], 0, "no local cluster runs"),
+        ("--cluster nowhere job list", 4, "no cluster named 'nowhere'"),
+        ("--controller-url nonsense job list", 3, "must be host:port"),
+        ("--controller-url h:1 --cluster local job list", 3, "both name a cluster"),
+        ("--controller-url 127.0.0.1:1 job list", 5, "at 127.0.0.1:1 cannot be reached: connection refused"),
+        ("cluster controller serve --state-dir /proc/x", 3, "cannot keep the state in /proc/x (--state-dir)"),
+        ("job run --job-name a/b -- true", 3, "a/b"),
+        ("cluster status", 5, "no local cluster runs"),
+        ("cluster stop", 0, "no local cluster runs"),
     ],
 )
-def test_an_error_is_one_sentence_and_a_code(words, code, named, capsys, monkeypatch, tmp_path):
+def test_an_error_is_one_sentence_and_a_code(
+    words: str, code: int, named: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("IRIS_RECONNECT_TIMEOUT", "0.05")
     monkeypatch.chdir(tmp_path)
-    assert run(words) == code
-    err = capsys.readouterr().err
-    assert named in err
-    assert err.startswith("Usage: " if code == 2 else "iris: ")
-    assert "Traceback" not in err
+    assert run(words.split()) == code
+    said = capsys.readouterr().err
+    assert (said.startswith("iris: "), "Traceback" in said) == (True, False)
+    assert named in said
     assert not (tmp_path / "state").exists(), "what is refused here starts nothing"
 
 
-def test_what_the_system_refuses_is_told_with_the_place(capsys):
-    @click.command()
-    def refuse():
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/etc/hidden")
+def ending(error: BaseException | int | None) -> click.Command:
+    """A program that ends so."""
 
-    assert run([], program=refuse) == 1
-    assert capsys.readouterr().err == "iris: /etc/hidden: Permission denied\n"
+    class Program(click.Command):
+        def main(self, **options: Any) -> object:
+            options["obj"].verbose = "-v" in options["args"]
+            if isinstance(error, BaseException):
+                raise error
+            return error
+
+    return Program("program")
 
 
-def test_ctrl_c_while_a_command_is_imported_is_no_internal_error(capsys):
-    @click.command()
-    def interrupt():
-        # As Python 3.11 hands on one that arrives while a class is made.
-        raise RuntimeError("Error calling __set_name__ on 'Field' instance") from KeyboardInterrupt()
+def handed_on() -> RuntimeError:
+    """Ctrl-C as Python 3.11 hands on one that arrives while a class is made."""
+    error = RuntimeError("Error calling __set_name__ on 'Field' instance")
+    error.__cause__ = KeyboardInterrupt()
+    return error
 
-    assert run([], program=interrupt) == 130
-    assert capsys.readouterr().err == "iris: interrupted\n"
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (None, 0, ""),
+        (0, 0, ""),
+        (37, 37, ""),
+        (click.Abort(), 130, "iris: interrupted\n"),
+        (KeyboardInterrupt(), 130, "iris: interrupted\n"),
+        (handed_on(), 130, "iris: interrupted\n"),
+        (NotFound("no job x"), 4, "iris: no job x\n"),
+        (MarinError("odd"), 1, "iris: odd\n"),
+        (OSError(13, "Permission denied", "/x"), 1, "iris: /x: Permission denied\n"),
+        (OSError(13, "Permission denied"), 1, "iris: Permission denied\n"),
+        (OSError("odd"), 1, "iris: odd\n"),
+        (ValueError("odd"), 1, "iris: internal error: ValueError: odd (run `iris -v ...` for the traceback)\n"),
+        (click.UsageError("do it otherwise"), 2, "Error: do it otherwise\n"),
+    ],
+)
+def test_each_end_of_a_command_has_its_sentence_and_code(
+    error: BaseException | int | None, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([], program=ending(error)) == code
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", said)
+
+
+@pytest.mark.parametrize("error", [NotFound("no job x"), ValueError("odd")])
+def test_the_whole_story_is_told_when_it_is_asked_for(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+    run(["-v"], program=ending(error))
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+    with pytest.raises(PermissionError):
+        run(["-v"], program=ending(OSError(13, "Permission denied", "/x")))
+    assert run(["--traceback", "--controller-url", "nonsense", "job", "list"]) == 3
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (NotFound, 4), (Unavailable, 5), (InvalidRequest, 3), (AlreadyExists, 3), (Conflict, 3), (Denied, 3),
+        (BudgetExceeded, 3), (MarinError, 1), (JobFailed, 1), (StepFailed, 1), (LeaseLost, 1),
+    ],
+)  # fmt: skip
+def test_the_documented_codes(error: type[MarinError], code: int) -> None:
+    assert exit_code_of(error("x")) == code
+
+
+def test_the_global_options_reach_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[object, ...]] = []
+
+    @click.command("see")
+    @click.pass_obj
+    def see(context: CliContext) -> None:
+        seen.append((context.cluster, context.config, context.controller_url, context.verbose))
+
+    monkeypatch.setattr(LazyGroup, "get_command", lambda group, ctx, name: see if name == "see" else None)
+    assert run(["see"]) == 0
+    assert run(["--cluster", "c", "--config", "f", "--controller-url", "h:1", "-v", "see"]) == 0
+    assert seen == [(None, None, None, False), ("c", "f", "h:1", True)]
 
 
 INTERRUPTED_AT_IMPORT = """
@@ -160,6 +246,7 @@ entry.main()
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "module",
     [
@@ -168,78 +255,36 @@ entry.main()
         *("iris.cli.job.commands", "iris.domain.resources", "grpc", "iris.rpc.iris_pb2", "iris.client.client"),
     ],
 )
-def test_ctrl_c_while_a_module_is_imported_shows_no_traceback(module):
+def test_ctrl_c_while_a_module_is_imported_shows_no_traceback(module: str) -> None:
     # From where Python itself is ready: what it does before is beyond anybody's reach.
-    command = [sys.executable, "-c", INTERRUPTED_AT_IMPORT, module, "--cluster", "nowhere", "job", "list"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = python(INTERRUPTED_AT_IMPORT, module, "--cluster", "nowhere", "job", "list")
     assert "Traceback" not in done.stderr
     assert done.returncode in (-signal.SIGINT, 130), done.stderr
 
 
-def test_a_shell_that_ignores_ctrl_c_has_it_ignored():
+@pytest.mark.process
+def test_a_shell_that_ignores_ctrl_c_has_it_ignored() -> None:
     program = "import signal; from iris.cli import entry; print(signal.getsignal(signal.SIGINT) == signal.SIG_IGN)"
     ignoring = (
         "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); os.execv(sys.executable, sys.argv[1:])"
     )
-    command = [sys.executable, "-c", ignoring, sys.executable, "-c", program]
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "True\n"
+    assert python(ignoring, sys.executable, "-c", program, stdout=subprocess.PIPE).stdout == "True\n"
 
 
-def test_a_controller_that_cannot_be_reached_has_a_code_of_its_own(capsys, monkeypatch):
-    monkeypatch.setenv("IRIS_RECONNECT_TIMEOUT", "0.05")
-    assert run(["--controller-url", "127.0.0.1:1", "job", "list"]) == 5
-    assert "the controller at 127.0.0.1:1 cannot be reached: connection refused" in capsys.readouterr().err
+@pytest.mark.process
+def test_a_reader_that_went_away_is_no_error_and_a_full_disk_is_told_once() -> None:
+    program = "import sys\nfrom iris.cli.main import run\nsys.exit(run(['--help']))"
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = python(program, stdout=writer)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (exit_codes.BROKEN_PIPE, "")
+    with open("/dev/full", "w") as full:
+        done = python(program, stdout=full)
+    assert (done.returncode, done.stderr) == (exit_codes.FAILURE, "iris: No space left on device\n")
 
 
-def test_verbose_shows_the_traceback(capsys):
-    assert run(["-v", "--controller-url", "nonsense", "job", "list"]) == 3
-    assert "Traceback" in capsys.readouterr().err
-
-
-def test_status_of_nothing_is_json_too(capsys, tmp_path):
-    assert run(["cluster", "status", "--json"]) == 5
-    assert json.loads(capsys.readouterr().out) == {"running": False, "state_dir": str(tmp_path / "state")}
-
-
-def test_the_documented_codes():
-    codes = {error: exit_code_of(error("x")) for error in (InvalidRequest, AlreadyExists, Conflict, Denied)}
-    assert set(codes.values()) == {3}
-    assert [exit_code_of(error("x")) for error in (NotFound, Unavailable, JobFailed)] == [4, 5, 1]
-
-
-def test_tables_align_and_carry_no_trailing_spaces():
-    assert table(("job", "state"), [["a", "x"], ["long", ""]]) == ["JOB   STATE", "a     x", "long"]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(None, "-"), (0.04, "0.0 s"), (59.96, "1 min 0 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")]
-)
-def test_durations(seconds, text):
-    assert duration(seconds) == text
-
-
-def test_old_moments_have_a_date():
-    assert moment(0, 5) == "-"
-    assert len(moment(1_000_000_000_000, 1_000_000_000_001)) == len("12:00:00")
-    assert moment(1_000_000_000_000, 1_100_000_000_000).startswith("2001-09-")
-
-
-def test_a_local_cluster_of_another_release_can_be_ended(capsys):
-    from iris.local.start import LocalCluster
-
-    class OtherRelease(LocalCluster):
-        def find(self):
-            raise Conflict("it speaks protocol 1, this client speaks 2; stop it with `iris cluster stop --force`")
-
-    class Context(CliContext):
-        def local_cluster(self, **options):
-            return OtherRelease(**options)
-
-    assert run(["cluster", "stop"], Context()) == 3
-    assert "iris cluster stop --force" in capsys.readouterr().err
-    assert run(["cluster", "stop", "--force"], Context()) == 0
-
-
+@pytest.mark.process
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_standard_streams_are_no_error(closed: str) -> None:
     program = "import sys; from iris.cli.entry import main; sys.argv = ['iris', '--version']; main()"
@@ -247,15 +292,12 @@ def test_closed_standard_streams_are_no_error(closed: str) -> None:
     assert done.returncode == 0
 
 
-def test_a_removed_current_directory_is_named(capsys, monkeypatch, tmp_path):
+def test_a_removed_current_directory_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
-    monkeypatch.setenv("IRIS_STATE_DIR", str(tmp_path / "state"))
     gone.rmdir()
     assert run(["job", "run", "--", "true"]) == 3
     assert "the current directory has been removed: change to another" in capsys.readouterr().err
-
-
-def test_a_command_is_shown_as_it_would_be_typed():
-    assert str(CommandEntrypoint(("sh", "-c", "echo a  b | wc"))) == "sh -c 'echo a  b | wc'"

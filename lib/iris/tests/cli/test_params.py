@@ -14,22 +14,13 @@ from rigging.quantities import MAX_COUNT, MAX_SECONDS
 @pytest.mark.parametrize(
     ("kind", "text", "value"),
     [
-        (SECONDS, "0.5", 0.5),
-        (SECONDS, str(MAX_SECONDS), MAX_SECONDS),
-        (SECONDS_OR_ZERO, "0", 0.0),
-        (SECONDS_OR_ZERO, str(MAX_SECONDS), MAX_SECONDS),
-        (COUNT, "1", 1),
-        (COUNT, str(MAX_COUNT), MAX_COUNT),
-        (LISTED, "1", 1),
-        (LISTED, "10000", 10_000),
-        (NAME, "ann", "ann"),
-        (NAME, " a b ", " a b "),
-        (NumberRange(min=-1, max=1), "-1", -1.0),
-        (DIRECTORY, "/nowhere/at/all", Path("/nowhere/at/all")),
-        (DIRECTORY, "/", Path("/")),
-        (DIRECTORY, ".", Path()),
+        (SECONDS, "0.5", 0.5), (SECONDS, str(MAX_SECONDS), MAX_SECONDS), (SECONDS_OR_ZERO, "0", 0.0),
+        (SECONDS_OR_ZERO, str(MAX_SECONDS), MAX_SECONDS), (COUNT, "1", 1), (COUNT, str(MAX_COUNT), MAX_COUNT),
+        (LISTED, "1", 1), (LISTED, "10000", 10_000), (NAME, "ann", "ann"), (NAME, " a b ", " a b "),
+        (NumberRange(min=-1, max=1), "-1", -1.0), (DIRECTORY, "/nowhere/at/all", Path("/nowhere/at/all")),
+        (DIRECTORY, "/", Path("/")), (DIRECTORY, ".", Path()),
     ],
-)
+)  # fmt: skip
 def test_what_is_taken(kind: click.ParamType, text: str, value: Any) -> None:
     found = kind.convert(text, None, None)
     assert found == value

@@ -1,9 +1,14 @@
 """What a task sees of itself."""
 
+import os
 from typing import cast
 
+import pytest
+
 from iris.client import IrisClient, IrisContext
+from iris.client.context import get_iris_ctx, iris_ctx
 from iris.client.job_env import job_env
+from rigging.errors import Conflict, NotFound
 
 VARIABLES = {
     "IRIS_JOB_ID": "/ann/train",
@@ -11,9 +16,7 @@ VARIABLES = {
     "IRIS_TASK_ID": "/ann/train/3",
     "IRIS_ATTEMPT_ID": "/ann/train/3:2",
     "IRIS_WORKER_ID": "w1",
-    "IRIS_NUM_TASKS": "8",
     "IRIS_PORT_HTTP": "8080",
-    "IRIS_PORT_OTHER": "no number",
 }
 
 
@@ -22,11 +25,20 @@ def test_a_task_knows_who_it_is_and_which_attempt() -> None:
     assert job is not None
     context = IrisContext(job, cast(IrisClient, None))
     assert (context.job_id, context.task_id, context.task_attempt) == ("/ann/train", "/ann/train/3", 2)
-    assert (context.worker_id, context.ports) == ("w1", {"http": 8080})
-    assert job.num_tasks == 8
+    assert (context.worker_id, context.ports, context.get_port("HTTP")) == ("w1", {"http": 8080}, 8080)
+    with pytest.raises(NotFound, match=r"task /ann/train/3 has no port 'x'; it has http"):
+        context.get_port("x")
 
 
-def test_outside_of_a_job_there_is_none() -> None:
-    for missing in ("IRIS_JOB_ID", "IRIS_CONTROLLER_ADDRESS"):
-        assert job_env({name: value for name, value in VARIABLES.items() if name != missing}) is None
-    assert job_env({**VARIABLES, "IRIS_JOB_ID": ""}) is None
+def test_the_context_exists_only_inside_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("IRIS_")]:
+        monkeypatch.delenv(name)
+    assert get_iris_ctx() is None
+    with pytest.raises(Conflict, match="iris job run"):
+        iris_ctx()
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+    context = iris_ctx()
+    assert (context.job_id, context.task_id, context.ports) == ("/ann/train", "/ann/train/3", {"http": 8080})
+    assert (context.client.full_name_prefix(), context.client.user) == ("/ann/train", "ann")
+    assert iris_ctx() is context

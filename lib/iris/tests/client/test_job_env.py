@@ -11,6 +11,12 @@ from rigging.errors import InvalidRequest
 LEAST = {"IRIS_JOB_ID": "/u/j", "IRIS_CONTROLLER_ADDRESS": "h:1"}
 
 
+def test_outside_of_a_job_there_is_none() -> None:
+    for missing in LEAST:
+        assert job_env({name: value for name, value in LEAST.items() if name != missing}) is None
+        assert job_env({**LEAST, missing: ""}) is None
+
+
 def test_what_is_not_said_is_the_first_attempt_of_the_first_task() -> None:
     assert job_env(LEAST) == JobEnv("h:1", "/u/j", "/u/j/0", "/u/j/0:0", "", "")
 
@@ -41,7 +47,7 @@ def test_damaged_lists_are_named(text: str) -> None:
 @pytest.mark.parametrize(
     ("login", "user"),
     [
-        ("ann", "ann"), ("Ann.B_c@d+e=f-9", "Ann.B_c@d+e=f-9"), ("ann b/c", "ann-b-c"), ("ünder", "-nder"),
+        ("ann", "ann"), ("Ann.B_c@d+e=f-9", "Ann.B_c@d+e=f-9"), ("ann b/c", "ann-b-c"), ("corp\\ann", "corp-ann"),
         ("123", "uid123"),
         ("", f"uid{os.getuid()}"), ("..", f"uid{os.getuid()}"), ("--", f"uid{os.getuid()}"), ("x" * 200, "x" * 128),
     ],

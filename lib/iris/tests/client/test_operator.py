@@ -1,76 +1,42 @@
 """What an operator's calls ask of the cluster, and what they return."""
 
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from iris.client import Checkpoint
-from iris.client.connection.connection import Connection
 from iris.client.operator import Operator
 from iris.client.tokens import UserTokenStatus
 from iris.client.types import UserBudgetStatus
 from iris.cluster.types import PriorityBand
 from iris.rpc import access_pb2 as access
 from iris.rpc import iris_pb2 as pb
-
-
-class Cluster:
-    """Answers calls of ClusterService, and keeps what was asked and how."""
-
-    timeout = 12.0
-    metadata = (("k", "v"),)
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, Any, float, bool]] = []
-        self.cluster = self.access = self
-        self._retry = True
-        self.answers = {
-            "CordonWorker": pb.CordonWorkerResponse(moved_attempt_ids=["/a/b/0:0"]),
-            "UncordonWorker": pb.UncordonWorkerResponse(former_reason="slow"),
-            "RemoveWorker": pb.RemoveWorkerResponse(lost_attempt_ids=["/a/b/0:1"]),
-            "SetBudget": pb.SetBudgetResponse(),
-            "ListBudgets": pb.ListBudgetsResponse(budgets=[pb.UserBudget(user="ann", max_weight=2, held_weight=1)]),
-            "CreateToken": pb.CreateTokenResponse(token="u:ann:x"),
-            "ListUserTokens": access.ListUserTokensResponse(
-                tokens=[
-                    access.UserToken(
-                        token_id="ab12", user="ann", note="laptop", created_by="admin root", created_at_ms=7
-                    )
-                ]
-            ),
-            "RevokeUserToken": access.RevokeUserTokenResponse(
-                revoked=access.UserToken(token_id="ab12", user="ann", revoked_by="admin root", revoked_at_ms=8)
-            ),
-            "Checkpoint": pb.CheckpointResponse(remote_state_dir="gs://b", generation=1, sequence=2, at_ms=3),
-        }
-
-    ask = Connection.ask
-
-    def run(self, call: Callable[["Cluster"], Any], *, retry: bool = True) -> Any:
-        self._retry = retry
-        return call(self)
-
-    def __getattr__(self, name: str) -> Any:
-        def answer(request: Any, *, timeout: float, metadata: Any) -> Any:
-            assert metadata == self.metadata
-            self.asked.append((name, request, timeout, self._retry))
-            return self.answers[name]
-
-        return answer
+from support.iris.played_connection import PlayedConnection
 
 
 @pytest.fixture
-def cluster() -> Cluster:
-    return Cluster()
+def cluster() -> Any:
+    made = access.UserToken(token_id="ab12", user="ann", note="laptop", created_by="admin root", created_at_ms=7)
+    revoked = access.UserToken(token_id="ab12", user="ann", revoked_by="admin root", revoked_at_ms=8)
+    return PlayedConnection(
+        CordonWorker=pb.CordonWorkerResponse(moved_attempt_ids=["/a/b/0:0"]),
+        UncordonWorker=pb.UncordonWorkerResponse(former_reason="slow"),
+        RemoveWorker=pb.RemoveWorkerResponse(lost_attempt_ids=["/a/b/0:1"]),
+        SetBudget=pb.SetBudgetResponse(),
+        ListBudgets=pb.ListBudgetsResponse(budgets=[pb.UserBudget(user="ann", max_weight=2, held_weight=1)]),
+        CreateToken=pb.CreateTokenResponse(token="u:ann:x"),
+        ListUserTokens=access.ListUserTokensResponse(tokens=[made]),
+        RevokeUserToken=access.RevokeUserTokenResponse(revoked=revoked),
+        Checkpoint=pb.CheckpointResponse(remote_state_dir="gs://b", generation=1, sequence=2, at_ms=3),
+    )
 
 
 @pytest.fixture
-def operator(cluster: Cluster) -> Operator:
-    return Operator(cast(Connection, cluster))
+def operator(cluster: Any) -> Operator:
+    return Operator(cluster)
 
 
-def test_each_call_asks_once_and_says_what_came_of_it(cluster: Cluster, operator: Operator) -> None:
+def test_each_call_asks_once_and_says_what_came_of_it(cluster: PlayedConnection, operator: Operator) -> None:
     assert operator.cordon("w", "slow") == ["/a/b/0:0"]
     assert operator.cordon("w", "slow", drain=True) == ["/a/b/0:0"]
     assert operator.uncordon("w") == "slow"
@@ -81,7 +47,7 @@ def test_each_call_asks_once_and_says_what_came_of_it(cluster: Cluster, operator
     operator.budgets("ann")
     assert operator.create_token("ann", "laptop") == "u:ann:x"
     batch = pb.UserBudget(user="ann", max_weight=2, max_band=pb.PRIORITY_BAND_BATCH)
-    assert [request for _, request, *_ in cluster.asked] == [
+    assert cluster.requests == [
         pb.CordonWorkerRequest(worker_id="w", reason="slow"),
         pb.CordonWorkerRequest(worker_id="w", reason="slow", drain=True),
         pb.UncordonWorkerRequest(worker_id="w"),
@@ -92,20 +58,19 @@ def test_each_call_asks_once_and_says_what_came_of_it(cluster: Cluster, operator
         pb.ListBudgetsRequest(user="ann"),
         pb.CreateTokenRequest(user="ann", note="laptop"),
     ]
-    assert {(timeout, retry) for *_, timeout, retry in cluster.asked[:-1]} == {(12.0, True)}
-    assert cluster.asked[-1][2:] == (12.0, False), "a token whose text was lost would stay"
+    assert set(cluster.options[:-1]) == {(12.0, True)}
+    assert cluster.options[-1] == (12.0, False), "a token whose text was lost would stay"
 
 
-def test_tokens_of_users(cluster: Cluster, operator: Operator) -> None:
+def test_tokens_of_users(cluster: PlayedConnection, operator: Operator) -> None:
     assert operator.user_tokens("ann") == [UserTokenStatus("ab12", "ann", "laptop", "admin root", 7)]
     assert operator.revoke_user_token("ab12").revoked_by == "admin root"
-    assert [request for _, request, *_ in cluster.asked] == [
+    assert cluster.requests == [
         access.ListUserTokensRequest(user="ann"),
         access.RevokeUserTokenRequest(token_id="ab12"),
     ]
 
 
-def test_a_checkpoint_may_take_long_and_is_not_begun_twice(cluster: Cluster, operator: Operator) -> None:
+def test_a_checkpoint_may_take_long_and_is_not_begun_twice(cluster: PlayedConnection, operator: Operator) -> None:
     assert operator.checkpoint() == Checkpoint("gs://b", 1, 2, 3)
-    [(name, _, timeout, retry)] = cluster.asked
-    assert (name, timeout, retry) == ("Checkpoint", 3600.0, False)
+    assert cluster.options == [(3600.0, False)]

@@ -1,6 +1,5 @@
 """Devices that are held while a job lives: by its own tasks, or by jobs below it."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,9 @@ from iris.client.reservation import holding
 from iris.cluster.types import CoschedulingConfig, Entrypoint, JobState, ResourceSpec, gpu_device, tpu_device
 from iris.domain.tpu import SLICE_ATTRIBUTE
 from iris.rpc import iris_pb2 as pb
-from iris.testing.controller import RunningController, running_controller
-from iris.testing.worker import ScriptedWorker
 from rigging.errors import InvalidRequest
+from support.iris.controller import running_controller
+from support.iris.worker import ScriptedWorker
 
 V5P_8, V5P_16, H100 = tpu_device("v5p-8"), tpu_device("v5p-16"), gpu_device("H100", 8)
 TRUE = Entrypoint.from_command("true")
@@ -60,46 +59,31 @@ def test_an_entry_without_a_device_is_refused() -> None:
         holding(plan(), [ResourceSpec()], 1)
 
 
-@pytest.fixture
-def controller(tmp_path: Path) -> Iterator[RunningController]:
-    with running_controller(tmp_path / "state") as running:
-        yield running
+def test_a_job_below_uses_what_is_held_and_what_no_host_has_is_refused(tmp_path: Path) -> None:
+    def host(name: str, kind: str, variant: str, count: int) -> ScriptedWorker:
+        device = pb.Device(kind=kind, variant=variant, count=count)
+        capacity = pb.Resources(cpu_millis=8000, memory_bytes=8 << 30, disk_bytes=8 << 30, device=device)
+        return ScriptedWorker(controller.address, controller.worker_token(name), name, capacity=capacity)
 
-
-@pytest.fixture
-def client(controller: RunningController) -> Iterator[IrisClient]:
-    target = cluster_at(str(controller.address), token=controller.user_token, environ={})
-    with IrisClient.of(target) as made:
-        yield made
-
-
-def host(controller: RunningController, name: str, kind: str, variant: str, count: int) -> ScriptedWorker:
-    capacity = pb.Resources(
-        cpu_millis=8000,
-        memory_bytes=8 << 30,
-        disk_bytes=8 << 30,
-        device=pb.Device(kind=kind, variant=variant, count=count),
-    )
-    return ScriptedWorker(controller.address, controller.worker_token(name), name, capacity=capacity)
-
-
-def test_a_job_below_uses_what_is_held(controller: RunningController, client: IrisClient) -> None:
-    with host(controller, "t", "tpu", "v5p-8", 4) as tpu, host(controller, "g", "gpu", "H100", 8) as gpu:
+    with (
+        running_controller(tmp_path / "state") as controller,
+        host("t", "tpu", "v5p-8", 4) as tpu,
+        host("g", "gpu", "H100", 8) as gpu,
+        IrisClient.of(cluster_at(str(controller.address), token=controller.user_token, environ={})) as client,
+    ):
         job = client.submit(TRUE, "exp", ResourceSpec(cpu=1), reservation=[V5P_8, H100])
         tpu.wait_for_start(f"{job.job_id}/reserve-0-v5p-8/0:0")
         gpu.wait_for_start(f"{job.job_id}/reserve-1-H100/0:0")
         stranger = client.submit(TRUE, "other", ResourceSpec(device=V5P_8))
-        below = JobPlan(TRUE, "train", resources=ResourceSpec(device=V5P_8), parent=str(job.job_id))
-        client.submit_plan(below)
+        client.submit_plan(JobPlan(TRUE, "train", resources=ResourceSpec(device=V5P_8), parent=str(job.job_id)))
         tpu.wait_for_start(f"{job.job_id}/train/0:0")
         assert stranger.state_only() is JobState.PENDING
         job.terminate()
         for attempt in ("train", "reserve-0-v5p-8"):
             tpu.observe(f"{job.job_id}/{attempt}/0:0", pb.TASK_STATE_KILLED)
         tpu.wait_for_start(f"{stranger.job_id}/0:0")
-
-
-def test_what_no_host_has_is_refused_and_nothing_stays(controller: RunningController, client: IrisClient) -> None:
-    with host(controller, "t", "tpu", "v5p-8", 4), pytest.raises(InvalidRequest, match="H100"):
-        client.submit(TRUE, "exp", ResourceSpec(cpu=1), reservation=[V5P_8, H100])
-    assert all(job.state.is_terminal for job in client.list_jobs())
+        with pytest.raises(InvalidRequest, match="v4-8"):
+            client.submit(TRUE, "never", ResourceSpec(cpu=1), reservation=[H100, tpu_device("v4-8")])
+        left = [found for found in client.list_jobs() if "/never" in found.job_id]
+        assert left
+        assert all(found.state.is_terminal for found in left), "nothing stays"

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from iris.client.connection.connection import Connection as RealConnection
 from iris.client.task_exceptions import fetch_exception, load_exception
 from iris.client.types import JobStatus
 from iris.cluster.types import JobState
 from iris.rpc import iris_pb2 as pb
 from iris.worker.callable_main import pickle_exception
 from rigging.errors import NotFound
+from support.iris.played_connection import PlayedConnection
 
 HERE = b"%d.%d\n" % sys.version_info[:2]
 
@@ -40,37 +40,21 @@ def _raise(error: BaseException) -> None:
     raise error
 
 
-class Connection:
-    """A controller that has one exception, and says what it was asked."""
-
-    def __init__(self, exception: bytes = b"", error: Exception | None = None) -> None:
-        self._reply, self._error = pb.GetExceptionResponse(exception=exception), error
-        self.jobs, self.timeout, self.metadata = self, 1.0, ()
-        self.asked: list[pb.GetExceptionRequest] = []
-
-    def GetException(self, request: pb.GetExceptionRequest, **_: object) -> pb.GetExceptionResponse:
-        self.asked.append(request)
-        if self._error is not None:
-            raise self._error
-        return self._reply
-
-    ask = RealConnection.ask
-
-    def run(self, call: Any, *, retry: bool) -> Any:
-        assert not retry, "the failure itself is not to be held up"
-        return call(self)
-
-
 def failed(name: str = "/ann/a", state: JobState = JobState.FAILED) -> JobStatus:
     return JobStatus(name, state, submitted_at_ms=17, deciding_task_id=f"{name}/0")
 
 
 @pytest.mark.parametrize(
-    "error", [LookupError("no shards"), OSError(28, "full", "/data/x"), ExceptionGroup("two", [ValueError(1)])]
-)
+    "error",
+    [
+        LookupError("no shards"), OSError(28, "full", "/data/x"), ExceptionGroup("two", [ValueError(1)]),
+        OtherArguments("device", "on fire"),
+    ],
+)  # fmt: skip
 def test_what_was_raised_is_made_again(error: Exception) -> None:
     again = load_exception(pickle_exception(error))
     assert (type(again), str(again)) == (type(error), str(error))
+    assert getattr(again, "device", None) == getattr(error, "device", None)
 
 
 def test_what_can_be_made_again_as_a_whole_is_sent_so() -> None:
@@ -86,12 +70,6 @@ def test_what_goes_along_with_an_error_has_a_limit(more: int, is_sent: bool) -> 
     overhead = len(pickle_exception(ValueError("x" * 10_000))) - 10_000 - len(HERE)
     sent = pickle_exception(ValueError("x" * (64 * 1024 - 8 - overhead + more)))
     assert bool(sent) == is_sent
-
-
-def test_one_whose_constructor_takes_other_arguments_too() -> None:
-    again = load_exception(pickle_exception(OtherArguments("device", "on fire")))
-    assert isinstance(again, OtherArguments)
-    assert (str(again), again.device) == ("the device is on fire", "device")
 
 
 @pytest.mark.parametrize("held", [os.urandom(80_000), list(range(100_000)), (_ for _ in ())])
@@ -117,9 +95,11 @@ def test_what_is_none_gives_none(data: bytes) -> None:
 
 
 def test_only_the_exceptions_of_the_users_own_failed_callables_are_asked_for() -> None:
-    connection: Any = Connection(pickle_exception(ValueError("mine")))
+    reply = pb.GetExceptionResponse(exception=pickle_exception(ValueError("mine")))
+    connection: Any = PlayedConnection(GetException=reply)
     assert str(fetch_exception(connection, "ann", failed())) == "mine"
-    assert connection.asked == [pb.GetExceptionRequest(job_id="/ann/a", submitted_at_ms=17)]
+    assert connection.requests == [pb.GetExceptionRequest(job_id="/ann/a", submitted_at_ms=17)]
+    assert connection.options == [(12.0, False)], "the failure itself is not to be held up"
     for user, status in (
         ("bob", failed()),
         ("ann", failed("/bob/a")),
@@ -131,5 +111,5 @@ def test_only_the_exceptions_of_the_users_own_failed_callables_are_asked_for() -
 
 
 def test_a_controller_that_cannot_say_it_leaves_the_failure_as_it_is() -> None:
-    connection: Any = Connection(error=NotFound("forgotten meanwhile"))
+    connection: Any = PlayedConnection(GetException=NotFound("forgotten meanwhile"))
     assert fetch_exception(connection, "ann", failed()) is None

@@ -1,6 +1,5 @@
 """What callables returned, asked of a controller that is played."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,45 +10,39 @@ from iris.cluster.types import JobState
 from iris.rpc import iris_pb2 as pb
 from rigging.errors import InvalidRequest, MarinError, NotFound, Unavailable
 from rigging.results import ResultUnavailable, pack_problem, pack_result
+from support.iris.played_connection import PlayedConnection
 
 ENDED = JobStatus("/ann/a", JobState.SUCCEEDED, submitted_at_ms=17, replicas=3)
 
 
-class Connection:
-    """Gives results in pieces of a few bytes, or fails."""
+def connection(*results: bytes) -> PlayedConnection:
+    """Gives results in pieces of a few bytes."""
 
-    def __init__(self, *results: bytes, error: MarinError | None = None) -> None:
-        self.results, self.error = results, error
-        self.asked: list[pb.GetResultRequest] = []
-
-    def ask(self, _: Callable[[Any], Any], request: pb.GetResultRequest) -> pb.GetResultResponse:
-        self.asked.append(request)
-        if self.error is not None:
-            raise self.error
-        whole = self.results[request.task_index]
+    def answer(request: pb.GetResultRequest) -> pb.GetResultResponse:
+        whole = results[request.task_index]
         return pb.GetResultResponse(data=whole[request.offset : request.offset + 7], size=len(whole))
 
+    return PlayedConnection(GetResult=answer)
 
-def fetch(connection: Any, user: str = "ann") -> Any:
-    return fetch_results(connection, user, ENDED)
+
+def fetch(played: Any, user: str = "ann") -> Any:
+    return fetch_results(played, user, ENDED)
 
 
 def test_each_task_has_its_own_in_pieces_and_none_is_nothing() -> None:
-    connection = Connection(pack_result({"a": 1}), b"", pack_result("x" * 50))
-    assert fetch(connection) == [{"a": 1}, None, "x" * 50]
-    assert {(request.job_id, request.submitted_at_ms) for request in connection.asked} == {("/ann/a", 17)}
+    played = connection(pack_result({"a": 1}), b"", pack_result("x" * 50))
+    assert fetch(played) == [{"a": 1}, None, "x" * 50]
+    assert {(request.job_id, request.submitted_at_ms) for request in played.requests} == {("/ann/a", 17)}
 
 
 def test_of_another_user_nothing_is_asked_for_as_loading_it_runs_code() -> None:
-    connection = Connection()
     with pytest.raises(ResultUnavailable, match="for processes of ann, not of bob"):
-        fetch(connection, "bob")
-    assert connection.asked == []
+        fetch(PlayedConnection(), "bob")
 
 
 def test_one_that_cannot_be_had_is_named() -> None:
     with pytest.raises(ResultUnavailable, match="task 1 of job /ann/a has no result to give: no room"):
-        fetch(Connection(b"", pack_problem("no room"), b""))
+        fetch(connection(b"", pack_problem("no room"), b""))
 
 
 @pytest.mark.parametrize(
@@ -63,5 +56,5 @@ def test_one_that_cannot_be_had_is_named() -> None:
 )
 def test_what_the_controller_says(error: MarinError, expected: type[MarinError], text: str) -> None:
     with pytest.raises(expected, match=text) as caught:
-        fetch(Connection(error=error))
+        fetch(PlayedConnection(GetResult=error))
     assert type(caught.value) is expected

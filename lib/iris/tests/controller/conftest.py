@@ -1,3 +1,4 @@
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -5,10 +6,23 @@ import pytest
 
 from iris.rpc.auth import PrincipalKind
 from iris.rpc.protocol import call_metadata
-from iris.testing.controller import ControllerStubs, RunningController
-from iris.testing.controller import running_controller as start_controller
-from iris.testing.users import User
-from iris.testing.worker import ScriptedWorker
+from support.iris.async_tests import pytest_pyfunc_call  # noqa: F401
+from support.iris.controller import ControllerStubs, RunningController
+from support.iris.controller import running_controller as start_controller
+from support.iris.users import User
+from support.iris.worker import ScriptedWorker
+
+
+@pytest.fixture
+def loop() -> asyncio.AbstractEventLoop:
+    """The loop of a coroutine test; files whose tests move its clock have one of their own."""
+    return asyncio.new_event_loop()
+
+
+@pytest.fixture
+def runner(loop: asyncio.AbstractEventLoop) -> Iterator[asyncio.Runner]:
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        yield runner
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 
 from iris.controller.app import Address, ControllerConfig, serve
 from iris.controller.storage.disk_space import RESERVE_NAME
-from iris.testing.loops import run_in
 from rigging.errors import Conflict
+from support.iris.loops import run_in
 
 
 class NotingLoop(asyncio.SelectorEventLoop):
@@ -51,22 +51,19 @@ def test_one_that_was_told_to_stop_leaves_nothing_in_its_loop(tmp_path: Path) ->
     assert (tmp_path / RESERVE_NAME).stat().st_size == 4096
 
 
-def test_a_port_that_is_taken_is_named_and_the_state_is_let_go(tmp_path: Path) -> None:
-    async def main() -> None:
-        stop = asyncio.Event()
-        first: asyncio.Future[Address] = asyncio.get_running_loop().create_future()
-        serving = asyncio.create_task(serve(ControllerConfig(tmp_path / "one"), first.set_result, stop))
-        address = await first
-        for _ in range(2):
-            with pytest.raises(Conflict, match=f"cannot listen on {address}: port taken, or not a host of this"):
-                await serve(ControllerConfig(tmp_path / "two", port=address.port))
-        stop.set()
-        await serving
-        stop.clear()
-        again = asyncio.Event()
-        serving = asyncio.create_task(serve(ControllerConfig(tmp_path / "two"), lambda _: again.set(), stop))
-        await again.wait()
-        stop.set()
-        await serving
-
-    asyncio.run(asyncio.wait_for(main(), 60))
+async def test_a_port_that_is_taken_is_named_and_the_state_is_let_go(tmp_path: Path) -> None:
+    stop = asyncio.Event()
+    first: asyncio.Future[Address] = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(serve(ControllerConfig(tmp_path / "one"), first.set_result, stop))
+    address = await first
+    for _ in range(2):
+        with pytest.raises(Conflict, match=f"cannot listen on {address}: port taken, or not a host of this"):
+            await serve(ControllerConfig(tmp_path / "two", port=address.port))
+    stop.set()
+    await serving
+    stop.clear()
+    again = asyncio.Event()
+    serving = asyncio.create_task(serve(ControllerConfig(tmp_path / "two"), lambda _: again.set(), stop))
+    await again.wait()
+    stop.set()
+    await serving

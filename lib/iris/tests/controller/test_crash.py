@@ -14,15 +14,16 @@ from pathlib import Path
 import grpc
 import pytest
 
+from fray.testing.waiting import eventually
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
 from iris.rpc.protocol import call_metadata
-from iris.testing.controller import ControllerStubs
-from iris.testing.controller_process import ControllerProcess
-from iris.testing.worker import GIB, ScriptedWorker, Start
-from rigging.testing import eventually
+from support.iris.controller import ControllerStubs
+from support.iris.controller_process import ControllerProcess
+from support.iris.users import job_spec
+from support.iris.worker import GIB, ScriptedWorker, Start
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.process
 
 SUBMITTERS = 3
 ROOM = pb.Resources(cpu_millis=10_000_000, memory_bytes=10_000 * GIB, disk_bytes=GIB)
@@ -66,13 +67,8 @@ class Load:
         stubs, count = self.stubs(), 0
         while not self._resting.is_set():
             name = f"/ann/{number}-{count}"
-            spec = pb.JobSpec(
-                job_id=name,
-                entrypoint=pb.Entrypoint(command=pb.Command(argv=["true"])),
-                resources=pb.Resources(cpu_millis=1, memory_bytes=1),
-                replicas=1 + count % 3,
-                max_retries_preemption=1000,
-            )
+            replicas, tries = 1 + count % 3, 1000
+            spec = job_spec(name, cpu_millis=1, memory_bytes=1, replicas=replicas, max_retries_preemption=tries)
             request = pb.SubmitJobRequest(spec=spec, idempotency_key=name)
             try:
                 stubs.jobs.SubmitJob(request, timeout=2, wait_for_ready=True)
@@ -89,9 +85,7 @@ class Load:
         token = make_token(self._secret, PrincipalKind.WORKER, "w1")
         while not self._stop.is_set():
             inventory = list(self._ran.values())
-            worker = ScriptedWorker(
-                self.address, token, capacity=ROOM, inventory=inventory, script=self._run
-            )  # fmt: skip
+            worker = ScriptedWorker(self.address, token, capacity=ROOM, inventory=inventory, script=self._run)
             while not worker.ended and not self._stop.wait(0.01):
                 self._note(worker)
             self._note(worker)
@@ -163,17 +157,13 @@ def kill_under_load(kills: int, tmp_path: Path, remote: str = "") -> Kept:
         controller.kill()
 
 
-@pytest.mark.parametrize("kills", [5, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
-def test_a_killed_controller_keeps_every_promise(kills: int, tmp_path: Path) -> None:
-    kept = kill_under_load(kills, tmp_path)
-    assert len(kept.acknowledged) >= kills
-    assert kept.results
-    assert kept.broken_promises() == []
+MANY = pytest.param(100, marks=[pytest.mark.soak, pytest.mark.timeout(900)])
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
-def test_a_controller_that_loses_its_disk_too_keeps_every_promise(kills: int, tmp_path: Path) -> None:
-    kept = kill_under_load(kills, tmp_path, str(tmp_path / "remote"))
+@pytest.mark.parametrize("kills", [3, MANY])
+@pytest.mark.parametrize("loses_its_disk", [False, True])
+def test_a_killed_controller_keeps_every_promise(kills: int, loses_its_disk: bool, tmp_path: Path) -> None:
+    kept = kill_under_load(kills, tmp_path, str(tmp_path / "remote") if loses_its_disk else "")
     assert len(kept.acknowledged) >= kills
     assert kept.results
     assert kept.broken_promises() == []

@@ -5,17 +5,19 @@ from pathlib import Path
 import pytest
 
 from iris.cli.main import run
-from iris.testing.controller_process import ControllerProcess
-from iris.testing.users import job_spec
+from iris.rpc import iris_pb2 as pb
+from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
+from iris.rpc.protocol import call_metadata
+from iris.store.store import Store
 from rigging.errors import MarinError
+from support.iris.controller import ControllerStubs
+from support.iris.controller_process import ControllerProcess
+from support.iris.users import job_spec
+
+pytestmark = pytest.mark.process
 
 
 def used(state: Path, remote: Path | None = None) -> None:
-    from iris.rpc import iris_pb2 as pb
-    from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
-    from iris.rpc.protocol import call_metadata
-    from iris.testing.controller import ControllerStubs
-
     process = ControllerProcess(state, remote_state_dir=str(remote) if remote else "")
     token = make_token(load_or_create_secret(state / "secret"), PrincipalKind.USER, "ann")
     stubs = ControllerStubs(process.address, call_metadata(token))
@@ -35,6 +37,8 @@ def test_the_start_says_what_is_damaged_and_which_command_salvages(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     state = tmp_path / "state"
+    assert run(["cluster", "controller", "salvage", "--state-dir", str(state)]) == 4
+    assert "there is no state directory" in capfd.readouterr().err
     used(state)
     wal = state / "iris.db-wal"
     data = bytearray(wal.read_bytes())
@@ -70,8 +74,6 @@ def test_with_a_remote_state_the_command_that_restores_is_named_and_works(
     assert f"{state}/damaged-" in capfd.readouterr().err
     process = ControllerProcess(state, remote_state_dir=str(remote))
     process.kill()
-    from iris.store.store import Store
-
     store = Store.open(state, generation=99)
     assert len(store.load().jobs) == 20
     store.close()
@@ -90,8 +92,3 @@ def test_the_local_cluster_says_it_to_whoever_wants_to_list_jobs(
     assert f"`iris cluster controller salvage --state-dir {state}`" in said.err
     assert "Traceback" not in said.err
     assert "no jobs" not in said.err
-
-
-def test_salvaging_what_is_not_there(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["cluster", "controller", "salvage", "--state-dir", str(tmp_path / "none")]) == 4
-    assert "there is no state directory" in capfd.readouterr().err

@@ -10,9 +10,9 @@ from iris.dashboard.cluster_client import viewer_of
 from iris.dashboard.settings import Settings
 from iris.rpc.auth import PrincipalKind
 from iris.rpc.protocol import call_metadata
-from iris.testing.controller import ControllerStubs, RunningController, running_controller
-from iris.testing.users import User
-from iris.testing.worker import ScriptedWorker
+from support.iris.controller import ControllerStubs, RunningController, running_controller
+from support.iris.users import User
+from support.iris.worker import ScriptedWorker
 
 BASE = "http://127.0.0.1:8000"
 

@@ -25,21 +25,14 @@ socket.onmessage = m => { document.querySelector("#echo").textContent = m.data; 
 
 
 async def _page(request: Request) -> Response:
-    del request
     return HTMLResponse(PAGE)
 
 
 async def _tell(request: Request) -> Response:
     """Say what arrived."""
-    body = await request.body()
-    return JSONResponse(
-        {
-            "method": request.method,
-            "path": request.scope["raw_path"].decode() + "?" + request.scope["query_string"].decode(),
-            "headers": dict(request.headers),
-            "size": len(body),
-        }
-    )
+    path = f"{request.scope['raw_path'].decode()}?{request.scope['query_string'].decode()}"
+    size = len(await request.body())
+    return JSONResponse({"method": request.method, "path": path, "headers": dict(request.headers), "size": size})
 
 
 async def _away(request: Request) -> Response:
@@ -47,11 +40,8 @@ async def _away(request: Request) -> Response:
 
 
 async def _cookies(request: Request) -> Response:
-    del request
-    response = Response(
-        "ok", headers={"service-worker-allowed": "/", "clear-site-data": "*", "connection": "x-private"}
-    )
-    response.headers["x-private"] = "1"
+    private = {"service-worker-allowed": "/", "clear-site-data": "*", "connection": "x-private", "x-private": "1"}
+    response = Response("ok", headers=private)
     response.set_cookie("mine", "1", path="/", domain="example.com")
     response.set_cookie("iris-session", "forged")
     response.set_cookie("iris-session-0a0a0a0a", "forged")

@@ -8,10 +8,10 @@ import pytest
 from iris.dashboard.cluster_client import ClusterClient, viewer_of
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import load_or_create_secret
-from iris.testing.controller_process import ControllerProcess
 from rigging.errors import DeadlineExceeded
+from support.iris.controller_process import ControllerProcess
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.process
 ROOT = viewer_of("root", is_admin=True, may_write=False)
 
 

@@ -11,24 +11,26 @@ from urllib.parse import quote
 
 import pytest
 
+from fray.testing.waiting import eventually
 from iris.dashboard.application import make_application
 from iris.dashboard.cluster_client import viewer_of
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.logformat import encode
-from iris.testing.controller import RunningController, running_controller
-from iris.testing.users import User
-from iris.testing.worker import ScriptedWorker
-from rigging.testing.chromium import chromium, chromium_path, screenshots, serious_findings, watch
-from rigging.testing.waiting import eventually
 from rigging.web.serving import WebServer, bind
+from support.iris.controller import RunningController, running_controller
+from support.iris.users import User
+from support.iris.worker import ScriptedWorker
+from support.rigging.chromium import chromium, chromium_path, screenshots, serious_findings, watch
 
 from .conftest import settings_for
+from .task_server import task_server
+from .test_task_pages import HTTP, Register, Site, register, site  # noqa: F401  # fixtures
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
 
 pytestmark = [
-    pytest.mark.e2e,
+    pytest.mark.process,
     pytest.mark.skipif(chromium_path() is None, reason="chromium is not installed: apt-get install chromium"),
 ]
 
@@ -98,7 +100,7 @@ def connected(page: Page) -> None:
     expect(page.locator("body")).to_have_attribute("data-connected", "true")
 
 
-def test_a_visitor_finds_the_way_from_the_list_to_a_log(
+def test_a_visitor_finds_the_way_from_the_list_to_a_log_and_stops_a_job_who_may(
     served: Served, page: Page, admin: User, worker: ScriptedWorker
 ) -> None:
     for name in ("/ann/train", "/ann/train/child", "/bob/other"):
@@ -122,10 +124,19 @@ def test_a_visitor_finds_the_way_from_the_list_to_a_log(
     expect(page.locator("#tasks tbody tr")).to_have_count(1)
     page.get_by_role("link", name="Log", exact=True).first.click()
     expect(page.locator("#log .text")).to_have_text(["loss 3.5", "<b>loss</b> 3.4"])
+    served.goto(page, "job?id=/bob/other")
+    expect(page.get_by_role("button", name="Stop this job")).to_have_count(0)
+    served.sign_in(page, may_write=True)
+    served.goto(page, "job?id=/bob/other")
+    answers: list[str] = []
+    page.on("dialog", lambda dialog: (answers.append(dialog.message), dialog.accept()))
+    page.get_by_role("button", name="Stop this job").click()
+    expect(page.locator("#job .status").first).to_have_text("killed")
+    assert answers == ["Stop /bob/other and all jobs below it?"]
     assert watched.problems == []
 
 
-def test_changes_are_shown_within_half_a_second(
+def test_changes_are_shown_within_half_a_second_and_the_end_of_the_session_is_told(
     served: Served, page: Page, admin: User, worker: ScriptedWorker
 ) -> None:
     admin.submit("/ann/a")
@@ -155,6 +166,11 @@ def test_changes_are_shown_within_half_a_second(
     worker.observe("/ann/a/0:0", pb.TASK_STATE_FAILED, exit_code=3, error="out of luck")
     expect(page.locator("#job")).to_contain_text("out of luck")
     assert watched.problems == []
+    page.context.clear_cookies()
+    served.stop()
+    expect(page.locator("#connection")).to_contain_text("Connection lost")
+    served.start(served.port)
+    expect(page.locator("#connection")).to_contain_text("Signed out")
 
 
 def test_a_log_is_followed_searched_and_ends(served: Served, page: Page, admin: User, worker: ScriptedWorker) -> None:
@@ -178,20 +194,6 @@ def test_a_log_is_followed_searched_and_ends(served: Served, page: Page, admin: 
     expect(page.locator("#log .text")).to_have_text(["third", "meanwhile"])
 
 
-def test_a_job_is_stopped_by_who_may(served: Served, page: Page, admin: User) -> None:
-    admin.submit("/ann/a")
-    served.sign_in(page, may_write=True)
-    served.goto(page, "job?id=/ann/a")
-    answers: list[str] = []
-    page.on("dialog", lambda dialog: (answers.append(dialog.message), dialog.accept()))
-    page.get_by_role("button", name="Stop this job").click()
-    expect(page.locator("#job .status").first).to_have_text("killed")
-    assert answers == ["Stop /ann/a and all jobs below it?"]
-    served.sign_in(page)
-    served.goto(page, "job?id=/ann/a")
-    expect(page.get_by_role("button", name="Stop this job")).to_have_count(0)
-
-
 def test_pages_say_that_the_controller_is_away_and_go_on_when_it_is_back(tmp_path: Path, page: Page) -> None:
     with running_controller(tmp_path / "state") as first:
         served = Served(first)
@@ -206,16 +208,6 @@ def test_pages_say_that_the_controller_is_away_and_go_on_when_it_is_back(tmp_pat
             served.goto(page, "workers")
             expect(page.locator("#workers tbody")).to_contain_text("w1")
     served.stop()
-
-
-def test_a_page_without_a_session_says_so(served: Served, page: Page) -> None:
-    served.sign_in(page)
-    connected(page)
-    page.context.clear_cookies()
-    served.stop()
-    expect(page.locator("#connection")).to_contain_text("Connection lost")
-    served.start(served.port)
-    expect(page.locator("#connection")).to_contain_text("Signed out")
 
 
 def test_pages_are_accessible_fit_a_phone_and_load_without_errors(
@@ -251,3 +243,61 @@ def test_pages_are_accessible_fit_a_phone_and_load_without_errors(
         assert page.evaluate("document.documentElement.scrollWidth") <= 400, name
         page.set_viewport_size({"width": 1280, "height": 900})
     assert watched.problems == []
+
+
+# What a page of a task tries; each says "refused" or what it got.
+HOSTILE = """async (home) => {
+  const tried = async (what) => { try { return await what(); } catch (error) { return "refused"; } };
+  const found = {};
+  found.fetch = await tried(async () => (await fetch(home + "/jobs", {credentials: "include"})).text());
+  const blindly = {credentials: "include", mode: "no-cors"};
+  found.blind = await tried(async () => (await fetch(home + "/jobs", blindly)).text());
+  found.post = await tried(async () => (await fetch(home + "/job/stop", {method: "POST", credentials: "include",
+    body: new URLSearchParams({id: "/ann/a"})})).text());
+  found.events = await new Promise((done) => {
+    const source = new EventSource(home + "/events", {withCredentials: true});
+    source.onmessage = source.onopen = () => done("open");
+    source.onerror = () => { source.close(); done("refused"); };
+  });
+  found.socket = await new Promise((done) => {
+    const socket = new WebSocket(home.replace("http", "ws") + "/events");
+    socket.onopen = () => done("open");
+    socket.onerror = () => done("refused");
+  });
+  found.cookie = document.cookie;
+  return found;
+}"""
+
+
+def test_a_page_of_a_task_works_outlives_its_server_and_cannot_reach_the_dashboard(
+    site: Site,  # noqa: F811
+    register: Register,  # noqa: F811
+    admin: User,
+    page: Page,
+) -> None:
+    page.goto(site.home + site.app.state.web.login_path(viewer_of("ann", is_admin=False, may_write=True)))
+    page.wait_for_url("**/jobs")
+    with task_server() as port:
+        register("board", f"127.0.0.1:{port}", HTTP)
+        page.goto(f"{site.home}/proxy/ann/a/board")
+        assert page.url == f"{site.tasks}/proxy/ann/a/board/"
+        expect(page.locator("#fetched")).to_have_text("/data?x=1")
+        expect(page.locator("#echo")).to_have_text("hello ")
+        found = page.evaluate(HOSTILE, site.home)
+        assert found == {
+            "fetch": "refused", "blind": "refused", "post": "refused", "events": "refused", "socket": "refused",
+            "cookie": "",
+        }  # fmt: skip
+        page.evaluate(
+            "home => { document.body.innerHTML = `<form method=post action='${home}/job/stop'>"
+            "<input name=id value='/ann/a'></form>`; document.forms[0].submit(); }",
+            site.home,
+        )
+        page.wait_for_url("**/job/stop")
+        expect(page.locator("body")).to_contain_text("refused: origin")
+        assert admin.get("/ann/a").state != pb.JOB_STATE_KILLED
+        page.goto(f"{site.tasks}/proxy/ann/a/board/")
+    page.reload()
+    expect(page.locator("body")).to_contain_text("does not answer")
+    with task_server(port):
+        expect(page.locator("#echo")).to_have_text("hello ")  # the page came back by itself

@@ -5,16 +5,16 @@ from html import unescape
 from typing import Any
 from urllib.parse import quote
 
-import pytest
 from starlette.testclient import TestClient
 
+from fray.testing.waiting import eventually
 from iris.dashboard.cluster_client import viewer_of
 from iris.rpc import access_pb2
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.logformat import encode
-from iris.testing.users import User
-from iris.testing.worker import ScriptedWorker
-from rigging.testing import eventually
+from support.iris.controller import RunningController
+from support.iris.users import User
+from support.iris.worker import ScriptedWorker
 
 from .conftest import BASE
 
@@ -29,20 +29,17 @@ def text_of(client: TestClient, path: str, status: int = 200, **headers: str) ->
     return unescape(answer.text)
 
 
-def token_in(page: str) -> str:
-    found = re.search(r'data-form-token="([^"]+)"', page)
+def post(client: TestClient, path: str, of_page: str, *, origin: str = BASE, **form: str) -> tuple[int, str]:
+    """Send a form as a page does that the client has; the status and the text of the answer."""
+    found = re.search(r'data-form-token="([^"]+)"', text_of(client, of_page))
     assert found is not None
-    return found[1]
+    answer = client.post(path, data={"form_token": found[1], **form}, headers={"origin": origin})
+    return answer.status_code, answer.text
 
 
-@pytest.mark.parametrize(
-    "path", ["/jobs", "/job?id=/ann/a", "/logs?id=/ann/a", "/sql?q=SELECT+1", "/events", "/job/usage?id=/ann/a"]
-)
-def test_nothing_is_shown_to_who_is_not_signed_in(pages: Any, path: str) -> None:
-    assert "Sign in" in text_of(pages.running, path, 401)
-
-
-def test_a_link_is_good_once(pages: Any) -> None:
+def test_nothing_is_shown_to_who_is_not_signed_in_and_a_link_is_good_once(pages: Any) -> None:
+    for path in ("/jobs", "/job?id=/ann/a", "/logs?id=/ann/a", "/sql?q=SELECT+1", "/events", "/job/usage?id=/ann/a"):
+        assert "Sign in" in text_of(pages.running, path, 401)
     client = pages.browser("ann")
     link = pages.app.state.web.login_path(viewer_of("ann", is_admin=False, may_write=False))
     assert client.get(link).status_code == 200
@@ -57,60 +54,40 @@ def test_the_list_shows_roots_and_unfolds_and_finds(pages: Any, admin: User) -> 
     admin.submit("/bob/other")
     client = pages.browser("root", is_admin=True)
     page = text_of(client, "/jobs")
-    assert "/ann/train" in page
-    assert "/bob/other" in page
+    assert all(part in page for part in ("/ann/train", "/bob/other", "▸ 1"))
     assert "/ann/train/child" not in page
-    assert "▸ 1" in page
     assert "/ann/train/child" in text_of(client, "/jobs/children?parent=/ann/train&depth=1")
     assert "/ann/train/child" in text_of(client, "/jobs?q=CHILD")
     assert "/bob/other" not in text_of(client, "/jobs?user=ann")
     assert "big one" in text_of(client, "/jobs?q=big")
     assert "No job is like that" in text_of(client, "/jobs?state=failed")
-    part = text_of(client, "/jobs", **{"HX-Request": "true"})
-    assert "<html" not in part
+    assert "<html" not in text_of(client, "/jobs", **{"HX-Request": "true"})
     assert "is none; allowed are live" in text_of(client, "/jobs?state=odd", 400)
 
 
-def test_a_job_shows_why_it_waits_and_why_it_failed(pages: Any, admin: User, worker: ScriptedWorker) -> None:
-    admin.submit("/ann/a")
-    worker.wait_for_start("/ann/a/0:0")
-    worker.observe("/ann/a/0:0", FAILED, exit_code=3, error="out of luck")
+def test_a_job_shows_why_it_waits_and_why_it_failed_and_its_earlier_attempts(
+    pages: Any, admin: User, worker: ScriptedWorker
+) -> None:
+    admin.submit("/ann/a", max_retries_failure=1)
+    for number, lasted in enumerate((2000, 4000)):
+        name, begin = f"/ann/a/0:{number}", T + 10_000 * number
+        worker.wait_for_start(name)
+        worker.observe(name, RUNNING, started_at_ms=begin, at_ms=begin)
+        used = pb.AttemptUsage(attempt_id=name, cpu_ms=5, at_ms=begin + lasted)
+        worker.observe(name, FAILED, exit_code=3, error="out of luck", at_ms=begin + lasted, usage=used)
     admin.wait("/ann/a")
     admin.submit("/ann/large", replicas=3)  # of two cores
     worker.wait_for_start("/ann/large/1:0")
     client = pages.browser("ann")
     page = text_of(client, "/job?id=/ann/a")
-    assert "out of luck" in page
-    assert "exit code 3" in page
+    assert all(
+        part in page for part in ("exit code 3", "attempt 0, 2.0 s: out of luck", 'class="bar-earlier" x="0.00"')
+    )
     assert "Waits because" in text_of(client, "/job?id=/ann/large")
     assert "/ann/large" in text_of(client, "/queue")
-    assert "out of luck" in text_of(client, "/task?id=/ann/a/0")
+    last, first = text_of(client, "/task?id=/ann/a/0").split("<tbody>")[1].split("</tr>")[:2]
+    assert ("out of luck" in last, "4.0 s" in last, "2.0 s" in first) == (True, True, True)
     assert "exit code 3" in text_of(client, "/job/tasks?id=/ann/a")
-
-
-def test_attempts_that_were_tried_again_stay_on_the_timeline(pages: Any, admin: User, worker: ScriptedWorker) -> None:
-    admin.submit("/ann/a", max_retries_failure=1)
-    for number, lasted in enumerate((2000, 4000)):
-        name = f"/ann/a/0:{number}"
-        worker.wait_for_start(name)
-        begin = T + 10_000 * number
-        worker.observe(name, RUNNING, started_at_ms=begin, at_ms=begin)
-        used = pb.AttemptUsage(attempt_id=name, cpu_ms=5, at_ms=begin + lasted)
-        worker.observe(name, FAILED, exit_code=3, error="out of luck", at_ms=begin + lasted, usage=used)
-    admin.wait("/ann/a")
-    client = pages.browser("ann")
-    page = text_of(client, "/job?id=/ann/a")
-    assert "attempt 0, 2.0 s: out of luck" in page
-    assert 'class="bar-earlier" x="0.00" y="1" width="14.29"' in page
-    assert 'class="bar-failed" x="71.43" y="1" width="28.57"' in page
-    rows = text_of(client, "/task?id=/ann/a/0").split("<tbody>")[1].split("</tr>")
-    assert "4.0 s" in rows[0]
-    assert "2.0 s" in rows[1]
-    answer = admin.stubs.cluster.Query(pb.QueryRequest(sql="SELECT began_at_ms, at_ms FROM attempt_usage"))
-    assert [[value.integer for value in row.values] for row in answer.rows] == [
-        [T, T + 2000],
-        [T + 10_000, T + 14_000],
-    ]
 
 
 def test_what_users_may_not_see_the_pages_do_not_show(pages: Any, admin: User) -> None:
@@ -152,13 +129,8 @@ def test_names_lines_and_errors_are_escaped(pages: Any, admin: User, worker: Scr
         assert SCRIPT not in raw, path
         assert "\x1b" not in raw, path
     assert "hello" in client.get("/logs?id=/ann/a").text
-    for odd in (
-        f"/jobs?q={quote(SCRIPT)}",
-        f"/jobs?state={quote(SCRIPT)}",
-        f"/sql?q={quote(SCRIPT)}",
-        f"/x{quote(SCRIPT)}",
-    ):
-        assert SCRIPT not in client.get(odd).text
+    for odd in ("/jobs?q=", "/jobs?state=", "/sql?q=", "/x"):
+        assert SCRIPT not in client.get(odd + quote(SCRIPT)).text
 
 
 def test_logs_are_searched_followed_and_downloaded(pages: Any, admin: User, worker: ScriptedWorker) -> None:
@@ -172,12 +144,8 @@ def test_logs_are_searched_followed_and_downloaded(pages: Any, admin: User, work
     client = pages.browser("ann")
     page = text_of(client, "/logs?id=/ann/a")
     assert [int(i) for i in re.findall(r">line (\d+)<", page)] == list(range(50))
-    assert re.findall(r">line (\d+)<", text_of(client, "/logs?id=/ann/a&grep=line+4%5B0-3%5D")) == [
-        "40",
-        "41",
-        "42",
-        "43",
-    ]
+    some = text_of(client, "/logs?id=/ann/a&grep=line+4%5B0-3%5D")
+    assert re.findall(r">line (\d+)<", some) == ["40", "41", "42", "43"]
     assert text_of(client, "/logs/text?id=/ann/a") == "".join(f"line {i}\n" for i in range(50))
     assert "regular expression" in text_of(client, "/logs?id=/ann/a&grep=%28", 400)
     for attempt in ("9999999999", "x", "-1"):
@@ -192,18 +160,15 @@ def test_logs_are_searched_followed_and_downloaded(pages: Any, admin: User, work
 
 def test_stopping_needs_a_link_that_allows_it_and_a_form_of_the_session(pages: Any, admin: User) -> None:
     admin.submit("/ann/a")
+    page, form = "/job?id=/ann/a", {"id": "/ann/a"}
     reader = pages.browser("ann")
-    page = text_of(reader, "/job?id=/ann/a")
-    assert "Stop this job" not in page
-    form = {"form_token": token_in(page), "id": "/ann/a"}
-    assert reader.post("/job/stop", data=form, headers={"origin": BASE}).status_code == 403
+    assert "Stop this job" not in text_of(reader, page)
+    assert post(reader, "/job/stop", page, **form)[0] == 403
     writer = pages.browser("ann", may_write=True)
-    page = text_of(writer, "/job?id=/ann/a")
-    form = {"form_token": token_in(page), "id": "/ann/a"}
-    assert writer.post("/job/stop", data=form, headers={"origin": "http://evil.example"}).status_code == 403
-    assert writer.post("/job/stop", data={"id": "/ann/a"}, headers={"origin": BASE}).status_code == 403
+    assert post(writer, "/job/stop", page, **form, origin="http://evil.example")[0] == 403
+    assert writer.post("/job/stop", data=form, headers={"origin": BASE}).status_code == 403
     assert admin.get("/ann/a").state == pb.JOB_STATE_PENDING
-    assert writer.post("/job/stop", data=form, headers={"origin": BASE}).status_code == 200
+    assert post(writer, "/job/stop", page, **form)[0] == 200
     assert admin.get("/ann/a").state == pb.JOB_STATE_KILLED
     assert "stopped by ann in the dashboard" in admin.get("/ann/a").error
 
@@ -212,17 +177,13 @@ def test_workers_are_cordoned_by_admins_alone(pages: Any, admin: User, worker: S
     admin.submit("/ann/a")
     worker.wait_for_start("/ann/a/0:0")
     form = {"id": "w1", "do": "cordon", "reason": "fan is loud"}
-    client = pages.browser("ann", may_write=True)
-    token = token_in(text_of(client, "/workers"))
-    refused = client.post("/worker/cordon", data=form | {"form_token": token}, headers={"origin": BASE})
-    assert refused.status_code == 403
-    assert "may not cordon workers" in refused.text
+    status, text = post(pages.browser("ann", may_write=True), "/worker/cordon", "/workers", **form)
+    assert (status, "may not cordon workers" in text) == (403, True)
     client = pages.browser("root", is_admin=True, may_write=True)
-    token = token_in(text_of(client, "/workers"))
-    client.post("/worker/cordon", data=form | {"form_token": token}, headers={"origin": BASE})
+    post(client, "/worker/cordon", "/workers", **form)
     assert "fan is loud" in text_of(client, "/workers")
     assert "/ann/a/0" in text_of(client, "/worker?id=w1")
-    client.post("/worker/cordon", data={"id": "w1", "do": "uncordon", "form_token": token}, headers={"origin": BASE})
+    post(client, "/worker/cordon", "/workers", id="w1", do="uncordon")
     assert "fan is loud" not in text_of(client, "/workers?page=1")
 
 
@@ -242,58 +203,15 @@ def test_monitors_need_no_login(pages: Any, admin: User, worker: ScriptedWorker)
     found = text_of(pages.running, "/metrics")
     assert "iris_controller_up 1\n" in found
     assert 'iris_workers{state="connected"} 1\n' in found
-    assert 'iris_rpcs_total{method="JobService/SubmitJob"}' in found.replace(
-        "ClientService/Session", "JobService/SubmitJob"
-    )
+    assert re.search(r'iris_rpcs_total{method="(ClientService/Session|JobService/SubmitJob)"}', found)
     assert "/ann/a" not in found
-    assert text_of(pages.running, "/health") == "ok\n"
-    assert text_of(pages.running, "/ready") == "ok\n"
+    assert text_of(pages.running, "/health") == text_of(pages.running, "/ready") == "ok\n"
 
 
-def test_without_its_controller_it_says_so(pages: Any, controller: Any) -> None:
+def test_without_its_controller_it_says_so(pages: Any, controller: RunningController) -> None:
     client = pages.browser("ann")
     controller.stop()
     assert "iris_controller_up 0" in text_of(client, "/metrics")
     assert text_of(client, "/health") == "ok\n"
     assert "away" in text_of(client, "/ready", 503)
     assert client.get("/jobs").status_code == 503
-
-
-ODD = ["", "x", "/", "//", "/ann", "/ann/../bob", "\x00", "%", "'; DROP TABLE jobs; --", "é" * 3000, "-1", "9" * 30]
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/jobs?q=",
-        "/jobs?user=",
-        "/jobs?page=",
-        "/jobs/children?parent=",
-        "/jobs/children?depth=",
-        "/job?id=",
-        "/job/tasks?id=",
-        "/job/tasks?id=/ann/a&state=",
-        "/job/tasks?id=/ann/a&page=",
-        "/task?id=",
-        "/logs?id=",
-        "/logs?id=/ann/a&attempt=",
-        "/logs?id=/ann/a&grep=",
-        "/logs?id=/ann/a&level=",
-        "/logs/text?id=",
-        "/workers?q=",
-        "/workers?page=",
-        "/worker?id=",
-        "/queue?page=",
-        "/sql?q=",
-        "/sql.csv?q=",
-        "/static/",
-        "/static/iris/",
-        "/",
-    ],
-)
-def test_odd_requests_are_answered_without_a_failure_of_the_server(pages: Any, admin: User, path: str) -> None:
-    admin.submit("/ann/a")
-    client = pages.browser("root", is_admin=True)
-    for odd in ODD:
-        answer = client.get(path + quote(odd))
-        assert answer.status_code < 500, (path, odd, answer.text)

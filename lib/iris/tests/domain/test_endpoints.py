@@ -24,9 +24,7 @@ def endpoint(name: str = "/ann/train/counter", address: str = "h:1", **metadata:
 def test_a_name_is_looked_for_in_the_job_and_then_in_each_of_its_ancestors() -> None:
     assert full_names(JobId("/ann/train/eval"), "counter") == ("/ann/train/eval/counter", "/ann/train/counter")
     assert full_names(JobId("/ann/train"), "counter") == ("/ann/train/counter",)
-
-
-def test_an_absolute_name_stands_for_itself_whatever_the_job() -> None:
+    # An absolute name stands for itself.
     assert full_names(JobId("/ann/train"), "/bob/serve/llm") == ("/bob/serve/llm",)
 
 
@@ -51,23 +49,25 @@ def test_an_id_holds_name_and_attempt_and_gives_the_name_back() -> None:
     assert namespace_of(made.name) == "/ann/train"
 
 
-def test_addresses_have_1_to_512_characters() -> None:
-    validate_endpoint(endpoint(address="x"))
-    validate_endpoint(endpoint(address="x" * 512))
-    for address in ("", "x" * 513):
-        with pytest.raises(InvalidRequest, match="endpoint /ann/train/counter: the address must have 1 to 512"):
-            validate_endpoint(endpoint(address=address))
-
-
-def test_metadata_is_limited_by_the_bytes_of_keys_and_values() -> None:
-    validate_endpoint(endpoint(k="x" * 8191))
-    validate_endpoint(endpoint(k="é" * 4095, j=""))
-    with pytest.raises(InvalidRequest, match="8193 bytes of metadata; at most 8192 are kept"):
-        validate_endpoint(endpoint(k="x" * 8192))
-    with pytest.raises(InvalidRequest, match="8194 bytes of metadata"):
-        validate_endpoint(endpoint(ké="é" * 4095, j=""))
-
-
-def test_an_endpoint_is_refused_by_its_name_first() -> None:
-    with pytest.raises(InvalidRequest, match="the form is"):
-        validate_endpoint(endpoint("counter", address=""))
+@pytest.mark.parametrize(
+    ("made", "reason"),
+    [
+        (endpoint(address="x"), ""),
+        (endpoint(address="x" * 512), ""),
+        (endpoint(address=""), "endpoint /ann/train/counter: the address must have 1 to 512"),
+        (endpoint(address="x" * 513), "endpoint /ann/train/counter: the address must have 1 to 512"),
+        # Metadata is limited by the bytes of keys and values.
+        (endpoint(k="x" * 8191), ""),
+        (endpoint(k="é" * 4095, j=""), ""),
+        (endpoint(k="x" * 8192), "8193 bytes of metadata; at most 8192 are kept"),
+        (endpoint(ké="é" * 4095, j=""), "8194 bytes of metadata"),
+        (endpoint("counter", address=""), "the form is"),
+    ],
+    ids=range(9),
+)
+def test_what_no_endpoint_can_be(made: RegisteredEndpoint, reason: str) -> None:
+    if not reason:
+        validate_endpoint(made)
+        return
+    with pytest.raises(InvalidRequest, match=reason):
+        validate_endpoint(made)

@@ -42,16 +42,16 @@ def test_a_task_id_comes_apart_as_it_was_put_together():
     assert ids.parse_attempt_id(attempt) == (task, 3)
 
 
-@pytest.mark.parametrize("text", ["/ann/train", "/ann/3", "/ann/train/-1", "/ann/train/x", "/ann/train/²"])
-def test_what_is_no_task_id_is_refused(text):
-    with pytest.raises(InvalidRequest, match="is not a task id"):
-        ids.parse_task_id(text)
-
-
-@pytest.mark.parametrize("text", ["/ann/train/0", "/ann/train/0:", "/ann/train/0:-1", ":1"])
-def test_what_is_no_attempt_id_is_refused(text):
-    with pytest.raises(InvalidRequest, match="is not an attempt id"):
-        ids.parse_attempt_id(text)
+@pytest.mark.parametrize(
+    ("parse", "text", "what"),
+    [
+        *((ids.parse_task_id, text, "a task") for text in ("/ann/train", "/ann/3", "/a/b/-1", "/a/b/x", "/a/b/²")),
+        *((ids.parse_attempt_id, text, "an attempt") for text in ("/a/b/0", "/a/b/0:", "/a/b/0:-1", ":1")),
+    ],
+)
+def test_what_is_no_id_is_refused(parse, text, what):
+    with pytest.raises(InvalidRequest, match=f"is not {what} id"):
+        parse(text)
 
 
 def test_family():

@@ -4,7 +4,7 @@ import pytest
 
 from iris.domain.resources import Device
 from iris.domain.scale_groups import ScaleGroup, offers
-from iris.testing.scheduling import resources
+from support.iris.scheduling import resources
 
 TPU = ScaleGroup("v4", resources(8, 16, 100, Device("tpu", "v4-16", 4)), 2, region="r", zone="r-b", preemptible=True)
 
@@ -16,23 +16,11 @@ def test_a_group_is_one_machine_that_stays_unless_it_is_said_otherwise() -> None
 
 
 def test_attributes_are_the_place_the_device_and_what_is_said_besides() -> None:
-    assert TPU.host_attributes == {
-        "region": "r",
-        "zone": "r-b",
-        "preemptible": "true",
-        "device-type": "tpu",
-        "device-variant": "v4-16",
-        "tpu-name": "v4",
-    }
+    place = {"region": "r", "zone": "r-b", "preemptible": "true"}
+    assert TPU.host_attributes == {**place, "device-type": "tpu", "device-variant": "v4-16", "tpu-name": "v4"}
     gpu = ScaleGroup("h", resources(1, device=Device("gpu", "H100", 8)), attributes=(("zone", "own"), ("rack", "7")))
-    assert gpu.host_attributes == {
-        "preemptible": "false",
-        "device-type": "gpu",
-        "device-variant": "H100",
-        "pool": "h",
-        "zone": "own",
-        "rack": "7",
-    }
+    device = {"device-type": "gpu", "device-variant": "H100"}
+    assert gpu.host_attributes == {"preemptible": "false", **device, "pool": "h", "zone": "own", "rack": "7"}
 
 
 @pytest.mark.parametrize(

@@ -1,30 +1,45 @@
-"""Four hosts with a worker, and one with the controller."""
+"""Hosts in network namespaces of their own: four with a worker and one with the controller, or as a page names them."""
 
-from collections.abc import Iterator
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
-from iris.testing.host_cluster import FAKETIME, Cluster, until
-from iris.testing.hosts import network, why_not
+from support.iris.host_cluster import FAKETIME, Cluster, until
+from support.iris.hosts import Host, network, why_not
 
-WHY_NOT = why_not()
 LOST_AFTER_S = 6
-"""So short a silence that the fast tier has all that comes of it."""
+"""So short a silence that all that comes of it is soon there."""
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def make_hosts() -> Iterator[Callable[..., dict[str, Host]]]:
+    if reason := why_not():
+        pytest.skip(reason)
+    with ExitStack() as stack:
+        yield lambda *names: stack.enter_context(network(names))
+
+
+@pytest.fixture
+def page_environment(tmp_path: Path) -> dict[str, str]:
+    """For commands as a page has them: nothing of who runs the tests, and `iris` on the PATH."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("IRIS_", "XDG_"))}
+    return {**kept, "HOME": str(tmp_path), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, make_hosts: Callable[..., dict[str, Host]]) -> Cluster:
     """h1 and h2 are a slice, h3 and h4 another, declared a TPU's; h4's clock is ten minutes ahead, if it can be."""
-    if WHY_NOT:
-        pytest.skip(WHY_NOT)
-    with network(["ctl", "h1", "h2", "h3", "h4"]) as hosts:
-        made = Cluster(tmp_path_factory.mktemp("hosts"), hosts, LOST_AFTER_S)
-        token = made.token(uses=4)
-        for name, slice_name in (("h1", "a"), ("h2", "a"), ("h3", "b"), ("h4", "b")):
-            clock = "+10m" if name == "h4" and FAKETIME else ""
-            words = ["--join-token-file", str(token)]
-            if slice_name == "b":
-                words += ["--tpu", "v4-16", "--slice-index", "0" if name == "h4" else "1"]
-            made.start_worker(name, slice_name, *words, clock=clock)
-        until(lambda: made.connected() == {"h1", "h2", "h3", "h4"}, "four workers are connected")
-        yield made
+    made = Cluster(tmp_path_factory.mktemp("hosts"), make_hosts("ctl", "h1", "h2", "h3", "h4"), LOST_AFTER_S)
+    token = made.token(uses=4)
+    for name, slice_name in (("h1", "a"), ("h2", "a"), ("h3", "b"), ("h4", "b")):
+        clock = "+10m" if name == "h4" and FAKETIME else ""
+        words = ["--join-token-file", str(token)]
+        if slice_name == "b":
+            words += ["--tpu", "v4-16", "--slice-index", "0" if name == "h4" else "1"]
+        made.start_worker(name, slice_name, *words, clock=clock)
+    until(lambda: made.connected() == {"h1", "h2", "h3", "h4"}, "four workers are connected")
+    return made

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from iris.testing.host_cluster import CONTROLLER, FAKETIME, Cluster, until
+from support.iris.host_cluster import CONTROLLER, FAKETIME, Cluster, until
+
+pytestmark = pytest.mark.process
 
 ALIVE = """
 import os, sys, time
@@ -29,15 +31,6 @@ with IrisClient.remote(sys.argv[1]) as client:
     job = client.submit(command, sys.argv[2], ResourceSpec(cpu=3, memory="1GB", disk="100MB"), replicas=2,
         coscheduling=CoschedulingConfig(group_by="slice"))
     print(job.job_id)
-"""
-
-
-PARENT = """
-from iris.client import iris_ctx
-from iris.cluster.types import Entrypoint, ResourceSpec
-command = Entrypoint.from_command("sh", "-c", "echo child on $IRIS_WORKER_ID")
-child = iris_ctx().client.submit(command, "child", ResourceSpec(cpu=1, memory="100MB", disk="1MB"))
-child.wait(60, stream_logs=True)
 """
 
 
@@ -103,12 +96,6 @@ def test_each_host_is_shown_with_its_address_release_and_clock(cluster: Cluster)
     assert re.search(r"h1 +connected .* 10\.0\.0\.2 ", text)
 
 
-def test_a_gang_gets_a_slice_of_its_own(cluster: Cluster) -> None:
-    one, two = gang(cluster, "one", 1), gang(cluster, "two", 1)
-    assert (cluster.finish(one), cluster.finish(two)) == ("succeeded", "succeeded")
-    assert sorted(map(sorted, (workers_of(cluster, one), workers_of(cluster, two)))) == [["h1", "h2"], ["h3", "h4"]]
-
-
 def test_a_gang_gets_a_slice_of_declared_tpus_in_the_order_of_its_hosts(cluster: Cluster) -> None:
     show = "echo task $IRIS_TASK_INDEX on $IRIS_WORKER_ID"
     resources = ("--cpu", "1", "--memory", "100MB", "--disk", "10MB")
@@ -119,33 +106,7 @@ def test_a_gang_gets_a_slice_of_declared_tpus_in_the_order_of_its_hosts(cluster:
     assert "v4-16" in status
 
 
-def worker_of(cluster: Cluster, name: str) -> dict[str, object]:
-    found: list[dict[str, object]] = cluster.ask("cluster", "worker", "list")
-    return next(worker for worker in found if worker["worker_id"] == name)
-
-
-def test_a_task_reaches_the_controller_from_its_own_host(cluster: Cluster) -> None:
-    done = cluster.iris("job", "run", "--no-workspace", "--", sys.executable, "-c", PARENT)
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"child on h[1-4]", done.stdout)
-
-
-def test_a_short_cut_of_a_link_is_not_noticed_by_the_job(cluster: Cluster) -> None:
-    job, place = alive(cluster, "short")
-    (life,) = told(place).values()
-    host = cluster.hosts[life[0]]
-    host.cut()
-    until(lambda: next(iter(told(place).values()))[2] > life[2] + 1, "it runs for a second without the controller")
-    host.mend()
-    until(lambda: not worker_of(cluster, host.name)["is_late"], "the host is heard again")
-    let_end(place)
-    assert cluster.finish(job) == "succeeded"
-    assert len(told(place)) == 1
-
-
-def test_a_job_on_a_host_that_is_cut_off_goes_on_elsewhere_and_an_exclusive_one_does_not_overlap(
-    cluster: Cluster,
-) -> None:
+def test_a_job_on_a_host_that_is_cut_off_goes_on_elsewhere_and_an_exclusive_one_never_twice(cluster: Cluster) -> None:
     plain, plain_place = alive(cluster, "plain")
     exclusive, exclusive_place = alive(cluster, "exclusive", "--exclusive", "--fence-after", "6")
     cut = {host_of(plain_place), host_of(exclusive_place)}
@@ -169,7 +130,7 @@ def check_apart(place: Path) -> None:
         assert before[2] < after[1]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_gang_is_whole_again_after_the_loss_of_a_host(cluster: Cluster) -> None:
     job = gang(cluster, "lost", 6)
     until(lambda: cluster.state(job) == "running", "the gang runs")
@@ -183,9 +144,9 @@ def test_a_gang_is_whole_again_after_the_loss_of_a_host(cluster: Cluster) -> Non
     until(lambda: cluster.connected() == {"h1", "h2", "h3", "h4"}, "the lost one is back")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("seconds", [5, 20, 60, 120])
+@pytest.mark.parametrize("seconds", [3, 20, 60, 120])
 def test_links_are_cut_for_so_long(cluster: Cluster, seconds: int) -> None:
     plain, plain_place = alive(cluster, f"plain{seconds}")
     exclusive, exclusive_place = alive(cluster, f"exclusive{seconds}", "--exclusive", "--fence-after", "60")
@@ -201,6 +162,7 @@ def test_links_are_cut_for_so_long(cluster: Cluster, seconds: int) -> None:
     assert cluster.finish(plain) == "succeeded"
     assert cluster.finish(exclusive) == "succeeded"
     check_apart(exclusive_place)
+    assert seconds > 3 or len(told(plain_place)) == 1, "the job does not notice so short a cut"
 
 
 def test_a_revoked_host_is_out(cluster: Cluster) -> None:

@@ -4,19 +4,16 @@ import os
 import re
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from iris.testing.host_cluster import until
-from iris.testing.hosts import Host, network, why_not
+from support.iris.host_cluster import until
+from support.iris.hosts import Host
 
 PAGE = Path(__file__).parents[2] / "OPS.md"
 SOURCE = Path(__file__).parents[2] / "src" / "iris"
-WHY_NOT = why_not()
-BIN = str(Path(sys.executable).parent)
 
 
 def section(heading: str, language: str = "bash") -> list[str]:
@@ -32,24 +29,17 @@ def test_every_line_that_is_explained_is_in_the_source() -> None:
     assert [line for line in rows if line not in source] == []
 
 
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[dict[str, Host]]:
-    if WHY_NOT:
-        pytest.skip(WHY_NOT)
-    with network(["ctl", "host1"]) as made:
-        yield made
-
-
 def stop(process: "subprocess.Popen[bytes]") -> None:
     process.send_signal(signal.SIGTERM)
     process.wait(60)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(240)
-def test_the_commands_of_the_page(hosts: dict[str, Host], tmp_path: Path) -> None:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("IRIS_", "XDG_"))}
-    env = {**kept, "HOME": str(tmp_path), "PATH": f"{BIN}:{os.environ['PATH']}"}
+def test_the_commands_of_the_page(
+    make_hosts: Callable[..., dict[str, Host]], page_environment: dict[str, str], tmp_path: Path
+) -> None:
+    env, hosts = page_environment, make_hosts("ctl", "host1")
 
     def here(text: str) -> str:
         return text.replace("/var/lib/", f"{tmp_path}/").replace("gs://bucket/", f"{tmp_path}/remote/")

@@ -1,20 +1,18 @@
 """The commands of docs/clusters.md put a cluster of several hosts together, as they are written there."""
 
-import os
 import re
 import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from iris.testing.host_cluster import until
-from iris.testing.hosts import Host, network, why_not
+from support.iris.host_cluster import until
+from support.iris.hosts import Host
+
+pytestmark = pytest.mark.process
 
 PAGE = Path(__file__).parents[4] / "docs" / "clusters.md"
-WHY_NOT = why_not()
-BIN = str(Path(sys.executable).parent)
 
 
 def blocks(place: Path) -> list[str]:
@@ -24,20 +22,13 @@ def blocks(place: Path) -> list[str]:
     return [text.replace("/var/lib/", f"{place}/") for text in found]
 
 
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[dict[str, Host]]:
-    if WHY_NOT:
-        pytest.skip(WHY_NOT)
-    with network(["ctl", "host1", "host2"]) as made:
-        yield made
-
-
 @pytest.mark.timeout(180)
-def test_the_commands_of_the_page_make_a_cluster(hosts: dict[str, Host], tmp_path: Path) -> None:
+def test_the_commands_of_the_page_make_a_cluster(
+    make_hosts: Callable[..., dict[str, Host]], page_environment: dict[str, str], tmp_path: Path
+) -> None:
     serve, token, start, user, *more = blocks(tmp_path)
     assert not more
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("IRIS_", "XDG_"))}
-    env = {**kept, "HOME": str(tmp_path), "PATH": f"{BIN}:{os.environ['PATH']}"}
+    env, hosts = page_environment, make_hosts("ctl", "host1", "host2")
 
     def run(text: str) -> "subprocess.CompletedProcess[str]":
         return hosts["ctl"].run(["sh", "-ec", text], env=env, cwd=tmp_path, timeout=120)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from fray.testing.waiting import eventually
 from iris.controller.app import Address, ControllerConfig
 from iris.local import controller
 from iris.local.controller import local_config, serve_local
@@ -20,7 +21,6 @@ from iris.local.worker_keeper import WorkerStart
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, verify_token
 from iris.rpc.protocol import PROTOCOL_VERSION
 from rigging.errors import Conflict, InvalidRequest, Unavailable
-from rigging.testing import eventually
 
 ADDRESS = Address("127.0.0.1", 4711)
 
@@ -49,7 +49,9 @@ class Played:
             await self.play()
         leaving()
 
-    def run(self, idle_exit_s: float = 5.0, look_s: float = 0.01) -> None:
+    def run(self, play: Callable[[], Any] | None = None, idle_exit_s: float = 5.0, look_s: float = 0.01) -> None:
+        self.play = play
+
         def ready() -> None:
             assert self.record.ready, "others read the file as soon as they hear of it"
             self.told.append("ready")
@@ -95,8 +97,7 @@ def test_the_record_tells_who_serves_where_and_gives_each_its_own_token(played: 
         worker = verify_token(secret, record.worker_token)
         assert (worker.kind, worker.name) == (PrincipalKind.WORKER, WORKER_ID)
 
-    played.play = play
-    played.run()
+    played.run(play)
     assert played.told == ["listening"]
     assert not played.paths.record.exists(), "nobody is sent to a controller that has left"
 
@@ -108,8 +109,7 @@ def test_it_is_ready_once_however_often_its_worker_joins(played: Played) -> None
             for _ in range(2):
                 played.joined()
 
-    played.play = play
-    played.run()
+    played.run(play)
     assert played.told == ["listening", "ready"]
 
 
@@ -125,30 +125,33 @@ def test_why_the_worker_does_not_start_is_in_the_record_until_it_does(played: Pl
             played.joined()
             assert (played.record.worker_trouble, played.record.ready) == ("", True)
 
-    played.play = play
-    played.run()
+    played.run(play)
     assert played.told[-1] == "ready"
 
 
-@pytest.mark.parametrize("damage", ["removed", "damaged", "another"])
-def test_a_record_that_is_lost_is_written_again(played: Played, damage: str) -> None:
+@pytest.mark.parametrize("damage", ["removed", "damaged", "another", "unreadable"])
+def test_a_record_that_is_lost_is_written_again(played: Played, monkeypatch: pytest.MonkeyPatch, damage: str) -> None:
     """Without it nobody finds a controller whose jobs run on."""
     written: list[ClusterRecord | None] = []
 
+    def refuse(paths: LocalPaths) -> ClusterRecord | None:
+        raise Unavailable("cannot read")
+
     async def play() -> None:
         record = played.record
+        if damage == "unreadable":
+            monkeypatch.setattr(controller, "read_record", refuse)
         for _ in range(2):  # it looks again and again
-            if damage == "removed":
-                played.paths.record.unlink()
-            elif damage == "damaged":
+            if damage == "damaged":
                 played.paths.record.write_text("{")
-            else:
+            elif damage == "another":
                 write_record(played.paths, dataclasses.replace(record, address="127.0.0.1:1"))
+            else:
+                played.paths.record.unlink()
             await until(lambda: read_record(played.paths) == record)
             written.append(read_record(played.paths))
 
-    played.play = play
-    played.run()
+    played.run(play)
     assert len(written) == 2
 
 
@@ -161,8 +164,7 @@ def test_one_that_is_as_it_should_be_is_left_alone(played: Played, monkeypatch: 
         await until(lambda: len(looks) >= 4)
         assert played.paths.record.stat() == before
 
-    played.play = play
-    played.run()
+    played.run(play)
 
 
 def test_on_a_full_disk_it_is_ready_as_soon_as_it_can_say_so(
@@ -184,31 +186,27 @@ def test_on_a_full_disk_it_is_ready_as_soon_as_it_can_say_so(
             assert "ready" not in played.told
             await until(lambda: "ready" in played.told)
 
-    played.play = play
-    played.run(look_s=100.0)
+    played.run(play, look_s=100.0)
     assert f"cannot write {played.paths.record}: No space left on device" in caplog.text
 
 
-def test_it_comes_back_where_tasks_that_go_on_look_for_it(played: Played) -> None:
-    record = ClusterRecord(1, "127.0.0.1:4000", "u", "w", PROTOCOL_VERSION, "0", 1, 0.0, True)
-    write_record(played.paths, record)
-    played.run(7.0)
-    assert [(config.port, config.idle_exit_s) for config in played.config] == [(4000, 7.0)]
-
-
-def test_where_its_port_is_taken_it_takes_another(played: Played) -> None:
-    write_record(played.paths, ClusterRecord(1, "127.0.0.1:4000", "u", "w", PROTOCOL_VERSION, "0", 1, 0.0, True))
-    played.refuse = Conflict("port 4000 is taken")
-    played.run()
-    assert [config.port for config in played.config] == [4000, 0]
-
-
-def test_what_is_wrong_with_any_port_is_told(played: Played) -> None:
-    write_record(played.paths, ClusterRecord(1, "a host without a port", "u", "w", 1, "0", 1, 0.0, True))
-    played.refuse = Conflict("another controller uses the state directory")
-    with pytest.raises(Conflict, match="another controller"):
-        played.run()
-    assert [config.port for config in played.config] == [0]
+@pytest.mark.parametrize(
+    ("former", "refusal", "ports", "error"),
+    [
+        ("127.0.0.1:4000", "", [4000], ""),
+        ("127.0.0.1:4000", "port 4000 is taken", [4000, 0], ""),
+        ("a host without a port", "another controller uses the state directory", [0], "another controller"),
+    ],
+    ids=["free", "taken", "none"],
+)
+def test_it_comes_back_where_tasks_that_go_on_look_for_it_unless_that_is_taken(
+    played: Played, former: str, refusal: str, ports: list[int], error: str
+) -> None:
+    write_record(played.paths, ClusterRecord(1, former, "u", "w", PROTOCOL_VERSION, "0", 1, 0.0, True))
+    played.refuse = Conflict(refusal) if refusal else None
+    with pytest.raises(Conflict, match=error) if error else contextlib.nullcontext():
+        played.run(idle_exit_s=7.0)
+    assert [(config.port, config.idle_exit_s) for config in played.config] == [(port, 7.0) for port in ports]
 
 
 def test_a_conflict_after_it_has_served_does_not_begin_a_second_life(played: Played) -> None:
@@ -216,9 +214,8 @@ def test_a_conflict_after_it_has_served_does_not_begin_a_second_life(played: Pla
         raise Conflict("deposed")
 
     write_record(played.paths, ClusterRecord(1, "127.0.0.1:4000", "u", "w", PROTOCOL_VERSION, "0", 1, 0.0, True))
-    played.play = play
     with pytest.raises(Conflict, match="deposed"):
-        played.run()
+        played.run(play)
     assert len(played.config) == 1
 
 
@@ -229,26 +226,8 @@ def test_signals_let_it_leave_in_order(played: Played, number: signal.Signals) -
         os.kill(os.getpid(), number)
         await asyncio.wait_for(played.stop.wait(), 20)
 
-    played.play = play
-    played.run()
+    played.run(play)
     assert played.stop.is_set()
-
-
-def test_a_record_that_cannot_be_read_is_written_again(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
-    reads: list[int] = []
-
-    def read(paths: LocalPaths) -> ClusterRecord | None:
-        reads.append(1)
-        raise Unavailable("cannot read")
-
-    async def play() -> None:
-        monkeypatch.setattr(controller, "read_record", read)
-        played.paths.record.unlink()
-        await until(played.paths.record.exists)
-
-    played.play = play
-    played.run()
-    assert reads
 
 
 def test_it_runs_as_the_cluster_was_last_told(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from iris.local.state import WORKER_ID, ClusterRecord, LocalPaths, held_lock, is
 from iris.local.worker_keeper import WorkerStart
 from iris.worker import app
 from rigging.errors import Conflict, MarinError, Unavailable
+
+PROCESS = SimpleNamespace(wait=lambda: 0)
 
 
 @pytest.fixture
@@ -28,7 +31,7 @@ def said(reader: int) -> str:
         return file.read()
 
 
-def test_one_line_is_said_once() -> None:
+def test_one_line_is_said_once_and_nobody_who_listens_is_no_error() -> None:
     reader, writer = os.pipe()
     os.set_inheritable(writer, True)
     pipe = Pipe(writer)
@@ -37,9 +40,6 @@ def test_one_line_is_said_once() -> None:
         pipe.say(line)
     assert said(reader) == "one\n"
     Pipe(-1).say("nowhere")
-
-
-def test_nobody_who_listens_is_no_error() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     Pipe(writer).say("one")
@@ -120,11 +120,6 @@ def test_why_a_worker_cannot_be_one_is_said(paths: LocalPaths, be_worker: Any, e
     assert be_worker(run) == (1, words.format(worker_dir=paths.worker_dir))
 
 
-class Process:
-    def wait(self) -> int:
-        return 0
-
-
 @pytest.mark.parametrize("foreground", [False, True])
 def test_a_controller_starts_its_worker_and_says_when_it_is_ready(
     paths: LocalPaths, monkeypatch: pytest.MonkeyPatch, foreground: bool
@@ -143,16 +138,8 @@ def test_a_controller_starts_its_worker_and_says_when_it_is_ready(
 
     monkeypatch.setattr(controller, "serve_local", serve_local)
     reader, writer = os.pipe()
-    assert (
-        run_controller_process(
-            paths,
-            writer,
-            5.0,
-            foreground=foreground,
-            start_worker=lambda _: (go, Process(), started),  # type: ignore[arg-type, return-value]
-        )
-        == 0
-    )
+    start: Any = lambda _: (go, PROCESS, started)  # noqa: E731
+    assert run_controller_process(paths, writer, 5.0, foreground=foreground, start_worker=start) == 0
     assert (said(go_reader), said(reader)) == ("go\n", "ready\n")
     assert stopped == ([paths] if foreground else []), "in the background its worker waits for the next controller"
     assert not is_locked(paths.controller_lock)
@@ -163,7 +150,7 @@ def test_a_worker_that_does_not_start_is_told_to_who_waits(paths: LocalPaths, mo
     pipes = [writer for _, writer in again]
 
     def start(_: LocalPaths) -> Any:
-        return Pipe(pipes.pop(0)), Process(), WorkerStart(5, len(pipes))
+        return Pipe(pipes.pop(0)), PROCESS, WorkerStart(5, len(pipes))
 
     def serve_local(*_: object, **calls: Any) -> None:
         calls["on_trouble"]("no room")
@@ -179,19 +166,14 @@ def test_a_worker_that_does_not_start_is_told_to_who_waits(paths: LocalPaths, mo
 
 
 def test_a_controller_that_cannot_serve_says_why(paths: LocalPaths, capsys: pytest.CaptureFixture[str]) -> None:
-    reader, writer = os.pipe()
-    with held_lock(paths.controller_lock, timeout=1):
-        assert run_controller_process(paths, writer, 5.0, foreground=False, lock_patience=0.01) == 1
-    words = said(reader)
-    assert words.startswith("error: process ")
-    assert "did not let go" in words
-    assert capsys.readouterr().err.startswith("iris controller: process")
-
-
-def test_a_state_that_another_uses_is_told_in_one_line(paths: LocalPaths) -> None:
     def refuse(_: LocalPaths) -> Any:
         raise Conflict("another\ncontroller")
 
     reader, writer = os.pipe()
     assert run_controller_process(paths, writer, 5.0, foreground=True, start_worker=refuse) == 1
     assert said(reader) == "error: another controller\n"
+    reader, writer = os.pipe()
+    with held_lock(paths.controller_lock, timeout=1):
+        assert run_controller_process(paths, writer, 5.0, foreground=False, lock_patience=0.01) == 1
+    assert "did not let go" in said(reader)
+    assert "iris controller: process" in capsys.readouterr().err

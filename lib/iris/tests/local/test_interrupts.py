@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 IN_A_LOOP = """
 import asyncio
 from iris.local.interrupts import stop_on_signals

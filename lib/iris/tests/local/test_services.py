@@ -22,7 +22,7 @@ def worker_unit(*words: str) -> str:
     return unit_text("iris worker", iris_command("worker", "start", *words), as_user=False, leaves_tasks=True)
 
 
-def test_a_worker_unit_leaves_tasks_to_the_worker() -> None:
+def test_a_worker_unit_leaves_tasks_to_the_worker_and_words_come_out_as_they_went_in() -> None:
     text = worker_unit("--controller", "10.0.0.1:7077")
     (command,) = [line for line in text.splitlines() if line.startswith("ExecStart=")]
     program = command.removeprefix("ExecStart=").split()[0]
@@ -30,6 +30,10 @@ def test_a_worker_unit_leaves_tasks_to_the_worker() -> None:
     assert command.endswith("worker start --controller 10.0.0.1:7077")
     assert "\nKillMode=process\n" in text
     assert "\nRestart=always\n" in text
+    line = next(line for line in worker_unit("a b", "100%", "$HOME", 'q"q', "b\\b", "").splitlines() if "Exec" in line)
+    assert line.endswith('start "a b" "100%%" "$$HOME" "q\\"q" "b\\\\b" ""')
+    with pytest.raises(InvalidRequest, match="has a line break"):
+        worker_unit("a\nExecStartPost=b")
 
 
 def delegating_unit(delegation: Delegation) -> str:
@@ -47,23 +51,13 @@ def test_a_worker_unit_is_given_its_control_group_as_the_host_can() -> None:
     assert "KillMode=process\nDelegate=yes\nTimeout" in delegating_unit(delegation_of(252, is_unified=False))
 
 
-def test_words_come_out_of_a_unit_as_they_went_in() -> None:
-    line = next(line for line in worker_unit("a b", "100%", "$HOME", 'q"q', "b\\b", "").splitlines() if "Exec" in line)
-    assert line.endswith('start "a b" "100%%" "$$HOME" "q\\"q" "b\\\\b" ""')
-    with pytest.raises(InvalidRequest, match="has a line break"):
-        worker_unit("a\nExecStartPost=b")
-
-
-@pytest.mark.parametrize("name", ["", "../x", "a b", "-x", "a" * 65])
-def test_a_service_has_a_name_of_one_word(name: str) -> None:
-    with pytest.raises(InvalidRequest, match="must be letters, digits"):
-        unit_path(name, as_user=True, environ={})
-
-
-def test_a_unit_is_where_systemd_looks(tmp_path: Path) -> None:
+def test_a_unit_is_where_systemd_looks_and_has_a_name_of_one_word(tmp_path: Path) -> None:
     assert unit_path("iris-worker", as_user=False, environ={}) == Path("/etc/systemd/system/iris-worker.service")
     found = unit_path("iris-worker", as_user=True, environ={"XDG_CONFIG_HOME": str(tmp_path)})
     assert found == tmp_path / "systemd" / "user" / "iris-worker.service"
+    for name in ("", "../x", "a b", "-x", "a" * 65):
+        with pytest.raises(InvalidRequest, match="must be letters, digits"):
+            unit_path(name, as_user=True, environ={})
 
 
 def test_the_same_unit_is_written_again_and_another_is_kept(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from iris.local.standalone_worker import (
     parse_port_range,
     start_worker,
 )
-from iris.testing.controller import running_controller
 from iris.tls.pins import JoinTokenText
 from iris.worker.connection.credential import (
     FILE_NAME,
@@ -30,6 +29,7 @@ from iris.worker.connection.credential import (
 from iris.worker.paths import WorkPaths
 from rigging.errors import Conflict, Denied, InvalidRequest
 from rigging.file_lock import open_lock_file, try_lock
+from support.iris.controller import running_controller
 
 NOWHERE = "10.255.255.1:7077"
 
@@ -48,25 +48,21 @@ def options(place: Path, token: str | None = None, **more: object) -> WorkerOpti
     return WorkerOptions(NOWHERE, place / "work", file, **more)  # type: ignore[arg-type]
 
 
-def test_the_first_start_needs_a_join_token(tmp_path: Path) -> None:
+def test_what_cannot_be_a_workers_start_is_refused_and_leaves_no_credential(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="has no credential yet: give --join-token-file FILE"):
         start_worker(options(tmp_path))
     with pytest.raises(InvalidRequest, match=r"join-token: this is no join token"):
         start_worker(options(tmp_path, "u:ann:0123"))
     with pytest.raises(InvalidRequest, match=r"cannot read the join token .*: No such file"):
         start_worker(WorkerOptions(NOWHERE, tmp_path / "work", tmp_path / "none"))
+    in_the_clear = r"serves without TLS, so nothing is sent to 10\.255\.255\.1:7077.*--insecure"
+    with pytest.raises(Denied, match=in_the_clear):
+        start_worker(options(tmp_path, JoinTokenText("abcd", "s" * 43).text))
     assert not (tmp_path / "work" / FILE_NAME).exists()
-
-
-def test_a_token_of_a_controller_without_tls_goes_nowhere_unless_told(tmp_path: Path) -> None:
-    token = JoinTokenText("abcd", "s" * 43).text
-    with pytest.raises(Denied, match=r"serves without TLS, so nothing is sent to 10\.255\.255\.1:7077.*--insecure"):
-        start_worker(options(tmp_path, token))
-    assert not (tmp_path / "work" / FILE_NAME).exists()
-
-
-def test_a_work_directory_is_one_workers(tmp_path: Path) -> None:
-    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / f".{FILE_NAME}").mkdir(parents=True)
+    with pytest.raises(InvalidRequest, match=f"cannot keep the worker's credential in {tmp_path}/work: Is a directory"):
+        start_worker(options(tmp_path, JoinTokenText("abcd", "s" * 43, "ab" * 32).text))
+    (tmp_path / "work" / f".{FILE_NAME}").rmdir()
     write_credential(tmp_path / "work", accepted(new_credential("a", "")))
     with pytest.raises(Conflict, match="belongs to the worker 'a': start it under that name, or give 'b' a --work-dir"):
         start_worker(options(tmp_path, name="b"))
@@ -85,15 +81,7 @@ def test_another_name_may_be_tried_where_the_first_was_refused(tmp_path: Path) -
             assert (kept.worker_id, kept.joined) == (name, False)
 
 
-def test_a_place_that_takes_no_credential_is_named(tmp_path: Path) -> None:
-    taken = tmp_path / "work" / f".{FILE_NAME}"
-    taken.mkdir(parents=True)
-    token = JoinTokenText("abcd", "s" * 43, "ab" * 32).text
-    with pytest.raises(InvalidRequest, match=f"cannot keep the worker's credential in {tmp_path}/work: Is a directory"):
-        start_worker(options(tmp_path, token))
-
-
-def test_a_credential_is_kept_private_and_whole(tmp_path: Path) -> None:
+def test_a_credential_is_kept_private_and_whole_and_the_controller_told_a_digest_only(tmp_path: Path) -> None:
     assert read_credential(tmp_path) is None
     made = new_credential("a", "ab" * 32)
     write_credential(tmp_path, made)
@@ -110,9 +98,6 @@ def test_a_credential_is_kept_private_and_whole(tmp_path: Path) -> None:
         place.write_text(damage)
         with pytest.raises(InvalidRequest, match="is damaged: remove it, and give this worker a new join token"):
             read_credential(tmp_path)
-
-
-def test_the_controller_is_told_a_digest_only() -> None:
     made = Credential("a", "secret", "")
     assert made.sha256 == "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"
     assert made.address("h:1", insecure=True).token == "c:a:secret"
@@ -142,7 +127,9 @@ def test_a_directory_in_which_a_worker_runs_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "work" / FILE_NAME).exists()
 
 
-def test_what_the_host_does_not_have_is_offered_with_a_warning() -> None:
+def test_what_the_host_lacks_and_an_open_token_file_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     has = Resources(4000, 16 << 30, 100 << 30)
     given = WorkerOptions(NOWHERE, Path("/w"), memory_bytes=64 << 30, disk_bytes=100 << 30)
     (warning,) = overcommitments(given, has)
@@ -150,17 +137,11 @@ def test_what_the_host_does_not_have_is_offered_with_a_warning() -> None:
         "--memory offers 64 GiB, and this host has 16 GiB: tasks that use what they asked for may be killed"
     )
     assert overcommitments(WorkerOptions(NOWHERE, Path("/w")), has) == []
-
-
-def test_a_join_token_file_that_others_may_read_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert default_work_dir({"XDG_STATE_HOME": "/s"}) == Path("/s/iris/worker")
+    assert default_work_dir({"XDG_STATE_HOME": "relative"}).name == "worker"
+    assert default_work_dir({}).is_absolute()
     given = options(tmp_path, "no token")
     (tmp_path / "join-token").chmod(0o644)
     with pytest.raises(InvalidRequest, match="holds 2 words"):
         start_worker(given)
     assert f"the token file {tmp_path}/join-token (mode 644): chmod 600 {tmp_path}/join-token" in caplog.text
-
-
-def test_the_default_directory_is_the_users_own() -> None:
-    assert default_work_dir({"XDG_STATE_HOME": "/s"}) == Path("/s/iris/worker")
-    assert default_work_dir({"XDG_STATE_HOME": "relative"}).name == "worker"
-    assert default_work_dir({}).is_absolute()

@@ -37,7 +37,7 @@ def test_where_the_state_is(environ, expected):
     assert local_paths(environ).root == expected
 
 
-def test_the_record_is_private_and_comes_back_equal(paths):
+def test_the_record_is_private_and_one_that_others_could_have_written_is_refused(paths):
     paths.make()
     write_record(paths, RECORD)
     write_record(paths, dataclasses.replace(RECORD, ready=False))
@@ -46,19 +46,9 @@ def test_the_record_is_private_and_comes_back_equal(paths):
     assert paths.root.stat().st_mode & 0o777 == 0o700
     assert os.listdir(paths.root) == ["cluster.json"]
     assert "secret" not in repr(RECORD)
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 7}', '{"unknown": 1}'])
-def test_a_damaged_record_is_as_good_as_none(paths, text):
-    paths.make()
-    paths.record.touch(mode=0o600)
-    paths.record.write_text(text)
-    assert read_record(paths) is None
-
-
-def test_a_record_that_others_could_have_written_is_refused(paths):
-    paths.make()
-    write_record(paths, RECORD)
+    for text in ("", "{", "[]", '{"pid": 7}', '{"unknown": 1}'):
+        paths.record.write_text(text)
+        assert read_record(paths) is None, "a damaged one is as good as none"
     paths.record.chmod(0o622)
     with pytest.raises(Denied, match=r"cluster\.json has mode 622, so others can write it: .* set IRIS_STATE_DIR"):
         read_record(paths)
@@ -68,29 +58,24 @@ def test_a_record_that_others_could_have_written_is_refused(paths):
         read_record(paths)
 
 
-def test_a_directory_open_to_others_is_closed(paths):
+def test_a_directory_open_to_others_is_closed_and_one_of_somebody_else_refused(paths, monkeypatch):
     paths.root.mkdir(mode=0o755)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getuid", lambda: paths.root.stat().st_uid + 1)
+        with pytest.raises(Denied, match=r"belongs to uid \d+; set IRIS_STATE_DIR"):
+            paths.make()
+    assert paths.root.stat().st_mode & 0o777 == 0o755, "it is not ours to change"
     paths.make()
     assert paths.root.stat().st_mode & 0o777 == 0o700
-
-
-def test_a_directory_of_somebody_else_is_refused(paths, monkeypatch):
-    paths.root.mkdir(mode=0o755)
-    monkeypatch.setattr(os, "getuid", lambda: paths.root.stat().st_uid + 1)
-    with pytest.raises(Denied, match=r"belongs to uid \d+; set IRIS_STATE_DIR"):
-        paths.make()
-    assert paths.root.stat().st_mode & 0o777 == 0o755, "it is not ours to change"
-
-
-def test_a_directory_that_cannot_be_made_is_named(tmp_path):
-    (tmp_path / "file").write_text("")
+    (paths.root / "file").write_text("")
     with pytest.raises(InvalidRequest, match=r"file/state.*IRIS_STATE_DIR"):
-        LocalPaths(tmp_path / "file" / "state").make()
+        LocalPaths(paths.root / "file" / "state").make()
 
 
-def test_a_lock_names_its_holder_and_ends_with_it(paths):
+def test_a_lock_names_its_holder_and_ends_with_it_and_looking_at_it_leaves_nothing_open(paths):
+    """A controller looks at them for weeks."""
     paths.make()
-    lock = paths.controller_lock
+    lock, before = paths.controller_lock, len(os.listdir("/proc/self/fd"))
     assert not is_locked(lock)
     with held_lock(lock, timeout=0):
         assert is_locked(lock)
@@ -99,27 +84,18 @@ def test_a_lock_names_its_holder_and_ends_with_it(paths):
         with pytest.raises(Unavailable, match=f"process {os.getpid()} holds"), held_lock(lock, timeout=0.02):
             pass
     assert lock_holder(lock) is None
+    assert wait_unlocked(lock, timeout=1)
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_waiting_locker_gets_its_turn(paths):
+def test_a_lock_waits_for_its_turn_and_one_that_cannot_be_written_is_named(paths, tmp_path, monkeypatch):
     paths.make()
-    first_in, done = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with held_lock(paths.start_lock, timeout=5):
-            first_in.set()
-            done.wait(5)
-
-    holder = threading.Thread(target=hold)
-    holder.start()
-    assert first_in.wait(5)
-    threading.Timer(0.05, done.set).start()
+    former = held_lock(paths.start_lock, timeout=5)
+    former.__enter__()
+    threading.Timer(0.05, former.__exit__, (None, None, None)).start()
     with held_lock(paths.start_lock, timeout=5):
-        assert done.is_set()
-    holder.join()
+        assert lock_holder(paths.start_lock) == os.getpid()
 
-
-def test_a_lock_that_cannot_be_written_is_named(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -129,14 +105,3 @@ def test_a_lock_that_cannot_be_written_is_named(tmp_path, monkeypatch):
         pass
     monkeypatch.undo()
     assert not is_locked(place)
-
-
-def test_looking_at_locks_leaves_nothing_open(paths):
-    """A controller looks at them for weeks."""
-    paths.make()
-    before = len(os.listdir("/proc/self/fd"))
-    with held_lock(paths.start_lock, timeout=1):
-        assert lock_holder(paths.start_lock) == os.getpid()
-    assert not is_locked(paths.start_lock)
-    assert wait_unlocked(paths.start_lock, timeout=1)
-    assert len(os.listdir("/proc/self/fd")) == before

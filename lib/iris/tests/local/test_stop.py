@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from fray.testing.waiting import eventually
 from iris.local.state import LocalPaths
 from iris.local.stop import kill_cluster, stop_worker, wait_stopped, wake
 from iris.worker.guardian import leftovers
 from rigging.errors import Unavailable
-from rigging.testing import eventually
 
 Start = Callable[..., subprocess.Popen[bytes]]
 
@@ -55,29 +55,18 @@ def suspend(process: subprocess.Popen[bytes]) -> None:
     os.waitid(os.P_PID, process.pid, os.WSTOPPED)
 
 
-def test_a_cluster_that_has_ended_is_not_waited_for(paths: LocalPaths) -> None:
+@pytest.mark.parametrize("kind", ["controller", "worker", "guardian"])
+def test_each_process_is_waited_for_and_named_when_it_takes_long(paths: LocalPaths, start: Start, kind: str) -> None:
     told: list[str] = []
     wait_stopped(paths, on_wait=told.append)
     assert not told
-
-
-def test_a_process_that_takes_long_is_named_and_one_that_never_ends_is_an_error(
-    paths: LocalPaths, start: Start
-) -> None:
-    process = start(paths.worker_lock)
-    told: list[str] = []
-    with pytest.raises(Unavailable, match=rf"worker \(process {process.pid}\) did not end within 0.05 s; .*--force"):
+    process = start(getattr(paths, f"{kind}_lock"))
+    with pytest.raises(Unavailable, match=rf"\(process {process.pid}\) did not end within 0.05 s; .*--force"):
         wait_stopped(paths, timeout=0.05, quiet=0.02, on_wait=told.append)
-    assert told == [f"waiting for the local cluster's worker (process {process.pid}) to end"]
+    assert len(told) == 1
+    assert told[0].endswith(f"(process {process.pid}) to end")
     process.kill()
     wait_stopped(paths, timeout=20.0)
-
-
-@pytest.mark.parametrize("lock", ["controller_lock", "worker_lock", "guardian_lock"])
-def test_each_process_is_waited_for(paths: LocalPaths, start: Start, lock: str) -> None:
-    start(getattr(paths, lock))
-    with pytest.raises(Unavailable):
-        wait_stopped(paths, timeout=0.02)
 
 
 def test_what_was_suspended_is_named_and_goes_on(paths: LocalPaths, start: Start) -> None:
@@ -90,9 +79,7 @@ def test_what_was_suspended_is_named_and_goes_on(paths: LocalPaths, start: Start
     assert controller.poll() is None
 
 
-def test_all_of_a_cluster_is_ended_and_what_was_suspended_too(
-    paths: LocalPaths, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_is_ended_also_what_was_suspended(paths: LocalPaths, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     cleaned: list[Path] = []
     monkeypatch.setattr(leftovers, "end_leftovers", cleaned.append)
     processes = [
@@ -105,17 +92,13 @@ def test_all_of_a_cluster_is_ended_and_what_was_suspended_too(
     assert kill_cluster(paths) == []
 
 
-def test_one_that_does_not_end_in_order_is_killed(paths: LocalPaths, start: Start) -> None:
+def test_one_that_does_not_end_in_order_is_killed_and_one_that_has_ended_sent_nothing_more(
+    paths: LocalPaths, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     worker = start(paths.worker_lock, stubborn=True)
     assert kill_cluster(paths, 0.1) == [worker.pid]
     assert worker.wait(20) == -signal.SIGKILL
-
-
-def test_one_that_has_ended_is_sent_nothing_more(
-    paths: LocalPaths, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its number may be another process's by then."""
-    sent: list[tuple[int, int]] = []
+    sent: list[tuple[int, int]] = []  # of one that has ended the number may be another process's by then
     worker, kill = start(paths.worker_lock), os.kill
     monkeypatch.setattr(os, "kill", lambda pid, number: (sent.append((pid, number)), kill(pid, number)))
     assert stop_worker(paths)
@@ -142,9 +125,7 @@ def test_a_pid_that_the_system_gave_to_somebody_else_is_left_alone(paths: LocalP
     eventually(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "it is suspended as it was", timeout=5)
 
 
-def test_leftovers_are_for_the_guardian_while_it_lives(
-    paths: LocalPaths, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_leftovers_are_the_living_guardians(paths: LocalPaths, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     cleaned: list[Path] = []
     monkeypatch.setattr(leftovers, "end_leftovers", cleaned.append)
     start(paths.guardian_lock, "somebody.else")

@@ -1,39 +1,46 @@
 """A worker that does not start is tried again, ever more slowly, and what it said is told."""
 
-import asyncio
 import contextlib
 import fcntl
 import os
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from fray.testing.waiting import eventually_async
 from iris.local.state import LocalPaths, held_lock
 from iris.local.worker_keeper import WorkerKeeper, WorkerStart
-from rigging.testing import eventually
 
 
 class Starts:
-    """Stands for processes that were started: each says its words, if it has any, and ends."""
+    """A keeper of processes that are played: each says its words, if it has any, and ends."""
 
-    def __init__(self, *words: str) -> None:
-        self._words = list(words)
+    def __init__(self, paths: LocalPaths, **settings: float) -> None:
+        self.words: list[str | OSError] = []
         self.told: list[str] = []
-        self.done = asyncio.Event()
+        self.count = 0
+        self.keeper = WorkerKeeper(paths, self.another, self.told.append, **settings)
 
-    def another(self) -> WorkerStart:
+    def another(self, log_start: int = 0) -> WorkerStart:
+        self.count += 1
+        words = self.words.pop(0) if self.words else None
+        if isinstance(words, OSError):
+            raise words
         reader, writer = os.pipe()
-        if self._words:
-            os.write(writer, self._words.pop(0).encode())
+        if words is not None:
+            os.write(writer, words.encode())
             os.close(writer)
-        return WorkerStart(reader, 0)
+        return WorkerStart(reader, log_start)
 
-    def on_trouble(self, trouble: str) -> None:
-        self.told.append(trouble)
-        if not self._words:
-            self.done.set()
+    async def play(self, *words: str | OSError, log_start: int = 0) -> list[str]:
+        """What is told of as many starts as there are words."""
+        self.words = list(words)
+        self.keeper.watch_start(self.another(log_start))
+        await eventually_async(lambda: len(self.told) >= len(words), "all is told")
+        return self.told
 
 
 @pytest.fixture
@@ -42,184 +49,96 @@ def paths(tmp_path: Path) -> LocalPaths:
     return LocalPaths(tmp_path)
 
 
-def played(paths: LocalPaths, *words: str, **settings: float) -> list[str]:
-    """What was told of as many starts as there are words."""
-
-    async def play() -> list[str]:
-        starts = Starts(*words)
-        keeper = WorkerKeeper(paths, starts.another, starts.on_trouble, **settings)
-        keeper.watch_start(starts.another())
-        async with asyncio.timeout(10):
-            await starts.done.wait()
-        keeper.close()
-        return starts.told
-
-    return asyncio.run(play())
-
-
-def test_what_a_worker_says_before_it_ends_is_told_and_it_is_tried_again(paths):
-    assert played(paths, "no room\n", "still no\nroom") == ["no room", "still no room"]
-
-
-def test_of_one_that_says_nothing_the_end_of_its_log_is_told(paths):
-    paths.worker_log.write_text("Traceback\nMemoryError\n\n")
-    assert played(paths, "") == ["it ended before it joined: MemoryError"]
-
-
-def test_tries_become_rarer(paths, caplog):
-    played(paths, *["no"] * 4)
-    waits = [float(word) for word in re.findall(r"starting another in ([0-9.]+) s", caplog.text)]
-    assert len(waits) == 4
-    assert waits == sorted(waits)
-    assert waits[-1] > 2
-
-
-def test_one_that_finds_another_worker_there_is_no_trouble(paths):
-    async def play() -> list[str]:
-        starts = Starts("")
-        keeper = WorkerKeeper(paths, starts.another, starts.on_trouble)
-        keeper.watch_start(starts.another())
-        await asyncio.to_thread(eventually, lambda: not keeper.is_starting, "it has ended")
-        keeper.close()
-        return starts.told
-
+async def test_what_a_worker_says_before_it_ends_is_told_and_it_is_tried_again_until_one_joins(paths):
+    starts = Starts(paths, steady_seconds=0.0)
+    assert await starts.play("no room\n", "still no\nroom", OSError("no more processes"), "no luck") == [
+        "no room", "still no room", "no more processes", "no luck",
+    ]  # fmt: skip
     with held_lock(paths.worker_lock, timeout=1):
-        assert asyncio.run(play()) == []
+        starts.keeper.on_worker()
+    assert starts.told[4:] == [""], "one that joins ends the trouble"
+    starts.keeper.close()
 
 
-def test_a_worker_that_joins_ends_the_trouble(paths):
-    async def play() -> list[str]:
-        starts = Starts("no room")
-        keeper = WorkerKeeper(paths, starts.another, starts.on_trouble)
-        keeper.watch_start(starts.another())
-        async with asyncio.timeout(10):
-            await starts.done.wait()
-        with held_lock(paths.worker_lock, timeout=1):
-            keeper.on_worker()
-        keeper.close()
-        return starts.told
-
-    assert asyncio.run(play()) == ["no room", ""]
+@pytest.mark.parametrize(
+    ("log", "told"), [("Traceback\nMemoryError\n\n", ": MemoryError"), ("", "")], ids=["its own", "of one before"]
+)
+async def test_of_one_that_says_nothing_the_end_of_its_log_is_told(paths, log, told):
+    paths.worker_log.write_text("of the worker before\n")
+    start = paths.worker_log.stat().st_size
+    with paths.worker_log.open("a") as file:
+        file.write(log)
+    starts = Starts(paths)
+    assert await starts.play("", log_start=start) == [f"it ended before it joined{told}"]
+    starts.keeper.close()
 
 
-def lock_of_a_process(paths: LocalPaths, process: "subprocess.Popen[bytes]") -> int:
-    """Makes a process the holder of the worker's lock, as far as the keeper can see; returns the descriptor."""
-    descriptor = os.open(paths.worker_lock, os.O_RDWR | os.O_CREAT)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    os.write(descriptor, f"{process.pid}\n".encode())
-    return descriptor
+@pytest.mark.parametrize("steady", [False, True])
+async def test_tries_become_rarer_but_one_that_lived_long_is_replaced_at_once(paths, caplog, steady):
+    starts = Starts(paths, **({"steady_seconds": 0.0} if steady else {}))
+    await starts.play(*["no"] * 3)
+    waits = [float(word) for word in re.findall(r"starting another in ([0-9.]+) s", caplog.text)]
+    assert len(waits) == 3
+    if steady:
+        assert max(waits) < 0.3
+    else:
+        assert waits == sorted(waits)
+        assert waits[-1] > 0.6
+    starts.keeper.close()
+
+
+async def test_one_that_finds_another_worker_there_is_no_trouble(paths):
+    starts = Starts(paths)
+    with held_lock(paths.worker_lock, timeout=1):
+        starts.words = [""]
+        starts.keeper.watch_start(starts.another())
+        await eventually_async(lambda: not starts.keeper.is_starting, "it has ended")
+    assert starts.told == []
+    starts.keeper.close()
+
+
+@pytest.fixture
+def process(paths: LocalPaths) -> Iterator["subprocess.Popen[bytes]"]:
+    """Holds the worker's lock, as far as the keeper can see."""
+    with subprocess.Popen(["sleep", "100"]) as process, open(paths.worker_lock, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        print(process.pid, file=lock, flush=True)
+        yield process
+        process.kill()
 
 
 @pytest.mark.parametrize("when", ["before it is watched", "while it is watched", "after the keeper has closed"])
-def test_a_worker_that_ends_is_replaced_while_the_controller_lives(paths, when):
-    process = subprocess.Popen(["sleep", "100"])
-    descriptor = lock_of_a_process(paths, process)
-
-    def end() -> None:
+async def test_a_worker_that_ends_is_replaced_while_the_controller_lives(paths, process, when):
+    starts = Starts(paths)
+    is_closed = when == "after the keeper has closed"
+    if when == "before it is watched":
         process.kill()
         process.wait()
-
-    async def play() -> int:
-        starts = Starts()
-        another = asyncio.Event()
-        loop = asyncio.get_running_loop()
-
-        def start() -> WorkerStart:
-            loop.call_soon_threadsafe(another.set)
-            return starts.another()
-
-        keeper = WorkerKeeper(paths, start, starts.on_trouble)
-        if when == "before it is watched":
-            end()
-        keeper.on_worker()
-        if when == "after the keeper has closed":
-            keeper.close()
-        if process.poll() is None:
-            end()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(0.3 if when == "after the keeper has closed" else 20):
-                await another.wait()
-                await asyncio.to_thread(eventually, lambda: keeper.is_starting, "the other is watched")
-        keeper.close()
-        assert not keeper.is_starting
-        return another.is_set()
-
-    assert asyncio.run(play()) is (when != "after the keeper has closed")
-    os.close(descriptor)
-
-
-def test_a_worker_whose_process_cannot_be_started_is_tried_again_and_why_is_told(paths):
-    async def play() -> list[str]:
-        starts = Starts("no room")
-        tries: list[int] = []
-
-        def start() -> WorkerStart:
-            tries.append(1)
-            if len(tries) == 1:
-                raise OSError("no more processes")
-            return Starts("no luck").another()
-
-        keeper = WorkerKeeper(paths, start, starts.told.append)
-        keeper.watch_start(starts.another())
-        await asyncio.to_thread(eventually, lambda: len(starts.told) >= 3, "three troubles")
-        keeper.close()
-        return starts.told
-
-    assert asyncio.run(play()) == ["no room", "no more processes", "no luck"]
-
-
-def test_a_start_that_comes_too_late_is_let_go(paths):
-    """The controller has left meanwhile; nobody would read what that process says."""
-
-    async def play() -> None:
-        keeper = WorkerKeeper(paths, Starts().another, lambda trouble: None)
-        keeper.close()
-        reader, writer = os.pipe()
-        keeper.watch_start(WorkerStart(reader, 0))
-        with pytest.raises(BrokenPipeError):
-            os.write(writer, b"x")
-        os.close(writer)
-        assert not keeper.is_starting
-
-    asyncio.run(play())
-
-
-def test_one_that_lived_long_is_replaced_at_once_again(paths, caplog):
-    played(paths, *["no"] * 4, steady_seconds=0.0)
-    waits = [float(word) for word in re.findall(r"starting another in ([0-9.]+) s", caplog.text)]
-    assert len(waits) == 4
-    assert max(waits) < 0.3
-
-
-def test_only_the_last_line_of_this_starts_log_is_told(paths):
-    paths.worker_log.write_text("of the worker before\n")
-
-    async def play() -> list[str]:
-        starts = Starts("")
-        keeper = WorkerKeeper(paths, starts.another, starts.on_trouble)
-        start = starts.another()
-        keeper.watch_start(WorkerStart(start.words, paths.worker_log.stat().st_size))
-        async with asyncio.timeout(20):
-            await starts.done.wait()
-        keeper.close()
-        return starts.told
-
-    assert asyncio.run(play()) == ["it ended before it joined"]
-
-
-def test_watching_one_process_after_the_other_leaves_nothing_open(paths):
-    before = len(os.listdir("/proc/self/fd"))
-    process = subprocess.Popen(["sleep", "100"])
-    lock = lock_of_a_process(paths, process)
-
-    async def play() -> None:
-        keeper = WorkerKeeper(paths, Starts().another, lambda trouble: None)
-        for _ in range(3):
-            keeper.on_worker()
-        keeper.close()
-
-    asyncio.run(play())
+    starts.keeper.on_worker()
+    if is_closed:
+        starts.keeper.close()
     process.kill()
     process.wait()
-    os.close(lock)
+    with contextlib.suppress(AssertionError):
+        await eventually_async(lambda: starts.keeper.is_starting, "the other is watched", 0.3 if is_closed else 20)
+    assert starts.keeper.is_starting is not is_closed
+    assert starts.count == (0 if is_closed else 1)
+    starts.keeper.close()
+    assert not starts.keeper.is_starting
+
+
+async def test_watching_leaves_nothing_open_and_a_start_that_comes_too_late_is_let_go(paths, process):
+    keeper = Starts(paths).keeper
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        keeper.on_worker()
+    keeper.close()
     assert len(os.listdir("/proc/self/fd")) == before
+    keeper = Starts(paths).keeper
+    keeper.close()
+    reader, writer = os.pipe()
+    keeper.watch_start(WorkerStart(reader, 0))
+    with pytest.raises(BrokenPipeError):
+        os.write(writer, b"x")
+    os.close(writer)
+    assert not keeper.is_starting

@@ -24,9 +24,7 @@ def versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "versions"
 
 
-def test_those_of_the_path_come_first_then_those_beside_this_one_the_newest_before_the_others(
-    tmp_path: Path, versions: Path
-) -> None:
+def test_those_of_the_path_come_first_then_those_beside_this_one_newest_first(tmp_path: Path, versions: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     expected = [
         program(a / "python3.11"),

@@ -67,7 +67,7 @@ def test_a_line_that_names_none(tmp_path: Path, line: str) -> None:
     assert list(named_paths(tmp_path / "requirements.txt")) == []
 
 
-def test_files_that_a_file_includes_are_read_once_each_from_where_they_lie(tmp_path: Path) -> None:
+def test_files_that_a_file_includes_are_read_once_each_from_where_they_lie_or_named(tmp_path: Path) -> None:
     """What they name by path is meant from where pip runs, though: the first one's folder."""
     (tmp_path / "sub").mkdir()
     (tmp_path / "requirements.txt").write_text("-r sub/more.txt\n--constraint=limits.txt\n-e ./own\n")
@@ -85,10 +85,6 @@ def test_files_that_a_file_includes_are_read_once_each_from_where_they_lie(tmp_p
         ("./limit.whl", tmp_path / "limit.whl", "limits.txt", False),
         ("./own", tmp_path / "own", "requirements.txt", False),
     ]
-
-
-def test_a_file_that_cannot_be_read_is_named_from_the_first_ones_folder(tmp_path: Path) -> None:
-    (tmp_path / "sub").mkdir()
     (tmp_path / "requirements.txt").write_text("-r sub/bad.txt\n")
     (tmp_path / "sub/bad.txt").write_bytes(b"\xff")
     with pytest.raises(InvalidRequest, match=r"^sub/bad\.txt cannot be read: "):

@@ -14,7 +14,7 @@ from iris.rpc.auth import (
     verify_token,
 )
 from rigging.errors import MarinError
-from rigging.testing.power_loss import LossyDisk
+from support.rigging.power_loss import LossyDisk
 
 SECRET = b"s" * 32
 JOB_TOKEN = make_token(SECRET, PrincipalKind.JOB, "/ann/train")
@@ -105,19 +105,3 @@ def test_a_secret_that_others_can_read_or_that_is_damaged_is_refused(tmp_path: P
 def test_where_there_can_be_no_secret_it_is_named(tmp_path: Path) -> None:
     with pytest.raises(MarinError, match=r"cannot read or make the cluster's secret .*/none/secret: No such file"):
         load_or_create_secret(tmp_path / "none/secret")
-
-
-def test_of_two_who_make_the_secret_at_once_the_first_ones_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "secret"
-
-    def too_late(source: Path, target: Path) -> None:
-        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write("ab" * 32)
-        raise FileExistsError(17, "File exists")
-
-    monkeypatch.setattr(os, "link", too_late)
-    assert load_or_create_secret(path) == b"\xab" * 32
-    assert [found.name for found in tmp_path.iterdir()] == ["secret"]

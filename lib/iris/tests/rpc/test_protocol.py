@@ -30,13 +30,10 @@ def test_a_chunk_fits_into_a_request_and_a_request_into_a_message() -> None:
     assert 2 * MAX_BLOB_CHUNK_BYTES < MAX_REQUEST_BYTES < MAX_MESSAGE_BYTES
     assert SERVER["grpc.max_receive_message_length"] == MAX_REQUEST_BYTES
     assert CHANNEL["grpc.max_receive_message_length"] == SERVER["grpc.max_send_message_length"] == MAX_MESSAGE_BYTES
-    assert SERVER["grpc.http2.lookahead_bytes"] == 512 * 1024
-    assert SERVER["grpc.http2.bdp_probe"] == 0
-
-
-def test_two_controllers_never_share_a_port_and_no_proxy_is_asked() -> None:
-    assert SERVER["grpc.so_reuseport"] == 0
-    assert CHANNEL["grpc.enable_http_proxy"] == 0
+    assert (SERVER["grpc.http2.lookahead_bytes"], SERVER["grpc.http2.bdp_probe"]) == (512 * 1024, 0)
+    assert (SERVER["grpc.so_reuseport"], CHANNEL["grpc.enable_http_proxy"]) == (0, 0), (
+        "no port is shared, no proxy asked"
+    )
 
 
 def test_every_call_says_who_calls_and_which_release_it_is() -> None:

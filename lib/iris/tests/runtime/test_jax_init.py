@@ -5,12 +5,9 @@ import socket
 from iris.runtime.jax_init import free_port, own_host
 
 
-def test_the_workers_word_on_the_host_counts() -> None:
+def test_the_workers_word_counts_and_a_port_that_is_taken_is_not_shared() -> None:
     assert own_host({"IRIS_ACTOR_HOST": "10.0.0.7"}) == "10.0.0.7"
     assert own_host({}) == socket.gethostbyname(socket.gethostname())
-
-
-def test_a_port_that_is_taken_is_not_shared() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -19,7 +16,4 @@ def test_a_port_that_is_taken_is_not_shared() -> None:
         assert chosen != taken
         assert chosen > 0
     assert free_port("127.0.0.1", taken) == taken
-
-
-def test_a_host_that_is_not_here_leaves_the_port_to_jax() -> None:
     assert free_port("192.0.2.1", 8476) == 8476

@@ -1,6 +1,6 @@
 import pytest
 
-from iris.testing.scheduling import InMemoryCluster
+from support.iris.scheduling import InMemoryCluster
 
 
 @pytest.fixture

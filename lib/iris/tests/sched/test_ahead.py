@@ -8,14 +8,9 @@ from iris.domain.ids import WorkerId
 from iris.domain.states import TaskState
 from iris.sched.ahead import MAX_AHEAD
 from iris.sched.plan import RoundPlan
-from iris.testing.scheduling import InMemoryCluster, resources
+from support.iris.scheduling import InMemoryCluster, resources
 
 SHORT_MS = 3
-
-
-@pytest.fixture
-def cluster() -> InMemoryCluster:
-    return InMemoryCluster()
 
 
 def connect(cluster: InMemoryCluster, name: str = "w", cores: int = 2) -> None:
@@ -66,15 +61,19 @@ def test_more_is_added_when_half_of_it_has_begun(cluster: InMemoryCluster) -> No
     assert added[-1] == len(ahead) // 2
 
 
-@pytest.mark.parametrize("spec", [{"ports": ("http",)}, {"exclusive": True, "fence_after_ms": 1000}])
-def test_tasks_that_are_not_plain_are_not(cluster: InMemoryCluster, spec: dict[str, object]) -> None:
-    connect(cluster)
+@pytest.mark.parametrize(
+    ("attributes", "spec"),
+    [
+        ({AHEAD_ATTRIBUTE: "true"}, {"ports": ("http",)}),
+        ({AHEAD_ATTRIBUTE: "true"}, {"exclusive": True, "fence_after_ms": 1000}),
+        ({}, {}),  # a worker of an earlier release
+    ],
+)
+def test_tasks_that_are_not_plain_are_not(
+    cluster: InMemoryCluster, attributes: dict[str, str], spec: dict[str, object]
+) -> None:
+    cluster.connect("w", resources(2, 64), **attributes)
     assert fill(cluster, **spec).ahead == []
-
-
-def test_a_worker_of_an_earlier_release_gets_none(cluster: InMemoryCluster) -> None:
-    cluster.connect("w", resources(2, 64))
-    assert fill(cluster).ahead == []
 
 
 def test_other_workers_keep_their_share(cluster: InMemoryCluster) -> None:
@@ -86,8 +85,7 @@ def test_other_workers_keep_their_share(cluster: InMemoryCluster) -> None:
 def test_where_nothing_of_the_kind_runs_nothing_is_assigned_ahead(cluster: InMemoryCluster) -> None:
     """Another user's tasks may run for hours there."""
     connect(cluster)
-    cluster.submit("/eve/long", replicas=2)
-    cluster.schedule()
+    cluster.launch("/eve/long", replicas=2)
     assert fill(cluster).ahead == []
 
 
@@ -104,8 +102,7 @@ def test_nothing_goes_past_a_request_that_comes_first(cluster: InMemoryCluster) 
 def test_a_request_that_can_never_fit_there_holds_up_nobody(cluster: InMemoryCluster) -> None:
     connect(cluster)
     cluster.connect("big", resources(64, 64))
-    cluster.submit("/eve/all", resources(64, 1))
-    cluster.schedule()
+    cluster.launch("/eve/all", resources(64, 1))
     cluster.submit("/u/large", resources(64, 1))
     assert counts(fill(cluster)) == {"w": 100 * 2 // (SHORT_MS + 2)}
 
@@ -125,8 +122,7 @@ def test_users_take_turns(cluster: InMemoryCluster) -> None:
 
 def test_where_an_attempt_is_on_its_way_out_its_place_is_spoken_for(cluster: InMemoryCluster) -> None:
     connect(cluster)
-    cluster.submit("/u/stopped")
-    cluster.schedule()
+    cluster.launch("/u/stopped")
     cluster.stop("/u/stopped")
     assert fill(cluster).ahead == []
 
@@ -148,12 +144,3 @@ def test_separate_jobs_of_a_kind_are_assigned_ahead_too(cluster: InMemoryCluster
     cluster.view.run_times.note_end(("u", cluster.view.demands["/u/job-0"]), SHORT_MS)
     plan = cluster.schedule()
     assert [task for task, _ in plan.ahead] == [f"/u/job-{number}/0" for number in range(2, 42)]
-
-
-def test_when_nothing_else_waits_what_has_room_begins(cluster: InMemoryCluster) -> None:
-    connect(cluster)
-    fill(cluster, replicas=4)
-    assert not cluster.view.queue
-    assert cluster.schedule().begun == []
-    cluster.observe("/u/array/0:0", TaskState.SUCCEEDED)
-    assert cluster.schedule().begun == ["/u/array/2:0"]

@@ -8,7 +8,7 @@ from iris.domain.constraints import Constraint, ConstraintOp
 from iris.domain.resources import Device, Resources
 from iris.domain.states import TaskState
 from iris.sched.fit import Host, Pool, Pools, hosts_of
-from iris.testing.scheduling import InMemoryCluster, resources
+from support.iris.scheduling import InMemoryCluster, resources
 
 GPU = Device("gpu", "H100", 8)
 NEEDS = [
@@ -28,8 +28,7 @@ def host_of(cluster: InMemoryCluster, name: str = "w") -> Host:
 def used(cluster: InMemoryCluster) -> InMemoryCluster:
     """A worker of which half of everything is used."""
     cluster.connect("w", resources(10, 30, 20, GPU))
-    cluster.submit("/u/first", resources(5, 15, 10, Device("gpu", "H100", 4)))
-    cluster.schedule()
+    cluster.launch("/u/first", resources(5, 15, 10, Device("gpu", "H100", 4)))
     return cluster
 
 
@@ -51,12 +50,9 @@ def test_as_many_fit_as_can_be_taken_one_after_the_other(used, need: Resources):
 
 
 def test_taking_several_at_once_is_taking_each(used):
-    need = resources(1, 2, 3, Device("gpu", "H100", 1))
-    at_once, each = host_of(used), host_of(used)
-    at_once.take(need, 3)
-    for _ in range(3):
-        each.take(need)
-    assert at_once.free == each.free == resources(2, 9, 1, Device("gpu", "H100", 1))
+    host = host_of(used)
+    host.take(resources(1, 2, 3, Device("gpu", "H100", 1)), 3)
+    assert host.free == resources(2, 9, 1, Device("gpu", "H100", 1))
 
 
 def test_what_is_on_its_way_out_is_expected_and_not_yet_there(used):
@@ -115,16 +111,12 @@ def test_the_host_with_least_cpu_and_then_least_memory_left_is_taken(cluster):
 
 
 LARGE = resources(2, 2, 2, Device("gpu", "H100", 2))
-SMALLER = [
-    resources(1, 2, 2, Device("gpu", "H100", 2)),
-    resources(2, 1, 2, Device("gpu", "H100", 2)),
-    resources(2, 2, 1, Device("gpu", "H100", 2)),
-    resources(2, 2, 2, Device("gpu", "H100", 1)),
-]
 
 
-@pytest.mark.parametrize("smaller", SMALLER, ids=str)
-def test_where_something_missed_all_that_asks_for_no_less_of_anything_misses(cluster, smaller: Resources):
+@pytest.mark.parametrize("amounts", [(1, 2, 2, 2), (2, 1, 2, 2), (2, 2, 1, 2), (2, 2, 2, 1)])
+def test_where_something_missed_all_that_asks_for_no_less_of_anything_misses(cluster, amounts: tuple[int, ...]):
+    *plain, count = amounts
+    smaller = resources(*plain, Device("gpu", "H100", count))
     cluster.connect("w", resources(0.5, 0.5, 0.5, Device("gpu", "H100", 0)))
     cluster.submit(need=LARGE)
     demand = cluster.view.demands["/u/job"]
@@ -144,11 +136,8 @@ def test_hosts_are_found_by_the_values_of_a_hard_constraint(cluster):
         cluster.connect(f"w{number}", resources(1), zone=zone)
     cluster.connect("none", resources(1))
     pools = Pools(hosts_of(cluster.view))
-    assert {zone: [host.worker.worker_id for host in hosts] for zone, hosts in pools.by_value("zone").items()} == {
-        "a": ["w0", "w2"],
-        "b": ["w1"],
-        "c": ["w3"],
-    }
+    found = {zone: [host.worker.worker_id for host in hosts] for zone, hosts in pools.by_value("zone").items()}
+    assert found == {"a": ["w0", "w2"], "b": ["w1"], "c": ["w3"]}
     cases = (
         (Constraint("zone", ConstraintOp.EQ, ("a",)), {"w0", "w2"}),
         (Constraint("zone", ConstraintOp.IN, ("b", "c", "x")), {"w1", "w3"}),

@@ -1,11 +1,12 @@
 """The order of service: bands, users in turn, each user's oldest first, gangs that have waited, users over budget."""
 
+from iris.core.state.usage import HALF_LIFE_MS
 from iris.domain.entities import UserBudget
 from iris.domain.events import BudgetSet
 from iris.domain.states import PriorityBand
 from iris.sched.order import turns
 from iris.sched.reserve import MAX_RESERVED, RESERVE_AFTER_MS
-from iris.testing.scheduling import InMemoryCluster, resources
+from support.iris.scheduling import InMemoryCluster, resources
 
 BATCH = PriorityBand.BATCH
 
@@ -58,8 +59,7 @@ def test_a_job_that_is_not_done_comes_again_after_the_others(cluster):
 
 def test_who_is_over_budget_is_served_as_batch_by_age(cluster):
     cluster.connect("w", resources(2))
-    cluster.submit("/ann/runs", resources(2))
-    cluster.schedule()
+    cluster.launch("/ann/runs", resources(2))
     cluster.do(BudgetSet(UserBudget("ann", max_weight=2.0)))
     cluster.submit("/ann/batch", band=BATCH)
     cluster.submit("/ann/wants")
@@ -70,6 +70,32 @@ def test_who_is_over_budget_is_served_as_batch_by_age(cluster):
     assert order(cluster)[0] == "/ann/prod production"
     cluster.do(BudgetSet(UserBudget("ann", max_weight=0)))
     assert order(cluster)[0] == "/ann/prod production", "0 is no limit"
+
+
+def test_who_has_had_less_comes_first_though_younger_and_use_is_forgotten(cluster):
+    cluster.view.usage.restore("ann", 1e9, 0)
+    cluster.submit("/ann/old")
+    cluster.submit("/bob/young")
+    assert order(cluster)[0] == "/bob/young interactive"
+    cluster.view.usage.restore("bob", 1e5, cluster.now_ms + 20 * HALF_LIFE_MS)
+    assert order(cluster, 20 * HALF_LIFE_MS)[0] == "/ann/old interactive"
+
+
+def test_a_large_job_does_not_take_all_before_another_user_has_a_turn(cluster):
+    cluster.connect("w", resources(32, 64))
+    cluster.submit("/ann/large", replicas=100)
+    cluster.submit("/bob/large", replicas=100)
+    served = [task.split("/")[1] for task, _ in cluster.schedule().assignments]
+    assert (served.count("ann"), served.count("bob")) == (16, 16)
+
+
+def test_who_is_over_budget_preempts_nobody(cluster):
+    cluster.connect("w", resources(2, 16))
+    cluster.do(BudgetSet(UserBudget("ann", max_weight=1)))
+    cluster.submit("/ann/job")
+    cluster.launch("/zoe/batch", band=BATCH)
+    cluster.submit("/ann/more")
+    assert cluster.schedule().preemptions == []
 
 
 class TestAgedGangs:
@@ -99,8 +125,7 @@ class TestAgedGangs:
 
     def test_the_gang_of_one_over_budget_comes_first_in_the_batch_band(self, cluster):
         cluster.connect("w", resources(1))
-        cluster.submit("/ann/runs")
-        cluster.schedule()
+        cluster.launch("/ann/runs")
         cluster.do(BudgetSet(UserBudget("ann", max_weight=1.0)))
         cluster.submit("/bob/batch", band=BATCH)
         cluster.submit("/bob/wants")

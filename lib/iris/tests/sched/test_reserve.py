@@ -6,7 +6,7 @@ from iris.domain.constraints import Constraint, ConstraintOp
 from iris.domain.states import PriorityBand, TaskState
 from iris.sched.plan import plan_round
 from iris.sched.reserve import MAX_RESERVED, RESERVE_AFTER_MS
-from iris.testing.scheduling import InMemoryCluster, resources
+from support.iris.scheduling import InMemoryCluster, resources
 
 
 def wait(cluster: InMemoryCluster, ms: int = RESERVE_AFTER_MS) -> None:
@@ -24,8 +24,7 @@ class TestOneTask:
         cluster.connect("w", resources(4, 16))
         cluster.connect("v", resources(4, 16))
         cluster.submit("/u/short", resources(3))
-        cluster.submit("/u/long", resources(3))
-        cluster.schedule()
+        cluster.launch("/u/long", resources(3))
         cluster.submit("/u/fill", resources(1))
         cluster.schedule()
         cluster.observe("/u/short/0:0", TaskState.SUCCEEDED)
@@ -34,38 +33,24 @@ class TestOneTask:
 
     def test_the_host_that_lacks_least_is_kept_once_it_has_waited_five_minutes(self, busy):
         submitted = busy.job("/u/large").submitted_at_ms
+        why = "needs 4 cores; worker w has 3 of 4 free; next expected when a task of /u/fill ends"
         early = plan_round(busy.view, submitted + RESERVE_AFTER_MS - 1)
-        assert early.reasons["/u/large"] == (
-            "needs 4 cores; worker w has 3 of 4 free; next expected when a task of /u/fill ends"
-        )
+        assert early.reasons["/u/large"] == why
         due = plan_round(busy.view, submitted + RESERVE_AFTER_MS)
-        assert due.reasons["/u/large"] == (
-            "needs 4 cores; worker w has 3 of 4 free; next expected when a task of /u/fill ends;"
-            " worker w is kept free for it"
-        )
-
-    def test_nothing_new_goes_to_the_kept_host(self, busy):
+        assert due.reasons["/u/large"] == f"{why}; worker w is kept free for it"
         wait(busy)
         busy.submit("/u/small", resources(1), replicas=2)
-        plan = busy.schedule()
-        assert plan.assignments == [("/u/small/0", "v")]
+        assert busy.schedule().assignments == [("/u/small/0", "v")], "nothing new goes to the kept host"
 
-    def test_a_job_of_which_something_runs_keeps_nothing(self, cluster):
+    @pytest.mark.parametrize(("need", "replicas"), [(resources(3), 2), (resources(5), 1)])
+    def test_a_job_of_which_something_runs_or_that_no_host_could_ever_hold_keeps_nothing(self, cluster, need, replicas):
         cluster.connect("w", resources(4, 16))
-        cluster.submit("/u/pair", resources(3), replicas=2)
-        cluster.schedule()
-        cluster.submit("/u/small", resources(1))
-        wait(cluster)
-        assert placed(cluster.schedule()) == ["/u/small/0"]
-
-    def test_one_that_no_host_could_ever_hold_keeps_nothing(self, cluster):
-        cluster.connect("w", resources(4, 16))
-        cluster.submit("/u/huge", resources(5))
+        cluster.launch("/u/large", need, replicas=replicas)
         cluster.submit("/u/small", resources(1))
         wait(cluster)
         plan = cluster.schedule()
         assert placed(plan) == ["/u/small/0"]
-        assert plan.reasons == {"/u/huge": "needs 5 cores; worker w has 3 of 4 free"}
+        assert "is kept free" not in plan.reasons["/u/large"]
 
     def test_each_gets_a_host_of_its_own_and_no_more_than_a_few_in_each_band(self, cluster):
         for number in range(MAX_RESERVED + 2):
@@ -111,7 +96,10 @@ class TestGangs:
         assert "the best, b, has room for 2;" in reason, "as it is before anything is kept"
         assert reason.endswith("; pool b is kept free for it")
 
-    def test_a_group_that_could_never_hold_it_is_not_kept(self, pools):
+    @pytest.mark.parametrize("has_small", [False, True])
+    def test_a_group_that_could_never_hold_it_is_not_kept(self, pools, has_small):
+        if has_small:  # hosts that are too small for a member do not count
+            pools.connect("b3", resources(0.5, 4), pool="b")
         pools.submit("/u/gang", replicas=4, coscheduling_group_by="pool")
         wait(pools)
         pools.submit("/u/small", replicas=5)
@@ -119,19 +107,10 @@ class TestGangs:
         assert len(placed(plan)) == 5
         assert "is kept free for it" not in plan.reasons["/u/gang"]
 
-    def test_hosts_that_are_too_small_for_a_member_do_not_count(self, pools):
-        pools.connect("b3", resources(0.5, 4), pool="b")
-        self.fill(pools, "b0")
-        pools.submit("/u/gang", replicas=4, coscheduling_group_by="pool")
-        wait(pools)
-        pools.submit("/u/small", replicas=4)
-        assert len(placed(pools.schedule())) == 4
-
     def test_few_hosts_are_kept_when_each_could_hold_several_members(self, cluster):
         for name in ("c0", "c1"):
             cluster.connect(name, resources(4, 16), pool="c")
-        cluster.submit("/u/fill")
-        cluster.schedule()
+        cluster.launch("/u/fill")
         for size, is_kept in ((8, True), (9, False)):
             name = f"/u/gang{size}"
             cluster.submit(name, replicas=size, coscheduling_group_by="pool")
@@ -156,3 +135,23 @@ class TestGangs:
         pools.submit("/u/gang", replicas=2, coscheduling_group_by="pool", band=PriorityBand.BATCH)
         wait(pools)
         assert "pool a is kept free for it" in pools.schedule().reasons["/u/gang"]
+
+
+def test_small_work_cannot_starve_a_gang_that_has_waited(cluster):
+    for number in range(4):
+        cluster.connect(f"w{number}", resources(2, 16), pool=f"p{number // 2}")
+    cluster.launch("/u/small", replicas=1_000)
+    cluster.submit("/u/gang", resources(2), replicas=2, coscheduling_group_by="pool")
+    finished = 0
+    for _ in range(50):
+        plan = cluster.schedule()
+        if any(task.startswith("/u/gang") for task, _ in plan.assignments):
+            break
+        cluster.now_ms += RESERVE_AFTER_MS // 10
+        live = [task for task in cluster.view.tasks["/u/small"] if task.state.is_live]
+        oldest = min(live, key=lambda task: (task.started_at_ms, task.index))
+        cluster.observe(oldest.attempt_id, TaskState.SUCCEEDED)
+        finished += 1
+    else:
+        pytest.fail(f"the gang never ran; {plan.reasons}")
+    assert finished < 30

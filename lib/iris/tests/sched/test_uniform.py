@@ -1,7 +1,6 @@
 """A long queue of equal jobs: a round ends where nothing more fits, and decides as one that looks at every job."""
 
 import random
-from collections.abc import Iterator
 
 import pytest
 
@@ -10,23 +9,16 @@ from iris.sched import plan as plan_module
 from iris.sched.order import JobTurn, turns
 from iris.sched.plan import plan_round
 from iris.sched.reserve import RESERVE_AFTER_MS
-from iris.testing.scheduling import InMemoryCluster, resources
+from support.iris.scheduling import InMemoryCluster, resources
 
 
 def looked_at(cluster: InMemoryCluster, now_ms: int, monkeypatch: pytest.MonkeyPatch) -> int:
     """How many turns a round takes."""
-    seen = 0
-
-    def counting(view: object, at_ms: int) -> Iterator[JobTurn]:
-        nonlocal seen
-        for turn in turns(view, at_ms):
-            seen += 1
-            yield turn
-
+    seen: list[JobTurn] = []
     with monkeypatch.context() as patch:
-        patch.setattr(plan_module, "turns", counting)
+        patch.setattr(plan_module, "turns", lambda *given: (seen.append(turn) or turn for turn in turns(*given)))
         plan_round(cluster.view, now_ms)
-    return seen
+    return len(seen)
 
 
 def test_jobs_behind_the_first_that_fits_nowhere_are_not_looked_at(cluster, monkeypatch) -> None:

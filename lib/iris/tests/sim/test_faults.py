@@ -1,4 +1,4 @@
-"""The real controller under every fault at once: some seeds always, more by IRIS_SIM_SEEDS=200, 1,000 with `-m slow`.
+"""The real controller under every fault at once: some seeds always, more by IRIS_SIM_SEEDS=200, 1,000 with `-m soak`.
 
 A seed that fails prints the command that repeats it.
 """
@@ -13,6 +13,8 @@ import pytest
 
 from iris.sim.run import run_seed
 
+pytestmark = pytest.mark.process
+
 FAST_SEEDS = range(int(os.environ.get("IRIS_SIM_SEEDS", "15")))
 
 
@@ -21,7 +23,7 @@ def test_every_promise_holds(seed: int) -> None:
     run_seed(seed).check()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("start", range(0, 1000, 100))
 def test_a_thousand_seeds(start: int) -> None:

@@ -1,6 +1,7 @@
 """The figures of tiny workloads, computed by hand."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -86,56 +87,44 @@ def test_what_can_never_run_and_what_never_did_are_told(write: Write) -> None:
     assert "needs 64 cores" in table(figures, outcome)
 
 
-FLEET = "1:cpu=2"
+FLEET = ["--fleet", "1:cpu=2"]
+
+
+GOOD = [HEAD, "0,ann,,1,1,1"]
 
 
 @pytest.mark.parametrize(
-    ("lines", "message"),
+    ("lines", "arguments", "message"),
     [
-        ([HEAD, "0,ann,,1,two,10"], "t.csv, line 2: cpu is 'two'; it must be a number of at least 0"),
-        (
-            [HEAD, "0,ann,,1,1,10", "-3,ann,,1,1,10"],
-            "t.csv, line 3: submit_s is '-3'; it must be a number of at least 0",
-        ),
-        ([HEAD, "0,ann,,1.5,1,10"], "t.csv, line 2: tasks is '1.5'; it must be a whole number"),
-        ([HEAD, "0,ann,urgent,1,1,10"], "band is 'urgent'; it must be one of production, interactive, batch"),
-        ([HEAD, "0,a/b,,1,1,10"], "line 2: user: 'a/b' is not a valid name of a job or user"),
-        ([HEAD, "0,,,1,1,10"], "line 2: user"),
-        ([HEAD, "0,ann,,1,1,10,9"], "line 2: more values than the 6 columns"),
-        ([HEAD, "0,ann,,1,1,nan"], "line 2: duration_s is 'nan'"),
-        (["submit_s,user,cpu"], "line 1: column 'duration_s' is missing"),
-        ([f"{HEAD},colour"], "line 1: column 'colour' is unknown; known are submit_s, user"),
-        ([HEAD], "there is no job in it"),
-        ([f"{HEAD},device", "0,ann,,1,1,10,H100"], "device is 'H100'; it must begin with gpu or tpu"),
+        ([HEAD, "0,ann,,1,two,10"], FLEET, "t.csv, line 2: cpu is 'two'; it must be a number of at least 0"),
+        ([*GOOD, "-3,ann,,1,1,10"], FLEET, "t.csv, line 3: submit_s is '-3'; it must be a number of at least 0"),
+        ([HEAD, "0,ann,,1.5,1,10"], FLEET, "t.csv, line 2: tasks is '1.5'; it must be a whole number"),
+        ([HEAD, "0,ann,urgent,1,1,10"], FLEET, "band is 'urgent'; it must be one of production, interactive, batch"),
+        ([HEAD, "0,a/b,,1,1,10"], FLEET, "line 2: user: 'a/b' is not a valid name of a job or user"),
+        ([HEAD, "0,,,1,1,10"], FLEET, "line 2: user"),
+        ([HEAD, "0,ann,,1,1,10,9"], FLEET, "line 2: more values than the 6 columns"),
+        ([HEAD, "0,ann,,1,1,nan"], FLEET, "line 2: duration_s is 'nan'"),
+        (["submit_s,user,cpu"], FLEET, "line 1: column 'duration_s' is missing"),
+        ([f"{HEAD},colour"], FLEET, "line 1: column 'colour' is unknown; known are submit_s, user"),
+        ([HEAD], FLEET, "there is no job in it"),
+        ([f"{HEAD},device", "0,ann,,1,1,10,H100"], FLEET, "device is 'H100'; it must begin with gpu or tpu"),
+        (GOOD, ["--fleet", "ten hosts"], "--fleet 'ten hosts' is not of the form [SLICESx]HOSTS:name=value"),
+        (GOOD, ["--fleet", "10:cpu"], "'cpu' is not name=value"),
+        (GOOD, ["--fleet", "10:memory_gib=4"], "cpu is missing"),
+        (GOOD, ["--fleet", "10:cpu=4,cores=4"], "'cores' is unknown; known are name, hosts"),
+        (GOOD, ["--fleet", "1:cpu=4,name=a"] * 2, "two hosts of the fleet have the same name"),
+        (GOOD, [], "give the hosts by one of --fleet-file FILE.yaml and --fleet"),
+        (GOOD, [*FLEET, "--workload", "x.yaml"], "give the jobs by one of --trace FILE.csv and --workload"),
+        (None, FLEET, "t.csv: cannot be read: [Errno 2] No such file"),
     ],
 )
-def test_a_bad_line_is_named(write: Write, capsys: pytest.CaptureFixture[str], lines: list[str], message: str) -> None:
-    assert main(["--trace", str(write("t.csv", *lines)), "--fleet", FLEET]) == 2
+def test_a_bad_line_or_option_is_named(
+    write: Write, capsys: pytest.CaptureFixture[str], tmp_path: Path, lines: list[str] | None, arguments: list[str],
+    message: str,
+) -> None:  # fmt: skip
+    path = tmp_path / "t.csv" if lines is None else write("t.csv", *lines)
+    assert main(["--trace", str(path), *arguments]) == 2
     assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--fleet", "ten hosts"], "--fleet 'ten hosts' is not of the form [SLICESx]HOSTS:name=value"),
-        (["--fleet", "10:cpu"], "'cpu' is not name=value"),
-        (["--fleet", "10:memory_gib=4"], "cpu is missing"),
-        (["--fleet", "10:cpu=4,cores=4"], "'cores' is unknown; known are name, hosts"),
-        (["--fleet", "1:cpu=4,name=a", "--fleet", "1:cpu=4,name=a"], "two hosts of the fleet have the same name"),
-        ([], "give the hosts by one of --fleet-file FILE.yaml and --fleet"),
-        (["--fleet", FLEET, "--workload", "x.yaml"], "give the jobs by one of --trace FILE.csv and --workload"),
-    ],
-)
-def test_a_bad_option_is_named(
-    write: Write, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
-) -> None:
-    assert main(["--trace", str(write("t.csv", HEAD, "0,ann,,1,1,1")), *arguments]) == 2
-    assert message in capsys.readouterr().err
-
-
-def test_a_missing_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--trace", "/nowhere/t.csv", "--fleet", FLEET]) == 2
-    assert "/nowhere/t.csv: cannot be read: [Errno 2] No such file" in capsys.readouterr().err
 
 
 def test_json_has_the_figures(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,18 +178,15 @@ def test_a_mistake_in_a_workload_file_is_named(write: Write, old: str, new: str,
     assert message in str(failure.value)
 
 
-def test_a_picture(write: Write, tmp_path: Path) -> None:
+@pytest.mark.process
+def test_a_picture_or_what_to_install_for_one(
+    write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("matplotlib")
     picture = tmp_path / "p.png"
     path = write("t.csv", HEAD, "0,ann,batch,1,2,100", "10,bob,,2,1,50")
-    assert main(["--trace", str(path), "--fleet", FLEET, "--plot", str(picture)]) == 0
+    assert main(["--trace", str(path), *FLEET, "--plot", str(picture)]) == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
-
-
-def test_without_matplotlib_a_picture_is_refused_with_what_to_install(
-    write: Write, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
-    path = write("t.csv", HEAD, "0,ann,batch,1,2,100")
-    assert main(["--trace", str(path), "--fleet", FLEET, "--plot", "p.png"]) == 2
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["--trace", str(path), *FLEET, "--plot", "p.png"]) == 2
     assert "--plot needs matplotlib: install marin-iris[plot]" in capsys.readouterr().err

@@ -4,48 +4,40 @@ import contextlib
 import random
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from iris.core.state.changes import Changes
-from iris.domain.entities import Job, Task
 from iris.domain.ids import JobId
 from iris.domain.states import JobState, TaskState
 from iris.store.damage import DATABASE_NAME, DatabaseDamaged
 from iris.store.db import connect, lock
 from iris.store.salvage.salvage import damage_of, salvage
 from iris.store.store import Store, Stored
-from iris.testing.stored_jobs import FULL_SPEC, make_job, make_tasks
-from rigging.errors import Conflict, MarinError
+from rigging.errors import MarinError
+from support.iris.stored_jobs import FULL_SPEC, make_job, make_tasks
 
 DB, WAL = DATABASE_NAME, DATABASE_NAME + "-wal"
 JOBS = 300
+
+
+def counts(state: TaskState) -> tuple[int, ...]:
+    return tuple(2 * (number == state) for number in range(max(TaskState) + 1))
 
 
 def fill(store: Store, first: int, last: int) -> None:
     chance = random.Random(first)
     for number in range(first, last + 1):
         # Damage inside of free text cannot be told, so there is none.
-        spec = replace(
-            FULL_SPEC,
-            job_id=JobId(f"/ann/j{number:03}"),
-            env_vars={"A": "x" * chance.randrange(200)},
-            replicas=2,
-            description="",
-        )
+        name, text = JobId(f"/ann/j{number:03}"), "x" * chance.randrange(200)
+        spec = replace(FULL_SPEC, job_id=name, env_vars={"A": text}, replicas=2, description="")
         ended = number % 2 == 0
-        counts = tuple(2 if state is (TaskState.SUCCEEDED if ended else TaskState.PENDING) else 0 for state in states())
-        job = make_job(spec, number, state=JobState.SUCCEEDED if ended else JobState.PENDING, task_counts=counts)
-        tasks = make_tasks(spec, state=TaskState.SUCCEEDED if ended else TaskState.PENDING)
-        store.commit(Changes(jobs={spec.job_id: job}, tasks={task.task_id: task for task in tasks}))
-
-
-def states() -> Iterator[TaskState | None]:
-    known = {int(state): state for state in TaskState}
-    return (known.get(number) for number in range(max(known) + 1))
+        state = TaskState.SUCCEEDED if ended else TaskState.PENDING
+        job = make_job(spec, number, state=JobState.SUCCEEDED if ended else JobState.PENDING, task_counts=counts(state))
+        store.commit(Changes.of([job], make_tasks(spec, state=state)))
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +85,7 @@ def other_byte(after: bytes) -> Callable[[bytearray], bytes]:
     return damage
 
 
+HOLE = blank(0.6, 4096)
 CASES = [
     ("closed", DB, cut(0)),
     ("closed", DB, cut(0.001)),
@@ -100,7 +93,7 @@ CASES = [
     ("closed", DB, cut(0.9)),
     ("closed", DB, blank(0, 100)),
     ("closed", DB, blank(0, 4096)),
-    ("closed", DB, blank(0.62, 8192)),
+    ("closed", DB, HOLE),
     ("closed", DB, blank(0.9, 4096)),
     ("closed", DB, scribble(0.7, 5000)),
     ("closed", DB, other_byte(b'/ann/j200{"entrypoint')),
@@ -112,6 +105,8 @@ CASES = [
     ("killed", WAL, blank(0.5, 4096)),
     ("killed", WAL, scribble(0.3, 1)),
 ]
+QUICK = (CASES[6], CASES[15])
+"""Damage of each file that the fast tests look at, too."""
 
 
 def damaged(
@@ -130,12 +125,16 @@ def loaded(place: Path) -> Stored:
         store.close()
 
 
-@pytest.mark.parametrize(("which", "name", "how"), CASES)
-def test_damage_is_told_with_the_command_that_helps(
+@pytest.mark.parametrize(
+    ("which", "name", "how"),
+    [pytest.param(*case, marks=() if case in QUICK else pytest.mark.process) for case in CASES],
+)
+def test_damage_is_told_with_the_command_that_helps_and_salvages_nothing_but_what_was(
     made: tuple[Path, Path, Stored], tmp_path: Path, which: str, name: str, how: Callable[[bytearray], bytes]
 ) -> None:
     place = tmp_path / "state"
     damaged(made, place, which, name, how)
+    shutil.copytree(place, tmp_path / "untouched")
     before = {path.name: path.read_bytes() for path in place.iterdir() if path.name in (DB, WAL)}
     with pytest.raises(DatabaseDamaged, match="is damaged: ") as told:
         loaded(place)
@@ -143,15 +142,7 @@ def test_damage_is_told_with_the_command_that_helps(
     assert "xxxx" not in str(told.value), "no variable of a job is shown"
     if which == "closed":
         assert {name: (place / name).read_bytes() for name in before} == before
-
-
-@pytest.mark.parametrize(("which", "name", "how"), CASES)
-def test_what_can_be_read_is_salvaged_and_nothing_else(
-    made: tuple[Path, Path, Stored], tmp_path: Path, which: str, name: str, how: Callable[[bytearray], bytes]
-) -> None:
-    place = tmp_path / "state"
-    damaged(made, place, which, name, how)
-    known = {job.job_id: job for job in made[2].jobs}
+    place = tmp_path / "untouched"
     if which == "closed" and (place / name).stat().st_size < 4096:
         with pytest.raises(MarinError, match="nothing can be read"):
             salvage(place)
@@ -160,6 +151,7 @@ def test_what_can_be_read_is_salvaged_and_nothing_else(
     found = loaded(place)
     assert (done.moved_to / name).exists()
     assert damage_of(place) == ""
+    known = {job.job_id: job for job in made[2].jobs}
     for job in found.jobs:
         if known[job.job_id].state.is_terminal:
             # Its variables, which lie apart, are of no more use, and may be lost.
@@ -171,74 +163,13 @@ def test_what_can_be_read_is_salvaged_and_nothing_else(
     tasks = {task.task_id: task for task in made[2].tasks}
     assert all(task == tasks[task.task_id] or task.state is TaskState.KILLED for task in found.tasks)
     assert len(found.jobs) == done.rows["jobs"]
-
-
-def test_a_hole_in_the_middle_leaves_most(made: tuple[Path, Path, Stored], tmp_path: Path) -> None:
-    place = tmp_path / "state"
-    damaged(made, place, "closed", DB, blank(0.6, 4096))
-    salvage(place)
-    assert len(loaded(place).jobs) > 0.7 * JOBS
-
-
-def test_a_fresh_directory_is_no_damage_but_one_whose_database_is_gone_is(tmp_path: Path) -> None:
-    assert loaded(tmp_path / "fresh").jobs == ()
-    (tmp_path / "used" / "logs" / "ann" / "a").mkdir(parents=True)
-    assert loaded(tmp_path / "used").jobs == ()
-    (tmp_path / "used" / DB).unlink()
-    (tmp_path / "used" / "logs" / "ann" / "a" / "~0.0.log").write_bytes(b"x")
-    with pytest.raises(DatabaseDamaged, match="the file is gone, but the logs of its jobs are in"):
-        loaded(tmp_path / "used")
+    if (which, how) == ("closed", HOLE):
+        assert len(found.jobs) > 0.7 * JOBS, "a hole in the middle leaves most"
 
 
 def test_a_start_that_was_cut_off_while_it_made_the_database_is_a_fresh_one(tmp_path: Path) -> None:
     (tmp_path / (DB + ".new")).write_bytes(b"half")
     assert loaded(tmp_path).jobs == ()
-
-
-def test_a_commit_that_a_crash_cut_off_is_no_damage(made: tuple[Path, Path, Stored], tmp_path: Path) -> None:
-    place = tmp_path / "state"
-    shutil.copytree(made[0], place)
-    (place / (DB + "-shm")).unlink()
-    wal = place / WAL
-    data = wal.read_bytes()
-    # A frame that was being written: its salt is that of the others, its content is not.
-    wal.write_bytes(data[: 32 + 900 * 4120] + data[32 + 900 * 4120 : 32 + 900 * 4120 + 2000])
-    assert len(loaded(place).jobs) > 0
-
-
-def test_what_is_whole_is_not_salvaged(made: tuple[Path, Path, Stored], tmp_path: Path) -> None:
-    shutil.copytree(made[0], tmp_path / "state")
-    with pytest.raises(Conflict, match="nothing is wrong with"):
-        salvage(tmp_path / "state")
-    assert loaded(tmp_path / "state") == made[2]
-
-
-def test_a_live_job_of_which_something_is_missing_is_ended(tmp_path: Path) -> None:
-    store = Store.open(tmp_path)
-    parent = replace(FULL_SPEC, job_id=JobId("/ann/p"), replicas=1)
-    child = replace(FULL_SPEC, job_id=JobId("/ann/p/c"), replicas=1)
-    other = replace(FULL_SPEC, job_id=JobId("/ann/other"), replicas=1)
-    for number, spec in enumerate((parent, child, other)):
-        (task,) = make_tasks(spec)
-        pending = tuple(int(state is TaskState.PENDING) for state in states())
-        store.commit(
-            Changes(jobs={spec.job_id: make_job(spec, number + 1, task_counts=pending)}, tasks={task.task_id: task})
-        )
-    store.close()
-    connection = sqlite3.connect(tmp_path / DB)
-    connection.execute("DELETE FROM tasks WHERE job_id = '/ann/p'")
-    connection.commit()
-    connection.close()
-    with pytest.raises(DatabaseDamaged, match="/ann/p has 0 of its 1 tasks"):
-        loaded(tmp_path)
-    done = salvage(tmp_path)
-    assert done.notes == ("2 live jobs are ended, as not all of them can be read: /ann/p, /ann/p/c",)
-    found: dict[str, Job] = {job.job_id: job for job in loaded(tmp_path).jobs}
-    assert {name: job.state.word for name, job in found.items()} == {
-        "/ann/p": "killed", "/ann/p/c": "killed", "/ann/other": "pending",
-    }  # fmt: skip
-    ended: list[Task] = [task for task in loaded(tmp_path).tasks if task.job_id == "/ann/p"]
-    assert [task.state for task in ended] == [TaskState.KILLED]
 
 
 def test_damage_that_a_commit_meets_is_told_like_that_of_a_start(

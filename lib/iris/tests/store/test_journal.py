@@ -1,22 +1,10 @@
 """The journal: numbers without gaps, in the commit's own transaction, kept until it is off the machine."""
 
 import sqlite3
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
-
-from iris.store.db import migrate_to, migrations, schema_version
+from iris.store.db import schema_version
 from iris.store.journal import Entry, Journal
 from iris.store.ops import Delete, ops_of_json
-
-
-@pytest.fixture
-def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    made = sqlite3.connect(tmp_path / "db", isolation_level=None)
-    migrate_to(made, len(migrations()))
-    yield made
-    made.close()
 
 
 def begun(connection: sqlite3.Connection, generation: int = 3) -> Journal:
@@ -53,26 +41,19 @@ def test_commits_are_numbered_dated_and_kept(connection: sqlite3.Connection) -> 
     assert [Entry(*row) for row in rows] == [first, second]
 
 
-def test_a_commit_that_is_taken_back_leaves_no_number_out(connection: sqlite3.Connection) -> None:
-    journal = begun(connection)
-    commit(journal, connection)
-    connection.execute("BEGIN")
-    journal.write(connection, [])
-    connection.execute("ROLLBACK")
-    assert commit(journal, connection).sequence == 2
-    assert waiting(connection) == [1, 2]
-
-
-def test_who_listens_hears_of_a_commit_once_it_is_on_disk(connection: sqlite3.Connection) -> None:
+def test_a_commit_that_is_taken_back_leaves_no_number_out_and_is_told_to_nobody(
+    connection: sqlite3.Connection,
+) -> None:
     journal = begun(connection)
     heard: list[Entry] = []
     journal.on_commit = heard.append
+    first = commit(journal, connection)
     connection.execute("BEGIN")
-    entry = journal.write(connection, [])
-    assert heard == []
-    connection.execute("COMMIT")
-    journal.committed(entry)
-    assert heard == [entry]
+    journal.write(connection, [])
+    connection.execute("ROLLBACK")
+    assert heard == [first], "who listens hears of a commit once it is on disk"
+    assert commit(journal, connection).sequence == 2
+    assert waiting(connection) == [1, 2]
 
 
 def test_what_is_off_the_machine_goes_with_the_next_commit(connection: sqlite3.Connection) -> None:

@@ -2,22 +2,11 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from iris.store.db import migrate_to, migrations
 from iris.store.ops import TABLES, Delete, Op, Upsert, execute, ops_of_json, ops_to_json, upsert
 from rigging.errors import MarinError
-
-
-@pytest.fixture
-def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    made = sqlite3.connect(tmp_path / "db", isolation_level=None)
-    migrate_to(made, len(migrations()))
-    yield made
-    made.close()
 
 
 def budgets(connection: sqlite3.Connection) -> list[tuple[object, ...]]:

@@ -3,7 +3,7 @@
 import json
 
 from iris.store.rows import spec_of, spec_to_json
-from iris.testing.stored_jobs import FULL_SPEC, PLAIN_SPEC
+from support.iris.stored_jobs import FULL_SPEC, PLAIN_SPEC
 
 
 def test_what_every_release_expects_is_always_written_and_defaults_are_not() -> None:

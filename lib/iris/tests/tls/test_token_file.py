@@ -36,12 +36,7 @@ def test_what_is_no_token_is_told_with_the_file_and_not_repeated(tmp_path: Path,
     assert "hunter2" not in str(refused.value)
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(MarinError, match=r"cannot read the token file .*none': No such file or directory"):
-        read_token_file(str(tmp_path / "none"))
-
-
-def test_one_that_others_may_read_is_warned_of(tmp_path: Path) -> None:
+def test_a_file_that_others_may_read_is_warned_of_and_one_that_is_not_there_told(tmp_path: Path) -> None:
     place = tmp_path / "token"
     place.touch(0o600)
     place.chmod(0o600)
@@ -49,7 +44,7 @@ def test_one_that_others_may_read_is_warned_of(tmp_path: Path) -> None:
     assert privacy_warning(str(tmp_path / "none")) == ""
     for mode in (0o640, 0o604, 0o622):
         place.chmod(mode)
-        said = (
-            f"other users of this machine may read or change the token file {place} (mode {mode:o}): chmod 600 {place}"
-        )
-        assert privacy_warning(str(place)) == said
+        said = f"may read or change the token file {place} (mode {mode:o}): chmod 600 {place}"
+        assert privacy_warning(str(place)) == f"other users of this machine {said}"
+    with pytest.raises(MarinError, match=r"cannot read the token file .*none': No such file or directory"):
+        read_token_file(str(tmp_path / "none"))

@@ -72,16 +72,12 @@ def listening(answer: bytes) -> Iterator[str]:
         listener.shutdown(socket.SHUT_RDWR)
 
 
-def test_certificates_are_made_once_and_private(tmp_path: Path) -> None:
+def test_certificates_are_made_once_and_private_and_the_servers_is_renewed_under_the_same_ca(tmp_path: Path) -> None:
     first = ensure_certificates(tmp_path)
     assert ensure_certificates(tmp_path) == first == read_certificates(tmp_path)
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "tls").iterdir()} == {0o600}
     assert (tmp_path / "tls").stat().st_mode & 0o777 == 0o700
     assert first.key.decode() not in repr(first)
-
-
-def test_a_server_certificate_is_renewed_under_the_same_authority(tmp_path: Path) -> None:
-    first = ensure_certificates(tmp_path)
     asked = ensure_certificates(tmp_path, renew=True)
     in_time = ensure_certificates(tmp_path, now=first.expires_at - datetime.timedelta(days=100))
     assert first.ca_sha256 == asked.ca_sha256 == in_time.ca_sha256
@@ -89,15 +85,11 @@ def test_a_server_certificate_is_renewed_under_the_same_authority(tmp_path: Path
     assert in_time.expires_at > first.expires_at
     with serving(in_time) as address:
         assert fetch_ca(address, first.ca_sha256) == first.ca_certificate
-
-
-def test_a_certificate_that_was_made_while_the_clock_was_ahead_is_made_anew(tmp_path: Path) -> None:
-    now = datetime.datetime.now(datetime.UTC)
-    ensure_certificates(tmp_path, now=now)
-    ahead = ensure_certificates(tmp_path, renew=True, now=now + datetime.timedelta(days=300))
+    # It was made while the clock was ahead.
+    now = first.expires_at - datetime.timedelta(days=1000)
     mended = ensure_certificates(tmp_path, now=now)
-    assert mended.certificate != ahead.certificate
-    assert mended.expires_at < ahead.expires_at
+    assert mended.certificate != in_time.certificate
+    assert mended.expires_at < in_time.expires_at
     assert ensure_certificates(tmp_path, now=now).certificate == mended.certificate
 
 
@@ -121,21 +113,35 @@ def test_what_is_missing_damaged_or_open_to_others_is_named(tmp_path: Path) -> N
     (tmp_path / "tls" / "server-key.pem").chmod(0o644)
     with pytest.raises(MarinError, match="has mode 644, so others can read it"):
         ensure_certificates(tmp_path)
-    (tmp_path / "tls" / "server-key.pem").chmod(0o600)
-    (tmp_path / "tls" / "server.pem").write_text("nothing")
-    with pytest.raises(InvalidRequest, match=r"server\.pem is no certificate"):
-        ensure_certificates(tmp_path)
 
 
-def test_an_authority_without_its_key_signs_nothing(tmp_path: Path) -> None:
-    ensure_certificates(tmp_path / "a")
+@pytest.mark.parametrize(
+    ("taken", "words"),
+    [
+        (("server.pem",), "server-key.pem is not the key of {own}/server.pem: restore what"),
+        (("server.pem", "server-key.pem"), "server.pem was not made by the CA in {own}/ca.pem"),
+        (("ca-key.pem",), "ca-key.pem is not the key of {own}/ca.pem"),
+    ],
+)
+def test_files_that_do_not_belong_together_are_told_at_once(tmp_path: Path, taken: tuple[str, ...], words: str) -> None:
+    good = ensure_certificates(tmp_path / "a")
     ensure_certificates(tmp_path / "b")
-    (tmp_path / "b" / "tls" / "ca-key.pem").replace(tmp_path / "a" / "tls" / "ca-key.pem")
-    with pytest.raises(InvalidRequest, match=r"ca-key\.pem is not the key of"):
-        ensure_certificates(tmp_path / "a", renew=True)
+    own = tmp_path / "a" / "tls"
+    kept = {name: (own / name).read_bytes() for name in ("server.pem", "server-key.pem", "ca-key.pem")}
+    for name in taken:
+        (own / name).write_bytes((tmp_path / "b" / "tls" / name).read_bytes())
+    with pytest.raises(InvalidRequest, match=f"{own}/{words.format(own=own)}"):
+        ensure_certificates(tmp_path / "a", renew="ca-key.pem" in taken)
+    for name, what in (("server.pem", "certificate"), ("server-key.pem", "key")):
+        (own / name).write_text("nothing")
+        with pytest.raises(InvalidRequest, match=f"{own}/{name} is no {what}"):
+            ensure_certificates(tmp_path / "a")
+        for each, content in kept.items():
+            (own / each).write_bytes(content)
+        assert ensure_certificates(tmp_path / "a") == good
 
 
-def test_an_authority_is_kept_and_the_controller_not_asked_again(made: ServerIdentity, tmp_path: Path) -> None:
+def test_an_authority_is_kept_and_another_refused(made: ServerIdentity, tmp_path: Path, other: ServerIdentity) -> None:
     with serving(made) as address:
         assert trusted_ca(address, made.ca_sha256, tmp_path) == made.ca_certificate
     assert trusted_ca(address, made.ca_sha256, tmp_path) == made.ca_certificate
@@ -144,9 +150,6 @@ def test_an_authority_is_kept_and_the_controller_not_asked_again(made: ServerIde
     kept.write_text("damaged")
     with pytest.raises(Unavailable, match=f"the controller at {address} cannot be reached: Connection refused"):
         trusted_ca(address, made.ca_sha256, tmp_path)
-
-
-def test_another_authority_is_refused(made: ServerIdentity, other: ServerIdentity, tmp_path: Path) -> None:
     with (
         serving(other) as address,
         pytest.raises(
@@ -154,7 +157,7 @@ def test_another_authority_is_refused(made: ServerIdentity, other: ServerIdentit
         ),
     ):
         trusted_ca(address, made.ca_sha256, tmp_path)
-    assert not list(tmp_path.iterdir())
+    assert sorted(tmp_path.iterdir()) == [kept], "another is not kept"
 
 
 def test_one_who_only_shows_the_right_authority_gets_no_call(
@@ -200,43 +203,10 @@ def test_a_token_without_a_pin_goes_nowhere_in_the_clear(caplog: pytest.LogCaptu
     assert "the connection to the controller at 10.0.0.2:7077 is not encrypted" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("address", "is_own"),
-    [
-        ("127.0.0.1:7077", True),
-        ("127.0.0.2", True),
-        ("localhost:7077", True),
-        ("[::1]:7077", True),
-        ("::1", True),
-        ("0.0.0.0", False),
-        ("10.0.0.1:7077", False),
-        ("[fd00::1]:7077", False),
-        ("localhost.example.org:7077", False),
-        ("127.0.0.1.example.org:7077", False),
-    ],
-)
-def test_only_loopback_is_loopback(address: str, is_own: bool) -> None:
-    assert is_loopback(address) is is_own
-
-
-def test_files_that_do_not_belong_together_are_told_before_anybody_connects(tmp_path: Path) -> None:
-    ensure_certificates(tmp_path / "a")
-    ensure_certificates(tmp_path / "b")
-    own, foreign = tmp_path / "a" / "tls", tmp_path / "b" / "tls"
-    good = (own / "server.pem").read_bytes()
-    (own / "server.pem").write_bytes((foreign / "server.pem").read_bytes())
-    with pytest.raises(InvalidRequest, match=f"{own}/server-key.pem is not the key of {own}/server.pem: restore what"):
-        ensure_certificates(tmp_path / "a")
-    own_key = (own / "server-key.pem").read_bytes()
-    (own / "server-key.pem").write_bytes((foreign / "server-key.pem").read_bytes())
-    with pytest.raises(InvalidRequest, match=f"{own}/server.pem was not made by the CA in {own}/ca.pem"):
-        ensure_certificates(tmp_path / "a")
-    (own / "server.pem").write_bytes(good)
-    (own / "server-key.pem").write_text("x")
-    with pytest.raises(InvalidRequest, match=f"{own}/server-key.pem is no key"):
-        ensure_certificates(tmp_path / "a")
-    (own / "server-key.pem").write_bytes(own_key)
-    assert ensure_certificates(tmp_path / "a").certificate == good
+def test_only_loopback_is_loopback() -> None:
+    own = ("127.0.0.1:7077", "127.0.0.2", "localhost:7077", "[::1]:7077", "::1")
+    others = ("0.0.0.0", "10.0.0.1:7077", "[fd00::1]:7077", "localhost.example.org:7077", "127.0.0.1.example.org:7077")
+    assert [is_loopback(address) for address in (*own, *others)] == [True] * 5 + [False] * 5
 
 
 @pytest.mark.parametrize(
@@ -253,12 +223,10 @@ def test_files_that_do_not_belong_together_are_told_before_anybody_connects(tmp_
 def test_a_wrong_clock_is_not_told_as_a_wrong_authority(reason: str, words: str) -> None:
     assert certificate_trouble(reason, 60.0).startswith(words)
     assert "nothing was sent to it" in certificate_trouble(reason, 60.0)
+    assert certificate_trouble("Connection refused", 60.0) == "", "that is no trouble of theirs"
 
 
-def test_what_is_not_about_certificates_is_no_trouble_of_theirs() -> None:
-    assert certificate_trouble("Connection refused", 60.0) == ""
-
-
+@pytest.mark.process
 def test_a_handshake_that_fails_is_told_once_in_our_words(tmp_path: Path) -> None:
     ahead = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=30)
     identity = ensure_certificates(tmp_path, now=ahead)

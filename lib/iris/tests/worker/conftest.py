@@ -2,34 +2,43 @@ import asyncio
 import os
 import subprocess
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uv
 
-from iris.testing.packages import make_wheel
-from iris.testing.worker_fixtures import FakeController, InProcessWorker
+from support.iris.async_tests import pytest_pyfunc_call, runner
+from support.iris.packages import make_wheel
+from support.iris.worker_fixtures import FakeController, InProcessWorker
 
-Scenario = Callable[[FakeController, InProcessWorker], Awaitable[None]]
+__all__ = ["pytest_pyfunc_call", "runner"]
+
+Scenario = Callable[[FakeController, InProcessWorker], Coroutine[Any, Any, None]]
 
 
 @pytest.fixture
-def play(tmp_path: Path) -> Callable[[Scenario], None]:
-    """Runs an async scenario with a connected worker and its controller, and ends both."""
+def controller(runner: asyncio.Runner) -> Iterator[FakeController]:
+    controller = FakeController()
+    runner.run(controller.start())
+    yield controller
+    runner.run(controller.stop())
 
-    async def run(scenario: Scenario) -> None:
-        controller = FakeController()
-        await controller.start()
-        worker = await InProcessWorker.start(tmp_path / "work", controller, dict(os.environ))
-        try:
-            await controller.until(lambda: controller.hellos)
-            await scenario(controller, worker)
-        finally:
-            await worker.close()
-            await controller.stop()
 
-    return lambda scenario: asyncio.run(run(scenario))
+@pytest.fixture
+def worker(runner: asyncio.Runner, controller: FakeController, tmp_path: Path) -> Iterator[InProcessWorker]:
+    """One that is connected to the controller, with real processes."""
+    worker = runner.run(InProcessWorker.start(tmp_path / "work", controller, dict(os.environ)))
+    runner.run(controller.until(lambda: controller.hellos))
+    yield worker
+    runner.run(worker.close())
+
+
+@pytest.fixture
+def play(runner: asyncio.Runner, controller: FakeController, worker: InProcessWorker) -> Callable[[Scenario], None]:
+    """Runs an async scenario with both."""
+    return lambda scenario: runner.run(scenario(controller, worker))
 
 
 @pytest.fixture
@@ -45,7 +54,7 @@ ROOT = """
 name = "shop"
 version = "1.0"
 requires-python = ">=3.11"
-dependencies = ["till", "third"]
+dependencies = ["my-till", "third"]
 
 [tool.uv]
 package = false
@@ -54,7 +63,7 @@ package = false
 members = ["lib/*"]
 
 [tool.uv.sources]
-till = { workspace = true }
+my-till = { workspace = true }
 third = { path = "vendor/third-1.0-py3-none-any.whl" }
 """
 
@@ -70,12 +79,6 @@ till = "till.main:run"
 [project.entry-points."shop.plugins"]
 coins = "till.main:Coins"
 
-[project.optional-dependencies]
-fast = ["turbo"]
-
-[tool.uv.sources]
-turbo = { path = "../../vendor/turbo-1.0-py3-none-any.whl" }
-
 [build-system]
 requires = ["backend-that-does-not-exist"]
 build-backend = "backend_that_does_not_exist"
@@ -84,12 +87,12 @@ build-backend = "backend_that_does_not_exist"
 
 @pytest.fixture(scope="session")
 def workspace_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | bytes]:
-    """A locked uv workspace: a root, one member with an extra, and two third-party wheels beside them."""
+    """A locked uv workspace: a root, one member, and two third-party wheels beside them."""
     root = tmp_path_factory.mktemp("workspace")
     make_wheel(root / "vendor/third-1.0-py3-none-any.whl", "third", "1.0", {"third.py": "VALUE = 3\n"})
     make_wheel(root / "vendor/turbo-1.0-py3-none-any.whl", "turbo", "1.0", {"turbo.py": "VALUE = 'fast'\n"})
     files = {
-        "pyproject.toml": ROOT.replace('"till"', '"my-till"').replace("till =", "my-till ="),
+        "pyproject.toml": ROOT,
         "lib/till/pyproject.toml": TILL,
         "lib/till/src/till/__init__.py": "",
         "lib/till/src/till/main.py": "class Coins: pass\ndef run():\n    print('till runs')\n    return 4\n",

@@ -1,375 +1,319 @@
-"""The worker as a process of its own: its lock, its signals, and what it leaves behind."""
+"""How a worker is put together, what ends it and what it then lets go; guardian, agent and supervisor are played."""
 
 import asyncio
-import contextlib
+import logging
 import os
 import signal
-import subprocess
-import sys
+import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from iris.domain.states import FailureKind, TaskState
-from iris.rpc import iris_pb2 as pb
-from iris.testing.gce_metadata import MetadataServer
-from iris.testing.worker_fixtures import FakeController, run_command
-from iris.worker.host.preemption import Platform
-from iris.worker.paths import WorkPaths
-from rigging.testing import eventually
-
-pytestmark = pytest.mark.e2e
-
-JOB = "/user/job/0:0"
-
-MAIN = """
-import logging
-import sys
-import time
-from pathlib import Path
+from iris.domain.constraints import AHEAD_ATTRIBUTE, DISK_SIZE_ATTRIBUTE, FENCE_ATTRIBUTE
+from iris.domain.resources import Resources
 from iris.rpc.controller_address import ControllerAddress
+from iris.worker import app
 from iris.worker.app import WorkerConfig, run_worker
+from iris.worker.connection.agent import AgentEnd
+from iris.worker.connection.session import WorkerIdentity
 from iris.worker.host.preemption import Platform
+from iris.worker.isolation.plan import IsolationMode
+from iris.worker.limits.plan import LimitsMode
+from iris.worker.paths import WorkPaths
+from iris.worker.prepare.task_env import ACTOR_HOST_VARIABLE
+from rigging.errors import Denied
 
-logging.basicConfig(level=logging.INFO)
-work_dir, port, orphan_timeout, platform = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), Platform(sys.argv[4])
-grace = float(sys.argv[5])
-config = WorkerConfig(work_dir, "w1", orphan_timeout_s=orphan_timeout, stop_grace_s=grace, platform=platform)
-
-
-def look() -> ControllerAddress:
-    with open(f"{work_dir}.looks", "a") as looks:
-        print(time.monotonic(), file=looks)
-    return ControllerAddress(f"127.0.0.1:{port}", "w:w1:token")
+SIZE = Resources(cpu_millis=4000, memory_bytes=2**30, disk_bytes=2**30)
 
 
-sys.exit(run_worker(config, look))
-"""
+class Guardian:
+    isolation = IsolationMode.OVERLAY
+    pid = 7
+
+    def __init__(self, number: int, told: list[str]) -> None:
+        self.guardian_id = f"guardian{number}"
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._told = told
+
+    def held(self) -> list[Any]:
+        return []
+
+    async def finish(self) -> None:
+        self._told.append(f"{self.guardian_id} finish")
+
+    def close(self) -> None:
+        self._told.append(f"{self.guardian_id} close")
 
 
-class Workers:
-    """Starts worker processes on one work directory."""
+class Played:
+    """A worker's parts. `serve` is what its agent does, with the number of the guardian that it has then."""
 
-    def __init__(self, work_dir: Path, controller: FakeController) -> None:
-        self.work_dir = work_dir
-        self.controller = controller
-        self.started: list[subprocess.Popen[str]] = []
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.config = WorkerConfig(root / "work", "w1", SIZE, {"zone": "a"}, stop_grace_s=0.25)
+        self.told: list[str] = []
+        self.guardians: list[Guardian] = []
+        self.hidden: list[int] = []
+        self.identities: list[WorkerIdentity] = []
+        self.attached: dict[str, Any] = {}
+        self.given: dict[str, Any] = {}
+        self.serve: Callable[[], Awaitable[AgentEnd]] = asyncio.Event().wait  # type: ignore[assignment]
+        self.stop: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0)
+        self.leave: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0)
+        played = self
 
-    def start(
-        self,
-        orphan_timeout_s: float = 60,
-        platform: Platform = Platform.NONE,
-        metadata_host: str = "",
-        stop_grace_s: float = 0.2,
-    ) -> "subprocess.Popen[str]":
-        argv = [sys.executable, "-c", MAIN, str(self.work_dir), str(self.controller.port), str(orphan_timeout_s)]
-        process = subprocess.Popen(
-            [*argv, platform, str(stop_grace_s)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**os.environ, "GCE_METADATA_HOST": metadata_host},
-        )
-        self.started.append(process)
-        return process
+        async def attach(paths: Any, **options: Any) -> Guardian:
+            played.attached = options
+            played.guardians.append(Guardian(len(played.guardians), played.told))
+            return played.guardians[-1]
 
-    def looks(self) -> list[float]:
-        """When a worker looked for its controller, by its clock in seconds."""
-        return [float(line) for line in Path(f"{self.work_dir}.looks").read_text().splitlines()]
+        class Agent:
+            def __init__(self, identity: WorkerIdentity, resolve: Any, orphan_timeout_s: float, offer: Any) -> None:
+                played.identities.append(identity)
+                played.given |= {"orphan_timeout_s": orphan_timeout_s, "offer": offer}
 
-    def guardian_pid(self) -> int:
-        return int((self.work_dir / "guardian.lock").read_text())
+            def address(self) -> str:
+                return ""
 
-    def end_guardian(self) -> None:
-        """Leave nothing behind, whatever the test did."""
-        with contextlib.suppress(FileNotFoundError, ValueError, ProcessLookupError):
-            os.kill(pid := self.guardian_pid(), signal.SIGTERM)
-            eventually(lambda: gone(pid), "the guardian has ended")
+            async def upload(self, digest: str, data: bytes) -> None:
+                played.told.append(f"upload {digest}")
 
-    async def connected(self, stop_grace_s: float = 0.2) -> "subprocess.Popen[str]":
-        hellos = len(self.controller.hellos)
-        process = self.start(stop_grace_s=stop_grace_s)
-        await self.controller.until(lambda: len(self.controller.hellos) > hellos)
-        return process
+            async def run(self, supervisor: Any) -> AgentEnd:
+                try:
+                    return await played.serve()
+                except asyncio.CancelledError:
+                    played.told.append("agent cancelled")
+                    raise
 
+            async def leave(self) -> None:
+                played.told.append("agent leave")
+                await played.leave()
 
-Play = Callable[[Callable[[FakeController, Workers], Awaitable[None]]], None]
+            async def close(self) -> None:
+                played.told.append("agent close")
+
+        class Supervisor:
+            live_attempts = ("/ann/a/0:0",)
+
+            def __init__(self, *parts: Any, **options: Any) -> None:
+                played.given |= options
+
+            async def stop_all(self, reason: str, grace_ms: int, preempted: bool) -> None:
+                played.told.append(f"stop: {reason}; {grace_ms} ms{', preempted' if preempted else ''}")
+                await played.stop()
+
+        for name, part in (("attach", attach), ("Agent", Agent), ("Supervisor", Supervisor)):
+            monkeypatch.setattr(app, name, part)
+        monkeypatch.setattr(app, "hide_own_environment", lambda: self.hidden.append(len(self.guardians)))
+
+    def run(self, **changes: Any) -> int:
+        return run_worker(replace(self.config, **changes), lambda: ControllerAddress("c:1", "token"))
+
+    def ends(self, end: AgentEnd) -> None:
+        async def serve() -> AgentEnd:
+            return end
+
+        self.serve = serve
+
+    def is_signalled(self, number: signal.Signals = signal.SIGTERM) -> None:
+        async def serve() -> AgentEnd:
+            self.leaves = asyncio.Event()
+            os.kill(os.getpid(), number)
+            await self.leaves.wait()
+            return AgentEnd.LEFT
+
+        async def leave() -> None:
+            self.leaves.set()
+
+        self.serve, self.leave = serve, leave
 
 
 @pytest.fixture
-def play_processes(tmp_path: Path) -> Play:
-    async def run(scenario: Callable[[FakeController, Workers], Awaitable[None]]) -> None:
-        controller = FakeController()
-        await controller.start()
-        workers = Workers(tmp_path / "work", controller)
+def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Played:
+    return Played(tmp_path, monkeypatch)
+
+
+LET_GO = ["agent close", "guardian0 close"]
+
+
+@pytest.mark.parametrize(
+    ("end", "code"), [(AgentEnd.GOODBYE, 0), (AgentEnd.ORPHANED, 0), (AgentEnd.INCOMPATIBLE, 1), (AgentEnd.REFUSED, 1)]
+)
+def test_when_its_agent_ends_the_attempts_end_and_then_the_guardian(worker: Played, end: AgentEnd, code: int) -> None:
+    """Another version is the only end that whoever started it has to look into."""
+    worker.ends(end)
+    assert worker.run() == code
+    assert worker.told == [f"stop: worker w1 ended: {end}; 250 ms", "guardian0 finish", *LET_GO]
+
+
+def test_a_signal_ends_the_attempts_and_their_ends_are_told_before_it_goes(worker: Played) -> None:
+    worker.is_signalled()
+    assert worker.run() == 0
+    stopped, *rest = worker.told
+    assert stopped == f"stop: worker w1 ended: {AgentEnd.LEFT}; 250 ms"
+    assert rest == ["agent leave", "guardian0 finish", *LET_GO]
+
+
+def test_ctrl_c_twice_leaves_at_once_and_says_what_stays(worker: Played, caplog: pytest.LogCaptureFixture) -> None:
+    async def stop() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.Event().wait()
+
+    caplog.set_level(logging.INFO)
+    worker.is_signalled(signal.SIGINT)
+    worker.stop = stop
+    assert worker.run(stop_grace_s=30.0) == 130
+    assert worker.told[1:] == ["agent cancelled", *LET_GO]
+    assert "its tasks are stopped, within 30 s or so: /ann/a/0:0; Ctrl-C again leaves at once" in caplog.text
+    assert "left at once; still there: /ann/a/0:0. Their guardian (process 7) was told to stop them" in caplog.text
+
+
+@pytest.mark.parametrize("hangs_before", ["leave", "end of the session"])
+def test_a_controller_that_does_not_listen_is_not_waited_for_for_ever(worker: Played, hangs_before: str) -> None:
+    worker.is_signalled()
+    worker.leave = asyncio.Event().wait if hangs_before == "leave" else lambda: asyncio.sleep(0)  # type: ignore[assignment]
+    assert worker.run(leave_s=0.01) == 0
+    assert worker.told[1:] == ["agent leave", "guardian0 finish", "agent cancelled", *LET_GO]
+
+
+def test_without_its_guardian_it_is_another_instance(worker: Played) -> None:
+    async def serve() -> AgentEnd:
+        if len(worker.guardians) == 1:
+            worker.guardians[0].lost.set_result(None)
+            return await asyncio.Future[AgentEnd]()
+        return AgentEnd.GOODBYE
+
+    worker.serve = serve
+    assert worker.run() == 0
+    assert worker.told[:3] == ["agent cancelled", *LET_GO], "and stops nothing: its attempts are gone"
+    assert [identity.instance_id for identity in worker.identities] == ["guardian0", "guardian1"]
+
+
+def test_a_guardian_that_dies_meanwhile_holds_up_no_end(worker: Played) -> None:
+    async def stop() -> None:
+        worker.guardians[0].lost.set_result(None)
         try:
-            await scenario(controller, workers)
+            await asyncio.Future[None]()
         finally:
-            for process in workers.started:
-                process.kill()
-                process.communicate()
-            workers.end_guardian()
-            await controller.stop()
+            worker.told.append("gave up")
 
-    return lambda scenario: asyncio.run(run(scenario))
-
-
-async def ended(process: "subprocess.Popen[str]") -> int:
-    return await asyncio.wait_for(asyncio.to_thread(process.wait), 15)
+    worker.ends(AgentEnd.GOODBYE)
+    worker.stop = stop
+    assert worker.run() == 0
+    assert worker.told[1:] == ["gave up", "guardian0 finish", *LET_GO]
 
 
-async def started_daemon(controller: FakeController) -> tuple[int, int]:
-    """Start a task that ignores SIGTERM and has a daemon of its own session; their pids."""
-    script = "trap '' TERM; (setsid sleep 1000 & echo $!); echo $$; while true; do sleep 0.05; done"
-    controller.send(run=[run_command("sh", "-c", script)])
-    await controller.until(lambda: controller.output(JOB).count(b"\n") == 2)
-    daemon, leader = (int(line) for line in controller.output(JOB).split())
-    return leader, daemon
+def test_a_host_that_the_platform_takes_is_left_as_preempted(worker: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Host:
+        preempted = True
+
+        def wait_until_preempted(self) -> None:
+            return
+
+        def is_preempted(self) -> bool:
+            return self.preempted
+
+    async def serve() -> AgentEnd:
+        worker.leaves = asyncio.Event()
+        await worker.leaves.wait()
+        return AgentEnd.LEFT
+
+    monkeypatch.setattr(app, "GceHost", Host)
+    worker.is_signalled()
+    worker.serve = serve
+    assert worker.run(platform=Platform.GCE) == 0
+    assert worker.told[0] == "stop: worker w1 ended: the platform takes its host away; 250 ms, preempted"
+    # A signal may come first: then the platform is asked. Of an end of the worker's own it is not.
+    monkeypatch.setattr(Host, "wait_until_preempted", lambda self: threading.Event().wait())
+    for platform, is_signal, preempted, said in (
+        (Platform.GCE, True, True, True),
+        (Platform.GCE, True, False, False),
+        (Platform.GCE, False, True, False),
+        (Platform.NONE, True, True, False),
+    ):
+        worker.told.clear()
+        monkeypatch.setattr(Host, "preempted", preempted)
+        if is_signal:
+            worker.is_signalled()
+        else:
+            worker.ends(AgentEnd.GOODBYE)
+        assert worker.run(platform=platform) == 0
+        assert worker.told[0].endswith(", preempted") == said
 
 
-def gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):  # it may end between open and read
-        return True
+def test_its_parts_are_told_what_it_was_told(worker: Played) -> None:
+    worker.ends(AgentEnd.GOODBYE)
+    told = {"isolation": IsolationMode.COPY, "limits": LimitsMode.SOFT, "max_processes": 77}
+    worker.run(guardian_linger_s=3.0, orphan_timeout_s=4.0, log_limit_bytes=5, **told)
+    assert worker.attached == {"linger_s": 3.0, **told}
+    assert (worker.given["orphan_timeout_s"], worker.given["log_limit_bytes"]) == (4.0, 5)
+    assert worker.hidden == [0], "the guardian, from which the tasks come, would have its environment, too"
 
 
-def test_sigterm_stops_what_runs_and_says_so(play_processes: Play) -> None:
-    async def scenario(controller: FakeController, workers: Workers) -> None:
-        worker = await workers.connected()
-        pids = await started_daemon(controller)
-        worker.send_signal(signal.SIGTERM)
-        (end,) = await controller.until_ended(JOB)
-        assert (end.state, end.failure) == (TaskState.WORKER_FAILED, FailureKind.WORKER)
-        assert "worker w1 ended" in end.error
-        assert await ended(worker) == 0
-        assert all(map(gone, pids))
-
-    play_processes(scenario)
-
-
-def test_ctrl_c_twice_leaves_at_once_and_says_what_is_still_there(play_processes: Play) -> None:
-    async def scenario(controller: FakeController, workers: Workers) -> None:
-        worker = await workers.connected(stop_grace_s=30.0)
-        leader, daemon = await started_daemon(controller)
-        worker.send_signal(signal.SIGINT)
-        said = await asyncio.to_thread(_lines_until, worker, "Ctrl-C again leaves at once")
-        assert f"its tasks are stopped, within 30 s or so: {JOB}" in said
-        worker.send_signal(signal.SIGINT)
-        assert await ended(worker) == 130
-        assert worker.stdout is not None
-        assert (
-            f"left at once; still there: {JOB}. Their guardian (process {workers.guardian_pid()})"
-            in worker.stdout.read()
-        )
-        assert not gone(leader)
-        # The guardian keeps what was asked of it.
-        for pid in (leader, daemon):
-            os.kill(pid, signal.SIGKILL)
-        await workers.connected()
-        (end,) = await controller.until_ended(JOB)
-        assert end.state in (TaskState.WORKER_FAILED, TaskState.FAILED)
-
-    play_processes(scenario)
+def test_what_it_offers_is_what_it_was_told_or_what_there_is(worker: Played) -> None:
+    worker.ends(AgentEnd.GOODBYE)
+    worker.run(attributes={"zone": "a", "hostname": "another", FENCE_ATTRIBUTE: "no"})
+    told = worker.identities[0]
+    assert (told.worker_id, told.capacity) == ("w1", SIZE)
+    assert told.attributes["zone"] == "a"
+    assert told.attributes["hostname"] == "another", "whoever runs it knows better than the host"
+    assert told.attributes[FENCE_ATTRIBUTE] == told.attributes[AHEAD_ATTRIBUTE] == "true", "what it can do"
+    assert DISK_SIZE_ATTRIBUTE not in told.attributes
+    assert not worker.given["offer"].renew(0), "it stays as it was said"
+    worker.run(capacity=None)
+    found = worker.identities[1]
+    assert found.capacity.cpu_millis >= 1
+    assert found.attributes[DISK_SIZE_ATTRIBUTE].isdecimal()
+    assert worker.given["offer"].capacity == found.capacity
 
 
-def _lines_until(process: "subprocess.Popen[str]", words: str) -> str:
-    assert process.stdout is not None
-    said = ""
-    while words not in said:
-        line = process.stdout.readline()
-        assert line, said
-        said += line
-    return said
+def test_one_at_a_time_has_the_directory(worker: Played, capsys: pytest.CaptureFixture[str]) -> None:
+    async def serve() -> AgentEnd:
+        second.append(await asyncio.to_thread(worker.run))
+        (worker.config.work_dir / lock).write_bytes(b"")
+        second.append(await asyncio.to_thread(worker.run))
+        return AgentEnd.GOODBYE
+
+    second: list[int] = []
+    lock = WorkPaths(worker.config.work_dir).lock.name
+    (worker.config.work_dir).mkdir()
+    (worker.config.work_dir / lock).write_text("12345678 of one that was killed")
+    worker.serve = serve
+    assert worker.run() == 0
+    assert second == [0, 0]
+    root = worker.config.work_dir
+    assert capsys.readouterr().out.splitlines() == [
+        f"worker already runs: process {os.getpid()} owns {root}",
+        f"worker already runs: process unknown owns {root}",
+    ]
+    assert len(worker.guardians) == 1
+    worker.ends(AgentEnd.GOODBYE)
+    assert worker.run() == 0
+    assert len(worker.guardians) == 2, "the lock goes with its holder"
 
 
-def test_a_preempted_host_is_left_at_once(play_processes: Play) -> None:
-    async def scenario(controller: FakeController, workers: Workers) -> None:
-        with MetadataServer() as metadata:
-            worker = workers.start(platform=Platform.GCE, metadata_host=metadata.address)
-            await controller.until(lambda: controller.hellos)
-            controller.send(run=[run_command("sleep", "1000")])
-            await controller.until(lambda: TaskState.RUNNING in controller.states.get(JOB, []))
-            metadata.preempt()
-            (end,) = await controller.until_ended(JOB)
-            assert (end.state, end.failure) == (TaskState.WORKER_FAILED, FailureKind.PREEMPTED)
-            assert "the platform takes its host away" in end.error
-            assert await ended(worker) == 0
+@pytest.mark.parametrize("own", ["", "10.1.2.3"])
+def test_tasks_are_told_the_address_of_their_host_or_the_one_that_was_set(
+    worker: Played, monkeypatch: pytest.MonkeyPatch, own: str
+) -> None:
+    monkeypatch.setenv(ACTOR_HOST_VARIABLE, own)
+    monkeypatch.setattr(app, "source_address", lambda address: f"towards {address}")
+    found: list[str] = []
 
-    play_processes(scenario)
+    def environment(paths: Any, worker_id: str, base: Any, own_address: Callable[[str], str]) -> None:
+        found.append(own_address("c:1"))
 
-
-def test_a_worker_is_not_preempted_unless_it_is_told_of_its_platform(play_processes: Play) -> None:
-    async def scenario(controller: FakeController, workers: Workers) -> None:
-        with MetadataServer() as metadata:
-            metadata.preempt()
-            worker = workers.start(metadata_host=metadata.address)
-            await controller.until(lambda: controller.hellos)
-            controller.send(run=[run_command("sleep", "1000")])
-            await controller.until(lambda: TaskState.RUNNING in controller.states.get(JOB, []))
-            worker.send_signal(signal.SIGTERM)
-            (end,) = await controller.until_ended(JOB)
-            assert end.failure == FailureKind.WORKER
-            assert await ended(worker) == 0
-
-    play_processes(scenario)
+    monkeypatch.setattr(app, "TaskEnvironment", environment)
+    worker.ends(AgentEnd.GOODBYE)
+    worker.run()
+    assert found == [own or "towards c:1"]
 
 
-def test_a_killed_workers_tasks_go_on_and_are_taken_up_by_the_next(play_processes: Play, tmp_path: Path) -> None:
-    async def scenario(controller: FakeController, workers: Workers) -> None:
-        worker = await workers.connected()
-        fifo = tmp_path / "go"
-        os.mkfifo(fifo)
-        script = f"echo before; read x < {fifo}; echo $x; echo last words >&2; exit 7"
-        controller.send(run=[run_command("sh", "-c", script), run_command("sh", "-c", "exec sleep 1000", indexes=[1])])
-        await controller.until(lambda: controller.output(JOB) == b"before\n")
-        await controller.until(lambda: TaskState.RUNNING in controller.states.get("/user/job/1:0", []))
-        pid = controller.observations["/user/job/1:0"].pid
-        worker.kill()
-        await ended(worker)
-        await asyncio.to_thread(fifo.write_text, "after\n")
-        # Its end comes while nobody looks.
-        await asyncio.to_thread(eventually, lambda: gone(controller.observations[JOB].pid), "the task has ended")
-        await workers.connected()
-        (end,) = await controller.until_ended(JOB)
-        assert (end.state, end.exit_code, end.error) == (TaskState.FAILED, 7, "exit code 7")
-        assert controller.output(JOB) == b"before\nafter\n"
-        assert controller.output(JOB, stderr=True) == b"last words\n"
-        first, second = controller.hellos
-        assert first.instance_id == second.instance_id
-        assert {o.attempt_id: o.pid for o in second.inventory}["/user/job/1:0"] == pid
-        assert not gone(pid)
-        controller.send(stop=[pb.StopAttempt(attempt_id="/user/job/1:0", grace_ms=1000, reason="stop")], forget=[JOB])
-        (stopped,) = await controller.until_ended("/user/job/1:0")
-        assert (stopped.state, stopped.error) == (TaskState.KILLED, "stop")
-        assert gone(pid)
-
-    play_processes(scenario)
-
-
-def test_a_killed_guardians_tasks_are_killed_and_its_worker_begins_anew(play_processes: Play) -> None:
-    async def scenario(controller: FakeController, workers: Workers) -> None:
-        worker = await workers.connected()
-        pids = await started_daemon(controller)
-        os.kill(workers.guardian_pid(), signal.SIGKILL)
-        await controller.until(lambda: len(controller.hellos) == 2)
-        first, second = controller.hellos
-        assert list(second.inventory) == []
-        assert first.instance_id != second.instance_id
-        assert all(map(gone, pids))
-        assert worker.poll() is None
-        assert list((workers.work_dir / "logs").iterdir()) == []
-
-    play_processes(scenario)
-
-
-def test_a_second_worker_on_the_directory_leaves_at_once(play_processes: Play) -> None:
-    async def scenario(controller: FakeController, workers: Workers) -> None:
-        first = await workers.connected()
-        second = workers.start()
-        assert await ended(second) == 0
-        assert second.stdout is not None
-        assert f"worker already runs: process {first.pid} owns {workers.work_dir}" in second.stdout.read()
-        assert first.poll() is None
-
-    play_processes(scenario)
-
-
-def test_a_work_directory_that_others_can_write_to_is_refused(play_processes: Play) -> None:
-    async def scenario(controller: FakeController, workers: Workers) -> None:
-        workers.work_dir.mkdir()
-        workers.work_dir.chmod(0o777)
-        worker = workers.start()
-        assert await ended(worker) == 1
-        assert worker.stdout is not None
-        told = f"the work directory {workers.work_dir} has mode 777, so others can write to it: name a directory in it"
-        assert told in worker.stdout.read()
-
-    play_processes(scenario)
-
-
-def test_a_worker_without_controller_and_tasks_leaves_after_its_time(play_processes: Play) -> None:
-    async def scenario(controller: FakeController, workers: Workers) -> None:
-        await controller.stop()
-        worker = workers.start(orphan_timeout_s=0.1)
-        assert await ended(worker) == 0
-
-    play_processes(scenario)
-
-
-def test_a_task_keeps_its_worker_while_the_controller_is_gone(play_processes: Play, tmp_path: Path) -> None:
-    async def scenario(controller: FakeController, workers: Workers) -> None:
-        alone_s = 0.1
-        worker = workers.start(orphan_timeout_s=alone_s)
-        await controller.until(lambda: controller.hellos)
-        fifo = tmp_path / "go"
-        os.mkfifo(fifo)
-        controller.send(run=[run_command("sh", "-c", f"echo before; read x < {fifo}; echo $x")])
-        await controller.until(lambda: controller.output(JOB) == b"before\n")
-        await controller.stop()
-        before = len(workers.looks())
-
-        def looked_for() -> float:
-            looks = workers.looks()[before:]
-            return looks[-1] - looks[0] if looks else 0.0
-
-        def has_looked_long_or_left() -> bool:  # without a task it would have left by then
-            return looked_for() >= 3 * alone_s or worker.poll() is not None
-
-        await asyncio.to_thread(eventually, has_looked_long_or_left, "it has looked for the controller for long")
-        assert worker.poll() is None
-        await controller.start()
-        await controller.until(lambda: len(controller.hellos) == 2)
-        await asyncio.to_thread(fifo.write_text, "after\n")
-        await controller.until_ended(JOB)
-        assert controller.output(JOB) == b"before\nafter\n"
-
-    play_processes(scenario)
-
-
-def test_goodbye_ends_the_process_and_its_tasks(play_processes: Play) -> None:
-    async def scenario(controller: FakeController, workers: Workers) -> None:
-        worker = await workers.connected()
-        pids = await started_daemon(controller)
-        controller.send_message(pb.ControllerMessage(goodbye=pb.Goodbye(reason="stop", exit=True)))
-        assert await ended(worker) == 0
-        assert all(map(gone, pids))
-
-    play_processes(scenario)
-
-
-def test_a_daemon_that_wiped_its_environment_dies_with_its_task(play_processes: Play, tmp_path: Path) -> None:
-    async def scenario(controller: FakeController, workers: Workers) -> None:
-        await workers.connected()
-        ready = tmp_path / "ready"
-        daemon = f"env -i setsid sh -c 'touch {ready}; exec sleep 1000' & echo $!; until [ -e {ready} ]; do :; done"
-        controller.send(run=[run_command("sh", "-c", daemon)])
-        await controller.until_ended(JOB)
-        assert gone(int(controller.output(JOB)))
-
-    play_processes(scenario)
-
-
-def test_a_task_inherits_no_descriptor_and_starts_in_a_directory_of_its_own(play_processes: Play) -> None:
-    async def scenario(controller: FakeController, workers: Workers) -> None:
-        await workers.connected()
-        controller.send(run=[run_command("sh", "-c", "pwd; ls /proc/$$/fd")])
-        await controller.until_ended(JOB)
-        directory, *descriptors = controller.output(JOB).decode().splitlines()
-        assert Path(directory).is_relative_to(WorkPaths(workers.work_dir).slots)
-        assert descriptors in (["0", "1", "2"], ["0", "1", "10", "2"])
-
-    play_processes(scenario)
-
-
-def test_many_attempts_at_once_all_end_once(play_processes: Play) -> None:
-    async def scenario(controller: FakeController, workers: Workers) -> None:
-        await workers.connected()
-        controller.send(run=[run_command("true", indexes=range(300))])
-        ids = [f"/user/job/{index}:0" for index in range(300)]
-        ends = await controller.until_ended(*ids, timeout_s=60)
-        assert {end.state for end in ends} == {TaskState.SUCCEEDED}
-        assert all(controller.states[attempt_id].count(TaskState.SUCCEEDED) == 1 for attempt_id in ids)
-
-    play_processes(scenario)
+def test_a_work_directory_that_others_can_write_to_is_refused(worker: Played) -> None:
+    worker.config.work_dir.mkdir()
+    worker.config.work_dir.chmod(0o777)
+    with pytest.raises(Denied, match="work has mode 777, so others can write to it: name a directory in it"):
+        worker.run()
+    assert worker.guardians == []

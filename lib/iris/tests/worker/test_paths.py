@@ -2,20 +2,15 @@
 
 from pathlib import Path
 
-import pytest
-
 from iris.worker.paths import WorkPaths, safe_name, short_name
 
 
-def test_ids_and_file_names_are_one_to_one() -> None:
+def test_ids_and_file_names_are_one_to_one_also_long_and_short_ones() -> None:
     ids = ["/u/a/0:0", "/u/a/0:1", "/u/a/00:1", "/u/a", "/u/a/b/0:0", "/u/a~b/0:0", "/u/ab/0:0", "/ua/b/0:0"]
     names = [safe_name(name) for name in ids if "~" not in name]
     assert len(set(names)) == len(names)
     assert not any("/" in name for name in names)
     assert safe_name("/u/a/0:12") == "u~a~0~~12"
-
-
-def test_long_ids_end_in_a_digest_and_stay_apart() -> None:
     assert safe_name("x" * 180) == "x" * 180
     first, second = safe_name("x" * 181), safe_name("x" * 182)
     assert first != second
@@ -23,9 +18,6 @@ def test_long_ids_end_in_a_digest_and_stay_apart() -> None:
         assert len(name) < 255
         assert name[180:183] == "~~~"
     assert first.startswith("x" * 180)
-
-
-def test_short_names_have_ten_letters() -> None:
     names = {short_name(f"/u/job/{number}:0") for number in range(1000)}
     assert len(names) == 1000
     assert {len(name) for name in names} == {10}
@@ -75,9 +67,5 @@ def test_what_belongs_to_one_attempt_is_named_by_it(tmp_path: Path) -> None:
     assert paths.log(one) == f"{tmp_path}/logs/u~a~0~~0"
     assert paths.temporary(one) == f"{tmp_path}/tmp/{short_name(one)}"
     assert paths.layer(one) == f"{tmp_path}/layers/{short_name(one)}"
-
-
-@pytest.mark.parametrize("inner", ["", "src", "src/deep"])
-def test_a_path_in_a_bundle_has_the_bundles_directory(tmp_path: Path, inner: str) -> None:
-    paths = WorkPaths(tmp_path)
-    assert paths.bundle_of(paths.bundles / "abc" / inner) == paths.bundles / "abc"
+    for inner in ("", "src", "src/deep"):
+        assert paths.bundle_of(paths.bundles / "abc" / inner) == paths.bundles / "abc"

@@ -7,6 +7,7 @@ INFO_FILE: Final = ".executor_info"
 ARTIFACT_FILE: Final = ".artifact"
 LOG_FILE: Final = ".log"
 ERROR_FILE: Final = ".error"
+TARGET_CONFIG_FILE: Final = ".target_config"
 
 LOCK_SUFFIX: Final = ".lock"
 LOCK_FILE: Final = STATUS_FILE + LOCK_SUFFIX

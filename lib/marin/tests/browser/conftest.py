@@ -13,10 +13,10 @@ from starlette.testclient import TestClient
 from marin.browser.command import browser_app
 from marin.browser.follow import Pace
 from marin.browser.site import Site, make_site
-from marin.testing.recorded_runs import RecordedStorage
-from marin.testing.sample_runs import sample_root
 from rigging.web.login import Viewer
 from rigging.web.serving import Bound
+from support.marin.recorded_runs import RecordedStorage
+from support.marin.sample_runs import sample_root
 
 BASE = "http://127.0.0.1:8765"
 

@@ -11,7 +11,7 @@ import pytest
 
 from marin.browser.confined import Confined
 from marin.browser.follow import Pace, encode_log, encode_run_events, follow_file, start_of_id
-from marin.testing.recorded_runs import ended, step_ended
+from support.marin.recorded_runs import ended, step_ended
 
 PACE = Pace(look=0.001, alive=0.01)
 
@@ -56,43 +56,6 @@ def test_a_log_is_told_as_it_grows_until_its_step_ends(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_page_that_connects_again_gets_the_rest(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        log = tmp_path / ".log"
-        log.write_text("one\n")
-        first = await _until(_follow(tmp_path, 0, [False]), "one")
-        last = [line for line in first.splitlines() if line.startswith("id: ")][-1].removeprefix("id: ")
-        log.write_text("one\ntwo\n")
-        again = await _until(_follow(tmp_path, start_of_id(last, 0), [True]), "event: over")
-        assert _told(again) == "two\n"
-
-    asyncio.run(scenario())
-
-
-def test_a_log_that_was_begun_anew_resets_the_page(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        (tmp_path / ".log").write_text("short")
-        assert "event: reset" in await _until(_follow(tmp_path, 1000, [False]), "event: reset")
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.parametrize("cut", range(1, 9))
-def test_characters_are_never_cut_in_two(cut: int) -> None:
-    content = "zwölf €\n".encode()
-    first, end = encode_log(content[:cut], 0)
-    second, last = encode_log(content[end:], end)
-    assert last == len(content)
-    assert _told((first + second).decode()) == "zwölf €\n"
-
-
-def test_bytes_that_are_no_text_do_not_stop_a_log() -> None:
-    content = b"\xff\xff\xff\xff\xff\xff"
-    _, end = encode_log(content, 0)
-    assert end >= len(content) - 3
-    assert end > 0
-
-
 def test_a_runs_events_become_changes_of_its_steps() -> None:
     step = {"name": "a", "output_path": "/p/a"}
     lines = [
@@ -124,3 +87,30 @@ def test_lines_that_are_no_events_are_passed_over(line: str) -> None:
 @pytest.mark.parametrize(("text", "place"), [("12", 12), ("", 7), (None, 7), ("-1", 7), ("٣", 7), ("9" * 40, 7)])
 def test_the_id_of_an_event_is_a_place(text: str | None, place: int) -> None:
     assert start_of_id(text, 7) == place
+
+
+def test_a_page_that_connects_again_gets_the_rest_and_of_a_log_that_was_begun_anew_all(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        log = tmp_path / ".log"
+        log.write_text("one\n")
+        first = await _until(_follow(tmp_path, 0, [False]), "one")
+        last = [line for line in first.splitlines() if line.startswith("id: ")][-1].removeprefix("id: ")
+        log.write_text("one\ntwo\n")
+        again = await _until(_follow(tmp_path, start_of_id(last, 0), [True]), "event: over")
+        assert _told(again) == "two\n"
+        assert "event: reset" in await _until(_follow(tmp_path, 1000, [False]), "event: reset")
+
+    asyncio.run(scenario())
+
+
+def test_characters_are_never_cut_in_two_and_what_is_none_does_not_stop_a_log() -> None:
+    content = "zwölf €\n".encode()
+    for cut in range(1, 9):
+        first, end = encode_log(content[:cut], 0)
+        second, last = encode_log(content[end:], end)
+        assert last == len(content)
+        assert _told((first + second).decode()) == "zwölf €\n"
+    content = b"\xff\xff\xff\xff\xff\xff"
+    _, end = encode_log(content, 0)
+    assert end >= len(content) - 3
+    assert end > 0

@@ -9,23 +9,24 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fray.testing.waiting import eventually
 from marin.browser.command import browser_app
 from marin.browser.site import make_site
-from marin.testing.recorded_runs import RecordedStorage, ended, started, step_ended
-from marin.testing.sample_runs import running_step, sample_root
-from rigging.testing.chromium import chromium, chromium_path, screenshots, serious_findings, watch
-from rigging.testing.waiting import eventually
 from rigging.web.login import KEY_BYTES, Viewer
 from rigging.web.serving import WebServer, bind
+from support.marin.recorded_runs import RecordedStorage, ended, started, step_ended
+from support.marin.sample_runs import running_step, sample_root
+from support.rigging.chromium import chromium, chromium_path, screenshots, serious_findings, watch
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
 
 pytestmark = [
-    pytest.mark.e2e,
+    pytest.mark.process,
     pytest.mark.skipif(chromium_path() is None, reason="chromium is not installed: apt-get install chromium"),
 ]
 
@@ -95,9 +96,21 @@ def served(tmp_path: Path) -> Iterator[Served]:
     served.stop()
 
 
+def follow_run(served: Served, page: Page) -> tuple[dict[str, Any], Path]:
+    """Look at a run that goes on; returns its running step, and its event log."""
+    run, step, log = running_step(served.storage)
+    served.sign_in(page)
+    served.goto(page, f"run?run={run}")
+    expect(page.locator("body")).to_have_attribute("data-connected", "true")
+    return step, log
+
+
 def test_a_visitor_finds_the_way_from_the_list_to_a_file(samples: Served, page: Page) -> None:
     watched = watch(page, samples.url)
     samples.sign_in(page)
+    for key, place in (("Tab", ".skip"), ("Enter", "#main"), ("Tab", "#q")):
+        page.keyboard.press(key)
+        expect(page.locator(place)).to_be_focused()
     page.get_by_label("Name, user, host, description").fill("pretrain-0a")
     expect(page.locator("#runs tbody tr")).to_have_count(1)
     page.get_by_role("link", name="pretrain-0a1b2c").click()
@@ -117,23 +130,10 @@ def test_a_visitor_finds_the_way_from_the_list_to_a_file(samples: Served, page: 
     assert watched.problems == []
 
 
-def test_keys_alone_lead_to_the_content(samples: Served, page: Page) -> None:
-    samples.sign_in(page)
-    page.keyboard.press("Tab")
-    expect(page.locator(".skip")).to_be_focused()
-    page.keyboard.press("Enter")
-    expect(page.locator("#main")).to_be_focused()
-    page.keyboard.press("Tab")
-    expect(page.locator("#q")).to_be_focused()
-
-
 def test_states_change_within_half_a_second_of_the_event(served: Served, page: Page) -> None:
-    run, step, log = running_step(served.storage)
     watched = watch(page, served.url)
-    served.sign_in(page)
-    served.goto(page, f"run?run={run}")
+    step, log = follow_run(served, page)
     expect(page.locator("#graph .n-running")).to_have_count(1)
-    expect(page.locator("body")).to_have_attribute("data-connected", "true")
     page.evaluate(
         "new MutationObserver(() => { window.changedAt = Date.now(); })"
         ".observe(document.body, { attributes: true, attributeFilter: ['data-changes'] })"
@@ -178,11 +178,10 @@ def test_a_log_is_followed_and_a_new_run_appears(served: Served, page: Page) -> 
 
 
 def test_a_page_says_that_the_server_is_gone_and_recovers_when_it_is_back(served: Served, page: Page) -> None:
-    run, step, log = running_step(served.storage)
-    served.sign_in(page)
-    served.goto(page, f"run?run={run}")
-    expect(page.locator("body")).to_have_attribute("data-connected", "true")
+    step, log = follow_run(served, page)
+    began = time.monotonic()
     served.stop()
+    assert time.monotonic() - began < 20, "it does not wait for the pages that look on"
     expect(page.locator("#connection")).to_contain_text("Connection lost")
     with log.open("a") as file:
         file.write(json.dumps(step_ended(step)) + "\n")
@@ -190,16 +189,8 @@ def test_a_page_says_that_the_server_is_gone_and_recovers_when_it_is_back(served
     # The session outlived the server, and what happened meanwhile is told.
     expect(page.locator("#graph .n-succeeded")).to_have_count(1)
     expect(page.locator("#connection")).not_to_contain_text("lost")
-
-
-def test_a_page_without_a_session_says_so(served: Served, page: Page) -> None:
-    run, _, _ = running_step(served.storage)
-    served.sign_in(page)
-    served.goto(page, f"run?run={run}")
-    expect(page.locator("body")).to_have_attribute("data-connected", "true")
     page.context.clear_cookies()
     served.stop()
-    expect(page.locator("#connection")).to_contain_text("Connection lost")
     served.start(served.port)
     expect(page.locator("#connection")).to_contain_text("Signed out")
     page.reload()
@@ -234,8 +225,6 @@ PAGES = {
     "file-bytes": f"files?path={TINY}/weights.bin",
     "compare": "compare?before=pretrain-0a1b2c&after=pretrain-3d4e5f",
 }
-
-
 IN_BOTH_SCHEMES = ("runs", "run-going", "step-failed", "compare")
 
 
@@ -278,14 +267,3 @@ def test_two_thousand_steps_can_be_drawn_and_searched(served: Served, page: Page
     page.locator("#find").press("Enter")
     expect(page.locator("#graph .node.hit")).to_be_in_viewport()
     eventually(lambda: page.locator("#steps tbody tr").count() == 50, "a page of steps")
-
-
-def test_the_server_stops_while_pages_look_on(served: Served, page: Page) -> None:
-    run, _, _ = running_step(served.storage)
-    served.sign_in(page)
-    served.goto(page, f"run?run={run}")
-    expect(page.locator("body")).to_have_attribute("data-connected", "true")
-    began = time.monotonic()
-    served.stop()
-    assert time.monotonic() - began < 20
-    served.start(served.port)

@@ -7,54 +7,17 @@ import json
 import os
 import socket
 from pathlib import Path
-from typing import NoReturn
-from urllib.parse import unquote_to_bytes
+from unittest.mock import Mock
 
 import pytest
 from starlette.testclient import TestClient
 
 from marin.browser.confined import Confined
 from marin.browser.site import make_site
-from marin.testing.recorded_runs import ended, started
 from rigging.errors import Denied, NotFound, Unavailable
+from support.marin.recorded_runs import ended, started
 
 from .conftest import Pages, pages_of_root
-
-PATHED = ("files", "raw", "step", "log")
-
-
-def _socket_at(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(path))
-
-
-def test_a_name_that_is_no_utf8_is_listed_and_leads_to_its_file(empty: Pages) -> None:
-    with open(os.fsencode(empty.root) + b"/odd-\xff\xfe.txt", "wb") as file:
-        file.write(b"what it says")
-    listed = empty.get("files")
-    assert "odd-%FF%FE.txt" in listed
-    answer = empty.client.get("/experiments/files?path=odd-%FF%FE.txt")
-    assert answer.status_code == 200
-    assert "what it says" in answer.text
-    assert empty.client.get("/experiments/raw?path=odd-%FF%FE.txt").content == b"what it says"
-    assert unquote_to_bytes("odd-%FF%FE.txt") == b"odd-\xff\xfe.txt"
-
-
-def test_a_directory_with_a_name_that_is_no_utf8_can_be_walked(empty: Pages) -> None:
-    inner = os.fsencode(empty.root) + b"/caf\xe9/inner"
-    os.makedirs(inner)
-    assert "path=caf%E9%2Finner" in empty.client.get("/experiments/files?path=caf%E9").text
-    assert empty.client.get("/experiments/step?path=caf%E9").status_code == 200
-
-
-@pytest.mark.parametrize("page", PATHED)
-def test_what_is_no_regular_file_is_refused(empty: Pages, page: str) -> None:
-    _socket_at(empty.root / "socket.txt")
-    (empty.root / "circle").symlink_to("circle")
-    assert empty.status(page, path="socket.txt") in (403, 404)
-    assert empty.status(page, path="circle") == 404
-    assert empty.status(page, path="n" * 300) == 404
-    assert empty.status(page, path=f"{'n' * 300}/inner") == 404
 
 
 @pytest.mark.parametrize(
@@ -122,17 +85,35 @@ def test_halves_of_characters_in_what_others_wrote_are_shown_escaped(empty: Page
         assert "\\ud" in page
 
 
-def test_the_pages_start_although_the_runs_cannot_be_listed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    def names() -> NoReturn:
-        raise Unavailable("the bucket does not answer")
+def test_names_that_are_no_utf8_are_listed_and_lead_to_their_files(empty: Pages) -> None:
+    inner = os.fsencode(empty.root) + b"/caf\xe9/inner"
+    os.makedirs(inner)
+    with open(os.fsencode(empty.root) + b"/odd-\xff\xfe.txt", "wb") as file:
+        file.write(b"what it says")
+    assert "odd-%FF%FE.txt" in empty.get("files")
+    answer = empty.client.get("/experiments/files?path=odd-%FF%FE.txt")
+    assert answer.status_code == 200
+    assert "what it says" in answer.text
+    assert empty.client.get("/experiments/raw?path=odd-%FF%FE.txt").content == b"what it says"
+    assert "path=caf%E9%2Finner" in empty.client.get("/experiments/files?path=caf%E9").text
+    assert empty.client.get("/experiments/step?path=caf%E9").status_code == 200
 
+
+@pytest.mark.parametrize("page", ["files", "raw", "step", "log"])
+def test_what_is_no_regular_file_is_refused(empty: Pages, page: str) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(empty.root / "socket.txt"))
+    (empty.root / "circle").symlink_to("circle")
+    assert empty.status(page, path="socket.txt") in (403, 404)
+    for path in ("circle", "n" * 300, f"{'n' * 300}/inner"):
+        assert empty.status(page, path=path) == 404
+
+
+def test_the_pages_start_although_the_runs_cannot_be_listed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     pages = pages_of_root(tmp_path)
-    pages.site.index.runs = names  # type: ignore[method-assign,assignment]
+    pages.site.index.runs = Mock(side_effect=Unavailable("the bucket does not answer"))  # type: ignore[method-assign]
     with TestClient(pages.app, "http://127.0.0.1:8765") as client:
         assert client.get("/login").status_code == 200
     assert "the bucket does not answer" in caplog.text
-
-
-def test_a_prefix_that_is_a_file_has_no_runs(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert make_site(f"{tmp_path}/file", f"{tmp_path}/file/experiments").index.runs() == []

@@ -62,40 +62,6 @@ def test_only_the_beginning_of_a_character_is_cut(text: str, end: int) -> None:
     assert whole.decode() == content.decode("utf-8", "ignore")
 
 
-def test_damaged_bytes_of_text_are_written_out(tmp_path: Path) -> None:
-    assert _preview(tmp_path, "a.txt", b"before \xff after\n").text == "before \\xff after\n"
-
-
-def test_a_long_line_is_cut_between_characters(tmp_path: Path) -> None:
-    content = ("x" + "é" * PART_BYTES).encode()
-    first = _preview(tmp_path, "a.txt", content)
-    assert first.after is not None
-    second = _preview(tmp_path, "a.txt", content, first.after)
-    assert "\\x" not in first.text + second.text
-    assert (first.text + second.text).encode() == content[: len((first.text + second.text).encode())]
-
-
-def test_one_damaged_record_does_not_hide_the_others(tmp_path: Path) -> None:
-    found = _preview(tmp_path, "a.jsonl", b'{"a": 1}\n\xff\xfe\n{"a": 3}\n')
-    assert found.kind is Kind.JSON_LINES
-    assert [row[1] for row in found.rows] == ['{\n "a": 1\n}', "\\xff\\xfe", '{\n "a": 3\n}']
-    assert "1 of these lines are no JSON" in found.note
-
-
-@pytest.mark.parametrize("name", ["a.jsonl", "a.txt", "a"])
-def test_an_empty_file_is_empty_whatever_its_name(tmp_path: Path, name: str) -> None:
-    assert _preview(tmp_path, name, b"") == Preview(Kind.TEXT)
-
-
-@pytest.mark.parametrize("name", ["page.html", "picture.png"])
-def test_what_is_too_large_for_a_browser_is_shown_as_bytes_or_text(tmp_path: Path, name: str) -> None:
-    with (tmp_path / name).open("wb") as file:
-        file.write(b"<p>the beginning</p>\n")
-        file.truncate(MOST_SHOWN + 1)
-    place = Confined(str(tmp_path))
-    assert make_preview(place, place.entry(name), 0).kind is Kind.BINARY
-
-
 def test_times_that_python_does_not_have_are_shown_beside_the_other_columns(tmp_path: Path) -> None:
     table = pyarrow.table(
         {
@@ -116,11 +82,46 @@ def test_times_that_python_does_not_have_are_shown_beside_the_other_columns(tmp_
     assert found.rows[0][5] == "2020-01-02 03:04:05.000000"
 
 
+@pytest.mark.parametrize("shape", [(4, 5), (40, 3), (3, 30), (2, 3, 4), (7,)])
+def test_an_array_in_the_order_of_columns_is_shown_by_rows(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    array = numpy.arange(float(numpy.prod(shape))).reshape(shape)
+    found = _preview(tmp_path, "f.npy", _npy(numpy.asfortranarray(array)))
+    flat = array.reshape(shape[0], -1, order="F")
+    expected = [[str(number), *(f"{value:.6g}" for value in row[:16])] for number, row in enumerate(flat[:24])]
+    assert found.rows == expected
+    assert len(found.columns) == len(expected[0])
+
+
+def test_what_is_too_long_or_too_large_is_shown_in_parts_or_as_bytes(tmp_path: Path) -> None:
+    content = ("x" + "é" * PART_BYTES).encode()
+    first = _preview(tmp_path, "a.txt", content)
+    assert first.after is not None
+    second = _preview(tmp_path, "a.txt", content, first.after)
+    text = first.text + second.text
+    assert "\\x" not in text, "a long line is cut between characters"
+    assert text.encode() == content[: len(text.encode())]
+    place = Confined(str(tmp_path))
+    for name in ("page.html", "picture.png"):
+        with (tmp_path / name).open("wb") as file:
+            file.write(b"<p>the beginning</p>\n")
+            file.truncate(MOST_SHOWN + 1)
+        assert make_preview(place, place.entry(name), 0).kind is Kind.BINARY
+
+
+def test_what_is_no_text_in_a_text_is_written_out_and_hides_nothing_else(tmp_path: Path) -> None:
+    assert _preview(tmp_path, "a.txt", b"before \xff after\n").text == "before \\xff after\n"
+    found = _preview(tmp_path, "a.jsonl", b'{"a": 1}\n\xff\xfe\n{"a": 3}\n')
+    assert found.kind is Kind.JSON_LINES
+    assert [row[1] for row in found.rows] == ['{\n "a": 1\n}', "\\xff\\xfe", '{\n "a": 3\n}']
+    assert "1 of these lines are no JSON" in found.note
+    for name in ("b.jsonl", "b.txt", "b"):
+        assert _preview(tmp_path, name, b"") == Preview(Kind.TEXT), "empty is empty, whatever its name"
+
+
+@pytest.mark.process
 def test_no_kind_of_time_loads_pandas(tmp_path: Path) -> None:
-    table = pyarrow.table(
-        {"t": pyarrow.array([1], pyarrow.timestamp("ns")), "d": pyarrow.array([1], pyarrow.duration("ns"))}
-    )
-    parquet.write_table(table, tmp_path / "a.parquet")
+    stamp, duration = (pyarrow.array([1], kind("ns")) for kind in (pyarrow.timestamp, pyarrow.duration))
+    parquet.write_table(pyarrow.table({"t": stamp, "d": duration}), tmp_path / "a.parquet")
     script = (
         "import sys\n"
         "from marin.browser.confined import Confined\n"
@@ -132,27 +133,11 @@ def test_no_kind_of_time_loads_pandas(tmp_path: Path) -> None:
     assert told == "[['1970-01-01 00:00:00.000000001', '1']] False\n"
 
 
-@pytest.mark.parametrize("shape", [(4, 5), (40, 3), (3, 30), (2, 3, 4), (7,)])
-def test_an_array_in_the_order_of_columns_is_shown_by_rows(tmp_path: Path, shape: tuple[int, ...]) -> None:
-    array = numpy.arange(float(numpy.prod(shape))).reshape(shape)
-    found = _preview(tmp_path, "f.npy", _npy(numpy.asfortranarray(array)))
-    flat = array.reshape(shape[0], -1, order="F")
-    expected = [[str(number), *(f"{value:.6g}" for value in row[:16])] for number, row in enumerate(flat[:24])]
-    assert found.rows == expected
-    assert len(found.columns) == len(expected[0])
-
-
-def test_a_cut_array_in_the_order_of_columns_says_so(tmp_path: Path) -> None:
+def test_arrays_that_are_cut_or_scalars_or_damaged_say_so(tmp_path: Path) -> None:
     content = _npy(numpy.asfortranarray(numpy.arange(20).reshape(4, 5)))
     assert "the file is cut" in _preview(tmp_path, "f.npy", content[:-8]).note
-
-
-def test_a_scalar_is_not_said_to_be_a_part(tmp_path: Path) -> None:
     found = _preview(tmp_path, "s.npy", _npy(numpy.float64(3)))
-    assert (found.rows, found.note) == ([["0", "3"]], "")
-
-
-def test_a_shape_below_zero_is_damage(tmp_path: Path) -> None:
+    assert (found.rows, found.note) == ([["0", "3"]], ""), "it is not said to be a part"
     content = _npy(numpy.arange(3)).replace(b"(3,), } ", b"(-3,), }", 1)
     with pytest.raises(InvalidRequest, match="a length below 0"):
         _preview(tmp_path, "n.npy", content)

@@ -19,8 +19,8 @@ from marin.browser.handlers.run import run_events
 from marin.browser.site import make_site
 from marin.cli.commands.browser import browser
 from marin.recorded.deciding.dag import STATUSES
-from marin.testing.recorded_runs import STARTED, Events, ended, started, step_ended
 from rigging.errors import InvalidRequest
+from support.marin.recorded_runs import STARTED, Events, ended, started, step_ended
 
 from .conftest import Pages, pages_of_root
 
@@ -39,18 +39,6 @@ def _record(pages: Pages, events: Events, step: dict[str, Any], pid: int) -> str
     return pages.storage.run("run-222222", [step], events, pid=pid)
 
 
-def test_steps_of_a_run_that_was_killed_do_not_run(empty: Pages) -> None:
-    step = empty.storage.step("slow-111111", status="RUNNING")
-    run = _record(empty, [_here(1), _began(step)], step, _GONE)
-    page = empty.get("run", run=run)
-    assert 'class="status s-died"' in page
-    assert "s-running" not in page
-    assert "data-events" not in page
-    shown = empty.get("step", path="slow-111111", run=run)
-    assert 'class="status s-died"' in shown
-    assert "data-events" not in shown
-
-
 def test_a_step_that_died_is_what_its_family_of_the_graph_is_like(empty: Pages) -> None:
     steps = [empty.storage.step(f"shard_{number}-111111") for number in range(8)]
     events = [_here(8), *map(step_ended, steps[1:]), _began(steps[0])]
@@ -58,15 +46,6 @@ def test_a_step_that_died_is_what_its_family_of_the_graph_is_like(empty: Pages) 
     assert 'class="node n-died family"' in empty.get("run", run=run)
     script = empty.client.get("/static/marin/experiments.js").text
     assert [word for word in STATUSES if f'"{word}"' not in script] == []
-
-
-def test_a_step_that_another_run_is_at_since_runs(empty: Pages) -> None:
-    step = empty.storage.step("slow-111111", status="RUNNING")
-    run = _record(empty, [_here(1), _began(step)], step, _GONE)
-    (empty.root / "slow-111111" / ".executor_status.lock").write_text("{}")
-    page = empty.get("step", path="slow-111111", run=run)
-    assert 'class="status s-running"' in page
-    assert "data-events" in page
 
 
 def test_what_runs_says_for_how_long_so_far(empty: Pages) -> None:
@@ -130,3 +109,16 @@ def test_paths_below_the_prefix_are_links_however_it_is_spelled(tmp_path: Path, 
 def test_prefixes_and_urls_that_cannot_be_served_are_refused(words: list[str]) -> None:
     with pytest.raises(InvalidRequest, match=r"must begin with http|in the memory of the process"):
         CliRunner().invoke(browser, words, catch_exceptions=False, obj=None)
+
+
+def test_steps_of_a_run_that_was_killed_do_not_run_unless_another_run_is_at_them(empty: Pages) -> None:
+    step = empty.storage.step("slow-111111", status="RUNNING")
+    run = _record(empty, [_here(1), _began(step)], step, _GONE)
+    for page in (empty.get("run", run=run), empty.get("step", path="slow-111111", run=run)):
+        assert 'class="status s-died"' in page
+        assert "s-running" not in page
+        assert "data-events" not in page
+    (empty.root / "slow-111111" / ".executor_status.lock").write_text("{}")
+    page = empty.get("step", path="slow-111111", run=run)
+    assert 'class="status s-running"' in page
+    assert "data-events" in page

@@ -10,7 +10,7 @@ import pytest
 
 from marin.cli.context import CliContext
 from marin.cli.main import run
-from marin.testing.recorded_runs import Done, RecordedStorage
+from support.marin.recorded_runs import Done, RecordedStorage
 
 
 @pytest.fixture(autouse=True)

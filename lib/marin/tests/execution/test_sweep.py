@@ -1,6 +1,5 @@
 """Sweeps shared out among workers."""
 
-import os
 import subprocess
 import sys
 import threading
@@ -63,23 +62,6 @@ def test_ids_must_be_apart_and_below_the_root(tmp_path: Path) -> None:
         run_sweep(str(tmp_path), [SweepTarget("../a", 1)], print)
 
 
-WORKER = """
-import os, sys
-from marin.execution.sweep import SweepTarget, run_sweep
-def run(name):
-    with open(os.path.join(sys.argv[1], "journal"), "a") as file:
-        file.write(name + "\\n")
-run_sweep(os.path.join(sys.argv[1], "sweep"), [SweepTarget(f"t{i}", f"t{i}") for i in range(40)], run)
-"""
-
-
-@pytest.mark.e2e
-def test_workers_in_processes_of_their_own_run_each_target_once(tmp_path: Path) -> None:
-    workers = [subprocess.Popen([sys.executable, "-c", WORKER, str(tmp_path)], env=os.environ) for _ in range(3)]
-    assert [worker.wait(60) for worker in workers] == [0, 0, 0]
-    assert sorted((tmp_path / "journal").read_text().split()) == sorted(f"t{index}" for index in range(40))
-
-
 KILLED = """
 import os, signal, sys
 from marin.execution.sweep import SweepTarget, run_sweep
@@ -87,7 +69,7 @@ run_sweep(sys.argv[1], [SweepTarget("a", 1)], lambda _: os.kill(os.getpid(), sig
 """
 
 
-@pytest.mark.e2e
+@pytest.mark.process
 def test_the_target_of_a_killed_worker_is_free_again(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False, timeout=60).returncode == -9
     assert StatusFile(str(tmp_path / "a")).status == STATUS_RUNNING

@@ -2,23 +2,25 @@
 
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from marin.migrate.check import check_file
+from support.marin.programs import run_program
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 PAGE = (REPOSITORY / "docs" / "migrating.md").read_text()
 
 
+@pytest.mark.process
 def test_the_commands_run(tmp_path: Path) -> None:
     commands = re.findall(r"^ *\$ uv run python (.*)$", PAGE, re.MULTILINE)
     assert [command.split()[2] for command in commands] == ["check", "paths"]
     for command in commands:
         words = shlex.split(command.replace("gs://marin-us-central2", str(tmp_path / "bucket")))
-        done = subprocess.run([sys.executable, *words], cwd=REPOSITORY, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+        run_program([sys.executable, *words], REPOSITORY)
     assert not (tmp_path / "bucket").exists()
 
 

@@ -2,13 +2,13 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from marin.migrate.__main__ import main
+from support.marin.programs import run_program
 
 SCRIPT = """
 import sys
@@ -39,12 +39,12 @@ def test_each_step_is_told_with_the_field_that_differs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bucket = str(tmp_path / "bucket")
-    made = [sys.executable, write(tmp_path, 0.1), "--prefix", bucket]
-    subprocess.run(made, check=True, capture_output=True, env={**os.environ, "MARIN_PREFIX": bucket})
+    run_program([sys.executable, write(tmp_path, 0.1)], env={**os.environ, "MARIN_PREFIX": bucket})
     (tmp_path / "log").unlink()
     monkeypatch.setenv("MARIN_PREFIX", "/elsewhere")
-    assert main(["paths", write(tmp_path, 0.1), "--against", bucket]) == 0
-    assert capsys.readouterr().out.endswith(f"3 step(s) against {bucket}: 3 found\n")
+    for words in ([], ["--prefix", "/of/the/script"]):
+        assert main(["paths", write(tmp_path, 0.1), "--against", bucket, *words]) == 0
+        assert capsys.readouterr().out.endswith(f"3 step(s) against {bucket}: 3 found\n")
     assert main(["paths", write(tmp_path, 0.3), "--against", bucket]) == 0
     lines = capsys.readouterr().out.splitlines()
     old = json.loads(next(Path(bucket).glob("train-*/.executor_info")).read_text())["output_path"]
@@ -55,43 +55,29 @@ def test_each_step_is_told_with_the_field_that_differs(
     assert lines[4].startswith("new         evals")
     assert "dependency train: lr: 0.1 -> 0.3" in lines[6]
     assert lines[-1] == f"3 step(s) against {bucket}: 1 found, 2 new"
-    assert main(["paths", write(tmp_path, 0.1), "--against", bucket, "--prefix", "/of/the/script"]) == 0
-    assert capsys.readouterr().out.endswith(f"3 step(s) against {bucket}: 3 found\n")
     assert os.environ["MARIN_PREFIX"] == "/elsewhere"
     assert not (tmp_path / "log").exists(), "no step has run"
 
 
 def test_outputs_of_older_executors_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bucket = tmp_path / "bucket"
-    assert main(["paths", write(tmp_path, 0.1), "--against", str(bucket)]) == 0
+    words = ["paths", write(tmp_path, 0.1), "--against", str(bucket)]
+    assert main(words) == 0
     out = capsys.readouterr().out
     assert "no output of this name is there yet" in out
     raw = Path(next(word for word in out.split() if word.startswith(f"{bucket}/raw-")))
     raw.mkdir(parents=True)
-    (raw / ".executor_status").write_text('{"status": "RUNNING"}\n{"status": "SUCCESS"}\n')
-    assert main(["paths", write(tmp_path, 0.1), "--against", str(bucket)]) == 0
-    assert capsys.readouterr().out.endswith("1 found, 2 new\n")
-    (raw / ".executor_status").write_text('{"status": "RUNNING"}\n{"status": "FAILED"}\n')
-    assert main(["paths", write(tmp_path, 0.1), "--against", str(bucket)]) == 0
-    assert capsys.readouterr().out.endswith("1 unfinished, 2 new\n")
-
-
-def test_a_script_that_cannot_be_read_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    broken = tmp_path / "broken.py"
-    broken.write_text("import fray.v2\n")
-    assert main(["paths", str(broken), "--against", str(tmp_path)]) == 2
-    assert "ModuleNotFoundError" in capsys.readouterr().err
-    empty = tmp_path / "empty.py"
-    empty.write_text("")
-    assert main(["paths", str(empty), "--against", str(tmp_path)]) == 0
-    assert "the script runs no steps" in capsys.readouterr().out
+    for status, told in (("SUCCESS", "1 found, 2 new\n"), ("FAILED", "1 unfinished, 2 new\n")):
+        (raw / ".executor_status").write_text(f'{{"status": "RUNNING"}}\n{{"status": "{status}"}}\n')
+        assert main(words) == 0
+        assert capsys.readouterr().out.endswith(told)
 
 
 @pytest.mark.parametrize(
     ("line", "told"),
     [
         ("int('none')", ["line 2, in <module>", "ValueError: invalid literal"]),
-        ("import nothere", ["line 2, in <module>", "No module named 'nothere'"]),
+        ("import fray.v2", ["line 2, in <module>", "No module named 'fray.v2'"]),
         ("x = (", ["line 2", "SyntaxError: '(' was never closed"]),
     ],
 )
@@ -107,6 +93,20 @@ def test_a_script_that_fails_before_its_steps_is_told_with_its_own_lines(
     assert words.count("File ") == 1, "frames of what runs the script are no help"
 
 
+def test_a_script_that_ends_before_its_steps_or_has_none_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "early.py"
+    for code in (0, 3):
+        script.write_text(f"raise SystemExit({code})")
+        with pytest.raises(SystemExit):
+            main(["paths", str(script), "--against", str(tmp_path)])
+        assert capsys.readouterr().err == f"migrate: {script} ended by itself before it came to its steps\n"
+    script.write_text("")
+    assert main(["paths", str(script), "--against", str(tmp_path)]) == 0
+    assert "the script runs no steps" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("end", "code"), [("sys.exit({evals: 1})", 0), ("sys.exit(3)", 0), ("open('/nowhere/x')", 2), ("raise OSError", 2)]
 )
@@ -117,17 +117,6 @@ def test_what_a_script_does_after_its_steps_takes_no_answer_away(
     script.write_text(f"{script.read_text()}    {end}\n")
     assert main(["paths", str(script), "--against", str(tmp_path)]) == code
     assert capsys.readouterr().out.endswith(f"3 step(s) against {tmp_path}: 3 new\n")
-
-
-@pytest.mark.parametrize("code", [0, 3])
-def test_a_script_that_ends_before_its_steps_is_told(
-    tmp_path: Path, code: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    script = tmp_path / "early.py"
-    script.write_text(f"raise SystemExit({code})")
-    with pytest.raises(SystemExit):
-        main(["paths", str(script), "--against", str(tmp_path)])
-    assert capsys.readouterr().err == f"migrate: {script} ended by itself before it came to its steps\n"
 
 
 def test_sweeps_do_not_run(tmp_path: Path) -> None:
@@ -151,16 +140,12 @@ def test_a_bucket_in_which_nothing_is_is_told(tmp_path: Path, capsys: pytest.Cap
     assert "nothing here opens s4:// URLs" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "version",
-    ["[]", "3", '{"config": []}', '{"config": 1, "dependencies": 2}', '{"config": {}, "dependencies": [3, null, []]}'],
-)
-def test_an_info_of_another_form_is_no_obstacle(
-    tmp_path: Path, version: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("raw", "train"):
-        output = tmp_path / f"{name}-000000"
-        output.mkdir()
-        (output / ".executor_info").write_text(f'{{"version": {version}}}')
-    assert main(["paths", write(tmp_path, 0.1), "--against", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.endswith(f"3 step(s) against {tmp_path}: 3 new\n")
+def test_an_info_of_another_form_is_no_obstacle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    versions = '[] 3 {"config":[]} {"config":1,"dependencies":2} {"config":{},"dependencies":[3,null,[]]}'
+    for version in versions.split():
+        for name in ("raw", "train"):
+            output = tmp_path / f"{name}-000000"
+            output.mkdir(exist_ok=True)
+            (output / ".executor_info").write_text(f'{{"version": {version}}}')
+        assert main(["paths", write(tmp_path, 0.1), "--against", str(tmp_path)]) == 0
+        assert capsys.readouterr().out.endswith(f"3 step(s) against {tmp_path}: 3 new\n")

@@ -8,7 +8,7 @@ import pytest
 
 from fray.testing.ray_jobs import jobs_cluster
 from marin.run.submit.follow import FollowTimes
-from marin.testing.jobs_server import JobsServer
+from support.marin.jobs_server import JobsServer
 
 
 @pytest.fixture

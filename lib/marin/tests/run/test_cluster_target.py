@@ -24,54 +24,38 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("name", "file"),
+    ("name", "environ", "address", "bootstrap", "file"),
     [
-        ("us-central2", "marin-us-central2"),
-        ("marin-us-central2", "marin-us-central2"),
-        ("marin-cluster", "marin-cluster"),
-        ("infra/marin-cluster.yaml", "marin-cluster"),
-        ("marin-cluster.yaml", "marin-cluster"),
+        (None, {}, DEFAULT_ADDRESS, False, None),
+        (None, {"RAY_ADDRESS": "http://127.0.0.1:8265/"}, "http://127.0.0.1:8265", False, None),
+        (None, {"RAY_ADDRESS": "http://a:1", "RAY_API_SERVER_ADDRESS": "https://b:2"}, "https://b:2", False, None),
+        (None, {"RAY_ADDRESS": "auto"}, "auto", True, None),
+        (None, {"RAY_ADDRESS": "ray://h:10001"}, "ray://h:10001", True, None),
+        (None, {"RAY_ADDRESS": "10.0.0.1:6379"}, "10.0.0.1:6379", True, None),
+        ("http://h:8265", {"RAY_ADDRESS": "http://other:1"}, "http://h:8265", False, None),
+        ("us-central2", {"RAY_ADDRESS": "http://other:1"}, "", False, "marin-us-central2"),
+        ("marin-us-central2", {}, "", False, "marin-us-central2"),
+        ("marin-cluster", {}, "", False, "marin-cluster"),
+        ("infra/marin-cluster.yaml", {}, "", False, "marin-cluster"),
+        ("marin-cluster.yaml", {}, "", False, "marin-cluster"),
     ],
 )
-def test_a_cluster_by_name_or_file(root: Path, name: str, file: str) -> None:
-    target = find_target(name, {"RAY_ADDRESS": "http://other:1"})
-    assert (target.file, target.address) == (root / "infra" / f"{file}.yaml", "")
+def test_an_address_of_the_environment(
+    root: Path, name: str | None, environ: dict[str, str], address: str, bootstrap: bool, file: str | None
+) -> None:
+    target = find_target(name, environ)
+    assert (target.address, target.bootstrap) == (address, bootstrap)
+    assert target.file == (None if file is None else root / "infra" / f"{file}.yaml")
 
 
-@pytest.mark.parametrize(
-    ("environ", "address", "bootstrap"),
-    [
-        ({}, DEFAULT_ADDRESS, False),
-        ({"RAY_ADDRESS": "http://127.0.0.1:8265/"}, "http://127.0.0.1:8265", False),
-        ({"RAY_ADDRESS": "http://a:1", "RAY_API_SERVER_ADDRESS": "https://b:2"}, "https://b:2", False),
-        ({"RAY_ADDRESS": "auto"}, "auto", True),
-        ({"RAY_ADDRESS": "ray://h:10001"}, "ray://h:10001", True),
-        ({"RAY_ADDRESS": "10.0.0.1:6379"}, "10.0.0.1:6379", True),
-    ],
-)
-def test_an_address_of_the_environment(environ: dict[str, str], address: str, bootstrap: bool) -> None:
-    target = find_target(None, environ)
-    assert (target.address, target.bootstrap, target.file) == (address, bootstrap, None)
-
-
-def test_a_url_is_taken_as_it_is() -> None:
-    assert find_target("http://h:8265", {"RAY_ADDRESS": "http://other:1"}).address == "http://h:8265"
-
-
-@pytest.mark.parametrize("text", ["gopher://x", "http://", "host", "h:port"])
-def test_what_is_no_address_is_refused_with_its_origin(text: str) -> None:
-    with pytest.raises(InvalidRequest, match=r"RAY_ADDRESS: .* is no address"):
-        find_target(None, {"RAY_ADDRESS": text})
-
-
-def test_an_unknown_name_lists_those_there_are(root: Path) -> None:
+def test_what_is_no_cluster_is_refused_with_its_origin_or_with_those_there_are(root: Path) -> None:
+    for text in ("gopher://x", "http://", "host", "h:port"):
+        with pytest.raises(InvalidRequest, match=r"RAY_ADDRESS: .* is no address"):
+            find_target(None, {"RAY_ADDRESS": text})
     with pytest.raises(NotFound, match=r"no cluster named 'marin-us-centra'; did you mean 'marin-us-central2'\?"):
         find_target("marin-us-centra", {})
     with pytest.raises(NotFound, match=r"no cluster file 'infra/none\.yaml'.*marin-cluster, marin-us-central2$"):
         find_target("infra/none.yaml", {})
-
-
-def test_a_file_that_is_no_cluster_file_is_refused(root: Path) -> None:
     (root / "infra" / "notes.yaml").write_text("a: 1\n")
     with pytest.raises(InvalidRequest, match=r"notes\.yaml is no Ray cluster file"):
         find_target("notes", {})

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from fray.testing.ray_harness import RayCluster
-from marin.testing.documents import blocks, filled
 from rigging.filesystem import filesystem
-from rigging.testing.gcs_server import GcsServer
+from support.marin.documents import blocks, filled
+from support.rigging.gcs_server import GcsServer
 
-pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.soak, pytest.mark.ray, pytest.mark.process, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).parents[4]
 DOCUMENTS = Path(__file__).parent / "documents"
@@ -134,10 +134,7 @@ def test_the_task_queue(cluster: RayCluster, tmp_path: Path) -> None:
         block,
         ("# Read and validate `gcs_reddit_input`", read),
         ("# Run toxicity classifier and get scores", "scores = toxicity_classifier(texts)"),
-        (
-            "# Write *entire* output back to GCS at once",
-            f"import json\n    {write}",
-        ),
+        ("# Write *entire* output back to GCS at once", f"import json\n    {write}"),
         ("gcs_reddit_inputs: List[str] = [", ", ".join(repr(f"gs://reddit/raw/{name}") for name in texts)),
         ('gcs_toxicity_outputs: List[str] = ["<', "@@@"),
         ("# Cleanup -- Write Successes / Failures to GCS", "print(task_successes)"),
@@ -150,40 +147,6 @@ def test_the_task_queue(cluster: RayCluster, tmp_path: Path) -> None:
     assert outcome in run(tmp_path, script)
     fs.invalidate_cache()
     assert {name: fs.info(f"reddit/scores/{name}")["generation"] for name in texts} == made
-
-
-QUEUE_BY_MAP_FILES = """
-import json, logging, os, sys
-from marin.run import map_files
-from marin.toxicity import toxicity_classifier
-from fray import ResourceConfig
-from rigging.filesystem import open_url
-
-def classify(source, path):
-    with open_url(source, "r") as texts, open(path, "w") as scores:
-        json.dump(toxicity_classifier(texts.read().splitlines()), scores)
-
-inputs = [f"gs://reddit/threads/{number:03}.txt" for number in range(40)]
-result = map_files(
-    classify, inputs, lambda source: source.replace("/threads/", "/thread-scores/"), max_workers=3,
-    manifest="gs://reddit/manifest.jsonl", resources=ResourceConfig.with_cpu(cpu=1, ram="64m"),
-)
-print(json.dumps([result.total, result.succeeded, result.existed]))
-"""
-
-
-def test_the_task_queue_by_map_files(cluster: RayCluster, tmp_path: Path) -> None:
-    fs = filesystem("gs")
-    for number in range(40):
-        fs.pipe_file(f"reddit/threads/{number:03}.txt", b"good day\nyou idiot\n")
-    script = "import os\nos.environ['FRAY_CLIENT'] = 'ray'\n" + QUEUE_BY_MAP_FILES
-    assert json.loads(run(tmp_path, script)) == [40, 40, 0]
-    first, second = json.loads(fs.cat_file("reddit/thread-scores/007.txt"))
-    assert first < 0.5 < second
-    fs.rm_file("reddit/thread-scores/007.txt")
-    assert json.loads(run(tmp_path, script)) == [40, 1, 39]
-    lines = [json.loads(line) for line in fs.cat_file("reddit/manifest.jsonl").splitlines()]
-    assert [line["input"] for line in lines if line["status"] == "succeeded"] == ["gs://reddit/threads/007.txt"]
 
 
 def test_the_operators_check(cluster: RayCluster, store: GcsServer) -> None:

@@ -12,33 +12,29 @@ PROGRAM = f"#!{sys.executable}\nimport os, sys\nprint(os.environ.get('RAY_AUTH_M
 
 
 @pytest.mark.parametrize(
-    ("words", "environ", "mode"),
+    ("words", "environ", "token", "mode"),
     [
-        (["job", "submit", "--", "ls"], {}, "token"),
-        (["list", "tasks"], {}, "token"),
-        (["job", "list"], {"RAY_AUTH_MODE": "disabled"}, "disabled"),
+        (["job", "submit", "--", "ls"], {}, "secret", "token"),
+        (["list", "tasks"], {}, "secret", "token"),
+        (["job", "list"], {"RAY_AUTH_MODE": "disabled"}, "secret", "disabled"),
         # What starts nodes must not differ from its cluster.
-        (["start", "--address", "10.0.0.1:6379"], {}, None),
-        (["up", "job"], {}, None),
-        ([], {}, None),
-        (["job", "list"], {"RAY_AUTH_TOKEN_PATH": "/no/such/file"}, None),
+        (["start", "--address", "10.0.0.1:6379"], {}, "secret", None),
+        (["up", "job"], {}, "secret", None),
+        ([], {}, "secret", None),
+        (["job", "list"], {"RAY_AUTH_TOKEN_PATH": "/no/such/file"}, "secret", None),
+        (["job", "list"], {}, "", None),
+        (["job", "list"], {"RAY_AUTH_TOKEN": "secret"}, "", "token"),
     ],
 )
-def test_commands_that_ask_a_dashboard_send_the_token(
-    words: list[str], environ: dict[str, str], mode: str | None, tmp_path: Path
+def test_commands_that_ask_a_dashboard_send_the_token_that_there_is(
+    words: list[str], environ: dict[str, str], token: str, mode: str | None, tmp_path: Path
 ) -> None:
-    (tmp_path / ".ray").mkdir()
-    (tmp_path / ".ray" / "auth_token").write_text("secret")
-    set_auth_mode(words, environ, tmp_path)
-    assert environ.get("RAY_AUTH_MODE") == mode
-
-
-def test_without_a_token_nothing_is_set(tmp_path: Path) -> None:
-    environ: dict[str, str] = {}
-    set_auth_mode(["job", "list"], environ, tmp_path)
-    assert environ == {}
-    set_auth_mode(["job", "list"], given := {"RAY_AUTH_TOKEN": "secret"}, tmp_path)
-    assert given["RAY_AUTH_MODE"] == "token"
+    if token:
+        (tmp_path / ".ray").mkdir()
+        (tmp_path / ".ray" / "auth_token").write_text(token)
+    given = dict(environ)
+    set_auth_mode(words, given, tmp_path)
+    assert given == {**environ, **({} if mode is None else {"RAY_AUTH_MODE": mode})}
 
 
 @pytest.mark.parametrize(("name", "said"), [("ray", "token True"), ("xray", "None False")])

@@ -1,5 +1,6 @@
 """`ray_run` as it is typed: its options, what it says, and how it ends, against a server of the Jobs API."""
 
+import contextlib
 import json
 import os
 import signal
@@ -7,7 +8,9 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import click
 import pytest
@@ -15,32 +18,9 @@ import pytest
 from marin.run import connection
 from marin.run.ray_run import main
 from marin.run.submit import run_job
-from marin.testing.jobs_server import Job, JobsServer
+from support.marin.jobs_server import Job, JobsServer
 
 ROOT = Path(__file__).parents[4]
-TUNNEL = """#!{python}
-import asyncio, sys
-
-
-async def pump(reader, writer):
-    while data := await reader.read(65536):
-        writer.write(data)
-        await writer.drain()
-    writer.close()
-
-
-async def serve(reader, writer):
-    other_reader, other_writer = await asyncio.open_connection("127.0.0.1", {port})
-    await asyncio.gather(pump(reader, other_writer), pump(other_reader, writer))
-
-
-async def main():
-    port = int(sys.argv[sys.argv.index("--port") + 1])
-    await (await asyncio.start_server(serve, "127.0.0.1", port)).serve_forever()
-
-
-asyncio.run(main())
-"""
 COMMAND = ("--", "python", "experiments/hello_world.py")
 
 
@@ -66,27 +46,77 @@ def test_a_job_with_all_that_it_needs(at: JobsServer, capfd: pytest.CaptureFixtu
     assert at.job.body["runtime_env"]["pip"]["packages"] == ["fsspec>=2025.3"]
     assert at.job.body["runtime_env"]["working_dir"] == f"gcs://{next(iter(at.packages))}"
     assert at.files()["experiments/hello_world.py"] == b"print('hello')\n"
-    assert f"job {job_id} submitted" in err
-    assert f"dashboard: {at.address}/#/jobs/{job_id}" in err
-    assert f"ray job submit --address {at.address} --working-dir ." in err
-    assert f"job {job_id} succeeded" in err
+    for said in (
+        f"job {job_id} submitted",
+        f"dashboard: {at.address}/#/jobs/{job_id}",
+        f"ray job submit --address {at.address} --working-dir .",
+        f"job {job_id} succeeded",
+    ):
+        assert said in err
+    assert main(COMMAND) == 0
+    sent = [line for line in at.requests if line.startswith("PUT")]
+    assert len(sent) == 1, "a directory that the cluster has is not sent again"
 
 
-def test_a_directory_that_the_cluster_has_is_not_sent_again(at: JobsServer) -> None:
-    assert [main(COMMAND), main(COMMAND)] == [0, 0]
-    assert len([line for line in at.requests if line.startswith("PUT")]) == 1
-
-
-@pytest.mark.parametrize("no_wait", ["--no_wait", "--no-wait"])
-def test_without_waiting_the_id_is_all_of_the_output(
-    at: JobsServer, capfd: pytest.CaptureFixture[str], no_wait: str
+@pytest.mark.parametrize(
+    ("failing", "code", "said"),
+    [
+        ({"/api/version": 404}, 5, ["has no Jobs API"]),
+        ({"/api/jobs/": 400}, 3, ["ValueError: told to fail"]),
+        ({"/api/jobs/": 0}, 5, ["`ray job status --address ADDRESS mine` tells"]),
+    ],
+    ids=["no cluster", "refused", "cut"],
+)
+def test_what_the_cluster_answers_decides_the_exit_code(
+    at: JobsServer, capfd: pytest.CaptureFixture[str], failing: dict[str, int], code: int, said: list[str]
 ) -> None:
-    at.on_submit = lambda job: None
-    assert main([no_wait, *COMMAND]) == 0
-    assert capfd.readouterr().out.split() == list(at.jobs)
+    at.failing = failing
+    assert main(["--submission-id", "mine", *COMMAND]) == code
+    err = capfd.readouterr().err.replace(at.address, "ADDRESS")
+    assert [words for words in said if words not in err] == []
 
 
-def test_the_options_in_every_spelling(at: JobsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("token", "code", "said"),
+    [("t0ken", 0, "succeeded"), ("", 3, "there is none"), ("wr0ng", 3, "is not the cluster's")],
+)
+def test_a_token_is_sent_and_one_that_is_missing_or_wrong_is_told_and_not_shown(
+    at: JobsServer, capfd: pytest.CaptureFixture[str], token: str, code: int, said: str
+) -> None:
+    at.token = "t0ken"
+    file = Path(os.environ["HOME"]) / ".ray" / "auth_token"
+    file.parent.mkdir()
+    file.write_text(f"{token}\n")
+    assert main(COMMAND) == code
+    err = capfd.readouterr().err
+    assert said in err
+    assert ("~/.ray/auth_token" in err) == bool(code)
+    assert "wr0ng" not in err
+
+
+def send(number: int) -> Callable[..., None]:
+    return lambda *_: os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("auto_stop", [True, False])
+def test_a_signal_while_it_is_submitted_stops_what_has_come_of_it_or_names_it(
+    at: JobsServer, capfd: pytest.CaptureFixture[str], number: signal.Signals, auto_stop: bool
+) -> None:
+    at.on_submit, at.submit_seconds = send(number), 60
+    assert main([*(["--auto-stop"] if auto_stop else []), "--submission-id", "mine", *COMMAND]) == 128 + number
+    err = capfd.readouterr().err
+    if auto_stop or number == signal.SIGINT:
+        assert at.stops == ["mine"]
+        assert "job mine is stopped" in err
+    else:
+        assert at.stops == []
+        assert f"job mine may have been submitted, and may run: `ray job stop --address {at.address} mine`" in err
+
+
+def test_the_options_in_every_spelling(
+    at: JobsServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("MINE", "m")
     options = (
         "-e A 1 -e B=2 -e MINE --extra tokenize_train --pip_deps six,b[x,y] --pip-deps c --entrypoint-num-cpus 2 "
@@ -95,46 +125,39 @@ def test_the_options_in_every_spelling(at: JobsServer, monkeypatch: pytest.Monke
     assert main([*options.split(), "--entrypoint-resources", '{"TPU": 4}', *COMMAND]) == 0
     body = at.jobs["mine"].body
     assert body["runtime_env"]["env_vars"] == {"A": "1", "B": "2", "MINE": "m"}
-    assert body["runtime_env"]["pip"]["packages"] == [
-        "fsspec>=2025.3", "tokenizers>=0.20", "transformers>=4.50", "six", "b[x,y]", "c",
-    ]  # fmt: skip
+    packages = ["fsspec>=2025.3", "tokenizers>=0.20", "transformers>=4.50", "six", "b[x,y]", "c"]
+    assert body["runtime_env"]["pip"]["packages"] == packages
     assert (body["entrypoint_num_cpus"], body["entrypoint_memory"]) == (2, 1 << 30)
     assert body["entrypoint_resources"] == {"TPU": 4}
+    at.on_submit = lambda job: None
+    for no_wait in ("--no_wait", "--no-wait"):
+        capfd.readouterr()
+        assert main([no_wait, "--submission-id", no_wait[2:], *COMMAND]) == 0
+        assert capfd.readouterr().out == f"{no_wait[2:]}\n", "without waiting the id is all of the output"
 
 
-def test_values_of_files_go_along_and_are_shown_nowhere(
+def test_a_dry_run_shows_the_request_without_secrets_and_sends_nothing(
     at: JobsServer, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "a.env"
     file.write_text("PLAIN=between us\nGIVEN=of the file\n")
-    words = ["--env_file", str(file), "-e", "GIVEN=shown", "--submission-id", "mine"]
-    assert main([*words, "--dry-run", *COMMAND]) == 0
-    assert main([*words, *COMMAND]) == 0
-    assert at.jobs["mine"].body["runtime_env"]["env_vars"] == {"PLAIN": "between us", "GIVEN": "shown"}
-    out, err = capfd.readouterr()
-    assert "between us" not in out + err
-    assert '"PLAIN": "[REDACTED]"' in out
-    assert '"GIVEN": "shown"' in out
-    file.write_text("hunter2\n")
-    assert main([*words, *COMMAND]) == 3
-    out, err = capfd.readouterr()
-    assert f"ray_run: env file {file}, line 1: there is no '='" in err
-    assert "hunter2" not in out + err
-
-
-def test_a_dry_run_shows_the_request_and_sends_nothing(at: JobsServer, capfd: pytest.CaptureFixture[str]) -> None:
-    words = ["-e", "HF_TOKEN", "hf_Secret123", "--submission-id", "mine"]
+    words = ["--env_file", str(file), "-e", "GIVEN=shown", "-e", "HF_TOKEN", "hf_Secret123", "--submission-id", "mine"]
     assert main([*words, "--dry_run", *COMMAND]) == 0
-    out, err = capfd.readouterr()
     assert at.requests == []
-    assert "hf_Secret123" not in out + err
-    shown = json.loads(out)
+    shown, err = capfd.readouterr()
     assert main([*words, *COMMAND]) == 0
     body = at.jobs["mine"].body
-    body["runtime_env"]["env_vars"]["HF_TOKEN"] = "[REDACTED]"
-    assert shown["request"] == body
-    assert shown["working_dir"]["package"] in at.packages
-    assert shown["cluster"] == at.address
+    assert body["runtime_env"]["env_vars"] == {"PLAIN": "between us", "GIVEN": "shown", "HF_TOKEN": "hf_Secret123"}
+    body["runtime_env"]["env_vars"] |= {"PLAIN": "[REDACTED]", "HF_TOKEN": "[REDACTED]"}
+    found = json.loads(shown)
+    assert (found["request"], found["cluster"]) == (body, at.address)
+    assert found["working_dir"]["package"] in at.packages
+    file.write_text("hunter2\n")
+    assert main([*words, *COMMAND]) == 3
+    out, told = capfd.readouterr()
+    assert f"ray_run: env file {file}, line 1: there is no '='" in told
+    for secret in ("between us", "hf_Secret123", "hunter2"):
+        assert secret not in shown + err + out + told
 
 
 @pytest.mark.parametrize(
@@ -185,122 +208,31 @@ def test_an_unreachable_cluster_is_told_in_seconds(
     assert "ray dashboard infra/marin-cluster.yaml" in err
 
 
-def test_what_is_no_ray_cluster_is_told(at: JobsServer, capfd: pytest.CaptureFixture[str]) -> None:
-    at.failing = {"/api/version": 404}
-    assert main(COMMAND) == 5
-    assert "has no Jobs API" in capfd.readouterr().err
-
-
-def test_a_token_is_sent_to_a_cluster_that_asks_for_it(at: JobsServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    at.token = "t0ken"
-    (Path(os.environ["HOME"]) / ".ray").mkdir()
-    (Path(os.environ["HOME"]) / ".ray" / "auth_token").write_text("t0ken\n")
-    assert main(COMMAND) == 0
-
-
-@pytest.mark.parametrize(("token", "said"), [("", "there is none"), ("wr0ng", "is not the cluster's")])
-def test_a_missing_or_wrong_token_is_told_and_not_shown(
-    at: JobsServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], token: str, said: str
-) -> None:
-    at.token = "t0ken"
-    monkeypatch.setenv("RAY_AUTH_TOKEN", token)
-    assert main(COMMAND) == 3
-    err = capfd.readouterr().err
-    assert said in err
-    assert "~/.ray/auth_token" in err
-    assert "wr0ng" not in err
-
-
-def test_a_refused_job_says_what_the_cluster_said(at: JobsServer, capfd: pytest.CaptureFixture[str]) -> None:
-    at.failing = {"/api/jobs/": 400}
-    assert main(COMMAND) == 3
-    assert "ValueError: told to fail" in capfd.readouterr().err
-
-
-def test_a_cluster_by_its_file_is_reached_through_a_tunnel(
-    at: JobsServer, project: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """The tunnel is a stand-in for `ray dashboard`: a server that passes everything on."""
-    monkeypatch.delenv("RAY_ADDRESS")
-    (project / "infra").mkdir()
-    (project / "infra" / "marin-near.yaml").write_text("cluster_name: near\nprovider: {type: local}\n")
-    program = project.parent / "bin" / "ray"
-    program.parent.mkdir()
-    program.write_text(TUNNEL.format(python=sys.executable, port=at.address.rpartition(":")[2]))
-    program.chmod(0o755)
-    monkeypatch.setattr(connection.shutil, "which", lambda name, path=None: str(program))
-    assert main(["--cluster", "near", *COMMAND]) == 0
-    out, err = capfd.readouterr()
-    assert out == "hello\n"
-    assert f"need `ray dashboard {project}/infra/marin-near.yaml`" in err
-    assert "dashboard: http://127.0.0.1:8265/#/jobs/" in err
-
-
-def interrupt(_job: Job) -> None:
-    os.kill(os.getpid(), signal.SIGINT)
-
-
-def test_an_interrupt_while_it_is_submitted_stops_what_has_come_of_it(
-    at: JobsServer, capfd: pytest.CaptureFixture[str]
-) -> None:
-    at.on_submit, at.submit_seconds = interrupt, 60
-    assert main(COMMAND) == 130
-    (job_id,) = at.jobs
-    assert at.stops == [job_id]
-    assert f"job {job_id} is stopped" in capfd.readouterr().err
-
-
 @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_interrupt_leaves_at_once_and_what_may_run_has_been_told(
     at: JobsServer, capfd: pytest.CaptureFixture[str], first: signal.Signals
 ) -> None:
-    at.on_submit, at.submit_seconds = lambda _: os.kill(os.getpid(), first), 60
-    at.on_stop, at.stop_seconds = interrupt, 60
+    at.on_submit, at.submit_seconds = send(first), 60
+    at.on_stop, at.stop_seconds = send(signal.SIGINT), 60
     assert main(["--auto-stop", "--submission-id", "mine", *COMMAND]) == 130
     assert f"`ray job stop --address {at.address} mine` stops it" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_with_auto_stop_other_signals_do_so_too(
-    at: JobsServer, capfd: pytest.CaptureFixture[str], number: signal.Signals
+def test_before_the_submission_a_signal_says_that_there_is_none(
+    at: JobsServer, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    at.on_submit, at.submit_seconds = lambda _: os.kill(os.getpid(), number), 60
-    assert main(["--auto-stop", *COMMAND]) == 128 + number
-    (job_id,) = at.jobs
-    assert at.stops == [job_id]
-    assert f"job {job_id} is stopped" in capfd.readouterr().err
-
-
-def test_without_it_they_name_the_job_that_may_run(at: JobsServer, capfd: pytest.CaptureFixture[str]) -> None:
-    at.on_submit, at.submit_seconds = lambda _: os.kill(os.getpid(), signal.SIGTERM), 60
-    assert main(["--submission-id", "mine", *COMMAND]) == 143
-    assert at.stops == []
-    err = capfd.readouterr().err
-    assert f"job mine may have been submitted, and may run: `ray job stop --address {at.address} mine`" in err
-
-
-def test_before_the_submission_they_say_that_there_is_none(at: JobsServer, capfd: pytest.CaptureFixture[str]) -> None:
-    at.on_package, at.package_seconds = lambda: os.kill(os.getpid(), signal.SIGTERM), 60
+    at.on_package, at.package_seconds = send(signal.SIGTERM), 60
     assert main(["--auto-stop", *COMMAND]) == 143
     assert "nothing was submitted" in capfd.readouterr().err
     assert (at.jobs, at.stops) == ({}, [])
 
 
-def test_whether_a_job_was_submitted_may_be_unknown(at: JobsServer, capfd: pytest.CaptureFixture[str]) -> None:
-    at.failing = {"/api/jobs/": 0}
-    assert main(["--submission-id", "mine", *COMMAND]) == 5
-    assert f"`ray job status --address {at.address} mine` tells" in capfd.readouterr().err
-
-
-def test_a_cluster_that_is_being_started_is_waited_for(at: JobsServer, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_cluster_that_is_being_started_is_waited_for_and_given_up(
+    at: JobsServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     at.unready = 2
     assert main(COMMAND) == 0
     assert capfd.readouterr().err.count("has nothing to start jobs with yet") == 1
-
-
-def test_a_cluster_that_cannot_start_jobs_is_given_up(
-    at: JobsServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
     monkeypatch.setattr(run_job, "READY_SECONDS", 0)
     at.unready = 9
     assert main(COMMAND) == 5
@@ -310,11 +242,21 @@ def test_a_cluster_that_cannot_start_jobs_is_given_up(
     assert "is not known" not in err
 
 
-def test_an_unknown_cluster_is_told(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_ends_it_before_it_reaches_a_cluster(
+    project: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert main(["--cluster", "nowhere", *COMMAND]) == 4
     assert "no cluster named 'nowhere'" in capfd.readouterr().err
+    for raised in (click.Abort, KeyboardInterrupt):
+        with monkeypatch.context() as patch:
+            patch.setattr("marin.run.ray_run.run", Mock(side_effect=raised))
+            assert main(COMMAND) == 130
+    monkeypatch.setitem(sys.modules, "marin.run.submit.run_job", None)
+    assert main(COMMAND) == 5
+    assert "jobs on Ray need `pip install 'marin[ray]'`" in capfd.readouterr().err
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("program", [["marin/run/ray_run.py"], ["-m", "marin.run.ray_run"]])
 def test_help_is_quick_and_loads_nothing_heavy(program: list[str]) -> None:
     env = {**os.environ, "PYTHONPATH": "", "PYTHONPROFILEIMPORTTIME": "1"}
@@ -324,27 +266,21 @@ def test_help_is_quick_and_loads_nothing_heavy(program: list[str]) -> None:
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "click" in loaded
     assert loaded.isdisjoint({"ray", "aiohttp", "yaml", "fsspec", "draccus", "grpc"})
+    code = "import marin, marin.execution, marin.run.ray_run; print(marin.__file__)"
+    here = {**os.environ, "PYTHONPATH": "."}
+    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=here, capture_output=True, text=True, check=True)
+    source = ROOT / "lib" / "marin" / "src" / "marin" / "__init__.py"
+    assert told.stdout.strip() == str(source), "the folder marin of the root shadows nothing"
 
 
-@pytest.mark.parametrize("path", ["", "."])
-def test_the_folder_marin_of_the_root_shadows_nothing(path: str) -> None:
-    code = "import marin, marin.execution, marin.run.ray_run; print(marin.__file__, marin.run.ray_run.__file__)"
-    env = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, check=True)
-    source = ROOT / "lib" / "marin" / "src" / "marin"
-    assert done.stdout.split() == [str(source / "__init__.py"), str(source / "run" / "ray_run.py")]
-    assert not list((ROOT / "marin").rglob("__init__.py"))
-
-
+@pytest.mark.process
 def test_a_secret_that_was_typed_leaves_the_process_list(at: JobsServer, project: Path) -> None:
     at.on_submit = lambda job: None
     command = [sys.executable, "-m", "marin.run.ray_run", "-e", "HF_TOKEN", "hf_Secret123", *COMMAND]
     env = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
         assert process.stderr is not None
-        for line in process.stderr:
-            if "submitted" in line:
-                break
+        assert any("submitted" in line for line in process.stderr)
         words = Path(f"/proc/{process.pid}/cmdline").read_bytes()
         at.job.end("FAILED", 9)
         assert process.stderr.read()
@@ -354,6 +290,7 @@ def test_a_secret_that_was_typed_leaves_the_process_list(at: JobsServer, project
     assert at.job.body["runtime_env"]["env_vars"]["HF_TOKEN"] == "hf_Secret123"
 
 
+@pytest.mark.process
 def test_a_job_is_followed_to_its_end_when_nobody_reads_its_output(at: JobsServer, project: Path) -> None:
     def print_much(job: Job) -> None:
         job.log = "line\n" * 30
@@ -369,20 +306,15 @@ def test_a_job_is_followed_to_its_end_when_nobody_reads_its_output(at: JobsServe
     assert "output is not shown: Broken pipe" in done.stderr
 
 
-def test_without_ray_the_package_to_install_is_named(
-    project: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_cluster_by_its_file_is_reached_through_a_tunnel(
+    at: JobsServer, project: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "marin.run.submit.run_job", None)
-    assert main(COMMAND) == 5
-    assert "jobs on Ray need `pip install 'marin[ray]'`" in capfd.readouterr().err
-
-
-@pytest.mark.parametrize(("raised", "code"), [(click.Abort, 130), (KeyboardInterrupt, 130)])
-def test_a_command_that_is_interrupted_ends_as_shells_expect(
-    project: Path, monkeypatch: pytest.MonkeyPatch, raised: type[BaseException], code: int
-) -> None:
-    def interrupt(*_: object) -> int:
-        raise raised
-
-    monkeypatch.setattr("marin.run.ray_run.run", interrupt)
-    assert main(COMMAND) == code
+    monkeypatch.delenv("RAY_ADDRESS")
+    (project / "infra").mkdir()
+    (project / "infra" / "marin-near.yaml").write_text("cluster_name: near\nprovider: {type: local}\n")
+    monkeypatch.setattr(connection, "open_connection", lambda *_, **__: contextlib.nullcontext(at.address))
+    assert main(["--cluster", "near", *COMMAND]) == 0
+    out, err = capfd.readouterr()
+    assert out == "hello\n"
+    assert f"need `ray dashboard {project}/infra/marin-near.yaml`" in err
+    assert "dashboard: http://127.0.0.1:8265/#/jobs/" in err

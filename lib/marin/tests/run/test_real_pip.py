@@ -1,11 +1,9 @@
 """`ray_run` and steps with packages that Ray itself installs, on a real cluster whose Python has pip."""
 
-import json
 import os
 import shutil
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -13,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from fray.testing.ray_harness import need_namespaces
+from support.iris.packages import make_wheel
 
-pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.soak, pytest.mark.ray, pytest.mark.process, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[4]
 SERVE = """
@@ -25,44 +24,6 @@ RayHarness.prepare()
 with jobs_cluster() as cluster:
     print(cluster.jobs_address, flush=True)
     sys.stdin.read()
-"""
-RAY_STEPS = """
-import json
-import os
-from dataclasses import dataclass
-
-import ray
-
-from marin.execution import ExecutorStep, executor_main, this_output_path
-
-
-@dataclass(frozen=True)
-class Config:
-    output_path: str
-
-
-@ray.remote(num_cpus=0.1)
-def far():
-    import tidbit
-
-    return tidbit.VERSION
-
-
-@ray.remote(num_cpus=0.1)
-def look(config):
-    import tidbit
-
-    with open(os.path.join(config.output_path, "found.json"), "w") as file:
-        json.dump([tidbit.VERSION, ray.get(far.remote())], file)
-
-
-steps = [
-    ExecutorStep(name=f"look/{version}", fn=look, config=Config(this_output_path()), pip_dependency_groups=[wheel])
-    for version, wheel in WHEELS.items()
-]
-
-if __name__ == "__main__":
-    executor_main(steps=steps)
 """
 
 
@@ -110,18 +71,6 @@ def ray_run(python: Path, address: str, cwd: Path, *words: str) -> subprocess.Co
     )
 
 
-def make_wheel(folder: Path, name: str, number: str) -> str:
-    """A wheel of one module, that needs no index to be installed."""
-    path = folder / f"{name}-{number}-py3-none-any.whl"
-    info = f"{name}-{number}.dist-info"
-    with zipfile.ZipFile(path, "w") as wheel:
-        wheel.writestr(f"{name}.py", f"VERSION = {number!r}\n")
-        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n")
-        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        wheel.writestr(f"{info}/RECORD", f"{name}.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
-    return str(path)
-
-
 def test_the_documents_command_with_the_dependencies_of_the_project(python: Path, address: str, tmp_path: Path) -> None:
     done = ray_run(
         python, address, ROOT, "-e", "MARIN_PREFIX", str(tmp_path), "--", "python", "experiments/hello_world.py"
@@ -130,8 +79,16 @@ def test_the_documents_command_with_the_dependencies_of_the_project(python: Path
     assert '{"sum": 4950, "min": 0, "max": 99}' in done.stdout
 
 
-def test_groups_and_packages_are_there(python: Path, address: str, tmp_path: Path) -> None:
-    wheels = {name: make_wheel(tmp_path, name, "1.0") for name in ("core", "grouped", "typed")}
+def wheel_of(folder: Path, name: str, number: str = "1.0") -> str:
+    path = folder / f"{name}-{number}-py3-none-any.whl"
+    make_wheel(path, name, number, {f"{name}.py": f"VERSION = {number!r}\n"})
+    return str(path)
+
+
+def test_groups_and_packages_are_there_and_what_does_not_exist_is_told_in_the_words_of_pip(
+    python: Path, address: str, tmp_path: Path
+) -> None:
+    wheels = {name: wheel_of(tmp_path, name) for name in ("core", "grouped", "typed")}
     project = tmp_path / "project"
     project.mkdir()
     (project / "pyproject.toml").write_text(
@@ -143,25 +100,7 @@ def test_groups_and_packages_are_there(python: Path, address: str, tmp_path: Pat
     done = ray_run(python, address, project, *words)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"found 1.0 {version('ray')}" in done.stdout
-
-
-def test_a_package_that_does_not_exist_fails_the_job_with_the_words_of_pip(
-    python: Path, address: str, tmp_path: Path
-) -> None:
     words = ["--pip_deps", f"none @ file://{tmp_path}/none-1.0-py3-none-any.whl", "--", "true"]
     done = ray_run(python, address, tmp_path, *words)
     assert done.returncode == 1
     assert "No such file or directory" in done.stderr
-
-
-def test_ray_functions_as_steps_have_their_packages_on_every_node(python: Path, address: str, tmp_path: Path) -> None:
-    wheels = {number: make_wheel(tmp_path, "tidbit", number) for number in ("1.0", "2.0")}
-    project = tmp_path / "project"
-    project.mkdir()
-    (project / "steps.py").write_text(f"WHEELS = {wheels!r}\n{RAY_STEPS}")
-    prefix = tmp_path / "prefix"
-    words = ["-e", "FRAY_CLIENT", "ray", "-e", "MARIN_PREFIX", str(prefix), "--", "python", "steps.py"]
-    done = ray_run(python, address, project, *words)
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = sorted(json.loads(path.read_text()) for path in prefix.glob("look/*/found.json"))
-    assert found == [["1.0", "1.0"], ["2.0", "2.0"]]

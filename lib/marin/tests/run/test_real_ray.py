@@ -16,7 +16,7 @@ import pytest
 
 from marin.run.cluster.jobs.backup import select_jobs
 
-pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.soak, pytest.mark.ray, pytest.mark.process, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).parents[4]
 SUBMIT = [sys.executable, "marin/run/ray_run.py"]
@@ -85,32 +85,38 @@ def test_files_variables_and_import_paths_reach_the_job_and_its_tasks(jobs_addre
     assert done.returncode == 0, done.stdout + done.stderr
     assert "plain tool of a submodule m ['.gitignore', 'count.py'" in done.stdout
     assert "secret.log" not in done.stdout
+    (line,) = [text for text in done.stderr.splitlines() if "ray job submit" in text]
+    again = ray_cli(jobs_address, work, line.partition("own command: ")[2])
+    assert "plain tool of a submodule m" in again, "Ray's own command does the same"
 
 
-def test_import_paths_reach_the_jobs_of_the_job(jobs_address: str, work: Path) -> None:
-    done = ray_run(jobs_address, work, ["--", "python", "far.py"])
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "in a job: a project of the workspace, plain, tool of a submodule" in done.stdout
+# Ray's own process for a job, as when its node goes or has no memory left; it takes the job with it.
+LOSE = "import os, signal; print('bye', flush=True); os.kill(os.getppid(), signal.SIGKILL); signal.pause()"
 
 
 @pytest.mark.parametrize(
     ("command", "code", "said"),
     [
         (["python", "-c", "print('bye'); raise SystemExit(7)"], 7, "exit code 7"),
-        (["bash", "-c", "echo bye; kill -9 $$"], 137, ""),
+        (["bash", "-c", "echo bye; kill -9 $$"], 137, "SIGKILL"),
+        (["bash", "-c", "sleep 60 & kill -9 $!; wait $!; exit $?"], 137, "exit code 137 (128 + SIGKILL)"),
         (["no-such-program"], 127, "exit code 127"),
+        (["exec", "python", "-c", LOSE], 1, "it was lost with its node or with the cluster's head"),
     ],
 )
-def test_a_job_that_fails_or_is_killed(jobs_address: str, work: Path, command: list[str], code: int, said: str) -> None:
+def test_a_job_that_fails_is_killed_or_is_lost(
+    jobs_address: str, work: Path, command: list[str], code: int, said: str
+) -> None:
     done = ray_run(jobs_address, work, ["--", *command])
     assert done.returncode == code, done.stdout + done.stderr
-    assert "failed" in done.stderr.splitlines()[-1]
+    assert "failed: " in done.stderr
     assert said in done.stderr
 
 
-def test_all_lines_come_in_their_order(jobs_address: str, work: Path) -> None:
-    done = ray_run(jobs_address, work, ["--", "python", "count.py"])
-    assert [line for line in done.stdout.splitlines() if line.startswith("line")] == [f"line {i}" for i in range(20)]
+def test_import_paths_reach_the_jobs_of_the_job(jobs_address: str, work: Path) -> None:
+    done = ray_run(jobs_address, work, ["--", "python", "far.py"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "in a job: a project of the workspace, plain, tool of a submodule" in done.stdout
 
 
 @contextlib.contextmanager
@@ -157,13 +163,6 @@ def test_the_documents_job_commands(jobs_address: str, work: Path) -> None:
     assert "RUNNING" in ray_cli(jobs_address, work, f"ray job status --address {jobs_address} {job_id[0]}")
     ray_cli(jobs_address, work, f"ray job stop --address {jobs_address} {job_id[0]}")
     assert status_of(jobs_address, job_id[0]) == "STOPPED"
-
-
-def test_the_line_of_rays_own_command_does_the_same(jobs_address: str, work: Path) -> None:
-    done = ray_run(jobs_address, work, ["-e", "MINE=m", "--", "python", "paths.py"])
-    (line,) = [text for text in done.stderr.splitlines() if "ray job submit" in text]
-    again = ray_cli(jobs_address, work, line.partition("own command: ")[2])
-    assert "plain tool of a submodule m" in again
 
 
 def ray_cli(address: str, cwd: Path, line: str, env: Mapping[str, str] | None = None) -> str:

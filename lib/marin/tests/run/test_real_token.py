@@ -1,22 +1,20 @@
 """`ray_run` and the documents' `ray job` lines against a real Ray cluster with token authentication."""
 
-import json
 import os
 import re
 import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fray.testing.ray_harness import need_namespaces
-from marin.testing.ssh import SshMachine
+from fray.testing.waiting import eventually
+from support.marin.ssh import SshMachine
 
-pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.soak, pytest.mark.ray, pytest.mark.process, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[4]
 TOKEN = "0123456789abcdef" * 4
@@ -105,24 +103,22 @@ def submit_ask_read_stop(machine: SshMachine, address: str) -> None:
     """The lines of the documents, word for word but for the port, the jobs' ids, and the script that is stopped."""
     submit = f"ray job submit --address {address} --working-dir . --no-wait --"
     job_id = job_of(line(machine, f"{submit} python tests/test_ray_cluster.py"))
-    deadline = time.monotonic() + 200
-    while "succeeded" not in line(machine, f"ray job status --address {address} {job_id}"):
-        assert time.monotonic() < deadline
-        time.sleep(1)
+
+    def has(status: str) -> bool:
+        return status in line(machine, f"ray job status --address {address} {job_id}")
+
+    eventually(lambda: has("succeeded"), "it succeeds", timeout=200)
     logs = line(machine, f"ray job logs --address {address} {job_id}")
     assert "4 of 4 tasks are well, on 1 distinct nodes" in logs
     job_id = job_of(line(machine, f"{submit} sleep 600"))
-    while "RUNNING" not in line(machine, f"ray job status --address {address} {job_id}"):
-        assert time.monotonic() < deadline + 100
+    eventually(lambda: has("RUNNING"), "it runs", timeout=100)
     stopped = line(machine, f"ray job stop --address {address} {job_id}")
     assert "was stopped" in stopped
     # Without --no-wait Ray follows the log by a connection of another kind.
     followed = line(machine, f"ray job submit --address {address} -- echo followed")
     assert "\nfollowed\n" in followed
     assert TOKEN not in logs + stopped + followed
-    status = urllib.request.Request(f"{address}/api/jobs/{job_id}", headers={"Authorization": f"Bearer {TOKEN}"})
-    with urllib.request.urlopen(status, timeout=60) as answer:
-        assert json.load(answer)["status"] == "STOPPED"
+    assert has("was stopped")
 
 
 def line(machine: SshMachine, text: str) -> str:

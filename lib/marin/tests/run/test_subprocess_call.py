@@ -5,17 +5,18 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fray.errors import JobFailed
+from fray.testing.waiting import eventually
 from marin.run import in_subprocess
 from rigging.errors import InvalidRequest
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.process
 
 
 class OddError(Exception):
@@ -57,21 +58,7 @@ def test_a_process_that_dies_is_told_with_its_signal_and_takes_along_what_it_sta
     with pytest.raises(JobFailed, match=r"die: its process ended without a result: signal 9") as caught:
         die()
     assert caught.value.exit_code == -9
-    wait_until_gone(int(note.read_text()))
-
-
-def wait_until_gone(process: int) -> None:
-    deadline = time.monotonic() + 30
-    while is_running(process):
-        assert time.monotonic() < deadline, f"{process} lives on"
-        time.sleep(0.02)
-
-
-def is_running(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    eventually(lambda: is_gone(int(note.read_text())), "it ends")
 
 
 CALLER = """
@@ -97,23 +84,27 @@ def test_the_call_ends_when_its_caller_is_killed_or_interrupted(tmp_path: Path, 
     script, note = tmp_path / "caller.py", tmp_path / "note"
     script.write_text(CALLER)
     with subprocess.Popen([sys.executable, str(script), str(note)], process_group=0) as caller:
-        while not note.exists():
-            assert caller.poll() is None
-            time.sleep(0.02)
+        eventually(lambda: note.exists() or caller.poll() is not None, "it has begun")
         caller.send_signal(number)
         assert caller.wait(30) == code
-    wait_until_gone(int(note.read_text()))
+    eventually(lambda: is_gone(int(note.read_text())), "it ends")
 
 
 def test_what_cannot_be_run_apart_is_refused() -> None:
     def steps() -> Generator[int, None, None]:
         yield 1
 
-    with pytest.raises(InvalidRequest, match="steps returns before it has run"):
-        in_subprocess(steps)
-    for thing in (5, staticmethod(steps), classmethod(steps)):
-        with pytest.raises(InvalidRequest, match="is no function; put it over one"):
-            in_subprocess(thing)  # type: ignore[arg-type]
+    def wrapped() -> None: ...
+
+    wrapped.remote = wrapped  # type: ignore[attr-defined]
+    things: tuple[tuple[Any, str], ...] = (
+        (steps, "steps returns before it has run"),
+        *((thing, "is no function; put it over one") for thing in (5, staticmethod(steps), classmethod(steps))),
+        (wrapped, r"put it below @ray\.remote, so that .*wrapped runs where Ray starts it"),
+    )
+    for thing, said in things:
+        with pytest.raises(InvalidRequest, match=said):
+            in_subprocess(thing)
 
     @in_subprocess
     def work(lock: object) -> None: ...
@@ -129,9 +120,8 @@ def test_what_cannot_be_run_apart_is_refused() -> None:
         give()
 
 
-def test_what_ray_has_wrapped_already_is_refused() -> None:
-    def work() -> None: ...
-
-    work.remote = work  # type: ignore[attr-defined]
-    with pytest.raises(InvalidRequest, match=r"put it below @ray\.remote, so that .*work runs where Ray starts it"):
-        in_subprocess(work)
+def is_gone(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True

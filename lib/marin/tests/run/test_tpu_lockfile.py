@@ -19,12 +19,13 @@ def lockfile(tmp_path: Path) -> Path:
     return path
 
 
-def is_there(path: Path) -> bool:
-    return path.exists()
+@pytest.fixture
+def decorate(lockfile: Path) -> Any:
+    return remove_tpu_lockfile_on_exit(lockfile=str(lockfile))
 
 
-def test_it_goes_in_each_form(lockfile: Path) -> None:
-    @remove_tpu_lockfile_on_exit(lockfile=str(lockfile))
+def test_it_goes_in_each_form_and_after_an_error_which_is_kept(lockfile: Path, decorate: Any) -> None:
+    @decorate
     def work(number: int) -> int:
         assert lockfile.exists()
         return number
@@ -35,8 +36,8 @@ def test_it_goes_in_each_form(lockfile: Path) -> None:
         assert not lockfile.exists()
     assert work.__name__ == "work"
     lockfile.touch()
-    with remove_tpu_lockfile_on_exit(lockfile=str(lockfile)):
-        assert lockfile.exists()
+    with pytest.raises(KeyError, match="mine"), decorate:
+        raise KeyError("mine")
     assert not lockfile.exists()
 
 
@@ -52,12 +53,6 @@ def test_without_a_place_it_is_that_of_libtpu() -> None:
     assert (bare(), called()) == ("x", "y")
 
 
-def test_it_goes_after_an_error_which_is_kept(lockfile: Path) -> None:
-    with pytest.raises(KeyError, match="mine"), remove_tpu_lockfile_on_exit(lockfile=str(lockfile)):
-        raise KeyError("mine")
-    assert not lockfile.exists()
-
-
 def test_one_that_stays_is_a_warning(lockfile: Path, caplog: pytest.LogCaptureFixture) -> None:
     lockfile.unlink()
     lockfile.mkdir()
@@ -66,8 +61,8 @@ def test_one_that_stays_is_a_warning(lockfile: Path, caplog: pytest.LogCaptureFi
     assert "look busy" in caplog.text
 
 
-def test_a_generators_lock_stays_until_its_body_has_run(lockfile: Path) -> None:
-    @remove_tpu_lockfile_on_exit(lockfile=str(lockfile))
+def test_a_generators_lock_stays_until_its_body_has_run(lockfile: Path, decorate: Any) -> None:
+    @decorate
     def count(first: int) -> Generator[int, int, str]:
         got = yield first
         assert lockfile.exists()
@@ -90,20 +85,18 @@ def test_a_generators_lock_stays_until_its_body_has_run(lockfile: Path) -> None:
     assert not lockfile.exists(), "it is left before its end"
 
 
-def test_a_coroutines_lock_stays_until_it_was_awaited(lockfile: Path) -> None:
-    @remove_tpu_lockfile_on_exit(lockfile=str(lockfile))
-    async def work() -> bool:
-        await asyncio.sleep(0)
-        return is_there(lockfile)
-
-    assert asyncio.run(work())
-    assert not lockfile.exists()
-
-
-def test_an_async_generators_lock_stays_until_its_end_and_all_that_is_sent_arrives(lockfile: Path) -> None:
+def test_what_is_awaited_keeps_the_lock_until_its_end_and_all_that_is_sent_arrives(
+    lockfile: Path, decorate: Any
+) -> None:
+    is_there = lockfile.exists
     seen: list[Any] = []
 
-    @remove_tpu_lockfile_on_exit(lockfile=str(lockfile))
+    @decorate
+    async def work() -> bool:
+        await asyncio.sleep(0)
+        return is_there()
+
+    @decorate
     async def echo() -> AsyncGenerator[Any, Any]:
         value: Any = "first"
         while value != "stop":
@@ -111,7 +104,7 @@ def test_an_async_generators_lock_stays_until_its_end_and_all_that_is_sent_arriv
                 value = yield value
             except ValueError as error:
                 value = f"caught {error}"
-            seen.append((value, is_there(lockfile)))
+            seen.append((value, is_there()))
 
     async def talk() -> list[Any]:
         stream = echo()
@@ -120,25 +113,24 @@ def test_an_async_generators_lock_stays_until_its_end_and_all_that_is_sent_arriv
             await stream.asend("stop")
         return heard
 
-    assert asyncio.run(talk()) == ["first", "more", "caught this"]
-    assert seen == [("more", True), ("caught this", True), ("stop", True)]
-    assert not lockfile.exists()
-
-    lockfile.touch()
-
     async def leave() -> None:
         stream = echo()
         await anext(stream)
         await stream.aclose()
 
+    assert asyncio.run(work())
+    assert not lockfile.exists()
+    lockfile.touch()
+    assert asyncio.run(talk()) == ["first", "more", "caught this"]
+    assert seen == [("more", True), ("caught this", True), ("stop", True)]
+    assert not lockfile.exists()
+    lockfile.touch()
     asyncio.run(leave())
     assert not lockfile.exists()
 
 
-def test_methods_of_each_kind_by_either_order(lockfile: Path) -> None:
+def test_methods_of_each_kind_by_either_order(lockfile: Path, decorate: Any) -> None:
     # Above @staticmethod a call from an object had one argument too many; above @classmethod none worked.
-    decorate = remove_tpu_lockfile_on_exit(lockfile=str(lockfile))
-
     class Model:
         @decorate
         @staticmethod
@@ -161,51 +153,45 @@ def test_methods_of_each_kind_by_either_order(lockfile: Path) -> None:
             return 5
 
     model: Any = Model()
-    for call in (model.outer_static, model.inner_static, model.outer_class, Model.outer_static, Model.outer_class):
+    for call in (
+        *(model.outer_static, model.inner_static, model.outer_class, Model.outer_static, Model.outer_class),
+        lambda _: model.inner_property,
+    ):
         lockfile.touch()
         assert call(5) == 5
         assert not lockfile.exists()
-    lockfile.touch()
-    assert model.inner_property == 5
-    assert not lockfile.exists()
 
 
-def test_what_is_no_function_is_refused_where_the_decorator_stands() -> None:
-    # A property became a method without a word: `model.weights` was a bound method.
-    for thing in (property(lambda self: 1), 5):
-        with pytest.raises(InvalidRequest, match="is no function; put it over one"):
-            remove_tpu_lockfile_on_exit(thing)  # type: ignore[call-overload]
-
-
-def test_classes_are_refused() -> None:
-    with pytest.raises(InvalidRequest, match="Model is a class; put it over those methods"):
-
-        @remove_tpu_lockfile_on_exit
-        class Model:
-            pass
+@pytest.mark.parametrize(
+    ("thing", "said"),
+    [
+        # A property became a method without a word: `model.weights` was a bound method.
+        (property(lambda self: 1), "is no function; put it over one"),
+        (5, "is no function; put it over one"),
+        (type("Model", (), {}), "Model is a class; put it over those methods"),
+        (
+            SimpleNamespace(remote=SimpleNamespace(__wrapped__=print)),
+            "does not tell a remote function's options; put it below @ray.remote",
+        ),
+    ],
+    ids=["property", "number", "class", "remote"],
+)
+def test_what_is_no_function_is_refused_where_the_decorator_stands(thing: Any, said: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        remove_tpu_lockfile_on_exit(thing)
+    assert said in str(refused.value)
 
 
 def test_over_a_remote_function_it_keeps_what_ray_was_told() -> None:
     import ray
 
-    @remove_tpu_lockfile_on_exit
-    @ray.remote(num_cpus=8, resources={"TPU": 4, "TPU-v4-8-head": 1}, max_calls=1)
     def work() -> None: ...
 
-    @ray.remote(num_cpus=8, resources={"TPU": 4, "TPU-v4-8-head": 1}, max_calls=1)
-    def plain() -> None: ...
-
-    decorated: Any = work
+    told = ray.remote(num_cpus=8, resources={"TPU": 4, "TPU-v4-8-head": 1}, max_calls=1)
+    plain: Any = told(work)
+    decorated: Any = remove_tpu_lockfile_on_exit(told(work))
     assert type(decorated) is type(plain)
-    assert decorated._default_options == plain._default_options  # type: ignore[attr-defined]
+    assert decorated._default_options == plain._default_options
     assert decorated.remote.__name__ == "work"
     with pytest.raises(InvalidRequest, match="is a class"):
         remove_tpu_lockfile_on_exit(ray.remote(type("Model", (), {})))
-
-
-def test_a_remote_function_that_does_not_tell_its_options_is_refused() -> None:
-    def remote() -> None: ...
-
-    remote.__wrapped__ = remote  # type: ignore[attr-defined]
-    with pytest.raises(InvalidRequest, match=r"does not tell a remote function's options; put it below @ray\.remote"):
-        remove_tpu_lockfile_on_exit(SimpleNamespace(remote=remote))

@@ -19,6 +19,7 @@ from rigging.errors import MarinError, NotFound
 __all__ = [
     "INLINE_BYTES",
     "LARGEST_BYTES",
+    "NOT_RETURNED",
     "ResultUnavailable",
     "is_stored",
     "pack_problem",
@@ -33,6 +34,9 @@ INLINE_BYTES: Final = 16 * 1024 * 1024
 LARGEST_BYTES: Final = 1024 * 1024 * 1024
 """Larger pickles are not kept: many functions return by habit what nobody asks for."""
 STORED_DAYS: Final = 7
+
+NOT_RETURNED: Final = "it ended by sys.exit(0), before its function returned"
+"""The reason why a job that succeeded so has no value."""
 
 _PYTHON: Final = b"%d.%d" % sys.version_info[:2]
 _PREFIX: Final = "job-results"

@@ -7,7 +7,7 @@ import pytest
 
 from rigging.filesystem import CrossRegionGuardedFS, TransferBudget, filesystem, mirror_budget
 from rigging.filesystem.bucket_location import BUCKET_LOCATIONS
-from rigging.testing.gcs_server import GcsServer
+from support.rigging.gcs_server import GcsServer
 
 
 @pytest.fixture(scope="session")

@@ -8,17 +8,11 @@ from rigging.filesystem import marin_prefix, marin_temp_bucket
 from rigging.filesystem.prefix import absolute_prefix
 
 
-def test_prefix_defaults_to_a_local_directory() -> None:
-    assert marin_prefix() == "/tmp/marin"
-
-
 @pytest.mark.parametrize(
     ("value", "expected"),
     [("gs://b/x", "gs://b/x"), ("gs://b/", "gs://b"), ("/", "/"), ("memory://", "memory://"), (" ", "/tmp/marin")],
 )
-def test_prefix_is_read_from_the_environment_at_each_call(
-    value: str, expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prefix_is_read_from_environment_each_time(value: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MARIN_PREFIX", value)
     assert marin_prefix() == expected
 
@@ -41,19 +35,13 @@ def test_lifetime_below_a_day_is_refused(ttl: float) -> None:
         marin_temp_bucket(ttl)
 
 
-def test_temp_without_region_lies_under_the_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_temp_lies_under_the_prefix_or_beside_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert marin_prefix() == "/tmp/marin"
     assert marin_temp_bucket(3, "x") == "file:///tmp/marin/tmp/x"
     monkeypatch.setenv("MARIN_PREFIX", "s3://mine/root/")
     assert marin_temp_bucket(3, "x") == "s3://mine/root/tmp/x"
-
-
-def test_temp_stays_beside_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MARIN_PREFIX", "gs://marin-us-central2")
     assert marin_temp_bucket(1, "x", source_prefix="gs://marin-us-east1/d") == "gs://marin-us-east1/tmp/ttl=1d/x"
     assert marin_temp_bucket(1, "x", source_prefix="/data") == "file:///data/tmp/x"
-
-
-def test_temp_path_cannot_leave_its_root() -> None:
     with pytest.raises(InvalidRequest, match=r"'\.\.'"):
         marin_temp_bucket(1, "../x")
 
@@ -69,21 +57,18 @@ def test_a_root_means_the_same_in_every_process(
     assert absolute_prefix(given) == absolute.format(cwd=tmp_path)
 
 
-@pytest.mark.parametrize("given", ["", "  "])
-def test_an_empty_root_is_refused(given: str) -> None:
-    with pytest.raises(InvalidRequest, match="empty; give a path or a URL"):
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ("", "empty; give a path or a URL"),
+        ("  ", "empty; give a path or a URL"),
+        ("s4://bucket", "prefix='s4://bucket': nothing here opens s4:// URLs; give a path or a URL"),
+    ],
+)
+def test_a_root_that_is_empty_or_that_nothing_opens_is_refused(given: str, reason: str) -> None:
+    with pytest.raises(InvalidRequest, match=reason):
         absolute_prefix(given)
-
-
-def test_what_the_package_does_not_have_is_missing_as_elsewhere() -> None:
-    with pytest.raises(AttributeError, match=r"module 'rigging\.filesystem' has no attribute 'nothing'"):
-        _ = rigging.filesystem.nothing  # type: ignore[attr-defined]
-
-
-def test_a_root_that_nothing_opens_is_refused() -> None:
-    with pytest.raises(
-        InvalidRequest, match="prefix='s4://bucket': nothing here opens s4:// URLs; give a path or a URL"
-    ):
-        absolute_prefix("s4://bucket")
     for known in ("gs://b", "s3://b/x", "memory://x", "file:///x", "mirror://x", "simplecache::gs://b", "/x://y"):
         assert absolute_prefix(known) == known
+    with pytest.raises(AttributeError, match=r"module 'rigging\.filesystem' has no attribute 'nothing'"):
+        _ = rigging.filesystem.nothing  # type: ignore[attr-defined]

@@ -19,9 +19,7 @@ def test_bytes_cross_unless_both_are_known_to_be_in_one_place(location: str | No
     assert bytes_cross(location, region) is cross
 
 
-def test_who_pays_is_logged_once_for_each_thing_and_region(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_who_pays_is_logged_once_a_place(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.delenv("MARIN_I_WILL_PAY_FOR_ALL_FEES", raising=False)
     assert not is_paid_for("gs://b", "us")
     monkeypatch.setenv("MARIN_I_WILL_PAY_FOR_ALL_FEES", "  ")

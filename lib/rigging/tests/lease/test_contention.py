@@ -1,7 +1,4 @@
-"""Leases under fire from several processes: no overlap, no fencing number twice, one winner a takeover.
-
-The full counts are `slow`; the fast tier runs a share of each.
-"""
+"""Leases under fire from several processes: no overlap, no fencing number twice, one winner a takeover."""
 
 import importlib
 import itertools
@@ -9,10 +6,7 @@ import multiprocessing
 import os
 import random
 import signal
-import threading
-import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -20,17 +14,18 @@ from typing import Any
 
 import pytest
 
-from rigging.distributed_lock import HEARTBEAT_TIMEOUT, LeaseLostError, create_lock
-from rigging.testing import FakeClock, eventually
-from rigging.testing.contention import Contest, compete, race_for_takeovers, races_won
-from rigging.testing.faults import Fault, FaultKind
-from rigging.testing.serving import TestServer
+from fray.testing.waiting import eventually
+from rigging.distributed_lock import LeaseLostError, create_lock
+from support.rigging.contention import Contest, compete, race_for_takeovers, races_won, taken
+from support.rigging.faults import Fault, FaultKind
+from support.rigging.serving import TestServer
+
+pytestmark = pytest.mark.process
 
 LOCAL, GCS, S3 = "local", "gcs", "s3"
 #: Far more than a critical section takes on a busy machine.
 GENEROUS_SECONDS = 6.0
 SKEW = 140.0
-SOON = 100.0
 
 
 @pytest.fixture(params=[LOCAL, GCS, S3])
@@ -105,7 +100,7 @@ def mistakes(contest: Contest) -> list[str]:
     return found
 
 
-def run_plain(contest: Contest, method: str, processes: int) -> list[str]:
+def run(contest: Contest, method: str, processes: int) -> list[str]:
     """Return the mistakes of a contest without deaths, in which no fencing number may be lost."""
     Crowd(contest, method, processes).finish()
     numbers = contest.numbers()
@@ -125,12 +120,8 @@ def run_hostile(contest: Contest, server: TestServer | None, method: str, proces
     crowd = Crowd(contest, method, processes)
     # Spread over the contest by its progress, not by time. What the victim is at by then is left to chance.
     for moment in sorted(dice.sample(range(contest.acquisitions), kills)):
-        eventually(
-            lambda moment=moment: len(contest.numbers()) >= moment,
-            f"the lease was acquired {moment} times",
-            SOON * 10,
-            lambda: len(contest.numbers()),
-        )
+        words = f"the lease was acquired {moment} times"
+        eventually(lambda moment=moment: len(contest.numbers()) >= moment, words, 1000)
         crowd.kill_and_replace(dice.randrange(processes))
     crowd.finish()
     return mistakes(contest)
@@ -150,17 +141,16 @@ def run_races(root: str, directory: str, method: str, racers: int, races: int) -
     return sorted(race for index in range(racers) for race in races_won(directory, index))
 
 
-# Spawned processes import the stores' clients anew, which takes longer than the contest: those are slow.
+# Spawned processes import the stores' clients anew, which takes longer than the contest: those are in the soak tier.
 @pytest.mark.parametrize(
     ("store", "method"), [(LOCAL, "fork"), (LOCAL, "spawn"), (GCS, "fork"), (S3, "fork")], indirect=["store"]
 )
 def test_processes_exclude_each_other(contest: Contest, store: str, method: str) -> None:
-    assert run_plain(replace(contest, acquisitions=400 if store == LOCAL else 24), method, 4) == []
+    contest = replace(contest, acquisitions=400 if store == LOCAL else 24)
+    assert run(contest, method, 4) == []
 
 
-def test_nor_do_skew_crashes_kills_and_faults_let_two_in(
-    contest: Contest, server: TestServer | None, store: str
-) -> None:
+def test_nor_do_skew_crashes_kills_or_faults_let_two(contest: Contest, server: TestServer | None, store: str) -> None:
     local = store == LOCAL
     contest = replace(contest, acquisitions=400 if local else 24)
     assert run_hostile(contest, server, "fork", 4, kills=4 if local else 0) == []
@@ -171,74 +161,26 @@ def test_one_takeover_has_one_winner(root: str, tmp_path: Path, store: str) -> N
     assert run_races(root, str(tmp_path / "work"), "fork", 4, races) == list(range(races))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_5000_acquisitions_by_8_processes(contest: Contest, method: str) -> None:
-    assert run_plain(replace(contest, acquisitions=5000), method, 8) == []
+@pytest.mark.parametrize("hostile", [False, True])
+def test_5000_acquisitions_by_8_processes(
+    contest: Contest, server: TestServer | None, method: str, hostile: bool
+) -> None:
+    many = replace(contest, acquisitions=5000)
+    found = run_hostile(many, server, method, 8, kills=20) if hostile else run(many, method, 8)
+    assert found == []
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(3000)
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_5000_hostile_acquisitions_by_8_processes(contest: Contest, server: TestServer | None, method: str) -> None:
-    assert run_hostile(replace(contest, acquisitions=5000), server, method, 8, kills=20) == []
-
-
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(3000)
 def test_1000_takeover_races(root: str, tmp_path: Path) -> None:
     assert run_races(root, str(tmp_path / "work"), "fork", 8, 1000) == list(range(1000))
 
 
-@pytest.fixture
-def killed_holder(root: str) -> Iterator[str]:
-    """The path of a lease whose holder was killed while it had it."""
-    path = f"{root}/killed.lock"
-    context = multiprocessing.get_context("fork")
-    parent, child = context.Pipe()
-
-    def hold() -> None:
-        child.send(create_lock(path).try_acquire())
-        threading.Event().wait()
-
-    process = context.Process(target=hold)
-    process.start()
-    assert parent.recv()
-    process.kill()
-    process.join()
-    yield path
-    parent.close()
-    child.close()
-
-
-def test_the_lease_of_a_process_killed_on_this_machine_is_free_at_once_on_every_store(
-    killed_holder: str, clock: FakeClock
-) -> None:
-    clock.step_wall(time.time() - clock.now())
-    heir = create_lock(killed_holder, clock=clock)
-    assert heir.try_acquire()
-    assert heir.fencing_token == 2
-
-
-@pytest.mark.parametrize("step", [600.0, 7200.0, -600.0])
-def test_a_process_that_lives_on_this_machine_keeps_its_lease_whatever_the_clocks_say(
-    root: str, clock: FakeClock, step: float
-) -> None:
-    lock = create_lock(f"{root}/alive.lock")
-    assert lock.try_acquire()
-    clock.step_wall(time.time() + step - clock.now())
-    other = create_lock(f"{root}/alive.lock", clock=clock)
-    assert not other.try_acquire()
-    clock.advance(10 * HEARTBEAT_TIMEOUT)
-    assert not other.try_acquire()
-    lock.refresh()
-    assert lock.release()
-
-
 def test_a_forked_child_has_no_share_in_its_parents_lease(root: str) -> None:
-    lock = create_lock(f"{root}/x.lock")
-    assert lock.try_acquire()
+    lock = taken(create_lock(f"{root}/x.lock"))
 
     def child() -> None:
         assert not lock.try_acquire()

@@ -12,7 +12,8 @@ from rigging.errors import Conflict, InvalidRequest, Unavailable
 from rigging.lease.base import Claim
 from rigging.lease.identity import HolderState, holder_state
 from rigging.lease.record import StoredLease
-from rigging.testing import FakeClock
+from support.rigging.clock import FakeClock
+from support.rigging.contention import taken
 
 SOON = 10.0
 
@@ -50,13 +51,17 @@ def test_held_during_the_block_and_renewed(path: str, monkeypatch: pytest.Monkey
 
 
 def test_waiting_for_another_holder(path: str) -> None:
-    other = create_lock(path)
-    assert other.try_acquire()
+    other = taken(create_lock(path))
+    words = f"x.lock is held by {other.worker_id}; waited 0.03 s"
+    with pytest.raises(Conflict, match=words), lease(path, wait_seconds=0.03):
+        pass
     releaser = threading.Timer(0.05, other.release)
     releaser.start()
     with lease(path, wait_seconds=math.inf) as held:
         assert held.fencing_token == 2
     releaser.join()
+    with pytest.raises(InvalidRequest, match="heartbeat_interval=90"), lease(path, heartbeat_interval=90):
+        pass
 
 
 def test_loss_is_told_to_the_work_and_raised_at_the_end(path: str) -> None:
@@ -72,57 +77,41 @@ def test_loss_is_told_to_the_work_and_raised_at_the_end(path: str) -> None:
     assert "thief" in Path(path).read_text(), "the successor's lease was removed"
 
 
-def test_loss_found_only_at_the_end_is_raised(path: str) -> None:
-    with pytest.raises(LeaseLostError), lease(path):
-        lose(path)
-
-
-def test_the_works_own_error_is_not_hidden_by_the_loss(path: str) -> None:
-    def work() -> None:
+def test_a_loss_found_only_at_the_end_is_raised_and_hides_no_error_of_the_work(path: str) -> None:
+    def work(own: Exception | None) -> None:
         with lease(path):
             lose(path)
-            raise ZeroDivisionError
+            if own is not None:
+                raise own
 
-    with pytest.raises(ZeroDivisionError):
-        work()
+    for own in (None, ZeroDivisionError()):
+        with pytest.raises(LeaseLostError if own is None else ZeroDivisionError):
+            work(own)
+        Path(path).unlink()
 
 
-def test_a_lease_that_cannot_be_renewed_is_lost_after_the_timeout(
-    path: str, monkeypatch: pytest.MonkeyPatch, clock: FakeClock
-) -> None:
+def test_a_lease_not_renewed_is_lost_in_the_end(path: str, monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> None:
     failures = threading.Semaphore(0)
 
     def fail(lock: LeaseLock) -> None:
         failures.release()
         raise ConnectionError("no route to storage")
 
-    monkeypatch.setattr(LeaseLock, "refresh", fail)
-
-    def work() -> None:
-        with lease(path, heartbeat_interval=0.002, heartbeat_timeout=90, clock=clock) as held:
+    def work(interval: float) -> None:
+        with lease(path, heartbeat_interval=interval, heartbeat_timeout=90, clock=clock) as held:
+            if interval > 1:
+                clock.advance(91)
+                held.check()  # overdue, also when the renewal hangs
             assert failures.acquire(timeout=SOON)
             assert failures.acquire(timeout=SOON), "one failure ended the renewals"
             assert not held.lost.is_set()
             clock.advance(90)
             assert held.lost.wait(SOON)
 
-    with pytest.raises(LeaseLostError):
-        work()
-
-
-def test_an_overdue_lease_fails_the_check_even_when_renewal_hangs(path: str, clock: FakeClock) -> None:
-    def work() -> None:
-        with lease(path, heartbeat_timeout=90, clock=clock) as held:
-            clock.advance(91)
-            held.check()
-
-    with pytest.raises(LeaseLostError):
-        work()
-
-
-def test_interval_must_be_below_the_timeout(path: str) -> None:
-    with pytest.raises(InvalidRequest, match="heartbeat_interval=90"), lease(path, heartbeat_interval=90):
-        pass
+    monkeypatch.setattr(LeaseLock, "refresh", fail)
+    for interval in (0.002, 30):
+        with pytest.raises(LeaseLostError):
+            work(interval)
 
 
 class StubbornStore:
@@ -175,29 +164,15 @@ def test_a_lease_that_could_not_be_removed_keeps_no_one_waiting_unless_its_name_
     for worker_id, state in ((None, HolderState.GONE), ("w", HolderState.UNKNOWN)):
         store = StubbornStore()
         store.refuses = False
-        lock = LeaseLock(store, worker_id)
-        assert lock.try_acquire()
+        lock = taken(LeaseLock(store, worker_id))
         holder = lock.worker_id
         with pytest.raises(Unavailable):
             lock.release()
         assert holder_state(holder) is state
         with pytest.raises(LeaseLostError):
             _ = lock.fencing_token
-
-
-def test_what_renews_in_vain_says_who_has_it() -> None:
     store = StubbornStore()
     store.refuses = False
-    lock = LeaseLock(store)
-    assert lock.try_acquire()
-    mine = lock.worker_id
-    with pytest.raises(LeaseLostError, match=f"stub://x.lock is lost to {mine}: now held by thief"):
+    lock = taken(LeaseLock(store))
+    with pytest.raises(LeaseLostError, match=f"stub://x.lock is lost to {lock.worker_id}: now held by thief"):
         lock.refresh()
-
-
-def test_waiting_ends_with_the_holders_name(path: str) -> None:
-    other = create_lock(path)
-    assert other.try_acquire()
-    words = f"x.lock is held by {other.worker_id}; waited 0.03 s"
-    with pytest.raises(Conflict, match=words), lease(path, wait_seconds=0.03):
-        pass

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from fray.testing.waiting import eventually
 from rigging.distributed_lock import create_lock
 from rigging.lease.identity import HolderState, ProcessStatus, ProcessTable, acquisition_id, give_up, holder_state
-from rigging.testing import eventually
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def dead_id() -> str:
     """The id of an acquisition by a process that has ended and was waited for."""
     program = "from rigging.lease.identity import acquisition_id; print(acquisition_id())"
@@ -35,6 +35,7 @@ print(*found, sep="\\n")
 """
 
 
+@pytest.mark.process
 def test_no_two_acquisitions_share_an_id() -> None:
     done = subprocess.run([sys.executable, "-c", COLLECT], capture_output=True, text=True, check=True, timeout=60)
     found = done.stdout.split()
@@ -42,28 +43,7 @@ def test_no_two_acquisitions_share_an_id() -> None:
     assert all(os.uname().nodename in each for each in found), "people read these"
 
 
-def test_a_living_process_is_not_gone() -> None:
-    assert holder_state(acquisition_id()) is HolderState.ALIVE
-
-
-def test_a_dead_process_is_gone(dead_id: str) -> None:
-    assert holder_state(dead_id) is HolderState.GONE
-
-
-def test_a_process_killed_and_not_yet_waited_for_is_gone() -> None:
-    receive, send = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.write(send, acquisition_id().encode())
-        os._exit(0)
-    told = os.read(receive, 1000).decode()
-    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-    assert holder_state(told) is HolderState.GONE
-    os.waitpid(child, 0)
-    os.close(receive)
-    os.close(send)
-
-
+@pytest.mark.process
 def test_a_stopped_process_is_neither_alive_nor_gone() -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", "from rigging.lease.identity import *\nprint(acquisition_id(), flush=True)\ninput()"],
@@ -83,26 +63,30 @@ def test_a_stopped_process_is_neither_alive_nor_gone() -> None:
     assert holder_state(told) is HolderState.GONE
 
 
-def test_of_machines_restored_from_one_image_none_is_declared_dead_by_another(dead_id: str) -> None:
-    assert holder_state(f"other-{dead_id}") is HolderState.UNKNOWN
-
-
-def test_a_lease_that_this_process_gave_up_keeps_no_one_waiting() -> None:
+def test_whose_process_lives_ended_is_another_or_gave_up(dead_id: str) -> None:
     mine = acquisition_id()
-    give_up(mine)
-    assert holder_state(mine) is HolderState.GONE
-
-
-def test_a_chosen_id_that_was_given_up_may_be_held_by_another() -> None:
-    give_up("w")
-    assert holder_state("w") is HolderState.UNKNOWN
-
-
-def test_another_process_with_the_same_number_is_another() -> None:
-    mine = acquisition_id()
+    assert holder_state(mine) is HolderState.ALIVE
+    assert holder_state(dead_id) is HolderState.GONE
+    assert holder_state(f"other-{dead_id}") is HolderState.UNKNOWN, "of a machine restored from the same image"
     place, _, started = mine.rsplit("-", 2)[1].partition(".")
     assert place, "this system does not tell"
     assert holder_state(mine.replace(f"{place}.{started}", f"{place}.{int(started) + 1}")) is HolderState.GONE
+    for given_up, state in ((mine, HolderState.GONE), ("w", HolderState.UNKNOWN)):
+        give_up(given_up)
+        assert holder_state(given_up) is state, "a chosen one may be held by another"
+
+
+def test_a_process_killed_and_not_yet_waited_for_is_gone() -> None:
+    receive, send = os.pipe()
+    if (child := os.fork()) == 0:
+        os.write(send, acquisition_id().encode())
+        os._exit(0)
+    told = os.read(receive, 1000).decode()
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    assert holder_state(told) is HolderState.GONE
+    os.waitpid(child, 0)
+    os.close(receive)
+    os.close(send)
 
 
 class Hidden(ProcessTable):
@@ -112,9 +96,7 @@ class Hidden(ProcessTable):
         return None
 
 
-def test_a_process_of_another_user_is_seen_and_one_that_proc_does_not_show_is_not_judged(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_process_of_another_user_is_seen_and_one_proc_hides_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     def not_ours(pid: int, number: int) -> None:
         raise PermissionError(1, "Operation not permitted")
 
@@ -124,23 +106,18 @@ def test_a_process_of_another_user_is_seen_and_one_that_proc_does_not_show_is_no
     assert holder_state(mine, Hidden()) is HolderState.UNKNOWN
 
 
-@pytest.mark.parametrize("chosen", ["w", "", "host-1-2-3", "x-999999999-1-0123456789ab", "ray-worker-2147483647"])
-def test_of_chosen_ids_nothing_is_known(chosen: str) -> None:
-    assert holder_state(chosen) is HolderState.UNKNOWN
-
-
-def test_of_other_boots_machines_and_namespaces_nothing_is_known(dead_id: str, tmp_path: Path) -> None:
+def test_of_chosen_ids_other_boots_machines_and_namespaces_nothing_is_known(dead_id: str, tmp_path: Path) -> None:
     place = dead_id.rsplit("-", 2)[1].partition(".")[0]
-    assert holder_state(dead_id.replace(place, place[:-1] + ("0" if place[-1] != "0" else "1"))) is HolderState.UNKNOWN
+    other = dead_id.replace(place, place[:-1] + ("0" if place[-1] != "0" else "1"))
+    for unknown in ("w", "", "host-1-2-3", "x-999999999-1-0123456789ab", "ray-worker-2147483647", other):
+        assert holder_state(unknown) is HolderState.UNKNOWN
     # Nor where the system does not tell what it is.
     nothing = ProcessTable(str(tmp_path))
     assert holder_state(dead_id, nothing) is HolderState.UNKNOWN
     assert len(acquisition_id(nothing).split("-")) == len(dead_id.split("-")) - 1
 
 
-def test_a_dead_processs_lease_is_free_at_once_and_said_to_be(
-    dead_id: str, tmp_path: object, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_dead_processs_lease_is_free(dead_id: str, tmp_path: object, caplog: pytest.LogCaptureFixture) -> None:
     path = f"{tmp_path}/x.lock"
     assert create_lock(path, dead_id).try_acquire()
     heir = create_lock(path)
@@ -150,6 +127,7 @@ def test_a_dead_processs_lease_is_free_at_once_and_said_to_be(
     assert f"the process of {dead_id} has ended" in caplog.text
 
 
+@pytest.mark.process
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="system calls have other numbers elsewhere")
 def test_a_process_whose_main_thread_alone_has_ended_is_alive() -> None:
     """Its other threads may be at work: /proc shows the process as a zombie all the same."""

@@ -9,6 +9,7 @@ import pytest
 from rigging.distributed_lock import Lease, LeaseLock, LeaseLostError, create_lock
 from rigging.errors import Unavailable
 from rigging.lease.local import LocalLeaseStore
+from support.rigging.contention import taken
 
 
 def test_a_stopped_process_inside_the_kernel_lock_is_reported(tmp_path: Path) -> None:
@@ -20,34 +21,22 @@ def test_a_stopped_process_inside_the_kernel_lock_is_reported(tmp_path: Path) ->
     assert lock.try_acquire()
 
 
-def test_looking_makes_no_files(tmp_path: Path) -> None:
-    lock = create_lock(str(tmp_path / "missing" / "x.lock"))
+def test_looking_makes_no_files_and_what_a_crash_left_does_not_matter(tmp_path: Path) -> None:
+    folder = tmp_path / "missing"
+    lock = create_lock(str(folder / "x.lock"))
     assert not lock.has_active_holder()
     assert not lock.release()
     with pytest.raises(LeaseLostError):
         lock.refresh()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_what_a_crash_left_does_not_matter(tmp_path: Path) -> None:
-    (tmp_path / ".marin-tmp-x.lock").write_text("half a lock file of a killed process, longer than the next one " * 9)
-    lock = create_lock(str(tmp_path / "x.lock"))
+    assert lock.try_acquire(), "missing directories are made"
+    assert lock.release()
+    (folder / ".marin-tmp-x.lock").write_text("half a lock file of a killed process, longer than the next one " * 9)
     assert lock.try_acquire()
     assert lock.has_active_holder()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["x.lock", "x.lock.fence"]
-
-
-def test_files_are_shared_as_the_umask_says(tmp_path: Path) -> None:
-    (tmp_path / "plain").write_bytes(b"")
-    lock = create_lock(str(tmp_path / "x.lock"))
-    assert lock.try_acquire()
-    modes = {stat.S_IMODE(p.stat().st_mode) for p in tmp_path.iterdir()}
-    assert len(modes) == 1
-
-
-def test_missing_directories_are_made(tmp_path: Path) -> None:
-    assert create_lock(str(tmp_path / "a/b/c/x.lock")).try_acquire()
-    assert create_lock(str(tmp_path / "a/b/d/x.lock")).try_acquire()
+    assert sorted(path.name for path in folder.iterdir()) == ["x.lock", "x.lock.fence"]
+    (folder / "plain").write_bytes(b"")
+    assert len({stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}) == 1, "shared as the umask says"
 
 
 def test_below_a_file_there_is_no_lease_and_none_can_be_taken(tmp_path: Path) -> None:
@@ -59,9 +48,7 @@ def test_below_a_file_there_is_no_lease_and_none_can_be_taken(tmp_path: Path) ->
         lock.try_acquire()
 
 
-def test_what_goes_wrong_under_the_kernel_lock_leaves_no_descriptor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_under_the_kernel_lock_leaves_no_descriptor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_descriptor: int, _operation: int) -> None:
         raise OSError(5, "Input/output error")
 
@@ -77,9 +64,7 @@ def test_what_goes_wrong_under_the_kernel_lock_leaves_no_descriptor(
 
 
 @pytest.mark.parametrize("taken", [False, True])
-def test_a_directory_removed_and_made_again_has_a_lease_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: bool
-) -> None:
+def test_a_directory_made_again_has_its_own_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: bool) -> None:
     """A lock of a file that is gone excludes no one: who waited for it must look again."""
     directory = tmp_path / "step"
     late, early = (create_lock(str(directory / "x.lock")) for _ in range(2))
@@ -122,8 +107,7 @@ def test_what_was_read_counts_until_it_is_changed_here(tmp_path: Path) -> None:
 
 def test_on_a_full_disk_a_lease_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty lock file in its place would free the lease under its holder."""
-    lock = create_lock(tmp_path / "x.lock")
-    assert lock.try_acquire()
+    lock = taken(create_lock(tmp_path / "x.lock"))
     before = (tmp_path / "x.lock").read_bytes()
 
     def full(_descriptor: int, _data: object) -> int:
@@ -135,25 +119,6 @@ def test_on_a_full_disk_a_lease_stays_as_it_was(tmp_path: Path, monkeypatch: pyt
     monkeypatch.undo()
     assert (tmp_path / "x.lock").read_bytes() == before
     lock.refresh()
-
-
-def test_a_child_that_was_forked_within_a_turn_does_not_keep_others_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    of_child: list[int] = []
-    store = LocalLeaseStore(str(tmp_path / "x.lock"))
-    flock = fcntl.flock
-
-    def forked(descriptor: int, operation: int) -> None:
-        flock(descriptor, operation)
-        if not of_child:
-            of_child.append(os.dup(descriptor))  # as a fork has it: one open file, one lock
-
-    monkeypatch.setattr(fcntl, "flock", forked)
-    with store.exclusive(create=True):
-        pass
-    assert LeaseLock(LocalLeaseStore(str(tmp_path / "x.lock"), busy_seconds=0.01)).try_acquire()
-    os.close(of_child[0])
 
 
 def test_only_a_directory_made_in_this_turn_counts_as_new(tmp_path: Path) -> None:
@@ -175,9 +140,7 @@ def test_only_a_directory_made_in_this_turn_counts_as_new(tmp_path: Path) -> Non
         assert other.read() == found
 
 
-def test_a_lease_that_was_taken_just_after_the_directory_was_made_is_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lease_taken_just_after_the_mkdir_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(tmp_path / "out" / "x.lock")
     store, other = LocalLeaseStore(path), LeaseLock(LocalLeaseStore(path), "other")
     mkdir = os.mkdir

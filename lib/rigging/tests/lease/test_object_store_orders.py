@@ -1,5 +1,6 @@
 """Leases on object stores whatever the order in which the requests of several holders arrive."""
 
+import functools
 import itertools
 import random
 import threading
@@ -12,7 +13,8 @@ from rigging.errors import Denied
 from rigging.lease.base import StoredLease
 from rigging.lease.object_store import ObjectLeaseStore
 from rigging.lease.objects import StoreTrouble
-from rigging.testing import FakeClock, SkewedClock
+from support.rigging.clock import FakeClock, SkewedClock
+from support.rigging.contention import taken
 
 
 class SteppedObjects:
@@ -99,28 +101,25 @@ def test_numbers_grow_with_the_holders_in_every_order_of_requests(seeds: range) 
 
     Some take the lease as if it was long over at once, so that takeovers happen at any moment too.
     """
-    for seed in seeds:
-        scheduler = Scheduler(seed)
+
+    def holds_of(seed: int) -> list[tuple[int, int, int]]:
+        scheduler, moments = Scheduler(seed), itertools.count()
         objects = SteppedObjects(scheduler.step)
-        moments = itertools.count()
         holds: list[tuple[int, int, int]] = []
 
-        def contend(
-            stale: bool,
-            scheduler: Scheduler = scheduler,
-            objects: SteppedObjects = objects,
-            moments: "itertools.count[int]" = moments,
-            holds: list[tuple[int, int, int]] = holds,
-        ) -> None:
+        def contend(clock: SkewedClock) -> None:
             for _ in range(2):
-                clock = SkewedClock(-1e6 if stale else 0.0)
                 lock = LeaseLock(ObjectLeaseStore("x.lock", "x.lock", objects), must_renew=True, clock=clock)
                 began = next(moments)
                 if lock.try_acquire():
                     holds.append((began, next(moments), lock.fencing_token))
                     lock.release()
 
-        scheduler.run([lambda c=contend: c(False), lambda c=contend: c(True), lambda c=contend: c(False)])
+        scheduler.run([functools.partial(contend, SkewedClock(skew)) for skew in (0.0, -1e6, 0.0)])
+        return holds
+
+    for seed in seeds:
+        holds = holds_of(seed)
         numbers = [number for _, _, number in holds]
         assert len(set(numbers)) == len(numbers), f"seed {seed}: a number was given twice: {holds}"
         for _, ended, number in holds:
@@ -154,8 +153,7 @@ def test_a_number_taken_too_late_is_not_used(clock: FakeClock) -> None:
 def test_a_number_left_by_a_holder_that_died_before_its_own_is_not_kept() -> None:
     """The same chosen identity comes back after a crash between its lock object and its number."""
     objects = SteppedObjects(lambda: None)
-    first = LeaseLock(ObjectLeaseStore("x.lock", "x.lock", objects), "first")
-    assert first.try_acquire()
+    first = taken(LeaseLock(ObjectLeaseStore("x.lock", "x.lock", objects), "first"))
     assert first.release()
 
     class Crash(Exception):
@@ -169,8 +167,7 @@ def test_a_number_left_by_a_holder_that_died_before_its_own_is_not_kept() -> Non
     with pytest.raises(Crash):
         LeaseLock(ObjectLeaseStore("x.lock", "x.lock", objects), "second").try_acquire()
     objects.step = lambda: None
-    again = LeaseLock(ObjectLeaseStore("x.lock", "x.lock", objects), "second")
-    assert again.try_acquire()
+    again = taken(LeaseLock(ObjectLeaseStore("x.lock", "x.lock", objects), "second"))
     assert again.fencing_token == 2
 
 
@@ -188,8 +185,7 @@ def test_a_write_that_arrives_late_is_recognised() -> None:
         return honest_put(key, content, expected)
 
     objects.put = late_put  # type: ignore[method-assign]
-    lock = LeaseLock(ObjectLeaseStore("x.lock", "x.lock", objects))
-    assert lock.try_acquire()
+    lock = taken(LeaseLock(ObjectLeaseStore("x.lock", "x.lock", objects)))
     assert lock.release()
 
 

@@ -1,5 +1,6 @@
 """Regions to mirror between: three prefixes on each kind of storage, the first of them the local one."""
 
+import contextlib
 import io
 import itertools
 import os
@@ -15,8 +16,8 @@ from fsspec.implementations.local import LocalFileSystem
 
 from rigging.filesystem.budget import TransferBudget, mirror_budget
 from rigging.mirror.fs import MirrorFileSystem
-from rigging.testing.gcs_server import GcsServer
-from rigging.testing.s3_server import S3Server
+from support.rigging.gcs_server import GcsServer
+from support.rigging.s3_server import S3Server
 
 STORES = ("local", "memory", "gcs", "s3")
 #: Where the buckets of the first, second and third region are: what crosses between them is charged.
@@ -73,21 +74,24 @@ class Regions:
         return sorted(path for path in found if not path.endswith(".lock.fence"))
 
 
-# One server of a kind serves all of rigging's tests: s3fs and botocore keep what they learnt of the first they met.
 @pytest.fixture(scope="session")
 def gcs(gcs_process: GcsServer) -> Iterator[GcsServer]:
-    os.environ.update(gcs_process.environment())
-    yield gcs_process
-    for name in gcs_process.environment():
-        os.environ.pop(name, None)
+    with _in_force(gcs_process.environment()):
+        yield gcs_process
 
 
 @pytest.fixture(scope="session")
 def s3(s3_process: S3Server) -> Iterator[S3Server]:
-    os.environ.update(s3_process.environment())
-    yield s3_process
-    for name in s3_process.environment():
-        os.environ.pop(name, None)
+    with _in_force(s3_process.environment()):
+        yield s3_process
+
+
+@contextlib.contextmanager
+def _in_force(environment: dict[str, str]) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        yield
 
 
 @pytest.fixture
@@ -95,23 +99,21 @@ def make_prefix(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """Makes a fresh prefix on a store."""
 
     def make(store: str, location: str = "us-central1") -> str:
-        number = next(_numbers)
-        if store == "local":
-            path = tmp_path / f"region-{number}"
-            path.mkdir()
-            return str(path)
-        if store == "disk":
-            fsspec.register_implementation("disk", DiskFileSystem, clobber=True)
-            path = tmp_path / f"region-{number}"
-            path.mkdir()
-            return f"disk://{path}"
-        if store == "memory":
-            return f"memory://region-{number}"
+        name = f"region-{next(_numbers)}"
         if store == "gcs":
-            request.getfixturevalue("gcs").create_bucket(f"region-{number}", location)
-            return f"gs://region-{number}/base"
-        request.getfixturevalue("s3").create_bucket(f"region-{number}")
-        return f"s3://region-{number}/base"
+            request.getfixturevalue("gcs").create_bucket(name, location)
+        elif store == "s3":
+            request.getfixturevalue("s3").create_bucket(name)
+        elif store != "memory":
+            fsspec.register_implementation("disk", DiskFileSystem, clobber=True)
+            (tmp_path / name).mkdir()
+        return {
+            "gcs": f"gs://{name}/base",
+            "s3": f"s3://{name}/base",
+            "memory": f"memory://{name}",
+            "disk": f"disk://{tmp_path / name}",
+            "local": str(tmp_path / name),
+        }[store]
 
     return make
 
@@ -137,9 +139,11 @@ def budget() -> Iterator[TransferBudget]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of fsspec's tests each runs on one of the two object stores in the fast tier; long tables of globs on none."""
+    """Of fsspec's tests each runs on one of the two object stores outside of the soak tier; long tables on none."""
     for item in items:
         stores = [name for name in ("OnGcs", "OnS3") if name in item.nodeid]
         is_this_ones_turn = "glob" not in item.name and zlib.crc32(item.name.encode()) % 2
         if stores and ("glob_edge_cases" in item.name or stores[0] != ("OnS3" if is_this_ones_turn else "OnGcs")):
-            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.soak)
+        if stores or ("glob_edge_cases" in item.name and "OnMemory" not in item.nodeid):
+            item.add_marker(pytest.mark.process)

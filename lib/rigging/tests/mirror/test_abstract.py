@@ -36,12 +36,28 @@ class OnMemory(MirrorFixtures):
     stores = ("memory", "local")
 
 
+# The conftest.py gives these and the next pytest.mark.process, and half of them pytest.mark.soak.
 class OnGcs(MirrorFixtures):
     stores = ("gcs", "gcs")
 
 
 class OnS3(MirrorFixtures):
     stores = ("s3", "s3")
+
+
+class AfterRemovals(MirrorFixtures):
+    """Another region has files of the same names, which were removed here."""
+
+    stores = ("local", "local")
+
+    @pytest.fixture
+    def fs(self, make_regions: Any) -> MirrorFileSystem:
+        regions = make_regions(*self.stores)
+        for top in ("source", "target", "source/subdir", "target/subdir", "source/subdir/nesteddir"):
+            for name in ("file1", "file2", "subfile1", "nestedfile", "newfile", "a", "b"):
+                regions.put(1, f"test/{top}/{name}", b"former")
+        regions.fs.rm("test", recursive=True)
+        return regions.fs
 
 
 SUITES = (
@@ -52,7 +68,7 @@ SUITES = (
     abstract.AbstractPipeTests,
 )
 
-for fixtures in (OnLocal, OnMemory, OnGcs, OnS3):
+for fixtures in (OnLocal, OnMemory, OnGcs, OnS3, AfterRemovals):
     for suite in SUITES:
         name = f"Test{suite.__name__.removeprefix('Abstract').removesuffix('Tests')}{fixtures.__name__}"
         globals()[name] = type(name, (suite, fixtures), {"__module__": __name__})

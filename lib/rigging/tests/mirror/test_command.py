@@ -1,7 +1,6 @@
 """The command that mirrors ahead: what it prints while it works, and its exit codes."""
 
 import io
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from rigging.errors import InvalidRequest, Unavailable
 from rigging.filesystem.budget import TransferBudgetExceeded, current_budget
 from rigging.mirror import __main__ as command
 from rigging.mirror.prefetch import Progress
-from rigging.testing import FakeClock
+from support.rigging.clock import FakeClock
 
 DONE = Progress("a", files_done=3, files_total=10, bytes_done=2**20, bytes_total=2**30, bytes_moved=0)
 
@@ -37,13 +36,6 @@ def test_progress_is_shown_once_a_second(is_terminal: bool) -> None:
     assert screen.getvalue() == shown
 
 
-def failing(error: Exception) -> Callable[..., Any]:
-    def fail(*paths: str, **options: Any) -> Any:
-        raise error
-
-    return fail
-
-
 @pytest.mark.parametrize(
     ("error", "code"),
     [
@@ -55,8 +47,11 @@ def failing(error: Exception) -> Callable[..., Any]:
     ],
 )
 def test_each_failure_has_its_exit_code(capsys: pytest.CaptureFixture[str], error: Exception, code: int) -> None:
+    def fail(*paths: str, **options: Any) -> Any:
+        raise error
+
     for options in ([], ["--dry-run"]):
-        assert command.main(["a", *options], plan=failing(error), prefetch=failing(error)) == code
+        assert command.main(["a", *options], plan=fail, prefetch=fail) == code
         told = capsys.readouterr().err
         assert told.startswith(f"rigging.mirror: {error}")
         assert ("--budget-gb here" in told) == (code == 3)

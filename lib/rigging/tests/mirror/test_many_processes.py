@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -64,64 +63,38 @@ def content(number: int) -> bytes:
     return (hashlib.sha256(str(number).encode()).digest() * (size // 32 + 1))[:size]
 
 
-@dataclass
-class Reads:
-    """Return the reads at the source as (pid, file, bytes), and each finished reader's budget by pid."""
-
-    journal: list[tuple[int, str, int]]
-    used: dict[int, int]
-    killed: set[int]
-
-
 def lines_of(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def run_readers(tmp_path: Path, count: int, kills: int, environment: dict[str, str]) -> Reads:
-    journal = tmp_path / "journal"
-    readers = [
-        subprocess.Popen(
-            [sys.executable, "-c", READER, str(journal), str(count), str(seed)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **environment},
-        )
-        for seed in range(PROCESSES)
-    ]
+def run_readers(journal: Path, count: int, kills: int, environment: dict[str, str]) -> tuple[dict[int, int], set[int]]:
+    """Kill some readers on the way; return each finished reader's budget by pid, and the pids of the killed."""
+    command = [sys.executable, "-c", READER, str(journal), str(count)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": {**os.environ, **environment}}
+    readers: list[Any] = [subprocess.Popen([*command, str(seed)], **pipes) for seed in range(PROCESSES)]
     try:
         for reader in readers:
-            assert reader.stdout is not None
             assert reader.stdout.readline() == "ready\n"
         for reader in readers:
-            assert reader.stdin is not None
             reader.stdin.write("\n")
             reader.stdin.flush()
-        victims = random.Random(7).sample(readers, kills)
-        for number, victim in enumerate(victims, start=1):
+        for number, victim in enumerate(random.Random(7).sample(readers, kills), start=1):
             # Spread over the time in which files are copied, by what has been copied and not by the clock.
             while len(lines_of(journal)) < number * count // (kills + 2) and victim.poll() is None:
                 time.sleep(0.001)
             victim.send_signal(signal.SIGKILL)
-        used: dict[int, int] = {}
-        killed: set[int] = set()
-        for reader in readers:
-            out, _ = reader.communicate(timeout=600)
-            if reader.returncode == -signal.SIGKILL:
-                killed.add(reader.pid)
-            else:
-                assert reader.returncode == 0, f"a reader failed with {reader.returncode}"
-                used[reader.pid] = json.loads(out)["used"]
+        said = {reader: reader.communicate(timeout=600)[0] for reader in readers}
     finally:
         for reader in readers:
             if reader.poll() is None:
                 reader.kill()
                 reader.wait()
-    reads = [line.split() for line in lines_of(journal)]
-    return Reads([(int(pid), name, int(size)) for pid, name, size in reads], used, killed)
+    killed = {reader.pid for reader in readers if reader.returncode == -signal.SIGKILL}
+    assert {reader.returncode for reader in readers if reader.pid not in killed} == {0}
+    return {reader.pid: json.loads(out)["used"] for reader, out in said.items() if reader.pid not in killed}, killed
 
 
-SLOW = [pytest.mark.slow, pytest.mark.timeout(1200)]
+SLOW = [pytest.mark.soak, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture(
@@ -148,30 +121,21 @@ def check_copies(here: str, count: int) -> None:
     assert all(named[str(number)] == content(number) for number in range(count))
 
 
-@pytest.mark.e2e
-def test_each_file_crosses_once(tmp_path: Path, case: tuple[str, int]):
+@pytest.mark.process
+@pytest.mark.parametrize("kills", [0, PROCESSES // 2])
+def test_each_file_crosses_once_though_readers_are_killed(tmp_path: Path, case: tuple[str, int], kills: int):
     here, count = case
+    journal = tmp_path / "journal"
     prefixes = {"MARIN_PREFIX": here, "MARIN_MIRROR_PREFIXES": f"counted://{tmp_path}/there"}
-    reads = run_readers(tmp_path, count, 0, prefixes)
-    assert sorted(name for _, name, _ in reads.journal) == sorted(map(str, range(count)))
-    crossed = sum(size for _, _, size in reads.journal)
-    assert crossed == sum(len(content(number)) for number in range(count))
-    assert sum(reads.used.values()) == crossed
-    check_copies(here, count)
-
-
-@pytest.mark.e2e
-def test_each_file_crosses_once_though_half_of_the_readers_are_killed(tmp_path: Path, case: tuple[str, int]):
-    here, count = case
-    prefixes = {"MARIN_PREFIX": here, "MARIN_MIRROR_PREFIXES": f"counted://{tmp_path}/there"}
-    reads = run_readers(tmp_path, count, PROCESSES // 2, prefixes)
-    assert len(reads.used) >= PROCESSES // 2
-    crossings = collections.Counter(name for _, name, _ in reads.journal)
+    used, killed = run_readers(journal, count, kills, prefixes)
+    assert len(killed) <= kills
+    reads = [(int(pid), name, int(size)) for pid, name, size in (line.split() for line in lines_of(journal))]
+    crossings = collections.Counter(name for _, name, _ in reads)
     assert crossings.keys() == set(map(str, range(count)))
     for name, times in crossings.items():
-        by_dead = sum(1 for pid, read, _ in reads.journal if read == name and pid in reads.killed)
+        by_dead = sum(1 for pid, read, _ in reads if read == name and pid in killed)
         assert times == 1 or times - by_dead <= 1, f"{name} crossed {times} times, {by_dead} of them for the dead"
-    assert sum(crossings.values()) - count <= len(reads.killed), "a kill costs at most the file that it cut short"
-    for pid, used in reads.used.items():
-        assert used == sum(size for reader, _, size in reads.journal if reader == pid)
+    assert sum(crossings.values()) - count <= len(killed), "a kill costs at most the file that it cut short"
+    for pid, bytes_used in used.items():
+        assert bytes_used == sum(size for reader, _, size in reads if reader == pid)
     check_copies(here, count)

@@ -92,14 +92,21 @@ def test_machinery_is_hidden_and_data_is_not():
     assert without_hidden([*shown, *hidden]) == shown
 
 
-def test_the_listed_prefixes_are_the_table():
-    assert [prefix.url for prefix in mirror_prefixes()] == [
-        "gs://marin-us-central2",
-        "s3://bucket/deep/prefix",
-        "/data/marin/deep",
+def test_the_listed_prefixes_are_the_table(monkeypatch: pytest.MonkeyPatch):
+    assert [(prefix.url, prefix.region) for prefix in mirror_prefixes()] == [
+        ("gs://marin-us-central2", "us-central2"),
+        ("s3://bucket/deep/prefix", None),
+        ("/data/marin/deep", None),
     ]
-    assert mirror_prefixes()[0].region == "us-central2"
-    assert mirror_prefixes()[1].region is None
+    assert canonical_url("gcs://b/x/") == canonical_url("gs://b/x") == "gs://b/x"
+    assert canonical_url("file:///data/x/") == canonical_url("/data/x") == "/data/x"
+    assert local_prefix().url == "/data/marin"
+    monkeypatch.setenv("MARIN_MIRROR_PREFIXES", "gs://marin-us-central2,zip::x")
+    with pytest.raises(InvalidRequest, match="'zip::x' is not a URL: expected scheme://path"):
+        mirror_prefixes()
+    monkeypatch.setenv("MARIN_PREFIX", "nosuch://x")
+    with pytest.raises(InvalidRequest, match="'nosuch://x': nothing here opens nosuch:// URLs"):
+        MirrorFileSystem().exists("x")
 
 
 def test_the_built_in_regions_count_only_on_gs(monkeypatch: pytest.MonkeyPatch):
@@ -139,37 +146,13 @@ def test_the_table_may_be_a_file(where, monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 @pytest.mark.parametrize("content", ["", "prefixes: 5", "prefixes: [1]", "a: [", "- x"])
-def test_a_broken_table_is_refused(content, monkeypatch: pytest.MonkeyPatch, tmp_path: Any):
+def test_a_broken_or_missing_table_is_refused(content, monkeypatch: pytest.MonkeyPatch, tmp_path: Any):
     monkeypatch.delenv("MARIN_MIRROR_PREFIXES")
     (tmp_path / "t.yaml").write_text(content)
-    monkeypatch.setenv("MARIN_MIRROR_CONFIG", "t.yaml")
-    with pytest.raises(InvalidRequest, match=r"(?s)t\.yaml.*expected `prefixes:`"):
-        mirror_prefixes()
-
-
-def test_a_missing_table_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv("MARIN_MIRROR_PREFIXES")
-    monkeypatch.setenv("MARIN_MIRROR_CONFIG", "nowhere.yaml")
-    with pytest.raises(InvalidRequest, match=r"MARIN_MIRROR_CONFIG='nowhere.yaml'"):
-        mirror_prefixes()
-
-
-def test_one_prefix_has_one_spelling():
-    assert canonical_url("gcs://b/x/") == canonical_url("gs://b/x") == "gs://b/x"
-    assert canonical_url("file:///data/x/") == canonical_url("/data/x") == "/data/x"
-    assert local_prefix().url == "/data/marin"
-
-
-def test_a_prefix_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("MARIN_PREFIX", "nosuch://x")
-    with pytest.raises(InvalidRequest, match="'nosuch://x': nothing here opens nosuch:// URLs"):
-        MirrorFileSystem().exists("x")
-
-
-def test_what_is_listed_as_a_prefix_is_a_url(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("MARIN_MIRROR_PREFIXES", "gs://marin-us-central2,zip::x")
-    with pytest.raises(InvalidRequest, match="'zip::x' is not a URL: expected scheme://path"):
-        mirror_prefixes()
+    for name, reason in (("t.yaml", r"(?s)t\.yaml.*expected `prefixes:`"), ("none.yaml", "CONFIG='none.yaml'")):
+        monkeypatch.setenv("MARIN_MIRROR_CONFIG", name)
+        with pytest.raises(InvalidRequest, match=reason):
+            mirror_prefixes()
 
 
 def test_only_known_equal_regions_are_free(monkeypatch: pytest.MonkeyPatch):
@@ -185,24 +168,17 @@ def test_only_known_equal_regions_are_free(monkeypatch: pytest.MonkeyPatch):
 
 def test_where_a_bucket_is_that_its_name_does_not_place_is_asked_once(gcs_server: Any, monkeypatch: pytest.MonkeyPatch):
     BUCKET_LOCATIONS.forget()
-    for bucket, location in (("near", "us-east1"), ("around", "us"), ("far", "europe-west4")):
-        gcs_server.create_bucket(f"placed-{bucket}", location)
-    monkeypatch.setenv(
-        "MARIN_MIRROR_PREFIXES", "gs://marin-us-east1,gs://placed-near,gs://placed-around,gs://placed-far"
-    )
-    local, near, around, far = mirror_prefixes()
+    locations = {"marin-us-east1": None, "placed-near": "us-east1", "placed-around": "us", "placed-far": "europe-west4"}
+    for bucket, location in locations.items():
+        if location is not None:
+            gcs_server.create_bucket(bucket, location)
+    monkeypatch.setenv("MARIN_MIRROR_PREFIXES", ",".join(f"gs://{bucket}" for bucket in (*locations, "no-such-bucket")))
+    local, near, around, far, unknown = mirror_prefixes()
     for _ in range(3):
         assert not crosses_regions(near, local)
         assert not crosses_regions(around, local), "a multi-region is where its regions are"
         assert crosses_regions(far, local)
         assert crosses_regions(far, near)
+        assert crosses_regions(unknown, local), "what cannot be learned is charged"
     asked = gcs_server.traffic()
-    assert all(asked[f"placed-{name}"].requests.total() == 1 for name in ("near", "around", "far"))
-
-
-def test_a_bucket_whose_place_cannot_be_learned_is_charged(gcs_server: Any, monkeypatch: pytest.MonkeyPatch):
-    BUCKET_LOCATIONS.forget()
-    monkeypatch.setenv("MARIN_MIRROR_PREFIXES", "gs://marin-us-east1,gs://no-such-bucket")
-    local, unknown = mirror_prefixes()
-    assert crosses_regions(unknown, local)
-    assert crosses_regions(local, unknown)
+    assert all(asked[bucket].requests.total() == 1 for bucket, location in locations.items() if location)

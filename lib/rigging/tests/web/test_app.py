@@ -13,14 +13,14 @@ from starlette.testclient import TestClient
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from rigging.errors import Denied, InvalidRequest, NotFound
-from rigging.testing.clock import FakeClock
+from rigging.errors import InvalidRequest, NotFound
 from rigging.web.app import create_app
 from rigging.web.context import Web, WebSettings, may_write, viewer_of
 from rigging.web.login import LoginLinks, Sessions, Viewer
 from rigging.web.pages import NavItem, PageSet, query_text
 from rigging.web.security import SANDBOX_POLICY
 from rigging.web.writes import write_route
+from support.rigging.clock import FakeClock
 
 BASE = "http://127.0.0.1:8000"
 SELF = {"origin": BASE}
@@ -38,23 +38,18 @@ def _missing(request: Request) -> Response:
     raise NotFound(f"no job {query_text(request, 'job')!r}")
 
 
-def _gone(request: Request) -> Response:
-    raise FileNotFoundError("/secret/path")
-
-
 def _broken_disk(request: Request) -> Response:
     kind = request.query_params["kind"]
     raise OSError(getattr(errno, kind), f"words of {kind}", "/secret/path")
-
-
-def _own_policy(request: Request) -> Response:
-    return PlainTextResponse("x", headers={"content-security-policy": SANDBOX_POLICY})
 
 
 async def _socket(socket: WebSocket) -> None:
     await socket.accept()
     await socket.send_text(f"hello {viewer_of(socket).name}")
     await socket.close()
+
+
+OWN_POLICY = {"content-security-policy": SANDBOX_POLICY}
 
 
 def _page_set(written: list[dict[str, str]]) -> PageSet:
@@ -68,9 +63,8 @@ def _page_set(written: list[dict[str, str]]) -> PageSet:
             Route("/hello", _hello),
             Route("/fails", _fails),
             Route("/missing", _missing),
-            Route("/gone", _gone),
             Route("/broken-disk", _broken_disk),
-            Route("/own-policy", _own_policy),
+            Route("/own-policy", lambda request: PlainTextResponse("x", headers=OWN_POLICY)),
             WebSocketRoute("/socket", _socket),
             Route("/health", lambda request: PlainTextResponse("ok")),
             write_route("/write", write),
@@ -110,60 +104,19 @@ def test_nobody_who_is_not_signed_in_sees_a_page_and_is_told_how_to_sign_in() ->
 def test_a_link_signs_in_once_and_its_cookie_is_strict() -> None:
     site = Site()
     path = site.web.login_path(Viewer("ann"))
-    answer = site.client.get(path)
-    cookie = answer.headers["set-cookie"].lower()
+    assert "set-cookie" not in site.client.head(path).headers, "a look at it does not use it up"
+    cookie = site.client.get(path).headers["set-cookie"].lower()
     assert "httponly" in cookie
     assert "samesite=strict" in cookie
     assert site.client.get("/hello").text == "hello ann, write: False"
+    again = site.client.get(path)
+    assert (again.status_code, "set-cookie" in again.headers) == (200, False)
+    assert "Go on" in again.text, "where it signed in it leads on"
     thief = TestClient(site.client.app, BASE)
     stolen = thief.get(path)
     assert stolen.status_code == 403
     assert "used already" in stolen.text
     assert thief.get("/hello").status_code == 401
-
-
-def test_a_link_that_is_opened_again_where_it_signed_in_leads_on() -> None:
-    site = Site()
-    path = site.web.login_path(Viewer("ann"))
-    assert site.client.get(path).status_code == 200
-    again = site.client.get(path)
-    assert again.status_code == 200
-    assert "set-cookie" not in again.headers
-    assert "Go on" in again.text
-
-
-_BY_A_LINK = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
-
-
-@pytest.mark.parametrize(
-    ("path", "address"),
-    [
-        ("/hello", "/hello"),
-        ("/hello?run=a%2Fb&amp=%22%3E", "/hello?run=a%2Fb&amp;amp=%22%3E"),
-        ("/a%20b/%22%3E;url=x", "/a%20b/%22%3E%3Burl%3Dx"),
-    ],
-)
-def test_a_link_on_another_site_leads_to_its_page_although_the_cookie_is_strict(path: str, address: str) -> None:
-    site = Site()
-    answer = site.client.get(path, headers=_BY_A_LINK)
-    assert answer.status_code == 401
-    assert f'content="0;url={address}"' in answer.text
-    # The browser asks again from this server's own page, and says so: with the cookie, or else to be told to sign in.
-    own = {**_BY_A_LINK, "sec-fetch-site": "same-origin"}
-    assert "http-equiv" not in site.client.get(path, headers=own).text
-
-
-def test_a_link_on_another_site_leads_to_no_other_server() -> None:
-    site = Site()
-    answer = site.client.get(f"{BASE}//evil.test/x", headers=_BY_A_LINK)
-    assert 'content="0;url=/evil.test/x"' in answer.text
-
-
-def test_looking_at_a_link_with_head_does_not_use_it_up() -> None:
-    site = Site()
-    path = site.web.login_path(Viewer("ann"))
-    assert "set-cookie" not in site.client.head(path).headers
-    assert site.client.get(path).status_code == 200
 
 
 def test_a_link_may_be_pasted_into_the_form_but_not_by_another_site() -> None:
@@ -172,6 +125,26 @@ def test_a_link_may_be_pasted_into_the_form_but_not_by_another_site() -> None:
     assert site.client.post("/login", data={"token": link}, headers={"origin": "http://evil.test"}).status_code == 403
     assert site.client.post("/login", data={"token": link}, headers=SELF).status_code == 200
     assert site.client.get("/hello").text.startswith("hello ann")
+
+
+@pytest.mark.parametrize(
+    ("path", "address"),
+    [
+        ("/hello", "/hello"),
+        ("/hello?run=a%2Fb&amp=%22%3E", "/hello?run=a%2Fb&amp;amp=%22%3E"),
+        ("/a%20b/%22%3E;url=x", "/a%20b/%22%3E%3Burl%3Dx"),
+        (f"{BASE}//evil.test/x", "/evil.test/x"),
+    ],
+)
+def test_a_link_on_another_site_leads_to_its_page_although_the_cookie_is_strict(path: str, address: str) -> None:
+    site = Site()
+    by_a_link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    answer = site.client.get(path, headers=by_a_link)
+    assert answer.status_code == 401
+    assert f'content="0;url={address}"' in answer.text
+    # The browser asks again from this server's own page, and says so: with the cookie, or else to be told to sign in.
+    own = {**by_a_link, "sec-fetch-site": "same-origin"}
+    assert "http-equiv" not in site.client.get(path, headers=own).text
 
 
 def test_links_and_sessions_end() -> None:
@@ -197,48 +170,51 @@ def test_a_session_outlives_the_server_with_its_key_and_no_other() -> None:
         assert second.client.get("/hello").status_code == expected
 
 
-@pytest.mark.parametrize("cookie", ["", ".", "x.y", "é.é", "W10=.00", "a" * 5000])
-def test_forged_cookies_are_worthless(cookie: str) -> None:
-    assert Sessions().read(cookie) is None
-
-
-def test_worthless_cookies_beside_the_session_change_nothing_and_another_session_signs_out() -> None:
+def test_forged_cookies_are_worthless_and_another_session_beside_it_signs_out() -> None:
     sessions = Sessions()
+    for cookie in ("", ".", "x.y", "é.é", "W10=.00", "a" * 5000):
+        assert sessions.read(cookie) is None
     ann, bob = (sessions.open(Viewer(name)) for name in ("ann", "bob"))
     for cookies, name in (([ann], "ann"), (["x", ann, "", ann], "ann"), ([ann, bob], None), (["x", "y"], None)):
         found = sessions.of_cookies(cookies)
         assert (found and found.viewer.name) == name
 
 
-def test_signing_out_ends_the_session_also_for_who_copied_the_cookie() -> None:
+def test_sockets_need_a_login_and_signing_out_ends_it_also_for_who_copied_the_cookie() -> None:
     site = Site(viewer=Viewer("ann"))
-    cookie = dict(site.client.cookies)
-    token = site.form_token()
-    site.client.post("/logout", data={"form_token": token}, headers=SELF)
-    thief = TestClient(site.client.app, BASE, cookies=cookie)
+    own = {"origin": BASE, "host": "127.0.0.1:8000"}
+    cookies = dict(site.client.cookies)
+    header = "; ".join(f"{name}={value}" for name, value in cookies.items())
+    with site.client.websocket_connect("/socket", headers={**own, "cookie": header}) as socket:
+        assert socket.receive_text() == "hello ann"
+    stranger, thief = TestClient(site.client.app, BASE), TestClient(site.client.app, BASE, cookies=cookies)
+    with pytest.raises(WebSocketDisconnect), stranger.websocket_connect("/socket", headers=own):
+        pass
+    assert thief.get("/hello").status_code == 200
+    site.client.post("/logout", data={"form_token": site.form_token()}, headers=SELF)
     assert thief.get("/hello").status_code == 401
 
 
-@pytest.mark.parametrize(
-    ("headers", "words"),
-    [
-        ({"host": "evil.test"}, "none of this server"),
-        ({"host": "evil.test:8000"}, "none of this server"),
-        ({"host": "127.0.0.1.evil.test"}, "none of this server"),
-        ({"host": "10.0.0.7"}, "none of this server"),
-        ({"host": ""}, "none of this server"),
-        ({"origin": "http://evil.test"}, "origin"),
-        ({"origin": "null"}, "origin"),
-        ({"origin": "http://127.0.0.1:9999"}, "origin"),
-        ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}, "another site"),
-        ({"sec-fetch-site": "same-site", "sec-fetch-mode": "cors"}, "another site"),
-    ],
-)
+OTHERS = [
+    *(({"host": host}, "none of this server") for host in ("evil.test", "evil.test:8000", "127.0.0.1.evil.test", "")),
+    ({"host": "10.0.0.7"}, "none of this server"),
+    *(({"origin": origin}, "origin") for origin in ("http://evil.test", "null", "http://127.0.0.1:9999")),
+    ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}, "another site"),
+    ({"sec-fetch-site": "same-site", "sec-fetch-mode": "cors"}, "another site"),
+]
+
+
+@pytest.mark.parametrize(("headers", "words"), OTHERS)
 def test_requests_of_other_sites_and_names_are_refused(headers: dict[str, str], words: str) -> None:
     site = Site(viewer=Viewer("ann"))
     answer = site.client.get("/hello", headers=headers)
     assert answer.status_code == 403
     assert words in answer.text
+    # Sockets of other sites too, and those that do not say of which they are.
+    own = {"host": "127.0.0.1:8000"} if "origin" in headers else {}
+    with pytest.raises(WebSocketDisconnect) as refused, site.client.websocket_connect("/socket", headers=own | headers):
+        pass
+    assert refused.value.code == 1008
 
 
 @pytest.mark.parametrize("host", ["localhost:1234", "127.0.0.1", "[::1]:80", "LOCALHOST", "lab.example:8000"])
@@ -246,12 +222,9 @@ def test_the_servers_own_names_are_let_in_and_links_from_elsewhere_work(host: st
     site = Site(WebSettings("test", allowed_hosts=frozenset({"lab.example"})))
     headers = {"host": host, "sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
     assert site.client.get("/health", headers=headers).text == "ok"
-
-
-def test_numeric_addresses_are_names_only_where_that_is_said() -> None:
-    site = Site(WebSettings("test", any_address=True))
-    assert site.client.get("/health", headers={"host": "10.0.0.7:80"}).status_code == 200
-    assert site.client.get("/health", headers={"host": "evil.test"}).status_code == 403
+    anywhere = Site(WebSettings("test", any_address=True)).client
+    for name, status in (("10.0.0.7:80", 200), ("evil.test", 403)):
+        assert anywhere.get("/health", headers={"host": name}).status_code == status, "where that is said"
 
 
 def test_a_write_needs_origin_session_token_and_leave() -> None:
@@ -285,12 +258,6 @@ def test_pages_are_read_only_unless_both_server_and_viewer_may_write(writable: b
     assert site.written == []
 
 
-def test_forms_that_are_huge_or_no_text_are_refused() -> None:
-    site = Site(WebSettings("test", writable=True), Viewer("ann", may_write=True))
-    for body in (b"a=" + b"x" * (1 << 20), b"\xff\xfe", b"&a" * 1000):
-        assert site.client.post("/write", content=body, headers=SELF).status_code == 400
-
-
 def test_every_answer_has_the_strict_headers_unless_it_has_its_own() -> None:
     site = Site(viewer=Viewer("ann"))
     for path in ("/hello", "/login", "/no-such-page", "/static/web/page.css", "/fails"):
@@ -314,16 +281,14 @@ def test_errors_tell_what_is_known_and_nothing_else() -> None:
     assert missing.status_code == 404
     assert "<script>alert" not in missing.text
     assert "&lt;script&gt;" in missing.text
-    gone = site.client.get("/gone")
-    assert gone.status_code == 404
-    assert "/secret" not in gone.text
+
     assert site.client.get("/missing", params={"job": "x" * 5000}).status_code == 400
     assert site.client.get("/nothing").status_code == 404
 
 
 @pytest.mark.parametrize(
     ("kind", "status"),
-    [("ENAMETOOLONG", 404), ("ELOOP", 404), ("ENOTDIR", 404), ("EACCES", 403), ("EIO", 503), ("EBUSY", 503)],
+    [("ENAMETOOLONG", 404), ("ELOOP", 404), ("ENOENT", 404), ("ENOTDIR", 404), ("EACCES", 403), ("EIO", 503)],
 )
 def test_what_storage_refuses_is_no_failure_of_the_server(kind: str, status: int) -> None:
     answer = Site(viewer=Viewer("ann")).client.get("/broken-disk", params={"kind": kind})
@@ -332,45 +297,38 @@ def test_what_storage_refuses_is_no_failure_of_the_server(kind: str, status: int
     assert (f"words of {kind}" in answer.text) == (status == 503)
 
 
-def test_a_form_that_breaks_off_is_no_failure_of_the_server(caplog: pytest.LogCaptureFixture) -> None:
+def test_forms_that_are_huge_or_no_text_or_break_off_are_refused(caplog: pytest.LogCaptureFixture) -> None:
     site = Site(WebSettings("test", writable=True), Viewer("ann", may_write=True))
+    for body in (b"a=" + b"x" * (1 << 20), b"\xff\xfe", b"&a" * 1000):
+        assert site.client.post("/write", content=body, headers=SELF).status_code == 400
     sent: list[Message] = []
-    pieces: list[Message] = [
-        {"type": "http.request", "body": b"a=", "more_body": True},
-        {"type": "http.disconnect"},
-    ]
+    pieces = iter([{"type": "http.request", "body": b"a=", "more_body": True}, {"type": "http.disconnect"}])
     cookie = f"{site.web.settings.cookie}={site.web.sessions.open(Viewer('ann', may_write=True))}"
     headers = [(b"host", b"127.0.0.1:8000"), (b"origin", BASE.encode()), (b"cookie", cookie.encode())]
     scope = {"type": "http", "method": "POST", "path": "/write", "query_string": b"", "headers": headers}
 
     async def receive() -> Message:
-        return pieces.pop(0)
+        return next(pieces)
 
     async def send(message: Message) -> None:
         sent.append(message)
 
+    caplog.clear()
     with caplog.at_level(logging.WARNING):
         asyncio.run(site.client.app(scope, receive, send))
     assert sent[0]["status"] == 400
-    # The sign-in's client logs its request where a test before this one has let it.
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING], "no failure of the server"
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "web/../app.py",
-        "web/%2e%2e/app.py",
-        "web/VENDORED.md",
-        "web/licenses/pico.txt",
-        "none/page.css",
-        "web/",
-        "",
-        f"web/{'x' * 300}.css",
-    ],
-)
-def test_static_files_are_only_those_that_pages_load(path: str) -> None:
-    assert Site(viewer=Viewer("ann")).client.get(f"/static/{path}").status_code == 404
+def test_static_files_are_only_those_that_pages_load() -> None:
+    client = Site(viewer=Viewer("ann")).client
+    for path in ("web/../app.py", "web/%2e%2e/app.py", "web/VENDORED.md", "web/licenses/pico.txt", "none/page.css"):
+        assert client.get(f"/static/{path}").status_code == 404, path
+    for path in ("web/", "", f"web/{'x' * 300}.css"):
+        assert client.get(f"/static/{path}").status_code == 404, path
+    page = client.get("/nothing").text
+    assert not re.search(r'(?:src|href)="(?:https?:)?//', page), "nothing from elsewhere"
+    assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son[a-z]+=", page), "nothing inline"
 
 
 def test_static_files_may_be_kept_at_addresses_with_their_digest() -> None:
@@ -383,55 +341,14 @@ def test_static_files_may_be_kept_at_addresses_with_their_digest() -> None:
     assert answer.headers["content-type"].startswith("text/css")
 
 
-def test_pages_load_nothing_from_elsewhere_and_have_nothing_inline() -> None:
-    page = Site(viewer=Viewer("ann")).client.get("/nothing").text
-    assert not re.search(r'(?:src|href)="(?:https?:)?//', page)
-    assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son[a-z]+=", page)
-
-
-def test_two_sets_of_one_name_are_refused() -> None:
-    with pytest.raises(InvalidRequest, match="'things'"):
-        create_app(WebSettings("test"), [_page_set([]), _page_set([])])
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"host": "127.0.0.1:8000"},
-        {"host": "127.0.0.1:8000", "origin": "http://evil.test"},
-        {"host": "127.0.0.1:8000", "origin": "null"},
-        {"host": "evil.test", "origin": BASE},
-    ],
-)
-def test_sockets_of_other_sites_are_refused(headers: dict[str, str]) -> None:
-    site = Site(viewer=Viewer("ann"))
-    with pytest.raises(WebSocketDisconnect) as refused, site.client.websocket_connect("/socket", headers=headers):
-        pass
-    assert refused.value.code == 1008
-
-
-def test_sockets_need_a_login() -> None:
-    site = Site(viewer=Viewer("ann"))
-    own = {"origin": BASE, "host": "127.0.0.1:8000"}
-    cookie = "; ".join(f"{name}={value}" for name, value in site.client.cookies.items())
-    with site.client.websocket_connect("/socket", headers={**own, "cookie": cookie}) as socket:
-        assert socket.receive_text() == "hello ann"
-    stranger = TestClient(site.client.app, BASE)
-    with pytest.raises(WebSocketDisconnect), stranger.websocket_connect("/socket", headers=own):
-        pass
-
-
 def test_without_login_everybody_reads_and_nobody_writes() -> None:
     site = Site(WebSettings("test", login=False, writable=True))
     assert site.client.get("/hello").text == "hello , write: False"
     assert site.client.post("/write", headers=SELF).status_code == 403
-    assert Denied.retryable is False
-
-
-def test_no_page_waits_for_its_templates_when_the_server_has_started() -> None:
-    site = Site()
+    with pytest.raises(InvalidRequest, match="'things'"):
+        create_app(WebSettings("test"), [_page_set([]), _page_set([])])
     with site.client:
         pass
     environment = site.web.templates
     assert environment.cache is not None
-    assert {name for _, name in environment.cache} == set(environment.list_templates())
+    assert {name for _, name in environment.cache} == set(environment.list_templates()), "no page waits for them"

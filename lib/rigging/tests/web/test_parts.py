@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
 import pytest
@@ -58,17 +57,13 @@ def test_nodes_in_a_circle_come_after_all_others() -> None:
 
 
 def test_vendored_files_are_as_their_makers_published_them() -> None:
-    axe = Path(__file__).parents[4] / "tests" / "vendored"
-    static = resources.files("rigging.web").joinpath("static")
-    for folder, least in ((static, 4), (axe, 1)):
-        _check_vendored(folder, least)
-
-
-def _check_vendored(static: Traversable, least: int) -> None:
-    rows = re.findall(r"^\| (\S+) \|.*\| ([0-9a-f]{64}) \|$", static.joinpath("VENDORED.md").read_text(), re.MULTILINE)
-    assert len(rows) >= least
-    for name, digest in rows:
-        assert hashlib.sha256(static.joinpath(name).read_bytes()).hexdigest() == digest, name
+    tests = Path(__file__).parents[4] / "tests" / "vendored"
+    for folder, least in ((resources.files("rigging.web").joinpath("static"), 4), (tests, 1)):
+        listed = folder.joinpath("VENDORED.md").read_text()
+        rows = re.findall(r"^\| (\S+) \|.*\| ([0-9a-f]{64}) \|$", listed, re.MULTILINE)
+        assert len(rows) >= least
+        for name, digest in rows:
+            assert hashlib.sha256(folder.joinpath(name).read_bytes()).hexdigest() == digest, name
 
 
 def test_a_taken_port_is_replaced_by_a_free_one_and_that_is_said() -> None:
@@ -95,6 +90,7 @@ def test_places_that_cannot_be_are_refused(port: int, host: str) -> None:
         bind(port, host)
 
 
+@pytest.mark.process
 def test_programs_without_pages_do_not_load_them() -> None:
     look = (
         "import sys, fray, iris.cli.main, marin.cli.main, marin.execution.executor;"

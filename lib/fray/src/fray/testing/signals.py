@@ -5,7 +5,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from rigging.testing import eventually
+from fray.testing.waiting import eventually
 
 __all__ = ["Flag", "Tally", "eventually", "is_running"]
 

@@ -1,7 +1,5 @@
 """A job's life keeps its promises, whatever happens in whatever order."""
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
@@ -32,7 +30,6 @@ from fray.backends.common.job_life import (
     StartAttempt,
     StopAsked,
     StopAttempt,
-    TellEnd,
     TellRetry,
     advance,
 )
@@ -43,7 +40,6 @@ PREEMPTION = AttemptEnd(AttemptStatus.PREEMPTED, "its node is gone")
 STOPPED = AttemptEnd(AttemptStatus.STOPPED, "it was stopped")
 TOLD_SUCCESS = AttemptEnd(AttemptStatus.SUCCEEDED, detail="its output")
 ENDS = st.sampled_from([SUCCESS, TOLD_SUCCESS, FAILURE, PREEMPTION, STOPPED])
-ORDER = [JobStatus.PENDING, JobStatus.RUNNING, JobStatus.SUCCEEDED]
 
 
 class Life(RuleBasedStateMachine):
@@ -193,31 +189,10 @@ class Life(RuleBasedStateMachine):
             assert self.stopped, "the others of an attempt that fails are stopped"
 
 
-def check(examples: int) -> None:
-    # What fails is planted, or will be run again: it need not be made small here.
-    rules = settings(
-        max_examples=examples, stateful_step_count=25, deadline=None, database=None, phases=[Phase.generate]
-    )
-    run_state_machine_as_test(Life, settings=rules)  # type: ignore[no-untyped-call]
-
-
 def test_any_events_in_any_order() -> None:
-    check(40)
-
-
-def forgets_late_ends(job: Job, event: Event) -> Event:
-    return event._replace(attempt=job.attempt) if isinstance(event, ReplicaEnded) else event
-
-
-def cannot_be_stopped(job: Job, event: Event) -> Event:
-    return Seen() if isinstance(event, StopAsked) else event
-
-
-@pytest.mark.parametrize("plant", [forgets_late_ends, cannot_be_stopped])
-def test_a_planted_fault_is_caught(plant: Callable[[Job, Event], Event], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(globals(), "advance", lambda job, event: job_life.advance(job, plant(job, event)))
-    with pytest.raises(AssertionError):
-        check(200)
+    phases = [Phase.generate]  # what fails will be run again: it need not be made small here
+    rules = settings(max_examples=40, stateful_step_count=25, deadline=None, database=None, phases=phases)
+    run_state_machine_as_test(Life, settings=rules)  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.parametrize(
@@ -228,9 +203,7 @@ def test_a_planted_fault_is_caught(plant: Callable[[Job, Event], Event], monkeyp
         ([PREEMPTION, PREEMPTION, PREEMPTION], JobStatus.FAILED, 3),
     ],
 )
-def test_failure_and_preemption_have_budgets_of_their_own(
-    ends: list[AttemptEnd], final: JobStatus, attempts: int
-) -> None:
+def test_failure_and_preemption_have_their_own_budgets(ends: list[AttemptEnd], final: JobStatus, attempts: int) -> None:
     job, _ = advance(Job(JobRules(max_retries_failure=1, max_retries_preemption=2)), Begin())
     for number, end in enumerate(ends, 1):
         job, _ = advance(job, ReplicaEnded(number, 0, end))
@@ -244,9 +217,3 @@ def test_a_preemption_among_a_gangs_failures_explains_them() -> None:
     job, instructions = advance(job, ReplicaEnded(1, 0, PREEMPTION))
     assert instructions == (TellRetry(PREEMPTION, 0), StartAttempt(2))
     assert job.ended == ()
-
-
-def test_what_ended_is_told_once() -> None:
-    job, instructions = advance(Job(JobRules()), StopAsked())
-    assert (job.status, instructions) == (JobStatus.STOPPED, (TellEnd(),))
-    assert advance(job, Begin()) == (job, ())

@@ -66,9 +66,7 @@ def descriptors_below(directory: Path) -> list[str]:
     return [target for target in targets if target.startswith(f"{directory}/")]
 
 
-def test_neither_one_that_waits_nor_a_small_one_that_is_settled_holds_a_descriptor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_neither_waiting_nor_small_settled_ones_are_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     outputs = [OutputFile() for _ in range(20)]
     assert descriptors_below(tmp_path) == []
@@ -81,6 +79,7 @@ def test_neither_one_that_waits_nor_a_small_one_that_is_settled_holds_a_descript
     assert outputs[0].read() == "hello\n"
 
 
+@pytest.mark.process
 def test_nothing_is_left_when_the_process_is_killed(tmp_path: Path) -> None:
     script = """
 import os, sys, threading

@@ -7,15 +7,15 @@ import pytest
 
 from fray.backends.iris.actor_handle import IrisActorRef
 from fray.backends.iris.actors import IrisActorGroup
+from fray.testing.waiting import eventually
 from iris.client import IrisClient, IrisContext
 from iris.client.job_env import JobEnv
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind
 from iris.rpc.protocol import call_metadata
-from iris.testing.controller import ControllerStubs, RunningController, running_controller
-from iris.testing.worker import ScriptedWorker
 from rigging.errors import DeadlineExceeded
-from rigging.testing import eventually
+from support.iris.controller import ControllerStubs, RunningController, running_controller
+from support.iris.worker import ScriptedWorker
 
 JOB = "/ann/actor-x"
 

@@ -11,7 +11,7 @@ import pytest
 
 from fray.backends.iris import IrisBackend
 from fray.backends.iris import client as backend
-from fray.client import GivesNewOutput, JobHandle, wait_all
+from fray.client import GivesNewOutput, JobHandle
 from fray.errors import JobAlreadyExists, JobFailed
 from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus
 from iris.client import IrisClient, JobPlan, LogLine
@@ -86,35 +86,20 @@ def request(name: str = "job", **fields: Any) -> JobRequest:
     return JobRequest(name, Entrypoint.from_callable(print), **fields)
 
 
-def test_submit_passes_the_request_on() -> None:
+def test_submit_passes_the_request_on_and_a_taken_name_is_frays_own_error() -> None:
     fake = FakeIris()
-    handle = make(fake).submit(request(replicas=2, max_retries_failure=1), adopt_existing=False)
+    client = make(fake)
+    handle = client.submit(request(replicas=2, max_retries_failure=1), adopt_existing=False)
     assert handle.job_id == "/ann/job"
-    assert fake.submitted[0].replicas == 2
-    assert fake.submitted[0].limits.max_retries_failure == 1
+    assert (fake.submitted[0].replicas, fake.submitted[0].limits.max_retries_failure) == (2, 1)
     assert fake.policies == [ExistingJobPolicy.FAIL]
-
-
-def test_a_taken_name_is_frays_own_error() -> None:
-    client = make(FakeIris())
-    client.submit(request())
+    assert handle.wait(5) is handle.status() is JobStatus.SUCCEEDED
+    assert handle.logs() == "half line\noops\n"
     with pytest.raises(JobAlreadyExists, match="job /ann/job is running") as caught:
         client.submit(request(), adopt_existing=False)
     assert caught.value.job_name == "job"
     assert caught.value.handle is not None
     assert caught.value.handle.job_id == "/ann/job"
-
-
-def test_success() -> None:
-    handle = make(FakeIris()).submit(request())
-    assert handle.wait(5) is JobStatus.SUCCEEDED
-    assert handle.status() is JobStatus.SUCCEEDED
-    assert handle.logs() == "half line\noops\n"
-
-
-def test_output_is_shown_by_runs_outside_of_jobs_alone() -> None:
-    assert isinstance(make(FakeIris(), inside_job=False).submit(request()), GivesNewOutput)
-    assert not isinstance(make(FakeIris(), inside_job=True).submit(request()), GivesNewOutput)
 
 
 def test_a_failure_says_what_and_where_the_log_is() -> None:
@@ -130,14 +115,7 @@ def test_a_failure_says_what_and_where_the_log_is() -> None:
     assert handle.wait(5, raise_on_failure=False) is JobStatus.FAILED
 
 
-def test_an_end_by_signal_is_a_negative_exit_code() -> None:
-    fake = FakeIris(IrisJobStatus("", JobState.FAILED, error="killed by SIGKILL", exit_signal=9))
-    with pytest.raises(JobFailed) as caught:
-        make(fake).submit(request()).wait(5)
-    assert caught.value.exit_code == -9
-
-
-def test_stopped_is_no_success() -> None:
+def test_stopped_or_ended_by_a_signal_is_no_success() -> None:
     fake = FakeIris(IrisJobStatus("", JobState.KILLED))
     handle = make(fake).submit(request())
     handle.terminate()
@@ -145,17 +123,10 @@ def test_stopped_is_no_success() -> None:
     assert handle.wait(5, raise_on_failure=False) is JobStatus.STOPPED
     with pytest.raises(JobFailed, match="job /ann/job killed"):
         handle.wait(5)
-
-
-def test_wait_times_out_with_a_timeout_error() -> None:
-    with pytest.raises(TimeoutError, match=r"not ended within 0\.1 s"):
-        make(FakeIris(IrisJobStatus("", JobState.RUNNING))).submit(request()).wait(0.1)
-
-
-def test_wait_all_over_many_jobs() -> None:
-    client = make(FakeIris())
-    handles = [client.submit(request(f"j{i}")) for i in range(100)]
-    assert wait_all(handles, 30) == [JobStatus.SUCCEEDED] * 100
+    fake = FakeIris(IrisJobStatus("", JobState.FAILED, error="killed by SIGKILL", exit_signal=9))
+    with pytest.raises(JobFailed) as caught:
+        make(fake).submit(request()).wait(5)
+    assert caught.value.exit_code == -9
 
 
 def test_a_job_is_not_taken_for_the_one_before_it_of_its_name() -> None:
@@ -214,12 +185,16 @@ def test_which_cluster_a_spec_means(
 
 
 def test_each_workspace_has_its_client_over_one_connection(tmp_path: Path) -> None:
-    fake = FakeIris()
-    client = make(fake, inside_job=False)
-    for name, workspace in (("a", tmp_path), ("b", tmp_path / "x" / ".."), ("c", tmp_path / "other")):
-        client.submit(request(name, environment=EnvironmentConfig(workspace=str(workspace))))
-    assert fake.workspaces == [str(tmp_path), str(tmp_path / "other")]
-    assert [job.name for job in fake.submitted] == ["a", "b", "c"]
+    workspaces = (("a", tmp_path), ("b", tmp_path / "x" / ".."), ("c", tmp_path / "other"))
+    # Inside a job its own workspace goes on.
+    for inside_job, clients in ((False, [str(tmp_path), str(tmp_path / "other")]), (True, [])):
+        fake = FakeIris()
+        client = make(fake, inside_job=inside_job)
+        for name, workspace in workspaces:
+            job = client.submit(request(name, environment=EnvironmentConfig(workspace=str(workspace))))
+            assert isinstance(job, GivesNewOutput) is not inside_job
+        assert fake.workspaces == clients
+        assert [job.name for job in fake.submitted] == ["a", "b", "c"]
 
 
 def test_the_project_around_the_current_directory_goes_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,13 +204,6 @@ def test_the_project_around_the_current_directory_goes_along(tmp_path: Path, mon
     monkeypatch.chdir(tmp_path / "sub")
     make(fake, inside_job=False).submit(request("job"))
     assert fake.workspaces == [str(tmp_path)]
-
-
-def test_inside_a_job_its_own_workspace_goes_on() -> None:
-    fake = FakeIris()
-    make(fake, inside_job=True).submit(request(environment=EnvironmentConfig(workspace="/elsewhere")))
-    assert [job.name for job in fake.submitted] == ["job"]
-    assert fake.workspaces == []
 
 
 def test_who_waits_while_the_client_is_shut_down_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:

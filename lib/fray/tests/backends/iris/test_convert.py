@@ -32,16 +32,13 @@ def constraints(resources: ResourceConfig) -> list[tuple[str, ConstraintOp, tupl
     return [(constraint.key, constraint.op, tuple(constraint.values)) for constraint in found]
 
 
-def test_a_callable_keeps_its_arguments_whatever_they_are_called() -> None:
+def test_a_callable_keeps_its_arguments_whatever_they_are_called_and_a_program_becomes_a_command() -> None:
     entrypoint = Entrypoint.from_callable(print, [1], {"fn": 2, "args": 3})
     iris = to_iris_plan(JobRequest("job", entrypoint), ENVIRONMENT).entrypoint
     assert pickle.loads(iris.pickled) == (print, (1,), {"fn": 2, "args": 3})
     assert (iris.argv, iris.display) == ((), "builtins:print")
-
-
-def test_a_program_becomes_a_command() -> None:
-    iris = to_iris_plan(JobRequest("job", Entrypoint.from_binary("ls", ["-l", "/"])), ENVIRONMENT)
-    assert iris.entrypoint.argv == ("ls", "-l", "/")
+    program = to_iris_plan(JobRequest("job", Entrypoint.from_binary("ls", ["-l", "/"])), ENVIRONMENT)
+    assert program.entrypoint.argv == ("ls", "-l", "/")
 
 
 def test_plain_resources_and_counts() -> None:
@@ -60,30 +57,35 @@ def test_plain_resources_and_counts() -> None:
     assert (iris.constraints, iris.coscheduling) == ((), None)
 
 
-def test_what_is_said_of_memory_is_a_limit_and_a_default_or_a_whole_host_is_none() -> None:
-    def said(resources: ResourceConfig) -> tuple[bool | None, bool | None]:
-        iris = to_iris_plan(request(resources), ENVIRONMENT)
-        return iris.limits_said, iris.soft_limits
-
-    assert said(ResourceConfig(ram="1g")) == (True, None), "though it is the default of iris"
-    assert said(ResourceConfig(disk="9g")) == (False, None)
-    assert said(ResourceConfig.with_tpu("v5p-8", ram="9g")) == (False, None)
+@pytest.mark.parametrize(
+    ("resources", "said"),
+    [
+        (ResourceConfig(ram="1g"), True),  # though it is the default of iris
+        (ResourceConfig(disk="9g"), False),
+        (ResourceConfig.with_tpu("v5p-8", ram="9g"), False),
+    ],
+)
+def test_what_is_said_of_memory_is_a_limit_a_default_or_whole_host_none(resources: ResourceConfig, said: bool) -> None:
+    iris = to_iris_plan(request(resources), ENVIRONMENT)
+    assert (iris.limits_said, iris.soft_limits) == (said, None)
+    assert to_iris_resources(ResourceConfig()).disk is None, "that nobody asked for"
+    assert to_iris_resources(ResourceConfig(disk="50g")).disk == "50g"
 
 
 def test_one_host_of_a_tpu_slice_for_each_task_and_the_slice_as_a_gang() -> None:
-    iris = to_iris_plan(request(ResourceConfig.with_tpu(["v6e-16", "v5litepod-16"])), ENVIRONMENT)
-    device = iris.resources.device
-    assert device is not None
-    assert (device.kind, device.variant, device.count, device.alternatives) == ("tpu", "v6e-16", 4, ("v5litepod-16",))
-    assert iris.replicas == 4
-    assert iris.coscheduling is not None
-    assert iris.coscheduling.group_by == "tpu-name"
-
-
-def test_a_slice_of_one_host_is_no_gang() -> None:
-    assert to_iris_plan(request(ResourceConfig.with_tpu("v5p-8")), ENVIRONMENT).coscheduling is None
-    # Nor are copies of it, such as a group of actors.
-    assert to_iris_plan(request(ResourceConfig.with_tpu("v5p-8"), replicas=3), ENVIRONMENT).coscheduling is None
+    tpus = ResourceConfig.with_tpu(["v6e-16", "v5litepod-16"])
+    gpus = ResourceConfig(device=GpuConfig("H100", count=8), device_alternatives=["H200"])
+    for asked, expected in ((tpus, ("tpu", "v6e-16", 4, ("v5litepod-16",))), (gpus, ("gpu", "H100", 8, ("H200",)))):
+        device = to_iris_plan(request(asked), ENVIRONMENT).resources.device
+        assert device is not None
+        assert (device.kind, device.variant, device.count, device.alternatives) == expected
+    gang = to_iris_plan(request(tpus), ENVIRONMENT)
+    assert gang.replicas == 4
+    assert gang.coscheduling is not None
+    assert gang.coscheduling.group_by == "tpu-name"
+    # A slice of one host is none, nor are copies of it, such as a group of actors.
+    for copies in ({}, {"replicas": 3}):
+        assert to_iris_plan(request(ResourceConfig.with_tpu("v5p-8"), **copies), ENVIRONMENT).coscheduling is None
 
 
 @pytest.mark.parametrize(("tpu", "hosts"), [("v6e-16", 4), ("v5p-8", 1)])
@@ -98,13 +100,6 @@ def test_several_slices_are_one_gang_of_whole_slices(tpu: str, hosts: int) -> No
     program = JobRequest("job", Entrypoint.from_binary("train", ["-v"]), resources)
     argv = to_iris_plan(program, ENVIRONMENT).entrypoint.argv
     assert argv == ("python", "-m", "fray.backends.iris.slices", str(hosts), "train", "-v")
-
-
-def test_gpus() -> None:
-    asked = ResourceConfig(device=GpuConfig("H100", count=8), device_alternatives=["H200"])
-    device = to_iris_plan(request(asked), ENVIRONMENT).resources.device
-    assert device is not None
-    assert (device.kind, device.variant, device.count, device.alternatives) == ("gpu", "H100", 8, ("H200",))
 
 
 def test_where_it_may_run() -> None:
@@ -157,8 +152,3 @@ def test_every_state_has_a_status_and_ends_when_it_does() -> None:
         assert to_fray_status(state).finished() == state.is_terminal
     assert to_fray_status(JobState.KILLED) is JobStatus.STOPPED
     assert to_fray_status(JobState.UNSCHEDULABLE) is JobStatus.FAILED
-
-
-def test_disk_that_nobody_asked_for_is_not_kept() -> None:
-    assert to_iris_resources(ResourceConfig()).disk is None
-    assert to_iris_resources(ResourceConfig(disk="50g")).disk == "50g"

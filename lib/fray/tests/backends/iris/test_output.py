@@ -54,18 +54,14 @@ def test_pieces_of_a_line_join_and_notes_say_whose_they_are() -> None:
     assert taken([pieces]) == [{0: "10% 100%\niris: 5 bytes lost\n"}]
 
 
-def test_what_is_old_is_not_asked_for_again() -> None:
-    cluster = Cluster()
-    new = NewLines(cluster, JOB)
-    cluster.lines = [line("a", 0), line("b", 60_000)]
-    new.take()
-    new.take()
-    assert cluster.asked == [0, 55_000]
-
-
 def test_much_comes_in_pieces_and_what_is_left_at_the_end_is_told() -> None:
     cluster = Cluster()
     cluster.lines = [line(f"{number:03}", number) for number in range(8)]
     new = NewLines(cluster, JOB, most_bytes=10)
     assert [new.take(), new.take()] == [{0: "000\n001\n"}, {0: "002\n003\n"}]
     assert new.take(ended=True) == {0: "004\n005\n", None: "[there is more of it: iris job logs /ann/a]\n"}
+    cluster = Cluster()
+    cluster.lines = [line("a", 0), line("b", 60_000)]
+    new = NewLines(cluster, JOB)
+    assert [new.take(), new.take()] == [{0: "a\nb\n"}, {}]
+    assert cluster.asked == [0, 55_000], "what is old is not asked for again"

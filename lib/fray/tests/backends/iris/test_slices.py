@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from fray.backends.iris import IrisBackend
+from fray.backends.iris.slices import call_on_slices
 from fray.testing import LONG
 from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus, ResourceConfig
 from iris.client import IrisClient
 from iris.client.connection.discovery import cluster_at
-from iris.testing.controller import RunningController, running_controller
+from support.iris.controller import RunningController, running_controller
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.process
 
 HOST = """
 import sys
@@ -86,9 +87,7 @@ def test_a_program_finds_the_other_slices(cluster: IrisBackend, environment: Env
     assert sorted(line for line in job.logs().splitlines() if " of slice " in line) == SHOWN
 
 
-def test_a_callable_finds_them_also_when_all_start_over(
-    cluster: IrisBackend, environment: EnvironmentConfig, tmp_path: Path
-) -> None:
+def test_a_callable_finds_them_restarted(cluster: IrisBackend, environment: EnvironmentConfig, tmp_path: Path) -> None:
     def show(failed: str, script: str) -> None:
         from fray.replica import replica_index
 
@@ -103,9 +102,7 @@ def test_a_callable_finds_them_also_when_all_start_over(
     assert [(tmp_path / f"failed.{index}").read_text().splitlines()[-1] for index in range(4)] == SHOWN
 
 
-def test_what_the_job_says_of_its_coordinator_holds(cluster: IrisBackend, tmp_path: Path) -> None:
-    environment = EnvironmentConfig(workspace=str(tmp_path), env_vars={"MEGASCALE_COORDINATOR_ADDRESS": "mine:1"})
-    script = 'echo "$MEGASCALE_COORDINATOR_ADDRESS ${MEGASCALE_SLICE_ID-unset}"'
-    job = cluster.submit(JobRequest("own", Entrypoint.from_binary("sh", ["-c", script]), TWO_SLICES, environment))
-    assert job.wait(LONG) is JobStatus.SUCCEEDED
-    assert job.logs() == "mine:1 unset\n" * 4
+def test_what_the_job_says_of_its_coordinator_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEGASCALE_COORDINATOR_ADDRESS", "mine:1")
+    assert call_on_slices(2, str, [5], {}) == "5"
+    assert "MEGASCALE_SLICE_ID" not in os.environ

@@ -45,15 +45,6 @@ def test_everybody_is_told_once_also_those_who_come_while_others_wait() -> None:
     assert max(len(ids) for ids in cluster.polls) <= 64
 
 
-def test_two_may_watch_one_job() -> None:
-    cluster, told = Cluster(), queue.SimpleQueue[int]()
-    watcher = JobWatcher(cluster.poll)
-    watcher.watch("/ann/job", lambda _: told.put(1))
-    watcher.watch("/ann/job", lambda _: told.put(2))
-    cluster.end("/ann/job")
-    assert {told.get(timeout=LONG), told.get(timeout=LONG)} == {1, 2}
-
-
 def test_whatever_a_callback_raises_the_others_are_told() -> None:
     cluster, told = Cluster(), queue.SimpleQueue[bool]()
     works: list[Callable[[], None]] = []

@@ -3,7 +3,6 @@
 import logging
 import os
 import signal
-import sys
 import threading
 from concurrent.futures import CancelledError
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 from fray.backends.local import LocalClient
 from fray.backends.local.slots import Slot, SlotPool
 from fray.backends.local.subprocess_call import SubprocessCall
-from fray.client import JobHandle, wait_all
 from fray.errors import JobFailed
 from fray.testing import LONG, eventually
 from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus
@@ -23,7 +21,7 @@ TRUE = Entrypoint.from_binary("true")
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-@pytest.mark.parametrize("processes", [False, True])
+@pytest.mark.parametrize("processes", [False, pytest.param(True, marks=pytest.mark.process)])
 def test_a_job_that_cannot_be_started_fails_and_gives_its_slot_back(replicas: int, processes: bool) -> None:
     with LocalClient(max_threads=1, processes=processes) as client:
         # Past the checks of the types, as a change after construction is.
@@ -75,15 +73,14 @@ class EndsItsProcess(Exception):
         os._exit(3)
 
 
-def raise_the_end() -> None:
-    raise EndsItsProcess
-
-
+@pytest.mark.process
 def test_a_process_that_dies_while_it_packs_its_exception() -> None:
-    with LocalClient(processes=True) as client:
-        with pytest.raises(JobFailed, match="exit code 3") as caught:
-            client.submit(JobRequest("job", Entrypoint.from_callable(raise_the_end))).wait(LONG)
-        assert caught.value.exit_code == 3
+    def raise_the_end() -> None:
+        raise EndsItsProcess
+
+    with LocalClient(processes=True) as client, pytest.raises(JobFailed, match="exit code 3") as caught:
+        client.submit(JobRequest("job", Entrypoint.from_callable(raise_the_end))).wait(LONG)
+    assert caught.value.exit_code == 3
 
 
 @pytest.mark.parametrize("left", [b"", b"\x80\x04garbage", b"N."])
@@ -94,39 +91,6 @@ def test_what_is_no_exception_counts_as_none(left: bytes, tmp_path: Path, caplog
     with caplog.at_level(logging.CRITICAL):
         assert SubprocessCall.raised(result, "job 'job'") is None
     assert list(tmp_path.iterdir()) == []
-
-
-def test_callbacks_that_raise_are_logged_before_and_after_the_end(
-    client: LocalClient, caplog: pytest.LogCaptureFixture
-) -> None:
-    release, told = threading.Event(), threading.Event()
-    job = client.submit(JobRequest("job", Entrypoint.from_callable(release.wait, [LONG])))
-
-    def leave(_: JobHandle) -> None:
-        sys.exit(5)
-
-    job.add_done_callback(leave)
-    job.add_done_callback(lambda _: told.set())
-    release.set()
-    assert told.wait(LONG)
-    job.add_done_callback(leave)
-    assert [record.message for record in caplog.records] == ["job 'job': a done callback failed"] * 2
-
-
-def test_wait_all_of_a_generator_and_for_ever(client: LocalClient) -> None:
-    release = threading.Event()
-    jobs = [client.submit(JobRequest(f"job-{i}", Entrypoint.from_callable(release.wait, [LONG]))) for i in range(2)]
-    threading.Timer(0.05, release.set).start()
-    assert wait_all((job for job in jobs), float("inf")) == [JobStatus.SUCCEEDED] * 2
-    group = client.create_actor_group(Cancels, name="actors", count=2)
-    assert len(group.wait_ready(timeout=float("inf"))) == 2
-
-
-@pytest.mark.parametrize(("code", "exit_code"), [(3, 3), ("why", 1)])
-def test_the_exit_code_of_a_callable(client: LocalClient, code: object, exit_code: int) -> None:
-    with pytest.raises(JobFailed) as caught:
-        client.submit(JobRequest("job", Entrypoint.from_callable(sys.exit, [code]))).wait(LONG)
-    assert caught.value.exit_code == exit_code
 
 
 def test_shutdown_lets_running_jobs_submit(client: LocalClient) -> None:
@@ -160,23 +124,6 @@ def test_shutdown_lets_running_jobs_submit(client: LocalClient) -> None:
     with pytest.raises(Conflict, match="has been shut down"):
         own.submit(JobRequest("later", TRUE))
     own.shutdown()
-
-
-def test_wait_all_in_a_job_lends_its_slot_whoever_submitted_the_others() -> None:
-    with LocalClient(max_threads=1) as client:
-        begun, others = threading.Event(), list[JobHandle]()
-        submitted = threading.Event()
-
-        def waits() -> None:
-            begun.set()
-            submitted.wait(LONG)
-            wait_all(others, LONG)
-
-        job = client.submit(JobRequest("waits", Entrypoint.from_callable(waits)))
-        assert begun.wait(LONG)
-        others.append(client.submit(JobRequest("other", TRUE)))
-        submitted.set()
-        assert job.wait(LONG) is JobStatus.SUCCEEDED
 
 
 class Cancels:

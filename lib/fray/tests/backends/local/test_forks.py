@@ -21,11 +21,14 @@ from fray.backends.local.child import write_payload
 from fray.backends.local.fork_server import ENDED, READY, STARTED, WORD, ForkRequest, send_request
 from fray.errors import JobFailed
 from fray.testing import LONG, Flag, eventually
+from fray.testing.forks import exit_code_of
 from fray.testing.signals import is_running
 from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus
-from rigging.testing.forks import exit_code_of
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each callable gets a new interpreter")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each callable gets a new interpreter"),
+]
 
 
 @pytest.fixture
@@ -58,52 +61,42 @@ def server_of(client: LocalClient, flag: Flag) -> int:
     return int(flag.text())
 
 
-def test_callables_do_not_wait_for_an_interpreter_each(client: LocalClient, flag: Flag) -> None:
-    servers = {server_of(client, flag) for _ in range(3)}
-    assert len(servers) == 1
-    assert servers != {os.getpid()}
+def test_callables_do_not_wait_for_an_interpreter_each_and_their_server_ends_with_its_client(flag: Flag) -> None:
+    client = LocalClient(processes=True)
+    (server,) = {server_of(client, flag) for _ in range(3)}
+    assert server != os.getpid()
+    job = client.submit(call(tell_server, flag))
+    client.shutdown()
+    assert job.wait(0) is JobStatus.SUCCEEDED
+    eventually(lambda: not is_running(server), "the server is gone")
 
 
-def test_a_callable_has_nothing_open_that_is_not_its_own(client: LocalClient, tmp_path: Path, flag: Flag) -> None:
+def test_a_callable_has_nothing_open_that_is_not_its_own(client: LocalClient, tmp_path: Path) -> None:
     go_on = Flag(str(tmp_path / "go-on"))
     other = client.submit(call(go_on.wait, name="other"))
 
-    def look() -> None:
-        flag.set(
-            " ".join(
-                sorted(
-                    os.readlink(f"/proc/self/fd/{number}").split(":")[0]
-                    for number in range(3, 64)
-                    if os.path.exists(f"/proc/self/fd/{number}")
-                )
-            )
-        )
+    def look() -> list[str]:
+        places = [f"/proc/self/fd/{number}" for number in range(3, 64)]
+        return [os.readlink(place) for place in places if os.path.exists(place)]
 
-    client.submit(call(look)).wait(LONG)
-    assert flag.text() == ""
+    assert client.submit(call(look)).result(LONG) == []
     go_on.set()
     other.wait(LONG)
 
 
 def test_what_an_interpreter_reads_when_it_starts_gets_a_new_one(client: LocalClient, flag: Flag) -> None:
-    shared = server_of(client, flag)
-    Path(flag.path).unlink()
+    def tell() -> tuple[int, int]:
+        return parent_of(os.getppid()), hash("shard")
 
-    def tell() -> None:
-        flag.set(f"{parent_of(os.getppid())} {hash('shard')}")
-
-    environment = EnvironmentConfig(workspace=".", env_vars={"PYTHONHASHSEED": "5"})
-    client.submit(call(tell, environment=environment)).wait(LONG)
+    seed = {"PYTHONHASHSEED": "5"}
+    environment = EnvironmentConfig(workspace=".", env_vars=seed)
+    parent, told = client.submit(call(tell, environment=environment)).result(LONG)
     words = [sys.executable, "-c", "print(hash('shard'))"]
-    expected = subprocess.run(words, env={"PYTHONHASHSEED": "5"}, capture_output=True, text=True, check=True).stdout
-    parent, told = flag.text().split()
-    assert told == expected.strip()
-    assert int(parent) != shared
+    assert told == int(subprocess.run(words, env=seed, capture_output=True, check=True).stdout)
+    assert parent != server_of(client, flag)
 
 
-def test_jobs_end_as_they_do_and_others_begin_though_the_server_was_killed(
-    client: LocalClient, tmp_path: Path, flag: Flag
-) -> None:
+def test_jobs_end_and_others_begin_though_the_server_died(client: LocalClient, tmp_path: Path, flag: Flag) -> None:
     begun, go_on = Flag(str(tmp_path / "begun")), Flag(str(tmp_path / "go-on"))
     server = server_of(client, flag)
 
@@ -137,14 +130,6 @@ def test_a_workspace_that_is_not_there_fails_the_job(client: LocalClient, tmp_pa
     environment = EnvironmentConfig(workspace=str(tmp_path / "missing"))
     with pytest.raises(JobFailed, match=r"cannot start its process: No such file or directory.*missing"):
         client.submit(call(os.getpid, environment=environment)).wait(LONG)
-
-
-def test_the_server_ends_with_its_client(flag: Flag) -> None:
-    client = LocalClient(processes=True)
-    server = server_of(client, flag)
-    assert is_running(server)
-    client.shutdown()
-    eventually(lambda: not is_running(server), "the server is gone")
 
 
 def test_the_server_ends_with_a_client_that_is_killed(flag: Flag) -> None:
@@ -245,23 +230,6 @@ def payload(path: Path, fn: object, *args: object) -> str:
     return str(path)
 
 
-def test_a_client_that_is_killed_before_it_reads_the_answer_takes_its_job_with_it(tmp_path: Path) -> None:
-    def work(path: str) -> None:
-        Path(path + ".part").write_text(str(os.getpid()))
-        os.rename(path + ".part", path)
-        signal.pause()
-
-    told = tmp_path / "told"
-    with bare_server() as server:
-        job = ask_for(
-            server, ForkRequest(payload(tmp_path / "p", work, str(told)), str(tmp_path / "r"), dict(os.environ))
-        )
-        eventually(told.exists, "the callable runs")
-        job.close()  # with what the keeper has said unread, which resets the connection
-        pid = int(told.read_text())
-        eventually(lambda: not is_running(pid), "the callable is gone")
-
-
 def test_a_request_whose_descriptors_did_not_get_through_is_refused_alone(tmp_path: Path) -> None:
     with bare_server() as server:
         request = ForkRequest(payload(tmp_path / "p", os.getpid), str(tmp_path / "r"), dict(os.environ))
@@ -276,13 +244,6 @@ def test_a_request_whose_descriptors_did_not_get_through_is_refused_alone(tmp_pa
         with ask_for(server, request) as job:
             assert WORD.unpack(job.recv(WORD.size, socket.MSG_WAITALL))[0] == STARTED
             assert WORD.unpack(job.recv(WORD.size, socket.MSG_WAITALL)) == (ENDED, 0)
-
-
-def test_a_well_ended_job_is_told_so_by_a_client_that_goes(flag: Flag) -> None:
-    client = LocalClient(processes=True)
-    job = client.submit(call(tell_server, flag))
-    client.shutdown()
-    assert job.wait(0) is JobStatus.SUCCEEDED
 
 
 def test_what_is_to_happen_at_the_end_of_a_process_happens(client: LocalClient) -> None:

@@ -68,6 +68,7 @@ def killed_client(directory: Path) -> Iterator[None]:
         end.set()
 
 
+@pytest.mark.process
 def test_what_a_killed_client_left_is_removed_by_the_next(temporary: Path, tmp_path: Path) -> None:
     with killed_client(tmp_path):
         # A fork of the killed process may have use for it.
@@ -112,7 +113,7 @@ def test_a_new_folder_is_not_taken_for_an_abandoned_one(temporary: Path) -> None
     sweeper = threading.Thread(target=sweep)
     sweeper.start()
     try:
-        for _ in range(300):
+        for _ in range(60):
             scratch = ScratchFolder()
             path = scratch.new_path("call")
             path.touch()

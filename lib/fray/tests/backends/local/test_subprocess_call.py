@@ -4,21 +4,19 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from fray.actor import ActorHandle
 from fray.backends.common.lifeline import CANNOT_START
 from fray.backends.local import LocalClient
-from fray.errors import JobFailed
 from fray.testing import LONG, Flag, eventually
 from fray.testing.signals import is_running
-from fray.types import Entrypoint, JobRequest, JobStatus
-from rigging.errors import InvalidRequest
+from fray.types import Entrypoint, JobRequest
+
+pytestmark = pytest.mark.process
 
 LIFELINE = Path(sys.modules["fray.backends.common.lifeline"].__file__ or "")
 
@@ -34,28 +32,6 @@ def call(fn: object, *args: object, name: str = "job", **fields: object) -> JobR
     return JobRequest(name, Entrypoint.from_callable(fn, args), **fields)  # type: ignore[arg-type]
 
 
-def test_what_cannot_be_pickled_is_refused_at_submission(client: LocalClient) -> None:
-    with pytest.raises(InvalidRequest, match=r"job 'job' cannot be sent.*open files, locks"):
-        client.submit(call(print, threading.Lock()))
-    # The name is not taken by it.
-    assert client.submit(call(os.getpid)).wait(LONG) is JobStatus.SUCCEEDED
-
-
-def test_arguments_are_what_they_were_at_submission(client: LocalClient, tmp_path: Path) -> None:
-    release, shards = Flag(str(tmp_path / "release")), [1, 2]
-    seen = Flag(str(tmp_path / "seen"))
-
-    def work(items: list[int]) -> None:
-        release.wait(LONG)
-        seen.set(str(items))
-
-    job = client.submit(call(work, shards))
-    shards.append(3)
-    release.set()
-    job.wait(LONG)
-    assert seen.text() == "[1, 2]"
-
-
 def test_the_traceback_is_in_the_log_too(client: LocalClient) -> None:
     def fail() -> None:
         raise LookupError("no such shard")
@@ -65,16 +41,6 @@ def test_the_traceback_is_in_the_log_too(client: LocalClient) -> None:
         job.wait(LONG)
     assert "in fail\n" in job.logs()
     assert job.logs().endswith("LookupError: no such shard\n")
-
-
-def test_a_crash_shows_the_end_of_the_log(client: LocalClient) -> None:
-    def crash() -> None:
-        print("the last words", flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    with pytest.raises(JobFailed, match=r"its process ended with signal 9 \(SIGKILL\)(?s:.*)the last words") as caught:
-        client.submit(call(crash)).wait(LONG)
-    assert caught.value.exit_code == -signal.SIGKILL
 
 
 def test_no_job_outlives_a_client_that_is_killed(tmp_path: Path) -> None:
@@ -107,59 +73,6 @@ threading.Event().wait()
         eventually(lambda pid=pid: not is_running(pid), f"{flag.path} is gone")  # type: ignore[misc]
 
 
-def make_at_home(pid: int) -> str:
-    if os.getpid() != pid:
-        raise LookupError("made only at home")
-    return "made"
-
-
-class Homely:
-    """Can be pickled, but made again only in the process that it is from."""
-
-    def __reduce__(self) -> tuple[Callable[[int], str], tuple[int]]:
-        return make_at_home, (os.getpid(),)
-
-
-class Fickle:
-    def __reduce__(self) -> str:
-        raise RuntimeError("not today")
-
-
-class Giver:
-    def give(self, cls: Callable[[], object]) -> object:
-        return cls()
-
-
-def test_a_result_that_cannot_travel_fails_its_call_alone(client: LocalClient, tmp_path: Path) -> None:
-    seen = Flag(str(tmp_path / "seen"))
-
-    def work(giver: ActorHandle) -> None:
-        told = []
-        for call in [giver.give.remote(cls) for cls in (Homely, Fickle, int)]:
-            try:
-                told.append(call.result(LONG))
-            except (LookupError, InvalidRequest) as error:
-                told.append(str(error).partition(";")[0])
-        seen.set(str(told))
-
-    assert client.submit(call(work, client.create_actor(Giver, name="giver"))).wait(LONG) is JobStatus.SUCCEEDED
-    refused = "the result of an actor's method cannot be sent to another process: not today"
-    assert seen.text() == str(["made only at home", refused, 0])
-
-
-def test_shutdown_removes_the_scratch_files(
-    client: LocalClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    own = LocalClient(processes=True)
-    job = own.submit(call(os.getpid))
-    assert len(list(tmp_path.glob("fray-*"))) == 1  # the pickle's folder
-    own.shutdown()
-    assert job.logs() == ""
-    del job
-    assert list(tmp_path.glob("fray-*")) == []
-
-
 @pytest.fixture
 def lifeline() -> Iterator[tuple[int, int]]:
     read, write = os.pipe()
@@ -173,23 +86,14 @@ def lifeline() -> Iterator[tuple[int, int]]:
 
 def run_with_lifeline(lifeline: tuple[int, int], *argv: str) -> "subprocess.Popen[str]":
     command = [sys.executable, "-I", "-S", str(LIFELINE), str(lifeline[0]), *argv]
-    return subprocess.Popen(
-        command,
-        pass_fds=[lifeline[0]],
-        start_new_session=True,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, pass_fds=[lifeline[0]], start_new_session=True, text=True, **pipes)
 
 
 @pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", -15), ("kill -9 $$", -9)])
 def test_a_lifeline_ends_as_its_program_does(lifeline: tuple[int, int], script: str, code: int) -> None:
     with run_with_lifeline(lifeline, "sh", "-c", script) as process:
         assert process.wait(LONG) == code
-
-
-def test_a_lifeline_tells_what_cannot_be_started(lifeline: tuple[int, int]) -> None:
     with run_with_lifeline(lifeline, "no-such-program") as process:
         _, err = process.communicate(timeout=LONG)
     assert process.returncode == CANNOT_START

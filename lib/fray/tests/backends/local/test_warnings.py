@@ -3,7 +3,6 @@
 import logging
 import os
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -14,39 +13,26 @@ from rigging.filesystem import mirror_budget
 from rigging.filesystem.budget import budget_environment
 
 
-@pytest.fixture
-def client() -> LocalClient:
-    return LocalClient()
-
-
-def request(fn: Callable[..., Any], environment: EnvironmentConfig) -> JobRequest:
-    return JobRequest("job", Entrypoint.from_callable(fn), environment=environment)
-
-
-def test_env_vars_of_a_callable_are_not_applied_but_said_so(
-    client: LocalClient, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("make", "warned"),
+    [
+        (lambda: EnvironmentConfig(workspace=".", env_vars={"SAME": "1", "OTHER": "2"}), "OTHER"),
+        (lambda: create_environment(env_vars={"TOKENIZERS_PARALLELISM": "true"}), "TOKENIZERS_PARALLELISM"),
+        (lambda: create_environment(env_vars=budget_environment()), None),  # nobody asked for it
+    ],
+)
+def test_variables_of_a_callable_are_not_applied_but_said_so_where_they_differ(
+    make: Callable[[], EnvironmentConfig],
+    warned: str | None,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SAME", "1")
-    monkeypatch.delenv("OTHER", raising=False)
-    environment = EnvironmentConfig(workspace=".", env_vars={"SAME": "1", "OTHER": "2"})
-    seen: list[str | None] = []
-    with caplog.at_level(logging.WARNING):
-        client.submit(request(lambda: seen.append(os.environ.get("OTHER")), environment=environment)).wait(LONG)
-    assert seen == [None]
-    assert "not applied to callables" in caplog.text
-    assert "OTHER" in caplog.text
+    for name in ("OTHER", "TOKENIZERS_PARALLELISM"):
+        monkeypatch.delenv(name, raising=False)
+    entrypoint = Entrypoint.from_callable(lambda: os.environ.get("OTHER"))
+    with caplog.at_level(logging.WARNING), mirror_budget(3), LocalClient() as client:
+        assert client.submit(JobRequest("job", entrypoint, environment=make())).result(LONG) is None
+    assert ("not applied to callables" in caplog.text) is (warned is not None)
+    assert (warned or "") in caplog.text
     assert "SAME" not in caplog.text
-
-
-def test_variables_that_nobody_asked_for_are_not_warned_of(
-    client: LocalClient, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
-    with caplog.at_level(logging.WARNING), mirror_budget(3):
-        client.submit(request(os.getpid, environment=create_environment(env_vars=budget_environment()))).wait(LONG)
-        assert caplog.text == ""
-        client.submit(
-            request(os.getpid, environment=create_environment(env_vars={"TOKENIZERS_PARALLELISM": "true"}))
-        ).wait(LONG)
-    assert "not applied" in caplog.text
-    assert "TOKENIZERS_PARALLELISM" in caplog.text

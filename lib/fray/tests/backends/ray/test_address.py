@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from fray.backends.ray import cluster as ray_cluster
 from fray.backends.ray import connect
 from fray.testing.ray_harness import RayHarness
 from rigging.errors import Unavailable
@@ -54,9 +55,8 @@ def server(answer: bytes | None) -> Iterator[str]:
         listener.shutdown(socket.SHUT_RDWR)
 
 
-def test_a_dead_address_is_told_within_seconds_and_with_what_can_be_done(
-    dead: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.process
+def test_a_dead_address_is_told_in_seconds_with_what_can_be_done(dead: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", dead)
     began = time.monotonic()
     with pytest.raises(Unavailable) as failure:
@@ -66,39 +66,26 @@ def test_a_dead_address_is_told_within_seconds_and_with_what_can_be_done(
         assert part in str(failure.value)
 
 
-def test_the_address_of_a_client_server_is_looked_at_too(dead: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fray.backends.ray import cluster as ray_cluster
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [(None, "no answer in time"), (b"", "closed without an answer"), (b"HTTP/1.1 400 Bad Request", "no gRPC server")],
+)
+def test_what_listens_but_is_no_ray_is_told_apart(answer: bytes | None, problem: str) -> None:
+    with server(answer) as address, pytest.raises(Unavailable, match=problem):
+        ray_cluster.check_reachable(address, SHORT)
 
+
+def test_the_address_of_a_client_server_is_looked_at_and_one_without_host_and_port_is_left_to_ray(
+    dead: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for address in (None, "auto", "local", ""):
+        ray_cluster.check_reachable(address, SHORT)
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     with pytest.raises(Unavailable, match=f"'ray://{dead}' .as given"):
         ray_cluster.check_reachable(f"ray://{dead}", SHORT)
 
 
-@pytest.mark.parametrize(
-    ("answer", "problem"),
-    [
-        (None, "no answer in time"),
-        (b"", "closed without an answer"),
-        (b"HTTP/1.1 400 Bad Request", "no gRPC server"),
-    ],
-)
-def test_what_listens_but_is_no_ray_is_told_apart(answer: bytes | None, problem: str) -> None:
-    from fray.backends.ray import cluster as ray_cluster
-
-    with server(answer) as address, pytest.raises(Unavailable, match=problem):
-        ray_cluster.check_reachable(address, SHORT)
-
-
-@pytest.mark.parametrize("address", [None, "auto", "local", ""])
-def test_an_address_without_host_and_port_is_left_to_ray(address: str | None) -> None:
-    from fray.backends.ray import cluster as ray_cluster
-
-    ray_cluster.check_reachable(address, SHORT)
-
-
 def test_a_grpc_server_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fray.backends.ray import cluster as ray_cluster
-
     settings = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
     with server(settings) as address:
         monkeypatch.setenv("RAY_ADDRESS", address)

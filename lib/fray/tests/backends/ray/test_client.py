@@ -3,19 +3,17 @@
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 
 from fray.client import RunsRayFunctions
-from fray.errors import JobFailed
-from fray.testing import LONG, Flag, eventually
+from fray.testing import LONG, Flag
 from fray.testing.ray_harness import RayCluster, RayHarness
-from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus, ResourceConfig
+from fray.types import Entrypoint, JobRequest, ResourceConfig
 
 FRAY_BACKENDS = ["ray"]
-pytestmark = [pytest.mark.ray, pytest.mark.e2e]
+pytestmark = [pytest.mark.ray, pytest.mark.process]
 
 SMALL = ResourceConfig.with_cpu(cpu=0.1, ram="64m", disk="1m")
 
@@ -64,7 +62,7 @@ def test_a_function_that_is_rays_already(cluster: RayCluster) -> None:
             client.run_remote_function(double, [-1])
 
 
-def test_jobs_that_are_all_alike_but_for_what_they_captured(cluster: RayCluster, tmp_path: Path) -> None:
+def test_jobs_that_are_all_alike_but_for_what_they_captured(cluster: RayCluster) -> None:
     from fray.backends.ray.client import RayClient
     from fray.replica import replica_index
 
@@ -86,45 +84,6 @@ def test_jobs_that_are_all_alike_but_for_what_they_captured(cluster: RayCluster,
             gang = client.submit(JobRequest("gang", Entrypoint.from_callable(work), SMALL, replicas=3))
             gang.wait(LONG)
             assert sorted(gang.logs().splitlines()) == ["gang 0", "gang 1", "gang 2"]
-
-
-def test_the_session_forgets_a_job_that_has_ended(cluster: RayCluster, tmp_path: Path) -> None:
-    import ray
-
-    from fray.backends.ray.client import RayClient
-
-    end = Flag(str(tmp_path / "end"))
-    with RayClient.connect() as client:
-        job = client.submit(JobRequest("quiet", Entrypoint.from_callable(end.wait, [LONG]), SMALL))
-        eventually(lambda: job.status() is JobStatus.RUNNING, "it runs")
-        end.set()
-        job.wait(LONG)
-        running = client.sessions.get().running
-        eventually(lambda: not ray.get(running.remote(job.job_id, 1)), "the session does not know it any more")
-
-
-def test_a_gang_that_goes_wrong_inside_ends(cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fray.backends.ray.client import RayClient
-    from fray.backends.ray.jobs.slices import GangPlacer
-
-    def lose(_placer: GangPlacer, _halt: threading.Event) -> None:
-        raise LookupError("no such node")
-
-    monkeypatch.setattr(GangPlacer, "acquire", lose)
-    with RayClient.connect() as client:
-        job = client.submit(JobRequest("gang", Entrypoint.from_callable(print), SMALL, replicas=2))
-        with pytest.raises(JobFailed, match="LookupError: no such node"):
-            job.wait(LONG)
-
-
-def test_a_ray_pin_is_left_out(cluster: RayCluster, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
-    from fray.backends.ray.client import RayClient
-
-    environment = EnvironmentConfig(workspace=str(tmp_path), pip_packages=["ray==2.0.0"])
-    with RayClient.connect() as client:
-        request = JobRequest("pinned", Entrypoint.from_binary("true"), SMALL, environment)
-        assert client.submit(request).wait(LONG) is JobStatus.SUCCEEDED
-    assert "'ray==2.0.0' is not installed" in caplog.text
 
 
 def test_through_the_client_server(cluster: RayCluster, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from fray.testing import LONG
 from fray.testing.ray_harness import LOGS_VARIABLE, NAMESPACED, RayCluster, need_namespaces
 
-pytestmark = [pytest.mark.ray, pytest.mark.e2e]
+pytestmark = [pytest.mark.ray, pytest.mark.process]
 
 
 def test_the_processes_and_files_of_a_cluster_go_when_nobody_commands_it_any_more(tmp_path: Path) -> None:
@@ -55,9 +55,7 @@ def test_logs_are_kept_when_the_process_that_commands_it_has_died(tmp_path: Path
     assert not kept or found.read_text() == "why"
 
 
-def test_a_cluster_starts_where_no_ray_was_before_and_writes_its_address_nowhere_else(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_cluster_starts_where_no_ray_was_and_writes_its_address_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     # Ray's sockets have no room for pytest's long path.
     with tempfile.TemporaryDirectory(prefix="r") as short:
         monkeypatch.setenv("TMPDIR", short)

@@ -21,12 +21,8 @@ from rigging.errors import InvalidRequest
 
 
 def test_a_slice_of_one_host_takes_its_head_and_a_larger_one_only_chips() -> None:
-    assert host_resources(ResourceConfig.with_tpu("v4-8", cpu=2, ram="1g")) == {
-        "CPU": 2,
-        "memory": 2**30,
-        "TPU": 4,
-        "TPU-v4-8-head": 1,
-    }
+    found = host_resources(ResourceConfig.with_tpu("v4-8", cpu=2, ram="1g"))
+    assert found == {"CPU": 2, "memory": 2**30, "TPU": 4, "TPU-v4-8-head": 1}
     assert "TPU-v4-16-head" not in host_resources(ResourceConfig.with_tpu("v4-16"))
 
 
@@ -41,12 +37,8 @@ def test_what_a_cluster_has_not_enough_of_is_named() -> None:
 
 def test_gpus_are_rays_own_and_of_the_type_asked_for() -> None:
     options = task_options(host_resources(ResourceConfig.with_gpu("H100", count=8, cpu=4, ram="1g")))
-    assert options == {
-        "num_cpus": 4,
-        "memory": 2**30,
-        "num_gpus": 8,
-        "resources": {"accelerator_type:H100": 0.001},
-    }
+    resources = {"accelerator_type:H100": 0.001}
+    assert options == {"num_cpus": 4, "memory": 2**30, "num_gpus": 8, "resources": resources}
 
 
 def test_the_shortfall_names_the_nearest_node() -> None:

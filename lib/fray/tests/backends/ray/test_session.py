@@ -16,7 +16,7 @@ from fray.types import Entrypoint, JobRequest, JobStatus, ResourceConfig
 if TYPE_CHECKING:
     from fray.backends.ray.client import RayClient
 
-pytestmark = [pytest.mark.ray, pytest.mark.e2e]
+pytestmark = [pytest.mark.ray, pytest.mark.soak]
 
 SMALL = ResourceConfig.with_cpu(cpu=0.1, ram="64m", disk="1m")
 
@@ -88,22 +88,6 @@ def test_jobs_go_on_and_their_output_is_reported_again(client: "RayClient", tmp_
     end.set()
     assert (job.wait(LONG), late.wait(LONG)) == (JobStatus.SUCCEEDED,) * 2
     assert job.logs() == job.logs() == "begun\ndone\n"
-
-
-def test_output_that_was_lost_with_the_session_is_said_to_be(client: "RayClient", tmp_path: Path) -> None:
-    end = Flag(str(tmp_path / "end"))
-
-    def work() -> None:
-        print("begun", flush=True)
-        end.wait(LONG)
-
-    job = client.submit(JobRequest("works", Entrypoint.from_callable(work), SMALL))
-    eventually(lambda: job.logs() == "begun\n", "it is told while it runs")
-    kill_session(client)
-    end.set()
-    job.wait(LONG)
-    # The worker may just have looked after the session.
-    assert job.logs() in ("begun\n", "[output lost: the session that kept it has died]\n")
 
 
 def test_actors_are_told_when_their_process_ends_without_shutdown(client: "RayClient", tmp_path: Path) -> None:

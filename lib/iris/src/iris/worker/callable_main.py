@@ -17,6 +17,7 @@ _EXCEPTION_BYTES = 64 * 1024
 _RESULT_BYTES = 16 * 1024 * 1024
 _REASON = 2000
 _FRAMES = 3
+_NOT_RETURNED = b"! it ended by sys.exit(0), before its function returned\n"
 
 
 def ensure_cloudpickle(fallback: str) -> None:
@@ -144,12 +145,11 @@ def pack_result(value: object) -> bytes:
     return pack_large(value)
 
 
-def write_result(value: object) -> None:
-    """Leave what the callable returned for the worker, packed; nothing for None."""
+def write_result(packed: bytes) -> None:
+    """Leave what the callable returned for the worker, packed; nothing for None. Without it, none has returned."""
     path = os.environ.get("IRIS_ERROR_FILE")
-    if not path or value is None:
+    if not path:
         return
-    packed = pack_result(value)
     try:
         with open(f"{path}.value", "wb") as file:
             file.write(packed)
@@ -236,8 +236,10 @@ def main(payload_path: str) -> int:
             function, args, kwargs = pickle.load(file)  # noqa: S301 - the submitter's own code is what we are here to run
         value = finish(function, function(*args, **kwargs))
         if os.getpid() == process:
-            write_result(value)
+            write_result(b"" if value is None else pack_result(value))
     except SystemExit as end:
+        if end.code in (None, 0) and os.getpid() == process:
+            write_result(_NOT_RETURNED)
         if isinstance(end.code, int) and end.code and not end.code & 0xFF:
             return 1  # of which the system would keep the 0 alone
         if end.code is not None and not isinstance(end.code, int) and os.getpid() == process:

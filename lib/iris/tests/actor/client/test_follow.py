@@ -1,7 +1,8 @@
 """Waiting for an actor by its name, and groups of actors, while the controller's watch is played."""
 
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -9,6 +10,7 @@ import pytest
 
 from iris.actor.client import follow, pool
 from iris.actor.client.follow import EndpointFollower
+from iris.actor.client.places import Location
 from iris.actor.client.pool import ActorPool
 from iris.client.endpoints import Endpoint, EndpointSet
 from rigging.errors import Conflict, DeadlineExceeded, InvalidRequest, Unavailable
@@ -70,39 +72,23 @@ CLUSTER: Any = SimpleNamespace(
 )
 
 
-def endpoint(number: int) -> Endpoint:
-    return Endpoint("/ann/a/w", f"/ann/a/{number}:0", f"h:{number}", {"actor": "w"})
-
-
 def found(*numbers: int, ended: str = "") -> EndpointSet:
-    return EndpointSet(tuple(map(endpoint, numbers)), bool(ended), ended)
+    there = (Endpoint("/ann/a/w", f"/ann/a/{number}:0", f"h:{number}", {"actor": "w"}) for number in numbers)
+    return EndpointSet(tuple(there), bool(ended), ended)
 
 
-def in_thread(work: Callable[[], Any]) -> Callable[[], Any]:
-    """Do something meanwhile; what is returned waits for its result, or raises its error."""
-    box: list[Any] = []
+InThread = Callable[[Callable[[], Any]], Callable[[], Any]]
 
-    def run() -> None:
-        try:
-            box.append((work(), None))
-        except Exception as error:
-            box.append((None, error))
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-
-    def result() -> Any:
-        thread.join(WAIT_S)
-        value, error = box[0]
-        if error is not None:
-            raise error
-        return value
-
-    return result
+@pytest.fixture
+def in_thread() -> Iterator[InThread]:
+    """Does something meanwhile; what is returned waits for its result, or raises its error."""
+    with ThreadPoolExecutor() as threads:
+        yield lambda work: partial(threads.submit(work).result, WAIT_S)
 
 
 class TestTheFollower:
-    def test_one_who_waits_gets_the_first_that_is_as_waited_for(self) -> None:
+    def test_one_who_waits_gets_the_first_that_is_as_waited_for(self, in_thread: InThread) -> None:
         changes: list[EndpointSet] = []
         with EndpointFollower(CLUSTER, "w", on_change=changes.append) as follower:
             assert (Watch.last.request, Watch.last.states) == (("w", ""), ["started"])
@@ -122,7 +108,7 @@ class TestTheFollower:
             with pytest.raises(DeadlineExceeded, match=r"endpoints of /ann/: not as waited for after 0\.01 s"):
                 follower.wait_for(lambda now: not now.endpoints, 0.01)
 
-    def test_a_refusal_reaches_those_who_wait_and_those_who_come_later(self) -> None:
+    def test_a_refusal_reaches_those_who_wait_and_those_who_come_later(self, in_thread: InThread) -> None:
         with EndpointFollower(CLUSTER, "w") as follower:
             waiting = in_thread(lambda: follower.latest)
             Watch.last.fail(InvalidRequest("no such name"))
@@ -154,11 +140,10 @@ class TestAPool:
         first, second = Client.made
         Watch.last.say(found(2, 3))
         assert group.members == [second, Client.made[2]]
-        assert first.member.now.place is None
-        assert first.member.now.ended == "/ann/a/1:0 has ended"
+        assert first.member.now == Location(None, "/ann/a/1:0 has ended")
         assert second.member.now.place.address == "h:2"
 
-    def test_who_waits_for_a_number_goes_on_when_there_are_so_many(self, group: ActorPool) -> None:
+    def test_who_waits_for_a_number_goes_on_when_there_are_so_many(self, group: ActorPool, in_thread: InThread) -> None:
         waiting = in_thread(lambda: group.wait_for_size(2, WAIT_S))
         Watch.last.say(found(1))
         Watch.last.say(found(1, 2))
@@ -166,7 +151,7 @@ class TestAPool:
         with pytest.raises(DeadlineExceeded, match=r"2 of 3 actors 'w' after 0\.01 s"):
             group.wait_for_size(3, 0.01)
 
-    def test_without_an_actor_there_is_nobody_to_call(self, group: ActorPool) -> None:
+    def test_without_an_actor_there_is_nobody_to_call(self, group: ActorPool, in_thread: InThread) -> None:
         with pytest.raises(Unavailable, match="no actor 'w' answers now"):
             group.call("add")
         assert group.broadcast("add") == []
@@ -178,14 +163,14 @@ class TestAPool:
         Watch.last.say(found(1))
         assert group.call("add")
 
-    def test_a_refusal_of_the_controller_is_raised(self, group: ActorPool) -> None:
+    def test_a_refusal_of_the_controller_is_raised(self, group: ActorPool, in_thread: InThread) -> None:
         waiting = in_thread(lambda: group.wait_for_size(1, WAIT_S))
         Watch.last.fail(InvalidRequest("no such name"))
         for ask in (waiting, lambda: group.call("add")):
             with pytest.raises(InvalidRequest, match="no such name"):
                 ask()
 
-    def test_one_that_was_closed_lets_everybody_go(self) -> None:
+    def test_one_that_was_closed_lets_everybody_go(self, in_thread: InThread) -> None:
         group = ActorPool("w", client=CLUSTER)
         Watch.last.say(found(1, 2))
         waiting = in_thread(lambda: group.wait_for_size(3, WAIT_S))

@@ -2,6 +2,7 @@
 
 import pickle
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +15,9 @@ from iris.rpc import actor_pb2 as pb
 from rigging.errors import DeadlineExceeded, InvalidRequest, NotFound
 
 
-def call_with(size: int = 10, deadline: float | None = None) -> PendingCall:
+def call_with(size: int = 10, deadline: float | None = None, whole: bool = False) -> PendingCall:
     made = PendingCall("add", Pickle(b"x" * size), deadline, 0, lambda: None)
-    made.number, made.actor = 7, "counter"
+    made.number, made.actor, made.whole = 7, "counter", whole
     return made
 
 
@@ -29,28 +30,18 @@ class TestItsFrame:
     def test_a_small_call_has_its_arguments_in_it(self) -> None:
         call = call_with(INLINE_BYTES)
         envelope, size = begun(call)
-        (start,) = envelope.message.starts
-        assert (start.call, start.actor, start.method, start.inline) == (7, "counter", "add", b"x" * INLINE_BYTES)
-        assert (start.size, start.attached, start.deadline_ms) == (0, False, 0)
-        assert (call.sent, size) == (True, INLINE_BYTES + 64)
-        assert envelope.pieces == []
+        start = pb.CallStart(call=7, actor="counter", method="add", inline=b"x" * INLINE_BYTES)
+        assert list(envelope.message.starts) == [start]
+        assert (call.sent, size, envelope.pieces) == (True, INLINE_BYTES + 64, [])
 
-    def test_a_larger_one_goes_along_where_there_is_room(self) -> None:
-        call = call_with(INLINE_BYTES + 1)
-        call.whole = True
+    @pytest.mark.parametrize("whole", [True, False], ids=["there is room", "there is none"])
+    def test_a_larger_one_goes_along_or_says_how_large_it_is_and_is_not_sent_yet(self, whole: bool) -> None:
+        call = call_with(INLINE_BYTES + 1, whole=whole)
         envelope, size = begun(call)
-        (start,) = envelope.message.starts
-        assert (start.attached, start.inline, start.size) == (True, b"", 0)
-        assert sum(map(len, envelope.pieces[1:])) == INLINE_BYTES + 1
-        assert (call.sent, size) == (True, INLINE_BYTES + 65)
-
-    def test_or_says_how_large_it_is_and_is_not_sent_before_its_last_piece(self) -> None:
-        call = call_with(INLINE_BYTES + 1)
-        envelope, size = begun(call)
-        (start,) = envelope.message.starts
-        assert (start.attached, start.inline, start.size) == (False, b"", INLINE_BYTES + 1)
-        assert not call.sent
-        assert 0 < size < 1024
+        more = {"attached": True} if whole else {"size": INLINE_BYTES + 1}
+        assert list(envelope.message.starts) == [pb.CallStart(call=7, actor="counter", method="add", **more)]
+        assert sum(map(len, envelope.pieces[1:])) == (INLINE_BYTES + 1 if whole else 0)
+        assert (call.sent, size) == (whole, INLINE_BYTES + 65 if whole else 256)
         call.mark_sent()
         assert call.sent
 
@@ -68,14 +59,12 @@ class TestItsFrame:
 
 
 class TestItsEnd:
-    def test_a_value_is_unpickled_once(self) -> None:
-        reply = Reply(pb.CallEnd(call=7), dump([1, 2]).whole)
+    @pytest.mark.parametrize("value", [[1, 2], None])
+    def test_a_value_is_unpickled_once(self, value: Any) -> None:
+        reply = Reply(pb.CallEnd(call=7), dump(value).whole)
         first = reply.value()
-        assert first == [1, 2]
+        assert first == value
         assert reply.value() is first
-
-    def test_none_is_a_value(self) -> None:
-        assert Reply(pb.CallEnd(call=7), dump(None).whole).value() is None
 
     @pytest.mark.parametrize(
         ("refusal", "kind"),
@@ -105,17 +94,19 @@ class TestItsEnd:
         assert len(set(depths)) == 1
 
     def test_a_timer_does_not_outlive_its_call(self) -> None:
-        class Timer:
-            cancelled = 0
-
-            def cancel(self) -> None:
-                self.cancelled += 1
-
         for end in (lambda call: call.settle(Reply(pb.CallEnd(), b"")), lambda call: call.fail(NotFound("gone"))):
-            call, timer = call_with(), Timer()
-            call.timer = timer  # type: ignore[assignment]
+            call, cancelled = call_with(), []
+            call.timer = SimpleNamespace(cancel=lambda cancelled=cancelled: cancelled.append(True))  # type: ignore[assignment]
             end(call)
-            assert (timer.cancelled, call.timer, call.future.done()) == (1, None, True)
+            assert (cancelled, call.timer, call.future.done()) == ([True], None, True)
+
+    def test_a_call_ends_once_and_the_first_end_stays(self) -> None:
+        made = call_with()
+        assert made.take_back(InvalidRequest("no"))
+        assert not made.take_back(InvalidRequest("late"))
+        made.settle(Reply(pb.CallEnd(), b""))
+        made.fail(InvalidRequest("later"))
+        assert str(made.future.exception()) == "no"
 
 
 def fails_when_loaded() -> object:
@@ -127,29 +118,18 @@ class Strange:
         return fails_when_loaded, ()
 
 
-class TestErrorsThatCannotTravel:
-    def test_without_a_pickle_the_text_must_do(self) -> None:
-        error = load_error(b"", "Odd: no", "frames")
-        assert type(error) is RemoteError
-        assert (str(error), str(error.__cause__)) == ("Odd: no", "\nframes")
-
-    def test_what_cannot_be_made_again_is_told_with_the_reason(self) -> None:
-        error = load_error(pickle.dumps(Strange()), "Odd: no", "frames")
-        assert type(error) is RemoteError
-        why = "RuntimeError: the class is not itself here"
-        assert str(error) == f"Odd: no (it cannot be made again here: {why})"
-        assert isinstance(error.__cause__, RemoteTraceback)
-
-    def test_what_is_no_exception_is_not_raised(self) -> None:
-        error = load_error(dump("text").whole, "Odd: no", "frames")
-        assert type(error) is RemoteError
-        assert str(error) == "Odd: no"
-
-
-def test_a_call_ends_once_and_the_first_end_stays() -> None:
-    made = PendingCall("add", Pickle(b"x"), None, 0, lambda: None)
-    assert made.take_back(InvalidRequest("no"))
-    assert not made.take_back(InvalidRequest("late"))
-    made.settle(Reply(pb.CallEnd(), b""))
-    made.fail(InvalidRequest("later"))
-    assert str(made.future.exception()) == "no"
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", ""),
+        (pickle.dumps(Strange()), " (it cannot be made again here: RuntimeError: the class is not itself here)"),
+        (dump("text").whole, ""),
+    ],
+    ids=["no pickle", "cannot be made again", "no exception"],
+)
+def test_of_errors_that_cannot_travel_the_text_must_do(data: bytes, why: str) -> None:
+    error = load_error(data, "Odd: no", "frames")
+    assert type(error) is RemoteError
+    assert str(error) == f"Odd: no{why}"
+    assert isinstance(error.__cause__, RemoteTraceback)
+    assert str(error.__cause__) == "\nframes"

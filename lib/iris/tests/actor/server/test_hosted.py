@@ -7,28 +7,46 @@ from typing import Any
 
 import pytest
 
+from fray.testing.waiting import eventually
 from iris.actor.client.pending import PendingCall
 from iris.actor.errors import ActorStopped
 from iris.actor.server.hosted import HostedActor, HostedCall
 from iris.actor.server.in_process import InProcessCaller
 from iris.actor.transport.payload import NOTHING, dump_arguments, load
 from rigging.errors import Conflict, InvalidRequest
-from rigging.testing import eventually
 
 ASKED: contextvars.ContextVar[str] = contextvars.ContextVar("ASKED", default="nobody")
 
 
-class Untold(Exception):
-    """Cannot be told as text."""
+class Unspeakable(Exception):
+    """Fails when anything is asked of it."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(f"no {name}")
 
     def __str__(self) -> str:
         raise RuntimeError("no text")
+
+    def __reduce__(self) -> Any:
+        raise RuntimeError("no pickle")
+
+
+class Trap:
+    """A descriptor that raises, whoever asks."""
+
+    def __init__(self, error: type[BaseException]) -> None:
+        self._error = error
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        raise self._error("not on this machine")
 
 
 class Work:
     """An instance whose calls wait for the test where it wants that."""
 
     label = "not a method"
+    broken = Trap(RuntimeError)
+    leaves = Trap(SystemExit)
 
     def __init__(self) -> None:
         self.gate = threading.Event()
@@ -45,14 +63,14 @@ class Work:
     def asked(self) -> str:
         return ASKED.get()
 
-    def fail(self) -> None:
-        raise KeyError("no such shard")
+    def raises(self, error: BaseException) -> None:
+        raise error
 
-    def fail_untold(self) -> None:
-        raise Untold
+    def raises_unspeakably(self) -> None:
+        raise Unspeakable
 
-    def fail_long(self) -> None:
-        raise ValueError("é" * 50_000)
+    def raises_a_lock(self) -> None:
+        raise ValueError(threading.Lock())
 
     def give(self) -> Any:
         return threading.Lock()
@@ -64,11 +82,11 @@ class Work:
 class Bench:
     """A hosted actor and what it told."""
 
-    def __init__(self, threads: int = 1) -> None:
+    def __init__(self) -> None:
         self.work = Work()
         self.ended: list[HostedCall] = []
         self.begun: list[HostedCall] = []
-        self.actor = HostedActor("work", self.work, threads, self.begun.append, self._done)
+        self.actor = HostedActor("work", self.work, 1, self.begun.append, self._done)
 
     def _done(self, call: HostedCall) -> None:
         assert call.end is not None, "the end is there before it is told"
@@ -76,14 +94,14 @@ class Bench:
         if isinstance(call.owner, InProcessCaller):
             call.owner.finish(call)
 
-    def submit(self, method: str, *args: Any, size: int = 0) -> HostedCall:
+    def submit(self, method: str, *args: Any, size: int = 0, data: bytes = b"") -> HostedCall:
         call = HostedCall(1, "work", method, size, self)
-        call.data = dump_arguments(args, {}).whole
+        call.data = data or dump_arguments(args, {}).whole
         self.actor.submit(call)
         return call
 
-    def run(self, method: str, *args: Any, size: int = 0) -> HostedCall:
-        call = self.submit(method, *args, size=size)
+    def run(self, method: str, *args: Any, **options: Any) -> HostedCall:
+        call = self.submit(method, *args, **options)
         eventually(lambda: call in self.ended, "it ends")
         return call
 
@@ -91,7 +109,9 @@ class Bench:
 @pytest.fixture
 def bench() -> Iterator[Bench]:
     made = Bench()
+    ASKED.set("ann")
     made.actor.start(contextvars.copy_context())
+    ASKED.set("nobody")
     yield made
     made.work.gate.set()
     made.actor.stop()
@@ -103,37 +123,48 @@ def test_a_result_is_in_the_data_of_its_end(bench: Bench) -> None:
     assert (call.end.call, call.end.failed, call.end.error) == (1, False, "")
     assert load(call.end_data.whole) == 7
     assert call.data is None, "the arguments are not kept"
+    assert load(bench.run("asked").end_data.whole) == "ann", "the thread has the context of the start"
 
 
-def test_what_a_method_raises_is_its_end_with_its_traceback(bench: Bench) -> None:
-    end = bench.run("fail").end
-    assert end is not None
-    assert (end.failed, end.error) == (True, "KeyError: 'no such shard'")
-    assert end.traceback.startswith("in the actor's process, method 'fail':\nTraceback (most recent call last)")
-    assert end.traceback.endswith("KeyError: 'no such shard'\n")
-    assert isinstance(load(bench.ended[0].end_data.whole), KeyError)
+@pytest.mark.parametrize(
+    ("method", "args", "error", "kind"),
+    [
+        ("raises", (KeyError("no such shard"),), "KeyError: 'no such shard'", KeyError),
+        ("raises", (SystemExit(4),), "SystemExit: 4", SystemExit),
+        ("raises", (SyntaxError("bad", ("f", 1, "3", "text")),), "SyntaxError (it cannot be told as text", SyntaxError),
+        ("raises_unspeakably", (), "Unspeakable", None),
+        ("raises_a_lock", (), "ValueError: <unlocked _thread.lock", None),
+        ("give", (), "the result of 'give' cannot be pickled: TypeError", None),
+        ("add", ("x",), "TypeError: can only concatenate str", TypeError),
+    ],
+    ids=["error", "exit", "syntax", "unspeakable", "unpicklable", "unpicklable result", "arguments"],
+)
+def test_what_a_method_raises_is_its_end_with_its_traceback(
+    bench: Bench, method: str, args: Any, error: str, kind: type[BaseException] | None
+) -> None:
+    call = bench.run(method, *args)
+    assert call.end is not None
+    assert call.end.failed
+    assert call.end.error.startswith(error)
+    assert call.end.traceback.startswith(f"in the actor's process, method {method!r}:\n")
+    if kind is None:
+        assert call.end_data is NOTHING
+    else:
+        assert call.end.traceback.rstrip().endswith(call.end.error.splitlines()[-1])
+        assert type(load(call.end_data.whole)) is kind
+    assert load(bench.run("add", 1).end_data.whole) == 1, "the others go on"
 
 
-def test_errors_are_cut_and_those_without_a_text_are_told_by_their_class(bench: Bench) -> None:
-    end = bench.run("fail_long").end
+def test_long_errors_are_cut(bench: Bench) -> None:
+    end = bench.run("raises", ValueError("é" * 50_000 + "\udce9")).end
     assert end is not None
     assert len(end.error) == len(end.traceback) == 16_384
     assert end.error.startswith("ValueError: é")
-    untold = bench.run("fail_untold").end
-    assert untold is not None
-    assert untold.error.startswith("Untold") or "Untold" in untold.error
+    assert end.traceback.endswith("é?\n")
 
 
-def test_arguments_and_results_that_cannot_travel_are_told_as_such(bench: Bench) -> None:
-    call = bench.run("give")
-    assert call.end is not None
-    assert call.end.failed
-    assert call.end.error.startswith("the result of 'give' cannot be pickled: TypeError")
-    assert call.end_data is NOTHING
-    bad = HostedCall(2, "work", "add", 0, bench)
-    bad.data = b"no pickle"
-    bench.actor.submit(bad)
-    eventually(lambda: bad in bench.ended, "it ends")
+def test_arguments_that_cannot_be_unpickled_are_told_as_such(bench: Bench) -> None:
+    bad = bench.run("add", data=b"no pickle")
     assert bad.end is not None
     assert bad.end.error.startswith("the arguments cannot be unpickled by the actor: ")
     assert bad.end_data is NOTHING
@@ -146,35 +177,9 @@ def test_only_arguments_that_count_as_large_are_told_when_they_are_used(bench: B
     assert bench.begun == [large]
 
 
-@pytest.mark.parametrize(
-    ("name", "is_there"), [("add", True), ("_hidden", False), ("__init__", False), ("label", False), ("none", False)]
-)
-def test_public_methods_may_be_called(bench: Bench, name: str, is_there: bool) -> None:
-    assert bench.actor.has_method(name) is is_there
-
-
-def test_each_thread_has_the_context_of_the_start() -> None:
-    bench = Bench(threads=2)
-    ASKED.set("ann")
-    try:
-        bench.actor.start(contextvars.copy_context())
-    finally:
-        ASKED.set("nobody")
-    assert load(bench.run("asked").end_data.whole) == "ann"
-    bench.actor.stop()
-
-
-def test_as_many_run_at_once_as_there_are_threads() -> None:
-    bench = Bench(threads=2)
-    bench.actor.start(contextvars.copy_context())
-    for name in "abc":
-        bench.submit("wait", name)
-    eventually(lambda: len(bench.work.began) == 2, "two run")
-    assert sorted(bench.work.began) == ["a", "b"]
-    bench.work.gate.set()
-    eventually(lambda: len(bench.ended) == 3, "all end")
-    bench.actor.stop()
-    assert bench.actor.wait_idle(20)
+@pytest.mark.parametrize("name", ["add", "_hidden", "__init__", "label", "none", "broken", "leaves"])
+def test_public_methods_may_be_called(bench: Bench, name: str) -> None:
+    assert bench.actor.has_method(name) is (name == "add")
 
 
 def test_what_has_not_begun_can_be_dropped_and_what_runs_cannot(bench: Bench) -> None:
@@ -201,54 +206,45 @@ def test_a_stopped_actor_runs_nothing_more_and_is_idle_when_the_last_call_ends(b
 
 
 class TestFromItsOwnProcess:
-    def call(self, method: str, *args: Any, deadline: float | None = None) -> PendingCall:
-        return PendingCall(method, dump_arguments(args, {}), deadline, 0, lambda: None)
+    @pytest.fixture
+    def caller(self, bench: Bench) -> InProcessCaller:
+        return InProcessCaller(bench.actor)
+
+    def call(self, caller: InProcessCaller, method: str, *args: Any) -> PendingCall:
+        made = PendingCall(method, dump_arguments(args, {}), None, 0, lambda: None)
+        caller.submit(made)
+        return made
 
     def value(self, call: PendingCall) -> object:
         return call.future.result(20).value()
 
-    def test_a_call_is_in_the_queue_when_it_is_made(self, bench: Bench) -> None:
-        caller = InProcessCaller(bench.actor)
+    def test_a_call_is_in_the_queue_when_it_is_made(self, caller: InProcessCaller) -> None:
         assert caller.label == "'work'"
-        calls = [self.call("add", number) for number in range(20)]
-        for call in calls:
-            caller.submit(call)
+        calls = [self.call(caller, "add", number) for number in range(20)]
         assert [self.value(call) for call in calls] == list(range(20))
-        failed = self.call("fail")
-        caller.submit(failed)
         with pytest.raises(KeyError):
-            self.value(failed)
-
-    def test_what_is_no_method_is_refused_at_once(self, bench: Bench) -> None:
-        call = self.call("_hidden")
-        InProcessCaller(bench.actor).submit(call)
+            self.value(self.call(caller, "raises", KeyError("x")))
         with pytest.raises(InvalidRequest, match="actor 'work' has no method '_hidden'"):
-            self.value(call)
+            self.value(self.call(caller, "_hidden"))
 
-    def test_a_call_that_is_taken_back_does_not_run(self, bench: Bench) -> None:
-        caller = InProcessCaller(bench.actor)
-        runs, back = self.call("wait", "first"), self.call("wait", "second")
-        caller.submit(runs)
-        caller.submit(back)
+    def test_a_call_that_is_taken_back_does_not_run(self, bench: Bench, caller: InProcessCaller) -> None:
+        runs, back = self.call(caller, "wait", "first"), self.call(caller, "wait", "second")
         back.fail(Conflict("taken back"))
         caller.cancel(back)
         caller.cancel(back)
         bench.work.gate.set()
         assert self.value(runs) == "first"
-        after = self.call("add", 1)
-        caller.submit(after)
-        self.value(after)
+        self.value(self.call(caller, "add", 1))
         assert bench.work.began == ["first"]
 
-    def test_a_stop_refuses_what_has_not_begun_and_what_comes_and_lets_the_rest_end(self, bench: Bench) -> None:
-        caller = InProcessCaller(bench.actor)
-        runs, waits, late = (self.call("wait", name) for name in ("runs", "waits", "late"))
-        caller.submit(runs)
+    def test_a_stop_refuses_what_has_not_begun_and_what_comes_and_lets_the_rest_end(
+        self, bench: Bench, caller: InProcessCaller
+    ) -> None:
+        runs = self.call(caller, "wait", "runs")
         eventually(lambda: bench.work.began == ["runs"], "it runs")
-        caller.submit(waits)
+        waits = self.call(caller, "wait", "waits")
         caller.stop()
-        caller.submit(late)
-        for call in (waits, late):
+        for call in (waits, self.call(caller, "wait", "late")):
             with pytest.raises(ActorStopped, match="'wait' of actor 'work' did not run: the actor was shut down"):
                 self.value(call)
         bench.work.gate.set()

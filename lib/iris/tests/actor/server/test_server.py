@@ -1,12 +1,11 @@
 """The beginning and the end of servers."""
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from iris.actor import ActorClient, ActorServer
+from iris.actor import ActorServer
 from iris.actor.server.hosted import HostedActor
 from rigging.errors import Conflict, InvalidRequest, NotFound, Unavailable
 
@@ -26,34 +25,41 @@ def test_a_stopped_server_is_not_used_again(bench: Any) -> None:
 
 
 class Registry:
-    """A controller that is away at first."""
+    """Where actors are published, of a controller that is away at first and at the end."""
 
     def __init__(self) -> None:
-        self.names: list[str] = []
         self.away = True
+        self.registered: list[tuple[str, str, dict[str, str]]] = []
+        self.forgotten: list[tuple[str, bool]] = []
 
     def register(self, name: str, address: str, metadata: dict[str, str]) -> None:
-        del address, metadata
         if self.away:
             raise Unavailable("the controller is away")
-        self.names.append(name)
+        self.registered.append((name, address, metadata))
 
     def unregister(self, name: str, retry: bool) -> None:
-        del retry
-        self.names.remove(name)
+        self.forgotten.append((name, retry))
+        raise Unavailable("the controller is away")
 
 
-def test_an_actor_whose_endpoint_was_refused_is_not_there(bench: Any, connect: Callable[..., ActorClient]) -> None:
+def test_actors_are_published_with_their_names_unless_they_are_not_to_be(bench: Any) -> None:
+    """One whose endpoint was refused is not there; a controller that is away at the end keeps nobody from leaving."""
     registry = Registry()
     context: Any = SimpleNamespace(registry=registry, client=None)
     with ActorServer(key=KEY, context=context) as server:
         with pytest.raises(Unavailable, match="the controller is away"):
             server.register("bench", bench)
+        with pytest.raises(NotFound, match="no actor 'bench'; it has none"):
+            server.own_client("bench")
         registry.away = False
-        server.register("bench", bench)
-        assert registry.names == ["bench"]
-        assert connect(server.address).echo(1) == 1
-    assert registry.names == []
+        server.register("bench", bench, metadata={"shard": "1"})
+        server.register("plain", bench)
+        server.register("hidden", bench, publish=False)
+        address = server.address
+        assert server.own_client("hidden").echo(3) == 3
+    plain = ("plain", address, {"actor": "plain"})
+    assert registry.registered == [("bench", address, {"shard": "1", "actor": "bench"}), plain]
+    assert registry.forgotten == [("bench", False), ("plain", False)]
 
 
 def test_all_actors_share_the_grace(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,8 +86,8 @@ def test_what_a_server_cannot_do_is_said_with_what_it_has(bench: Any, monkeypatc
     with ActorServer(key=KEY) as server:
         with pytest.raises(Conflict, match=rf"this ActorServer was started before, at {server.address}"):
             server.start()
-        with pytest.raises(NotFound, match="this ActorServer has no actor 'bench'; it has none"):
-            server.own_client("bench")
+        with pytest.raises(InvalidRequest, match="name of an actor: must be a text that is not"):
+            server.register("", bench)
         for wrong in (0, -1):
             with pytest.raises(InvalidRequest, match=f"actor 'bench': max_concurrency must be at least 1, not {wrong}"):
                 server.register("bench", bench, max_concurrency=wrong)
@@ -98,38 +104,3 @@ def test_what_a_server_cannot_do_is_said_with_what_it_has(bench: Any, monkeypatc
         assert elsewhere.address.startswith("127.0.0.2:")
     with ActorServer("127.0.0.3", key=KEY) as given:
         assert given.address.startswith("127.0.0.3:")
-
-
-class Names:
-    """Where actors are published; forgetting them fails."""
-
-    def __init__(self) -> None:
-        self.registered: list[tuple[str, str, dict[str, str]]] = []
-        self.forgotten: list[tuple[str, bool]] = []
-
-    def register(self, name: str, address: str, metadata: dict[str, str]) -> None:
-        self.registered.append((name, address, metadata))
-
-    def unregister(self, name: str, retry: bool) -> None:
-        self.forgotten.append((name, retry))
-        raise Unavailable("the controller is away")
-
-
-def test_actors_are_published_with_their_names_unless_they_are_not_to_be(bench: Any) -> None:
-    """A controller that is away at the end keeps nobody from leaving."""
-    names = Names()
-    with ActorServer(key=KEY, context=SimpleNamespace(registry=names, client=None)) as server:  # type: ignore[arg-type]
-        server.register("bench", bench, metadata={"shard": "1"})
-        server.register("plain", bench)
-        server.register("hidden", bench, publish=False)
-        address = server.address
-        assert server.own_client("hidden").echo(3) == 3
-    assert names.registered == [
-        ("bench", address, {"shard": "1", "actor": "bench"}), ("plain", address, {"actor": "plain"}),
-    ]  # fmt: skip
-    assert names.forgotten == [("bench", False), ("plain", False)]
-
-
-def test_an_actor_needs_a_name() -> None:
-    with ActorServer() as server, pytest.raises(InvalidRequest, match="name of an actor: must be a text that is not"):
-        server.register("", object())

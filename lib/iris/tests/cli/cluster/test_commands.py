@@ -1,24 +1,24 @@
 """`iris cluster start|status|stop`: what they ask of the local cluster, and what they say of one."""
 
-import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 
-from iris.cli.context import CliContext
 from iris.cli.main import run
 from iris.client import ClusterStatus, JobStatus, WorkerStatus
-from iris.client.connection.discovery import ClusterTarget
 from iris.cluster.types import JobState
 from iris.local import start
 from iris.local.settings import LocalSettings, read_settings
 from iris.local.state import LocalPaths, held_lock
+from iris.local.stop import ClusterProcesses
 from rigging.errors import Conflict, Unavailable
+from support.iris.cli import Client, Context, Iris
 
 NOW_MS = 1_700_000_000_000
 WORKER = WorkerStatus(
@@ -34,11 +34,10 @@ class Local:
     idle = 900.0
     worker_trouble = ""
     refusal: Exception | None = None
-    asked: list[dict[str, Any]]
 
     def __init__(self, paths: LocalPaths) -> None:
         self.paths = paths
-        self.asked = []
+        self.asked: list[dict[str, Any]] = []
 
     def __call__(self, **options: Any) -> "Local":
         self.asked.append(options)
@@ -59,122 +58,82 @@ class Local:
         )
 
 
-class Client:
+class Stoppable(Client):
     """A client of the cluster that is stopped."""
 
     address = "127.0.0.1:7"
 
     def __init__(self) -> None:
-        self.status = STATUS
-        self.jobs: list[JobStatus] = []
+        super().__init__()
+        self.cluster = STATUS
         self.stopped: list[str] = []
         self.error: Exception | None = None
-        self.asked: list[Any] = []
-
-    def cluster_status(self) -> ClusterStatus:
-        return self.status
+        self.forced: list[bool] = []
 
     def stop_cluster(self, *, stop_jobs: bool) -> list[str]:
-        self.asked.append(stop_jobs)
+        self.forced.append(stop_jobs)
         if self.error is not None:
             raise self.error
         return self.stopped
-
-    def list_jobs(self, states: list[JobState]) -> list[JobStatus]:
-        self.asked.append(states)
-        return self.jobs
 
 
 class Executed(BaseException):
     """Another program took this one's place."""
 
 
-class Processes:
-    """The processes of the local cluster."""
-
-    def __init__(self) -> None:
-        self.running: dict[str, int] = {}
-        self.ended: list[str] = []
-        self.delay: Exception | None = None
-
-    def holders(self) -> dict[str, int]:
-        return self.running
-
-    def wake(self) -> list[str]:
-        return []
-
-    def wait_stopped(self, on_wait: Callable[[str], None]) -> None:
-        if self.delay is not None:
-            raise self.delay
-        self.ended.append("waited")
-
-    def kill(self) -> None:
-        self.ended.append("killed")
-
-
-class Context(CliContext):
+class Cluster(Context):
     """Commands reach what the test made."""
 
-    def __init__(self, local: Local, client: Client, processes: Processes) -> None:
-        super().__init__()
-        self._local, self._client, self._processes = local, client, processes
-        self.executed: list[Any] = []
+    def __init__(self, local: Local, client: Stoppable) -> None:
+        super().__init__(client, NOW_MS)
+        self.local, self.executed = local, list[Any]()
+        self.ended = create_autospec(ClusterProcesses, instance=True)
+        self.ended.holders.return_value, self.ended.wake.return_value = {}, []
 
     def local_cluster(self, **options: Any) -> Any:
-        return self._local(**options)
+        return self.local(**options)
 
     def processes(self, paths: LocalPaths) -> Any:
-        assert paths is self._local.paths
-        return self._processes
-
-    @contextlib.contextmanager
-    def connect(self, target: ClusterTarget, workspace: Path | None = None, **options: Any) -> Iterator[Any]:
-        yield self._client
-
-    def now_ms(self) -> int:
-        return NOW_MS
+        assert paths is self.local.paths
+        return self.ended
 
     def execute(self, command: list[str], environ: Mapping[str, str]) -> None:
         self.executed += [command, environ]
         raise Executed
 
 
-Iris = Callable[..., tuple[int, str, str]]
-
-
 @pytest.fixture
 def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Local:
-    monkeypatch.setenv("IRIS_STATE_DIR", str(tmp_path / "state"))
-    for name in [name for name in os.environ if name.startswith("IRIS_") and name != "IRIS_STATE_DIR"]:
+    for name in [name for name in os.environ if name.startswith("IRIS_")]:
         monkeypatch.delenv(name)
+    monkeypatch.setenv("IRIS_STATE_DIR", str(tmp_path / "state"))
     return Local(LocalPaths(tmp_path / "state"))
 
 
 @pytest.fixture
-def processes() -> Processes:
-    return Processes()
+def client() -> Stoppable:
+    return Stoppable()
 
 
 @pytest.fixture
-def ended(processes: Processes) -> list[str]:
+def context(local: Local, client: Stoppable) -> Cluster:
+    return Cluster(local, client)
+
+
+@pytest.fixture
+def processes(context: Cluster) -> Any:
+    return context.ended
+
+
+def ended(processes: Any) -> list[str]:
     """How processes of the local cluster were ended."""
-    return processes.ended
+    return [name for name, _, _ in processes.mock_calls if name in ("wait_stopped", "kill")]
 
 
 @pytest.fixture
-def client() -> Client:
-    return Client()
-
-
-@pytest.fixture
-def context(local: Local, client: Client, processes: Processes) -> Context:
-    return Context(local, client, processes)
-
-
-@pytest.fixture
-def iris(context: Context, capsys: pytest.CaptureFixture[str]) -> Iris:
-    def command(*words: str) -> tuple[int, str, str]:
-        code = run(["cluster", *words], context)
+def iris(context: Cluster, capsys: pytest.CaptureFixture[str]) -> Iris:
+    def command(*words: str, first: tuple[str, ...] = ()) -> tuple[int, str, str]:
+        code = run([*first, "cluster", *words], context)
         written = capsys.readouterr()
         return code, written.out, written.err.removeprefix("iris: ")
 
@@ -182,93 +141,64 @@ def iris(context: Context, capsys: pytest.CaptureFixture[str]) -> Iris:
 
 
 @pytest.mark.parametrize(
-    ("words", "running", "idle", "said"),
+    ("words", "running", "idle", "more"),
     [
-        ((), False, 900.0, "the local cluster is ready at 127.0.0.1:7\n"),
-        ((), True, 900.0, "the local cluster runs already at 127.0.0.1:7\n"),
-        (("--idle-timeout", "0"), False, 0.0, "the local cluster is ready at 127.0.0.1:7\n"),
-        (("--idle-timeout", "900"), True, 900.0, "the local cluster runs already at 127.0.0.1:7\n"),
-        (
-            ("--idle-timeout", "5"),
-            True,
-            5.0,
-            "the local cluster runs already at 127.0.0.1:7\n"
-            "iris: its idle timeout stays 900 s; stop it first to change that\n",
-        ),
+        ((), False, 900.0, ""),
+        ((), True, 900.0, ""),
+        (("--idle-timeout", "0"), False, 0.0, ""),
+        (("--idle-timeout", "900"), True, 900.0, ""),
+        (("--idle-timeout", "5"), True, 5.0, "iris: its idle timeout stays 900 s; stop it first to change that\n"),
     ],
 )
 def test_a_cluster_is_started_once(
-    iris: Iris, local: Local, words: tuple[str, ...], running: bool, idle: float, said: str
+    iris: Iris, local: Local, words: tuple[str, ...], running: bool, idle: float, more: str
 ) -> None:
     local.running = running
+    state = "runs already" if running else "is ready"
+    said = f"the local cluster {state} at 127.0.0.1:7\n{more}"
     assert iris("start", "--local", *words) == (0, "", said)
     assert local.asked[-1]["idle_exit_seconds"] == idle
     assert not (local.paths.root / "settings.json").exists(), "nothing was said of its settings"
-
-
-def test_a_cluster_without_a_worker_is_not_said_to_be_ready(iris: Iris, local: Local) -> None:
-    local.running, local.worker_trouble = True, "its disk is bad"
+    local.worker_trouble = "its disk is bad"
     assert iris("start", "--local") == (5, "", "the local cluster runs at 127.0.0.1:7 without a worker\n")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [("cluster", "start"), ("--controller-url", "h:1", "cluster", "start", "--local")],
-)
-def test_only_the_local_cluster_can_be_started(
-    context: Context, local: Local, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(list(words), context) == 2
-    assert "iris cluster start --local" in capsys.readouterr().err
-    assert not local.running
-
-
-def test_a_cluster_may_be_named_local(context: Context, local: Local) -> None:
-    assert run(["--cluster", "local", "cluster", "start", "--local"], context) == 0
+def test_only_the_local_cluster_can_be_started_also_by_its_name(iris: Iris, local: Local) -> None:
+    for words, first in ((("start",), ()), (("start", "--local"), ("--controller-url", "h:1"))):
+        code, _, said = iris(*words, first=first)
+        assert (code, "iris cluster start --local" in said, local.running) == (2, True, False)
+    assert iris("start", "--local", first=("--cluster", "local"))[0] == 0
     assert local.running
 
 
 def test_what_is_said_of_the_state_is_kept_and_only_that_is_changed(iris: Iris, local: Local, tmp_path: Path) -> None:
-    remote, other = str(tmp_path / "remote"), str(tmp_path / "other")
-    iris("start", "--local", "--remote-state-dir", remote, "--durability", "remote")
-    assert read_settings(local.paths) == LocalSettings("", remote, "remote")
-    local.running = False
-    iris("start", "--local", "--remote-state-dir", other)
-    assert read_settings(local.paths) == LocalSettings("", other, "remote")
-    local.running = False
-    iris("start", "--local", "--durability", "local")
-    assert read_settings(local.paths) == LocalSettings("", other, "local")
-    local.running = False
-    iris("start", "--local", "--remote-state-dir", "")
-    assert read_settings(local.paths) == LocalSettings("", "", ""), "nowhere else: nothing can be awaited there"
+    remote, other, config = str(tmp_path / "remote"), str(tmp_path / "other"), tmp_path / "here.yaml"
+    config.write_text("scale_groups: {}\n")
+    for words, first, kept in (
+        (("--remote-state-dir", remote, "--durability", "remote"), (), LocalSettings("", remote, "remote")),
+        (("--remote-state-dir", other), (), LocalSettings("", other, "remote")),
+        (("--durability", "local"), (), LocalSettings("", other, "local")),
+        # Nowhere else: nothing can be awaited there.
+        (("--remote-state-dir", ""), (), LocalSettings("", "", "")),
+        ((), ("--config", str(config)), LocalSettings(str(config), "", "")),
+        (("--durability", "local"), (), LocalSettings(str(config), "", "local")),
+    ):
+        local.running = False
+        assert iris("start", "--local", *words, first=first)[0] == 0
+        assert read_settings(local.paths) == kept
 
 
-def test_settings_cannot_change_under_a_running_cluster(iris: Iris, local: Local) -> None:
+def test_settings_cannot_change_under_a_running_cluster_and_a_mistake_does_not_stay(iris: Iris, local: Local) -> None:
     local.running = True
     code, _, said = iris("start", "--local", "--durability", "local")
-    assert code == 2
-    assert "end it first with `iris cluster stop`" in said
+    assert (code, "end it first with `iris cluster stop`" in said) == (2, True)
     assert not (local.paths.root / "settings.json").exists()
-
-
-def test_a_mistake_in_the_settings_does_not_stay(iris: Iris, local: Local) -> None:
-    code, _, said = iris("start", "--local", "--durability", "remote")
-    assert code == 3, said
-    assert read_settings(local.paths) == LocalSettings()
-    assert not local.running
-
-
-def test_the_config_that_is_given_is_kept(iris: Iris, context: Context, local: Local, tmp_path: Path) -> None:
-    config = tmp_path / "here.yaml"
-    config.write_text("scale_groups: {}\n")
-    assert run(["--config", str(config), "cluster", "start", "--local"], context) == 0
-    assert read_settings(local.paths) == LocalSettings(str(config), "", "")
     local.running = False
-    iris("start", "--local", "--durability", "local")
-    assert read_settings(local.paths) == LocalSettings(str(config), "", "local")
+    assert iris("start", "--local", "--durability", "remote")[0] == 3
+    assert (read_settings(local.paths), local.running) == (LocalSettings(), False)
 
 
-def test_in_the_foreground_it_takes_the_place_of_the_command(iris: Iris, local: Local, context: Context) -> None:
+def test_in_the_foreground_it_takes_the_place_of_the_command(iris: Iris, local: Local, context: Cluster) -> None:
     with pytest.raises(Executed):
         iris("start", "--local", "--foreground", "--idle-timeout", "7")
     command, environment = context.executed
@@ -277,12 +207,10 @@ def test_in_the_foreground_it_takes_the_place_of_the_command(iris: Iris, local: 
     assert local.paths.root.is_dir()
     local.running, context.executed = True, []
     code, _, said = iris("start", "--local", "--foreground")
-    assert code == 2
-    assert "runs already" in said
-    assert context.executed == []
+    assert (code, "runs already" in said, context.executed) == (2, True, [])
 
 
-def test_the_status_of_a_cluster(iris: Iris, local: Local, client: Client) -> None:
+def test_the_status_of_a_cluster(iris: Iris, local: Local, client: Stoppable) -> None:
     local.running = True
     code, out, _ = iris("status")
     assert code == 0
@@ -296,22 +224,20 @@ def test_the_status_of_a_cluster(iris: Iris, local: Local, client: Client) -> No
     ]
     found = json.loads(iris("status", "--json")[1])
     assert (found["running"], found["address"], found["pid"]) == (True, "127.0.0.1:7", 77)
-    client.status = ClusterStatus("1", 2, 1, "/s", NOW_MS, 0, 0, 0, (WorkerStatus("w", False, 1, 1, 1, "", 0, 0, 0),))
+    away = WorkerStatus("w", False, 1, 1, 1, "", 0, 0, 0, trouble="its guardian sleeps")
+    client.cluster = ClusterStatus("1", 2, 1, "/s", NOW_MS, 0, 0, 0, (away,))
     lines = iris("status")[1].splitlines()
+    assert "worker:     w takes no tasks: its guardian sleeps" in lines
     assert lines[0].endswith("up 0.0 s, stays when idle)")
-    assert lines[-1].split() == ["w", "away", "0/1", "0", "B/1", "B", "-", "0"]
+    assert (lines[-1].startswith("w       away"), lines[-1].split()[-6:]) == (True, ["0/1", "0", "B/1", "B", "-", "0"])
 
 
-def test_the_status_of_nothing_starts_nothing(iris: Iris, local: Local) -> None:
+def test_the_status_of_nothing_starts_nothing_and_one_that_hangs_is_told(iris: Iris, local: Local) -> None:
     code, out, said = iris("status")
     assert (code, out) == (5, "")
     assert said.startswith(f"no local cluster runs (state in {local.paths.root})")
-    assert iris("status", "--json")[1:] == (
-        json.dumps({"running": False, "state_dir": str(local.paths.root)}, indent=1) + "\n", "",
-    )  # fmt: skip
-
-
-def test_a_controller_that_does_not_answer_is_not_said_to_be_none(iris: Iris, local: Local) -> None:
+    _, out, said = iris("status", "--json")
+    assert (json.loads(out), said) == ({"running": False, "state_dir": str(local.paths.root)}, "")
     local.paths.make()
     with held_lock(local.paths.controller_lock, timeout=1):
         code, out, said = iris("status")
@@ -321,80 +247,67 @@ def test_a_controller_that_does_not_answer_is_not_said_to_be_none(iris: Iris, lo
 
 
 @pytest.mark.parametrize(
-    ("stopped", "said"),
-    [
-        ([], "cluster local stopped\n"),
-        (["/a/b"], "cluster local and 1 job stopped\n"),
-        (["/a/b", "/a/c"], "cluster local and 2 jobs stopped\n"),
-    ],
+    ("stopped", "said"), [([], ""), (["/a/b"], " and 1 job"), (["/a/b", "/a/c"], " and 2 jobs")], ids=len
 )
 def test_stopping_says_what_was_stopped(
-    iris: Iris, local: Local, client: Client, ended: list[str], stopped: list[str], said: str
+    iris: Iris, local: Local, client: Stoppable, processes: Any, stopped: list[str], said: str
 ) -> None:
-    local.running, client.stopped = True, stopped
-    assert iris("stop") == (0, "", said)
-    assert (client.asked, ended) == ([False], ["waited"])
-    iris("stop", "--force")
-    assert client.asked == [False, True]
+    local.running, client.stopped, processes.wake.return_value = True, stopped, ["worker"]
+    assert iris("stop") == (0, "", f"cluster local{said} stopped\n")
+    assert (client.forced, ended(processes)) == ([False], ["wait_stopped"])
+    assert iris("stop", "--force")[2].startswith("the local cluster's worker was suspended and goes on")
+    assert client.forced == [False, True]
 
 
-def test_live_jobs_are_named_and_stay(iris: Iris, local: Local, client: Client, ended: list[str]) -> None:
+def test_live_jobs_are_named_and_stay(iris: Iris, local: Local, client: Stoppable, processes: Any) -> None:
     local.running, client.error = True, Conflict("there are live jobs")
-    code, _, said = iris("stop")
-    assert (code, said) == (3, "there are live jobs\n"), "which have all ended in between"
-    assert client.asked[-1] == [JobState.PENDING, JobState.BUILDING, JobState.RUNNING]
+    assert iris("stop")[::2] == (3, "there are live jobs\n"), "which have all ended in between"
+    assert client.asked[-1]["states"] == [JobState.PENDING, JobState.BUILDING, JobState.RUNNING]
     client.jobs = [JobStatus(f"/a/{number}", JobState.RUNNING) for number in range(5)]
     said = iris("stop")[2]
     assert said.startswith("the cluster has live jobs: /a/0, /a/1, /a/2, /a/3, /a/4; stop them with `iris job stop`")
     client.jobs.append(JobStatus("/a/5", JobState.PENDING))
     assert "/a/4 and 1 more; stop them" in iris("stop")[2]
-    assert ended == []
+    assert ended(processes) == []
 
 
 def test_a_cluster_that_answers_no_more_is_ended_only_by_force(
-    iris: Iris, local: Local, client: Client, processes: Processes, ended: list[str]
+    iris: Iris, local: Local, client: Stoppable, processes: Any
 ) -> None:
-    local.running, processes.delay = True, Unavailable("the controller did not end within 20 s")
-    assert iris("stop")[0] == 5
-    assert ended == []
-    assert iris("stop", "--force")[0] == 0
-    assert ended == ["killed"]
+    local.running = True
+    processes.wait_stopped.side_effect = Unavailable("the controller did not end within 20 s")
+    assert (iris("stop")[0], ended(processes)) == (5, ["wait_stopped"])
+    assert (iris("stop", "--force")[0], ended(processes)[1:]) == (0, ["wait_stopped", "kill"])
     client.error = Unavailable("the controller is gone")
-    assert iris("stop")[0] == 5
-    assert ended == ["killed"]
+    processes.reset_mock()
+    assert (iris("stop")[0], ended(processes)) == (5, [])
     said = "the local cluster's controller does not answer; ending it by signal\niris: cluster local stopped\n"
     assert iris("stop", "--force") == (0, "", said)
-    assert ended == ["killed", "killed"]
+    assert ended(processes) == ["kill"]
 
 
 def test_another_machines_cluster_is_asked_and_no_process_is_touched(
-    iris: Iris, context: Context, client: Client, ended: list[str], capsys: pytest.CaptureFixture[str]
+    iris: Iris, client: Stoppable, processes: Any
 ) -> None:
-    assert run(["--controller-url", "h:1", "cluster", "stop"], context) == 0
-    assert capsys.readouterr().err == "iris: cluster h:1 stopped\n"
+    assert iris("stop", first=("--controller-url", "h:1"))[2] == "cluster h:1 stopped\n"
     client.error = Unavailable("no route")
-    assert run(["--controller-url", "h:1", "cluster", "stop", "--force"], context) == 5
-    assert ended == []
+    assert iris("stop", "--force", first=("--controller-url", "h:1"))[0] == 5
+    assert ended(processes) == []
 
 
 @pytest.mark.parametrize("is_foreign", [False, True])
-def test_what_is_left_of_a_cluster(
-    iris: Iris, local: Local, processes: Processes, ended: list[str], is_foreign: bool
-) -> None:
-    processes.running = {"worker": 12, "guardian": 13}
-    if is_foreign:
-        local.refusal = Conflict("it speaks protocol 1")
-        assert iris("stop")[0] == 3
-    else:
-        code, _, said = iris("stop")
-        assert code == 5
-        assert said.startswith("worker (process 12) and guardian (process 13) of the local cluster runs but does not")
-    assert ended == []
+def test_what_is_left_of_a_cluster(iris: Iris, local: Local, processes: Any, is_foreign: bool) -> None:
+    processes.holders.return_value = {"worker": 12, "guardian": 13}
+    local.refusal = Conflict("it speaks protocol 1") if is_foreign else None
+    code, _, said = iris("stop")
+    told = "worker (process 12) and guardian (process 13) of the local cluster runs but does not answer"
+    assert (code, said.partition(";")[0]) == ((3, "it speaks protocol 1\n") if is_foreign else (5, told))
+    assert ended(processes) == []
     assert iris("stop", "--force") == (0, "", "ended worker (process 12) and guardian (process 13)\n")
-    assert ended == ["killed"]
-    processes.running = {}
+    assert ended(processes) == ["kill"]
+    processes.holders.return_value = {}
     assert iris("stop", "--force") == (0, "", "no local cluster runs\n")
-    assert ended == ["killed", "killed"], "tasks may have outlived all of them"
+    assert ended(processes) == ["kill"] * 2, "tasks may have outlived all of them"
     if not is_foreign:
         assert iris("stop") == (0, "", "no local cluster runs\n")
-        assert len(ended) == 2
+        assert ended(processes) == ["kill"] * 2

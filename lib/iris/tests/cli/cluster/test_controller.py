@@ -1,25 +1,22 @@
 """`iris cluster controller ...`: what is handed on, and what is said of what was done."""
 
-import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import ANY, call, create_autospec
 
 import click
 import pytest
 
 from iris.cli.cluster.controller import parse_time, storage_lines
-from iris.cli.context import CliContext
-from iris.cli.main import run
 from iris.client import Checkpoint, ClusterStatus
 from iris.local import standalone
 from iris.local.standalone import Checked, Restored
 from iris.store.salvage.salvage import Salvaged
+from support.iris.cli import Client, Iris
 
 NOW_MS = 1_700_000_000_000
 STATUS = ClusterStatus("1.2", 2, 77, "/state", NOW_MS - 61_000, 0, 5, 6)
@@ -27,147 +24,103 @@ REMOTE = replace(
     STATUS, remote_state_dir="gs://b/s", durability="remote", last_snapshot_at_ms=NOW_MS - 1000, generation=4
 )
 
-Iris = Callable[..., tuple[int, str, str]]
+
+@pytest.fixture
+def client() -> Client:
+    client = Client()
+    client.now_ms, client.cluster = NOW_MS, STATUS
+    client.operator.checkpoint.return_value = Checkpoint("gs://b/s", 4, 123, NOW_MS + 5)
+    return client
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """What was asked of the functions that work on a state directory."""
-    found: list[tuple[Any, ...]] = []
-
-    def restore(config: Path | None, **options: Any) -> Restored:
-        found.append((config, options))
-        moved = Path("/s/aside") if options["remote_state_dir"] == "there" else None
-        return Restored(Path("/s"), "gs://b/s", 17, moved)
-
-    def salvage(config: Path | None, *, state_dir: Path | None, check_only: bool) -> Any:
-        found.append((config, state_dir, check_only))
-        if check_only:
-            return Checked(Path("/s"), "a page is torn" if state_dir else "")
-        return Salvaged("a page is torn", {"jobs": 3, "tasks": 5}, ("job /a/b is lost", "so is /a/c"), Path("/aside"))
-
-    def serve(config: Path | None, *, on_ready: Callable[[str, Path], None], **options: Any) -> None:
-        found.append((config, options))
-        on_ready("127.0.0.1:7", Path("/s/user-token"))
-
-    monkeypatch.setattr(standalone, "restore_state", restore)
-    monkeypatch.setattr(standalone, "salvage_state", salvage)
-    monkeypatch.setattr(standalone, "serve_standalone", serve)
+def controller(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What works on a state directory."""
+    found = create_autospec(standalone)
+    for name in ("restore_state", "salvage_state", "serve_standalone"):
+        monkeypatch.setattr(standalone, name, getattr(found, name))
     return found
 
 
-@pytest.fixture
-def client() -> SimpleNamespace:
-    operator = SimpleNamespace(checkpoint=lambda: Checkpoint("gs://b/s", 4, 123, NOW_MS + 5))
-    found = SimpleNamespace(address="h:1", status=STATUS, operator=operator)
-    found.cluster_status = lambda: found.status
-
-    return found
-
-
-class Context(CliContext):
-    """Commands reach the test's cluster at the test's time."""
-
-    def __init__(self, reached: SimpleNamespace) -> None:
-        super().__init__()
-        self._reached = reached
-
-    @contextlib.contextmanager
-    def client(self, workspace: Path | None = None) -> Iterator[Any]:
-        yield self._reached
-
-    def now_ms(self) -> int:
-        return NOW_MS
-
-
-@pytest.fixture
-def iris(client: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> Iris:
-    def command(*words: str, first: tuple[str, ...] = ()) -> tuple[int, str, str]:
-        code = run([*first, "cluster", "controller", *words], Context(client))
-        written = capsys.readouterr()
-        return code, written.out, written.err
-
-    return command
-
-
-def test_serving_says_where_and_hands_on_what_was_given(
-    iris: Iris, asked: list[tuple[Any, ...]], tmp_path: Path
-) -> None:
-    nothing = {"state_dir": None, "port": None, "host": None, "remote_state_dir": None, "durability": None}
-    code, out, said = iris("serve")
-    assert (code, out) == (0, "127.0.0.1:7\n")
-    assert "your token is in /s/user-token" in said
+def test_serving_says_where_and_hands_on_what_was_given(iris: Iris, controller: Any, tmp_path: Path) -> None:
+    controller.serve_standalone.side_effect = lambda config, **given: given["on_ready"]("127.0.0.1:7", Path("/s/token"))
+    said = "the controller serves on 127.0.0.1:7; your token is in /s/token\n"
+    assert iris("cluster", "controller", "serve") == (0, "127.0.0.1:7\n", said)
     config = tmp_path / "c.yaml"
     config.write_text("")
     given = ("--state-dir", str(tmp_path), "--port", "0", "--remote-state-dir", "", "--durability", "local")
-    iris("serve", *given, "--insecure", first=("--config", str(config)))
-    rest = {"durability": "local", "insecure": True}
-    assert asked == [
-        (None, {**nothing, "insecure": False}),
-        (
-            config,
-            {**nothing, "state_dir": tmp_path, "port": 0, "remote_state_dir": "", **rest},
-        ),
+    iris("--config", str(config), "cluster", "controller", "serve", *given, "--insecure")
+    nothing = {"state_dir": None, "port": None, "host": None, "remote_state_dir": None, "durability": None}
+    said_of = {"state_dir": tmp_path, "port": 0, "remote_state_dir": "", "durability": "local", "insecure": True}
+    assert controller.serve_standalone.mock_calls == [
+        call(None, **nothing, insecure=False, on_ready=ANY),
+        call(config, **{**nothing, **said_of}, on_ready=ANY),
     ]
     for port in ("-1", "65536"):
-        assert iris("serve", "--port", port)[0] == 2
+        assert iris("cluster", "controller", "serve", "--port", port)[0] == 2
 
 
-def test_restoring_to_a_time(iris: Iris, asked: list[tuple[Any, ...]], client: SimpleNamespace) -> None:
-    code, out, said = iris("restore", "--at", str(NOW_MS / 1000))
-    assert (code, out) == (0, "")
-    assert said == "iris: /s has the state of gs://b/s as of commit 17\n"
-    said = iris("restore", "--remote-state-dir", "there", "--state-dir", "/s")[2]
-    assert said.splitlines()[0] == "iris: the database that was there is in /s/aside"
-    assert [entry[1] for entry in asked] == [
-        {"state_dir": None, "remote_state_dir": None, "at_ms": NOW_MS},
-        {"state_dir": Path("/s"), "remote_state_dir": "there", "at_ms": None},
+def test_restoring_to_a_time(iris: Iris, controller: Any) -> None:
+    def restore(*words: str) -> tuple[int, str, str]:
+        return iris("cluster", "controller", "restore", *words)
+
+    aside = Restored(Path("/s"), "gs://b/s", 17, Path("/s/aside"))
+    controller.restore_state.side_effect = [replace(aside, moved_to=None), aside]
+    said = "/s has the state of gs://b/s as of commit 17\n"
+    assert restore("--at", str(NOW_MS / 1000)) == (0, "", said)
+    moved = f"the database that was there is in /s/aside\niris: {said}"
+    assert restore("--remote-state-dir", "there", "--state-dir", "/s") == (0, "", moved)
+    code, _, said = restore("--at", str(NOW_MS / 1000 + 0.01))
+    assert (code, "that time has not come yet" in said) == (2, True)
+    assert controller.restore_state.mock_calls == [
+        call(None, state_dir=None, remote_state_dir=None, at_ms=NOW_MS),
+        call(None, state_dir=Path("/s"), remote_state_dir="there", at_ms=None),
     ]
-    code, _, said = iris("restore", "--at", str(NOW_MS / 1000 + 0.01))
-    assert code == 2
-    assert "that time has not come yet" in said
-    assert len(asked) == 2
 
 
-def test_salvage_and_its_check(iris: Iris, asked: list[tuple[Any, ...]]) -> None:
-    assert iris("salvage", "--check") == (0, "", "iris: nothing is wrong with it\n")
-    code, _, said = iris("salvage", "--check", "--state-dir", "/s")
-    assert (code, said) == (1, "iris: the database in /s is damaged: a page is torn\n")
-    code, out, said = iris("salvage")
+def test_salvage_and_its_check(iris: Iris, controller: Any) -> None:
+    notes = ("job /a/b is lost", "so is /a/c")
+    controller.salvage_state.side_effect = [
+        Checked(Path("/s"), ""),
+        Checked(Path("/s"), "a page is torn"),
+        Salvaged("a page is torn", {"jobs": 3, "tasks": 5}, notes, Path("/aside")),
+    ]
+    salvage = ("cluster", "controller", "salvage")
+    assert iris(*salvage, "--check") == (0, "", "nothing is wrong with it\n")
+    told = "the database in /s is damaged: a page is torn\n"
+    assert iris(*salvage, "--check", "--state-dir", "/s") == (1, "", told)
+    code, out, said = iris(*salvage)
     assert (code, out) == (0, "")
     assert said.splitlines() == [
-        "iris: the database was damaged (a page is torn); the damaged files are in /aside",
-        "iris: job /a/b is lost",
-        "iris: so is /a/c",
+        "the database was damaged (a page is torn); the damaged files are in /aside",
+        *(f"iris: {note}" for note in notes),
         "iris: the new database has 3 jobs, 5 tasks",
     ]
-    assert asked == [(None, None, True), (None, Path("/s"), True), (None, None, False)]
+    given = [(None, True), (Path("/s"), True), (None, False)]
+    assert controller.salvage_state.mock_calls == [
+        call(None, state_dir=place, check_only=check) for place, check in given
+    ]
 
 
-def test_a_checkpoint_says_what_is_safe(iris: Iris, client: SimpleNamespace) -> None:
-    code, out, _ = iris("checkpoint")
+def test_a_checkpoint_says_what_is_safe(iris: Iris, client: Client) -> None:
+    code, out, _ = iris("cluster", "controller", "checkpoint")
     at = datetime.fromtimestamp((NOW_MS + 5) / 1000).astimezone().isoformat(timespec="milliseconds")
     assert (code, out) == (0, f"commit 123 of {at} is in gs://b/s\n")
     assert ".005" in at
-    assert json.loads(iris("checkpoint", "--json")[1]) == {
-        "remote_state_dir": "gs://b/s",
-        "generation": 4,
-        "sequence": 123,
-        "at_ms": NOW_MS + 5,
-    }
+    record = {"remote_state_dir": "gs://b/s", "generation": 4, "sequence": 123, "at_ms": NOW_MS + 5}
+    assert json.loads(iris("cluster", "controller", "checkpoint", "--json")[1]) == record
 
 
-def test_the_status_of_a_controller(iris: Iris, client: SimpleNamespace) -> None:
-    assert iris("status")[1].splitlines() == [
-        "controller: h:1 (iris 1.2, process 77, up 1 min 1 s)",
+def test_the_status_of_a_controller(iris: Iris, client: Client) -> None:
+    assert iris("cluster", "controller", "status")[1].splitlines() == [
+        "controller: 127.0.0.1:1 (iris 1.2, process 77, up 1 min 1 s)",
         "state:      /state",
         "remote:     none; the state is on this machine alone",
     ]
-    found = json.loads(iris("status", "--json")[1])
-    assert (found["address"], found["state_dir"]) == ("h:1", "/state")
-    client.status = REMOTE
-    lines = iris("status")[1].splitlines()
-    assert lines[2:] == storage_lines(REMOTE, NOW_MS)
+    found = json.loads(iris("cluster", "controller", "status", "--json")[1])
+    assert (found["address"], found["state_dir"]) == ("127.0.0.1:1", "/state")
+    client.cluster = REMOTE
+    assert iris("cluster", "controller", "status")[1].splitlines()[2:] == storage_lines(REMOTE, NOW_MS)
 
 
 def test_what_is_said_of_where_the_state_is() -> None:

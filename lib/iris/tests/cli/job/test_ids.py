@@ -1,62 +1,76 @@
-"""Many names are looked up together, and each by itself where one is not at the first place."""
+"""Jobs and tasks are found by what people type; many names together, and each by itself where one is elsewhere."""
 
-from collections.abc import Sequence
+import pytest
 
-from iris.cli.job.ids import find_jobs
-from iris.cli.job.stopping import await_stops
-from iris.client import JobStatus, SilentAttempt, Stopped
-from iris.cluster.types import JobState
+from iris.cli.job.ids import find_job, find_job_or_task, find_jobs
+from iris.client import JobStatus
 from rigging.errors import Denied, NotFound
+from support.iris.cli import Client, job
 
 
-class Client:
-    """Has jobs /ann/a and /bob/b, and counts calls."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-
-    def full_name_prefix(self) -> str:
-        return "/ann"
-
-    def status(self, job_id: str) -> JobStatus:
-        self.calls.append(f"status {job_id}")
-        return self._status(job_id)
-
-    def poll_jobs(self, job_ids: Sequence[str], seconds: float = 0) -> tuple[list[JobStatus], bool]:
-        self.calls.append(f"poll {' '.join(job_ids)}")
-        return [self._status(job_id) for job_id in job_ids], True
-
-    def list_jobs(self, limit: int) -> list[JobStatus]:
-        del limit
-        return []
-
-    def _status(self, job_id: str) -> JobStatus:
-        if job_id not in ("/ann/a", "/bob/b"):
-            raise NotFound(f"job {job_id} does not exist")
-        return JobStatus(job_id, JobState.RUNNING)
+def jobs(*ids: str, replicas: int = 3, prefix: str = "/ann") -> Client:
+    return Client(*(job(job_id, replicas=replicas) for job_id in ids), prefix=prefix)
 
 
-class Stopping(Client):
-    def poll_jobs(self, job_ids: Sequence[str], seconds: float = 0) -> tuple[list[JobStatus], bool]:
-        self.calls.append(f"poll {' '.join(job_ids)} for {seconds:g} s")
-        return [], True
+@pytest.mark.parametrize(
+    ("text", "prefix", "found"),
+    [
+        ("/ann/train", "/ann", "/ann/train"),
+        ("train", "/ann", "/ann/train"),
+        ("ann/train", "/ann", "/ann/train"),
+        ("/ann/train/", "/ann", "/ann/train"),
+        ("eval", "/ann/parent", "/ann/parent/eval"),  # inside a job its children come first
+        ("train", "/ann/parent", "/ann/train"),
+    ],
+)
+def test_a_job_is_found_with_and_without_its_user(text: str, prefix: str, found: str) -> None:
+    client = jobs("/ann/train", "/bob/train", "/ann/parent/eval", "/ann/eval", prefix=prefix)
+    assert find_job(client, text).job_id == found
 
 
-def test_names_that_are_right_cost_one_call_together() -> None:
-    client = Client()
-    assert [status.job_id for status in find_jobs(client, ["a", "/bob/b"])[0]] == ["/ann/a", "/bob/b"]
-    assert client.calls == ["poll /ann/a /bob/b"]
-    client.calls.clear()
-    find_jobs(client, ["a"])
-    assert client.calls == ["status /ann/a"]
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("trainning", "did you mean /ann/training"),
+        ("/ann/trian", "did you mean /ann/training"),
+        ("train", "did you mean /ann/training or /ann/training-2?"),
+        ("/ann", "`iris job list` shows what there is"),
+        ("bad name", "`iris job list` shows what there is"),
+        *((text, "") for text in ("training/3", "training/²", "other/0", "/0", "0")),  # a number is no task there
+    ],
+)
+def test_an_unknown_job_is_named_with_what_is_near(text: str, hint: str) -> None:
+    with pytest.raises(NotFound, match=f"^no job '{text}'; ") as unknown:
+        find_job(jobs("/ann/training", "/ann/training-2"), text)
+    assert hint in str(unknown.value)
 
 
-def test_a_name_that_is_elsewhere_or_nowhere_is_looked_for_by_itself() -> None:
-    client = Client()
+def test_tasks_are_found_by_index() -> None:
+    client = jobs("/ann/train")
+    assert find_job_or_task(client, "train/2")[1] == "/ann/train/2"
+    assert find_job_or_task(client, "train")[1] == "/ann/train"
+    with pytest.raises(NotFound, match="no task 3; its tasks are 0 to 2"):
+        find_job_or_task(client, "/ann/train/3")
+
+
+@pytest.mark.parametrize("text", ["/ann/train/2", "train/2", "ann/train/02", "train/2/"])
+def test_a_task_is_no_job_and_says_which_its_job_is(text: str) -> None:
+    with pytest.raises(NotFound) as told:
+        find_job(jobs("/ann/train"), text)
+    assert str(told.value) == (
+        f"{text!r} is a task; name its job, /ann/train (`iris job logs /ann/train/2` shows the task's output)"
+    )
+
+
+def test_names_that_are_right_cost_one_call_together_and_others_are_looked_for_by_themselves() -> None:
+    client = jobs("/ann/a", "/bob/b")
+    assert [status.job_id for status in find_jobs(client, ["a", "/bob/b", "a"])[0]] == ["/ann/a", "/bob/b"]
+    assert client.asked == [{"poll": ["/ann/a", "/bob/b"]}]
+    client.asked.clear()
+    assert [status.job_id for status in find_jobs(client, ["a"])[0]] == ["/ann/a"]
+    assert client.asked == []
     found, denied, wrong = find_jobs(client, ["a", "nothing", "bob/b", "a", "nor this"])
-    assert denied == []
-    assert [status.job_id for status in found] == ["/ann/a", "/bob/b"]
-    assert [type(error) for error in wrong] == [NotFound, NotFound]
+    assert ([status.job_id for status in found], denied) == (["/ann/a", "/bob/b"], [])
     assert [str(error).partition(";")[0] for error in wrong] == ["no job 'nothing'", "no job 'nor this'"]
 
 
@@ -66,13 +80,4 @@ def test_what_may_not_be_read_is_given_back_to_be_refused_by_what_is_wanted() ->
             raise Denied(f"user ann may not read jobs of {job_id}")
 
     assert find_jobs(Refusing(), ["/bob/secret/"]) == ([], ["/bob/secret"], [])
-
-
-def test_what_is_said_of_jobs_stopped_together() -> None:
-    silent = SilentAttempt("/ann/c/0:1", "w1", 75.4)
-    results = [Stopped(("/ann/a", "/ann/a/x")), Denied("not yours"), Stopped(()), Stopped(("/ann/c",), (silent,))]
-    client = Stopping()
-    lines = list(await_stops(client, results))
-    assert lines[:3] == [" and 1 child job stopped", ": not yours", " had ended before"]
-    assert lines[3].startswith(" ended, but attempt 1 of /ann/c/0 on worker w1")
-    assert client.calls[0].startswith("poll /ann/a /ann/a/x for ")
+    assert [type(error) for error in find_jobs(Refusing(), ["secret"])[2]] == [Denied]

@@ -8,22 +8,21 @@ import pytest
 
 from iris.client.connection import calls as module
 from iris.client.connection.calls import JobCalls
-from iris.client.connection.connection import Connection as RealConnection
 from iris.client.connection.streams import SessionBroken
 from iris.client.errors import ControllerUnreachable
 from iris.rpc import iris_pb2 as pb
 from rigging.errors import AlreadyExists, NotFound
+from support.iris.played_connection import PlayedConnection
 
 
 class CallSession:
     """Answers everything; counts."""
 
     def __init__(self, connection: Any, ends: Any) -> None:
-        self.is_over = False
+        self.is_over = self.closed = False
         self.error: grpc.RpcError | None = None
         self.timeouts: list[float] = []
         self.waited: list[tuple[Any, bool, float]] = []
-        self.closed = False
         connection.sessions.append(self)
 
     def start(self) -> "CallSession":
@@ -51,59 +50,44 @@ class CallSession:
         return pb.ClientReply(stopped=pb.StopJobResponse(stopped_job_ids=[call.stop.job_id]))
 
 
-class Connection:
+class Connection(PlayedConnection):
     """A channel: calls by themselves are counted; `sessions` are those that were begun on it."""
 
-    timeout = 12.0
-    metadata = ()
     socket = "/s/controller.sock"
 
     def __init__(self) -> None:
+        super().__init__(
+            SubmitJob=lambda request: self._count(request.spec.job_id) or pb.SubmitJobResponse(job_id=self.alone[-1]),
+            StopJob=lambda request: self._count(request.job_id) or pb.StopJobResponse(stopped_job_ids=self.alone[-1:]),
+        )
         self.closing: list[Callable[[], None]] = []
         self.opened: list[tuple[Any, ...]] = []
-        self.jobs = self
-        self.clients = self
         self.sessions: list[CallSession] = []
         self.alone: list[str] = []
         self.refusal: Exception | None = None
 
-    def current(self) -> "Connection":
-        return self
-
-    ask = RealConnection.ask
-
-    def run(self, call: Callable[["Connection"], Any], *, retry: bool = True) -> Any:
-        return call(self)
-
-    def SubmitJob(self, request: pb.SubmitJobRequest, **options: Any) -> pb.SubmitJobResponse:
-        self.alone.append(request.spec.job_id)
+    def _count(self, job_id: str) -> None:
+        self.alone.append(job_id)
         if self.refusal is not None:
             raise self.refusal
-        return pb.SubmitJobResponse(job_id=request.spec.job_id)
-
-    def StopJob(self, request: pb.StopJobRequest, **options: Any) -> pb.StopJobResponse:
-        self.alone.append(request.job_id)
-        if self.refusal is not None:
-            raise self.refusal
-        return pb.StopJobResponse(stopped_job_ids=[request.job_id])
 
 
 @pytest.fixture
 def connection(monkeypatch: pytest.MonkeyPatch) -> Connection:
-    monkeypatch.setattr(module, "CallSession", CallSession)
     found = Connection()
 
     def open_stream(*given: Any) -> Any:
         found.opened.append(given)
         return given[1]
 
+    monkeypatch.setattr(module, "CallSession", CallSession)
     monkeypatch.setattr(module, "open_stream", open_stream)
     return found
 
 
 @pytest.fixture
 def calls(connection: Connection) -> JobCalls:
-    return JobCalls(connection)
+    return JobCalls(connection)  # type: ignore[arg-type]
 
 
 def submit(*names: str) -> list[pb.SubmitJobRequest]:
@@ -115,6 +99,10 @@ def stop(*names: str) -> list[pb.StopJobRequest]:
 
 
 def test_two_calls_go_by_themselves_and_the_third_begins_a_session(connection: Connection, calls: JobCalls) -> None:
+    for _ in range(5):
+        calls.stop(stop("/u/0"))
+    assert connection.alone == ["/u/0"] * 5, "a single stop needs no session"
+    connection.alone.clear()
     for name in ("/u/1", "/u/2", "/u/3", "/u/4"):
         [reply] = calls.submit(submit(name))
         assert reply.job_id == name
@@ -132,13 +120,6 @@ def test_a_submission_and_a_wait_need_no_session(connection: Connection, calls: 
     assert connection.sessions[0].waited == [([("/u/1", "k")], True, 3)]
 
 
-def test_a_single_stop_begins_no_session(connection: Connection, calls: JobCalls) -> None:
-    for _ in range(5):
-        calls.stop(stop("/u/1"))
-    assert connection.alone == ["/u/1"] * 5
-    assert connection.sessions == []
-
-
 def test_several_together_share_a_session_and_may_take_longer(connection: Connection, calls: JobCalls) -> None:
     replies = calls.submit(submit("/u/1", "/u/bad", "/u/3"))
     assert [type(reply) for reply in replies] == [pb.SubmitJobResponse, AlreadyExists, pb.SubmitJobResponse]
@@ -150,14 +131,17 @@ def test_several_together_share_a_session_and_may_take_longer(connection: Connec
     assert session.timeouts == [12.0 + 0.03, 12.0 + 0.02]
 
 
-def test_a_session_that_is_over_is_replaced(connection: Connection, calls: JobCalls) -> None:
-    calls.submit(submit("/u/1", "/u/2"))
-    connection.sessions[0].is_over = True
-    calls.submit(submit("/u/3", "/u/4"))
-    assert len(connection.sessions) == 2
-    connection.sessions[1].is_over = True
+def test_a_session_that_is_over_is_replaced_and_nothing_of_it_is_kept(connection: Connection, calls: JobCalls) -> None:
+    for number in range(3):
+        calls.submit(submit(f"/u/{number}", "/u/x"))
+        connection.sessions[-1].is_over = True
+    assert len(connection.sessions) == 3
+    assert connection.opened == [("/s/controller.sock", connection, connection.metadata, 12.0)] * 3
     calls.stop(stop("/u/1"))
     assert connection.alone == ["/u/1"]
+    [close] = connection.closing
+    close()
+    assert [session.closed for session in connection.sessions] == [False, False, True], "it ends with its channel"
 
 
 def test_another_channel_has_another_session(connection: Connection, calls: JobCalls) -> None:
@@ -191,37 +175,17 @@ def test_other_errors_of_a_session_are_the_connections(connection: Connection, c
 
 def test_a_refusal_is_a_result_and_an_absence_an_error(connection: Connection, calls: JobCalls) -> None:
     connection.refusal = NotFound("no such job")
-    assert calls.submit(submit("/u/1")) == [connection.refusal]
-    assert calls.stop(stop("/u/1")) == [connection.refusal]
+    assert calls.submit(submit("/u/1")) == calls.stop(stop("/u/1")) == [connection.refusal]
     connection.refusal = ControllerUnreachable("gone", was_connected=True)
-    with pytest.raises(ControllerUnreachable):
-        calls.submit(submit("/u/1"))
-    with pytest.raises(ControllerUnreachable):
-        calls.stop(stop("/u/1"))
-
-
-def test_a_session_has_the_way_its_channel_knows_and_ends_with_it(connection: Connection, calls: JobCalls) -> None:
-    calls.submit(submit("/u/1", "/u/2"))
-    assert connection.opened == [("/s/controller.sock", connection, (), 12.0)]
-    [session] = connection.sessions
-    [close] = connection.closing
-    assert not session.closed
-    close()
-    assert session.closed
-
-
-def test_of_sessions_that_broke_nothing_is_kept(connection: Connection, calls: JobCalls) -> None:
-    for number in range(3):
-        calls.submit(submit(f"/u/{number}", "/u/x"))
-        connection.sessions[-1].is_over = True
-    assert len(connection.sessions) == 3
-    assert connection.closing == [connection.sessions[-1].close]
+    for call in (lambda: calls.submit(submit("/u/1")), lambda: calls.stop(stop("/u/1"))):
+        with pytest.raises(ControllerUnreachable):
+            call()
 
 
 def test_a_wait_goes_through_what_is_open_but_not_where_it_lends_the_cpu_of_a_task(connection: Connection) -> None:
     """Only a call of its own can say which attempt waits."""
     for lends, answer in ((False, ({}, True)), (True, None)):
-        calls = JobCalls(connection, lends=lends)
+        calls = JobCalls(connection, lends=lends)  # type: ignore[arg-type]
         calls.submit(submit("/u/1", "/u/2"))
         for _ in range(4):
             assert calls.wait([("/u/1", "k")], any_of_them=False, seconds=3) == answer

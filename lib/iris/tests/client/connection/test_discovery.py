@@ -1,31 +1,28 @@
-"""Which cluster a command or client gets, and what a task knows of itself."""
+"""Which cluster a command or client gets."""
 
-import json
-import os
 from types import SimpleNamespace
 
 import pytest
 
+from iris.client.client import IrisClient
 from iris.client.connection.discovery import cluster_at, find_cluster, local_cluster, running_cluster
-from iris.client.context import get_iris_ctx, iris_ctx
-from iris.client.job_env import job_env
 from iris.local.start import LocalCluster
 from iris.local.state import WORKER_ID, ClusterRecord, LocalPaths, write_record
+from iris.rpc.auth import PrincipalKind, make_token
 from iris.user_name import default_user
-from rigging.errors import Conflict, InvalidRequest, MarinError, NotFound
+from rigging.errors import InvalidRequest, MarinError, NotFound
 
 JOB = {
     "IRIS_CONTROLLER_ADDRESS": "10.0.0.2:7077",
     "IRIS_JOB_ID": "/ann/train",
     "IRIS_TASK_ID": "/ann/train/3",
     "IRIS_ATTEMPT_ID": "/ann/train/3:2",
-    "IRIS_NUM_TASKS": "4",
     "IRIS_WORKER_ID": "w1",
-    "IRIS_BUNDLE_DIGEST": "abc",
-    "IRIS_EXTRAS": json.dumps(["cpu"]),
-    "IRIS_PIP_PACKAGES": "[]",
-    "IRIS_PORT_HTTP": "8080",
 }
+
+
+def record(address, token="u:ann:x"):
+    return ClusterRecord(1, address, token, "w", 2, "0", 1, 0.0, True)
 
 
 @pytest.fixture
@@ -43,33 +40,27 @@ def test_whether_a_cluster_is_of_this_machine(tmp_path, inside, address, worker,
     """By its record, where it is the local one's address; a job knows by its worker."""
     environ = {"IRIS_STATE_DIR": str(tmp_path)}
     assert not cluster_at(address, environ=environ).same_machine, "there is no local one"
-    write_record(LocalPaths(tmp_path), ClusterRecord(1, "h:1", "u:ann:x", "w", 2, "0", 1, 0.0, True))
+    write_record(LocalPaths(tmp_path), record("h:1"))
     if worker is not None:
         environ |= inside | {"IRIS_CONTROLLER_ADDRESS": address, "IRIS_WORKER_ID": worker}
     assert cluster_at(address, environ=environ).same_machine == is_here
 
 
-def test_a_task_knows_itself(inside):
-    job = job_env(inside)
-    assert job is not None
-    assert (job.job_id, job.task_attempt, job.worker_id, job.num_tasks) == ("/ann/train", 2, "w1", 4)
-    assert (job.extras, job.pip_packages, dict(job.ports)) == (("cpu",), (), {"http": 8080})
-    assert job_env({}) is None
-    with pytest.raises(InvalidRequest, match="IRIS_EXTRAS"):
-        job_env({**inside, "IRIS_EXTRAS": "cpu"})
-
-
-def test_inside_a_job_its_own_cluster_is_meant(inside):
+def test_inside_a_job_its_own_cluster_is_meant_and_of_another_it_is_a_plain_client(inside):
     target = find_cluster(environ=inside)
     assert target.inside is not None
     assert (target.resolve(False).address, target.resolve(False).token) == ("10.0.0.2:7077", "j:/ann/train:x")
+    assert "j:/ann" not in repr(target.resolve(False)) + repr(target)
+    assert find_cluster(address="other:1", environ=inside).inside is None
+    with pytest.raises(MarinError, match="/nowhere/token"):
+        find_cluster(environ={**inside, "IRIS_TOKEN_FILE": "/nowhere/token"}).resolve(False)
 
 
 def test_a_job_of_a_local_cluster_follows_it_to_another_port(inside, tmp_path):
     paths = LocalPaths(tmp_path)
     local = {**inside, "IRIS_WORKER_ID": "local", "IRIS_WORK_DIR": str(paths.worker_dir)}
     assert find_cluster(environ=local).resolve(True).address == "10.0.0.2:7077"
-    write_record(paths, ClusterRecord(1, "127.0.0.1:5", "u", "w", 1, "0", 1, 0.0, True))
+    write_record(paths, record("127.0.0.1:5"))
     endpoint = find_cluster(environ=local).resolve(True)
     assert (endpoint.address, endpoint.token) == ("127.0.0.1:5", "j:/ann/train:x")
     assert find_cluster(environ=inside).resolve(True).address == "10.0.0.2:7077"
@@ -77,13 +68,9 @@ def test_a_job_of_a_local_cluster_follows_it_to_another_port(inside, tmp_path):
 
 def test_a_file_in_the_current_directory_does_not_say_where_a_job_sends_its_token(inside, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write_record(LocalPaths(tmp_path), ClusterRecord(1, "127.0.0.1:5", "u", "w", 1, "0", 1, 0.0, True))
+    write_record(LocalPaths(tmp_path), record("127.0.0.1:5"))
     local = {**inside, "IRIS_WORKER_ID": "local"}  # of a worker that does not tell its tasks where they are
     assert find_cluster(environ=local).resolve(True).address == "10.0.0.2:7077"
-
-
-def test_a_job_may_be_a_plain_client_of_another_cluster(inside):
-    assert find_cluster(address="other:1", environ=inside).inside is None
 
 
 def test_outside_it_is_the_local_one(tmp_path):
@@ -126,7 +113,7 @@ def test_a_given_token_comes_before_a_file_and_that_before_the_local_record(tmp_
     (tmp_path / "mine").write_text("u:mine:x")
     (tmp_path / "theirs").write_text("u:theirs:x")
     environ = {"IRIS_STATE_DIR": str(tmp_path), "IRIS_TOKEN_FILE": str(tmp_path / "theirs")}
-    write_record(LocalPaths(tmp_path), ClusterRecord(1, "h:1", "u:local:x", "w", 2, "0", 1, 0.0, True))
+    write_record(LocalPaths(tmp_path), record("h:1", "u:local:x"))
 
     def token(address="h:1", environ=environ, **given):
         return cluster_at(address, environ=environ, **given).resolve(False).token
@@ -140,16 +127,16 @@ def test_a_given_token_comes_before_a_file_and_that_before_the_local_record(tmp_
 
 
 def test_the_local_cluster_is_started_until_it_has_answered_and_only_looked_for_afterwards(tmp_path):
-    record = ClusterRecord(1, "h:1", "u:ann:x", "w", 2, "0", 1, 0.0, True)
+    known = record("h:1")
     asked = []
 
     class Local:
         paths = LocalPaths(tmp_path)
-        found = record
+        found = known
 
         def ensure(self):
             asked.append("ensure")
-            return SimpleNamespace(record=record)
+            return SimpleNamespace(record=known)
 
         def find(self):
             asked.append("find")
@@ -164,9 +151,9 @@ def test_the_local_cluster_is_started_until_it_has_answered_and_only_looked_for_
     assert asked == ["ensure", "find"]
     local.found = None
     assert (target.resolve(True).address, target.resolve(True).token) == ("127.0.0.1:1", "")
-    write_record(local.paths, record)
+    write_record(local.paths, known)
     assert target.resolve(True) == first, "whoever waits may yet see it come back there"
-    running = running_cluster(record)
+    running = running_cluster(known)
     assert (running.name, running.is_local, running.same_machine) == ("local", True, True)
     assert (running.resolve(False).address, running.resolve(True).token) == ("h:1", "u:ann:x")
 
@@ -178,52 +165,7 @@ def test_choices_that_cannot_be_are_named(tmp_path):
         find_cluster("no-such-cluster", environ={})
 
 
-def test_a_token_file_that_cannot_be_read_is_named(inside):
-    with pytest.raises(MarinError, match="/nowhere/token"):
-        find_cluster(environ={**inside, "IRIS_TOKEN_FILE": "/nowhere/token"}).resolve(False)
-
-
-def test_tokens_do_not_show(inside):
-    target = find_cluster(environ=inside)
-    assert "j:/ann" not in repr(target.resolve(False))
-    assert "j:/ann" not in repr(target)
-
-
-def test_the_context_exists_only_inside_a_job(monkeypatch, inside):
-    for name in [name for name in os.environ if name.startswith("IRIS_")]:
-        monkeypatch.delenv(name)
-    assert get_iris_ctx() is None
-    with pytest.raises(Conflict, match="iris job run"):
-        iris_ctx()
-    for name, value in inside.items():
-        monkeypatch.setenv(name, value)
-    context = iris_ctx()
-    assert (context.job_id, context.task_id, context.ports) == ("/ann/train", "/ann/train/3", {"http": 8080})
-    assert context.client.full_name_prefix() == "/ann/train"
-    assert context.client.user == "ann"
-    assert iris_ctx() is context
-
-
-@pytest.mark.parametrize(
-    ("login", "name"),
-    [("ann", "ann"), ("Ann Smith", "Ann-Smith"), ("corp\\ann", "corp-ann"), ("1234", "uid1234"), ("..", None)],
-)
-def test_the_user_is_one_part_of_a_job_id(login, name):
-    assert default_user(lambda: login) == (name or f"uid{os.getuid()}")
-
-
-def test_a_uid_without_a_name_still_has_jobs():
-    def fail():
-        raise KeyError("getpwuid(): uid not found: 1234")
-
-    assert default_user(fail) == f"uid{os.getuid()}"
-
-
 def test_jobs_are_of_the_user_whose_token_it_is(tmp_path):
-    from iris.client.client import IrisClient
-    from iris.client.connection.discovery import cluster_at
-    from iris.rpc.auth import PrincipalKind, make_token
-
     ann, admin = (make_token(b"s" * 32, kind, "ann") for kind in (PrincipalKind.USER, PrincipalKind.ADMIN))
     file = tmp_path / "token"
     file.write_text(f"{ann}\n")

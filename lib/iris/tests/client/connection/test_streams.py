@@ -1,19 +1,23 @@
-"""A session's stream by socket, against a listener that does as it is told."""
+"""A session's stream by socket, against a listener that does as it is told, and by gRPC."""
 
 import signal
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, cast
 
 import grpc
 import pytest
 
+from fray.testing.waiting import eventually
 from iris.client.connection.streams import GrpcStream, SessionBroken, SocketStream, open_stream
 from iris.rpc import iris_pb2 as pb
-from iris.rpc.frames import FrameKind, FrameReader, Opening, end_frame, frame
+from iris.rpc.frames import FrameKind, end_frame, frame
 
 METADATA = (("authorization", "Bearer t"),)
+NEWS = pb.ClientNews(ended=[pb.JobStatus(job_id="/a/b")])
 
 
 class Listener:
@@ -22,17 +26,10 @@ class Listener:
         self._listening = socket.socket(socket.AF_UNIX)
         self._listening.bind(self.path)
         self._listening.listen()
-        self._frames = FrameReader(1 << 30)
 
     def accept(self) -> None:
         self.peer, _ = self._listening.accept()
         self.peer.settimeout(20)
-
-    def frames(self, count: int) -> list[tuple[FrameKind, bytes]]:
-        found: list[tuple[FrameKind, bytes]] = []
-        while len(found) < count:
-            found += self._frames.feed(self.peer.recv(1 << 20))
-        return found
 
     def close(self) -> None:
         self._listening.close()
@@ -52,34 +49,17 @@ def stream_to(listener: Listener, messages: list[pb.ClientMessage], timeout_s: f
     return stream
 
 
-def test_it_opens_sends_all_there_is_and_hears(listener: Listener) -> None:
-    messages = [pb.ClientMessage(watch=["/a/b"]), pb.ClientMessage(waiting=True)]
-    expected = [(FrameKind.MESSAGE, message.SerializeToString()) for message in messages]
-    stream = stream_to(listener, messages)
-    stream.wake()
-    opening, *sent = listener.frames(3)
-    assert Opening.of(opening[1]) == Opening("/iris.v1.ClientService/Session", METADATA)
-    assert sent == expected
-    news = pb.ClientNews(ended=[pb.JobStatus(job_id="/a/b")])
-    listener.peer.sendall(frame(FrameKind.MESSAGE, news.SerializeToString()))
-    listener.peer.sendall(end_frame(grpc.StatusCode.PERMISSION_DENIED, "not you"))
-    heard = stream.news()
-    assert next(heard) == news
-    with pytest.raises(SessionBroken, match="not you") as refused:
-        next(heard)
-    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
-    stream.wake()  # nothing to send, and nobody to send it to
-
-
 @pytest.mark.parametrize("ended_by", ["caller", "controller"])
 def test_its_end_is_that_of_a_controller_that_is_away_and_leaves_no_descriptor(
     listener: Listener, ended_by: str
 ) -> None:
     messages: list[pb.ClientMessage] = []
     stream = stream_to(listener, messages)
-    stream.close() if ended_by == "caller" else listener.peer.close()
-    with pytest.raises(SessionBroken) as broken:
-        next(stream.news())
+    with ThreadPoolExecutor(1) as pool:
+        hearing = pool.submit(list, stream.news())
+        stream.close() if ended_by == "caller" else listener.peer.close()
+        with pytest.raises(SessionBroken) as broken:
+            hearing.result(20)
     assert broken.value.code() is grpc.StatusCode.UNAVAILABLE
     assert stream._socket.fileno() == -1
     messages.append(pb.ClientMessage())
@@ -108,23 +88,6 @@ def test_a_message_that_was_interrupted_ends_it(listener: Listener) -> None:
         next(stream.news())
 
 
-def test_one_who_waits_to_hear_hears_that_it_was_closed(listener: Listener) -> None:
-    stream = stream_to(listener, [])
-    errors: list[Exception] = []
-
-    def hear() -> None:
-        try:
-            next(stream.news())
-        except SessionBroken as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=hear)
-    thread.start()
-    stream.close()
-    thread.join(10)
-    assert errors
-
-
 def test_where_nobody_listens_grpc_is_taken(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         SocketStream.connect(str(tmp_path / "s"), METADATA, 1)
@@ -140,20 +103,63 @@ def test_where_nobody_listens_grpc_is_taken(tmp_path: Path) -> None:
         (frame(FrameKind.MESSAGE, b"\xff"), "cannot be decoded: use the same release"),
         (b"\xff" * 5, "a message of 4294967295 bytes"),
         (b"\x00\x00\x00\x00\x09", "a frame of kind 9"),
+        (end_frame(grpc.StatusCode.PERMISSION_DENIED, "not you"), "PERMISSION_DENIED: not you"),
     ],
+    ids=["message", "size", "kind", "refused"],
 )
-def test_what_cannot_be_understood_ends_it_for_all_who_wait(listener: Listener, data: bytes, words: str) -> None:
+def test_what_is_refused_or_cannot_be_understood_ends_it_for_all_who_wait(
+    listener: Listener, data: bytes, words: str
+) -> None:
     stream = stream_to(listener, [])
-    listener.peer.sendall(data)
+    listener.peer.sendall(frame(FrameKind.MESSAGE, NEWS.SerializeToString()) + data)
+    heard = stream.news()
     with pytest.raises(SessionBroken, match=words):
-        list(stream.news())
+        assert [next(heard) for _ in range(2)] == []
 
 
 def test_to_hear_nothing_for_longer_than_a_message_may_take_is_no_failure(listener: Listener) -> None:
     stream = stream_to(listener, [], timeout_s=0.01)
-    news = pb.ClientNews(ended=[pb.JobStatus(job_id="/a/b")])
-    later = threading.Timer(0.05, listener.peer.sendall, [frame(FrameKind.MESSAGE, news.SerializeToString())])
+    later = threading.Timer(0.05, listener.peer.sendall, [frame(FrameKind.MESSAGE, NEWS.SerializeToString())])
     later.start()
-    assert next(stream.news()) == news
+    assert next(stream.news()) == NEWS
     later.join()
     stream.close()
+
+
+class Stub:
+    """The stub of a channel on which the test is gRPC's thread that sends."""
+
+    def Session(self, messages: Iterator[pb.ClientMessage], *, metadata: Any) -> Iterator[pb.ClientNews]:
+        self.messages, self.metadata = messages, metadata
+        return iter([NEWS])
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_by_grpc_it_is_asked_now_and_then_and_at_the_end_whether_it_is_used(closed: bool) -> None:
+    asked: list[int] = []
+
+    def is_done() -> bool:
+        asked.append(1)
+        return closed or len(asked) == 3
+
+    stub = Stub()
+    stream = GrpcStream(cast(Any, stub), METADATA, idle_s=600 if closed else 0.001)
+    stream.begin(lambda: None, is_done)
+    assert (stub.metadata, list(stream.news())) == (METADATA, [NEWS])
+    if closed:
+        stream.close()
+    assert list(stub.messages) == []
+    assert len(asked) == (1 if closed else 3)
+
+
+def test_by_grpc_what_is_there_later_is_sent_at_once() -> None:
+    waiting, stub = [pb.ClientMessage(waiting=True)], Stub()
+    stream = GrpcStream(cast(Any, stub), METADATA, idle_s=600)
+    stream.begin(lambda: waiting.pop(0) if waiting else None, lambda: False)
+    assert next(stub.messages).waiting
+    with ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(next, stub.messages)
+        eventually(lambda: stream._sleeps, "it waits")
+        waiting.append(pb.ClientMessage(watch=["/a"]))
+        stream.wake()
+        assert list(sending.result(20).watch) == ["/a"]

@@ -3,8 +3,6 @@
 import dataclasses
 from typing import Any
 
-import pytest
-from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from iris.client.connection import wire
@@ -15,7 +13,6 @@ from iris.cluster.types import (
     CoschedulingConfig,
     Entrypoint,
     EnvironmentSpec,
-    ExistingJobPolicy,
     HealthCheck,
     JobState,
     PriorityBand,
@@ -28,22 +25,7 @@ from iris.domain.job_spec import JobSpec
 from iris.domain.runtime import TaskRuntime
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.convert_job import spec_to_wire
-
-NUMBERS = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT32)
-
-
-def filled(message: Message) -> Any:
-    """The message with another value in each of its plain fields: n thousand for the n-th, or text with its name."""
-    for field in message.DESCRIPTOR.fields:
-        if field.is_repeated or field.cpp_type in (FieldDescriptor.CPPTYPE_MESSAGE, FieldDescriptor.CPPTYPE_ENUM):
-            continue
-        if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
-            setattr(message, field.name, f"the {field.name}")
-        elif field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
-            setattr(message, field.name, True)
-        else:
-            setattr(message, field.name, 1000 * field.number)
-    return message
+from support.iris.messages import filled
 
 
 def same_names(value: Any, message: Message) -> dict[str, tuple[Any, Any]]:
@@ -193,30 +175,15 @@ def test_every_field_of_a_job_is_sent() -> None:
     assert spec.runtime.working_dir == "sub"
 
 
-def written(**fields: Any) -> pb.SubmitJobRequest:
-    given = {"names_band": True, "idempotency_key": "k", "inline_blobs": [b"x"], "existing": ExistingJobPolicy.FAIL}
-    return wire.RequestWriter().write(job(), **{**given, **fields})
-
-
 def test_what_was_not_asked_for_is_not_sent() -> None:
     spec = sent(coscheduling=None, resources=ResourceSpec(1))
-    assert spec.coscheduling_group_by == ""
-    assert written(names_band=False).spec.band == pb.PRIORITY_BAND_UNSPECIFIED
-    assert not spec.resources.HasField("device")
+    assert (spec.coscheduling_group_by, spec.resources.HasField("device")) == ("", False)
 
 
 def test_a_callable_is_named_by_its_digest() -> None:
     spec = sent(entrypoint=Entrypoint.from_callable(sent))
     assert spec.entrypoint.callable.payload_digest == "ab"
     assert spec.entrypoint.callable.display_name.endswith(":sent")
-
-
-@pytest.mark.parametrize("policy", ExistingJobPolicy)
-def test_a_submission_has_its_key_its_policy_and_its_blobs(policy: ExistingJobPolicy) -> None:
-    found = written(existing=policy)
-    assert (found.idempotency_key, list(found.inline_blobs)) == ("k", [b"x"])
-    assert pb.ExistingJobPolicy.Name(found.existing) == f"EXISTING_JOB_POLICY_{policy.name}"
-    assert found.spec == sent()
 
 
 def test_statuses_as_plain_data_have_all_their_fields() -> None:

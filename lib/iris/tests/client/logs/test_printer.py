@@ -23,17 +23,9 @@ class Screen:
         self.out, self.err = SessionStream(), SessionStream()
         self.printer = LogPrinter("/u/j", prefix_own=prefix_own, on_retry=on_retry, out=self.out, err=self.err)
 
-    def write(
-        self,
-        task: str,
-        data: bytes,
-        *,
-        stderr: bool = False,
-        partial: bool = False,
-        attempt: int = 0,
-        note: bool = False,
-    ) -> None:
-        self.printer.write(LogLine(f"/u/j/{task}", attempt, stderr, 0, data, partial, note))
+    def write(self, task: str, data: bytes, *, stderr: bool = False, attempt: int = 0, **kind: bool) -> None:
+        """A line, or with `partial` a piece of one, or a `note`."""
+        self.printer.write(LogLine(f"/u/j/{task}", attempt, stderr, 0, data, **kind))
 
 
 def test_each_line_is_seen_when_it_is_written() -> None:
@@ -52,7 +44,11 @@ def test_a_childs_line_begins_on_a_line_of_its_own_on_its_own_stream() -> None:
     screen.write("c/0", b"x", stderr=True)
     screen.write("c/0", b"y")
     screen.write("c/0", b"z")
-    assert screen.out.getvalue() == b"half\n[c/0] y\n[c/0] z\n"
+    screen.write("0", b"\xff 10%\r", partial=True)
+    screen.write("0", b" 100%")
+    screen.write("0", b"no newline at the end", partial=True)
+    screen.printer.finish()
+    assert screen.out.getvalue() == b"half\n[c/0] y\n[c/0] z\n\xff 10%\r 100%\nno newline at the end"
     assert screen.err.getvalue() == b"[c/0] x\n"
 
 

@@ -4,13 +4,11 @@ import io
 import os
 from pathlib import Path
 
-import grpc
 import pytest
 
-from iris.client import IrisClient
 from iris.client.submission import bundle
 from iris.client.submission.bundle import (
-    PART_BYTES,
+    Bundle,
     blob_digest,
     make_bundle,
     open_plain,
@@ -22,10 +20,12 @@ from iris.rpc import iris_pb2 as pb
 from rigging.errors import Conflict, InvalidRequest
 
 MIB = 1 << 20
+PART_BYTES = 4096
 
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> Path:
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(bundle, "PART_BYTES", PART_BYTES)
     root = tmp_path / "project"
     (root / "pkg").mkdir(parents=True)
     (root / "pkg/a.py").write_text("a")
@@ -36,12 +36,16 @@ def workspace(tmp_path: Path) -> Path:
     return root
 
 
+def packed(made: Bundle) -> dict[str, pb.BundleFile]:
+    """The files of a bundle, by their paths."""
+    return {file.path: file for file in pb.BundleManifest.FromString(made.manifest).files}
+
+
 def test_the_manifest_describes_every_file(workspace):
     bundle = make_bundle(workspace)
-    manifest = pb.BundleManifest.FromString(bundle.manifest)
-    files = {file.path: file for file in manifest.files}
+    files = packed(bundle)
     assert list(files) == ["empty", "large.bin", "link", "pkg/a.py", "pkg/same.py"]
-    assert [len(file.part_digests) for file in manifest.files] == [0, 2, 0, 1, 1]
+    assert [len(file.part_digests) for file in files.values()] == [0, 2, 0, 1, 1]
     assert files["link"].symlink_target == "pkg/a.py"
     large = b"".join(bundle.parts[digest].read() for digest in files["large.bin"].part_digests)
     assert large == (workspace / "large.bin").read_bytes()
@@ -70,27 +74,26 @@ def test_the_digest_depends_on_content_only(workspace, tmp_path):
     assert make_bundle(moved).digest != first
 
 
-def test_only_what_is_missing_is_sent_and_the_manifest_last(controller, connection, workspace):
+def test_only_what_is_missing_is_sent_and_the_manifest_last(cluster, workspace):
     bundle = make_bundle(workspace)
-    assert upload_bundle(connection, bundle) == len(bundle.parts) + 1
-    assert set(controller.blobs) == {bundle.digest, *bundle.parts}
-    assert controller.called("UploadBlobs")[-1].chunks[-1].digest == bundle.digest
-    messages = len(controller.called("UploadBlobs"))
-    assert upload_bundle(connection, bundle) == 0
-    assert len(controller.called("UploadBlobs")) == messages, "what is there is not sent"
-
+    assert upload_bundle(cluster, bundle) == len(bundle.parts) + 1
+    assert set(cluster.blobs) == {bundle.digest, *bundle.parts}
+    assert cluster.uploaded[-1].chunks[-1].digest == bundle.digest
+    messages = len(cluster.uploaded)
+    assert upload_bundle(cluster, bundle) == 0
+    assert len(cluster.uploaded) == messages, "what is there is not sent"
     (workspace / "pkg/a.py").write_text("changed")
-    again = make_bundle(workspace)
-    assert upload_bundle(connection, again) == 2
+    assert upload_bundle(cluster, make_bundle(workspace)) == 2
 
 
-def test_a_file_that_changes_before_it_is_sent_is_an_error_not_a_wrong_blob(controller, connection, workspace):
+@pytest.mark.parametrize("change", [lambda path: path.write_text("z"), Path.unlink], ids=["written", "removed"])
+def test_a_file_that_changes_before_it_is_sent_is_an_error_not_a_wrong_blob(cluster, workspace, change):
     bundle = make_bundle(workspace)
-    (workspace / "pkg/a.py").write_text("z")
-    (workspace / "pkg/same.py").write_text("z")
+    for name in ("a.py", "same.py"):
+        change(workspace / "pkg" / name)
     with pytest.raises(Conflict, match=r"a\.py changed"):
-        upload_bundle(connection, bundle)
-    assert bundle.digest not in controller.blobs
+        upload_bundle(cluster, bundle)
+    assert bundle.digest not in cluster.blobs
 
 
 class FallsShort(io.BytesIO):
@@ -106,106 +109,68 @@ def test_a_file_that_is_cut_off_while_it_is_packed_is_an_error_unless_it_is_copi
     with pytest.raises(Conflict, match=r"changed while the workspace was packed; submit again"):
         make_bundle(workspace)
     (workspace / "large.bin").write_text("ab")
-    made = make_bundle(workspace, snapshot=tmp_path)
-    sizes = {file.path: file.size_bytes for file in pb.BundleManifest.FromString(made.manifest).files}
+    sizes = {path: file.size_bytes for path, file in packed(make_bundle(workspace, snapshot=tmp_path)).items()}
     assert (sizes["pkg/a.py"], sizes["large.bin"]) == (1, 1), "as long as what was read"
 
 
-def test_a_copy_can_be_sent_whatever_happens_to_the_files(controller, connection, workspace, tmp_path):
+GONE, CLOSED, BROKEN = FileNotFoundError(2, "No such file"), PermissionError(13, "denied"), OSError(5, "I/O error")
+
+
+@pytest.mark.parametrize(
+    ("error", "copied", "refusal", "warnings"),
+    [
+        (GONE, False, (Conflict, "empty changed while the workspace was packed"), ()),
+        (GONE, True, None, ()),
+        (CLOSED, False, None, ("empty cannot be read: denied; it is left out",)),
+        (BROKEN, False, (InvalidRequest, "empty of the workspace cannot be read: I/O error"), ()),
+    ],
+    ids=["vanishes", "vanishes from a copy", "may not be read", "broken disk"],
+)
+def test_what_cannot_be_read_is_left_out_or_told(workspace, tmp_path, monkeypatch, error, copied, refusal, warnings):
+    def read(path):
+        if path.name == "empty":
+            raise error
+        return open_plain(path)
+
+    monkeypatch.setattr(bundle, "open_plain", read)
+    if refusal is not None:
+        with pytest.raises(refusal[0], match=refusal[1]):
+            make_bundle(workspace)
+        return
+    made = make_bundle(workspace, snapshot=tmp_path if copied else None)
+    assert list(packed(made)) == ["large.bin", "link", "pkg/a.py", "pkg/same.py"]
+    assert (made.warnings, made.file_count) == (warnings, 4)
+
+
+def test_a_copy_can_be_sent_whatever_happens_to_the_files(cluster, workspace, tmp_path):
     snapshot = tmp_path / "copy"
     snapshot.mkdir()
     bundle = make_bundle(workspace, snapshot=snapshot)
     for path in (workspace / "pkg").iterdir():
         path.unlink()
-    assert upload_bundle(connection, bundle) == len(bundle.parts) + 1
-    assert bundle.digest in controller.blobs
+    assert upload_bundle(cluster, bundle) == len(bundle.parts) + 1
+    assert bundle.digest in cluster.blobs
 
 
-def test_a_file_that_never_stands_still_does_not_stop_a_submission(controller, connection, workspace):
-    told: list[str] = []
-
-    def notice(line):
-        if line.startswith("sent"):
-            told.append(line)
-
-    def rewrite(name, request, context):
-        if name == "FindMissingBlobs":
-            (workspace / "pkg/a.py").write_text(str(len(controller.calls)))
-
-    controller.on_call = rewrite
-    client = IrisClient(connection, workspace, user="ann", on_notice=notice, same_machine=True)
-    job = client.submit(Entrypoint.from_command("true"), "job")
-    assert controller.specs[job.job_id].bundle_digest in controller.blobs
-    assert told == [f"sent 5 files, 4.0 MB from {workspace}"]
-    told.clear()
-    (workspace / "pkg/a.py").write_text("x")
-    controller.on_call = None
-    for _ in range(2):
-        again = IrisClient(connection, workspace, user="ann", on_notice=notice, same_machine=True)
-        again.submit(Entrypoint.from_command("true"), "job", existing="adopt")
-    assert told == [f"sent 5 files, 4.0 MB from {workspace}", f"sent 5 files, 4.0 MB (nothing new) from {workspace}"]
-
-
-def test_what_the_cluster_has_lost_since_is_sent_again(controller, connection, workspace):
-    def check(name, request, context):
-        if name == "SubmitJob" and request.spec.bundle_digest not in controller.blobs:
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the bundle is not here")
-
-    controller.on_call = check
-    client = IrisClient(connection, workspace, user="ann", same_machine=True)
+def test_what_the_cluster_has_lost_since_is_sent_again(cluster, workspace):
+    client = cluster.client(workspace, same_machine=True)
     client.submit(Entrypoint.from_command("true"), "first")
-    controller.blobs.clear()
-    job = client.submit(Entrypoint.from_command("true"), "second")
-    assert controller.specs[job.job_id].bundle_digest in controller.blobs
+    cluster.blobs.clear()
+    cluster.answers = [[InvalidRequest("the bundle is not here")]]
+    client.submit(Entrypoint.from_command("true"), "second")
+    assert cluster.spec.bundle_digest in cluster.blobs
 
 
-def test_a_fifo_in_the_place_of_a_file_is_not_waited_for(workspace):
-    (workspace / "pkg/a.py").unlink()
-    os.mkfifo(workspace / "pkg/a.py")
-    before = os.listdir("/proc/self/fd")
-    with pytest.raises(FileNotFoundError):
-        open_plain(workspace / "pkg/a.py")
-    assert os.listdir("/proc/self/fd") == before, "nothing stays open"
-
-
-def test_what_was_put_in_the_place_of_a_file_since_is_not_followed(workspace):
+def test_what_was_put_in_the_place_of_a_file_since_is_not_followed_nor_waited_for(workspace):
     """A link could lead to any file of the user, which nobody chose to send."""
-    with pytest.raises(FileNotFoundError):
-        open_plain(workspace / "link")
-    with pytest.raises(FileNotFoundError):
-        open_plain(workspace / "empty/below")
-    with pytest.raises(FileNotFoundError):
-        open_plain(workspace / "pkg")
+    os.mkfifo(workspace / "fifo")
+    before = os.listdir("/proc/self/fd")
+    for place in ("link", "empty/below", "pkg", "fifo"):
+        with pytest.raises(FileNotFoundError):
+            open_plain(workspace / place)
+    assert os.listdir("/proc/self/fd") == before, "nothing stays open"
     with open_plain(workspace / "pkg/a.py") as file:
         assert file.read() == b"a"
-
-
-@pytest.mark.parametrize("copied", [False, True])
-def test_a_file_that_vanishes_while_it_is_packed_is_left_out_of_a_copy_only(workspace, tmp_path, monkeypatch, copied):
-    def vanished(path):
-        if path.name == "empty":
-            raise FileNotFoundError(2, "No such file", str(path))
-        return open_plain(path)
-
-    monkeypatch.setattr(bundle, "open_plain", vanished)
-    if copied:
-        made = make_bundle(workspace, snapshot=tmp_path)
-        assert [file.path for file in pb.BundleManifest.FromString(made.manifest).files] == [
-            "large.bin", "link", "pkg/a.py", "pkg/same.py",
-        ]  # fmt: skip
-        assert made.warnings == ()
-    else:
-        with pytest.raises(Conflict, match="empty changed while the workspace was packed"):
-            make_bundle(workspace)
-
-
-def test_a_disk_that_fails_is_told_with_the_file(workspace, monkeypatch):
-    def broken(path):
-        raise OSError(5, "Input/output error", str(path))
-
-    monkeypatch.setattr(bundle, "open_plain", broken)
-    with pytest.raises(InvalidRequest, match="of the workspace cannot be read: Input/output error"):
-        make_bundle(workspace)
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o755])
@@ -213,21 +178,9 @@ def test_a_single_file_beside_the_workspace_keeps_its_size_and_whether_it_runs(w
     (tmp_path / "tool").write_text("#!/bin/sh")
     (tmp_path / "tool").chmod(mode)
     made = make_bundle(workspace, project_dir="here", beside={"bin/tool": tmp_path / "tool"})
-    files = {file.path: file for file in pb.BundleManifest.FromString(made.manifest).files}
+    files = packed(made)
     assert (files["bin/tool"].size_bytes, files["bin/tool"].executable) == (9, mode == 0o755)
     assert "here/pkg/a.py" in files
-
-
-def test_what_may_not_be_read_is_left_out_and_named(workspace, monkeypatch):
-    def refuse(path):
-        if path.name == "empty":
-            raise PermissionError(13, "Permission denied", str(path))
-        return open_plain(path)
-
-    monkeypatch.setattr("iris.client.submission.bundle.open_plain", refuse)
-    bundle = make_bundle(workspace)
-    assert bundle.warnings == ("empty cannot be read: Permission denied; it is left out",)
-    assert bundle.file_count == 4
 
 
 def test_messages_stay_small_and_many_small_blobs_share_one():

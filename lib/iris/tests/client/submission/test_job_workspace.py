@@ -2,18 +2,16 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from iris.client.connection.connection import Connection
 from iris.client.job_env import JobEnv
 from iris.client.submission.job_workspace import JobWorkspace
 from iris.domain.runtime import PackageSource, TaskRuntime
-from iris.rpc import iris_pb2 as pb
 from rigging.errors import InvalidRequest
 
 PARENT = JobEnv(
@@ -22,34 +20,16 @@ PARENT = JobEnv(
 )  # fmt: skip
 
 
-class Cluster:
-    """Counts how often it is asked which blobs it lacks."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-
-    def missing_blobs(self, digests: Sequence[str]) -> list[str]:
-        self.asked += 1
-        return []
-
-    def upload_blobs(self, messages: Callable[[], Iterator[pb.UploadBlobsRequest]]) -> None: ...
-
-
 @pytest.fixture
 def told() -> list[str]:
     return []
 
 
 @pytest.fixture
-def cluster() -> Cluster:
-    return Cluster()
-
-
-@pytest.fixture
-def make(cluster: Cluster, told: list[str]) -> Callable[..., JobWorkspace]:
+def make(cluster: Any, told: list[str]) -> Callable[..., JobWorkspace]:
     def made(root: Path | None = None, parent: JobEnv | None = None, same_machine: bool = True) -> JobWorkspace:
         return JobWorkspace(
-            cast(Connection, cluster), root, parent,
+            cluster, root, parent,
             same_machine=same_machine, warn=told.append, notice=told.append, environ={"HOME": "/home/ann"},
         )  # fmt: skip
 
@@ -68,7 +48,7 @@ def place(workspace: JobWorkspace, given: str | None = None, is_callable: bool =
     return workspace.runtime(is_callable=is_callable, working_dir=given, extras=()).working_dir
 
 
-def test_all_jobs_of_a_client_share_what_was_sent_once(make: Any, root: Path, cluster: Cluster) -> None:
+def test_all_jobs_of_a_client_share_what_was_sent_once(make: Any, root: Path, cluster: Any) -> None:
     """Files that are edited between two submits of one client do not make its jobs run on two programs."""
     workspace = make(root)
     assert workspace.bundle is None
@@ -77,34 +57,28 @@ def test_all_jobs_of_a_client_share_what_was_sent_once(make: Any, root: Path, cl
     assert workspace.bundle_digest() == digest
     assert workspace.bundle is not None
     assert workspace.bundle.digest == digest
-    assert cluster.asked == 1
+    assert len(cluster.looked_for) == 1
     assert make(root).bundle_digest() != digest
 
 
-def test_without_a_workspace_nothing_is_sent(make: Any, cluster: Cluster) -> None:
+def test_without_a_workspace_nothing_is_sent(make: Any, cluster: Any) -> None:
     assert make().bundle_digest() == ""
     assert make().bundle is None
     assert make(parent=PARENT).bundle_digest() == "d"
-    assert cluster.asked == 0
+    assert cluster.looked_for == []
 
 
+@pytest.mark.parametrize("version", ["", "3.1\n"], ids=["one environment", "another Python for commands"])
 def test_which_environment_is_used_is_told_once_although_commands_and_callables_use_it(
-    make: Any, root: Path, told: list[str]
+    make: Any, root: Path, told: list[str], version: str
 ) -> None:
+    (root / ".python-version").write_text(version)
     workspace = make(root)
     for is_callable in (False, True, False, True):
         workspace.runtime(is_callable=is_callable, working_dir=None, extras=())
-    assert len([words for words in told if "using your environment" in words]) == 1
-
-
-def test_two_environments_are_both_told(make: Any, root: Path, told: list[str]) -> None:
-    (root / ".python-version").write_text("3.1\n")  # which is not the Python that callables come from
-    workspace = make(root)
-    for is_callable in (False, True):
-        workspace.runtime(is_callable=is_callable, working_dir=None, extras=())
     asked = f"with Python 3.1, as {root / '.python-version'} says: yours is"
-    for words in (asked, "using your environment"):
-        assert len([line for line in told if words in line]) == 1
+    counts = [sum(words in line for line in told) for words in ("using your environment", asked)]
+    assert counts == [1, bool(version)]
 
 
 def test_a_project_whose_dependency_lies_beside_it_says_where_in_the_bundle_it_is(make: Any, root: Path) -> None:

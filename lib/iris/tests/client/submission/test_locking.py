@@ -126,12 +126,6 @@ def test_the_copy_is_laid_out_as_the_bundle(uv: FakeUv, project: Project, tmp_pa
     assert "./bare" in uv["folders"], "without a file of its own it is still to be found"
 
 
-def test_a_project_without_metadata_has_its_folder(uv: FakeUv, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    lock_project(Project(tmp_path / "empty"), "sub/empty", {}, "", uv.environ, uv.tool)
-    assert uv["cwd"][0].endswith("/sub/empty")
-
-
 def test_what_vanishes_meanwhile_is_not_copied(uv: FakeUv, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     found = gather_files(project.root, "", {})
     (project.root / ".python-version").unlink()
@@ -140,17 +134,15 @@ def test_what_vanishes_meanwhile_is_not_copied(uv: FakeUv, project: Project, mon
     assert files(uv) == ["pyproject.toml"]
 
 
-@pytest.mark.parametrize(("python", "words"), [("", "lock"), ("/usr/bin/py", "lock --python /usr/bin/py")])
-def test_the_interpreter_is_named_where_it_matters(uv: FakeUv, project: Project, python: str, words: str) -> None:
-    lock_project(project, "", {}, python, uv.environ, uv.tool)
-    assert uv["arguments"] == [words]
-
-
-def test_variables_that_would_make_uv_lock_something_else_are_dropped(uv: FakeUv, project: Project) -> None:
+def test_uv_is_told_the_interpreter_and_nothing_that_would_make_it_lock_something_else(
+    uv: FakeUv, project: Project
+) -> None:
     wrong = dict.fromkeys(("UV_PROJECT", "UV_FROZEN", "UV_LOCKED", "UV_PYTHON", "VIRTUAL_ENV"), "x")
     lock_project(project, "", {}, "", {**uv.environ, **wrong, "UV_INDEX_URL": "x"}, uv.tool)
     assert not set(wrong) & set(uv["variables"])
     assert {"UV_INDEX_URL", "UV_NO_PROGRESS", "NO_COLOR"} <= set(uv["variables"])
+    lock_project(project, "", {}, "/usr/bin/py", uv.environ, uv.tool)
+    assert uv["arguments"] == ["lock", "lock --python /usr/bin/py"]
 
 
 def test_uvs_own_words_say_why_it_failed_with_the_users_path(uv: FakeUv, project: Project) -> None:

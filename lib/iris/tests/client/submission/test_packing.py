@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -75,11 +76,9 @@ class Cluster:
 
     def __init__(self) -> None:
         self.made: list[dict[str, Any]] = []
-        self.sent = 3
-        self.conflicts = 0
-        self.files = 2
+        self.sent, self.files, self.conflicts = 3, 2, 0
         self.warnings: tuple[str, ...] = ()
-        self.locked: list[tuple[Any, ...]] = []
+        self.lock_project = Mock(return_value=Path("/locks/x.lock"))
 
     def make_bundle(self, root: Path, **options: Any) -> Bundle:
         self.made.append({"root": root, **options})
@@ -90,10 +89,6 @@ class Cluster:
             self.conflicts -= 1
             raise Conflict("it changed")
         return self.sent
-
-    def lock_project(self, *given: Any) -> Path:
-        self.locked.append(given)
-        return Path("/locks/x.lock")
 
 
 Pack = Callable[..., WorkspacePacker]
@@ -115,11 +110,10 @@ def said() -> list[str]:
 
 @pytest.fixture
 def pack(cluster: Cluster, said: list[str], root: Path) -> Pack:
-    def pack(warn: Callable[[str], None] = said.append) -> WorkspacePacker:
-        return WorkspacePacker(
-            cast(Connection, None), root, ("/py", "3.11.4"), warn=warn, notice=said.append,
-            environ={"PATH": "/bin", "HOME": "/h"},
-        )  # fmt: skip
+    def pack(warn: Callable[[str], None] = said.append, at: Path = root, home: object = "/h") -> WorkspacePacker:
+        environ = {"PATH": "/bin", "HOME": str(home)}
+        python = ("/py", "3.11.4")
+        return WorkspacePacker(cast(Connection, None), at, python, warn=warn, notice=said.append, environ=environ)
 
     return pack
 
@@ -136,7 +130,7 @@ def test_what_was_sent_is_told(
     assert (packed.bundle.digest, packed.project_dir) == ("d", "")
     assert said == [words.format(root)]
     assert cluster.made == [{"root": root, "project_dir": "", "beside": {}, "snapshot": None}]
-    assert cluster.locked == []
+    assert not cluster.lock_project.called
 
 
 def test_a_file_that_changes_meanwhile_is_sent_from_a_copy(cluster: Cluster, pack: Pack, root: Path) -> None:
@@ -152,8 +146,7 @@ def test_a_file_that_changes_meanwhile_is_sent_from_a_copy(cluster: Cluster, pac
 
 
 @pytest.mark.parametrize(
-    ("requires", "python"),
-    [("", "/py"), (">=3.11", "/py"), (">= 3.12, <4", "python for >=3.12,<4 in /bin")],
+    ("requires", "python"), [("", "/py"), (">=3.11", "/py"), (">= 3.12, <4", "python for >=3.12,<4 in /bin")]
 )
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_project_without_a_lock_is_locked_with_a_python_that_fits(
@@ -166,7 +159,7 @@ def test_a_project_without_a_lock_is_locked_with_a_python_that_fits(
     )
     packed = pack().send(project)
     place = "project" if nested else ""
-    [(locked, project_dir, beside, interpreter, environ)] = cluster.locked
+    locked, project_dir, beside, interpreter, environ = cluster.lock_project.call_args.args
     assert (locked, project_dir, interpreter) == (project, place, python)
     assert dict(beside) == ({"lib": lib} if nested else {})
     assert environ == {"PATH": "/bin", "HOME": "/h"}
@@ -178,65 +171,42 @@ def test_a_project_without_a_lock_is_locked_with_a_python_that_fits(
 def test_a_project_that_is_locked_or_needs_none_is_not(cluster: Cluster, pack: Pack, root: Path) -> None:
     pack().send(Project(root, PackageSource.LOCK, locked=True))
     pack().send(Project(root, PackageSource.REQUIREMENTS))
-    assert cluster.locked == []
+    assert not cluster.lock_project.called
 
 
-@pytest.mark.parametrize(("count", "shown"), [(0, 0), (20, 20), (21, 21), (25, 21)])
-def test_many_warnings_are_summed_up(cluster: Cluster, pack: Pack, root: Path, count: int, shown: int) -> None:
+@pytest.mark.parametrize(("count", "more"), [(0, []), (20, []), (21, ["and 1 more files"]), (25, ["and 5 more files"])])
+def test_many_warnings_are_summed_up(cluster: Cluster, pack: Pack, root: Path, count: int, more: list[str]) -> None:
     warned: list[str] = []
     cluster.warnings = tuple(f"file {number}" for number in range(count))
     pack(warned.append).send(Project(root))
-    assert len(warned) == shown
-    assert warned[:20] == list(cluster.warnings[:20])
-    if count > 20:
-        assert warned[20] == f"and {count - 20} more files are left out for such reasons"
+    assert warned == [*cluster.warnings[:20], *(f"{words} are left out for such reasons" for words in more)]
 
 
+@pytest.mark.parametrize("conflicts", [0, 2])
 def test_what_takes_long_is_told_while_it_lasts(
-    cluster: Cluster, pack: Pack, said: list[str], root: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, pack: Pack, root: Path, monkeypatch: pytest.MonkeyPatch, conflicts: int
 ) -> None:
-    timers: list[Any] = []
-
-    class Timer:
-        def __init__(self, seconds: float, notice: Callable[[str], None], words: list[str]) -> None:
-            self.seconds, self.words, self.state = seconds, words, "new"
-            timers.append(self)
-
-        def start(self) -> None:
-            self.state = "started"
-
-        def cancel(self) -> None:
-            assert self.state == "started"
-            self.state = "cancelled"
-
-    monkeypatch.setattr(packing.threading, "Timer", Timer)
-    pack().send(Project(root))
-    cluster.conflicts = 2
+    timer = Mock()
+    monkeypatch.setattr(packing.threading, "Timer", timer)
+    cluster.conflicts = conflicts
     with contextlib.suppress(Conflict):
         pack().send(Project(root))
-    assert [(timer.seconds, timer.words, timer.state) for timer in timers] == [
-        (2.0, [f"preparing the workspace {root}"], "cancelled")
-    ] * 2
+    assert timer.call_args.args[0] == 2.0
+    assert timer.call_args.args[2] == [f"preparing the workspace {root}"]
+    assert [name for name, *_ in timer.return_value.method_calls] == ["start", "cancel"]
 
 
-def test_a_workspace_that_never_is_one_is_refused_before_it_is_read(
-    pack: Pack, cluster: Cluster, tmp_path: Path
-) -> None:
-    assert pack().read() == read_project(tmp_path / "work/project")
-    packer = WorkspacePacker(
-        cast(Connection, None), tmp_path, ("", ""), warn=print, notice=print, environ={"HOME": str(tmp_path)}
-    )
+def test_a_workspace_that_never_is_one_is_refused_before_it_is_read(pack: Pack, root: Path, tmp_path: Path) -> None:
+    assert pack().read() == read_project(root)
     with pytest.raises(InvalidRequest, match="is your home directory"):
-        packer.read()
+        pack(at=tmp_path, home=tmp_path).read()
 
 
 def test_a_link_to_a_workspace_is_followed_and_called_by_its_name(
-    cluster: Cluster, said: list[str], root: Path, tmp_path: Path
+    cluster: Cluster, pack: Pack, said: list[str], root: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "link").symlink_to(root)
-    packer = WorkspacePacker(
-        cast(Connection, None), tmp_path / "link", ("", ""), warn=print, notice=said.append, environ={}
-    )
+    packer = pack(at=tmp_path / "link")
     assert packer.read().root == root
     packer.send(packer.read())
     assert said == [f"sent 2 files, 2.0 KB from {tmp_path / 'link'}"]

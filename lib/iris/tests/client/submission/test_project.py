@@ -6,16 +6,11 @@ import pytest
 
 from iris.client.submission.packing import lay_out
 from iris.client.submission.project import read_project
-from iris.client.submission.runtime_choice import PythonEnvironment, Submitting, check_extras, choose_runtime
 from iris.domain.runtime import PackageSource
-from iris.testing.packages import make_wheel, write_package
 from rigging.errors import InvalidRequest
+from support.iris.packages import make_wheel, write_package
 
 PROJECT = '[project]\nname = "p"\nversion = "1"\n'
-OWN = PythonEnvironment("/own", "3.11.7", "/usr/bin/python3.11")
-SHELL = PythonEnvironment("/shell", "3.12.1", "/usr/bin/python3.12")
-HERE = Submitting(OWN, SHELL, same_machine=True)
-THERE = Submitting(OWN, SHELL, same_machine=False)
 
 
 @pytest.fixture
@@ -52,11 +47,8 @@ def test_paths_between_a_project_and_its_libraries_stay_as_they_are(root):
     write(root, "pyproject.toml", PROJECT + '[tool.uv.sources]\none = [{path = "../libs/one", marker = "x"}]\n')
     layout = lay_out(read_project(root))
     assert layout.project_dir == "proj"
-    assert dict(layout.beside) == {
-        "libs/one": one.parent,
-        "two": root.parent / "two",
-        "proj/pyproject.toml": root / "pyproject.toml",
-    }
+    own = {"proj/pyproject.toml": root / "pyproject.toml"}
+    assert dict(layout.beside) == {"libs/one": one.parent, "two": root.parent / "two", **own}
 
 
 def test_a_lock_names_what_it_takes_from_where(root):
@@ -64,6 +56,7 @@ def test_a_lock_names_what_it_takes_from_where(root):
     write(root, "pyproject.toml", PROJECT + '[tool.uv.workspace]\nmembers = ["lib/*"]\n')
     write(root, "lib/member/pyproject.toml", PROJECT)
     write(root.parent / "lib", "a.py", "")
+    write(root.parent / "index", "a.txt", "")
     write(
         root,
         "uv.lock",
@@ -72,17 +65,19 @@ def test_a_lock_names_what_it_takes_from_where(root):
         '[[package]]\nname = "member"\nsource = { editable = "lib/member" }\n'
         '[[package]]\nname = "w"\nsource = { path = "../wheels/w-1-py3-none-any.whl" }\n'
         '[[package]]\nname = "l"\nsource = { directory = "../lib" }\n'
+        '[[package]]\nname = "i"\nsource = { registry = "../index" }\n'
+        '[[package]]\nname = "j"\nsource = { registry = "../index" }\n'
         '[[package]]\nname = "n"\nsource = { registry = "https://packages.example/simple" }\n'
+        '[[package]]\nname = "v"\nsource = { virtual = "." }\n'
+        '[[package]]\nname = "none"\n'
         '[[package]]\nname = "g"\nsource = { git = "https://x/y#abc" }\n',
     )
     project = read_project(root)
-    assert [found.name for found in project.dependencies] == ["w", "l"]
-    assert sorted(lay_out(project).beside) == [
-        "lib",
-        "proj/pyproject.toml",
-        "proj/uv.lock",
-        "wheels/w-1-py3-none-any.whl",
+    assert [(found.name, found.origin) for found in project.dependencies] == [
+        (name, "uv.lock") for name in ("w", "l", "i")
     ]
+    beside = sorted(lay_out(project).beside)
+    assert beside == ["index", "lib", "proj/pyproject.toml", "proj/uv.lock", "wheels/w-1-py3-none-any.whl"]
 
 
 def test_requirements_name_files_and_folders(root):
@@ -97,13 +92,8 @@ def test_requirements_name_files_and_folders(root):
         "# a comment\n--find-links ../wheels\n-f https://host/wheels\n-r ../common.txt\n-e ../x[all]  # ours\n./local\ngit+https://host/a/b.git@v1\n"
         "pkg @ https://host/p.whl\n--index-url https://host/simple\nrequests[socks]==2.*\n",
     )
-    assert [found.written for found in read_project(root).dependencies] == [
-        "../wheels",
-        "../common.txt",
-        "limits.txt",
-        "../x",
-        "./local",
-    ]
+    found = [each.written for each in read_project(root).dependencies]
+    assert found == ["../wheels", "../common.txt", "limits.txt", "../x", "./local"]
 
 
 @pytest.mark.parametrize(
@@ -139,52 +129,20 @@ def test_absolute_paths_hold_on_the_same_machine_and_what_is_there_decides(root)
 
 
 @pytest.mark.parametrize(
-    ("files", "is_callable", "here", "expected"),
-    [
-        ({}, False, HERE, ("3.12", PackageSource.SUBMITTER, "/shell")),
-        ({}, True, HERE, ("3.11", PackageSource.SUBMITTER, "/own")),
-        ({".python-version": "3.12.1"}, False, HERE, ("3.12.1", PackageSource.SUBMITTER, "/shell")),
-        ({".python-version": "my-env\n"}, False, HERE, ("3.12", PackageSource.SUBMITTER, "/shell")),
-        ({".python-version": "# why\n\ncpython-3.13"}, False, HERE, ("3.13", PackageSource.NONE, "")),
-        ({".python-version": "3.13"}, True, HERE, ("3.11", PackageSource.SUBMITTER, "/own")),
-        ({"requirements.txt": ""}, False, THERE, ("3.12", PackageSource.REQUIREMENTS, "")),
-        ({"pyproject.toml": PROJECT + 'requires-python = ">= 3.9"\n'}, True, THERE, ("3.11", PackageSource.LOCK, "")),
-        ({"pyproject.toml": PROJECT + 'requires-python = "<3.12"\n'}, False, THERE, ("<3.12", PackageSource.LOCK, "")),
-    ],
+    ("text", "version"),
+    [("3.12.1", "3.12.1"), ("my-env\n", ""), ("# why\n\ncpython-3.13", "3.13"), ("python@3.12\n", "3.12")],
 )
-def test_who_says_which_python(root, files, is_callable, here, expected):
-    for name, text in files.items():
-        write(root, name, text)
-    runtime, told = choose_runtime(read_project(root), here, is_callable=is_callable)
-    assert (runtime.python, runtime.packages, runtime.environment_path) == expected
-    assert bool(runtime.interpreter) == here.same_machine
-    is_other = runtime.packages in (PackageSource.SUBMITTER, PackageSource.NONE) or runtime.python == "<3.12"
-    assert bool(told) == is_other
+def test_the_version_that_a_version_file_asks_for(root, text, version):
+    assert read_project(root).python_version == ""
+    write(root, ".python-version", text)
+    assert read_project(root).python_version == version
 
 
-def test_elsewhere_a_folder_that_says_nothing_is_refused_with_what_to_add(root):
-    with pytest.raises(InvalidRequest, match=r"uv\.lock, a pyproject\.toml .*requirements\.txt.*--no-workspace"):
-        choose_runtime(read_project(root), THERE, is_callable=False)
-    assert choose_runtime(None, THERE, is_callable=False)[0].packages is PackageSource.NONE
-    assert choose_runtime(None, HERE, is_callable=False)[0].packages is PackageSource.SUBMITTER
-
-
-def test_a_callable_from_a_python_that_the_project_excludes_is_refused_with_both(root):
-    write(root, "pyproject.toml", PROJECT + 'requires-python = ">=3.12"\n')
-    with pytest.raises(InvalidRequest, match=r"Python 3\.11\.7 .* requires Python >=3\.12"):
-        choose_runtime(read_project(root), HERE, is_callable=True)
-
-
-def test_unknown_extras_are_refused_with_those_there_are(root):
-    write(root, "pyproject.toml", PROJECT + "[project.optional-dependencies]\nGPU_x = []\n")
-    project = read_project(root)
-    check_extras(["gpu-X"], project)
-    with pytest.raises(InvalidRequest, match=r"extra 'tpu' is not defined by .*its extras: gpu-x"):
-        check_extras(["tpu"], project)
-    with pytest.raises(InvalidRequest, match="it has no workspace"):
-        check_extras(["tpu"], None)
+def test_extras_are_named_as_packages_are_unless_only_a_build_can_name_them(root):
+    write(root, "pyproject.toml", PROJECT + 'requires-python = ">=3.12"\n[project.optional-dependencies]\nGPU_x = []\n')
+    assert (read_project(root).extras, read_project(root).requires_python) == ({"gpu-x"}, ">=3.12")
     write(root, "pyproject.toml", PROJECT + 'dynamic = ["optional-dependencies"]\n')
-    check_extras(["tpu"], read_project(root))
+    assert read_project(root).extras is None
 
 
 def test_members_that_are_left_out_or_are_no_projects_are_none(root):
@@ -226,21 +184,6 @@ def test_each_place_goes_along_once_whoever_names_it(root):
     assert [(item.name, item.target, item.origin) for item in found] == [
         ("x", x, "pyproject.toml"), ("y", y, "pyproject.toml"),
     ]  # fmt: skip
-
-
-def test_a_registry_that_is_a_folder_goes_along(root):
-    (root.parent / "index").mkdir()
-    write(root, "pyproject.toml", PROJECT)
-    write(
-        root,
-        "uv.lock",
-        '[[package]]\nname = "i"\nsource = { registry = "../index" }\n'
-        '[[package]]\nname = "j"\nsource = { registry = "../index" }\n'
-        '[[package]]\nname = "u"\nsource = { registry = "https://host/simple" }\n'
-        '[[package]]\nname = "v"\nsource = { virtual = "." }\n'
-        '[[package]]\nname = "none"\n',
-    )
-    assert [(found.name, found.origin) for found in read_project(root).dependencies] == [("i", "uv.lock")]
 
 
 @pytest.mark.parametrize("name", [".python-version", "pyproject.toml", "uv.lock"])

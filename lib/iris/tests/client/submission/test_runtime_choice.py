@@ -39,37 +39,27 @@ def test_a_workspace_that_says_its_packages_is_believed(packages: PackageSource)
 
 
 @pytest.mark.parametrize(
-    ("fields", "python"),
+    ("fields", "python", "origin"),
     [
-        ({}, "3.12"),
-        ({"requires_python": ">= 3.12"}, "3.12"),
-        ({"requires_python": ">=3.13, <4"}, ">=3.13,<4"),
-        ({"python_version": "3.13"}, "3.13"),
-        ({"python_version": "3.13", "requires_python": ">=3.11"}, "3.13"),
+        ({}, "3.12", ""),
+        ({"requires_python": ">= 3.12"}, "3.12", ""),
+        ({"requires_python": ">=3.13, <4"}, ">=3.13,<4", "requires-python of /ws/pyproject.toml"),
+        ({"python_version": "3.13", "requires_python": ">=3.11"}, "3.13", "/ws/.python-version"),
+        ({"python_version": "3.12", "requires_python": ">=3.11"}, "3.12", ""),
     ],
 )
-def test_the_python_of_a_command(fields: dict[str, str], python: str) -> None:
-    assert choose_runtime(project(**fields), ELSEWHERE, is_callable=False)[0].python == python
-
-
-@pytest.mark.parametrize(
-    ("fields", "told"),
-    [
-        ({"python_version": "3.14"}, "Python 3.14, as /ws/.python-version says: yours is 3.12.1"),
-        (
-            {"requires_python": ">=3.13"},
-            "Python >=3.13, as requires-python of /ws/pyproject.toml says: yours is 3.12.1",
-        ),
-        ({"python_version": "3.12", "requires_python": ">=3.11"}, ""),
-    ],
-)
-def test_the_file_that_asks_for_another_python_than_the_submitters_is_named(fields: dict[str, str], told: str) -> None:
-    assert choose_runtime(project(**fields), HERE, is_callable=False)[1] == told
-    assert choose_runtime(project(python_version="3.14"), HERE, is_callable=True)[1] == ""
+def test_the_python_of_a_command_and_the_file_that_asks_for_another_than_the_submitters(
+    fields: dict[str, str], python: str, origin: str
+) -> None:
+    for here in (HERE, ELSEWHERE):
+        runtime, told = choose_runtime(project(**fields), here, is_callable=False)
+        assert runtime.python == python
+        assert told == (f"Python {python}, as {origin} says: yours is 3.12.1" if origin else "")
 
 
 def test_a_callable_runs_on_the_python_that_pickled_it() -> None:
-    assert choose_runtime(project(python_version="3.13"), HERE, is_callable=True)[0].python == "3.11"
+    runtime, told = choose_runtime(project(python_version="3.13"), HERE, is_callable=True)
+    assert (runtime.python, told) == ("3.11", "")
     with pytest.raises(
         InvalidRequest, match=r"comes from Python 3\.11\.4 and runs on 3\.11, .* requires Python >=3\.12:"
     ):
@@ -139,14 +129,8 @@ def test_without_a_usable_one_it_is_this_process(tmp_path: Path) -> None:
     broken = environment(tmp_path / "broken", "home = /x\n")
     gone = environment(tmp_path / "gone", "version = 3.9\n")
     (tmp_path / "gone/bin/python").unlink()
-    for environ in (
-        {},
-        {"VIRTUAL_ENV": ""},
-        {"VIRTUAL_ENV": "/nowhere"},
-        {"VIRTUAL_ENV": broken},
-        {"VIRTUAL_ENV": gone},
-    ):
-        found = submitting_from(environ, same_machine=False)
+    for place in ("", "/nowhere", broken, gone):
+        found = submitting_from({"VIRTUAL_ENV": place} if place else {}, same_machine=False)
         assert found.shell == found.own
         assert not found.same_machine
     assert submitting_from({"VIRTUAL_ENV": sys.prefix}, same_machine=False).shell.interpreter == found.own.interpreter

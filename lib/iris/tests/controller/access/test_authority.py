@@ -1,36 +1,272 @@
-"""Whose token does what while a job lives and when it has ended, against a running controller."""
+"""Who may do what: every RPC, every kind of caller, on what is their own and what is others', while a job lives."""
 
-import queue
-import threading
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
 
 import grpc
 import pytest
 
+from iris.controller.access.authority import (
+    RULES,
+    Scope,
+    as_attempt,
+    authorize,
+    check_caller,
+    check_live,
+    may_read,
+    owner_of,
+    root_of,
+    rule_of,
+)
+from iris.domain.ids import AttemptId
+from iris.rpc import access_pb2, actor_pb2, dashboard_pb2, endpoints_pb2
+from iris.rpc import endpoints_pb2 as epb
 from iris.rpc import iris_pb2 as pb
-from iris.rpc.auth import PrincipalKind
-from iris.rpc.logformat import encode
-from iris.rpc.protocol import call_metadata
-from iris.testing.controller import ControllerStubs, RunningController
-from iris.testing.users import User
-from iris.testing.worker import ScriptedWorker
+from iris.rpc.auth import Principal, PrincipalKind
+from rigging.errors import Denied, InvalidRequest, MarinError
+from support.iris.controller import RunningController
+from support.iris.users import User
+from support.iris.worker import ScriptedWorker
 
-WAIT_S = 10.0
+ADMIN = Principal(PrincipalKind.ADMIN, "root")
+ANN = Principal(PrincipalKind.USER, "ann")
+WORKER = Principal(PrincipalKind.WORKER, "w1")
+JOB = Principal(PrincipalKind.JOB, "/ann/top/train")
+ATTEMPT = Principal(PrincipalKind.JOB, "/ann/top/train", AttemptId("/ann/top/train/0:1"))
+CALLERS: Final = (ADMIN, ANN, WORKER, JOB)
+
+METHODS: Final = {
+    f"{service.name}/{method.name}": method
+    for described in (pb.DESCRIPTOR, endpoints_pb2.DESCRIPTOR, access_pb2.DESCRIPTOR, dashboard_pb2.DESCRIPTOR)
+    for service in described.services_by_name.values()
+    for method in service.methods
+}
+
+# What each caller may do to the entities of one list, by position: a yes is a letter, a no is a dot.
+#   entities: /ann/top (own root) · /ann/top/train/x (own child) · /ann/other (own user's) · /bob/job (another's)
+JOBS: Final = ("/ann/top", "/ann/top/train/x", "/ann/other", "/bob/job")
+READ: Final = ("yyyy", "yyy.", "....", "yyy.")
+EXPECTED: Final[dict[str, tuple[str, str, str, str]]] = {
+    # admin, user ann, worker w1, job /ann/top/train
+    "JobService/SubmitJob": ("yyyy", "yyy.", "....", ".y.."),
+    "JobService/GetJob": READ,
+    "JobService/WaitJobs": READ,
+    "JobService/GetException": ("....", "yyy.", "....", "yyy."),
+    "JobService/GetResult": ("....", "yyy.", "....", "yyy."),
+    "JobService/ListJobs": ("yyyy", "yyyy", "....", "yyy."),
+    "JobService/ListTasks": READ,
+    "JobService/GetTask": READ,
+    "JobService/StopJob": ("yyyy", "yyy.", "....", "yy.."),
+    "JobService/FetchLogs": READ,
+    "ClientService/Session": ("yyyy", "yyyy", "....", "yyyy"),
+    "BlobService/FindMissingBlobs": ("yyyy", "yyyy", "yyyy", "yyyy"),
+    "BlobService/UploadBlobs": ("yyyy", "yyyy", "yyyy", "yyyy"),
+    "BlobService/FetchBlobs": ("yyyy", "....", "yyyy", "...."),
+    "ClusterService/Status": ("yyyy", "yyyy", "....", "yyyy"),
+    "ClusterService/Query": ("yyyy", "yyyy", "....", "...."),
+    "ClusterService/Shutdown": ("yyyy", "....", "....", "...."),
+    "ClusterService/CordonWorker": ("yyyy", "....", "....", "...."),
+    "ClusterService/RemoveWorker": ("yyyy", "....", "....", "...."),
+    "ClusterService/UncordonWorker": ("yyyy", "....", "....", "...."),
+    "ClusterService/SetBudget": ("yyyy", "....", "....", "...."),
+    "ClusterService/ListBudgets": ("yyyy", "yyy.", "....", "...."),
+    "ClusterService/Checkpoint": ("yyyy", "....", "....", "...."),
+    "ClusterService/CreateToken": ("yyyy", "....", "....", "...."),
+    "AccessService/Join": ("....", "....", "....", "...."),  # only who shows a join token
+    "AccessService/CreateJoinToken": ("yyyy", "....", "....", "...."),
+    "AccessService/ListJoinTokens": ("yyyy", "....", "....", "...."),
+    "AccessService/RevokeJoinToken": ("yyyy", "....", "....", "...."),
+    "AccessService/ListUserTokens": ("yyyy", "....", "....", "...."),
+    "AccessService/RevokeUserToken": ("yyyy", "....", "....", "...."),
+    "AccessService/RevokeWorker": ("yyyy", "....", "....", "...."),
+    "DashboardService/WatchChanges": ("yyyy", "yyyy", "....", "...."),
+    "DashboardService/CreateLoginLink": ("yyyy", "yyyy", "....", "...."),
+    "DashboardService/ControllerFigures": ("yyyy", "yyyy", "....", "...."),
+    "EndpointService/Register": ("....", "....", "....", "...."),
+    "EndpointService/Unregister": ("....", "....", "....", "...."),
+    "EndpointService/Resolve": READ,
+    "EndpointService/List": READ,
+    "EndpointService/Watch": READ,
+    "EndpointService/ActorKey": READ,
+    "WorkerService/Session": ("....", "....", "....", "...."),
+}
 
 
-@pytest.fixture
-def holder(controller: RunningController) -> Any:
-    """Clients with a token that is given as text."""
-    opened: list[ControllerStubs] = []
+def verdicts(caller: Principal, method: str) -> str:
+    said = ""
+    for entity in JOBS:
+        try:
+            authorize(caller, RULES[method], entity)
+            said += "y"
+        except Denied:
+            said += "."
+    return said
 
-    def make(token: str, attempt_id: str | None = None) -> User:
-        opened.append(ControllerStubs(controller.address, call_metadata(token, attempt_id)))
-        return User(opened[-1])
 
-    yield make
-    for stubs in opened:
-        stubs.close()
+def test_every_rpc_has_a_rule_and_a_line_in_this_table() -> None:
+    """A new RPC: say in RULES who may call it, and here what that comes to."""
+    assert set(RULES) == set(METHODS) == set(EXPECTED)
+    # Actors' callers prove to the actor itself that they hold its user's key (iris.actor.transport.handshake).
+    assert list(actor_pb2.DESCRIPTOR.services_by_name) == ["ActorService"]
+
+
+@pytest.mark.parametrize("method", EXPECTED)
+def test_who_may_do_what_to_whose(method: str) -> None:
+    assert tuple(verdicts(caller, method) for caller in CALLERS) == EXPECTED[method]
+
+
+@pytest.mark.parametrize("method", EXPECTED)
+def test_a_kind_of_caller_that_never_may_is_refused_before_the_message_is_read(method: str) -> None:
+    for caller in CALLERS:
+        rule = rule_of(f"/iris.v1.{method}")
+        if rule.scope(caller.kind) is Scope.NOTHING:
+            with pytest.raises(Denied, match=f"^{caller} may not {rule.action}: only .* may$"):
+                check_caller(caller, rule)
+        else:
+            check_caller(caller, rule)
+
+
+@pytest.mark.parametrize("method", EXPECTED)
+def test_a_rule_that_depends_on_whose_says_where_that_stands_in_the_message(method: str) -> None:
+    rule, described = RULES[method], METHODS[method]
+    limited = {rule.scope(kind) for kind in PrincipalKind} - {Scope.ANY, Scope.NOTHING}
+    if limited and not described.client_streaming:
+        assert rule.about is not None
+        request = getattr(epb if "Endpoint" in method else pb, described.input_type.name)()
+        list(rule.about(ANN, request))  # its fields exist
+
+
+def test_who_shows_a_join_token_may_join_and_nothing_else() -> None:
+    joining = Principal(PrincipalKind.JOIN, "abcd")
+    assert [method for method in RULES if "y" in verdicts(joining, method)] == ["AccessService/Join"]
+
+
+def test_an_rpc_without_a_rule_is_refused_to_all() -> None:
+    for caller in CALLERS:
+        with pytest.raises(Denied, match="only nobody may"):
+            check_caller(caller, rule_of("/iris.v1.JobService/New"))
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "about"),
+    [
+        ("JobService/SubmitJob", pb.SubmitJobRequest(spec=pb.JobSpec(job_id="/bob/x")), ["/bob/x"]),
+        ("JobService/WaitJobs", pb.WaitJobsRequest(job_ids=["/ann/a", "/bob/b"]), ["/ann/a", "/bob/b"]),
+        ("JobService/ListJobs", pb.ListJobsRequest(), ["/ann"]),
+        ("JobService/GetTask", pb.GetTaskRequest(task_id="/bob/x/0"), ["/bob/x/0"]),
+        ("EndpointService/Resolve", epb.ResolveEndpointRequest(name="/bob/x/db"), ["/bob/x/db"]),
+        ("EndpointService/Resolve", epb.ResolveEndpointRequest(name="db", namespace="/bob/x"), ["/bob/x"]),
+        ("EndpointService/Resolve", epb.ResolveEndpointRequest(name="db"), ["/ann/top/train"]),
+        ("EndpointService/Watch", epb.WatchEndpointsRequest(prefix="/bob/x/"), ["/bob/x/", "/ann/top/train"]),
+        ("EndpointService/Watch", epb.WatchEndpointsRequest(prefix="/ann/", name="/bob/x/y"), ["/ann/", "/bob/x/y"]),
+        ("EndpointService/ActorKey", epb.ActorKeyRequest(), ["/ann"]),
+        ("EndpointService/ActorKey", epb.ActorKeyRequest(user="bob"), ["/bob"]),
+        ("ClusterService/ListBudgets", pb.ListBudgetsRequest(user="bob"), ["/bob"]),
+    ],
+)
+def test_what_a_message_is_about(method: str, request_: Any, about: list[str]) -> None:
+    extract = RULES[method].about
+    assert extract is not None
+    assert list(extract(JOB, request_)) == about
+
+
+@pytest.mark.parametrize(
+    ("caller", "method", "entity", "reason"),
+    [
+        (ANN, "JobService/StopJob", "/bob/x", "user ann may not stop jobs of /bob/x: only user bob and admins may"),
+        (ANN, "EndpointService/ActorKey", "/root", "user ann may not call actors of /root: only user root and admins"),
+        (ANN, "ClusterService/CordonWorker", "w1", "user ann may not cordon workers: only an admin (the owner of the"),
+        (ANN, "WorkerService/Session", "w1", "user ann may not open sessions: only workers may"),
+        (
+            JOB, "JobService/StopJob", "/ann/other/0",
+            "job /ann/top/train may not stop jobs of /ann/other/0: only jobs of /ann/other, user ann and admins may",
+        ),
+        (JOB, "JobService/SubmitJob", "/ann/topless", "only jobs below itself (/ann/top/train/...), not /ann/topless"),
+        (WORKER, "WorkerService/Session", "w2", "may not open sessions as 'w2': each may only speak for itself"),
+        (ATTEMPT, "EndpointService/Register", "/ann/top/train/0:0", "as '/ann/top/train/0:0': each may only speak for"),
+        (JOB, "EndpointService/Register", "/ann/top/0:0", "as '/ann/top/0:0': each may only speak for itself"),
+    ],
+)  # fmt: skip
+def test_a_refusal_names_caller_action_and_who_may(caller: Principal, method: str, entity: str, reason: str) -> None:
+    with pytest.raises(Denied) as refused:
+        authorize(caller, RULES[method], entity)
+    assert reason in str(refused.value)
+
+
+def test_each_speaks_for_itself() -> None:
+    authorize(WORKER, RULES["WorkerService/Session"], "w1")
+    for caller in (ATTEMPT, JOB):  # a job's own token names no attempt
+        authorize(caller, RULES["EndpointService/Register"], "/ann/top/train/0:1")
+
+
+def test_a_call_with_a_jobs_own_token_may_name_an_attempt_of_that_job() -> None:
+    assert as_attempt(JOB, "/ann/top/train/0:1") == ATTEMPT
+    assert as_attempt(JOB, "") is JOB
+    for other in ("/ann/top/0:0", "/bob/top/train/0:0", "x"):
+        with pytest.raises(Denied, match="none of its own"):
+            as_attempt(JOB, other)
+
+
+@pytest.mark.parametrize("entity", ["", "x", "ann/x", "/", "//x"])
+def test_an_id_that_names_nobody_is_refused_as_such(entity: str) -> None:
+    with pytest.raises(InvalidRequest, match="is not a job id or task id"):
+        authorize(ANN, RULES["JobService/GetJob"], entity)
+
+
+def test_names_that_begin_alike_are_not_the_same_user_or_tree() -> None:
+    for other in ("/annabel/x", "/an/x", "/ann-/x", "/Ann/x"):
+        assert not may_read(ANN, other)
+    assert owner_of("/ann") == owner_of("/ann/") == "ann"
+    assert root_of("/ann/top/train/0") == root_of("/ann/top") == "/ann/top"
+    with pytest.raises(Denied):
+        authorize(JOB, RULES["JobService/StopJob"], "/ann/topless")
+    with pytest.raises(Denied):
+        authorize(JOB, RULES["JobService/StopJob"], "/ann")
+
+
+class View:
+    """Of one job with one task, whose second attempt runs."""
+
+    def __init__(self, job_ended: bool = False, attempt: int = 1, task_live: bool = True) -> None:
+        self._task = SimpleNamespace(attempt=attempt, state=SimpleNamespace(is_live=task_live))
+        state = SimpleNamespace(is_terminal=job_ended, word="killed" if job_ended else "running")
+        self.jobs = {"/ann/top/train": SimpleNamespace(state=state)}
+
+    def find_attempt(self, name: str) -> tuple[Any, int]:
+        return self._task, int(name.rpartition(":")[2])
+
+
+@pytest.mark.parametrize(
+    ("caller", "view", "reason"),
+    [
+        (ATTEMPT, View(), ""),
+        (JOB, View(), ""),
+        (ANN, View(job_ended=True), ""),
+        (JOB, View(job_ended=True), r"job /ann/top/train has ended \(killed\)"),
+        (ATTEMPT, View(job_ended=True), r"job /ann/top/train has ended \(killed\)"),
+        (ATTEMPT, View(attempt=2), "attempt /ann/top/train/0:1 is over"),
+        (ATTEMPT, View(task_live=False), "attempt /ann/top/train/0:1 is over"),
+        (Principal(PrincipalKind.JOB, "/ann/gone"), View(), "job /ann/gone is not known"),
+    ],
+)
+def test_a_jobs_token_ends_with_the_job_and_with_the_attempt(caller: Principal, view: Any, reason: str) -> None:
+    if not reason:
+        check_live(caller, view)
+        return
+    with pytest.raises(MarinError, match=reason):
+        check_live(caller, view)
+
+
+def test_the_manual_says_who_may_do_what() -> None:
+    columns = (PrincipalKind.ADMIN, PrincipalKind.USER, PrincipalKind.JOB, PrincipalKind.WORKER)
+    rows = {rule.action: " | ".join(rule.scope(kind).value for kind in columns) for rule in RULES.values()}
+    table = "\n".join(f"| {action} | {scopes} |" for action, scopes in rows.items())
+    manual = (Path(__file__).parents[5] / "docs" / "iris-cli.md").read_text()
+    assert table in manual, f"docs/iris-cli.md, 'Who may do what', must have:\n{table}"
+    same = {(rule.action, *(rule.scope(kind) for kind in PrincipalKind)) for rule in RULES.values()}
+    assert len(same) == len(rows)  # one action has one answer
 
 
 def denied(call: Callable[[], object], *words: str) -> None:
@@ -41,61 +277,16 @@ def denied(call: Callable[[], object], *words: str) -> None:
         assert word in refused.value.details()
 
 
-def test_users_read_and_stop_and_submit_only_their_own(user: User, admin: User, worker: ScriptedWorker) -> None:
-    admin.submit("/bob/job", argv=("secret-program", "--password=hunter2"))
-    for call, what in (
-        (lambda: user.get("/bob/job", include_spec=True), "read jobs"),
-        (lambda: user.wait("/ann/none", "/bob/job"), "read jobs"),
-        (lambda: user.task("/bob/job/0"), "read jobs"),
-        (lambda: user.jobs.ListTasks(pb.ListTasksRequest(job_id="/bob/job")), "read jobs"),
-        (lambda: user.logs("/bob/job"), "read logs"),
-        (lambda: user.stop("/bob/job"), "stop jobs"),
-        (lambda: user.submit("/bob/other"), "submit jobs"),
-        (lambda: user.submit("/bob/job/child"), "submit jobs"),
-    ):
-        denied(call, f"user ann may not {what} of /bob/", "only user bob and admins may")
-    (listed,) = user.jobs.ListJobs(pb.ListJobsRequest()).jobs
-    assert (listed.job_id, listed.display_command) == ("/bob/job", "")
-    assert admin.get("/bob/job").display_command.startswith("secret-program")
-    answer = user.cluster.Query(pb.QueryRequest(sql="SELECT job_id, command FROM jobs"))
-    assert "hunter2" not in str(answer)
-    assert "/bob/job" in str(answer)
-    denied(lambda: user.cluster.Shutdown(pb.ShutdownRequest(stop_jobs=True)), "only an admin")
-    assert admin.get("/bob/job").state in (pb.JOB_STATE_BUILDING, pb.JOB_STATE_PENDING)
-
-
-def test_a_token_ends_with_its_attempt(
-    controller: RunningController, user: User, holder: Any, worker: ScriptedWorker
-) -> None:
-    user.submit("/ann/a", max_retries_failure=1)
-    user.submit("/ann/b")
-    worker.wait_for_start("/ann/a/0:0")
-    first = holder(controller.attempt_token("/ann/a/0:0"))
-    assert first.get("/ann/b").job_id == "/ann/b"
-    denied(lambda: first.stop("/ann/b"), "only jobs of /ann/b, user ann and admins may")
-    worker.observe("/ann/a/0:0", pb.TASK_STATE_FAILED, exit_code=1, failure=pb.FAILURE_KIND_USER)
-    worker.wait_for_start("/ann/a/0:1")
-    # A process of an older release, or of a task of many, shows the job's token and says which attempt it is.
-    shared = controller.token(PrincipalKind.JOB, "/ann/a")
-    for late in (first, holder(shared, "/ann/a/0:0")):
-        for call in (lambda: late.get("/ann/b"), lambda: late.stop("/ann/a"), lambda: late.submit("/ann/a/child")):  # noqa: B023
-            denied(call, "attempt /ann/a/0:0 is over, so its token is no longer good for anything")
-    for current in (holder(controller.attempt_token("/ann/a/0:1")), holder(shared, "/ann/a/0:1")):
-        assert current.get("/ann/b").job_id == "/ann/b"
-    denied(lambda: holder(shared, "/ann/b/0:0").get("/ann/b"), "none of its own")
-    user.stop("/ann/a")
-    for late in (holder(controller.attempt_token("/ann/a/0:1")), holder(shared)):
-        denied(lambda: late.get("/ann/b"), "job /ann/a has ended (killed)")  # noqa: B023
-
-
 def test_a_wait_that_outlives_its_attempt_tells_it_nothing(
-    controller: RunningController, user: User, holder: Any, worker: ScriptedWorker
+    controller: RunningController, user: User, connect: Any, worker: ScriptedWorker
 ) -> None:
     for job_id in ("/ann/a", "/ann/b"):
         user.submit(job_id)
         worker.wait_for_start(f"{job_id}/0:0")
     request = pb.WaitJobsRequest(job_ids=["/ann/b"], timeout_ms=10_000)
-    waiting = holder(controller.attempt_token("/ann/a/0:0"), "/ann/a/0:0").jobs.WaitJobs.future(request)
+    waiting = connect(
+        controller, token=controller.attempt_token("/ann/a/0:0"), attempt_id="/ann/a/0:0"
+    ).jobs.WaitJobs.future(request)
     worker.wait(lambda: user.task("/ann/a/0").state != pb.TASK_STATE_PENDING, "the wait is there before the stop")
     user.stop("/ann/a")
     user.stop("/ann/b")
@@ -104,30 +295,3 @@ def test_a_wait_that_outlives_its_attempt_tells_it_nothing(
         waiting.result()
     assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED, "and not how /ann/b ended"
     assert "job /ann/a has ended (killed)" in refused.value.details()
-
-
-def test_a_stream_ends_with_the_attempt_that_reads_it(
-    controller: RunningController, user: User, holder: Any, worker: ScriptedWorker
-) -> None:
-    for job_id in ("/ann/a", "/ann/b"):
-        user.submit(job_id)
-        worker.wait_for_start(f"{job_id}/0:0")
-    reader = holder(controller.attempt_token("/ann/a/0:0"))
-    heard: queue.SimpleQueue[Any] = queue.SimpleQueue()
-
-    def read() -> None:
-        try:
-            for batch in reader.jobs.FetchLogs(pb.FetchLogsRequest(id="/ann/b", follow=True), timeout=WAIT_S):
-                heard.put([entry.data for entry in batch.entries])
-        except grpc.RpcError as error:
-            heard.put(error)
-
-    threading.Thread(target=read, daemon=True).start()
-    one, two = (encode(False, 1, text) for text in (b"one", b"two"))
-    worker.append_log("/ann/b/0:0", 0, one)
-    assert heard.get(timeout=WAIT_S) == [b"one"]
-    user.stop("/ann/a")
-    worker.append_log("/ann/b/0:0", len(one), two)
-    end = heard.get(timeout=WAIT_S)
-    assert isinstance(end, grpc.RpcError)
-    assert "job /ann/a has ended" in end.details()

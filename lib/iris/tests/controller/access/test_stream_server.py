@@ -5,24 +5,25 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
+from fray.testing.waiting import eventually
 from iris.controller.access.stream_server import StreamServer
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind
 from iris.rpc.frames import FrameKind, FrameReader, Metadata, Opening, frame, read_end
 from iris.rpc.protocol import MAX_REQUEST_BYTES, SOCKET_NAME, call_metadata
-from iris.testing.controller import RunningController, running_controller
 from rigging.errors import Denied
-from rigging.testing.waiting import eventually
+from support.iris.controller import RunningController
 
 CLIENTS = "/iris.v1.ClientService/Session"
 WORKERS = "/iris.v1.WorkerService/Session"
+SUBMIT = "/iris.v1.JobService/SubmitJob"
 
 
 class Caller:
@@ -54,12 +55,6 @@ class Caller:
 
 
 @pytest.fixture
-def controller(tmp_path: Path) -> Iterator[RunningController]:
-    with running_controller(tmp_path / "state") as running:
-        yield running
-
-
-@pytest.fixture
 def path(controller: RunningController) -> Path:
     return controller.config.state_dir / SOCKET_NAME
 
@@ -70,26 +65,29 @@ def test_only_its_user_may_use_it(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("metadata", "words"), [((), "no token"), ((("authorization", "Bearer u:ann:00"),), "not made by this cluster")]
+    ("kind", "version", "method", "code", "words"),
+    [
+        (None, "", CLIENTS, grpc.StatusCode.UNAUTHENTICATED, "no token"),
+        (PrincipalKind.USER, "1", CLIENTS, grpc.StatusCode.FAILED_PRECONDITION, "protocol version 1"),
+        (PrincipalKind.USER, "", WORKERS, grpc.StatusCode.PERMISSION_DENIED, "may not open sessions"),
+        (PrincipalKind.USER, "", SUBMIT, grpc.StatusCode.INVALID_ARGUMENT, "is no stream of a socket"),
+    ],
 )
-def test_without_a_token_no_message_is_read(path: Path, metadata: Metadata, words: str) -> None:
-    caller = Caller(path).open(metadata)
-    code, text = caller.end()
-    assert code is grpc.StatusCode.UNAUTHENTICATED
-    assert words in text
+def test_a_stream_is_judged_before_a_message_is_read(
+    controller: RunningController,
+    path: Path,
+    kind: PrincipalKind | None,
+    version: str,
+    method: str,
+    code: grpc.StatusCode,
+    words: str,
+) -> None:
+    token = (("authorization", f"Bearer {controller.token(kind, 'ann')}"),) if kind else ()
+    told, text = Caller(path).open((*token, *((("iris-protocol-version", version),) if version else ())), method).end()
+    assert (told, words in text) == (code, True)
 
 
-def test_another_version_of_the_protocol_is_refused(controller: RunningController, path: Path) -> None:
-    metadata = (("authorization", f"Bearer {controller.user_token}"), ("iris-protocol-version", "1"))
-    code, text = Caller(path).open(metadata).end()
-    assert code is grpc.StatusCode.FAILED_PRECONDITION
-    assert "protocol version 1" in text
-
-
-def test_the_rules_of_its_method_hold(controller: RunningController, path: Path) -> None:
-    code, text = Caller(path).open(call_metadata(controller.user_token), WORKERS).end()
-    assert code is grpc.StatusCode.PERMISSION_DENIED
-    assert "may not open sessions" in text
+def test_the_rules_of_each_call_hold(controller: RunningController, path: Path) -> None:
     caller = Caller(path).open(call_metadata(controller.token(PrincipalKind.USER, "eve")))
     submit = pb.SubmitJobRequest(spec=pb.JobSpec(job_id="/ann/hers"))
     caller.send(pb.ClientMessage(calls=[pb.ClientCall(call_id=1, submit=submit), pb.ClientCall(call_id=2)]))
@@ -99,12 +97,6 @@ def test_the_rules_of_its_method_hold(controller: RunningController, path: Path)
     assert (refused.call_id, refused.error.code) == (1, grpc.StatusCode.PERMISSION_DENIED.value[0])
     assert (unknown.call_id, unknown.error.code) == (2, grpc.StatusCode.INVALID_ARGUMENT.value[0])
     assert unknown.error.message.startswith("a call of this kind is unknown")
-
-
-def test_a_method_that_is_no_stream_is_refused(controller: RunningController, path: Path) -> None:
-    code, text = Caller(path).open(call_metadata(controller.user_token), "/iris.v1.JobService/SubmitJob").end()
-    assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert "is no stream of a socket" in text
 
 
 @pytest.mark.parametrize(
@@ -137,12 +129,6 @@ def test_a_message_that_is_too_long_or_cannot_be_decoded_ends_the_stream(
     assert caller.end()[0] is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_who_closes_one_half_hears_the_end(controller: RunningController, path: Path) -> None:
-    caller = Caller(path).open(call_metadata(controller.user_token))
-    caller.socket.shutdown(socket.SHUT_WR)
-    assert caller.end()[0] is grpc.StatusCode.UNAVAILABLE
-
-
 class Server:
     """A server in a loop of its own, whose streams repeat what they are told."""
 
@@ -170,52 +156,51 @@ class Server:
             await context.write(pb.WatchRefused(job_id=data.decode()))
 
     def close(self) -> None:
+        if not self._thread.is_alive():
+            return
         self.run(self.server.stop(0))
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(20)
 
 
-def test_a_caller_that_says_nothing_is_let_go(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", opening_s=0.05)
-    try:
-        assert list(Caller(tmp_path / "s").frames()) == []
-    finally:
+Serving = Callable[..., Server]
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Iterator[Serving]:
+    """Starts the one server of a test, at `path` or at "s"; it ends with the test, if not before."""
+    servers: list[Server] = []
+
+    def start(*given: Any, path: Path = tmp_path / "s", **settings: Any) -> Server:
+        servers.append(Server(path, *given, **settings))
+        return servers[-1]
+
+    yield start
+    for server in servers:
         server.close()
 
 
-def test_what_is_not_read_is_not_taken_from_the_socket_and_nothing_is_lost(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s")
-    try:
-        caller = Caller(tmp_path / "s").open(())
-        data = frame(FrameKind.MESSAGE, b"x" * 10_000)
-        caller.socket.settimeout(0.2)
-        sent = 0
-        with contextlib.suppress(TimeoutError):
-            while sent < 5000:
-                caller.socket.sendall(data)
-                sent += 1
-        assert sent < 5000
-        # A part of the last message may be on its way.
-        server.may_take()
-        found = (content for _, content in caller.frames())
-        assert all(len(next(found)) > 10_000 for _ in range(sent))
-    finally:
-        server.close()
+def test_a_caller_that_says_nothing_is_let_go_after_its_time(serving: Serving, tmp_path: Path) -> None:
+    serving(opening_s=0.05)
+    assert list(Caller(tmp_path / "s").frames()) == []
+    serving(path=tmp_path / "patient", opening_s=600)
+    caller = Caller(tmp_path / "patient")
+    caller.socket.shutdown(socket.SHUT_WR)
+    assert list(caller.frames()) == [], "at once when it closes its half without a word"
 
 
-def test_nothing_is_kept_of_a_caller_that_went(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s")
+def test_nothing_is_kept_of_a_caller_that_went(serving: Serving, tmp_path: Path) -> None:
+    server = serving()
     caller = Caller(tmp_path / "s").open(())
     server.may_take()
     eventually(lambda: len(server.server) == 1, "it is there")
     caller.socket.close()
     eventually(lambda: len(server.server) != 1, "it is gone")
     assert len(server.server) == 0
-    server.close()
 
 
-def test_a_stop_ends_the_streams_that_stay(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s")
+def test_a_stop_ends_the_streams_that_stay(serving: Serving, tmp_path: Path) -> None:
+    server = serving()
     caller = Caller(tmp_path / "s").open(())
     server.may_take()
     caller.socket.sendall(frame(FrameKind.MESSAGE, b"a"))
@@ -226,41 +211,27 @@ def test_a_stop_ends_the_streams_that_stay(tmp_path: Path) -> None:
     assert not (tmp_path / "s").exists()
 
 
-def test_where_the_path_is_too_long_there_is_no_socket(tmp_path: Path) -> None:
+def test_where_the_path_is_too_long_there_is_no_socket(serving: Serving, tmp_path: Path) -> None:
     folder = tmp_path / ("a" * 100)
     folder.mkdir()
-    server = Server(folder / "s")
+    serving(path=folder / "s")
     assert not (folder / "s").exists()
-    server.close()
 
 
-def test_a_caller_that_has_begun_may_be_silent_for_as_long_as_it_likes(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", opening_s=0.05)
-    try:
-        caller = Caller(tmp_path / "s").open(())
-        server.may_take()
-        caller.socket.settimeout(0.1)
-        with pytest.raises(TimeoutError):
-            next(caller.frames())
-        caller.socket.sendall(frame(FrameKind.MESSAGE, b"a"))
-        caller.socket.settimeout(20)
-        assert next(caller.frames())[0] is FrameKind.MESSAGE
-    finally:
-        server.close()
+def test_a_caller_that_has_begun_may_be_silent_for_as_long_as_it_likes(serving: Serving, tmp_path: Path) -> None:
+    server = serving(opening_s=0.05)
+    caller = Caller(tmp_path / "s").open(())
+    server.may_take()
+    caller.socket.settimeout(0.1)
+    with pytest.raises(TimeoutError):
+        next(caller.frames())
+    caller.socket.sendall(frame(FrameKind.MESSAGE, b"a"))
+    caller.socket.settimeout(20)
+    assert next(caller.frames())[0] is FrameKind.MESSAGE
 
 
-def test_a_caller_that_closes_its_half_without_a_word_is_let_go_at_once(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", opening_s=600)
-    try:
-        caller = Caller(tmp_path / "s")
-        caller.socket.shutdown(socket.SHUT_WR)
-        assert list(caller.frames()) == []
-    finally:
-        server.close()
-
-
-def test_a_stop_leaves_streams_the_time_to_end_by_themselves(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s")
+def test_a_stop_leaves_streams_the_time_to_end_by_themselves(serving: Serving, tmp_path: Path) -> None:
+    server = serving()
     caller = Caller(tmp_path / "s").open(())
     caller.socket.sendall(frame(FrameKind.MESSAGE, b"a"))
     caller.socket.shutdown(socket.SHUT_WR)
@@ -271,7 +242,6 @@ def test_a_stop_leaves_streams_the_time_to_end_by_themselves(tmp_path: Path) -> 
     (message, _), (end, content) = caller.frames()
     assert (message, end, read_end(content)) == (FrameKind.MESSAGE, FrameKind.END, (grpc.StatusCode.OK, ""))
     stopping.result(20)
-    server.close()
 
 
 @pytest.mark.parametrize(
@@ -282,30 +252,26 @@ def test_a_stop_leaves_streams_the_time_to_end_by_themselves(tmp_path: Path) -> 
         (None, (grpc.StatusCode.NOT_FOUND, "told so")),
     ],
 )
-def test_how_serving_failed_is_told(tmp_path: Path, error: Exception | None, end: tuple[Any, str]) -> None:
+def test_how_serving_failed_is_told(
+    serving: Serving, tmp_path: Path, error: Exception | None, end: tuple[Any, str]
+) -> None:
     async def serve(messages: Any, context: Any) -> None:
         if error is not None:
             raise error
         await context.abort(grpc.StatusCode.NOT_FOUND, "told so")
 
-    server = Server(tmp_path / "s", serve)
-    try:
-        assert Caller(tmp_path / "s").open(()).end() == end
-    finally:
-        server.close()
+    serving(serve)
+    assert Caller(tmp_path / "s").open(()).end() == end
 
 
 @pytest.mark.parametrize(("user", "served"), [(os.getuid(), True), (0, True), (os.getuid() + 12345, False)])
-def test_processes_of_other_users_are_not_heard(tmp_path: Path, user: int, served: bool) -> None:
+def test_processes_of_other_users_are_not_heard(serving: Serving, tmp_path: Path, user: int, served: bool) -> None:
     """Its mode keeps them out, too, but not one who was let into the folder before."""
-    server = Server(tmp_path / "s", user_of=lambda connection: user)
-    try:
-        caller = Caller(tmp_path / "s")
-        with contextlib.suppress(BrokenPipeError):
-            caller.open(())
-            caller.socket.shutdown(socket.SHUT_WR)
-        server.may_take()
-        with contextlib.suppress(ConnectionResetError):
-            assert bool(list(caller.frames())) == served
-    finally:
-        server.close()
+    server = serving(user_of=lambda connection: user)
+    caller = Caller(tmp_path / "s")
+    with contextlib.suppress(BrokenPipeError):
+        caller.open(())
+        caller.socket.shutdown(socket.SHUT_WR)
+    server.may_take()
+    with contextlib.suppress(ConnectionResetError):
+        assert bool(list(caller.frames())) == served

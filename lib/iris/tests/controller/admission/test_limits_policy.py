@@ -45,8 +45,5 @@ def test_a_forced_cluster_refuses_the_other_choice_and_names_it() -> None:
         InvalidRequest, match=r"asks to be held to its limits \(--no-soft-limits\), but this cluster ends no"
     ):
         LimitsPolicy("soft", force=True).applied(job(mode="enforced"))
-
-
-def test_a_choice_that_is_none_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="limits_mode is 'hard'; it must be 'enforced' or 'soft', or empty"):
         LimitsPolicy().applied(job(mode="hard"))

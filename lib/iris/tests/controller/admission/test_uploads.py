@@ -7,8 +7,8 @@ import grpc
 import pytest
 
 from iris.rpc import iris_pb2 as pb
-from iris.testing.controller import RunningController
-from iris.testing.worker import ScriptedWorker
+from support.iris.controller import RunningController
+from support.iris.worker import ScriptedWorker
 
 CONTENT = b"print('hello')"
 PART = hashlib.sha256(CONTENT).hexdigest()
@@ -75,26 +75,6 @@ def test_a_part_that_went_away_is_noticed_at_the_next_submit(
     assert list(user.blobs.FindMissingBlobs(pb.FindMissingBlobsRequest(digests=[PART, digest])).digests) == [PART]
     upload(user, CONTENT)
     user.submit("/ann/b", bundle_digest=digest)
-
-
-def test_damage_from_before_the_controllers_start_counts_as_missing(
-    controller: RunningController, user: Any, worker: ScriptedWorker
-) -> None:
-    lost, damaged = hashlib.sha256(b"lost").hexdigest(), PART
-    path = blob_path(controller, damaged)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"garbage")
-    asked = pb.FindMissingBlobsRequest(digests=[damaged, lost])
-    assert list(user.blobs.FindMissingBlobs(asked).digests) == [damaged, lost]
-    path.write_bytes(b"garbage")
-    entrypoint = pb.Entrypoint(callable=pb.Callable(payload_digest=damaged))
-    with pytest.raises(grpc.RpcError, match=f"its callable {damaged} is not uploaded"):
-        user.submit("/ann/a", entrypoint=entrypoint)
-    path.write_bytes(b"garbage")
-    user.jobs.SubmitJob(
-        pb.SubmitJobRequest(spec=pb.JobSpec(job_id="/ann/a", entrypoint=entrypoint, replicas=1), inline_blobs=[CONTENT])
-    )
-    assert path.read_bytes() == CONTENT
 
 
 def blob_path(controller: RunningController, digest: str) -> Any:

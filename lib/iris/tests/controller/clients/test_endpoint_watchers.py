@@ -1,7 +1,6 @@
 """Which endpoints a query means, and when a watch of them says something."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -80,12 +79,14 @@ def test_the_nearest_name_under_which_anything_answers_is_meant() -> None:
     assert EndpointQuery.below("/ann/a/").find(cast(ClusterView, view)) == view.found
 
 
-def run(test: Callable[[EndpointWatchers, View], Awaitable[None]]) -> None:
-    async def main() -> None:
-        view = View()
-        await test(EndpointWatchers(cast(ClusterView, view)), view)
+@pytest.fixture
+def view() -> View:
+    return View()
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+
+@pytest.fixture
+def watchers(view: View) -> EndpointWatchers:
+    return EndpointWatchers(cast(ClusterView, view))
 
 
 async def settled() -> None:
@@ -96,114 +97,97 @@ def changed(item: RegisteredEndpoint) -> EndpointChanged:
     return EndpointChanged(item.endpoint_id)
 
 
-def test_a_watch_begins_with_the_whole_and_goes_on_with_what_changed() -> None:
-    async def test(watchers: EndpointWatchers, view: View) -> None:
-        one, two = endpoint("/ann/a/db"), endpoint("/ann/a/db", 1)
-        view.found = [one]
-        watch = watchers.watch(EndpointQuery.named(A, "db"), settled)
-        assert await anext(watch) == EndpointsUpdate((one,), (), False, "")
-        telling = asyncio.create_task(anext(watch))
-        await asyncio.sleep(0)
-        watchers.on_effects([changed(endpoint("/ann/a/other")), JobEnded(JobId("/ann/b"))])
-        watchers.on_effects([changed(one)])
-        await asyncio.sleep(0.01)
-        assert not telling.done(), "nothing is different"
-        view.found = [two]
-        watchers.on_effects([changed(two)])
-        assert await telling == EndpointsUpdate((two,), (one,), False, "")
-        moved = endpoint("/ann/a/db", 1, "h:2")
-        view.found = [moved]
-        watchers.on_effects([changed(moved)])
-        assert await anext(watch) == EndpointsUpdate((moved,), (), False, "")
-        await watch.aclose()
-        assert watchers._watches == {}, "a query that nobody asks any more costs nothing"
-        watchers.on_effects([changed(moved)])
-
-    run(test)
+async def test_a_watch_begins_with_the_whole_and_goes_on_with_what_changed(
+    watchers: EndpointWatchers, view: View
+) -> None:
+    one, two = endpoint("/ann/a/db"), endpoint("/ann/a/db", 1)
+    view.found = [one]
+    watch = watchers.watch(EndpointQuery.named(A, "db"), settled)
+    assert await anext(watch) == EndpointsUpdate((one,), (), False, "")
+    telling = asyncio.create_task(anext(watch))
+    await asyncio.sleep(0)
+    watchers.on_effects([changed(endpoint("/ann/a/other")), JobEnded(JobId("/ann/b"))])
+    watchers.on_effects([changed(one)])
+    await asyncio.sleep(0.01)
+    assert not telling.done(), "nothing is different"
+    view.found = [two]
+    watchers.on_effects([changed(two)])
+    assert await telling == EndpointsUpdate((two,), (one,), False, "")
+    moved = endpoint("/ann/a/db", 1, "h:2")
+    view.found = [moved]
+    watchers.on_effects([changed(moved)])
+    assert await anext(watch) == EndpointsUpdate((moved,), (), False, "")
+    await watch.aclose()
+    assert watchers._watches == {}, "a query that nobody asks any more costs nothing"
+    watchers.on_effects([changed(moved)])
 
 
 @pytest.mark.parametrize("effect", [JobEnded(A), JobChanged(A), JobForgotten(A)])
-def test_the_end_of_the_namespaces_job_is_told_with_its_reason(effect: Any) -> None:
-    async def test(watchers: EndpointWatchers, view: View) -> None:
-        watch = watchers.watch(EndpointQuery.named(A, "db"), settled)
-        assert await anext(watch) == EndpointsUpdate((), (), False, "")
-        view.jobs[A] = SimpleNamespace(state=JobState.FAILED, error="exit code 3")
-        watchers.on_effects([effect])
-        assert await anext(watch) == EndpointsUpdate((), (), True, "job /ann/a failed: exit code 3")
-        view.jobs[A] = SimpleNamespace(state=JobState.RUNNING, error="")
-        watchers.on_effects([effect])
-        assert await anext(watch) == EndpointsUpdate((), (), False, "")
-        view.jobs[A] = SimpleNamespace(state=JobState.KILLED, error="")
-        watchers.on_effects([effect])
-        assert (await anext(watch)).ended_reason == "job /ann/a killed"
+async def test_the_end_of_the_namespaces_job_is_told_with_its_reason(
+    watchers: EndpointWatchers, view: View, effect: Any
+) -> None:
+    watch = watchers.watch(EndpointQuery.named(A, "db"), settled)
+    assert await anext(watch) == EndpointsUpdate((), (), False, "")
+    view.jobs[A] = SimpleNamespace(state=JobState.FAILED, error="exit code 3")
+    watchers.on_effects([effect])
+    assert await anext(watch) == EndpointsUpdate((), (), True, "job /ann/a failed: exit code 3")
+    view.jobs[A] = SimpleNamespace(state=JobState.RUNNING, error="")
+    watchers.on_effects([effect])
+    assert await anext(watch) == EndpointsUpdate((), (), False, "")
+    view.jobs[A] = SimpleNamespace(state=JobState.KILLED, error="")
+    watchers.on_effects([effect])
+    assert (await anext(watch)).ended_reason == "job /ann/a killed"
+    await watch.aclose()
+
+
+async def test_the_end_of_the_only_task_is_told_though_its_job_goes_on(watchers: EndpointWatchers, view: View) -> None:
+    task = TaskId("/ann/a/1")
+    view.tasks[task] = SimpleNamespace(state=TaskState.RUNNING, error="")
+    one = endpoint("/ann/a/db", 1)
+    view.found = [one]
+    anybodys = watchers.watch(EndpointQuery.named(A, "db"), settled)
+    watch = watchers.watch(EndpointQuery.named(A, "db", task), settled)
+    assert await anext(watch) == await anext(anybodys) == EndpointsUpdate((one,), (), False, "")
+    view.found = []
+    watchers.on_effects([changed(one)])
+    assert await anext(watch) == EndpointsUpdate((), (one,), False, ""), "it may be run again"
+    view.tasks[task] = SimpleNamespace(state=TaskState.FAILED, error="exit code 3")
+    watchers.on_effects([JobChanged(A)])
+    assert await anext(watch) == EndpointsUpdate((), (), True, "task /ann/a/1 failed: exit code 3")
+    assert await anext(anybodys) == EndpointsUpdate((), (one,), False, ""), "another task may take the name"
+    for each in (watch, anybodys):
+        await each.aclose()
+    unknown = watchers.watch(EndpointQuery.named(A, "db", TaskId("/ann/a/7")), settled)
+    assert await anext(unknown) == EndpointsUpdate((), (), True, "task /ann/a/7 does not exist")
+    no_job = watchers.watch(EndpointQuery.below("/ann/x/"), settled)
+    assert await anext(no_job) == EndpointsUpdate((), (), True, "job /ann/x does not exist")
+    for each in (unknown, no_job):
+        await each.aclose()
+    with pytest.raises(InvalidRequest, match="nonsense"):
+        EndpointQuery.named(A, "db", TaskId("nonsense"))
+
+
+async def test_nothing_is_told_before_it_is_committed(watchers: EndpointWatchers, view: View) -> None:
+    committed = asyncio.Event()
+
+    async def wait() -> None:
+        await committed.wait()
+
+    watch = watchers.watch(EndpointQuery.named(A, "db"), wait)
+    telling = asyncio.create_task(anext(watch))
+    await asyncio.sleep(0.01)
+    assert not telling.done()
+    view.found = [endpoint("/ann/a/db")]
+    committed.set()
+    assert (await telling).added == tuple(view.found)
+    await watch.aclose()
+
+
+async def test_at_the_end_every_watch_ends_and_none_begins(watchers: EndpointWatchers, view: View) -> None:
+    first, second = (watchers.watch(EndpointQuery.named(A, "db"), settled) for _ in range(2))
+    await anext(first)
+    watchers.close()
+    for watch in (first, second):
+        with pytest.raises(Unavailable, match="the controller is shutting down"):
+            await anext(watch)
         await watch.aclose()
-
-    run(test)
-
-
-def test_the_end_of_the_only_task_is_told_though_its_job_goes_on() -> None:
-    async def test(watchers: EndpointWatchers, view: View) -> None:
-        task = TaskId("/ann/a/1")
-        view.tasks[task] = SimpleNamespace(state=TaskState.RUNNING, error="")
-        one = endpoint("/ann/a/db", 1)
-        view.found = [one]
-        anybodys = watchers.watch(EndpointQuery.named(A, "db"), settled)
-        watch = watchers.watch(EndpointQuery.named(A, "db", task), settled)
-        assert await anext(watch) == await anext(anybodys) == EndpointsUpdate((one,), (), False, "")
-        view.found = []
-        watchers.on_effects([changed(one)])
-        assert await anext(watch) == EndpointsUpdate((), (one,), False, ""), "it may be run again"
-        view.tasks[task] = SimpleNamespace(state=TaskState.FAILED, error="exit code 3")
-        watchers.on_effects([JobChanged(A)])
-        assert await anext(watch) == EndpointsUpdate((), (), True, "task /ann/a/1 failed: exit code 3")
-        assert await anext(anybodys) == EndpointsUpdate((), (one,), False, ""), "another task may take the name"
-        for each in (watch, anybodys):
-            await each.aclose()
-        unknown = watchers.watch(EndpointQuery.named(A, "db", TaskId("/ann/a/7")), settled)
-        assert await anext(unknown) == EndpointsUpdate((), (), True, "task /ann/a/7 does not exist")
-        await unknown.aclose()
-        with pytest.raises(InvalidRequest, match="nonsense"):
-            EndpointQuery.named(A, "db", TaskId("nonsense"))
-
-    run(test)
-
-
-def test_a_job_that_does_not_exist_is_told_at_once() -> None:
-    async def test(watchers: EndpointWatchers, view: View) -> None:
-        watch = watchers.watch(EndpointQuery.below("/ann/x/"), settled)
-        assert await anext(watch) == EndpointsUpdate((), (), True, "job /ann/x does not exist")
-        await watch.aclose()
-
-    run(test)
-
-
-def test_nothing_is_told_before_it_is_committed() -> None:
-    async def test(watchers: EndpointWatchers, view: View) -> None:
-        committed = asyncio.Event()
-
-        async def wait() -> None:
-            await committed.wait()
-
-        watch = watchers.watch(EndpointQuery.named(A, "db"), wait)
-        telling = asyncio.create_task(anext(watch))
-        await asyncio.sleep(0.01)
-        assert not telling.done()
-        view.found = [endpoint("/ann/a/db")]
-        committed.set()
-        assert (await telling).added == tuple(view.found)
-        await watch.aclose()
-
-    run(test)
-
-
-def test_at_the_end_every_watch_ends_and_none_begins() -> None:
-    async def test(watchers: EndpointWatchers, view: View) -> None:
-        first, second = (watchers.watch(EndpointQuery.named(A, "db"), settled) for _ in range(2))
-        await anext(first)
-        watchers.close()
-        for watch in (first, second):
-            with pytest.raises(Unavailable, match="the controller is shutting down"):
-                await anext(watch)
-            await watch.aclose()
-
-    run(test)

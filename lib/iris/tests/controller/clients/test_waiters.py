@@ -1,7 +1,6 @@
 """Waits for the ends of jobs: whom they wake, whom they leave asleep, and what they leave behind."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -31,12 +30,14 @@ class View:
         return job_id in self.settled
 
 
-def run(test: Callable[[JobWaiters, View], Awaitable[None]]) -> None:
-    async def main() -> None:
-        view = View()
-        await test(JobWaiters(cast(ClusterView, view)), view)
+@pytest.fixture
+def view() -> View:
+    return View()
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+
+@pytest.fixture
+def waiters(view: View) -> JobWaiters:
+    return JobWaiters(cast(ClusterView, view))
 
 
 async def begun(waiters: JobWaiters, *jobs: JobId, any_of_them: bool = False) -> "asyncio.Task[bool]":
@@ -56,75 +57,56 @@ async def begun(waiters: JobWaiters, *jobs: JobId, any_of_them: bool = False) ->
         ([A, B], True, [C], False),
     ],
 )
-def test_what_is_known_at_once(jobs: list[JobId], any_of_them: bool, settled: list[JobId], answer: bool) -> None:
-    async def test(waiters: JobWaiters, view: View) -> None:
-        view.settled.update(settled)
-        for timeout_s in (0.0, -1.0):
-            assert await waiters.wait(jobs, any_of_them, timeout_s) is answer
-        with pytest.raises(NotFound):
-            await waiters.wait([*jobs, JobId("/ann/x")], any_of_them, 0)
-
-    run(test)
-
-
-def test_a_wait_for_all_needs_every_end_and_one_for_any_the_first() -> None:
-    async def test(waiters: JobWaiters, view: View) -> None:
-        every, first = await begun(waiters, A, B), await begun(waiters, A, B, any_of_them=True)
-        assert waiters.completes(A), "for the one that waits for any"
-        waiters.on_effects([JobEnded(A), JobSettled(C)])
-        await asyncio.sleep(0)
-        assert not first.done(), "an end counts once nothing of the job is left"
-        waiters.on_effects([JobSettled(A)])
-        assert await first
-        assert not every.done()
-        assert waiters.completes(B)
-        assert not waiters.completes(A)
-        waiters.on_effects([JobSettled(B)])
-        assert await every
-        assert not waiters.completes(B)
-
-    run(test)
+async def test_what_is_known_at_once(
+    waiters: JobWaiters, view: View, jobs: list[JobId], any_of_them: bool, settled: list[JobId], answer: bool
+) -> None:
+    view.settled.update(settled)
+    for timeout_s in (0.0, -1.0):
+        assert await waiters.wait(jobs, any_of_them, timeout_s) is answer
+    with pytest.raises(NotFound):
+        await waiters.wait([*jobs, JobId("/ann/x")], any_of_them, 0)
 
 
-def test_what_still_lacks_two_is_completed_by_none() -> None:
-    async def test(waiters: JobWaiters, view: View) -> None:
-        waiting = await begun(waiters, A, B)
-        assert not waiters.completes(A)
-        assert not waiters.completes(B)
-        assert not waiters.completes(C)
-        waiting.cancel()
-
-    run(test)
-
-
-def test_a_wait_that_ran_out_of_time_or_was_cancelled_leaves_nothing() -> None:
-    async def test(waiters: JobWaiters, view: View) -> None:
-        stays = await begun(waiters, A)
-        assert not await waiters.wait([A, B], False, 0.01)
-        gone = await begun(waiters, A, B)
-        gone.cancel()
-        await asyncio.sleep(0)
-        assert not waiters.completes(B)
-        assert list(waiters._waits) == [A], "nothing is kept of a job for which nobody waits"
-        waiters.on_effects([JobSettled(B), JobSettled(A)])
-        assert await stays
-        assert not waiters._waits
-
-    run(test)
+async def test_a_wait_for_all_needs_every_end_and_one_for_any_the_first(waiters: JobWaiters, view: View) -> None:
+    every = await begun(waiters, A, B)
+    assert [waiters.completes(job_id) for job_id in (A, B, C)] == [False] * 3, "it still lacks two"
+    first = await begun(waiters, A, B, any_of_them=True)
+    assert waiters.completes(A), "for the one that waits for any"
+    waiters.on_effects([JobEnded(A), JobSettled(C)])
+    await asyncio.sleep(0)
+    assert not first.done(), "an end counts once nothing of the job is left"
+    waiters.on_effects([JobSettled(A)])
+    assert await first
+    assert not every.done()
+    assert waiters.completes(B)
+    assert not waiters.completes(A)
+    waiters.on_effects([JobSettled(B)])
+    assert await every
+    assert not waiters.completes(B)
 
 
-def test_at_the_end_waits_end_and_none_begins_but_what_is_known_is_told() -> None:
-    async def test(waiters: JobWaiters, view: View) -> None:
-        waiting = [await begun(waiters, A, B), await begun(waiters, A, any_of_them=True)]
-        waiters.close()
-        waiters.close()
-        for wait in waiting:
-            with pytest.raises(Unavailable, match="the controller is shutting down"):
-                await wait
+async def test_a_wait_that_ran_out_of_time_or_was_cancelled_leaves_nothing(waiters: JobWaiters, view: View) -> None:
+    stays = await begun(waiters, A)
+    assert not await waiters.wait([A, B], False, 0.01)
+    gone = await begun(waiters, A, B)
+    gone.cancel()
+    await asyncio.sleep(0)
+    assert not waiters.completes(B)
+    assert list(waiters._waits) == [A], "nothing is kept of a job for which nobody waits"
+    waiters.on_effects([JobSettled(B), JobSettled(A)])
+    assert await stays
+    assert not waiters._waits
+
+
+async def test_at_the_end_waits_end_and_none_begins_but_what_is_known_is_told(waiters: JobWaiters, view: View) -> None:
+    waiting = [await begun(waiters, A, B), await begun(waiters, A, any_of_them=True)]
+    waiters.close()
+    waiters.close()
+    for wait in waiting:
         with pytest.raises(Unavailable, match="the controller is shutting down"):
-            await waiters.wait([A], False, 5)
-        assert not await waiters.wait([A], False, 0)
-        view.settled.add(A)
-        assert await waiters.wait([A], False, 5)
-
-    run(test)
+            await wait
+    with pytest.raises(Unavailable, match="the controller is shutting down"):
+        await waiters.wait([A], False, 5)
+    assert not await waiters.wait([A], False, 0)
+    view.settled.add(A)
+    assert await waiters.wait([A], False, 5)

@@ -47,12 +47,6 @@ def test_everything_a_controller_needs_is_read(tmp_path: Path) -> None:
     assert cpu.host_attributes == {"preemptible": "false", "pool": "small"}
 
 
-def test_limits_reach_the_controller(tmp_path: Path) -> None:
-    path = written(tmp_path, "limits: {mode: soft, force: true}")
-    assert controller_config(path, Given(tmp_path)).limits == LimitsPolicy("soft", force=True)
-    assert controller_config(written(tmp_path, ""), Given(tmp_path)).limits == LimitsPolicy("enforced")
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -66,34 +60,13 @@ def test_limits_reach_the_controller(tmp_path: Path) -> None:
         ("limits: {memory: 1GB}", "limits.memory is unknown; known are mode, force"),
         ("- 1", "the file is [1]; it must be a mapping"),
         ("controller: {port: 99999}", "controller.port is 99999; it must be a whole number from 0 to 65535"),
-        ("scale_groups: [{name: a, cpu: -1}]", "scale_groups[0].cpu is -1; it must be a number of cores above 0"),
         ("scale_groups: [{name: a, cpu: 1, memory: lots}]", "scale_groups[0].memory"),
-        (
-            "scale_groups: [{name: a, cpu: 1, memory: 1GB, disk: 1GB, accelerator: {type: npu}}]",
-            "scale_groups[0].accelerator.type is 'npu'; it must be 'tpu' or 'gpu'",
-        ),
-        (
-            "scale_groups: [{name: a, cpu: 1, memory: 1GB, disk: 1GB, accelerator: {type: tpu, variant: v5p-7}}]",
-            "scale_groups[0].accelerator.variant",
-        ),
-        (
-            "scale_groups: [{name: a, cpu: 1, memory: 1GB, disk: 1GB, hosts_per_slice: 3,"
-            " accelerator: {type: tpu, variant: v5p-64}}]",
-            "scale_groups[0].hosts_per_slice is 3; it must be 8, as a slice of v5p-64 has",
-        ),
-        (
-            "scale_groups: [{name: a, cpu: 1, memory: 1GB, disk: 1GB, min_slices: 3, max_slices: 2}]",
-            "scale_groups[0].max_slices is 2; it must be 3 (min_slices) or more",
-        ),
-        (
-            "scale_groups: [{name: a, cpu: 1, memory: 1GB, disk: 1GB}, {name: a, cpu: 1, memory: 1GB, disk: 1GB}]",
-            "scale_groups is 'a'; it must be a name that no other scale group has",
-        ),
+        ("scale_groups: [GOOD, GOOD]", "scale_groups is 'a'; it must be a name that no other scale group has"),
         ("a: [", "cannot read the cluster config"),
     ],
 )
 def test_a_mistake_is_told_with_file_key_value_and_what_is_allowed(tmp_path: Path, text: str, message: str) -> None:
-    path = written(tmp_path, text)
+    path = written(tmp_path, text.replace("GOOD", "{name: a, cpu: 1, memory: 1GB, disk: 1GB}"))
     with pytest.raises(InvalidRequest) as caught:
         read_cluster_config(path)
     assert message in str(caught.value)
@@ -102,20 +75,25 @@ def test_a_mistake_is_told_with_file_key_value_and_what_is_allowed(tmp_path: Pat
 
 def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
     path = written(tmp_path, GOOD)
-    config = controller_config(path, Given(tmp_path / "s", 0, remote_state_dir="s3://other", durability="local"))
-    assert (config.state_dir, config.port) == (tmp_path / "s", 0)
+    config = controller_config(path, Given(tmp_path / "s", 0, 9.5, remote_state_dir="s3://other", durability="local"))
+    assert (config.state_dir, config.port, config.idle_exit_s) == (tmp_path / "s", 0, 9.5)
     assert (config.remote_state_dir, config.durability) == ("s3://other", Durability.LOCAL)
     assert len(config.scale_groups) == 2
+    found = controller_config(path, Given())
+    assert (found.state_dir, found.port, found.durability) == (Path("/var/iris"), 7077, Durability.REMOTE)
     with pytest.raises(InvalidRequest, match="--state-dir"):
         controller_config(None, Given())
 
 
-def test_limits_of_logs_and_the_disks_reserve() -> None:
+def test_limits_of_logs_the_disks_reserve_and_of_jobs(tmp_path: Path) -> None:
     path = Path("c.yaml")
     found = parse_cluster_config({"controller": {"log_limit": "8MB"}, "storage": {"disk_reserve": 0}}, path)
     assert (found.log_limit_bytes, found.disk_reserve_bytes) == (8 * 2**20, 0)
     default = parse_cluster_config({}, path)
     assert (default.log_limit_bytes, default.disk_reserve_bytes) == (2**30, 64 * 2**20)
+    file = written(tmp_path, "limits: {mode: soft, force: true}")
+    assert controller_config(file, Given(tmp_path)).limits == LimitsPolicy("soft", force=True)
+    assert controller_config(written(tmp_path, ""), Given(tmp_path)).limits == LimitsPolicy("enforced")
     with pytest.raises(InvalidRequest, match=r"c.yaml: controller.log_limit is 10; it must be 1MB or more"):
         parse_cluster_config({"controller": {"log_limit": 10}}, path)
 
@@ -156,21 +134,20 @@ def test_what_a_scale_group_does_not_say() -> None:
         ({"cpu": 0}, "cpu is 0; it must be a number of cores above 0"),
         ({"cpu": True}, "cpu is True; it must be a number"),
         ({"cpu": 1e6 + 1}, "cpu is 1000001.0; it must be a number"),
-        ({"cpu": "4"}, "cpu is '4'; it must be a number"),
         ({"memory": True}, "memory is True; it must be a size"),
-        ({"memory": 1.5}, "memory is 1.5; it must be a size"),
         ({"disk": None}, "disk is None; it must be a size"),
         ({"hosts_per_slice": 0}, "hosts_per_slice is 0; it must be a whole number from 1 to 100000"),
         ({"min_slices": True}, "min_slices is True; it must be a whole number from 0"),
         ({"max_slices": 100_001}, "max_slices is 100001; it must be a whole number"),
-        ({"max_slices": 1.0}, "max_slices is 1.0; it must be a whole number"),
         ({"preemptible": "yes"}, "preemptible is 'yes'; it must be true or false"),
         ({"attributes": {"a": 1}}, "it must be a mapping of texts to texts"),
-        ({"attributes": ["a"]}, "it must be a mapping of texts to texts"),
         ({"accelerator": {"type": "gpu"}}, "variant is ''; it must be a type such as"),
         ({"accelerator": {**TPU, "count": 5}}, "count is 5; it must be a whole number from 1 to 4"),
-        ({"accelerator": {**TPU, "count": 0}}, "count is 0; it must be"),
         ({"accelerator": {"type": "gpu", "variant": "H100", "count": 0}}, "count is 0; it must be"),
+        ({"accelerator": {"type": "npu"}}, "accelerator.type is 'npu'; it must be 'tpu' or 'gpu'"),
+        ({"accelerator": {"type": "tpu", "variant": "v5p-7"}}, "scale_groups[0].accelerator.variant"),
+        ({"accelerator": TPU, "hosts_per_slice": 3}, "hosts_per_slice is 3; it must be 8, as a slice of v5p-64 has"),
+        ({"min_slices": 3, "max_slices": 2}, "max_slices is 2; it must be 3 (min_slices) or more"),
         ({"accelerator": 3}, "accelerator is 3; it must be a mapping of type, variant, count"),
         ({"colour": "red"}, "colour is unknown; known are name, accelerator"),
     ],
@@ -203,17 +180,6 @@ def test_a_durability_that_is_none_is_refused(tmp_path: Path) -> None:
         controller_config(None, Given(tmp_path, durability="eventual"))
     with pytest.raises(InvalidRequest, match="durability is 'remote', but remote_state_dir is empty"):
         controller_config(None, Given(tmp_path, durability="remote"))
-    config = controller_config(None, Given(tmp_path, 7, 9.5, "gs://b", "remote"))
-    assert (config.state_dir, config.port, config.idle_exit_s) == (tmp_path, 7, 9.5)
-    assert (config.remote_state_dir, config.durability) == ("gs://b", Durability.REMOTE)
-    path = written(tmp_path, GOOD)
-    assert controller_config(path, Given()).state_dir == Path("/var/iris")
-    assert controller_config(path, Given()).port == 7077
-
-
-def test_an_address_of_ipv6_stands_in_brackets() -> None:
-    assert str(Address("::1", 7)) == "[::1]:7"
-    assert str(Address("127.0.0.1", 7)) == "127.0.0.1:7"
 
 
 @pytest.mark.parametrize(
@@ -234,6 +200,7 @@ def test_a_worker_is_late_after_two_heartbeats_and_lost_after_its_time(tmp_path:
     assert config.contact_rules == ContactRules(late_after_ms=10_000, lost_after_ms=60_000, fence_margin_ms=0)
     short = ControllerConfig(tmp_path, heartbeat_interval_s=5, worker_timeout_s=6)
     assert (short.contact_rules.late_after_ms, short.contact_rules.lost_after_ms) == (6000, 6000)
+    assert [str(Address(host, 7)) for host in ("::1", "127.0.0.1")] == ["[::1]:7", "127.0.0.1:7"]
 
 
 def test_who_is_told_of_ends_is_read(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ def tasks_changed(*names: str) -> Changes:
 
 def test_changes_of_tasks_are_told_as_changes_of_their_jobs_once() -> None:
     news = ClusterNews()
+    news.add(Changes())
+    assert not news, "what changes nothing that is watched is no news"
     news.add(tasks_changed("/ann/a/0", "/ann/a/1", "/bob/b/7"))
     news.add(Changes(forgotten_jobs={JobId("/ann/old")}, forgotten_workers={WorkerId("w")}))
     assert news.job_ids == {"/ann/a", "/bob/b", "/ann/old"}
@@ -34,35 +36,26 @@ def test_of_very_many_jobs_it_is_only_said_that_there_are(in_batches: int) -> No
     assert (news.many_jobs, news.job_ids) == (True, set())
 
 
-def test_what_changes_nothing_that_is_watched_is_no_news() -> None:
-    news = ClusterNews()
-    news.add(Changes())
-    assert not news
+async def test_a_slow_watcher_gets_all_in_one_and_the_end_is_told() -> None:
+    watchers = ChangeWatchers()
+    told: list[set[JobId]] = []
+    first, second = asyncio.Event(), asyncio.Event()
 
+    async def watch() -> None:
+        async with aclosing(watchers.watch(0.0)) as news:
+            async for item in news:
+                told.append(item.job_ids)
+                (second if first.is_set() else first).set()
 
-def test_a_slow_watcher_gets_all_in_one_and_the_end_is_told() -> None:
-    async def run() -> list[set[JobId]]:
-        watchers = ChangeWatchers()
-        told: list[set[JobId]] = []
-        first, second = asyncio.Event(), asyncio.Event()
-
-        async def watch() -> None:
-            async with aclosing(watchers.watch(0.0)) as news:
-                async for item in news:
-                    told.append(item.job_ids)
-                    (second if first.is_set() else first).set()
-
-        task = asyncio.create_task(watch())
-        await asyncio.sleep(0)
-        watchers.on_changes(tasks_changed("/ann/a/0"))
-        watchers.on_changes(tasks_changed("/ann/b/0"))
-        await first.wait()
-        watchers.on_changes(tasks_changed("/ann/c/0"))
-        await second.wait()
-        watchers.close()
-        with pytest.raises(Unavailable):
-            await task
-        watchers.on_changes(tasks_changed("/ann/d/0"))  # nobody is left
-        return told
-
-    assert asyncio.run(run()) == [{"/ann/a", "/ann/b"}, {"/ann/c"}]
+    task = asyncio.create_task(watch())
+    await asyncio.sleep(0)
+    watchers.on_changes(tasks_changed("/ann/a/0"))
+    watchers.on_changes(tasks_changed("/ann/b/0"))
+    await first.wait()
+    watchers.on_changes(tasks_changed("/ann/c/0"))
+    await second.wait()
+    watchers.close()
+    with pytest.raises(Unavailable):
+        await task
+    watchers.on_changes(tasks_changed("/ann/d/0"))  # nobody is left
+    assert told == [{"/ann/a", "/ann/b"}, {"/ann/c"}]

@@ -4,15 +4,16 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from fray.testing.waiting import eventually
 from iris.controller.config.controller_config import Address
 from iris.controller.dashboard.process import PORT_FILE, DashboardProcess, DashboardSettings
 from rigging.errors import InvalidRequest, Unavailable
-from rigging.testing import eventually
 
 # Plays the process: says what it was told in each link.
 PLAYED = """
@@ -52,85 +53,63 @@ for line in sys.stdin:
     print(json.dumps({"path": "/login"}), flush=True)
 """
 REFUSES = 'import sys; sys.stdin.readline(); print(\'{"error": "no port is free"}\', flush=True)'
-Test = Callable[[DashboardProcess], Awaitable[None]]
 
 
-def with_process(
-    state: Path, test: Test, code: str = PLAYED, port: int = 0, for_good: bool = True, answer_s: float = 60.0
-) -> None:
-    async def run() -> None:
-        command = (sys.executable, "-c", code)
-        process = DashboardProcess(
-            DashboardSettings(state, b"s" * 32, port, "mine", command=command, answer_s=answer_s)
-        )
-        await process.begin(Address("0.0.0.0", 7000))
-        try:
-            await test(process)
-        finally:
-            await process.close(for_good=for_good)
-
-    asyncio.run(run())
+@asynccontextmanager
+async def begun(
+    state: Path, code: str = PLAYED, port: int = 0, for_good: bool = True, answer_s: float = 60.0
+) -> AsyncIterator[DashboardProcess]:
+    command = (sys.executable, "-c", code.replace("MARK", str(state / "mark")))
+    settings = DashboardSettings(state, b"s" * 32, port, "mine", command=command, answer_s=answer_s)
+    process = DashboardProcess(settings)
+    await process.begin(Address("0.0.0.0", 7000))
+    try:
+        yield process
+    finally:
+        await process.close(for_good=for_good)
 
 
-def test_it_is_started_by_the_first_link_and_serves_the_next(tmp_path: Path) -> None:
-    async def test(process: DashboardProcess) -> None:
+async def test_it_is_started_by_the_first_link_and_serves_the_next(tmp_path: Path) -> None:
+    async with begun(tmp_path) as process:
         assert not (tmp_path / PORT_FILE).exists()
         first = await process.link("ann", is_admin=False)
         assert (first.url, first.note) == ("http://127.0.0.1:8123/login?ann-False-False-127.0.0.1:7000", "any")
         second = await process.link("bob", is_admin=True, may_write=True)
         assert (second.url.partition("?")[2], second.note) == ("bob-True-True-127.0.0.1:7000", "")
         assert (tmp_path / PORT_FILE).read_text() == "8123"
-
-    with_process(tmp_path, test)
     assert not (tmp_path / PORT_FILE).exists(), "the cluster is over"
 
 
-def test_who_asks_for_another_port_than_that_in_use_is_told(tmp_path: Path) -> None:
-    async def test(process: DashboardProcess) -> None:
+async def test_links_that_are_asked_for_at_once_start_one(tmp_path: Path) -> None:
+    async with begun(tmp_path) as process:
+        links = await asyncio.gather(*(process.link(f"u{i}", is_admin=False) for i in range(5)))
+    assert sorted(link.url.partition("?")[2].partition("-")[0] for link in links) == [f"u{i}" for i in range(5)]
+    assert sum(link.note == "any" for link in links) == 1
+
+
+async def test_the_port_stays_also_for_the_next_controller_and_who_asks_for_another_is_told(tmp_path: Path) -> None:
+    async with begun(tmp_path, for_good=False) as process:
         await process.link("ann", is_admin=False, port=8200)
         other = await process.link("ann", is_admin=False, port=8300)
         assert other.url.startswith("http://127.0.0.1:8200/")
         assert other.note == "the pages are served at port 8200 already, not at 8300"
         assert (await process.link("ann", is_admin=False, port=8200)).note == ""
-
-    with_process(tmp_path, test)
-
-
-def test_links_that_are_asked_for_at_once_start_one(tmp_path: Path) -> None:
-    async def test(process: DashboardProcess) -> None:
-        links = await asyncio.gather(*(process.link(f"u{i}", is_admin=False) for i in range(5)))
-        assert sorted(link.url.partition("?")[2].partition("-")[0] for link in links) == [f"u{i}" for i in range(5)]
-        assert sum(link.note == "any" for link in links) == 1
-
-    with_process(tmp_path, test)
-
-
-def test_the_next_controller_starts_it_again_at_its_port(tmp_path: Path) -> None:
-    async def asks(process: DashboardProcess) -> None:
-        await process.link("ann", is_admin=False, port=8200)
-
-    async def finds(process: DashboardProcess) -> None:
+    async with begun(tmp_path) as process:
         link = await process.link("ann", is_admin=False)
         assert (link.url.partition("/login")[0], link.note) == ("http://127.0.0.1:8200", "")
 
-    with_process(tmp_path, asks, for_good=False)
-    with_process(tmp_path, finds)
 
-
-def test_one_that_ended_is_started_again(tmp_path: Path) -> None:
-    async def test(process: DashboardProcess) -> None:
+async def test_one_that_ended_is_started_again(tmp_path: Path) -> None:
+    async with begun(tmp_path, port=8300) as process:
         with pytest.raises(Unavailable, match="has ended"):
             await process.link("breaks", is_admin=False)
         assert (await process.link("ann", is_admin=False)).url
 
-    with_process(tmp_path, test, port=8300)
 
-
-def test_one_that_is_killed_serves_again_without_being_asked(tmp_path: Path) -> None:
+async def test_one_that_is_killed_serves_again_without_being_asked(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     (tmp_path / "mark.go").touch()
-
-    async def test(process: DashboardProcess) -> None:
+    async with begun(tmp_path, SLOW) as process:
         await process.link("ann", is_admin=False)
         os.kill(int(mark.read_text()), signal.SIGKILL)
         await asyncio.to_thread(eventually, lambda: mark.read_text().count("\n") == 2, "another is started")
@@ -138,13 +117,10 @@ def test_one_that_is_killed_serves_again_without_being_asked(tmp_path: Path) -> 
         assert (await process.link("ann", is_admin=False)).url == "http://127.0.0.1:8123/login"
         assert mark.read_text().split() == pids, "the one that was started is asked"
 
-    with_process(tmp_path, test, SLOW.replace("MARK", str(mark)))
 
-
-def test_who_does_not_wait_for_a_slow_start_does_not_end_it(tmp_path: Path) -> None:
+async def test_who_does_not_wait_for_a_slow_start_does_not_end_it(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-
-    async def test(process: DashboardProcess) -> None:
+    async with begun(tmp_path, SLOW) as process:
         hasty = asyncio.create_task(process.link("ann", is_admin=False))
         await asyncio.to_thread(eventually, lambda: mark.exists() and mark.stat().st_size > 0, "it begins")
         hasty.cancel()
@@ -153,27 +129,21 @@ def test_who_does_not_wait_for_a_slow_start_does_not_end_it(tmp_path: Path) -> N
         assert (await process.link("ann", is_admin=False)).url == "http://127.0.0.1:8123/login"
         assert len(mark.read_text().split()) == 1
 
-    with_process(tmp_path, test, SLOW.replace("MARK", str(mark)))
 
-
-def test_another_takes_the_place_of_one_that_hangs(tmp_path: Path) -> None:
+@pytest.mark.process
+async def test_another_takes_the_place_of_one_that_hangs(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     mark.touch()
-
-    async def test(process: DashboardProcess) -> None:
+    async with begun(tmp_path, HANGS_ONCE, answer_s=1.0) as process:
         await process.link("ann", is_admin=False)
         mark.unlink()
         assert (await process.link("ann", is_admin=False)).url == "http://127.0.0.1:8123/login"
         assert mark.exists(), "the first has hung"
 
-    with_process(tmp_path, test, HANGS_ONCE.replace("MARK", str(mark)), answer_s=2.0)
 
-
-def test_one_that_does_not_start_holds_up_no_controller_and_says_why(tmp_path: Path) -> None:
-    async def test(process: DashboardProcess) -> None:
+async def test_one_that_does_not_start_holds_up_no_controller_and_says_why(tmp_path: Path) -> None:
+    async with begun(tmp_path, REFUSES, port=8400) as process:
         with pytest.raises(Unavailable, match="no port is free"):
             await process.link("ann", is_admin=False)
         with pytest.raises(InvalidRequest, match="70000"):
             await process.link("ann", is_admin=False, port=70000)
-
-    with_process(tmp_path, test, REFUSES, port=8400)

@@ -7,14 +7,7 @@ import pytest
 from iris.controller.engine.load import load_view
 from iris.core.rules.reduce import reduce
 from iris.core.state.view import ClusterView
-from iris.domain.events import (
-    Assigned,
-    AttemptObserved,
-    Event,
-    JobSubmitted,
-    StopRequested,
-    WorkerConnected,
-)
+from iris.domain.events import Assigned, AttemptObserved, Event, JobSubmitted, StopRequested, WorkerConnected
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId
 from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.resources import Resources

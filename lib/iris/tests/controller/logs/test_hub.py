@@ -81,6 +81,11 @@ def test_an_exception_is_kept_of_the_worker_that_has_the_attempt_and_up_to_64_ki
     assert hub.exception(TaskId("/ann/a/0")) == b""
     hub.keep_exception(attempt, mine, b"x" * 64 * 1024)
     assert hub.exception(TaskId("/ann/a/0")) == b"x" * 64 * 1024
+    hub.keep_result(attempt, other, b"false")
+    hub.keep_result(AttemptId("/ann/a/1:1"), mine, b"not there")
+    assert hub.result(TaskId("/ann/a/0"), 0, 9) == (b"", 0)
+    hub.keep_result(attempt, mine, b"true")
+    assert hub.result(TaskId("/ann/a/0"), 1, 9) == (b"rue", 4)
 
 
 def test_logs_of_an_ended_job_of_that_name_are_not_the_present_ones(hub: LogHub, view: View) -> None:
@@ -91,42 +96,34 @@ def test_logs_of_an_ended_job_of_that_name_are_not_the_present_ones(hub: LogHub,
     assert hub.keys(TOP, 1) == [(TOP, 1, 1)]
     del view.jobs[TOP]
     assert hub.keys(TOP) == [(TOP, 0, 0), (TOP, 1, 1)]
+    for job_id in (CHILD, OTHER):
+        hub.append(attempt(job_id), 0, LINE)
+    assert hub.descendants(TOP) == [CHILD]
+    del view.jobs[CHILD]
+    assert hub.descendants(TOP) == []
 
 
-def test_a_reader_hears_of_its_job_and_with_children_of_those_below(hub: LogHub) -> None:
-    async def test() -> None:
-        alone, tree = hub.subscribe(TOP, False), hub.subscribe(TOP, True)
-        for job_id in (TOP, CHILD, OTHER):
-            hub.append(attempt(job_id), 0, LINE)
-        assert (alone.take(), tree.take()) == ({TOP}, {TOP, CHILD})
-        assert (alone.take(), tree.take()) == (set(), set())
-        hub.append(attempt(TOP), 0, LINE)
-        assert tree.take() == set(), "nothing of it was new"
-        waiting = asyncio.create_task(tree.wait())
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        hub.on_effects([JobSettled(CHILD)])
-        await waiting
-        assert tree.take() == {CHILD}
-        hub.unsubscribe(tree)
-        hub.unsubscribe(tree)
-        hub.on_effects([JobChanged(TOP), JobChanged(CHILD)])
-        assert (alone.take(), tree.take()) == ({TOP}, set())
-
-    asyncio.run(test())
-
-
-def test_whether_anybody_reads_on(hub: LogHub) -> None:
-    async def test() -> None:
-        assert not hub.is_followed(CHILD)
-        found = hub.subscribe(TOP, True)
-        assert hub.is_followed(TOP)
-        assert hub.is_followed(CHILD)
-        assert not hub.is_followed(OTHER)
-        hub.unsubscribe(found)
-        assert not hub.is_followed(TOP)
-
-    asyncio.run(test())
+async def test_a_reader_hears_of_its_job_and_with_children_of_those_below(hub: LogHub) -> None:
+    alone, tree = hub.subscribe(TOP, False), hub.subscribe(TOP, True)
+    for job_id in (TOP, CHILD, OTHER):
+        hub.append(attempt(job_id), 0, LINE)
+    assert (alone.take(), tree.take()) == ({TOP}, {TOP, CHILD})
+    assert (alone.take(), tree.take()) == (set(), set())
+    hub.append(attempt(TOP), 0, LINE)
+    assert tree.take() == set(), "nothing of it was new"
+    waiting = asyncio.create_task(tree.wait())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    hub.on_effects([JobSettled(CHILD)])
+    await waiting
+    assert tree.take() == {CHILD}
+    assert [hub.is_followed(job_id) for job_id in (TOP, CHILD, OTHER)] == [True, True, False]
+    hub.unsubscribe(tree)
+    hub.unsubscribe(tree)
+    hub.on_effects([JobChanged(TOP), JobChanged(CHILD)])
+    assert (alone.take(), tree.take()) == ({TOP}, set())
+    hub.unsubscribe(alone)
+    assert not hub.is_followed(TOP)
 
 
 def test_when_nothing_can_be_added_any_more(hub: LogHub, view: View) -> None:
@@ -141,14 +138,6 @@ def test_when_nothing_can_be_added_any_more(hub: LogHub, view: View) -> None:
     assert not hub.is_complete(TOP, True)
     view.stopping_counts = {OTHER: 1, TOP: 1}
     assert hub.is_complete(TOP, True)
-
-
-def test_those_below_are_found_where_their_logs_are(hub: LogHub, view: View) -> None:
-    for job_id in (TOP, CHILD, OTHER):
-        hub.append(attempt(job_id), 0, LINE)
-    assert hub.descendants(TOP) == [CHILD]
-    del view.jobs[CHILD]
-    assert hub.descendants(TOP) == []
 
 
 def test_logs_go_with_their_job_and_older_ones_when_its_name_is_used_again(

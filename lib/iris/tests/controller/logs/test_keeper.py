@@ -1,8 +1,6 @@
 """Packing and moving: every record is read the same before, meanwhile and after, whatever fails in between."""
 
 import itertools
-import os
-import random
 import signal
 import subprocess
 import sys
@@ -12,61 +10,35 @@ from typing import ClassVar
 
 import pytest
 
+from fray.testing.waiting import eventually
 from iris.controller.logs.files import LogFiles
-from iris.controller.logs.keeper import LogKeeper, Piece, leftovers
+from iris.controller.logs.keeper import Piece
 from iris.controller.logs.pieces import LogPlace, PackedReader, PieceMovedError, RawPiece
 from iris.controller.logs.remote import RemotePieces
-from iris.controller.logs.store import LogKey, LogStore
-from iris.rpc.logformat import encode
-from iris.testing.small_disk import small_disk
-from rigging.testing import eventually
-
-T = 1_790_000_000_000
-KEY: LogKey = ("/ann/a", 0, 0)
-LIMIT = 2**21  # files of 128 KiB
-
-
-def output(count: int, first: int = 0) -> bytes:
-    return b"".join(encode(False, T + i, b"line %d " % i + b"z" * 40) for i in range(first, first + count))
-
-
-def fill(store: LogStore, count: int, key: LogKey = KEY) -> None:
-    for first in range(0, count, 500):
-        store.append(key, store.size(key), output(min(500, count - first), first))
-
-
-def told(store: LogStore, key: LogKey = KEY) -> list[object]:
-    return [record.hole or int(record.data.split()[1]) for record in store.read(key, 0)]
+from iris.controller.logs.store import LogStore
+from support.iris.logs import KEY, LIMIT, T, fill, keeper_of, numbered_lines, tend_all, told
 
 
 def forms(root: Path) -> set[str]:
     return {path.suffix for path in root.rglob("~*")}
 
 
-def keeper_of(store: LogStore, remote: RemotePieces | None = None) -> LogKeeper:
-    return LogKeeper(store, remote, lambda call: call(), retry_s=(0.01, 0.05))
-
-
-def tend_all(store: LogStore, remote: RemotePieces | None = None) -> None:
-    keeper = keeper_of(store, remote)
-    for piece in list(leftovers(store.root)):
-        keeper.tend(piece)
-
-
-def test_what_is_packed_reads_as_before_also_for_a_store_that_has_it_open(tmp_path: Path) -> None:
-    store = LogStore(tmp_path / "logs", LIMIT)
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_what_is_packed_or_moved_reads_as_before_also_for_who_is_reading(tmp_path: Path, is_moved: bool) -> None:
+    remote = RemotePieces(f"file://{tmp_path}/remote")
+    store = LogStore(tmp_path / "logs", LIMIT, fetch=remote.get)
     fill(store, 10_000)
     before = sum(path.stat().st_size for path in tmp_path.rglob("~*"))
     following = store.read(KEY, 0)
     seen = [next(following) for _ in range(3000)]
-    tend_all(store)
+    tend_all(store, remote if is_moved else None)
     seen += following
     assert [int(record.data.split()[1]) for record in seen] == list(range(10_000))
     assert sum(path.stat().st_size for path in tmp_path.rglob("~*")) < before / 3
-    for reader in (store, LogStore(tmp_path / "logs", LIMIT)):
+    for reader in (store, LogStore(tmp_path / "logs", LIMIT, fetch=remote.get)):
         assert told(reader) == list(range(10_000))
         assert [int(record.data.split()[1]) for record in reader.tail(KEY, 3)] == [9997, 9998, 9999]
-        assert reader.size(KEY) == len(output(10_000))
+        assert reader.size(KEY) == len(numbered_lines(10_000))
 
 
 class CountedReads(LogPlace):
@@ -91,8 +63,8 @@ def test_of_a_packed_log_only_what_is_of_the_wanted_time_is_read(tmp_path: Path)
     # A page that follows a log asks for what comes after its last line; all before would hold up the controller.
     store = LogStore(tmp_path / "logs", LIMIT)
     fill(store, 10_000)
-    store.append(KEY, store.size(KEY), output(300, 2000))  # a clock that was set back
-    data = output(10_000)
+    store.append(KEY, store.size(KEY), numbered_lines(300, 2000))  # a clock that was set back
+    data = numbered_lines(10_000)
     for place in range(0, len(data), 20_000):  # as a worker that is behind sends it: files begin within records
         store.append(KEY, store.size(KEY), data[place : place + 20_000])
     plain = list(store.read(KEY, 0))
@@ -111,29 +83,20 @@ def test_of_a_packed_log_only_what_is_of_the_wanted_time_is_read(tmp_path: Path)
     assert 0 < sum(counting.counted) < sum(path.stat().st_size for path in tmp_path.rglob("*.zst")) / 10
 
 
-def test_a_log_that_was_packed_to_its_end_goes_on_in_a_file_of_its_own(tmp_path: Path) -> None:
-    store = LogStore(tmp_path / "logs", LIMIT)
+def test_a_log_that_was_packed_to_its_end_goes_on_in_a_file_of_its_own_and_a_small_one_stays(tmp_path: Path) -> None:
+    store, small = LogStore(tmp_path / "logs", LIMIT), ("/ann/small", 0, 0)
     keeper = keeper_of(store)
     keeper.start()
+    fill(store, 10, key=small)
+    store.settle("/ann/small")
     fill(store, 2000)
     store.settle("/ann/a")
-    eventually(lambda: forms(tmp_path) == {".zst"}, "all of it is packed")
+    eventually(lambda: forms(tmp_path / "logs/ann/a") == {".zst"}, "all of it is packed")
     fill(store, 1)
     keeper.close()
-    assert told(store) == [*range(2000), 0]
-    assert told(LogStore(tmp_path / "logs", LIMIT)) == [*range(2000), 0]
-
-
-def test_small_logs_are_left_as_they_are(tmp_path: Path) -> None:
-    store = LogStore(tmp_path / "logs", LIMIT)
-    keeper = keeper_of(store)
-    keeper.start()
-    fill(store, 10)
-    store.settle("/ann/a")
-    fill(store, 5000, ("/ann/b", 0, 0))
-    eventually(lambda: ".zst" in forms(tmp_path), "the other is packed")
-    keeper.close()
-    assert [path.name for path in (tmp_path / "logs/ann/a").iterdir()] == ["~0.0.log"]
+    for reader in (store, LogStore(tmp_path / "logs", LIMIT)):
+        assert told(reader) == [*range(2000), 0]
+    assert forms(tmp_path / "logs/ann/small") == {".log"}
 
 
 def test_what_is_moved_is_read_by_those_who_can_fetch(tmp_path: Path) -> None:
@@ -214,23 +177,6 @@ def test_a_storage_that_hangs_holds_up_nobody(tmp_path: Path) -> None:
     assert told(LogStore(tmp_path / "logs", LIMIT)) == list(range(10_000))
 
 
-def test_a_full_disk_leaves_the_log_as_it_is(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk", "4m") as disk:
-        if disk is None:
-            pytest.skip("this user may not mount")
-        store = LogStore(disk.root / "logs", 2**24)
-        fill(store, 40_000)
-        disk.fill()
-        (piece, *_) = leftovers(store.root)
-        with pytest.raises(OSError, match="No space left"):
-            keeper_of(store).tend(piece)
-        assert told(store) == list(range(40_000))
-        disk.empty()
-        tend_all(store)
-        assert told(LogStore(disk.root / "logs", 2**24)) == list(range(40_000))
-        assert ".zst" in forms(disk.root)
-
-
 CRASHING = """
 import os, sys
 from pathlib import Path
@@ -253,7 +199,8 @@ for piece in leftovers(root):
 """
 
 
-@pytest.mark.parametrize("share", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.process
+@pytest.mark.parametrize("share", [0, pytest.param(1, marks=pytest.mark.soak)])
 def test_killed_at_any_step_nothing_is_lost_or_told_twice(tmp_path: Path, share: int) -> None:
     """Each run dies at a later call that touches a file, over what the former runs have left."""
     store = LogStore(tmp_path / "logs", LIMIT)
@@ -279,36 +226,8 @@ def test_what_a_crash_left_twice_is_put_right(tmp_path: Path) -> None:
     for path, data in copies.items():
         path.write_bytes(data)
     assert told(LogStore(tmp_path / "logs", LIMIT)) == list(range(6000))
+    keeper_of(store).tend(Piece(("/ann/a", 0, 0), 0, 10))  # of another size: it went on, and is not finished
     tend_all(LogStore(tmp_path / "logs", LIMIT))
     names = [path.name for path in tmp_path.rglob("~*")]
     assert len(names) == len(copies), "each piece is there once"
     assert told(LogStore(tmp_path / "logs", LIMIT)) == list(range(6000))
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_reading_while_it_is_packed_and_moved(tmp_path: Path, seed: int) -> None:
-    rng = random.Random(seed)
-    remote = RemotePieces(f"file://{tmp_path}/remote")
-    store = LogStore(tmp_path / "logs", LIMIT)
-    keeper = keeper_of(store, remote)
-    reader = LogStore(tmp_path / "logs", LIMIT, fetch=remote.get)
-    for _ in range(6):
-        fill(store, rng.randrange(500, 4000))
-        pieces = list(leftovers(store.root))
-        records = reader.read(KEY, 0)
-        count = 0
-        for piece in pieces:
-            count += sum(1 for _ in itertools.islice(records, rng.randrange(2000)))
-            keeper.tend(piece)
-        count += sum(1 for _ in records)
-        reader.release("/ann/a")
-        assert count == sum(1 for _ in reader.read(KEY, 0))
-        reader.release("/ann/a")
-
-
-def test_a_piece_that_went_on_is_not_finished(tmp_path: Path) -> None:
-    store = LogStore(tmp_path / "logs", LIMIT)
-    fill(store, 100)
-    keeper_of(store).tend(Piece(KEY, 0, 10))
-    assert forms(tmp_path) == {".log"}
-    assert os.listdir(tmp_path / "logs/ann/a") == ["~0.0.log"]

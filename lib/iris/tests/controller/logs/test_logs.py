@@ -1,20 +1,23 @@
-"""Logs over real gRPC: dedup by offset, tail, follow."""
+"""Logs over real gRPC: followed, chosen by text, level, time and attempt, and from the remote state."""
 
-import threading
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
+from fray.testing.waiting import eventually
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.logformat import encode
-from iris.testing.worker import ScriptedWorker
+from support.iris.controller import running_controller
+from support.iris.worker import ScriptedWorker
 
 SUCCEEDED = pb.TASK_STATE_SUCCEEDED
-A = "/ann/a/0:0"
+A, B = "/ann/a/0:0", "/ann/a/b/0:0"
+T = 1_790_000_000_000
 
 
-def lines(*texts: str, at_ms: int = 1) -> bytes:
+def lines(*texts: str, at_ms: int = T) -> bytes:
     return b"".join(encode(False, at_ms + i, text.encode()) for i, text in enumerate(texts))
 
 
@@ -30,151 +33,20 @@ def ship(worker: ScriptedWorker, attempt: str, offset: int, data: bytes) -> int:
     return offset + len(data)
 
 
-class Follower:
-    """Follows in a thread, and lets a test wait for what it has got."""
-
-    def __init__(self, user: Any, id: str, **query: Any) -> None:
-        self._changed = threading.Condition()
-        self.got: list[bytes] = []
-        self.ended = False
-        request = pb.FetchLogsRequest(id=id, follow=True, **query)
-        self._call = user.jobs.FetchLogs(request, timeout=20)
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self) -> None:
-        for batch in self._call:
-            with self._changed:
-                self.got += [entry.data for entry in batch.entries]
-                self._changed.notify_all()
-        with self._changed:
-            self.ended = True
-            self._changed.notify_all()
-
-    def wait(self, *expected: bytes) -> None:
-        with self._changed:
-            assert self._changed.wait_for(lambda: len(self.got) >= len(expected), 10), self.got
-            assert self.got == list(expected)
-
-    def wait_for_end(self) -> list[bytes]:
-        with self._changed:
-            assert self._changed.wait_for(lambda: self.ended, 10), self.got
-        return self.got
-
-
-def test_bytes_sent_twice_are_kept_once(user: Any, worker: ScriptedWorker) -> None:
-    start(user, worker)
-    log = lines("one", "two", "three")
-    ship(worker, A, 0, log[:30])
-    ship(worker, A, 10, log[10:45])  # overlaps
-    worker.append_log(A, 0, log[:20])  # all known
-    worker.append_log(A, len(log) + 5, b"after a gap")
-    ship(worker, A, 45, log[45:])
-    assert user.logs("/ann/a") == [b"one", b"two", b"three"]
-    assert user.logs("/ann/a/0") == [b"one", b"two", b"three"]
-
-
-def test_a_gap_is_answered_with_what_is_here(user: Any, worker: ScriptedWorker) -> None:
-    start(user, worker)
-    worker.append_log(A, 100, b"x" * 50)
-    worker.wait_for_log_ack(A, 0)
-    assert user.logs("/ann/a") == []
-
-
-def test_tail_since_and_start(user: Any, worker: ScriptedWorker) -> None:
-    start(user, worker, replicas=2)
-    ship(worker, A, 0, lines("a1", "a2", "a3", at_ms=10))
-    ship(worker, "/ann/a/1:0", 0, lines("b1", "b2", at_ms=11))
-    assert user.logs("/ann/a") == [b"a1", b"a2", b"b1", b"a3", b"b2"]
-    assert user.logs("/ann/a", max_lines=2) == [b"a3", b"b2"]
-    assert user.logs("/ann/a", max_lines=2, from_start=True) == [b"a1", b"a2"]
-    assert user.logs("/ann/a", since_ms=12) == [b"a3", b"b2"]
-    assert user.logs("/ann/a/1", max_lines=1) == [b"b2"]
-
-
 def test_following_gives_every_line_once_and_ends_with_the_job(user: Any, worker: ScriptedWorker) -> None:
     start(user, worker)
     offset = ship(worker, A, 0, lines("one"))
-    follower = Follower(user, "/ann/a")
-    follower.wait(b"one")
+    call = user.jobs.FetchLogs(pb.FetchLogsRequest(id="/ann/a", follow=True), timeout=30)
+    assert [entry.data for entry in next(call).entries] == [b"one"]
     two = lines("two")
     offset = ship(worker, A, offset, two[:9])  # a record cut in the middle is not shown
     offset = ship(worker, A, offset, two[9:])
-    follower.wait(b"one", b"two")
-    assert not follower.ended
+    assert [entry.data for entry in next(call).entries] == [b"two"]
     # The end is told before the last bytes: the follower must have them all the same.
     last = lines("three")
     worker.observe(A, SUCCEEDED, log_size=offset + len(last))
     ship(worker, A, offset, last)
-    assert follower.wait_for_end() == [b"one", b"two", b"three"]
-
-
-def test_following_the_tail(user: Any, worker: ScriptedWorker) -> None:
-    start(user, worker)
-    offset = ship(worker, A, 0, lines("one", "two", "three"))
-    follower = Follower(user, "/ann/a", max_lines=1)
-    follower.wait(b"three")
-    ship(worker, A, offset, lines("four"))
-    follower.wait(b"three", b"four")
-    worker.observe(A, SUCCEEDED)
-    assert follower.wait_for_end() == [b"three", b"four"]
-
-
-def test_following_a_tree_shows_children_that_come_later(user: Any, worker: ScriptedWorker) -> None:
-    start(user, worker)
-    alone = Follower(user, "/ann/a")
-    tree = Follower(user, "/ann/a", include_children=True)
-    ship(worker, A, 0, lines("parent"))
-    tree.wait(b"parent")
-    start(user, worker, "/ann/a/child")
-    ship(worker, "/ann/a/child/0:0", 0, lines("child"))
-    tree.wait(b"parent", b"child")
-    worker.observe(A, SUCCEEDED)  # the child is stopped with it, and its last words are still shown
-    assert alone.wait_for_end() == [b"parent"]
-    worker.wait_for_stop("/ann/a/child/0:0")
-    ship(worker, "/ann/a/child/0:0", len(lines("child")), lines("bye"))
-    worker.observe("/ann/a/child/0:0", pb.TASK_STATE_KILLED)
-    assert tree.wait_for_end() == [b"parent", b"child", b"bye"]
-
-
-def test_a_tree_is_its_ended_children_too_and_no_neighbour(user: Any, worker: ScriptedWorker) -> None:
-    for number, name in enumerate(("/ann/a", "/ann/ab", "/ann/a/child", "/ann/a/child/of-it")):
-        start(user, worker, name, cpu_millis=1, memory_bytes=1)
-        ship(worker, f"{name}/0:0", 0, lines(name, at_ms=number + 1))
-    for name in ("/ann/a/child/of-it", "/ann/a/child", "/ann/a"):
-        worker.observe(f"{name}/0:0", SUCCEEDED)
-        user.wait_one(name)
-    assert user.logs("/ann/a", include_children=True) == [b"/ann/a", b"/ann/a/child", b"/ann/a/child/of-it"]
-    assert user.logs("/ann/a/child", include_children=True) == [b"/ann/a/child", b"/ann/a/child/of-it"]
-    assert user.logs("/ann/a") == [b"/ann/a"]
-
-
-def test_following_an_ended_job_ends_at_once(user: Any, worker: ScriptedWorker) -> None:
-    start(user, worker)
-    ship(worker, A, 0, lines("one"))
-    worker.observe(A, SUCCEEDED)
-    user.wait_one("/ann/a")
-    assert user.logs("/ann/a", follow=True) == [b"one"]
-
-
-def test_a_job_that_takes_an_ended_jobs_name_does_not_show_its_logs(user: Any, worker: ScriptedWorker) -> None:
-    start(user, worker)
-    ship(worker, A, 0, lines("old"))
-    worker.observe(A, SUCCEEDED)
-    user.wait_one("/ann/a")
-    user.submit("/ann/a")
-    assert user.logs("/ann/a") == []
-    worker.wait_for_start("/ann/a/0:1")
-    ship(worker, "/ann/a/0:1", 0, lines("new"))
-    assert user.logs("/ann/a") == [b"new"]
-
-
-def test_entries_carry_everything(user: Any, worker: ScriptedWorker) -> None:
-    start(user, worker)
-    ship(worker, A, 0, encode(True, 7, b"\xff\x00", partial=True))
-    (batch,) = user.jobs.FetchLogs(pb.FetchLogsRequest(id="/ann/a"))
-    assert list(batch.entries) == [
-        pb.LogEntry(task_id="/ann/a/0", attempt=0, is_stderr=True, at_ms=7, data=b"\xff\x00", partial=True)
-    ]
+    assert [entry.data for batch in call for entry in batch.entries] == [b"three"]
 
 
 def test_logs_of_what_does_not_exist(user: Any) -> None:
@@ -183,3 +55,85 @@ def test_logs_of_what_does_not_exist(user: Any) -> None:
         with pytest.raises(grpc.RpcError, match=reason) as refused:
             user.logs(name)
         assert refused.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+def test_lines_of_a_job_and_its_child_by_time(user: Any, worker: ScriptedWorker) -> None:
+    for name in ("/ann/a", "/ann/a/b"):
+        user.submit(name)
+        worker.wait_for_start(f"{name}/0:0")
+    ship(worker, A, 0, lines("INFO a0", "ERROR a1", "trace of a1", "INFO a3"))
+    ship(worker, B, 0, lines("ERROR b0", "INFO b1", at_ms=T + 1))
+    both = {"include_children": True}
+    assert user.logs("/ann/a", grep="[ab]1$", **both) == [b"ERROR a1", b"trace of a1", b"INFO b1"]
+    assert user.logs("/ann/a", level="error", **both) == [b"ERROR a1", b"ERROR b0", b"trace of a1"]
+    assert user.logs("/ann/a", since_ms=T + 1, until_ms=T + 2, grep="I", **both) == [b"INFO b1"]
+    assert user.logs("/ann/a", grep="a", max_lines=2) == [b"trace of a1", b"INFO a3"]
+    assert user.logs("/ann/a", grep="a", max_lines=2, from_start=True) == [b"INFO a0", b"ERROR a1"]
+
+
+@pytest.mark.process
+def test_following_gives_what_matches_as_it_comes(user: Any, worker: ScriptedWorker) -> None:
+    user.submit("/ann/a")
+    worker.wait_for_start(A)
+    first = lines("begin 1", "other")
+    ship(worker, A, 0, first)
+    call = user.jobs.FetchLogs(pb.FetchLogsRequest(id="/ann/a", grep="begin", follow=True), timeout=30)
+    assert [entry.data for entry in next(call).entries] == [b"begin 1"]
+    more = lines("other", "begin 2")
+    ship(worker, A, len(first), more)
+    assert [entry.data for entry in next(call).entries] == [b"begin 2"]
+    last = encode(False, T, b"begin of a line without an end", partial=True)
+    ship(worker, A, len(first) + len(more), last)
+    worker.observe(A, pb.TASK_STATE_SUCCEEDED, log_size=len(first + more + last))
+    assert [entry.data for batch in call for entry in batch.entries] == [b"begin of a line without an end"]
+
+
+@pytest.mark.process
+def test_one_attempt_of_several(user: Any, worker: ScriptedWorker) -> None:
+    user.submit("/ann/a", max_retries_failure=1)
+    worker.wait_for_start(A)
+    ship(worker, A, 0, lines("first"))
+    worker.observe(A, pb.TASK_STATE_FAILED, exit_code=1, log_size=len(lines("first")))
+    worker.wait_for_start("/ann/a/0:1")
+    ship(worker, "/ann/a/0:1", 0, lines("second"))
+    assert user.logs("/ann/a") == [b"first", b"second"], "what failed attempts wrote stays"
+    assert user.logs("/ann/a", attempt=0) == [b"first"]
+    assert user.logs("/ann/a", attempt=1) == [b"second"]
+    assert user.logs("/ann/a/0", attempt=2) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"), [({"grep": "("}, "no regular expression"), ({"level": "loud"}, "not one of debug, info")]
+)
+def test_what_is_no_choice_is_refused(user: Any, worker: ScriptedWorker, query: dict[str, str], reason: str) -> None:
+    user.submit("/ann/a")
+    with pytest.raises(grpc.RpcError) as caught:
+        user.logs("/ann/a", **query)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert reason in caught.value.details()
+
+
+@pytest.mark.process
+def test_what_was_moved_is_read_back(tmp_path: Path, connect: Any) -> None:
+    remote = f"file://{tmp_path}/remote"
+    with running_controller(tmp_path / "state", remote_state_dir=remote, log_limit_bytes=2**21) as controller:
+        user = connect(controller)
+        with ScriptedWorker(controller.address, controller.worker_token("w1")) as worker:
+            user.submit("/ann/a")
+            worker.wait_for_start(A)
+            texts = [f"line {number} of many lines" for number in range(10_000)]
+            position = 0
+            for first in range(0, len(texts), 1000):
+                data = lines(*texts[first : first + 1000])
+                ship(worker, A, position, data)
+                position += len(data)
+            eventually(lambda: len(list((tmp_path / "state").rglob("~*.moved"))) >= 2, "finished pieces are moved")
+            whole = [text.encode() for text in texts]
+            assert user.logs("/ann/a") == whole
+            assert user.logs("/ann/a", max_lines=9000) == whole[-9000:]
+            assert user.logs("/ann/a", max_lines=9000, from_start=True) == whole[:9000]
+            assert user.logs("/ann/a", grep="line 77 ") == [b"line 77 of many lines"]
+            worker.observe(A, pb.TASK_STATE_SUCCEEDED, log_size=position)
+            user.wait("/ann/a")
+            call = user.jobs.FetchLogs(pb.FetchLogsRequest(id="/ann/a", follow=True), timeout=60)
+            assert [entry.data for batch in call for entry in batch.entries] == whole

@@ -26,8 +26,7 @@ def unpacked(piece: PackedPiece) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "data",
-    [b"", lines(1), lines(5000), lines(3000) + b"no record", lines(3000)[:-3], lines(3000)[20:], bytes(300_000)],
+    "data", [b"", lines(1), lines(5000), lines(3000) + b"no record", lines(3000)[:-3], lines(3000)[20:], bytes(300_000)]
 )
 def test_what_goes_in_comes_out(data: bytes) -> None:
     piece = opened(pack(data))
@@ -41,6 +40,7 @@ def test_what_goes_in_comes_out(data: bytes) -> None:
 def test_blocks_are_of_whole_records_and_say_when_they_were_written() -> None:
     piece = opened(pack(lines(5000)))
     assert len(piece.blocks) > 3
+    assert piece.blocks[-1].place < piece.size / 4, "it takes a fraction of the room"
     for number, block in enumerate(piece.blocks):
         records = list(decode_all(piece.unpacked(number) or b""))
         assert records[-1].end == block.size <= BLOCK_BYTES + 400
@@ -52,11 +52,8 @@ def test_blocks_are_of_whole_records_and_say_when_they_were_written() -> None:
 def test_blocks_with_pieces_of_lines_or_notes_say_so(flag: str) -> None:
     piece = opened(pack(lines(10) + encode(False, T, b"x", **{flag: True})))
     assert [block.special for block in piece.blocks] == [True]
-
-
-def test_what_is_no_record_is_in_blocks_that_say_so() -> None:
     piece = opened(pack(lines(10) + b"\xff" * 200_000))
-    assert [block.whole for block in piece.blocks] == [True, False, False]
+    assert [block.whole for block in piece.blocks] == [True, False, False], "so do those of what is no record"
 
 
 def test_a_piece_that_begins_within_a_record_is_in_blocks_of_records_from_the_next_on() -> None:
@@ -66,11 +63,6 @@ def test_a_piece_that_begins_within_a_record_is_in_blocks_of_records_from_the_ne
     first = next(decode_all(data))
     assert piece.blocks[0].size == first.end - 20
     assert sum(len(list(decode_all(piece.unpacked(n) or b""))) for n in range(1, len(piece.blocks) - 1)) == 4998
-
-
-def test_it_takes_a_fraction_of_the_room() -> None:
-    data = b"".join(encode(False, T + i, b"INFO step=%d loss=0.%04d" % (i, i * 7919 % 10_000)) for i in range(20_000))
-    assert len(pack(data)) < len(data) / 4
 
 
 def test_a_damaged_block_hides_itself_alone() -> None:

@@ -6,16 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from iris.controller.logs.keeper import LogKeeper, leftovers
 from iris.controller.logs.read_ahead import ReadAhead
 from iris.controller.logs.remote import RemotePieces
 from iris.controller.logs.search import Search
-from iris.controller.logs.store import LogKey, LogStore
+from iris.controller.logs.store import LogStore
 from iris.rpc.logfilter import LineChoice
-from iris.rpc.logformat import encode
-
-KEY: LogKey = ("/ann/a", 0, 0)
-T = 1_790_000_000_000
+from support.iris.logs import KEY, LIMIT, fill, tend_all
 
 
 class Together:
@@ -71,12 +67,9 @@ def test_what_the_storage_raises_is_raised_to_whoever_asks() -> None:
 
 def test_a_log_is_read_through_with_its_next_pieces_on_their_way(tmp_path: Path) -> None:
     remote = RemotePieces(f"file://{tmp_path}/remote")
-    store = LogStore(tmp_path / "logs", 2**21)
-    for number in range(10_000):
-        store.append(KEY, store.size(KEY), encode(False, T + number, b"line %d " % number + b"z" * 40))
-    keeper = LogKeeper(store, remote, lambda call: call())
-    for piece in list(leftovers(store.root)):
-        keeper.tend(piece)
+    store = LogStore(tmp_path / "logs", LIMIT)
+    fill(store, 10_000)
+    tend_all(store, remote)
     announced: list[str] = []
     fetched: list[str] = []
 

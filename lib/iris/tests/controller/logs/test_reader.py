@@ -1,7 +1,7 @@
 """Reading logs without a controller: batches, merging by time, limits, and what following gives when."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -65,13 +65,14 @@ class Hub:
         self.wake.set()
 
 
-def run(tmp_path: Path, test: Callable[[Hub], Awaitable[None]]) -> None:
-    async def main() -> None:
-        hub = Hub(LogStore(tmp_path))
-        await test(hub)
-        assert hub.subscriptions == 0
+@pytest.fixture
+def hub(tmp_path: Path, runner: asyncio.Runner) -> Iterator[Hub]:
+    async def make() -> Hub:
+        return Hub(LogStore(tmp_path))
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    hub = runner.run(make())
+    yield hub
+    assert hub.subscriptions == 0
 
 
 def read(hub: Hub, limits: ReadLimits = LIMITS, **query: Any) -> Any:
@@ -86,133 +87,103 @@ def shown(batch: Sequence[Any]) -> list[tuple[str, int, int]]:
     return [(key[0], key[1], record.at_ms - T) for key, record in batch]
 
 
-def test_lines_of_several_tasks_are_merged_by_time(tmp_path: Path) -> None:
-    async def test(hub: Hub) -> None:
-        hub.add(TOP, 0, 1, 4, 5)
-        hub.add(TOP, 1, 2, 3, 6)
-        hub.add(CHILD, 0, 0, 7)
-        own = [(TOP, 0, 1), (TOP, 1, 2), (TOP, 1, 3), (TOP, 0, 4), (TOP, 0, 5), (TOP, 1, 6)]
-        assert await whole(hub) == [own]
-        assert await whole(hub, include_children=True) == [[(CHILD, 0, 0), *own, (CHILD, 0, 7)]]
-        assert await whole(hub, index=1) == [[(TOP, 1, 2), (TOP, 1, 3), (TOP, 1, 6)]]
-        assert await whole(hub, since_ms=T + 4) == [own[3:]]
-        assert await whole(hub, max_lines=2) == [own[-2:]]
-        assert await whole(hub, max_lines=2, from_start=True) == [own[:2]]
-        assert await whole(hub, max_lines=2, since_ms=T + 6) == [own[-1:]]
-        assert await whole(hub, max_lines=99) == [own]
-        assert await whole(hub, since_ms=T + 99) == []
-
-    run(tmp_path, test)
+async def test_lines_of_several_tasks_are_merged_by_time(hub: Hub) -> None:
+    hub.add(TOP, 0, 1, 4, 5)
+    hub.add(TOP, 1, 2, 3, 6)
+    hub.add(CHILD, 0, 0, 7)
+    own = [(TOP, 0, 1), (TOP, 1, 2), (TOP, 1, 3), (TOP, 0, 4), (TOP, 0, 5), (TOP, 1, 6)]
+    assert await whole(hub) == [own]
+    assert await whole(hub, include_children=True) == [[(CHILD, 0, 0), *own, (CHILD, 0, 7)]]
+    assert await whole(hub, index=1) == [[(TOP, 1, 2), (TOP, 1, 3), (TOP, 1, 6)]]
+    assert await whole(hub, since_ms=T + 4) == [own[3:]]
+    assert await whole(hub, max_lines=2) == [own[-2:]]
+    assert await whole(hub, max_lines=2, from_start=True) == [own[:2]]
+    assert await whole(hub, max_lines=2, since_ms=T + 6) == [own[-1:]]
+    assert await whole(hub, max_lines=99) == [own]
+    assert await whole(hub, since_ms=T + 99) == []
 
 
-def test_very_many_logs_come_one_after_another(tmp_path: Path) -> None:
-    async def test(hub: Hub) -> None:
-        hub.add(TOP, 0, 1, 4)
-        hub.add(TOP, 1, 2, 3)
-        assert await whole(hub, ReadLimits(merged=2)) == [[(TOP, 0, 1), (TOP, 1, 2), (TOP, 1, 3), (TOP, 0, 4)]]
-        hub.add(TOP, 2, 0)
-        assert await whole(hub, ReadLimits(merged=2)) == [
-            [(TOP, 0, 1), (TOP, 0, 4), (TOP, 1, 2), (TOP, 1, 3), (TOP, 2, 0)]
-        ]
-
-    run(tmp_path, test)
+async def test_very_many_logs_come_one_after_another(hub: Hub) -> None:
+    hub.add(TOP, 0, 1, 4)
+    hub.add(TOP, 1, 2, 3)
+    assert await whole(hub, ReadLimits(merged=2)) == [[(TOP, 0, 1), (TOP, 1, 2), (TOP, 1, 3), (TOP, 0, 4)]]
+    hub.add(TOP, 2, 0)
+    assert await whole(hub, ReadLimits(merged=2)) == [[(TOP, 0, 1), (TOP, 0, 4), (TOP, 1, 2), (TOP, 1, 3), (TOP, 2, 0)]]
 
 
-def test_a_batch_is_bounded_by_lines_and_by_bytes(tmp_path: Path) -> None:
+async def test_a_batch_is_bounded_by_lines_and_by_bytes(hub: Hub) -> None:
     limits = ReadLimits(batch_lines=3, batch_bytes=100)
 
-    async def test(hub: Hub) -> None:
-        hub.add(TOP, 0, *range(7))
-        assert [len(batch) for batch in await whole(hub, limits)] == [3, 3, 1]
-        assert [len(batch) for batch in await whole(hub, limits, max_lines=4, from_start=True)] == [3, 1]
-        assert [len(batch) for batch in await whole(hub, limits, max_lines=4)] == [3, 1]
-        hub.store.remove(TOP)
-        hub.add(TOP, 0, *range(6), size=50)
-        assert [len(batch) for batch in await whole(hub, limits)] == [2, 2, 2]
-        hub.store.remove(TOP)
-        hub.add(TOP, 0, *range(2), size=200)
-        assert [len(batch) for batch in await whole(hub, limits)] == [1, 1]
-
-    run(tmp_path, test)
+    hub.add(TOP, 0, *range(7))
+    assert [len(batch) for batch in await whole(hub, limits)] == [3, 3, 1]
+    assert [len(batch) for batch in await whole(hub, limits, max_lines=4, from_start=True)] == [3, 1]
+    assert [len(batch) for batch in await whole(hub, limits, max_lines=4)] == [3, 1]
+    hub.store.remove(TOP)
+    hub.add(TOP, 0, *range(6), size=50)
+    assert [len(batch) for batch in await whole(hub, limits)] == [2, 2, 2]
+    hub.store.remove(TOP)
+    hub.add(TOP, 0, *range(2), size=200)
+    assert [len(batch) for batch in await whole(hub, limits)] == [1, 1]
 
 
-def test_following_gives_what_is_new_of_what_has_changed_until_all_is_there(tmp_path: Path) -> None:
-    async def test(hub: Hub) -> None:
-        hub.complete = False
-        hub.add(TOP, 0, 1)
-        hub.take()
-        hub.wake.clear()
-        lines = read(hub, follow=True)
-        assert shown(await anext(lines)) == [(TOP, 0, 1)]
-        telling = asyncio.create_task(anext(lines))
-        await asyncio.sleep(0)
-        hub.add(TOP, 0, 2)
-        hub.add(TOP, 1, 3)
-        assert shown(await telling) == [(TOP, 0, 2), (TOP, 1, 3)]
-        hub.add(TOP, 1, 4)
-        hub.complete = True
-        assert shown(await anext(lines)) == [(TOP, 1, 4)]
-        with pytest.raises(StopAsyncIteration):
-            await anext(lines)
-
-    run(tmp_path, test)
-
-
-def test_following_a_tail_begins_with_it_and_repeats_nothing(tmp_path: Path) -> None:
-    async def test(hub: Hub) -> None:
-        hub.complete = False
-        hub.add(TOP, 0, 1, 2, 3)
-        hub.take()
-        hub.wake.clear()
-        lines = read(hub, follow=True, max_lines=1)
-        assert shown(await anext(lines)) == [(TOP, 0, 3)]
-        hub.add(TOP, 0, 4)
-        hub.complete = True
-        assert shown(await anext(lines)) == [(TOP, 0, 4)]
-        assert [batch async for batch in lines] == []
-
-    run(tmp_path, test)
-
-
-def test_the_first_lines_end_when_they_are_there_also_while_following(tmp_path: Path) -> None:
-    async def test(hub: Hub) -> None:
-        hub.complete = False
-        hub.add(TOP, 0, 1)
-        hub.take()
-        hub.wake.clear()
-        lines = read(hub, follow=True, max_lines=3, from_start=True)
-        assert shown(await anext(lines)) == [(TOP, 0, 1)]
-        hub.add(TOP, 0, 2, 3, 4, 5)
-        assert shown(await anext(lines)) == [(TOP, 0, 2), (TOP, 0, 3)]
-        assert [batch async for batch in lines] == []
-
-    run(tmp_path, test)
-
-
-def test_another_job_that_took_the_name_is_not_followed(tmp_path: Path) -> None:
-    async def test(hub: Hub) -> None:
-        hub.complete = False
-        hub.add(TOP, 0, 1)
-        lines = read(hub, follow=True)
+async def test_following_gives_what_is_new_of_what_has_changed_until_all_is_there(hub: Hub) -> None:
+    hub.complete = False
+    hub.add(TOP, 0, 1)
+    hub.take()
+    hub.wake.clear()
+    lines = read(hub, follow=True)
+    assert shown(await anext(lines)) == [(TOP, 0, 1)]
+    telling = asyncio.create_task(anext(lines))
+    await asyncio.sleep(0)
+    hub.add(TOP, 0, 2)
+    hub.add(TOP, 1, 3)
+    assert shown(await telling) == [(TOP, 0, 2), (TOP, 1, 3)]
+    hub.add(TOP, 1, 4)
+    hub.complete = True
+    assert shown(await anext(lines)) == [(TOP, 1, 4)]
+    with pytest.raises(StopAsyncIteration):
         await anext(lines)
-        hub.view.jobs[TOP] = SimpleNamespace(sequence=2)
-        hub.add(TOP, 0, 2)
-        assert [batch async for batch in lines] == []
-
-    run(tmp_path, test)
 
 
-def test_following_ends_with_the_time_up_to_which_lines_are_chosen(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("query", "first", "later"),
+    [
+        ({"max_lines": 1}, [(TOP, 0, 3)], [(TOP, 0, 4), (TOP, 0, 5), (TOP, 0, 6)]),
+        ({"max_lines": 5, "from_start": True}, [(TOP, 0, number) for number in (1, 2, 3)], [(TOP, 0, 4), (TOP, 0, 5)]),
+    ],
+    ids=["a tail and all that follows", "the first lines, until they are there"],
+)
+async def test_following_from_the_end_or_for_so_many_lines(hub: Hub, query: Any, first: Any, later: Any) -> None:
+    hub.complete = False
+    hub.add(TOP, 0, 1, 2, 3)
+    hub.take()
+    hub.wake.clear()
+    lines = read(hub, follow=True, **query)
+    assert shown(await anext(lines)) == first
+    hub.add(TOP, 0, 4, 5, 6)
+    hub.complete = "from_start" not in query
+    assert shown(await anext(lines)) == later
+    assert [batch async for batch in lines] == []
+
+
+async def test_another_job_that_took_the_name_is_not_followed(hub: Hub) -> None:
+    hub.complete = False
+    hub.add(TOP, 0, 1)
+    lines = read(hub, follow=True)
+    await anext(lines)
+    hub.view.jobs[TOP] = SimpleNamespace(sequence=2)
+    hub.add(TOP, 0, 2)
+    assert [batch async for batch in lines] == []
+
+
+async def test_following_ends_with_the_time_up_to_which_lines_are_chosen(hub: Hub) -> None:
     # Nothing that a running job prints later is of that time, and some of it may come in a little late.
-    async def test(hub: Hub) -> None:
-        hub.complete = False
-        hub.add(TOP, 0, 1)
-        hub.take()
-        query = LogQuery(TOP, follow=True, choice=LineChoice(until_ms=T + 5))
-        for now, limits in ((T + 15, ReadLimits(late_ms=10)), (T, ReadLimits(late_ms=10))):
-            hub.wake.clear()
-            lines = read_logs(cast(LogHub, hub), query, limits, lambda now=now: now)
-            async with asyncio.timeout(30):
-                assert [shown(batch) async for batch in lines] == [[(TOP, 0, 1)]]
-
-    run(tmp_path, test)
+    hub.complete = False
+    hub.add(TOP, 0, 1)
+    hub.take()
+    query = LogQuery(TOP, follow=True, choice=LineChoice(until_ms=T + 5))
+    for now, limits in ((T + 15, ReadLimits(late_ms=10)), (T, ReadLimits(late_ms=10))):
+        hub.wake.clear()
+        lines = read_logs(cast(LogHub, hub), query, limits, lambda now=now: now)
+        async with asyncio.timeout(30):
+            assert [shown(batch) async for batch in lines] == [[(TOP, 0, 1)]]

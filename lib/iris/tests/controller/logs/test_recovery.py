@@ -5,16 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from iris.controller.logs.keeper import LogKeeper, leftovers
 from iris.controller.logs.recovery import RemotePiece, missing_pieces, parse_pieces, recover_notes
 from iris.controller.logs.remote import RemotePieces
 from iris.controller.logs.store import LogKey, LogStore
-from iris.rpc.logformat import encode
+from support.iris.logs import LIMIT, fill, numbered_lines, tend_all, told
 
 KEY: LogKey = ("/ann/a/child", 0, 1)
 OTHER: LogKey = ("/ann/forgotten", 0, 0)
-LIMIT = 2**21  # files of 128 KiB
-T = 1_790_000_000_000
 
 
 @pytest.fixture
@@ -26,47 +23,32 @@ def store_in(tmp_path: Path, remote: RemotePieces) -> LogStore:
     return LogStore(tmp_path / "state" / "logs", LIMIT, fetch=remote.get)
 
 
-def fill(store: LogStore, first: int, count: int, key: LogKey = KEY) -> None:
-    for number in range(first, first + count):
-        store.append(key, store.size(key), encode(False, T + number, b"line %d " % number + b"z" * 40))
-
-
-def move(store: LogStore, remote: RemotePieces) -> None:
-    keeper = LogKeeper(store, remote, lambda call: call())
-    for piece in list(leftovers(store.root)):
-        keeper.tend(piece)
-
-
-def told(store: LogStore, key: LogKey = KEY) -> list[object]:
-    return [record.hole or int(record.data.split()[1]) for record in store.read(key, 0)]
-
-
 def test_a_log_goes_on_where_its_moved_pieces_end_when_the_disk_is_lost(tmp_path: Path, remote: RemotePieces) -> None:
     store = store_in(tmp_path, remote)
-    fill(store, 0, 10_000)
-    fill(store, 0, 3000, OTHER)
-    move(store, remote)
-    data = b"".join(encode(False, T + number, b"line %d " % number + b"z" * 40) for number in range(10_000))
+    fill(store, 10_000, key=KEY)
+    fill(store, 3000, key=OTHER)
+    tend_all(store, remote)
+    data = numbered_lines(10_000)
     shutil.rmtree(tmp_path / "state")
     again = store_in(tmp_path, remote)
     assert recover_notes(again, remote, lambda key: key == KEY) > 2
     assert 0 < again.size(KEY) < len(data), "what was newest was on the disk alone"
-    assert told(again) == list(range(len(told(again)))), "all that was moved"
+    assert told(again, KEY) == list(range(len(told(again, KEY)))), "all that was moved"
     again.append(KEY, 0, data)  # as the worker does, which has the whole of it
-    assert told(again) == list(range(10_000))
+    assert told(again, KEY) == list(range(10_000))
     assert again.size(OTHER) == 0, "of jobs that there are not nothing is shown"
     assert recover_notes(again, remote, lambda key: True) == 0, "once is enough"
 
 
 def test_a_state_whose_notes_are_there_stays_as_it_is(tmp_path: Path, remote: RemotePieces) -> None:
     store = store_in(tmp_path, remote)
-    fill(store, 0, 10_000)
-    move(store, remote)
-    fill(store, 10_000, 40_000)  # beyond the limit: moved pieces are dropped, and not yet removed there
+    fill(store, 10_000, key=KEY)
+    tend_all(store, remote)
+    fill(store, 40_000, 10_000, KEY)  # beyond the limit: moved pieces are dropped, and not yet removed there
     assert list(store.trash.iterdir())
-    before = told(store)
+    before = told(store, KEY)
     assert recover_notes(store, remote, lambda key: True) == 0
-    assert told(store_in(tmp_path, remote)) == before
+    assert told(store_in(tmp_path, remote), KEY) == before
 
 
 class Away(RemotePieces):
@@ -80,8 +62,8 @@ def test_a_storage_that_does_not_answer_is_asked_again_at_the_next_start(
     tmp_path: Path, remote: RemotePieces, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = store_in(tmp_path, remote)
-    fill(store, 0, 10_000)
-    move(store, remote)
+    fill(store, 10_000, key=KEY)
+    tend_all(store, remote)
     shutil.rmtree(tmp_path / "state")
     assert recover_notes(store_in(tmp_path, remote), Away(remote.url), lambda key: True) == 0
     assert "cannot be looked for" in caplog.text

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 
@@ -29,55 +28,43 @@ async def round_of(searcher: Searcher, last: bool = True) -> list[str]:
         return [record.data.decode() async for batch in batches for _, record in batch]
 
 
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    async def main() -> None:
-        await test()
-
-    asyncio.run(asyncio.wait_for(main(), 60))
-
-
 def task(searchers: Searchers, grep: str = "") -> Task:
     return Task(searchers.root, searchers.remote, LineChoice(grep))
 
 
-def test_round_after_round(tmp_path: Path) -> None:
+async def test_round_after_round(tmp_path: Path) -> None:
     store = LogStore(tmp_path)
     searchers = Searchers(str(tmp_path))
 
-    async def test() -> None:
-        async with searchers.begin(task(searchers, "a")) as searcher:
-            add(store, "a 1", "b", "a 2")
-            assert await round_of(searcher, last=False) == ["a 1", "a 2"]
-            add(store, "a 3", "ü")
-            assert await round_of(searcher) == ["a 3"]
-
-    run(test)
+    async with searchers.begin(task(searchers, "a")) as searcher:
+        add(store, "a 1", "b", "a 2")
+        assert await round_of(searcher, last=False) == ["a 1", "a 2"]
+        add(store, "a 3", "ü")
+        assert await round_of(searcher) == ["a 3"]
 
 
-def test_a_pattern_that_never_ends_is_given_up_and_the_loop_goes_on(tmp_path: Path) -> None:
+@pytest.mark.process
+async def test_a_pattern_that_never_ends_is_given_up_and_the_loop_goes_on(tmp_path: Path) -> None:
     add(LogStore(tmp_path), "a" * 60)
     searchers = Searchers(str(tmp_path), patience_s=1.0)
 
-    async def test() -> None:
-        ticks = 0
+    ticks = 0
 
-        async def tick() -> None:
-            nonlocal ticks
-            while True:
-                await asyncio.sleep(0.01)
-                ticks += 1
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0.01)
+            ticks += 1
 
-        ticking = asyncio.create_task(tick())
-        with pytest.raises(InvalidRequest, match=r"no line was found for 1 s: pattern '\(a\+\)\+\$b' is too costly"):
-            async with searchers.begin(task(searchers, "(a+)+$b")) as searcher:
-                await round_of(searcher)
-        ticking.cancel()
-        assert ticks > 5
-
-    run(test)
+    ticking = asyncio.create_task(tick())
+    with pytest.raises(InvalidRequest, match=r"no line was found for 1 s: pattern '\(a\+\)\+\$b' is too costly"):
+        async with searchers.begin(task(searchers, "(a+)+$b")) as searcher:
+            await round_of(searcher)
+    ticking.cancel()
+    assert ticks > 5
 
 
-def test_storage_that_fails_is_told(tmp_path: Path) -> None:
+async def test_storage_that_fails_is_told(tmp_path: Path) -> None:
     store = LogStore(tmp_path / "logs")
     add(store, "x")
     moved = tmp_path / "logs/ann/a/~0.0.log"
@@ -88,26 +75,21 @@ def test_storage_that_fails_is_told(tmp_path: Path) -> None:
     (tmp_path / "remote/logs").write_text("")
     searchers = Searchers(str(tmp_path / "logs"), "nosuch://bucket")
 
-    async def test() -> None:
-        with pytest.raises(Unavailable, match=r"the logs cannot be read now: .*nosuch"):
-            async with searchers.begin(task(searchers)) as searcher:
-                await round_of(searcher)
-
-    run(test)
+    with pytest.raises(Unavailable, match=r"the logs cannot be read now: .*nosuch"):
+        async with searchers.begin(task(searchers)) as searcher:
+            await round_of(searcher)
 
 
-def test_there_are_only_so_many_and_their_processes_end_with_them(tmp_path: Path) -> None:
+@pytest.mark.process
+async def test_there_are_only_so_many_and_their_processes_end_with_them(tmp_path: Path) -> None:
     searchers = Searchers(str(tmp_path), most=1)
 
-    async def test() -> None:
-        async with searchers.begin(task(searchers)) as searcher:
-            assert await round_of(searcher) == []
-            with pytest.raises(Unavailable, match="1 readers of chosen log lines are at work already; try again"):
-                async with searchers.begin(task(searchers)):
-                    pass
-        began = time.monotonic()
-        async with searchers.begin(task(searchers)) as searcher:
-            assert await round_of(searcher) == []
-        assert time.monotonic() - began < 50
-
-    run(test)
+    async with searchers.begin(task(searchers)) as searcher:
+        assert await round_of(searcher) == []
+        with pytest.raises(Unavailable, match="1 readers of chosen log lines are at work already; try again"):
+            async with searchers.begin(task(searchers)):
+                pass
+    began = time.monotonic()
+    async with searchers.begin(task(searchers)) as searcher:
+        assert await round_of(searcher) == []
+    assert time.monotonic() - began < 50

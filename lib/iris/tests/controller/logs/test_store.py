@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from iris.controller.logs.files import DROPPED, LogFiles, LogLimits, shed
-from iris.controller.logs.names import LogFileName, file_name, parse_name
-from iris.controller.logs.pieces import LogPlace
+from iris.controller.logs.files import DROPPED, shed
 from iris.controller.logs.store import LogStore
-from iris.rpc.logformat import Record, encode, lost_log
+from iris.rpc.logformat import encode, lost_log
 from rigging.errors import InvalidRequest
 
 T = 1_790_000_000_000
@@ -19,27 +17,6 @@ KIB = 1024
 
 def line(number: int, size: int = 10, *, note: bool = False) -> bytes:
     return encode(False, T + number, b"%d" % (number % 10) * size, note=note)
-
-
-@pytest.mark.parametrize("numbers", [(0, 0, 0), (3, 2, 0), (3, 2, 17)])
-def test_a_log_file_says_whose_it_is_and_where_it_begins(numbers: tuple[int, int, int]) -> None:
-    assert (parse_name(file_name(*numbers)) or ())[:3] == numbers
-
-
-@pytest.mark.parametrize(
-    "name", ["", "~", "~.log", "~1.log", "~1.2.3.4.log", "1.2.log", "~1.2.txt", "~a.2.log", "~1.-2.log", "~1..log"]
-)
-def test_any_other_file_is_none(name: str) -> None:
-    assert parse_name(name) is None
-
-
-@pytest.mark.parametrize(
-    ("limit", "file"),
-    [(0, 64 * KIB), (KIB * KIB, 64 * KIB), (2 * KIB * KIB, 128 * KIB), (16 * KIB * KIB, KIB * KIB), (2**30, KIB * KIB)],
-)
-def test_a_log_is_in_files_of_a_sixteenth_within_bounds(limit: int, file: int) -> None:
-    assert LogLimits(limit, lambda count: True).file_bytes == file
-    assert not LogLimits(limit, lambda count: True).spare()
 
 
 def files(root: Path) -> dict[str, int]:
@@ -171,20 +148,6 @@ def test_what_is_no_job_has_no_directory(tmp_path: Path, name: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_on_a_full_disk_the_newest_takes_the_place_of_older(tmp_path: Path) -> None:
-    room = [True]
-    store = LogStore(tmp_path, 2**30, lambda count: room[0])
-    piece = line(1, 512 * KIB - 17)
-    for number in range(6):
-        store.append(KEY, number * len(piece), piece)
-    room[0] = False
-    size = 6 * len(piece)
-    assert store.append(KEY, size, piece) == size + len(piece)
-    assert f"~0.0.{2 * len(piece)}.log" not in files(tmp_path)
-    records = list(store.read(KEY, 0))
-    assert [record.hole for record in records] == [0, 0, 2 * len(piece), 0, 0, 0]
-
-
 def test_without_room_what_comes_is_dropped_and_counted_and_a_note_spared(tmp_path: Path) -> None:
     spared: list[bool] = []
 
@@ -213,32 +176,6 @@ def test_without_room_what_comes_is_dropped_and_counted_and_a_note_spared(tmp_pa
     for other in (note + lost, note + b"x", b"\xff" * 60, b""):
         store.append(KEY, store.size(KEY), other)
         assert len(spared) == 1, "what is not only notes is output"
-
-
-def test_reading_goes_on_behind_a_hole_and_leaves_out_what_is_old(tmp_path: Path) -> None:
-    log = LogFiles(LogPlace(tmp_path, 0, 0))
-    limits = LogLimits(2**30, lambda count: True)
-    log.append(memoryview(line(1)), limits)
-    log.drop(100)
-    log.append(memoryview(line(5)), limits)
-
-    def shown(records: object) -> list[tuple[int, int]]:
-        return [(record.hole, record.at_ms - T) for record in records if isinstance(record, Record)]
-
-    size = len(line(1))
-    for found in (log, LogFiles.found(log.place, [LogFileName(0, 0, start) for start in (0, size + 100)])):
-        assert found.size == 2 * size + 100
-        assert found.stored == 2 * size
-        assert shown(found.read(0, 0)) == [(0, 1), (100, 1), (0, 5)]
-        assert shown(found.read(size, 0)) == [(100, 5), (0, 5)]
-        assert shown(found.read(size + 100, 0)) == [(0, 5)]
-        assert shown(found.read(0, T + 5)) == [(100, 5), (0, 5)]
-        assert shown(found.read(2 * size + 100, 0)) == []
-        assert shown(found.tail(1, 0)) == [(0, 5)]
-        assert shown(found.tail(2, 0)) == [(100, 5), (0, 5)]
-        assert shown(found.tail(3, 0)) == [(0, 1), (100, 5), (0, 5)]
-    log.remove()
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_longest_logs_are_shed_first_and_no_more_than_needed(

@@ -5,7 +5,7 @@ import ipaddress
 import socket
 
 from iris.controller.notices.names import HostAddresses
-from rigging.testing.clock import FakeClock
+from support.rigging.clock import FakeClock
 
 
 class Resolver:
@@ -26,19 +26,16 @@ class Resolver:
         return answer
 
 
-def test_answers_are_kept_for_a_while_also_that_there_was_none() -> None:
+async def test_answers_are_kept_for_a_while_also_that_there_was_none() -> None:
     clock = FakeClock()
     resolver = Resolver({"a": ["10.0.0.1", "fe80::1%eth0"], "hangs": None})
     hosts = HostAddresses(resolver, timeout_s=0.001, kept_s=30.0, now=clock.monotonic)
 
-    async def ask() -> None:
-        for _ in range(2):
-            assert await hosts.of("a") == [ipaddress.ip_address("10.0.0.1"), ipaddress.ip_address("fe80::1")]
-            assert await hosts.of("none") == []
-            assert await hosts.of("hangs") == []
-
-    asyncio.run(ask())
+    for _ in range(2):
+        assert await hosts.of("a") == [ipaddress.ip_address("10.0.0.1"), ipaddress.ip_address("fe80::1")]
+        assert await hosts.of("none") == []
+        assert await hosts.of("hangs") == []
     assert resolver.asked == ["a", "none", "hangs"]
     clock.advance(31)
     resolver.table["none"] = ["1.2.3.4"]
-    assert asyncio.run(hosts.of("none")) == [ipaddress.ip_address("1.2.3.4")]
+    assert await hosts.of("none") == [ipaddress.ip_address("1.2.3.4")]

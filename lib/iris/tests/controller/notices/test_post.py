@@ -8,7 +8,7 @@ import pytest
 
 from iris.controller.notices.post import PostFailedError, PostRefusedError, post
 from iris.domain.webhooks import IpAddress, parse_webhook
-from iris.testing.webhook_server import WebhookServer, webhook_server
+from support.iris.webhook_server import WebhookServer, webhook_server
 
 
 def send(url: str, timeout_s: float = 10, refusal: str = "") -> None:

@@ -1,30 +1,31 @@
-"""Hosts join a real controller over TLS, and every other way in is refused with words that help."""
+"""Hosts join a real controller over TLS, tokens are revoked, and every other way in is refused with words that help."""
 
-import socket
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
 
 import grpc
 import pytest
 
 from iris.client import IrisClient
+from iris.client.connection.connection import Connection
 from iris.client.connection.discovery import cluster_at
 from iris.client.errors import ControllerUnreachable
-from iris.cluster.types import Entrypoint
-from iris.rpc import access_pb2 as pb
-from iris.rpc import iris_pb2
-from iris.rpc.auth import credential_token, join_bearer
+from iris.rpc import access_pb2, endpoints_pb2, endpoints_pb2_grpc, iris_pb2, iris_pb2_grpc
+from iris.rpc import iris_pb2 as pb
+from iris.rpc.auth import PrincipalKind, credential_token
+from iris.rpc.controller_address import ControllerAddress
 from iris.rpc.logformat import encode
 from iris.rpc.protocol import call_metadata
-from iris.testing.controller import ControllerStubs, RunningController, running_controller
-from iris.testing.users import User
-from iris.testing.worker import ScriptedWorker
 from iris.tls.certificates import ServerIdentity, ensure_certificates
 from iris.tls.pins import JoinTokenText, PinnedToken, parse_join_token, parse_token
 from iris.worker.connection.credential import Credential, new_credential
 from iris.worker.connection.joining import join_cluster
-from rigging.errors import Conflict, Denied
+from rigging.errors import Conflict
+from support.iris.controller import ControllerStubs, RunningController, channel_to, running_controller
+from support.iris.users import User, job_spec
+from support.iris.worker import ScriptedWorker
 
 
 @pytest.fixture(scope="module")
@@ -80,49 +81,6 @@ def test_a_host_joins_and_works_over_tls(secured: RunningController, admin: Iris
     assert (token.uses, token.workers, token.created_by) == (1, ("w1",), "admin root")
 
 
-def test_a_used_revoked_or_expired_token_is_refused(secured: RunningController, admin: IrisClient) -> None:
-    def join(token: JoinTokenText, name: str) -> None:
-        join_cluster(str(secured.address), token, new_credential(name, token.ca_sha256), insecure=False)
-
-    used = join_token(admin)
-    join(used, "a")
-    with pytest.raises(Denied, match=f"the join token {used.token_id} is no longer good: it was used 1 times"):
-        join(used, "b")
-    revoked = join_token(admin)
-    admin.operator.revoke_join_token(revoked.token_id)
-    with pytest.raises(Denied, match=f"{revoked.token_id} is no longer good: it was revoked by admin root"):
-        join(revoked, "c")
-    expired = parse_join_token(admin.operator.create_join_token(lifetime_ms=1)[0])
-    with pytest.raises(Denied, match=f"{expired.token_id} is no longer good: it expired"):
-        join(expired, "d")
-    forged = JoinTokenText(used.token_id, "x" * 43, used.ca_sha256)
-    with pytest.raises(Denied, match=f"the join token {used.token_id} was not made by this cluster"):
-        join(forged, "e")
-
-
-def test_a_join_token_is_good_for_nothing_else(secured: RunningController, admin: IrisClient) -> None:
-    token = join_token(admin)
-    metadata = call_metadata(join_bearer(token.token_id, token.secret))
-    assert secured.config.tls is not None
-    stubs = ControllerStubs(secured.address, metadata, secured.config.tls.ca_certificate)
-    with pytest.raises(grpc.RpcError, match="may not see the cluster"):
-        stubs.cluster.Status(iris_pb2.ClusterStatusRequest())
-    with pytest.raises(grpc.RpcError, match="may not make join tokens"):
-        stubs.access.CreateJoinToken(pb.CreateJoinTokenRequest(lifetime_ms=1000, max_uses=1))
-    stubs.close()
-
-
-def test_a_worker_may_not_take_anothers_name(secured: RunningController, admin: IrisClient) -> None:
-    first, second = joined(secured, admin, "w1"), joined(secured, admin, "w2")
-    with pytest.raises(Conflict, match="a worker 'w1' has joined already"):
-        joined(secured, admin, "w1")
-    assert refused(session(secured, second, "w1")) == (
-        "worker w2 may not open sessions as 'w1': each may only speak for itself"
-    )
-    stolen = Credential("w2", first.secret, "")
-    assert "the credential shown for worker w2 was not made by this cluster" in refused(session(secured, stolen))
-
-
 def test_what_a_worker_says_about_anothers_task_changes_nothing(
     secured: RunningController, admin: IrisClient, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -173,31 +131,12 @@ def test_a_revoked_worker_is_told_and_heard_no_more(secured: RunningController, 
 
 
 def test_a_plain_caller_of_a_port_with_tls_is_told_so(secured: RunningController) -> None:
-    target = cluster_at(str(secured.address), token=secured.admin_token, environ={})
+    place = ControllerAddress(str(secured.address), secured.admin_token)
     with (
-        IrisClient.of(target) as client,
+        IrisClient(Connection(lambda _: place, connect_timeout=0.5)) as client,
         pytest.raises(ControllerUnreachable, match="speaks TLS only, and the token pins no CA"),
     ):
         client.cluster_status()
-
-
-def test_a_caller_with_a_pin_says_nothing_to_a_plain_port(identity: ServerIdentity, tmp_path: Path) -> None:
-    with running_controller(tmp_path / "plain") as plain:
-        text = PinnedToken(plain.admin_token, identity.ca_sha256).text
-        target = cluster_at(str(plain.address), token=text, environ={})
-        with (
-            IrisClient.of(target) as client,
-            pytest.raises(Denied, match=r"does not speak TLS.*nothing was sent"),
-        ):
-            client.cluster_status()
-
-
-def test_garbage_on_the_port_harms_nobody(secured: RunningController, admin: IrisClient) -> None:
-    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-    for garbage in (b"\x00" * 4096, b"GET / HTTP/1.1\r\n\r\n", preface, b"\x16\x03\x01\xff\xff"):
-        with socket.create_connection((secured.address.host, secured.address.port), 5) as connection:
-            connection.sendall(garbage)
-    assert admin.cluster_status().version
 
 
 def test_tokens_of_users_pin_the_authority(secured: RunningController, admin: IrisClient) -> None:
@@ -207,18 +146,50 @@ def test_tokens_of_users_pin_the_authority(secured: RunningController, admin: Ir
         assert ann.list_jobs() == []
 
 
-def test_a_user_whose_token_is_revoked_is_told_so_while_it_waits(secured: RunningController, admin: IrisClient) -> None:
-    text, other = admin.operator.create_token("ann", "laptop"), admin.operator.create_token("ann")
-    token, spare = admin.operator.user_tokens("ann")
-    assert (token.note, token.user, spare.note) == ("laptop", "ann", "")
-    with IrisClient.of(cluster_at(str(secured.address), token=text, environ={})) as ann, ThreadPoolExecutor(1) as pool:
-        job = ann.submit(Entrypoint.from_command("true"), "a")
-        waits = pool.submit(job.wait)  # in a session, a stream that stays open
-        admin.operator.revoke_user_token(token.token_id)
-        words = f"the token {token.token_id} of user ann was revoked by admin root"
-        with pytest.raises(Denied, match=words):
-            waits.result(30)
-        with pytest.raises(Denied, match=words):
-            ann.list_jobs()
-    with IrisClient.of(cluster_at(str(secured.address), token=other, environ={})) as again:
-        assert [found.job_id for found in again.list_jobs()] == ["/ann/a"], "jobs stay, and other tokens are good"
+def revoke(admin: Any, token_id: str) -> None:
+    admin.stubs.access.RevokeUserToken(access_pb2.RevokeUserTokenRequest(token_id=token_id))
+
+
+def refusal(call: Any) -> str:
+    """What a call is refused with; it has to be for the token."""
+    with pytest.raises(grpc.RpcError) as refused:
+        call()
+    found: Any = refused.value
+    assert found.code() is grpc.StatusCode.UNAUTHENTICATED, found
+    return str(found.details())
+
+
+@pytest.fixture
+def sent() -> Iterator["SimpleQueue[pb.ClientMessage | None]"]:
+    queue: SimpleQueue[pb.ClientMessage | None] = SimpleQueue()
+    yield queue
+    queue.put(None)
+
+
+def test_streams_and_waits_end_at_once(
+    controller: RunningController, connect: Any, sent: "SimpleQueue[pb.ClientMessage | None]"
+) -> None:
+    admin = connect(controller, PrincipalKind.ADMIN, "root")
+    made = admin.cluster.CreateToken(pb.CreateTokenRequest(user="ann"))
+    words = f"the token {made.token_id} of user ann was revoked by admin root; an admin makes a new one"
+    metadata = call_metadata(made.token)
+    with channel_to(controller.address) as channel:
+        sent.put(
+            pb.ClientMessage(calls=[pb.ClientCall(call_id=1, submit=pb.SubmitJobRequest(spec=job_spec("/ann/a")))])
+        )
+        session = iris_pb2_grpc.ClientServiceStub(channel).Session(iter(sent.get, None), metadata=metadata)
+        assert next(session).replies[0].submitted.job_id == "/ann/a"
+        watching = endpoints_pb2.WatchEndpointsRequest(name="/ann/a/e")
+        watch = endpoints_pb2_grpc.EndpointServiceStub(channel).Watch(watching, metadata=metadata)
+        next(watch)
+        jobs = iris_pb2_grpc.JobServiceStub(channel)
+        wait = jobs.WaitJobs.future(pb.WaitJobsRequest(job_ids=["/ann/a"], timeout_ms=60_000), metadata=metadata)
+        user = connect(controller)  # of another token of the same user
+        revoke(admin, made.token_id)
+        assert refusal(lambda: next(session)).startswith(words)
+        assert refusal(lambda: next(watch)).startswith(words)
+        assert refusal(lambda: wait.result(30)).startswith(words)
+        assert refusal(lambda: jobs.GetJob(pb.GetJobRequest(job_id="/ann/a"), metadata=metadata)).startswith(words)
+    assert user.get("/ann/a").state == pb.JOB_STATE_PENDING
+    (token,) = admin.stubs.access.ListUserTokens(access_pb2.ListUserTokensRequest(user="ann")).tokens
+    assert (token.token_id, token.revoked_by) == (made.token_id, "admin root")

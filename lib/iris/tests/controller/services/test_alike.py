@@ -4,11 +4,9 @@ from dataclasses import fields
 
 import pytest
 
-from iris.controller.admission.admission import Admission
 from iris.controller.services.convert_worker import launch_to_wire, relaunch
-from iris.domain.ids import JobId, WorkerId
+from iris.domain.ids import JobId
 from iris.domain.job_spec import JobSpec, is_alike, renamed
-from iris.domain.resources import Resources
 from iris.domain.states import PriorityBand
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.convert_job import SpecReader, spec_from_wire, spec_to_wire
@@ -98,24 +96,3 @@ def test_a_launch_made_from_another_names_its_own_job_and_token() -> None:
     launch = launch_to_wire(first, "one")
     assert relaunch(launch, second.job_id, "two") == launch_to_wire(second, "two")
     assert launch == launch_to_wire(first, "one")
-
-
-def test_what_was_good_for_one_job_says_nothing_of_another() -> None:
-    admission = Admission(heartbeat_interval_s=5)
-    admission.check(spec_from_wire(wire()))
-    admission.check(spec_from_wire(wire("/ann/b")))
-    bad = wire("/ann/c")
-    bad.ports.append("!")
-    for _ in range(2):
-        with pytest.raises(InvalidRequest, match="/ann/c: port name '!'"):
-            admission.check(spec_from_wire(bad))
-
-
-def test_a_place_is_looked_for_again_when_the_workers_are_others() -> None:
-    admission = Admission(heartbeat_interval_s=5)
-    large, small = (WorkerId("large"), Resources(2000, 2**30), {}), (WorkerId("small"), Resources(500, 2**30), {})
-    admission.check_place(spec_from_wire(wire()), [large])
-    admission.check_place(spec_from_wire(wire("/ann/b")), [large])
-    for _ in range(2):
-        with pytest.raises(InvalidRequest, match=r"/ann/c can never run.*needs 1 core"):
-            admission.check_place(spec_from_wire(wire("/ann/c")), [small])

@@ -1,27 +1,48 @@
-"""Jobs over real gRPC, with a scripted worker."""
+"""Jobs over real gRPC, with a scripted worker: what the service does and tells, field by field, and to whom."""
 
-import threading
+import asyncio
+import contextvars
+import hashlib
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import pytest
 
+from fray.testing.waiting import eventually
+from iris.controller.access.interceptor import serve_for
 from iris.controller.admission.limits_policy import LimitsPolicy
+from iris.controller.clients.waiters import JobWaiters
+from iris.controller.engine.engine import Engine
+from iris.controller.logs.store import LogStore
+from iris.controller.services.jobs import JobService
+from iris.core.state.changes import Changes
+from iris.core.state.view import ClusterView
+from iris.domain.events import AttemptObserved, JobSubmitted, LendCpu, WorkerConnected
+from iris.domain.ids import AttemptId, JobId, WorkerId
+from iris.domain.job_spec import CommandEntrypoint, JobSpec
+from iris.domain.resources import Resources
+from iris.domain.states import TaskState
 from iris.rpc import iris_pb2 as pb
-from iris.rpc.auth import PrincipalKind
-from iris.rpc.protocol import PROTOCOL_VERSION
-from iris.testing.controller import RunningController, running_controller
-from iris.testing.worker import ScriptedWorker, succeed_at_once
-from rigging.testing import eventually
+from iris.rpc.auth import Principal, PrincipalKind
+from iris.rpc.logformat import encode
+from iris.rpc.protocol import ATTEMPT_ID_KEY
+from support.iris.controller import ControllerStubs, RunningController, running_controller
+from support.iris.rpc_error import refused
+from support.iris.scheduling import InMemoryCluster, resources
+from support.iris.worker import ScriptedWorker
 
-SUCCEEDED, RUNNING, FAILED, KILLED = (
-    pb.TASK_STATE_SUCCEEDED,
-    pb.TASK_STATE_RUNNING,
-    pb.TASK_STATE_FAILED,
-    pb.TASK_STATE_KILLED,
-)
+SUCCEEDED, RUNNING = pb.TASK_STATE_SUCCEEDED, pb.TASK_STATE_RUNNING
+FAILED, KILLED = pb.TASK_STATE_FAILED, pb.TASK_STATE_KILLED
+ADOPT = pb.EXISTING_JOB_POLICY_ADOPT
+CALL = pb.Entrypoint(callable=pb.Callable(payload_digest="cd" * 32))
+REPLACE = pb.EXISTING_JOB_POLICY_REPLACE
+SMALL = b"3.12\nsmall"
+CHUNK = 1 << 20
+WORKER = WorkerId("w1")
 
 
 def test_a_job_is_started_at_once_and_its_success_is_pushed(user: Any, worker: ScriptedWorker) -> None:
@@ -52,36 +73,11 @@ def test_what_an_attempt_waits_for_on_its_worker_is_shown_until_it_begins(user: 
     worker.observe("/ann/a/0:0", RUNNING)
     eventually(lambda: user.task("/ann/a/0").state == RUNNING, "it begins")
     assert (user.task("/ann/a/0").pending_reason, user.get("/ann/a").pending_reason) == ("", "")
-
-
-def test_a_wait_ends_with_its_attempt(user: Any, worker: ScriptedWorker) -> None:
-    user.submit("/ann/a")
-    worker.wait_for_start("/ann/a/0:0")
-    worker.observe("/ann/a/0:0", pb.TASK_STATE_BUILDING, waits_for="a port")
-    eventually(lambda: user.get("/ann/a").pending_reason, "it says so")
-    user.stop("/ann/a")
-    assert (user.task("/ann/a/0").pending_reason, user.get("/ann/a").pending_reason) == ("", "")
-
-
-def test_a_failed_task_fails_the_job_with_its_code_and_reason(user: Any, worker: ScriptedWorker) -> None:
-    user.submit("/ann/a", replicas=2)
-    worker.wait_for_start("/ann/a/1:0")
-    worker.observe("/ann/a/1:0", FAILED, exit_code=3, failure=pb.FAILURE_KIND_USER)
-    assert worker.wait_for_stop("/ann/a/0:0").grace_ms == 5000
-    worker.observe("/ann/a/0:0", KILLED)
-    status = user.wait_one("/ann/a")
-    assert (status.state, status.exit_code, status.deciding_task_id) == (pb.JOB_STATE_FAILED, 3, "/ann/a/1")
-    assert status.error == "task 1 failed: exit code 3"
-
-
-def test_a_retry_gets_the_next_attempt(user: Any, worker: ScriptedWorker) -> None:
-    user.submit("/ann/a", max_retries_failure=1)
-    worker.wait_for_start("/ann/a/0:0")
-    worker.observe("/ann/a/0:0", FAILED, exit_code=1, failure=pb.FAILURE_KIND_USER)
-    worker.wait_for_start("/ann/a/0:1")
-    worker.observe("/ann/a/0:1", SUCCEEDED)
-    assert user.wait_one("/ann/a").state == pb.JOB_STATE_SUCCEEDED
-    assert list(user.task("/ann/a/0").causes) == ["attempt 0 on w1: exit code 1"]
+    worker.wait_for_start("/ann/a/b/0:0")
+    worker.observe("/ann/a/b/0:0", pb.TASK_STATE_BUILDING, waits_for="a port")
+    eventually(lambda: user.get("/ann/a/b").pending_reason, "it says so")
+    user.stop("/ann/a/b")
+    assert (user.task("/ann/a/b/0").pending_reason, user.get("/ann/a/b").pending_reason) == ("", "")
 
 
 def test_a_stopped_job_is_over_for_waiters_when_its_attempts_have_ended(user: Any, worker: ScriptedWorker) -> None:
@@ -98,18 +94,6 @@ def test_a_stopped_job_is_over_for_waiters_when_its_attempts_have_ended(user: An
     assert user.stop("/ann/a").already == pb.JOB_STATE_KILLED
 
 
-def test_capacity_of_a_stopped_attempt_is_free_only_after_its_end(user: Any, worker: ScriptedWorker) -> None:
-    user.submit("/ann/a", cpu_millis=2000)
-    worker.wait_for_start("/ann/a/0:0")
-    user.submit("/ann/b", cpu_millis=2000)
-    assert "2" in user.get("/ann/b").pending_reason
-    user.stop("/ann/a")
-    worker.wait_for_stop("/ann/a/0:0")
-    assert user.get("/ann/b").state == pb.JOB_STATE_PENDING
-    worker.observe("/ann/a/0:0", KILLED)
-    worker.wait_for_start("/ann/b/0:0")
-
-
 def test_the_same_key_gives_the_same_job(user: Any, worker: ScriptedWorker) -> None:
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda _: user.submit("/ann/a", key="k1"), range(8)))
@@ -120,38 +104,28 @@ def test_the_same_key_gives_the_same_job(user: Any, worker: ScriptedWorker) -> N
     assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
 
 
-def test_a_live_name_is_taken_unless_adopted_and_an_ended_one_is_free(user: Any, worker: ScriptedWorker) -> None:
+def test_a_live_name_is_taken_unless_adopted_or_replaced_and_an_ended_one_is_free(
+    user: Any, worker: ScriptedWorker
+) -> None:
     user.submit("/ann/a")
     worker.wait_for_start("/ann/a/0:0")
-    with pytest.raises(grpc.RpcError, match="job /ann/a exists and is building") as refused:
-        user.submit("/ann/a")
-    assert refused.value.code() is grpc.StatusCode.ALREADY_EXISTS
-    assert user.submit("/ann/a", adopt=True).adopted
+    code, text = refused(lambda: user.submit("/ann/a"))
+    assert (code, text.startswith("job /ann/a exists and is building")) == (grpc.StatusCode.ALREADY_EXISTS, True)
+    assert "stop it, adopt it, replace it" in text
+    assert user.submit("/ann/a", existing=ADOPT).adopted
     worker.observe("/ann/a/0:0", SUCCEEDED)
     user.wait_one("/ann/a")
-    assert not user.submit("/ann/a", adopt=True).adopted
+    assert not user.submit("/ann/a", existing=ADOPT).adopted
     worker.wait_for_start("/ann/a/0:1")  # attempt numbers are never used twice
+    assert not user.submit("/ann/a", existing=REPLACE).adopted
+    worker.wait_for_stop("/ann/a/0:1")
+    assert user.get("/ann/a").state == pb.JOB_STATE_PENDING, "until the replaced one has ended"
+    assert len(worker.starts) == 2
+    worker.observe("/ann/a/0:1", KILLED)
+    worker.wait_for_start("/ann/a/0:2")
 
 
-def test_waiting_for_any_and_all_and_for_a_while(user: Any, worker: ScriptedWorker) -> None:
-    user.submit("/ann/a")
-    user.submit("/ann/b")
-    for name in ("a", "b"):
-        worker.wait_for_start(f"/ann/{name}/0:0")
-    assert not user.wait("/ann/a", "/ann/b", any=True, timeout_ms=20).done
-    worker.observe("/ann/b/0:0", SUCCEEDED)
-    first = user.wait("/ann/a", "/ann/b", any=True)
-    assert (first.done, [job.job_id for job in first.jobs]) == (True, ["/ann/a", "/ann/b"])
-    assert [job.state for job in first.jobs] == [pb.JOB_STATE_BUILDING, pb.JOB_STATE_SUCCEEDED]
-    assert not user.wait("/ann/a", "/ann/b", timeout_ms=20).done
-    worker.observe("/ann/a/0:0", SUCCEEDED)
-    assert user.wait("/ann/a", "/ann/b").done
-    with pytest.raises(grpc.RpcError, match="job /ann/none does not exist") as refused:
-        user.wait("/ann/none")
-    assert refused.value.code() is grpc.StatusCode.NOT_FOUND
-
-
-def test_a_child_ends_with_its_parent_and_inherits_its_band(
+def test_a_child_ends_with_its_parent_unless_the_stop_says_otherwise_and_inherits_its_band(
     controller: RunningController, connect: Any, user: Any, worker: ScriptedWorker
 ) -> None:
     user.submit("/ann/a", band=pb.PRIORITY_BAND_BATCH)
@@ -163,6 +137,11 @@ def test_a_child_ends_with_its_parent_and_inherits_its_band(
     worker.observe("/ann/a/0:0", SUCCEEDED)
     worker.wait_for_stop("/ann/a/child/0:0")
     assert "its parent /ann/a ended (succeeded)" in user.get("/ann/a/child").error
+    user.submit("/ann/kept", cpu_millis=10)
+    user.submit("/ann/kept/child", cpu_millis=10)
+    reply = user.jobs.StopJob(pb.StopJobRequest(job_id="/ann/kept", keep_children=True))
+    assert list(reply.stopped_job_ids) == ["/ann/kept"]
+    assert user.get("/ann/kept/child").state != pb.JOB_STATE_KILLED
     with pytest.raises(grpc.RpcError, match=r"job /ann/a has ended \(succeeded\), so its token"):
         token_owner.submit("/ann/a/late")
     with pytest.raises(grpc.RpcError, match=r"its parent /ann/a has ended \(succeeded\)"):
@@ -171,98 +150,27 @@ def test_a_child_ends_with_its_parent_and_inherits_its_band(
         user.submit("/ann/none/child")
 
 
-def test_a_parent_that_waits_lends_its_cpu_to_its_children(
-    controller: RunningController, connect: Any, user: Any, worker: ScriptedWorker
-) -> None:
-    user.submit("/ann/a", cpu_millis=2000)
+def test_a_run_or_a_wait_that_takes_too_long_is_ended(user: Any, worker: ScriptedWorker) -> None:
+    user.submit("/ann/a", timeout_ms=50, cpu_millis=2000)
+    user.submit("/ann/b", scheduling_timeout_ms=50, cpu_millis=2000)
     worker.wait_for_start("/ann/a/0:0")
     worker.observe("/ann/a/0:0", RUNNING)
-    parent = connect(controller, PrincipalKind.JOB, "/ann/a", "/ann/a/0:0")
-    parent.submit("/ann/a/child", cpu_millis=2000)
-    assert user.get("/ann/a/child").state == pb.JOB_STATE_PENDING
-    waiting = threading.Thread(target=parent.wait, args=("/ann/a/child",))
-    waiting.start()
-    worker.wait_for_start("/ann/a/child/0:0")
-    worker.observe("/ann/a/child/0:0", SUCCEEDED)
-    waiting.join(10)
-    assert not waiting.is_alive()
-    # It holds its cpu again: nothing else fits.
-    user.submit("/ann/b", cpu_millis=2000)
-    assert user.get("/ann/b").state == pb.JOB_STATE_PENDING
-
-
-def test_many_tasks_share_messages_and_all_end(controller: RunningController, user: Any) -> None:
-    with ScriptedWorker(controller.address, controller.worker_token("w1"), script=succeed_at_once) as worker:
-        user.submit("/ann/a", replicas=500, cpu_millis=0)
-        status = user.wait_one("/ann/a")
-        assert status.state == pb.JOB_STATE_SUCCEEDED
-        assert {c.state: c.count for c in status.task_counts} == {SUCCEEDED: 500}
-        assert len({start.attempt_id for start in worker.starts}) == len(worker.starts) == 500
-
-
-def test_lists_are_newest_first_and_filtered(user: Any, admin: Any, worker: ScriptedWorker) -> None:
-    for name in ("/ann/a", "/bob/a", "/ann/ab", "/ann/a/c"):
-        admin.submit(name)
-    user.stop("/ann/ab")
-
-    def names(**query: Any) -> list[str]:
-        return [job.job_id for job in user.jobs.ListJobs(pb.ListJobsRequest(**query)).jobs]
-
-    assert names() == ["/ann/a/c", "/ann/ab", "/bob/a", "/ann/a"]
-    assert names(prefix="/ann/a") == ["/ann/a/c", "/ann/a"]
-    assert names(states=[pb.JOB_STATE_KILLED]) == ["/ann/ab"]
-    assert names(limit=1) == ["/ann/a/c"]
-    assert user.jobs.ListJobs(pb.ListJobsRequest(limit=1)).truncated
-    assert not user.jobs.ListJobs(pb.ListJobsRequest(limit=4)).truncated
-    tasks = user.jobs.ListTasks(pb.ListTasksRequest(job_id="/ann/a")).tasks
-    assert [task.task_id for task in tasks] == ["/ann/a/0"]
-
-
-def test_secrets_of_the_environment_are_not_shown(user: Any) -> None:
-    user.submit("/ann/a", env_vars={"TOKEN": "hush"})
-    assert "hush" not in str(user.get("/ann/a", include_spec=True))
-
-
-def test_a_run_that_takes_too_long_is_ended(user: Any, worker: ScriptedWorker) -> None:
-    user.submit("/ann/a", timeout_ms=50)
-    worker.wait_for_start("/ann/a/0:0")
-    worker.observe("/ann/a/0:0", RUNNING)
+    status = user.wait_one("/ann/b")
+    assert (status.state, status.error) == (pb.JOB_STATE_UNSCHEDULABLE, "not scheduled within 0.05 s")
     worker.wait_for_stop("/ann/a/0:0")
     worker.observe("/ann/a/0:0", KILLED)
     assert "timed out: it ran longer than 0.05 s" in user.wait_one("/ann/a").error
-
-
-def test_a_job_that_is_not_scheduled_in_time_says_so(user: Any) -> None:
-    user.submit("/ann/a", scheduling_timeout_ms=50)
-    status = user.wait_one("/ann/a")
-    assert (status.state, status.error) == (pb.JOB_STATE_UNSCHEDULABLE, "not scheduled within 0.05 s")
 
 
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
         ({"name": "ann/a"}, "'ann/a' is not a job id"),
-        ({"name": "/ann/7"}, "'7' is not a valid name of a job or user"),
-        ({"replicas": 0}, "replicas is 0; allowed are 1 to 100000"),
-        ({"replicas": 100_001}, "replicas is 100001; allowed are 1 to 100000"),
-        ({"argv": ()}, "the command is empty"),
         ({"entrypoint": pb.Entrypoint()}, "no entrypoint"),
-        ({"cpu_millis": -1}, "cpu is -1; it must be 0 or more"),
         ({"cpu_millis": 64_000}, r"can never run: needs 64 cores; the largest worker \(w1\) has 2"),
-        ({"timeout_ms": -5}, "timeout_ms is -5"),
-        ({"fence_after_ms": 60_000}, "fence_after_ms is 60000, but the job is not exclusive"),
-        ({"exclusive": True, "fence_after_ms": -1}, "fence_after_ms is -1; it must be above 0"),
-        ({"exclusive": True, "fence_after_ms": 2**40}, f"fence_after_ms is {2**40}; it must be above 0 and at most"),
         ({"exclusive": True, "fence_after_ms": 1}, "fence_after is 0.001 s; it must be at least 20 s here"),
-        ({"env_vars": {"1A": ""}}, "environment variable '1A'"),
-        ({"pip_packages": ("--index-url http://x",)}, "pip package '--index-url http://x' is not a requirement"),
         ({"bundle_digest": "ab" * 32}, f"its bundle {'ab' * 32} is not uploaded"),
-        ({"bundle_digest": "../x"}, "'../x' is not a blob digest"),
-        (
-            {"entrypoint": pb.Entrypoint(callable=pb.Callable(payload_digest="cd" * 32))},
-            f"its callable {'cd' * 32} is not uploaded",
-        ),
-        ({"ports": ["a", "a"]}, "not distinct"),
+        ({"entrypoint": CALL}, f"its callable {'cd' * 32} is not uploaded"),
         ({"band": 9}, "priority band 9 is unknown; known are 1 PRODUCTION, 2 INTERACTIVE, 3 BATCH"),
     ],
 )
@@ -276,16 +184,8 @@ def test_a_bad_job_is_refused_with_the_reason_and_leaves_nothing(
     assert not user.jobs.ListJobs(pb.ListJobsRequest()).jobs
 
 
-def test_good_requirements_are_accepted(user: Any) -> None:
-    good = ("numpy", "numpy>=2", "numpy [extra1,x]~=2.0", "a.b_c", "x @ https://host/x.whl", "y; python_version<'4'")
-    user.submit("/ann/a", pip_packages=good)
-    assert user.get("/ann/a", include_spec=True).spec.environment.pip_packages == list(good)
-
-
 def test_a_payload_may_come_with_the_job(user: Any, admin: Any, worker: ScriptedWorker) -> None:
     payload = b"pickled"
-    import hashlib
-
     digest = hashlib.sha256(payload).hexdigest()
     entry = pb.Entrypoint(callable=pb.Callable(payload_digest=digest, display_name="m:f"))
     spec = pb.JobSpec(job_id="/ann/a", entrypoint=entry, replicas=1)
@@ -306,65 +206,366 @@ def test_limits_that_are_soft_by_default_and_chosen_otherwise(tmp_path: Path, co
                 user.submit("/ann/b", enforced="memory", limits_mode="enforced")
 
 
-def test_an_idle_controller_leaves_with_its_workers(tmp_path: Path, connect: Any) -> None:
-    with running_controller(tmp_path / "state", idle_exit_s=0.2) as controller:
-        user = connect(controller)
-        with ScriptedWorker(controller.address, controller.worker_token("w1")) as worker:
-            user.submit("/ann/a")
-            worker.wait_for_start("/ann/a/0:0")
-            assert not user.wait("/ann/a", timeout_ms=500).done  # a live job keeps it
-            worker.observe("/ann/a/0:0", SUCCEEDED)
-            worker.wait_for_end()
-            assert worker.goodbye is not None
-            assert (worker.goodbye.exit, worker.goodbye.reason) == (True, "idle for 0.2 s")
-            controller.join()
+def names(user: Any, **query: Any) -> list[str]:
+    return [job.job_id for job in user.jobs.ListJobs(pb.ListJobsRequest(**query)).jobs]
 
 
-def test_shutdown_with_live_jobs_is_refused_unless_they_are_to_be_stopped(
+def test_of_others_jobs_a_list_has_no_command_and_no_reason(user: Any, admin: Any, worker: ScriptedWorker) -> None:
+    for name in ("/ann/a", "/bob/b"):
+        admin.submit(name, argv=("secret", "--key"), description="secret plan")
+        worker.wait_for_start(f"{name}/0:0")
+        worker.observe(f"{name}/0:0", FAILED, exit_code=3, error="says something")
+    admin.wait("/ann/a", "/bob/b")
+    theirs, own = user.jobs.ListJobs(pb.ListJobsRequest()).jobs
+    assert (own.job_id, own.display_command, "says something" in own.error) == ("/ann/a", "secret --key", True)
+    assert own.description == "secret plan"
+    assert (theirs.job_id, theirs.display_command, theirs.description, theirs.error) == ("/bob/b", "", "", "")
+    assert (theirs.state, theirs.exit_code) == (pb.JOB_STATE_FAILED, 3)
+    for status in admin.jobs.ListJobs(pb.ListJobsRequest()).jobs:
+        assert status.display_command == "secret --key"
+
+
+def test_prefixes_and_limits_of_lists(
     controller: RunningController, user: Any, admin: Any, worker: ScriptedWorker
 ) -> None:
+    for name in ("/ann/a", "/ann/a/b", "/ann/ab", "/bob/x"):
+        admin.submit(name)
+    assert names(user, prefix="/ann/a/") == ["/ann/a/b", "/ann/a"]
+    assert names(user, prefix="/ann") == ["/ann/ab", "/ann/a/b", "/ann/a"]
+    assert names(user, limit=-1) == names(user, limit=0) == names(user, limit=20_000)
+    assert names(user, limit=1) == ["/bob/x"]
+    user.stop("/ann/ab")
+    assert names(user, states=[pb.JOB_STATE_KILLED]) == ["/ann/ab"]
+    code, text = refused(lambda: names(user, prefix="ann"))
+    assert (code, text) == (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "prefix 'ann' must begin with '/', e.g. '/user' or '/user/job'",
+    )
+    worker.wait_for_start("/ann/a/0:0")
+    stubs = ControllerStubs(
+        controller.address, (("authorization", f"Bearer {controller.attempt_token('/ann/a/0:0')}"),)
+    )
+    seen = [job.job_id for job in stubs.jobs.ListJobs(pb.ListJobsRequest()).jobs]
+    stubs.close()
+    assert seen == ["/ann/ab", "/ann/a/b", "/ann/a"], "a job sees its own user's jobs"
+
+
+def test_a_list_without_a_limit_ends_after_200(user: Any) -> None:
+    for number in range(201):
+        user.submit(f"/ann/j{number}")
+    reply = user.jobs.ListJobs(pb.ListJobsRequest())
+    assert (len(reply.jobs), reply.truncated) == (200, True)
+    assert reply.jobs[0].job_id == "/ann/j200"
+    whole = user.jobs.ListJobs(pb.ListJobsRequest(limit=201))
+    assert (len(whole.jobs), whole.truncated) == (201, False)
+
+
+def test_only_tasks_that_wait_have_a_reason(user: Any, worker: ScriptedWorker) -> None:
+    user.submit("/ann/a", replicas=3)  # of two cores
+    worker.wait_for_start("/ann/a/1:0")
+    tasks = user.jobs.ListTasks(pb.ListTasksRequest(job_id="/ann/a")).tasks
+    reasons = [task.pending_reason for task in tasks]
+    assert reasons[:2] == ["", ""]
+    assert reasons[2] == user.get("/ann/a").pending_reason != ""
+    assert [user.task(f"/ann/a/{index}").pending_reason for index in range(3)] == reasons
+    assert [task.worker_id for task in tasks] == ["w1", "w1", ""]
+    assert refused(lambda: user.task("/ann/a/3"))[0] is grpc.StatusCode.NOT_FOUND
+    assert refused(lambda: user.get("/ann/b"))[0] is grpc.StatusCode.NOT_FOUND
+
+
+def test_the_spec_is_told_only_when_it_is_asked_for_and_without_secrets(user: Any) -> None:
+    user.submit("/ann/a", replicas=2, env_vars={"TOKEN": "hush"})
+    assert not user.get("/ann/a").HasField("spec")
+    told = user.get("/ann/a", include_spec=True)
+    assert (told.spec.replicas, "hush" in str(told)) == (2, False)
+    assert not user.jobs.ListJobs(pb.ListJobsRequest()).jobs[0].HasField("spec")
+
+
+def test_a_wait_needs_a_job_and_ends_with_its_time_or_the_first_end(user: Any, worker: ScriptedWorker) -> None:
+    user.submit("/ann/a")
+    code, text = refused(lambda: user.wait())
+    assert (code, text) == (grpc.StatusCode.INVALID_ARGUMENT, "WaitJobs names no job; give at least one")
+    for timeout_ms in (0, -5, 10):
+        reply = user.wait("/ann/a", timeout_ms=timeout_ms)
+        assert (reply.done, reply.jobs[0].job_id) == (False, "/ann/a")
+    assert refused(lambda: user.wait("/ann/a", "/ann/x"))[0] is grpc.StatusCode.NOT_FOUND
+    user.submit("/ann/b")
+    worker.wait_for_start("/ann/b/0:0")
+    worker.observe("/ann/b/0:0", SUCCEEDED)
+    first = user.wait("/ann/a", "/ann/b", any=True)
+    assert (first.done, [job.state for job in first.jobs]) == (True, [pb.JOB_STATE_BUILDING, pb.JOB_STATE_SUCCEEDED])
+    assert not user.wait("/ann/a", "/ann/b", timeout_ms=20).done
+
+
+def test_a_failed_task_fails_the_job_and_its_exception_is_kept_for_its_user_alone(
+    user: Any, admin: Any, worker: ScriptedWorker, controller: RunningController
+) -> None:
+    def exception_of(caller: Any, name: str, submitted_at_ms: int = 0) -> bytes:
+        request = pb.GetExceptionRequest(job_id=name, submitted_at_ms=submitted_at_ms or user.get(name).submitted_at_ms)
+        return caller.jobs.GetException(request).exception
+
+    for name, data in (("/ann/a", b"3.12\npickled"), ("/ann/large", bytes(64 * 1024 + 1)), ("/ann/none", b"")):
+        user.submit(name)
+        worker.wait_for_start(f"{name}/0:0")
+        worker.observe(f"{name}/0:0", pb.TASK_STATE_FAILED, exit_code=1, error="ValueError: x", exception=data)
+        assert user.wait_one(name).error
+        assert exception_of(user, name) == (data if name == "/ann/a" else b"")
+    user.submit("/ann/pair", replicas=2)
+    worker.wait_for_start("/ann/pair/1:0")
+    worker.observe("/ann/pair/1:0", FAILED, exit_code=3, failure=pb.FAILURE_KIND_USER)
+    assert worker.wait_for_stop("/ann/pair/0:0").grace_ms == 5000
+    worker.observe("/ann/pair/0:0", KILLED)
+    status = user.wait_one("/ann/pair")
+    assert (status.state, status.exit_code, status.deciding_task_id) == (pb.JOB_STATE_FAILED, 3, "/ann/pair/1")
+    assert status.error == "task 1 failed: exit code 3"
+    assert refused(lambda: exception_of(admin, "/ann/a"))[0] is grpc.StatusCode.PERMISSION_DENIED
+    assert exception_of(user, "/ann/a", 17) == b"", "another job of that name was meant"
+    assert user.logs("/ann/a") == []
+
+
+def test_log_entries_have_only_what_is_true_of_them(user: Any, worker: ScriptedWorker) -> None:
+    user.submit("/ann/a", replicas=2)
+    for index in range(2):
+        worker.wait_for_start(f"/ann/a/{index}:0")
+    data = [
+        encode(False, 5, b"out"), encode(True, 6, b"err"), encode(False, 7, b"half", partial=True),
+        encode(False, 8, b"lost", note=True),
+    ]  # fmt: skip
+    log = b"".join(data)
+    worker.append_log("/ann/a/0:0", 0, log)
+    worker.wait_for_log_ack("/ann/a/0:0", len(log))
+    other = encode(False, 9, b"other")
+    worker.append_log("/ann/a/1:0", 0, other)
+    worker.wait_for_log_ack("/ann/a/1:0", len(other))
+    entries = [e for batch in user.jobs.FetchLogs(pb.FetchLogsRequest(id="/ann/a")) for e in batch.entries]
+    assert entries == [
+        pb.LogEntry(task_id="/ann/a/0", at_ms=5, data=b"out"),
+        pb.LogEntry(task_id="/ann/a/0", at_ms=6, data=b"err", is_stderr=True),
+        pb.LogEntry(task_id="/ann/a/0", at_ms=7, data=b"half", partial=True),
+        pb.LogEntry(task_id="/ann/a/0", at_ms=8, data=b"lost", note=True),
+        pb.LogEntry(task_id="/ann/a/1", at_ms=9, data=b"other"),
+    ]
+    assert user.logs("/ann/a/1") == [b"other"]
+    assert user.logs("/ann/a", since_ms=8) == [b"lost", b"other"]
+    user.submit("/ann/a/b", cpu_millis=0)
+    worker.wait_for_start("/ann/a/b/0:0")
+    worker.append_log("/ann/a/b/0:0", 0, encode(False, 10, b"below"))
+    worker.wait_for_log_ack("/ann/a/b/0:0", len(encode(False, 10, b"below")))
+    assert user.logs("/ann/a", include_children=True)[-2:] == [b"other", b"below"]
+    assert user.logs("/ann/a/1", include_children=True) == [b"other"], "a task's log is without the jobs below"
+    for query in ({"max_lines": -1}, {"since_ms": -1}):
+        code, text = refused(lambda query=query: user.logs("/ann/a", **query))
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+        assert text.endswith("must be 0 or more")
+
+
+def test_a_replacement_that_is_refused_leaves_the_live_job_alone(user: Any, admin: Any, worker: ScriptedWorker) -> None:
     user.submit("/ann/a")
     worker.wait_for_start("/ann/a/0:0")
-    with pytest.raises(grpc.RpcError, match=r"1 live job\(s\): /ann/a; stop them first"):
-        admin.cluster.Shutdown(pb.ShutdownRequest())
-    asked = admin.cluster.Shutdown.future(pb.ShutdownRequest(stop_jobs=True))
-    worker.wait_for_stop("/ann/a/0:0")
-    worker.observe("/ann/a/0:0", KILLED)
-    assert list(asked.result(10).stopped_job_ids) == ["/ann/a"]
-    worker.wait_for_end()
-    assert worker.goodbye is not None
-    assert worker.goodbye.exit
-    controller.join()
+    code, text = refused(lambda: user.submit("/ann/a", existing=REPLACE, cpu_millis=10**9))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert "can never run" in text
+    budget = pb.UserBudget(user="ann", max_band=pb.PRIORITY_BAND_BATCH)
+    admin.stubs.cluster.SetBudget(pb.SetBudgetRequest(budget=budget))
+    urgent = {"band": pb.PRIORITY_BAND_PRODUCTION, "existing": REPLACE}
+    assert refused(lambda: user.submit("/ann/a", **urgent))[0] is grpc.StatusCode.PERMISSION_DENIED
+    assert user.get("/ann/a").state in (pb.JOB_STATE_BUILDING, pb.JOB_STATE_RUNNING)
+    assert not worker.stops
 
 
-def test_status_tells_what_there_is(user: Any, worker: ScriptedWorker) -> None:
-    user.submit("/ann/a", replicas=3)
-    worker.wait_for_start("/ann/a/1:0")
-    worker.observe("/ann/a/0:0", RUNNING)
-    worker.observe("/ann/a/1:0", SUCCEEDED)
-    worker.wait_for_start("/ann/a/2:0")
-    status = user.cluster.Status(pb.ClusterStatusRequest())
-    assert (status.protocol_version, status.pending_tasks, status.running_tasks) == (PROTOCOL_VERSION, 0, 1)
-    (info,) = status.workers
-    assert (info.worker_id, info.connected, info.committed.cpu_millis, info.running_tasks) == ("w1", True, 2000, 2)
+def test_reserved_accelerators_are_held_but_not_attached(controller: RunningController, user: Any) -> None:
+    gpus = pb.Device(kind="gpu", variant="H100", count=8)
+    capacity = pb.Resources(cpu_millis=8000, memory_bytes=8 << 30, disk_bytes=8 << 30, device=gpus)
+    with ScriptedWorker(controller.address, controller.worker_token("w1"), capacity=capacity) as worker:
+        user.submit("/ann/holds", reserve=True, resources=pb.Resources(cpu_millis=1000, device=gpus))
+        start = worker.wait_for_start("/ann/holds/0:0")
+        assert not start.launch.resources.HasField("device")
+        one = pb.Device(kind="gpu", variant="H100", count=1)
+        user.submit("/ann/other", resources=pb.Resources(cpu_millis=1000, device=one))
+        assert "worker w1 has 0 of 8 free" in user.get("/ann/other").pending_reason
+    code, text = refused(lambda: user.submit("/ann/nothing", reserve=True))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert "no accelerator is asked for" in text
 
 
-def test_a_query_sees_what_was_acknowledged_and_only_users_may_ask(
-    controller: RunningController, user: Any, worker: ScriptedWorker, connect: Any
+def send_blob(user: Any, data: bytes) -> str:
+    digest = hashlib.sha256(data).hexdigest()
+    starts = range(0, len(data), CHUNK)
+    chunks = [
+        pb.BlobChunk(digest=digest, offset=at, data=data[at : at + CHUNK], last=at + CHUNK >= len(data))
+        for at in starts
+    ]
+    user.blobs.UploadBlobs(pb.UploadBlobsRequest(chunks=[chunk]) for chunk in chunks)
+    return digest
+
+
+def submit(user: Any, name: str, **fields: Any) -> None:
+    call = pb.Callable(payload_digest=send_blob(user, b"a pickled call"))
+    user.submit(name, entrypoint=pb.Entrypoint(callable=call), **fields)
+
+
+def end(user: Any, worker: ScriptedWorker, name: str, **fields: Any) -> None:
+    submit(user, name)
+    worker.wait_for_start(f"{name}/0:0")
+    worker.observe(f"{name}/0:0", SUCCEEDED, **{"tells_result": True, **fields})
+    user.wait_one(name)
+
+
+def result_of(caller: Any, name: str, submitted_at_ms: int, task_index: int = 0) -> bytes:
+    data = b""
+    while True:
+        request = pb.GetResultRequest(
+            job_id=name, submitted_at_ms=submitted_at_ms, task_index=task_index, offset=len(data)
+        )
+        reply = caller.jobs.GetResult(request)
+        assert len(reply.data) <= CHUNK
+        data += reply.data
+        if len(data) >= reply.size:
+            return data
+
+
+def own_result(user: Any, name: str) -> bytes:
+    return result_of(user, name, user.get(name).submitted_at_ms)
+
+
+def test_small_large_and_none(user: Any, worker: ScriptedWorker) -> None:
+    large = b"3.12\n" + os.urandom(3 * CHUNK)
+    end(user, worker, "/ann/small", result=SMALL)
+    end(user, worker, "/ann/large", result_digest=send_blob(user, large))
+    end(user, worker, "/ann/none")
+    assert own_result(user, "/ann/small") == SMALL
+    assert own_result(user, "/ann/large") == large
+    assert own_result(user, "/ann/none") == b""
+    assert user.logs("/ann/small") == []
+
+
+def test_it_is_for_its_user_and_for_the_job_that_is_meant(user: Any, admin: Any, worker: ScriptedWorker) -> None:
+    end(user, worker, "/ann/a", result=SMALL)
+    at = user.get("/ann/a").submitted_at_ms
+    assert refused(lambda: result_of(admin, "/ann/a", at))[0] is grpc.StatusCode.PERMISSION_DENIED
+    code, text = refused(lambda: result_of(user, "/ann/a", 17))
+    assert (code, "another one has its name" in text) == (grpc.StatusCode.NOT_FOUND, True)
+    code, text = refused(lambda: result_of(user, "/ann/a", at, 1))
+    assert (code, "has tasks 0 to 0, not 1" in text) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+
+
+def test_what_has_none_says_so(user: Any, worker: ScriptedWorker) -> None:
+    user.submit("/ann/program", argv=("train", "--fast"))
+    at = user.get("/ann/program").submitted_at_ms
+    code, text = refused(lambda: result_of(user, "/ann/program", at))
+    assert (code, "the program 'train', which returns no value" in text) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+    submit(user, "/ann/fails")
+    worker.wait_for_start("/ann/fails/0:0")
+    assert "it is" in refused(lambda: own_result(user, "/ann/fails"))[1]
+    worker.observe("/ann/fails/0:0", FAILED, exit_code=1, result=SMALL)
+    user.wait_one("/ann/fails")
+    assert refused(lambda: own_result(user, "/ann/fails")) == (
+        grpc.StatusCode.NOT_FOUND,
+        "task /ann/fails/0 has no result: it is failed",
+    )
+
+
+def test_a_worker_of_a_former_release_is_not_taken_for_one_whose_callable_returned_none(
+    user: Any, worker: ScriptedWorker
 ) -> None:
-    user.submit("/ann/a", env_vars={"TOKEN": "hunter2"})
-    query = pb.QueryRequest(sql="SELECT job_id, state, 1.5, NULL, x'00ff' FROM jobs")
-    answer = user.cluster.Query(query)
-    assert list(answer.columns)[:2] == ["job_id", "state"]
-    (row,) = answer.rows
-    assert [value.WhichOneof("kind") for value in row.values] == ["text", "integer", "real", None, "blob"]
-    assert row.values[0].text == "/ann/a"
-    with pytest.raises(grpc.RpcError) as refused:
-        user.cluster.Query(pb.QueryRequest(sql="DELETE FROM jobs"))
-    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
-    with pytest.raises(grpc.RpcError) as invalid:
-        user.cluster.Query(pb.QueryRequest(sql="SELECT"))
-    assert invalid.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    with pytest.raises(grpc.RpcError) as not_for_jobs:
-        connect(controller, PrincipalKind.JOB, "/ann/a").cluster.Query(query)
-    assert not_for_jobs.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    end(user, worker, "/ann/a", tells_result=False)
+    assert own_result(user, "/ann/a").startswith(b"! its worker, of a former release")
+
+
+def test_a_blob_that_has_gone_is_no_none(user: Any, worker: ScriptedWorker) -> None:
+    end(user, worker, "/ann/a", result_digest="0" * 64)
+    assert own_result(user, "/ann/a").startswith(b"! the controller could not keep it")
+
+
+def test_it_goes_with_its_job_and_stays_without_its_blob(tmp_path: Path) -> None:
+    store, blob = LogStore(tmp_path / "logs"), tmp_path / "blob"
+    blob.write_bytes(b"3.12\nlarge")
+    store.keep_result_file(("/ann/a", 0, 0), blob)
+    blob.unlink()
+    assert store.read_result(("/ann/a", 0, 0), 5, 2) == (b"la", 10)
+    assert store.read_result(("/ann/a", 0, 1), 0, 2) == (b"", 0)
+    again = LogStore(tmp_path / "logs")
+    assert list(again.stored_jobs()) == ["/ann/a"], "it is found although the task wrote nothing"
+    again.remove("/ann/a")
+    assert not list((tmp_path / "logs").iterdir())
+
+
+def test_where_results_were_lost_with_their_disk_none_is_not_told(tmp_path: Path) -> None:
+    """A controller that takes over from the remote state knows the jobs, and has none of the files."""
+    first = LogStore(tmp_path / "logs")
+    first.begin_results(1000)
+    again = LogStore(tmp_path / "logs")
+    again.begin_results(5000)
+    elsewhere = LogStore(tmp_path / "other" / "logs")
+    elsewhere.begin_results(5000)
+    assert (first.results_since_ms, again.results_since_ms, elsewhere.results_since_ms) == (1000, 1000, 5000)
+
+
+class Disk:
+    def __init__(self) -> None:
+        self.states: dict[str, int] = {}
+
+    def commit(self, changes: Changes) -> None:
+        self.states.update((job_id, int(job.state)) for job_id, job in changes.jobs.items())
+
+
+@pytest.mark.parametrize(
+    ("who", "attempt", "lends"),
+    [
+        (Principal(PrincipalKind.JOB, "/ann/a"), "/ann/a/0:0", True),
+        (Principal(PrincipalKind.JOB, "/ann/a"), "/ann/a/0:1", False),
+        (Principal(PrincipalKind.JOB, "/ann/a"), "/ann/a/7:0", False),
+        (Principal(PrincipalKind.JOB, "/ann/a"), "/ann/none/0:0", False),
+        (Principal(PrincipalKind.JOB, "/ann/a"), "no attempt", False),
+        (Principal(PrincipalKind.JOB, "/ann/a"), "", False),
+        (Principal(PrincipalKind.JOB, "/ann/other"), "/ann/a/0:0", False),
+        (Principal(PrincipalKind.USER, "/ann/a"), "/ann/a/0:0", False),
+    ],
+)
+@pytest.mark.parametrize("state", [TaskState.RUNNING, TaskState.SUCCEEDED])
+def test_only_a_live_attempt_lends_its_own_cpu_and_only_while_it_waits(
+    who: Principal, attempt: str, lends: bool, state: TaskState
+) -> None:
+    cluster, told = InMemoryCluster(), list[object]()
+    cluster.connect("w", resources(8, 8))
+    cluster.submit("/ann/a", replicas=2)
+    cluster.schedule()
+    cluster.observe("/ann/a/0:0", state)
+    engine = SimpleNamespace(post=told.append)
+    service = JobService(SimpleNamespace(engine=engine, view=cluster.view))
+
+    def lend() -> list[object]:
+        serve_for(who)
+        with service._lending(SimpleNamespace(invocation_metadata=lambda: ((ATTEMPT_ID_KEY, attempt),))):
+            return list(told)
+
+    during = contextvars.copy_context().run(lend)
+    mine = AttemptId("/ann/a/0:0")
+    expected = [LendCpu(mine, True), LendCpu(mine, False)] if lends and state is TaskState.RUNNING else []
+    assert (during, told) == (expected[:1], expected)
+
+
+async def test_a_wait_that_is_over_tells_only_what_is_committed() -> None:
+    """Of several jobs one may have moved during the wait, in a batch that is still kept open for others."""
+
+    serve_for(Principal(PrincipalKind.USER, "ann"))
+    view, disk = ClusterView(), Disk()
+    engine = Engine(view, disk, lambda: 1000, lambda _: None, share_commit_s=3600)
+    waiters = JobWaiters(view)
+    engine.listen(waiters.on_effects)
+    engine.watch(waiters.completes)
+    service = JobService(SimpleNamespace(engine=engine, view=view, waiters=waiters, pending_reason=lambda _: ""))
+    await engine.submit(WorkerConnected(WORKER, "one", Resources(cpu_millis=8000)))
+    names = ["/ann/a", "/ann/b"]
+    for name in names:
+        spec = JobSpec(JobId(name), CommandEntrypoint(("true",)), Resources(cpu_millis=1))
+        await engine.submit(JobSubmitted(spec))
+    request = pb.WaitJobsRequest(job_ids=names, timeout_ms=20)
+    waiting = asyncio.create_task(service.WaitJobs(request, SimpleNamespace(invocation_metadata=lambda: ())))
+    await asyncio.sleep(0)  # it waits now
+    engine.post(AttemptObserved(AttemptId("/ann/a/0:0"), WORKER, TaskState.RUNNING, at_ms=1))
+    reply = await waiting
+    assert not reply.done
+    assert [status.state for status in reply.jobs] == [pb.JOB_STATE_RUNNING, pb.JOB_STATE_BUILDING]
+    assert disk.states == {status.job_id: status.state for status in reply.jobs}
+    engine.close()

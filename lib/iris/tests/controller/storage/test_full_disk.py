@@ -1,6 +1,5 @@
 """A controller whose disk is full: it lives, refuses with the reason, loses nothing acknowledged, and starts again."""
 
-import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,23 +7,23 @@ from typing import Any
 import grpc
 import pytest
 
+from fray.testing.waiting import eventually
 from iris.controller.config.controller_config import Address
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
-from iris.rpc.logformat import RECORD_OVERHEAD, encode
+from iris.rpc.logformat import encode
 from iris.rpc.protocol import call_metadata
-from iris.testing.controller import ControllerStubs
-from iris.testing.controller_process import ControllerProcess, fixed_port
-from iris.testing.small_disk import SmallDisk, small_disk
-from iris.testing.users import User
-from iris.testing.worker import ScriptedWorker
-from rigging.testing.waiting import eventually
+from support.iris.controller import ControllerStubs
+from support.iris.controller_process import ControllerProcess, fixed_port
+from support.iris.small_disk import SmallDisk, small_disk
+from support.iris.users import User
+from support.iris.worker import ScriptedWorker
+
+pytestmark = pytest.mark.process
 
 T = 1_790_000_000_000
 A = "/ann/a/0:0"
 CHUNK = b"".join(encode(False, T, b"x" * 1000) for _ in range(250))
-# Packing makes it no smaller.
-NOISE = b"".join(encode(False, T, random.Random(i).randbytes(1000)) for i in range(250))
 
 
 @pytest.fixture
@@ -84,28 +83,6 @@ def entries(user: User, name: str, **query: Any) -> list[pb.LogEntry]:
     return [entry for batch in batches for entry in batch.entries]
 
 
-def test_more_output_than_the_disk_holds_ends_nothing(disk: SmallDisk, cluster: Cluster, connect: Any) -> None:
-    user = connect()
-    with cluster.worker() as worker:
-        user.submit("/ann/a")
-        worker.wait_for_start(A)
-        total = 0
-        for _ in range(32 * 2**20 // len(NOISE)):
-            worker.append_log(A, total, NOISE)
-            total += len(NOISE)
-            worker.wait_for_log_ack(A, total)
-        worker.observe(A, pb.TASK_STATE_SUCCEEDED, log_size=total)
-        assert user.wait_one("/ann/a").state == pb.JOB_STATE_SUCCEEDED
-    assert disk.free > 2 * 2**20, "the database has room left"
-    found = entries(user, "/ann/a")
-    notes = [entry.data.decode() for entry in found if entry.note]
-    kept = sum(len(entry.data) + RECORD_OVERHEAD for entry in found if not entry.note)
-    assert [note.partition(" bytes of the log lost: ")[0] for note in notes] == [f"{total - kept:,}"]
-    assert kept > 8 * 2**20
-    assert not found[-1].note, "the newest output is what is kept"
-    user.submit("/ann/next")
-
-
 def test_a_full_disk_refuses_jobs_and_lets_the_others_end(disk: SmallDisk, cluster: Cluster, connect: Any) -> None:
     user = connect()
     with cluster.worker() as worker:
@@ -149,33 +126,3 @@ def test_a_start_without_a_byte_free_and_without_a_reserve(disk: SmallDisk, clus
     assert user.get("/ann/a").state == pb.JOB_STATE_RUNNING
     lost = [entry.data.decode() for entry in entries(user, "/ann/a")]
     assert " bytes of the log lost: " in lost[0]
-
-
-def test_while_nothing_can_be_written_callers_hear_why_and_then_it_goes_on(
-    disk: SmallDisk, cluster: Cluster, connect: Any
-) -> None:
-    user = connect()
-    with cluster.worker() as worker:
-        user.submit("/ann/a")
-        worker.wait_for_start(A)
-        disk.fill()
-        (cluster.state / "reserve").unlink()
-        disk.fill()
-        worker.observe(
-            A, pb.TASK_STATE_SUCCEEDED, error="e" * 100_000
-        )  # more than the log of the database has room for
-
-        def refusal() -> str:
-            try:
-                user.get("/ann/a")
-            except grpc.RpcError as error:
-                return f"{error.code().name}: {error.details()}"
-            return ""
-
-        reason = eventually(refusal, "the controller tells that it cannot write")
-        assert reason.startswith("UNAVAILABLE: ")
-        assert "cannot write its database" in reason
-        assert "database or disk is full" in reason
-        disk.empty()
-        eventually(lambda: not refusal(), "it writes again")
-        assert user.wait_one("/ann/a").state == pb.JOB_STATE_SUCCEEDED

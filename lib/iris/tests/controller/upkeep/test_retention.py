@@ -11,6 +11,7 @@ from typing import Any, cast
 import grpc
 import pytest
 
+from fray.testing.waiting import eventually
 from iris.controller.config.controller_config import ControllerConfig
 from iris.controller.engine.engine import Engine
 from iris.controller.logs.store import LogStore
@@ -25,10 +26,10 @@ from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.states import JobState
 from iris.rpc import iris_pb2 as pb
 from iris.store.store import Store
-from iris.testing.controller import running_controller
-from iris.testing.scheduling import InMemoryCluster
-from iris.testing.worker import ScriptedWorker, succeed_at_once
-from rigging.testing import eventually
+from support.iris.controller import running_controller
+from support.iris.scheduling import InMemoryCluster
+from support.iris.users import job_spec
+from support.iris.worker import ScriptedWorker, succeed_at_once
 
 DAY_MS = 86_400_000
 NOW = 100 * DAY_MS
@@ -40,15 +41,12 @@ def job(name: str, ended_days_ago: float, state: JobState = JobState.SUCCEEDED) 
     return Job(JobSpec(JobId(name), CommandEntrypoint(("true",))), state, 1, finished_at_ms=at_ms)
 
 
-def test_jobs_are_forgotten_by_age_oldest_first_and_live_ones_never() -> None:
+def test_jobs_are_forgotten_by_age_and_by_count_oldest_first_and_live_ones_never() -> None:
     jobs = [job("/ann/b", 31), job("/ann/a", 40), job("/ann/c", 29), job("/ann/live", 0, JobState.RUNNING)]
     assert forgettable(jobs, CONFIG, NOW) == ["/ann/a", "/ann/b"]
-
-
-def test_of_each_user_the_latest_are_kept_and_what_just_ended_is_kept_too() -> None:
     jobs = [job(f"/ann/{days}-days", days) for days in (1, 2, 3, 4, 5)]
     jobs += [job(f"/bob/{minutes}-minutes", minutes / 1440) for minutes in (1, 2, 3, 4, 5)]
-    assert forgettable(jobs, CONFIG, NOW) == ["/ann/5-days", "/ann/4-days"]
+    assert forgettable(jobs, CONFIG, NOW) == ["/ann/5-days", "/ann/4-days"], "of each user but those that just ended"
 
 
 def test_those_below_a_job_go_before_it_and_each_once() -> None:
@@ -57,27 +55,20 @@ def test_those_below_a_job_go_before_it_and_each_once() -> None:
 
 
 @pytest.mark.parametrize(("ended_at_ms", "forgotten"), [(1_000, 1), (1 << 60, 0)], ids=["chosen", "used again since"])
-def test_a_name_that_is_used_again_while_it_is_chosen_is_not_forgotten(
+async def test_a_name_that_is_used_again_while_it_is_chosen_is_not_forgotten(
     ended_at_ms: int, forgotten: int, tmp_path: Path
 ) -> None:
-    async def test() -> None:
-        store = Store.open(tmp_path)
-        engine = Engine(ClusterView(), store, lambda: ended_at_ms, lambda _: None)
-        await engine.submit(JobSubmitted(JobSpec(JobId("/ann/a"), CommandEntrypoint(("true",)))))
-        await engine.submit(StopRequested(JobId("/ann/a")))
-        rounds = Retention(
-            CONFIG,
-            engine,
-            LogStore(tmp_path / "logs"),
-            BlobStore(tmp_path / "blobs"),
-            choose=lambda *_: [JobId("/ann/a")],
-        )
-        assert await rounds.forget_jobs() == forgotten
-        assert len(store.load().jobs) == len(engine.view.jobs) == 1 - forgotten
-        engine.close()
-        store.close()
-
-    asyncio.run(asyncio.wait_for(test(), 10))
+    store = Store.open(tmp_path)
+    engine = Engine(ClusterView(), store, lambda: ended_at_ms, lambda _: None)
+    await engine.submit(JobSubmitted(JobSpec(JobId("/ann/a"), CommandEntrypoint(("true",)))))
+    await engine.submit(StopRequested(JobId("/ann/a")))
+    rounds = Retention(
+        CONFIG, engine, LogStore(tmp_path / "logs"), BlobStore(tmp_path / "blobs"), choose=lambda *_: [JobId("/ann/a")]
+    )
+    assert await rounds.forget_jobs() == forgotten
+    assert len(store.load().jobs) == len(engine.view.jobs) == 1 - forgotten
+    engine.close()
+    store.close()
 
 
 class Rounds(Retention):
@@ -105,9 +96,7 @@ class Rounds(Retention):
         return 0
 
 
-def test_rounds_are_ten_minutes_apart_and_those_that_read_the_disk_six_hours(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_rounds_are_ten_minutes_apart_and_those_that_read_the_disk_six_hours(caplog: pytest.LogCaptureFixture) -> None:
     clock = 50_000.0
 
     async def sleep(seconds: float) -> None:
@@ -152,9 +141,8 @@ def test_a_restart_forgets_old_jobs_with_their_logs_blobs_and_workers(tmp_path: 
         user = connect(controller)
         with ScriptedWorker(controller.address, controller.worker_token("w1"), script=succeed_at_once):
             for name, blobs in (("/ann/old", [stray]), ("/ann/kept", [part, bundle])):
-                user.jobs.SubmitJob(
-                    pb.SubmitJobRequest(spec=spec_of(name, blobs[-1] if len(blobs) > 1 else b""), inline_blobs=blobs)
-                )
+                spec = job_spec(name, bundle_digest=digest(blobs[1]) if blobs[1:] else "")
+                user.jobs.SubmitJob(pb.SubmitJobRequest(spec=spec, inline_blobs=blobs))
                 user.wait_one(name)
     logs = LogStore(state_dir / "logs")
     for name in ("/ann/old", "/ann/old/child", "/ann/kept", "/ann/unknown"):
@@ -183,39 +171,6 @@ def test_a_restart_forgets_old_jobs_with_their_logs_blobs_and_workers(tmp_path: 
     assert list(LogStore(state_dir / "logs").stored_jobs()) == ["/ann/kept"]
 
 
-def test_a_forgotten_name_can_be_used_again(tmp_path: Path, connect: Any) -> None:
-    state_dir = tmp_path / "state"
-    with (
-        running_controller(state_dir) as controller,
-        ScriptedWorker(controller.address, controller.worker_token("w1"), script=succeed_at_once),
-    ):
-        user = connect(controller)
-        user.submit("/ann/a", replicas=3, key="one")
-        user.wait_one("/ann/a")
-    age_everything(state_dir)
-    with running_controller(state_dir, history_max_age_s=86_400.0) as controller:
-        user = connect(controller)
-        eventually(lambda: not user.jobs.ListJobs(pb.ListJobsRequest()).jobs, "the job is forgotten")
-        with ScriptedWorker(controller.address, controller.worker_token("w1"), script=succeed_at_once):
-            eventually(lambda: user.cluster.Status(pb.ClusterStatusRequest()).workers, "the worker is back")
-            assert not user.submit("/ann/a", replicas=1, key="one").adopted
-            assert user.wait_one("/ann/a").replicas == 1
-
-
-def test_a_blob_that_was_asked_for_again_stays(tmp_path: Path) -> None:
-    blobs = BlobStore(tmp_path)
-    name = blobs.put(b"data")
-    old = time.time() - 1000
-    os.utime(blobs.path(name), (old, old))
-    before = time.time() - 500
-    assert list(blobs.unused_since(before)) == [name]
-    assert BlobStore(tmp_path).missing([name]) == []
-    assert list(blobs.unused_since(before)) == []
-    assert not blobs.remove_unused(name, before)
-    assert blobs.remove_unused(name, time.time() + 1)
-    assert blobs.missing([name]) == [name]
-
-
 def test_blobs_that_no_job_names_go_whatever_is_missing_of_others(tmp_path: Path) -> None:
     cluster, blobs = InMemoryCluster(), BlobStore(tmp_path)
     bundle = pb.BundleManifest(format=1, files=[pb.BundleFile(path="a", size_bytes=1, part_digests=[digest(b"a")])])
@@ -230,27 +185,5 @@ def test_blobs_that_no_job_names_go_whatever_is_missing_of_others(tmp_path: Path
     assert BlobStore(tmp_path).missing([*kept, *gone]) == gone
 
 
-def test_logs_of_a_forgotten_job_go_and_those_of_its_neighbours_stay(tmp_path: Path) -> None:
-    logs = LogStore(tmp_path)
-    for key in (("/ann/a", 0, 0), ("/ann/a", 1, 2), ("/ann/a/child", 0, 0), ("/ann/ab", 0, 0)):
-        logs.append(key, 0, b"x")
-    logs.remove("/ann/a")
-    assert sorted(logs.stored_jobs()) == ["/ann/a/child", "/ann/ab"]
-    assert logs.keys("/ann/a") == []
-    logs.remove("/ann/a/child")
-    assert not (tmp_path / "ann" / "a").exists()
-    assert tmp_path.exists()
-
-
 def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def spec_of(name: str, bundle: bytes) -> pb.JobSpec:
-    return pb.JobSpec(
-        job_id=name,
-        entrypoint=pb.Entrypoint(command=pb.Command(argv=["true"])),
-        resources=pb.Resources(cpu_millis=100, memory_bytes=1),
-        replicas=1,
-        bundle_digest=digest(bundle) if bundle else "",
-    )

@@ -8,9 +8,8 @@ import pytest
 
 from iris.domain.constraints import AHEAD_ATTRIBUTE
 from iris.rpc import iris_pb2 as pb
-from iris.testing.controller import RunningController, running_controller
-from iris.testing.worker import ScriptedWorker
-from rigging.testing import eventually
+from support.iris.controller import RunningController, running_controller
+from support.iris.worker import ScriptedWorker
 
 REPLICAS = 12
 NAMES = [f"/ann/a/{index}:0" for index in range(REPLICAS)]
@@ -61,27 +60,7 @@ def test_people_see_that_it_waits_there_and_holds_nothing(user: Any, worker: Scr
     assert (info.running_tasks, info.committed.cpu_millis) == (1, 1000)
 
 
-def test_when_its_place_is_free_after_all_the_worker_is_told_to_begin(user: Any, worker: ScriptedWorker) -> None:
-    """The end was on its way while the worker was told to wait for it."""
-    begin(user, worker)
-    worker.observe(NAMES[1], pb.TASK_STATE_SUCCEEDED)
-    worker.wait(lambda: len(worker.starts) == REPLICAS + 1, "a start that does not wait")
-    assert (worker.starts[-1].attempt_id, worker.starts[-1].ahead) == (NAMES[2], False)
-
-
-def test_what_is_handed_back_goes_out_again_under_a_new_number(user: Any, worker: ScriptedWorker) -> None:
-    begin(user, worker)
-    worker.observe(NAMES[2], pb.TASK_STATE_PENDING, error="handed back, not begun")
-    worker.wait_for_forget(NAMES[2])
-    task = user.task("/ann/a/2")
-    assert (task.state, task.attempt, task.preemptions) == (pb.TASK_STATE_PENDING, 0, 0)
-    for name in (NAMES[1], *NAMES[3:]):
-        worker.observe(name, pb.TASK_STATE_SUCCEEDED)
-    assert not worker.wait_for_start("/ann/a/2:1").ahead
-    worker.observe("/ann/a/2:1", pb.TASK_STATE_SUCCEEDED)
-    assert user.wait_one("/ann/a").state == pb.JOB_STATE_SUCCEEDED
-
-
+@pytest.mark.process
 def test_a_controller_that_was_killed_does_not_count_them_as_running(tmp_path: Path, connect: Any) -> None:
     with running_controller(tmp_path / "other") as controller, worker_of(controller) as worker:
         begin(connect(controller), worker)
@@ -96,13 +75,3 @@ def test_a_controller_that_was_killed_does_not_count_them_as_running(tmp_path: P
             assert all(start.ahead for start in worker.starts)
             (info,) = user.cluster.Status(pb.ClusterStatusRequest()).workers
             assert (info.running_tasks, info.committed.cpu_millis) == (1, 1000)
-
-
-def test_stopping_the_job_withdraws_them(user: Any, worker: ScriptedWorker) -> None:
-    ahead = begin(user, worker)
-    user.jobs.StopJob(pb.StopJobRequest(job_id="/ann/a"))
-    worker.wait(lambda: {stop.attempt_id for stop in worker.stops} >= set(ahead), "their stops")
-    for name in NAMES[1:]:
-        worker.observe(name, pb.TASK_STATE_KILLED)
-    eventually(lambda: user.cluster.Status(pb.ClusterStatusRequest()).workers[0].committed.cpu_millis == 0, "freed")
-    assert {stop.attempt_id for stop in worker.stops} == set(NAMES[1:]), "the first has ended"

@@ -1,7 +1,7 @@
 """What running attempts have used is known at once, and what is known outlives worker and controller."""
 
-import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,12 +13,7 @@ from iris.domain.usage import AttemptUse, Usage
 JOB = JobId("/ann/a")
 FIRST, SECOND = AttemptId("/ann/a/0:0"), AttemptId("/ann/a/0:1")
 W1, W2 = WorkerId("w1"), WorkerId("w2")
-
-
-class Booking:
-    def __init__(self, worker_id: WorkerId) -> None:
-        self.worker_id = worker_id
-        self.job_id = JOB
+BOOKING = SimpleNamespace(worker_id=W1, job_id=JOB)
 
 
 class Bench:
@@ -28,7 +23,7 @@ class Bench:
         self.view: Any = self
         self.batch: Any = self
         self.changes: Any = self
-        self.bookings: dict[AttemptId, Booking] = {SECOND: Booking(W1)}
+        self.bookings: dict[AttemptId, Any] = {SECOND: BOOKING}
         self.usage: dict[AttemptId, AttemptUse] = {}
         self.stored: dict[AttemptId, AttemptUse] = {}
         self.attempt, self.started_at_ms = 1, 0
@@ -54,6 +49,9 @@ def live(bench: Bench) -> LiveUsage:
 def test_what_a_worker_says_is_known_at_once_beside_what_is_stored_of_earlier_attempts(
     bench: Bench, live: LiveUsage
 ) -> None:
+    live.note(SECOND, W2, Usage(cpu_ms=5))
+    live.note(FIRST, W1, Usage(cpu_ms=5))
+    assert live.of_job(JOB) == {}, "of attempts that are not its own a worker may say nothing"
     bench.stored[FIRST] = AttemptUse(W2, Usage(cpu_ms=9))
     live.note(SECOND, W1, Usage(cpu_ms=5, memory_bytes=7))
     assert list(live.of_job(JOB).items()) == [
@@ -73,35 +71,21 @@ def test_peaks_that_were_saved_stay_when_a_worker_begins_anew(bench: Bench, live
     assert (found.cpu_ms, found.memory_peak_bytes, found.memory_bytes) == (100, 50, 7)
 
 
-def test_a_worker_says_nothing_of_attempts_that_are_not_its_own(live: LiveUsage) -> None:
-    live.note(SECOND, W2, Usage(cpu_ms=5))
-    live.note(FIRST, W1, Usage(cpu_ms=5))
-    assert live.of_job(JOB) == {}
-
-
-def test_what_is_new_is_written_once_and_never_over_an_end(bench: Bench, live: LiveUsage) -> None:
-    async def play() -> None:
-        live.note(SECOND, W1, Usage(cpu_ms=5))
-        await bench.decide(live.save)
-        assert bench.usage == {SECOND: AttemptUse(W1, Usage(cpu_ms=5))}
-        bench.usage.clear()
-        await bench.decide(live.save)
-        assert bench.usage == {}, "nothing is new"
-        live.note(SECOND, W1, Usage(cpu_ms=6))
-        bench.usage[SECOND] = AttemptUse(W1, Usage(cpu_ms=7))  # its end, in the same commit
-        await bench.decide(live.save)
-        assert bench.usage[SECOND].usage.cpu_ms == 7
-
-    asyncio.run(play())
-
-
-def test_what_has_ended_is_forgotten_here(bench: Bench, live: LiveUsage) -> None:
-    async def play() -> None:
-        live.note(SECOND, W1, Usage(cpu_ms=5))
-        bench.bookings.clear()
-        await bench.decide(live.save)
-        assert bench.usage == {}, "its end was stored with what it used"
-        bench.bookings[SECOND] = Booking(W1)
-        assert live.of_job(JOB) == {}
-
-    asyncio.run(play())
+async def test_what_is_new_is_written_once_and_never_over_or_after_an_end(bench: Bench, live: LiveUsage) -> None:
+    live.note(SECOND, W1, Usage(cpu_ms=5))
+    await bench.decide(live.save)
+    assert bench.usage == {SECOND: AttemptUse(W1, Usage(cpu_ms=5))}
+    bench.usage.clear()
+    await bench.decide(live.save)
+    assert bench.usage == {}, "nothing is new"
+    live.note(SECOND, W1, Usage(cpu_ms=6))
+    bench.usage[SECOND] = AttemptUse(W1, Usage(cpu_ms=7))  # its end, in the same commit
+    await bench.decide(live.save)
+    assert bench.usage[SECOND].usage.cpu_ms == 7
+    bench.usage.clear()
+    live.note(SECOND, W1, Usage(cpu_ms=8))
+    bench.bookings.clear()
+    await bench.decide(live.save)
+    assert bench.usage == {}, "its end was stored with what it used"
+    bench.bookings[SECOND] = BOOKING
+    assert live.of_job(JOB) == {}, "what has ended is forgotten here"

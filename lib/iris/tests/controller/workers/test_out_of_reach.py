@@ -7,11 +7,11 @@ from typing import Any
 import grpc
 import pytest
 
+from fray.testing.waiting import eventually
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind
-from iris.testing.controller import RunningController, running_controller
-from iris.testing.worker import ScriptedWorker
-from rigging.testing import eventually
+from support.iris.controller import RunningController, running_controller
+from support.iris.worker import ScriptedWorker
 
 RUNNING, KILLED = pb.TASK_STATE_RUNNING, pb.TASK_STATE_KILLED
 A = "/ann/a/0:0"
@@ -43,10 +43,7 @@ def silent_of(user: Any) -> list[pb.SilentAttempt]:
     return list(user.task("/ann/a/0").silent)
 
 
-def lost(user: Any) -> bool:
-    return "was not heard for 1 s" in "".join(user.task("/ann/a/0").causes)
-
-
+@pytest.mark.process
 def test_a_stop_names_what_may_live_on_and_so_does_the_summary(controller: RunningController, user: Any) -> None:
     run_and_leave(controller, user)
     (said,) = user.stop("/ann/a").silent
@@ -64,16 +61,24 @@ def test_a_stop_names_what_may_live_on_and_so_does_the_summary(controller: Runni
         eventually(lambda: not silent_of(user), "nothing of it lives")
 
 
-def test_what_was_given_up_is_named_after_a_restart_of_the_controller(tmp_path: Path, connect: Any) -> None:
+@pytest.mark.process
+def test_what_was_given_up_is_named_after_restarts_until_its_worker_is_removed(tmp_path: Path, connect: Any) -> None:
     quick = {"heartbeat_interval_s": 0.1, "worker_timeout_s": 0.5}
     with running_controller(tmp_path / "state", **quick) as controller:
         user = connect(controller)
         run_and_leave(controller, user, max_retries_preemption=0)
         user.wait_one("/ann/a")
     with running_controller(tmp_path / "state", **quick) as controller:
-        assert [attempt.attempt_id for attempt in silent_of(connect(controller))] == [A]
+        user = connect(controller)
+        assert [attempt.attempt_id for attempt in silent_of(user)] == [A]
+        admin = connect(controller, PrincipalKind.ADMIN, "root")
+        admin.cluster.RemoveWorker(pb.RemoveWorkerRequest(worker_id="w1", reason="gone"))
+        assert not silent_of(user)
+    with running_controller(tmp_path / "state", **quick) as controller:
+        assert not silent_of(connect(controller))
 
 
+@pytest.mark.process
 def test_a_stop_of_an_exclusive_job_says_when_its_fence_ends_it(controller: RunningController, user: Any) -> None:
     run_and_leave(controller, user, exclusive=True, fence_after_ms=2000)
     (running,) = silent_of(user)
@@ -85,30 +90,6 @@ def test_a_stop_of_an_exclusive_job_says_when_its_fence_ends_it(controller: Runn
     assert not user.wait("/ann/a", timeout_ms=100).done, "it may live"
     assert user.wait("/ann/a").done
     assert not silent_of(user)
-
-
-def test_an_exclusive_job_starts_elsewhere_after_the_fence_and_not_before(
-    controller: RunningController, user: Any
-) -> None:
-    run_and_leave(controller, user, exclusive=True, fence_after_ms=2000)
-    with ScriptedWorker(controller.address, controller.worker_token("w2"), "w2") as other:
-
-        def beat() -> bool:
-            other.send(pb.WorkerMessage())
-            return any(start.attempt_id == "/ann/a/0:1" for start in other.starts)
-
-        other.wait(beat, "the second attempt")
-        cause = user.task("/ann/a/0").causes[0]
-    assert cause.startswith("attempt 0 on w1: its host had no contact for 2.")
-    assert cause.endswith("s and has ended it by now")
-
-
-def test_a_stop_of_what_is_reached_names_nothing(user: Any, controller: RunningController) -> None:
-    with ScriptedWorker(controller.address, controller.worker_token("w1")) as worker:
-        user.submit("/ann/a")
-        worker.wait_for_start(A)
-        worker.observe(A, RUNNING)
-        assert not user.stop("/ann/a").silent
 
 
 def test_exclusive_jobs_go_only_to_hosts_that_fence(controller: RunningController, user: Any) -> None:
@@ -123,19 +104,6 @@ def test_exclusive_jobs_go_only_to_hosts_that_fence(controller: RunningControlle
             newer.wait_for_start(A)
 
 
-def test_what_was_given_up_is_forgotten_with_its_worker(tmp_path: Path, connect: Any) -> None:
-    quick = {"heartbeat_interval_s": 0.1, "worker_timeout_s": 0.5}
-    with running_controller(tmp_path / "state", **quick) as controller:
-        user = connect(controller)
-        run_and_leave(controller, user, max_retries_preemption=0)
-        user.wait_one("/ann/a")
-        admin = connect(controller, PrincipalKind.ADMIN, "root")
-        admin.stubs.cluster.RemoveWorker(pb.RemoveWorkerRequest(worker_id="w1", reason="gone"))
-        assert not silent_of(user)
-    with running_controller(tmp_path / "state", **quick) as controller:
-        assert not silent_of(connect(controller))
-
-
 def test_a_removed_worker_is_waited_for_no_more(controller: RunningController, user: Any, cluster: Any) -> None:
     run_and_leave(controller, user, exclusive=True)
     with ScriptedWorker(controller.address, controller.worker_token("w2"), "w2") as other:
@@ -145,17 +113,9 @@ def test_a_removed_worker_is_waited_for_no_more(controller: RunningController, u
         assert user.task("/ann/a/0").causes[0] == "attempt 0 on w1: worker w1 was removed: its machine burnt"
         workers = cluster.Status(pb.ClusterStatusRequest(all_workers=True)).workers
         assert [worker.worker_id for worker in workers] == ["w2"]
-
-
-def test_a_removed_worker_that_lives_after_all_is_told_to_stop_what_it_has(
-    controller: RunningController, user: Any, cluster: Any
-) -> None:
-    run_and_leave(controller, user)
-    cluster.RemoveWorker(pb.RemoveWorkerRequest(worker_id="w1", reason="its machine burnt"))
-    with ScriptedWorker(
-        controller.address, controller.worker_token("w1"), inventory=[pb.Observation(attempt_id=A, state=RUNNING)]
-    ) as worker:
-        assert worker.wait_for_stop(A).attempt_id == A
+    left = pb.Observation(attempt_id=A, state=RUNNING)
+    with ScriptedWorker(controller.address, controller.worker_token("w1"), inventory=[left]) as worker:
+        worker.wait_for_stop(A)  # it lives after all
 
 
 @pytest.mark.parametrize(

@@ -1,337 +1,390 @@
-"""Workers that come, go, and come back; controllers that are killed."""
+"""Sessions of workers without a wire: whose word counts, which ends wait for their log, who is late or lost."""
 
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 
-from iris.rpc import iris_pb2 as pb
-from iris.rpc.auth import PrincipalKind
-from iris.rpc.logformat import encode
-from iris.testing.controller import RunningController, running_controller
-from iris.testing.worker import ScriptedWorker
-from rigging.errors import InvalidRequest
-from rigging.testing import eventually
-
-SUCCEEDED, RUNNING = pb.TASK_STATE_SUCCEEDED, pb.TASK_STATE_RUNNING
-FAST = {"heartbeat_interval_s": 0.05, "worker_timeout_s": 0.4}
-
-
-def worker_of(controller: RunningController, **settings: Any) -> ScriptedWorker:
-    return ScriptedWorker(controller.address, controller.worker_token("w1"), **settings)
-
-
-def running(attempt_id: str) -> pb.Observation:
-    return pb.Observation(attempt_id=attempt_id, state=RUNNING)
-
-
-def test_a_killed_controller_comes_back_with_the_running_task(tmp_path: Path, connect: Any) -> None:
-    with running_controller(tmp_path / "state") as controller:
-        user = connect(controller)
-        with worker_of(controller) as worker:
-            user.submit("/ann/done")
-            worker.wait_for_start("/ann/done/0:0")
-            worker.observe("/ann/done/0:0", SUCCEEDED)
-            user.wait_one("/ann/done")
-            user.submit("/ann/a", replicas=2)
-            worker.wait_for_start("/ann/a/1:0")
-            worker.observe("/ann/a/0:0", RUNNING)
-            worker.observe("/ann/a/1:0", RUNNING)
-
-            def both_run() -> bool:
-                status = user.get("/ann/a")
-                return status.state == pb.JOB_STATE_RUNNING and [count.count for count in status.task_counts] == [2]
-
-            eventually(both_run, "both tasks run")
-            before = [user.get("/ann/done"), user.get("/ann/a")]
-            controller.crash()
-    with running_controller(tmp_path / "state") as controller:
-        user = connect(controller)
-        assert [user.get("/ann/done"), user.get("/ann/a")] == before
-        ended = pb.Observation(attempt_id="/ann/a/1:0", state=SUCCEEDED)
-        with worker_of(controller, inventory=[running("/ann/a/0:0"), ended]) as worker:
-            worker.wait_for_forget("/ann/a/1:0")
-            worker.observe("/ann/a/0:0", SUCCEEDED)
-            assert user.wait_one("/ann/a").state == pb.JOB_STATE_SUCCEEDED
-            assert worker.starts == []
-        assert [user.task(f"/ann/a/{i}").attempt for i in (0, 1)] == [0, 0]
-
-
-def test_a_start_that_never_arrived_is_sent_again(controller: RunningController, user: Any) -> None:
-    with worker_of(controller) as worker:
-        user.submit("/ann/a")
-        worker.wait_for_start("/ann/a/0:0")
-    with worker_of(controller) as worker:
-        worker.wait_for_start("/ann/a/0:0")
-        assert [start.attempt_id for start in worker.starts] == ["/ann/a/0:0"]
-
-
-def test_those_who_start_a_cluster_are_told_of_its_workers(controller: RunningController) -> None:
-    with worker_of(controller), worker_of(controller):
-        assert controller.workers_seen == ["w1", "w1"]
-
-
-def test_attempts_of_a_restarted_worker_are_retried(controller: RunningController, user: Any) -> None:
-    with worker_of(controller) as worker:
-        user.submit("/ann/a")
-        worker.wait_for_start("/ann/a/0:0")
-    with worker_of(controller, instance_id="second") as worker:
-        worker.wait_for_start("/ann/a/0:1")
-        assert list(user.task("/ann/a/0").causes) == ["attempt 0 on w1: its worker restarted"]
-
-
-def test_attempts_nobody_knows_are_stopped_or_forgotten(controller: RunningController, user: Any) -> None:
-    ended = pb.Observation(attempt_id="/ann/gone/1:0", state=SUCCEEDED, log_size=100)
-    with worker_of(controller, inventory=[running("/ann/gone/0:0"), ended]) as worker:
-        assert worker.wait_for_stop("/ann/gone/0:0").reason == "the controller does not know this attempt"
-        worker.wait_for_forget("/ann/gone/1:0")
-        assert worker.forgotten == ["/ann/gone/1:0"]
-
-
-def test_a_stop_that_was_missed_is_repeated(controller: RunningController, user: Any) -> None:
-    with worker_of(controller) as worker:
-        user.submit("/ann/a")
-        worker.wait_for_start("/ann/a/0:0")
-    user.stop("/ann/a")
-    with worker_of(controller, inventory=[running("/ann/a/0:0")]) as worker:
-        worker.wait_for_stop("/ann/a/0:0")
-        worker.observe("/ann/a/0:0", pb.TASK_STATE_KILLED)
-        assert user.wait_one("/ann/a").state == pb.JOB_STATE_KILLED
-
-
-def test_a_newer_stream_of_the_same_worker_closes_the_older(controller: RunningController, user: Any) -> None:
-    with worker_of(controller) as older, worker_of(controller, instance_id="second") as newer:
-        older.wait_for_end()
-        user.submit("/ann/a")
-        newer.wait_for_start("/ann/a/0:0")
-        assert older.starts == []
-        (info,) = user.cluster.Status(pb.ClusterStatusRequest()).workers
-        assert info.connected
-
-
-def test_a_silent_worker_is_lost_and_its_tasks_go_elsewhere(tmp_path: Path, connect: Any) -> None:
-    with running_controller(tmp_path / "state", **FAST) as controller:
-        user = connect(controller)
-        with worker_of(controller) as silent:
-            user.submit("/ann/a")
-            silent.wait_for_start("/ann/a/0:0")
-            silent.observe("/ann/a/0:0", RUNNING)
-            with ScriptedWorker(controller.address, controller.worker_token("w2"), "w2") as other:
-
-                def beat() -> bool:
-                    other.send(pb.WorkerMessage())  # heartbeats of this one only
-                    return any(start.attempt_id == "/ann/a/0:1" for start in other.starts)
-
-                other.wait(beat, "retry")
-                silent.wait_for_end()
-        assert user.task("/ann/a/0").causes[0] == "attempt 0 on w1: worker w1 was not heard for 0.4 s"
-
-
-def test_what_only_a_worker_lost_lately_could_run_is_accepted_and_waits_for_it(tmp_path: Path, connect: Any) -> None:
-    with running_controller(tmp_path / "state", **FAST) as controller:
-        user = connect(controller)
-        large = pb.Resources(cpu_millis=64_000, memory_bytes=8 * 2**30, disk_bytes=100 * 2**30)
-        with worker_of(controller, capacity=large) as worker:
-            user.submit("/ann/a")
-            worker.wait_for_start("/ann/a/0:0")
-        with ScriptedWorker(controller.address, controller.worker_token("w2"), "w2") as small:
-
-            def retried() -> bool:
-                small.send(pb.WorkerMessage())  # a heartbeat
-                return any(start.attempt_id == "/ann/a/0:1" for start in small.starts)
-
-            small.wait(retried, "the retry: w1 is lost")
-            user.submit("/ann/b", cpu_millis=64_000)
-            with pytest.raises(grpc.RpcError, match=r"can never run: needs 65 cores; the largest worker \(w1\) has 64"):
-                user.submit("/ann/c", cpu_millis=65_000)
-            with worker_of(controller, capacity=large, instance_id="second") as again:
-                again.wait_for_start("/ann/b/0:0")
-
-
-def test_a_worker_that_does_not_come_back_after_a_restart_is_lost(tmp_path: Path, connect: Any) -> None:
-    with running_controller(tmp_path / "state") as controller, worker_of(controller) as worker:
-        user = connect(controller)
-        user.submit("/ann/a", max_retries_preemption=0)
-        worker.wait_for_start("/ann/a/0:0")
-        worker.observe("/ann/a/0:0", RUNNING)
-        eventually(lambda: user.get("/ann/a").state == pb.JOB_STATE_RUNNING, "it runs")
-        controller.crash()
-    with running_controller(tmp_path / "state", **FAST) as controller:
-        status = connect(controller).wait_one("/ann/a")
-        assert status.state == pb.JOB_STATE_WORKER_FAILED
-        assert "worker w1 was not heard for 0.4 s" in status.error
-
-
-def test_both_sides_hear_heartbeats(tmp_path: Path) -> None:
-    with running_controller(tmp_path / "state", **FAST) as controller, worker_of(controller) as worker:
-        assert worker.welcome is not None
-        assert worker.welcome.heartbeat_interval_ms == 50
-        worker.wait(lambda: worker.heartbeats >= 2, "two heartbeats")
-
-
-def test_an_orderly_stop_sends_workers_away_without_ending_them(tmp_path: Path) -> None:
-    with running_controller(tmp_path / "state") as controller, worker_of(controller) as worker:
-        controller.stop()
-        worker.wait_for_end()
-        assert worker.goodbye is not None
-        assert not worker.goodbye.exit
-
-
-def test_the_end_of_an_attempt_counts_when_its_whole_log_is_here(controller: RunningController, user: Any) -> None:
-    log = encode(False, 1, b"first") + encode(False, 2, b"last")
-    with worker_of(controller) as worker:
-        user.submit("/ann/a")
-        worker.wait_for_start("/ann/a/0:0")
-        worker.observe("/ann/a/0:0", SUCCEEDED, log_size=len(log))
-        worker.append_log("/ann/a/0:0", 0, log[:10])
-        worker.wait_for_log_ack("/ann/a/0:0", 10)
-        assert not user.wait("/ann/a", timeout_ms=30).done
-    ended = pb.Observation(attempt_id="/ann/a/0:0", state=SUCCEEDED, log_size=len(log))
-    with worker_of(controller, inventory=[ended]) as worker:
-        assert worker.welcome is not None
-        assert [(ack.attempt_id, ack.offset) for ack in worker.welcome.log_offsets] == [("/ann/a/0:0", 10)]
-        assert not user.wait("/ann/a", timeout_ms=30).done
-        worker.append_log("/ann/a/0:0", 10, log[10:])
-        user.wait_one("/ann/a")
-        worker.wait_for_forget("/ann/a/0:0")
-    assert user.logs("/ann/a") == [b"first", b"last"]
-
-
-def test_the_end_of_an_attempt_waits_for_a_lost_log_only_so_long(tmp_path: Path, connect: Any) -> None:
-    with running_controller(tmp_path / "state", log_wait_s=0.1) as controller, worker_of(controller) as worker:
-        user = connect(controller)
-        user.submit("/ann/a")
-        worker.wait_for_start("/ann/a/0:0")
-        worker.observe("/ann/a/0:0", SUCCEEDED, log_size=1000)
-        assert user.wait_one("/ann/a").state == pb.JOB_STATE_SUCCEEDED
-
-
-@pytest.mark.parametrize(
-    ("settings", "code", "reason"),
-    [
-        ({"protocol_version": 99}, "FAILED_PRECONDITION", "speaks protocol version 99, this controller 2"),
-        (
-            {"worker_id": "w2"},
-            "PERMISSION_DENIED",
-            "may not open sessions as 'w2': each may only speak for itself",
-        ),
-        ({"instance_id": ""}, "INVALID_ARGUMENT", "gives no instance_id"),
-    ],
+from iris.controller.engine.engine import Engine
+from iris.controller.logs.hub import LogHub
+from iris.controller.logs.store import LogStore
+from iris.controller.workers.connected import ConnectedWorker, Greeting, Report, WorkerHost
+from iris.controller.workers.orders import Farewell, Outgoing
+from iris.controller.workers.sessions import Sessions
+from iris.core.rules.contact import ContactRules
+from iris.core.state.changes import Changes
+from iris.core.state.view import ClusterView
+from iris.domain.errors import StorageUnavailable
+from iris.domain.events import (
+    AttemptObserved,
+    Event,
+    JobSubmitted,
+    StopRequested,
+    WorkerDisconnected,
+    WorkerHeard,
+    WorkerLate,
+    WorkerLost,
 )
-def test_a_wrong_hello_is_refused_with_the_reason(
-    controller: RunningController, settings: dict[str, Any], code: str, reason: str
-) -> None:
-    with worker_of(controller, **settings) as worker:
-        worker.wait_for_end()
-        assert worker.error is not None
-        assert worker.error.code().name == code
-        assert reason in worker.error.details()
+from iris.domain.ids import AttemptId, JobId, WorkerId
+from iris.domain.job_spec import CommandEntrypoint, JobSpec
+from iris.domain.resources import Resources
+from iris.domain.states import TaskState
+from iris.rpc.logformat import encode
+from rigging.errors import Unavailable
+from support.iris.loops import FrozenLoop
+
+W, JOB, ATTEMPT = WorkerId("w1"), JobId("/ann/a"), AttemptId("/ann/a/0:0")
+LINE = encode(False, 1, b"all that it said")
+RULES = ContactRules(late_after_ms=2000, lost_after_ms=10_000, fence_margin_ms=500)
 
 
-def test_a_worker_may_have_an_id_of_256_characters_and_no_more(controller: RunningController) -> None:
-    for length in (256, 257):
-        name = "w" * length
-        with ScriptedWorker(controller.address, controller.worker_token(name), name) as worker:
-            if length == 256:
-                assert worker.welcome.protocol_version
-            else:
-                worker.wait_for_end()
-                assert worker.error is not None
-                assert "is no id of a worker: no control characters, and 1 to 256" in worker.error.details()
+class NotingEngine(Engine):
+    """Keeps the events of which nobody waits."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.posted: list[Event] = []
+
+    def post(self, event: Event) -> None:
+        self.posted.append(event)
+        super().post(event)
 
 
-def test_a_worker_has_an_id_that_a_header_can_carry() -> None:
-    from iris.controller.services.worker import check_worker_id
+class Rig:
+    """A controller's sessions whose time passes only in `advance`; `posted` has the events of which nobody waits."""
 
-    check_worker_id("rack 4/host_1 $(x)")
-    for name in ("", "höst", "a\nb", "\u200b"):
-        with pytest.raises(InvalidRequest, match="is no id of a worker: no control characters, and 1 to 256"):
-            check_worker_id(name)
+    def __init__(self, place: Path, loop: FrozenLoop) -> None:
+        self.loop = loop
+        self.refused = False
+        self.seen: list[WorkerId] = []
+        self.confirm: Callable[[], Awaitable[None]] = self._confirmed
+        self.view = ClusterView()
+        self.engine = NotingEngine(
+            self.view, self, lambda: round(loop.now_s * 1000), lambda error: pytest.fail(str(error))
+        )
+        self.posted = self.engine.posted
+        hub = LogHub(self.view, LogStore(place))
+        self.sessions = Sessions(self.engine, hub, RULES, 5.0, self.seen.append, lambda: self.confirm())
+        self.engine.listen(self.sessions.on_effects)
 
+    def commit(self, changes: Changes) -> None:
+        if self.refused:
+            raise StorageUnavailable("database or disk is full")
 
-def test_calls_without_the_right_token_or_version_are_refused(controller: RunningController, connect: Any) -> None:
-    from iris.testing.controller import ControllerStubs
+    async def _confirmed(self) -> None: ...
 
-    def refusal(*metadata: tuple[str, str]) -> tuple[grpc.StatusCode, str]:
-        stubs = ControllerStubs(controller.address, metadata)
-        with pytest.raises(grpc.RpcError) as refused:
-            stubs.jobs.ListJobs(pb.ListJobsRequest())
-        stubs.close()
-        return refused.value.code(), refused.value.details()
+    async def advance(self, seconds: float) -> None:
+        self.loop.now_s += seconds
+        for _ in range(4):
+            await asyncio.sleep(0)
 
-    assert refusal() == (grpc.StatusCode.UNAUTHENTICATED, "no token: send metadata 'authorization: Bearer <token>'")
-    assert refusal(("authorization", "Basic x"))[0] is grpc.StatusCode.UNAUTHENTICATED
-    assert refusal(("authorization", "Bearer u:ann:00"))[1] == "the token of user ann was not made by this cluster"
-    good = ("authorization", f"Bearer {controller.user_token}")
-    code, details = refusal(good, ("iris-protocol-version", "7"))
-    assert (code, details[:58]) == (
-        grpc.StatusCode.FAILED_PRECONDITION, "the caller speaks protocol version 7, this controller 2: u",
-    )  # fmt: skip
-    stranger = connect(controller, PrincipalKind.JOB, "/ann/a")
-    for call in (lambda: stranger.get("/bob/x"), lambda: stranger.stop("/bob/x"), lambda: stranger.submit("/ann/b")):
-        with pytest.raises(grpc.RpcError) as refused:
-            call()
-        assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
-    with pytest.raises(grpc.RpcError, match="worker w1 may not list jobs: only admins, users and jobs may"):
-        connect(controller, PrincipalKind.WORKER, "w1").jobs.ListJobs(pb.ListJobsRequest())
+    async def open(
+        self, name: str = W, instance: str = "one", inventory: tuple[Report, ...] = (), leaving: bool = False
+    ) -> ConnectedWorker:
+        capacity = Resources(cpu_millis=8000)
+        return await self.sessions.open(Greeting(WorkerId(name), instance, capacity, {}, inventory, leaving))
 
+    async def given(self) -> ConnectedWorker:
+        """A session whose worker was given the job's one attempt."""
+        session = await self.open()
+        await self.engine.submit(JobSubmitted(JobSpec(JOB, CommandEntrypoint(("true",)), Resources(cpu_millis=1000))))
+        assert (await self.sent(session)).start == {JOB: {(0, 0): False}}
+        return session
 
-def test_a_worker_that_leaves_gets_nothing_new_and_its_last_reports_count(
-    controller: RunningController, user: Any
-) -> None:
-    """Once, its ended attempts were placed on it again, and it did not get away."""
-    with worker_of(controller) as worker:
-        user.submit("/ann/a")
-        worker.wait_for_start("/ann/a/0:0")
-        worker.send(pb.WorkerMessage(leaving=True))
-        worker.observe("/ann/a/0:0", pb.TASK_STATE_WORKER_FAILED, failure=pb.FAILURE_KIND_PREEMPTED, error="leaves")
-        worker.wait_for_forget("/ann/a/0:0")
-        user.submit("/ann/b")
-        assert user.get("/ann/a").state == pb.JOB_STATE_PENDING
-        assert user.get("/ann/b").pending_reason
-        assert [start.attempt_id for start in worker.starts] == ["/ann/a/0:0"]
-    with worker_of(controller, instance_id="second") as worker:
-        worker.wait_for_start("/ann/a/0:1")
+    async def sent(self, session: ConnectedWorker) -> Outgoing:
+        """What is on its way to a worker."""
+        await self.advance(0.02)
+        return await session.orders.take(0) or Outgoing()
 
+    async def settled(self) -> None:
+        """Return once what was posted has happened and is committed."""
+        await self.advance(0.0)
+        await self.engine.settled()
 
-def test_a_beat_is_acknowledged_at_once(tmp_path: Path) -> None:
-    # By the acknowledgement the worker's host knows until when it may keep exclusive attempts.
-    seldom = {"heartbeat_interval_s": 60, "worker_timeout_s": 120}
-    with running_controller(tmp_path / "state", **seldom) as controller, worker_of(controller) as worker:
-        worker.beat(7)
-        worker.wait_for_beat_ack(7)
-        worker.beat(8)
-        worker.wait_for_beat_ack(8)
-        assert worker.beat_ack == 8
+    async def end(self) -> None:
+        self.sessions.stop_timers()
+        self.engine.close()
 
+    async def silent(self, seconds: float) -> list[type[Event]]:
+        """Let time pass in which nobody says anything; return the kinds of what was posted meanwhile."""
+        known = len(self.posted)
+        for _ in range(round(seconds * 4)):
+            await self.advance(0.25)
+        return [type(event) for event in self.posted[known:]]
 
-def test_a_beat_on_a_superseded_stream_is_not_acknowledged(controller: RunningController) -> None:
-    with worker_of(controller) as older, worker_of(controller, instance_id="second") as newer:
-        older.beat(7)
-        newer.beat(9)
-        newer.wait_for_beat_ack(9)
-        older.wait_for_end()
-        assert older.beat_ack == 0
+    def state(self) -> TaskState:
+        return self.view.tasks[JOB][0].state
 
 
-def test_the_start_of_an_exclusive_attempt_says_when_its_fence_ends_it(
-    controller: RunningController, user: Any, worker: ScriptedWorker
-) -> None:
-    user.submit("/ann/plain")
-    user.submit("/ann/default", exclusive=True, cpu_millis=100)
-    user.submit("/ann/short", exclusive=True, fence_after_ms=20_000, cpu_millis=100)
-    fences = {}
-    for name in ("plain", "default", "short"):
-        launch = worker.wait_for_start(f"/ann/{name}/0:0").launch
-        fences[name] = (launch.exclusive, launch.fence_after_ms)
-    assert fences == {"plain": (False, 0), "default": (True, 600_000), "short": (True, 20_000)}
+def seen(state: TaskState, log_size: int = 0, attempt: AttemptId = ATTEMPT) -> Report:
+    return Report(AttemptObserved(attempt, W, state), log_size)
 
 
-def test_a_name_that_two_hosts_use_at_once_is_warned_of(
-    controller: RunningController, caplog: pytest.LogCaptureFixture
-) -> None:
-    with worker_of(controller), worker_of(controller, instance_id="second"):
-        words = "worker w1 began anew from 127.0.0.1 while its session from 127.0.0.1 was open"
-        eventually(lambda: words in caplog.text, "the controller warns of it")
-        assert caplog.text.count("began anew") == 1
+@pytest.fixture
+def loop() -> FrozenLoop:
+    return FrozenLoop()
+
+
+@pytest.fixture
+def rig(tmp_path: Path, loop: FrozenLoop, runner: asyncio.Runner) -> Iterator[Rig]:
+    async def make() -> Rig:
+        return Rig(tmp_path, loop)
+
+    problems: list[object] = []
+    loop.set_exception_handler(lambda _, context: problems.append(context))
+    rig = runner.run(make())
+    yield rig
+    runner.run(rig.end())
+    assert problems == []
+
+
+async def test_only_the_newest_session_of_a_worker_speaks_for_it(rig: Rig) -> None:
+    older = await rig.given()
+    newer = await rig.open()
+    assert (older.superseded, older.orders.closed) == (True, True)
+    assert (newer.superseded, newer.orders.closed) == (False, False)
+    await rig.advance(1.0)
+    rig.sessions.heard(older, 7)
+    assert rig.sessions.silent_ms(W) == 1000
+    rig.sessions.resize(older, Resources(cpu_millis=1))
+    rig.sessions.note_trouble(older, "no guardian")
+    rig.sessions.begin_leaving(older)
+    rig.sessions.report(older, seen(TaskState.RUNNING))
+    rig.sessions.close(older)
+    assert rig.posted == []
+    assert not older.is_leaving
+    rig.sessions.heard(newer, 8)
+    assert rig.sessions.silent_ms(W) == 0
+    assert (await rig.sent(newer)).beat_ack == 8
+    rig.sessions.resize(newer, Resources(cpu_millis=9000))
+    rig.sessions.note_trouble(newer, "no guardian")
+    rig.sessions.report(newer, seen(TaskState.RUNNING))
+    await rig.settled()
+    worker = rig.view.workers[W]
+    assert (worker.capacity.cpu_millis, worker.trouble, rig.state()) == (9000, "no guardian", TaskState.RUNNING)
+    rig.sessions.close(newer)
+    rig.sessions.close(newer)
+    await rig.settled()
+    assert not rig.view.workers[W].connected
+    assert newer.orders.closed
+    assert sum(isinstance(event, WorkerDisconnected) for event in rig.posted) == 1
+
+
+async def test_one_that_leaves_is_given_nothing_and_says_so_once(rig: Rig) -> None:
+    session = await rig.open()
+    rig.sessions.begin_leaving(session)
+    rig.sessions.begin_leaving(session)
+    assert rig.posted == [WorkerDisconnected(W, "one")]
+    again = await rig.open(instance="two", leaving=True)
+    assert again.is_leaving
+    assert not rig.view.workers[W].connected
+    assert not (await rig.open(instance="three")).is_leaving
+    assert rig.view.workers[W].connected
+
+
+async def test_an_end_waits_for_its_log_and_counts_once(rig: Rig) -> None:
+    session = await rig.given()
+    rig.sessions.report(session, seen(TaskState.RUNNING, len(LINE)))
+    assert len(rig.posted) == 1, "only ends wait"
+    rig.sessions.report(session, seen(TaskState.SUCCEEDED, len(LINE)))
+    rig.sessions.append_log(session, ATTEMPT, 0, LINE[:5])
+    await rig.advance(4.0)
+    rig.sessions.report(session, seen(TaskState.SUCCEEDED, len(LINE)))  # told again, it gets no more time
+    assert len(rig.posted) == 1
+    assert (await rig.sent(session)).log_acks == {ATTEMPT: 5}
+    rig.sessions.append_log(session, ATTEMPT, 5, LINE[5:])
+    await rig.settled()
+    assert rig.state() is TaskState.SUCCEEDED
+    assert (await rig.sent(session)).log_acks == {ATTEMPT: len(LINE)}
+    await rig.advance(10.0)
+    assert len(rig.posted) == 2
+
+
+async def test_what_is_lost_of_a_log_is_waited_for_so_long_and_no_longer(rig: Rig) -> None:
+    session = await rig.given()
+    rig.sessions.report(session, seen(TaskState.SUCCEEDED, 100))
+    await rig.advance(3.0)
+    rig.sessions.report(session, seen(TaskState.SUCCEEDED, 100))
+    await rig.advance(1.9)
+    assert rig.posted == []
+    await rig.advance(0.2)
+    assert rig.posted == [seen(TaskState.SUCCEEDED).event]
+    await rig.advance(10.0)
+    assert len(rig.posted) == 1
+
+
+async def test_nobody_waits_for_the_log_of_an_attempt_that_is_not_known(rig: Rig) -> None:
+    session = await rig.given()
+    for name in ("/ann/a/0:1", "/ann/a/1:0", "/ann/b/0:0"):
+        rig.sessions.report(session, seen(TaskState.SUCCEEDED, 100, AttemptId(name)))
+    rig.sessions.report(session, seen(TaskState.SUCCEEDED))  # there is no log
+    assert len(rig.posted) == 4
+
+
+@pytest.mark.parametrize("end", ["superseded", "closed", "controller ends"])
+async def test_an_end_that_waits_is_told_again_by_the_next_session_and_not_passed_on(rig: Rig, end: str) -> None:
+    session = await rig.given()
+    rig.sessions.report(session, seen(TaskState.SUCCEEDED, len(LINE)))
+    if end == "superseded":
+        await rig.open(inventory=(seen(TaskState.SUCCEEDED, len(LINE)),))
+        assert rig.state() is TaskState.RUNNING, "until its log is here"
+    elif end == "closed":
+        rig.sessions.close(session)
+    else:
+        rig.sessions.stop_timers()
+    await rig.advance(4.9)
+    assert session.held == {}
+    rig.sessions.append_log(session, ATTEMPT, 0, LINE)
+    assert [event for event in rig.posted if isinstance(event, AttemptObserved)] == []
+
+
+async def test_what_a_worker_has_when_it_comes_back_counts_with_its_log(rig: Rig) -> None:
+    rig.sessions.close(await rig.given())
+    session = await rig.open(inventory=(seen(TaskState.SUCCEEDED, len(LINE)),))
+    assert rig.state() is TaskState.RUNNING
+    rig.sessions.append_log(session, ATTEMPT, 0, LINE)
+    await rig.settled()
+    assert rig.state() is TaskState.SUCCEEDED
+    assert (await rig.sent(session)).forget == {ATTEMPT: None}
+
+
+async def test_a_stop_goes_to_the_worker_that_is_connected_and_else_waits_for_it(rig: Rig) -> None:
+    session = await rig.given()
+    await rig.open("w2")
+    await rig.engine.submit(StopRequested(JOB))
+    assert list((await rig.sent(session)).stop) == [ATTEMPT]
+    rig.sessions.close(session)
+    again = await rig.open(inventory=(seen(TaskState.RUNNING), seen(TaskState.RUNNING, 0, AttemptId("/bob/x/0:0"))))
+    outgoing = await rig.sent(again)
+    assert list(outgoing.stop) == [ATTEMPT, "/bob/x/0:0"]
+    assert outgoing.stop[AttemptId("/bob/x/0:0")] == "the controller does not know this attempt"
+
+
+async def test_what_a_worker_never_heard_of_is_sent_again_and_what_nobody_knows_is_forgotten(rig: Rig) -> None:
+    rig.sessions.close(await rig.given())
+    outgoing = await rig.sent(await rig.open(inventory=(seen(TaskState.SUCCEEDED, 9, AttemptId("/bob/x/0:0")),)))
+    assert (outgoing.start, list(outgoing.forget)) == ({JOB: {(0, 0): False}}, ["/bob/x/0:0"])
+    again = await rig.open(instance="two")
+    await rig.settled()
+    assert (await rig.sent(again)).start == {JOB: {(0, 1): False}}, "its former life lost what ran there"
+
+
+async def test_a_name_that_two_hosts_use_at_once_is_warned_of(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    for instance in ("one", "one", "two"):
+        await rig.open(instance=instance)
+    words = "worker w1 began anew from an unknown address while its session from an unknown address was open"
+    assert (caplog.text.count(words), caplog.text.count("began anew")) == (1, 1)
+
+
+async def test_a_clock_that_is_far_off_is_told_once(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    session = await rig.open()
+    for skew_ms, error_ms in ((5100, 100), (-5101, 100), (-9000, 0), (0, 0), (5002, 1)):
+        rig.sessions.note_skew(session, skew_ms, error_ms)
+    assert rig.sessions.host_of(W) == WorkerHost(skew=(5002, 1))
+    told = [record.getMessage()[:46] for record in caplog.records]
+    assert told == ["the clock of worker w1 is 5.1 s behind this co", "the clock of worker w1 is 5.0 s ahead of this "]
+
+
+async def test_a_worker_is_told_nothing_before_its_connection_is_kept_or_it_is_let_go(rig: Rig) -> None:
+    async def broken() -> None:
+        raise Unavailable("no storage")
+
+    rig.confirm = broken
+    with pytest.raises(Unavailable, match="no storage"):
+        await rig.open()
+    await rig.settled()
+    assert not rig.view.workers[W].connected
+    assert rig.seen == []
+    kept = asyncio.Event()
+
+    async def later() -> None:
+        await kept.wait()
+
+    rig.confirm = later
+    opening = asyncio.ensure_future(rig.open())
+    await rig.advance(1.0)
+    assert not opening.done()
+    kept.set()
+    await opening
+    assert rig.seen == [W]
+
+
+async def test_at_the_end_all_are_told_and_waited_for(rig: Rig) -> None:
+    first, second = await rig.open(), await rig.open("w2")
+    ending = asyncio.ensure_future(rig.sessions.say_goodbye("it is late", True, 30))
+    for session in (first, second):
+        assert (await rig.sent(session)).goodbye == Farewell("it is late", True)
+    with pytest.raises(Unavailable, match="the controller is leaving: it is late"):
+        await rig.open("w3")
+    rig.sessions.close(first)
+    await rig.advance(29.0)
+    assert not ending.done()
+    rig.sessions.close(second)
+    await rig.advance(0.0)
+    assert ending.done()
+
+
+async def test_a_deaf_worker_is_waited_for_only_so_long_and_nobody_not_at_all(rig: Rig, tmp_path: Path) -> None:
+    empty = Rig(tmp_path / "empty", rig.loop)
+    await asyncio.wait_for(empty.sessions.say_goodbye("none is there", False, 3600), 3600)
+    assert not empty.sessions.present(W)
+    await rig.open()
+    ending = asyncio.ensure_future(rig.sessions.say_goodbye("it is late", True, 30))
+    await rig.advance(0.0)
+    await rig.advance(30.1)
+    assert ending.done()
+
+
+async def test_silence_makes_a_worker_late_then_lost_and_a_word_in_between_takes_it_back(rig: Rig) -> None:
+    rig.sessions.start()
+    session = await rig.given()
+    assert await rig.silent(1.5) == []
+    assert await rig.silent(1.0) == [WorkerLate]
+    rig.sessions.heard(session)
+    assert isinstance(rig.posted[-1], WorkerHeard)
+    rig.sessions.heard(session)
+    assert await rig.silent(1.5) == [], "heard twice, told once"
+    assert await rig.silent(7.5) == [WorkerLate]
+    assert rig.sessions.present(W)
+    assert not session.orders.closed
+    assert await rig.silent(1.5) == [WorkerDisconnected, WorkerLost]
+    assert session.orders.closed
+    assert not rig.sessions.present(W)
+    assert await rig.silent(5) == []
+
+
+async def test_nobody_is_late_while_the_controller_cannot_write(rig: Rig) -> None:
+    """What workers say then is not read; it is not their silence."""
+
+    rig.sessions.start()
+    session = await rig.open()
+    rig.refused = True
+    rig.sessions.resize(session, Resources(cpu_millis=1))
+    await rig.silent(15)
+    assert rig.engine.stalled
+    assert len(rig.posted) == 1
+    rig.refused = False
+    for _ in range(30):
+        await rig.advance(0.25)
+        rig.sessions.heard(session)
+    assert rig.engine.stalled == ""
+    assert not any(isinstance(event, WorkerLost) for event in rig.posted)
+
+
+async def test_after_a_start_known_workers_have_their_time_to_come_back(rig: Rig) -> None:
+    session = await rig.given()
+    rig.sessions.report(session, seen(TaskState.RUNNING))
+    rig.sessions.close(session)
+    await rig.advance(60.0)
+    rig.posted.clear()
+    rig.sessions.start()
+    assert rig.sessions.present(W)
+    assert rig.sessions.silent_ms(W) == 0
+    assert WorkerLost not in await rig.silent(9.75)
+    assert (await rig.silent(0.75)).count(WorkerLost) == 1
+    rig.sessions.stop_timers()
+    rig.posted.clear()
+    await rig.open()
+    assert await rig.silent(5) == [], "nobody looks any more"

@@ -12,7 +12,7 @@ from iris.domain.events import Preempted, WorkerDisconnected, WorkerHeard, Worke
 from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.silence import SilentAttempt
 from iris.domain.states import TaskState
-from iris.testing.scheduling import InMemoryCluster, resources
+from support.iris.scheduling import InMemoryCluster, resources
 
 JOB, W, V = JobId("/u/job"), WorkerId("w"), WorkerId("v")
 
@@ -40,17 +40,12 @@ def alone(attempt: str, *, is_wanted: bool, fenced_in_ms: int = 0, trouble: str 
     return SilentAttempt(cast(Any, attempt), W, 1500, is_wanted, fenced_in_ms, trouble)
 
 
-def test_while_a_worker_is_heard_nothing_is_silent(two: InMemoryCluster) -> None:
+def test_a_worker_that_is_heard_tells_only_its_trouble_and_one_that_is_not_no_more(two: InMemoryCluster) -> None:
     assert silent(two) == []
-    two.do(WorkerDisconnected(W, "a"))
-    assert silent(two) == [alone("/u/job/0:0", is_wanted=True), alone("/u/job/1:0", is_wanted=True)]
-
-
-def test_a_worker_in_trouble_is_heard_and_says_what_is_wrong(two: InMemoryCluster) -> None:
     two.do(WorkerTroubled(W, "a", "its guardian is suspended"))
     assert [item.trouble for item in silent(two)] == ["its guardian is suspended"] * 2
     two.do(WorkerDisconnected(W, "a"))
-    assert [item.trouble for item in silent(two)] == ["", ""], "what it said last may not hold any more"
+    assert silent(two) == [alone("/u/job/0:0", is_wanted=True), alone("/u/job/1:0", is_wanted=True)]
 
 
 @pytest.mark.parametrize("say", [lambda: WorkerLate(W, 10_000), lambda: WorkerDisconnected(W, "a")])
@@ -77,7 +72,7 @@ def test_an_earlier_attempt_that_was_found_again_is_told_and_not_wanted(two: InM
     assert silent(two, JobId("/u/other")) == []
 
 
-def test_of_an_exclusive_job_it_is_said_when_it_will_have_ended() -> None:
+def test_of_an_exclusive_job_it_is_said_when_it_will_have_ended_and_once_it_has_nothing_is_left() -> None:
     cluster = InMemoryCluster()
     cluster.connect("w", resources(2, 8))
     cluster.submit(exclusive=True, fence_after_ms=30_000)
@@ -85,13 +80,8 @@ def test_of_an_exclusive_job_it_is_said_when_it_will_have_ended() -> None:
     cluster.observe("/u/job/0:0", TaskState.RUNNING)
     cluster.do(WorkerDisconnected(W, "a"))
     assert silent(cluster) == [alone("/u/job/0:0", is_wanted=True, fenced_in_ms=30_001)]
-
-
-def test_of_a_job_that_ended_as_it_should_nothing_is_left(two: InMemoryCluster) -> None:
-    for number in range(2):
-        two.observe(f"/u/job/{number}:0", TaskState.SUCCEEDED)
-    two.do(WorkerDisconnected(W, "a"))
-    assert silent(two) == []
+    cluster.observe("/u/job/0:0", TaskState.SUCCEEDED)
+    assert silent(cluster) == []
 
 
 def test_each_attempt_of_a_task_that_waits_again_is_told_once(two: InMemoryCluster) -> None:

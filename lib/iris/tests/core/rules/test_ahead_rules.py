@@ -13,15 +13,14 @@ from iris.domain.events import (
     Begun,
     LendCpu,
     WorkerCordoned,
-    WorkerDisconnected,
     WorkerLate,
     WorkerLost,
 )
 from iris.domain.ids import AttemptId, TaskId, WorkerId
 from iris.domain.resources import NOTHING
 from iris.domain.states import TaskState
-from iris.testing.scheduling import InMemoryCluster, resources
 from rigging.errors import Conflict
+from support.iris.scheduling import InMemoryCluster, resources
 
 W = WorkerId("q")
 FIRST, AHEAD = AttemptId("/u/job/0:0"), AttemptId("/u/job/1:0")
@@ -32,8 +31,7 @@ def cluster() -> InMemoryCluster:
     """A worker for one task; one runs there, another is assigned ahead, the third waits."""
     cluster = InMemoryCluster()
     cluster.connect("q", resources(1, 4), **{AHEAD_ATTRIBUTE: "true"})
-    cluster.submit(replicas=3, max_retries_preemption=0)
-    cluster.schedule()
+    cluster.launch(replicas=3, max_retries_preemption=0)
     cluster.observe(FIRST, TaskState.RUNNING)
     cluster.do(Assigned(TaskId("/u/job/1"), W, ahead=True))
     return cluster
@@ -76,31 +74,20 @@ def test_it_takes_the_place_of_the_one_that_ended(cluster: InMemoryCluster) -> N
     assert cluster.view.committed(W) == NOTHING
 
 
-def test_told_by_its_end_alone_it_has_run_from_its_start(cluster: InMemoryCluster) -> None:
-    cluster.observe(FIRST, TaskState.SUCCEEDED)
-    cluster.observe(AHEAD, TaskState.SUCCEEDED, started_at_ms=1_002, at_ms=1_005)
-    task = task_of(cluster)
-    assert (task.state, task.started_at_ms, task.finished_at_ms) == (TaskState.SUCCEEDED, 1_002, 1_005)
-
-
-def test_handed_back_it_waits_again_and_nobody_is_charged(cluster: InMemoryCluster) -> None:
+def test_handed_back_it_waits_again_and_nobody_is_charged_but_its_kind_counts_as_slow(
+    cluster: InMemoryCluster,
+) -> None:
+    kind = ("u", cluster.view.demands["/u/job"])
+    cluster.view.run_times.note_end(kind, 2)
     outcome = cluster.observe(AHEAD, TaskState.PENDING, error="handed back, not begun")
     task = task_of(cluster)
     assert (task.state, task.preemptions, task.failures) == (TaskState.PENDING, 0, 0)
     assert task.causes == ("attempt 0 on q: handed back, not begun",)
     assert ForgetAttempt(AHEAD, W) in outcome.effects
+    assert (cluster.view.run_times.expected_ms(kind) or 0) >= 1000
     cluster.observe(FIRST, TaskState.SUCCEEDED)
     assert ("/u/job/1", W) in cluster.schedule().assignments
     assert task_of(cluster).attempt == 1, "what was handed back is never started under its old number"
-
-
-def test_after_a_hand_back_its_kind_counts_as_slow(cluster: InMemoryCluster) -> None:
-    kind = ("u", cluster.view.demands["/u/job"])
-    cluster.view.run_times.note_end(kind, 2)
-    cluster.observe(AHEAD, TaskState.PENDING)
-    expected = cluster.view.run_times.expected_ms(kind)
-    assert expected is not None
-    assert expected >= 1000
 
 
 @pytest.mark.parametrize(
@@ -117,15 +104,11 @@ def test_it_goes_elsewhere_at_no_charge(cluster: InMemoryCluster, event: object)
     """With max_retries_preemption=0 a charge would fail the task, and with it the job."""
     if isinstance(event, WorkerLost):
         cluster.observe(FIRST, TaskState.SUCCEEDED)
-    cluster.do(event)
-    assert task_of(cluster).state is TaskState.PENDING
-    assert task_of(cluster).preemptions == 0
-
-
-def test_a_cordon_leaves_alone_what_runs(cluster: InMemoryCluster) -> None:
-    outcome = cluster.do(WorkerCordoned(W, "bad disk"))
-    assert [effect.attempt_id for effect in outcome.effects if isinstance(effect, StopAttempt)] == [AHEAD]
-    assert task_of(cluster, FIRST).state is TaskState.RUNNING
+    outcome = cluster.do(event)
+    assert (task_of(cluster).state, task_of(cluster).preemptions) == (TaskState.PENDING, 0)
+    if isinstance(event, WorkerCordoned) and not event.drain:
+        assert [effect.attempt_id for effect in outcome.effects if isinstance(effect, StopAttempt)] == [AHEAD]
+        assert task_of(cluster, FIRST).state is TaskState.RUNNING, "a cordon leaves alone what runs"
 
 
 def test_stopped_before_it_began_it_holds_nothing_meanwhile(cluster: InMemoryCluster) -> None:
@@ -186,22 +169,23 @@ def test_one_that_waits_for_its_children_has_begun(cluster: InMemoryCluster) -> 
     assert not cluster.view.bookings[AHEAD].ahead
 
 
-def test_a_worker_that_does_not_know_of_it_gets_none() -> None:
+@pytest.mark.parametrize(
+    ("attributes", "spec", "why"),
+    [
+        ({}, {}, "does not know of that"),
+        *(
+            ({AHEAD_ATTRIBUTE: "true"}, spec, "no job of plain tasks")
+            for spec in ({"ports": ("http",)}, {"exclusive": True}, {"scheduling_timeout_ms": 1000})
+        ),
+    ],
+)
+def test_what_is_not_plain_or_not_known_to_the_worker_is_never_assigned_ahead(
+    attributes: dict[str, str], spec: dict[str, object], why: str
+) -> None:
     cluster = InMemoryCluster()
-    cluster.connect("w", resources(1, 4))
-    cluster.submit(replicas=2)
-    cluster.schedule()
-    with pytest.raises(Conflict, match="does not know of that"):
-        cluster.do(Assigned(TaskId("/u/job/1"), WorkerId("w"), ahead=True))
-
-
-@pytest.mark.parametrize("spec", [{"ports": ("http",)}, {"exclusive": True}, {"scheduling_timeout_ms": 1000}])
-def test_a_task_that_is_not_plain_is_never_assigned_ahead(spec: dict[str, object]) -> None:
-    cluster = InMemoryCluster()
-    cluster.connect("q", resources(1, 4), **{AHEAD_ATTRIBUTE: "true"})
-    cluster.submit(replicas=2, **spec)
-    cluster.schedule()
-    with pytest.raises(Conflict, match="no job of plain tasks"):
+    cluster.connect("q", resources(1, 4), **attributes)
+    cluster.launch(replicas=2, **spec)
+    with pytest.raises(Conflict, match=why):
         cluster.do(Assigned(TaskId("/u/job/1"), W, ahead=True))
 
 
@@ -209,26 +193,21 @@ class TestReconnection:
     def seen(self, name: AttemptId, state: TaskState) -> AttemptObserved:
         return AttemptObserved(name, W, state)
 
-    def test_what_waits_there_goes_on_waiting(self, cluster: InMemoryCluster) -> None:
-        cluster.do(WorkerDisconnected(W, "a"))
-        found = cluster.reconnect("q", "a", [self.seen(FIRST, TaskState.RUNNING), self.seen(AHEAD, TaskState.ASSIGNED)])
+    def test_what_waits_there_goes_on_waiting_and_what_need_not_wait_is_sent_again(
+        self, cluster: InMemoryCluster
+    ) -> None:
+        there = [self.seen(FIRST, TaskState.RUNNING), self.seen(AHEAD, TaskState.ASSIGNED)]
+        found = cluster.reconnect("q", "a", there)
         assert (found.to_start, found.to_stop) == ([], [])
         assert cluster.view.bookings[AHEAD].ahead
-
-    def test_what_need_not_wait_is_sent_again(self, cluster: InMemoryCluster) -> None:
         cluster.do(Begun(AHEAD))
-        found = cluster.reconnect("q", "a", [self.seen(FIRST, TaskState.RUNNING), self.seen(AHEAD, TaskState.ASSIGNED)])
-        assert found.to_start == [AHEAD]
+        assert cluster.reconnect("q", "a", there).to_start == [AHEAD]
 
     def test_what_was_handed_back_meanwhile_waits_for_another_place(self, cluster: InMemoryCluster) -> None:
-        cluster.reconnect("q", "a", [self.seen(FIRST, TaskState.RUNNING), self.seen(AHEAD, TaskState.PENDING)])
-        assert task_of(cluster).state is TaskState.PENDING
-
-    def test_a_hand_back_of_an_attempt_that_nobody_knows_is_forgotten(self, cluster: InMemoryCluster) -> None:
         strange = AttemptId("/u/strange/0:0")
-        found = cluster.reconnect(
-            "q", "a", [self.seen(FIRST, TaskState.RUNNING), self.seen(strange, TaskState.PENDING)]
-        )
+        handed_back = [self.seen(name, TaskState.PENDING) for name in (AHEAD, strange)]
+        found = cluster.reconnect("q", "a", [self.seen(FIRST, TaskState.RUNNING), *handed_back])
+        assert task_of(cluster).state is TaskState.PENDING
         assert found.to_forget == [strange]
 
     def test_after_a_restart_of_the_controller_nothing_counts_as_begun_that_was_not_seen(

@@ -39,13 +39,9 @@ def test_by_name_and_by_attempt() -> None:
 
 
 def test_below_a_prefix_of_names_whether_it_ends_within_a_name_or_not() -> None:
-    made = table(*ALL)
-    assert made.below("/u/a/") == [A, B, C, D]
-    assert made.below("/u/a/x") == [A, B]
-    assert made.below("/u/a/b") == [D]
-    assert made.below("/u/a/b/") == [D]
-    assert made.below("/u/a") == [A, B, C, D, E]
-    assert made.below("/u/none/") == []
+    found = {prefix: table(*ALL).below(prefix) for prefix in ("/u/a/", "/u/a/x", "/u/a/b", "/u/a/b/", "/u/none/")}
+    assert found == {"/u/a/": [A, B, C, D], "/u/a/x": [A, B], "/u/a/b": [D], "/u/a/b/": [D], "/u/none/": []}
+    assert table(*ALL).below("/u/a") == [A, B, C, D, E]
 
 
 def test_what_is_removed_is_found_by_none_of_the_ways() -> None:

@@ -14,21 +14,11 @@ def times() -> RunTimes:
     return RunTimes()
 
 
-def test_of_what_never_ended_nothing_is_known(times: RunTimes) -> None:
-    assert times.expected_ms(KIND) is None
-
-
-def test_the_first_end_counts_whole(times: RunTimes) -> None:
-    times.note_end(KIND, 40)
-    assert times.expected_ms(KIND) == 40
-
-
 def test_it_rises_at_once_and_falls_slowly(times: RunTimes) -> None:
-    times.note_end(KIND, 10)
-    times.note_end(KIND, 110)
-    assert times.expected_ms(KIND) == 60
-    times.note_end(KIND, 10)
-    assert times.expected_ms(KIND) == 55
+    assert times.expected_ms(KIND) is None, "of what never ended nothing is known"
+    for took_ms, expected in ((10, 10), (110, 60), (10, 55)):
+        times.note_end(KIND, took_ms)
+        assert times.expected_ms(KIND) == expected
 
 
 def test_after_a_hand_back_a_dozen_or_two_of_short_ends_make_up_for_it(times: RunTimes) -> None:

@@ -4,26 +4,18 @@ from iris.core.state.view import ClusterView
 from iris.domain.events import WorkerDisconnected, WorkerLost
 from iris.domain.ids import JobId, WorkerId
 from iris.domain.states import TaskState
-from iris.testing.scheduling import InMemoryCluster, resources
+from support.iris.scheduling import InMemoryCluster, resources
 
 W = WorkerId("w")
 
 
 def known(view: ClusterView) -> dict[str, set[str]]:
-    return {
-        "jobs": set(view.jobs),
-        "tasks": set(view.tasks),
-        "demands": set(view.demands),
-        "keys": set(view.job_of_key),
-        "lost": set(view.lost),
-        "workers": set(view.workers),
-        "loads": set(view.loads),
-    }
+    tables = ("jobs", "tasks", "demands", "job_of_key", "lost", "workers", "loads")
+    return {name: set(getattr(view, name)) for name in tables}
 
 
 def ended(cluster: InMemoryCluster, name: str, key: str = "") -> JobId:
-    job_id = cluster.submit(name, key=key)
-    cluster.schedule()
+    job_id = cluster.launch(name, key=key)
     cluster.observe(f"{name}/0:0", TaskState.SUCCEEDED)
     return job_id
 
@@ -33,25 +25,10 @@ def test_a_job_leaves_nothing_and_the_others_stay(cluster):
     before = known(cluster.view)
     cluster.view.forget_job(ended(cluster, "/u/gone", "key-2"))
     assert known(cluster.view) == before
-    assert cluster.view.job_of_key == {"key-1": "/u/kept"}
-
-
-def test_what_was_given_up_of_it_goes_with_it(cluster):
-    cluster.submit("/u/gone")
-    cluster.submit("/u/kept")
-    cluster.schedule()
-    cluster.do(WorkerLost(W, "not heard"))
-    cluster.stop("/u/gone")
-    assert set(cluster.view.lost) == {"/u/gone/0:0", "/u/kept/0:0"}
-    cluster.view.forget_job(JobId("/u/gone"))
-    assert set(cluster.view.lost) == {"/u/kept/0:0"}
-
-
-def test_a_key_that_another_job_has_by_now_stays(cluster):
     first = ended(cluster, "/u/first", "key")
     cluster.view.job_of_key["key"] = JobId("/u/second")
     cluster.view.forget_job(first)
-    assert cluster.view.job_of_key == {"key": "/u/second"}
+    assert cluster.view.job_of_key == {"key-1": "/u/kept", "key": "/u/second"}, "a key that another job has by now"
 
 
 def test_a_worker_leaves_nothing_and_the_others_stay(cluster):
@@ -62,12 +39,15 @@ def test_a_worker_leaves_nothing_and_the_others_stay(cluster):
     assert known(cluster.view) == before
 
 
-def test_what_was_given_up_on_it_goes_with_it(cluster):
+def test_what_was_given_up_goes_with_its_job_and_with_its_worker(cluster):
     cluster.connect("v", resources(4, 16, 100))
-    cluster.submit(need=resources(3), replicas=2)
-    cluster.schedule()
+    cluster.submit("/u/gone", resources(1))
+    cluster.launch("/u/kept", resources(3), replicas=2)
     for name in ("w", "v"):
         cluster.do(WorkerLost(WorkerId(name), "not heard"))
-    assert len(cluster.view.lost) == 2
+    cluster.stop("/u/gone")
+    assert len(cluster.view.lost) == 3
+    cluster.view.forget_job(JobId("/u/gone"))
+    assert {lost.job_id for lost in cluster.view.lost.values()} == {"/u/kept"}
     cluster.view.forget_worker(W)
-    assert {lost.worker_id for lost in cluster.view.lost.values()} == {"v"}
+    assert [lost.worker_id for lost in cluster.view.lost.values()] == ["v"]

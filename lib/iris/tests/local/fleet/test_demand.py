@@ -9,7 +9,7 @@ from iris.domain.resources import Device, Resources
 from iris.domain.scale_groups import ScaleGroup
 from iris.local.fleet.demand import is_unused, slices_wanted
 from iris.local.fleet.slices import Slice
-from iris.testing.scheduling import InMemoryCluster, resources
+from support.iris.scheduling import InMemoryCluster, resources
 
 V4_8 = Device("tpu", "v4-8", 4)
 V4_16 = Device("tpu", "v4-16", 4)
@@ -55,21 +55,25 @@ def where(*regions):
     return (Constraint("region", ConstraintOp.IN, regions),)
 
 
-def test_nothing_is_started_while_nothing_waits():
-    assert Fleet().look() == []
-
-
-def test_a_plain_job_gets_the_plainest_host_that_will_do():
+@pytest.mark.parametrize(
+    ("job", "started"),
+    [
+        (None, []),
+        ({}, ["cpu-0"]),  # the plainest that will do
+        ({"constraints": where("europe-west4")}, ["far-0"]),
+        ({"constraints": (Constraint("region", ConstraintOp.EQ, ("europe-west4",), soft=True),)}, ["far-0"]),
+        ({"need": Resources(10**9)}, []),
+        ({"need": resources(1, device=Device("gpu", "H100", 1))}, []),
+    ],
+    ids=["none", "plain", "constraint", "preference", "too large", "no such device"],
+)
+def test_a_job_gets_the_host_that_will_do(job, started):
     fleet = Fleet()
-    fleet.cluster.submit()
-    assert fleet.look() == ["cpu-0"]
+    if job is not None:
+        fleet.cluster.submit(**job)
+    assert fleet.look() == started
     assert fleet.look() == [], "it is on its way"
-
-
-def test_constraints_choose_the_group():
-    fleet = Fleet()
-    fleet.cluster.submit(constraints=where("europe-west4"))
-    assert fleet.look() == ["far-0"]
+    assert fleet.refused == {}
 
 
 def test_a_slice_that_starts_serves_as_many_tasks_as_it_holds():
@@ -81,16 +85,20 @@ def test_a_slice_that_starts_serves_as_many_tasks_as_it_holds():
     assert not fleet.cluster.view.queue
 
 
-def test_a_gang_gets_a_whole_slice_and_runs_there():
+def test_a_gang_gets_a_whole_slice_and_runs_there_and_that_is_unused_when_all_hosts_hold_nothing():
     fleet = Fleet()
     fleet.gang(constraints=where("us-central2"))
     assert fleet.look() == ["two-0"]
+    [item] = fleet.present
+    assert not is_unused(fleet.cluster.view, item), "its hosts start"
     fleet.join()
+    assert is_unused(fleet.cluster.view, item)
     assert fleet.look() == []
+    assert not is_unused(fleet.cluster.view, item)
     assert {task.worker_id for task in fleet.cluster.view.tasks["/u/gang"]} == {"two-0-w0@local", "two-0-w1@local"}
 
 
-def test_a_second_gang_gets_a_slice_of_its_own():
+def test_gangs_get_slices_of_their_own_and_multislice_jobs_those_that_are_unused():
     fleet = Fleet()
     fleet.gang("/u/a")
     fleet.gang("/u/b")
@@ -98,9 +106,6 @@ def test_a_second_gang_gets_a_slice_of_its_own():
     fleet.gang("/u/c")
     assert fleet.look() == []
     assert fleet.refused == {}, "max_slices are there: that is the file's limit, not this machine's"
-
-
-def test_a_multislice_job_uses_the_unused_slice_and_starts_only_what_lacks():
     fleet = Fleet()
     fleet.gang("/u/a")
     fleet.look()
@@ -112,22 +117,19 @@ def test_a_multislice_job_uses_the_unused_slice_and_starts_only_what_lacks():
     assert fleet.look() == ["two-1"]
 
 
-def test_a_gang_that_cannot_have_all_it_needs_gets_nothing():
+def test_the_limit_of_this_machine_is_told_for_each_job_that_meets_it_and_gangs_get_all_or_nothing():
+    fleet = Fleet(max_hosts=1)
+    fleet.cluster.submit("/u/a", resources(8))
+    fleet.cluster.submit("/u/b", resources(8))
+    assert fleet.look() == ["cpu-0"]
+    assert fleet.refused == {"/u/b": "1 of at most 1 hosts run here (--max-hosts)"}
     fleet = Fleet(max_hosts=3)
     fleet.gang(replicas=4)
     assert fleet.look() == []
     assert fleet.refused == {"/u/gang": "0 of at most 3 hosts run here (--max-hosts)"}
 
 
-def test_the_limit_of_this_machine_is_told_for_each_job_that_meets_it():
-    fleet = Fleet(max_hosts=1)
-    fleet.cluster.submit("/u/a", resources(8))
-    fleet.cluster.submit("/u/b", resources(8))
-    assert fleet.look() == ["cpu-0"]
-    assert fleet.refused == {"/u/b": "1 of at most 1 hosts run here (--max-hosts)"}
-
-
-def test_a_job_that_waits_for_something_else_than_room_starts_nothing():
+def test_what_waits_for_something_else_starts_nothing_and_names_that_leave_are_not_used_yet():
     fleet = Fleet()
     fleet.cluster.submit("/u/a")
     fleet.look()
@@ -136,32 +138,11 @@ def test_a_job_that_waits_for_something_else_than_room_starts_nothing():
     fleet.cluster.submit("/u/b")
     wanted = slices_wanted(fleet.cluster.view, fleet.groups, fleet.present, (), 8)
     assert wanted.start == ()
-
-
-def test_names_of_slices_that_leave_are_not_used_again_yet():
     fleet = Fleet()
     fleet.leaving = [Slice(CPU, 0)]
     fleet.cluster.connect("cpu-1-w0@local", CPU.host, **dict(Slice(CPU, 1).hosts[0].attributes))
     fleet.cluster.submit(need=resources(8), replicas=2)
     assert fleet.look() == ["cpu-2"], "cpu-1 is known to the controller, and took one task"
-
-
-def test_a_preference_chooses_among_groups():
-    fleet = Fleet()
-    fleet.cluster.submit(constraints=(Constraint("region", ConstraintOp.EQ, ("europe-west4",), soft=True),))
-    assert fleet.look() == ["far-0"]
-
-
-def test_a_slice_is_unused_when_all_its_hosts_are_there_and_hold_nothing():
-    fleet = Fleet()
-    fleet.gang()
-    fleet.look()
-    [item] = fleet.present
-    assert not is_unused(fleet.cluster.view, item), "its hosts start"
-    fleet.join()
-    assert is_unused(fleet.cluster.view, item)
-    fleet.look()
-    assert not is_unused(fleet.cluster.view, item)
 
 
 NEEDS = st.sampled_from(
@@ -196,11 +177,3 @@ def test_whatever_waits_bounds_hold_and_a_plain_job_waits_only_where_they_are_me
                 continue
             is_met = counts[group.name] == group.max_slices or hosts + group.hosts_per_slice > max_hosts
             assert is_met or not evaluate(spec.constraints, group.host_attributes)
-
-
-@pytest.mark.parametrize("need", [Resources(10**9), resources(1, device=Device("gpu", "H100", 1))])
-def test_what_no_group_has_starts_nothing(need):
-    fleet = Fleet()
-    fleet.cluster.submit(need=need)
-    assert fleet.look() == []
-    assert fleet.refused == {}

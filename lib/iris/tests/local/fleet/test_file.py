@@ -27,7 +27,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "c.yaml"
 
 
-def test_the_real_clusters_state_and_port_are_left_alone(paths: LocalPaths, file: Path) -> None:
+def test_the_real_clusters_state_and_port_are_left_alone(paths: LocalPaths, file: Path, tmp_path: Path) -> None:
     file.write_text(GROUP + REST + "user_budgets: {ann: {max_weight: 5}}\n")
     plan = prepare_run(paths, file, 3)
     assert [item.name for item in plan.first] == ["a-0", "a-1"]
@@ -36,9 +36,6 @@ def test_the_real_clusters_state_and_port_are_left_alone(paths: LocalPaths, file
     assert (config.state_dir, config.port, config.remote_state_dir) == (paths.root, 0, "")
     assert [group.name for group in config.scale_groups] == ["a"]
     assert [budget.user for budget in config.user_budgets] == ["ann"]
-
-
-def test_a_state_of_its_own_may_be_kept_off_the_machine(paths: LocalPaths, file: Path, tmp_path: Path) -> None:
     file.write_text(GROUP + REST)
     prepare_run(paths, file, 3, str(tmp_path / "remote"), "remote")
     config = local_config(paths)
@@ -70,14 +67,11 @@ def test_what_cannot_run_is_refused_and_leaves_nothing(
     assert not paths.root.exists()
 
 
-def test_files_with_slices_are_known(file: Path) -> None:
+def test_files_with_slices_are_known_and_one_that_is_ours_is_imported_as_it_is(file: Path) -> None:
     file.write_text(REST)
     assert not has_slices(file)
     file.write_text(GROUP)
     assert has_slices(file)
-
-
-def test_a_file_that_is_ours_is_imported_as_it_is(file: Path) -> None:
     file.write_text(GROUP + REST)
     imported = import_file(file)
     assert imported.left_out == ()
@@ -97,9 +91,6 @@ def test_a_run_lies_beside_the_embedded_cluster_and_its_workers_know_where() -> 
     assert local_root("local", "/state/iris/worker") == Path("/state/iris")
     assert local_root("w7", "/srv/worker") is None
     assert local_root("local", "") is None
-
-
-@pytest.mark.parametrize("name", ["", "..", "a/b", "-x", "a b", "x" * 101])
-def test_a_name_that_is_no_directorys_is_refused(name: str) -> None:
-    with pytest.raises(InvalidRequest, match="cluster name"):
-        named_paths({"IRIS_STATE_DIR": "/state/iris"}, name)
+    for name in ("", "..", "a/b", "-x", "a b", "x" * 101):
+        with pytest.raises(InvalidRequest, match="cluster name"):
+            named_paths(environ, name)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from fray.testing.waiting import eventually
 from iris.controller.app import Address, ControllerConfig, serve
 from iris.controller.context import Controller
 from iris.domain.events import JobSubmitted, StopRequested
@@ -25,9 +26,8 @@ from iris.local.state import HostPaths, LocalPaths
 from iris.local.worker_keeper import WorkerStart
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
 from iris.rpc.convert_job import resources_to_wire
-from iris.testing.scheduling import resources
-from iris.testing.worker import ScriptedWorker
-from rigging.testing import eventually
+from support.iris.scheduling import resources
+from support.iris.worker import ScriptedWorker
 
 V4 = Device("tpu", "v4-16", 4)
 CPU = ScaleGroup("cpu", resources(4, 8), min_slices=1, max_slices=3)
@@ -148,12 +148,7 @@ def gang(running: Fleet, name: str, replicas: int = 2) -> None:
     running.submit(name, resources(1, device=V4), replicas=replicas, coscheduling_group_by="tpu-name")
 
 
-def test_it_is_ready_when_the_slices_to_start_with_have_joined(fleet):
-    running = fleet()
-    assert running.ready.wait(10)
-    assert running.connected() == {"cpu-0-w0"}
-
-
+@pytest.mark.process
 def test_a_waiting_gang_gets_its_slice_which_goes_when_it_is_idle(fleet):
     running = fleet(idle_seconds=0.2)
     gang(running, "/u/gang")
@@ -208,7 +203,7 @@ def test_the_next_controller_starts_what_was_described(fleet, tmp_path):
     assert second.connected() == described, "and no other"
 
 
-def test_hosts_of_groups_that_the_file_no_longer_has_are_forgotten(fleet, tmp_path):
+def test_it_is_ready_when_the_first_slices_have_joined_and_hosts_of_groups_that_are_gone_are_forgotten(fleet, tmp_path):
     stray = Slice(ScaleGroup("gone", resources(1)), 0).hosts[0]
     paths = LocalPaths(tmp_path / "state")
     describe_host(paths.host(stray.name), stray)
@@ -217,17 +212,11 @@ def test_hosts_of_groups_that_the_file_no_longer_has_are_forgotten(fleet, tmp_pa
     assert running.connected() == {"cpu-0-w0"}
 
 
-@pytest.mark.parametrize("group", [CPU, TPU])
-def test_what_a_host_is_told_comes_back(tmp_path, group):
-    for host in Slice(group, 2).hosts:
+def test_what_a_host_is_told_comes_back_and_a_damaged_description_is_no_host(tmp_path):
+    for host in (*Slice(CPU, 2).hosts, *Slice(TPU, 2).hosts):
         files = HostPaths(tmp_path / host.name)
         describe_host(files, host)
         assert read_host(files) == host
-
-
-@pytest.mark.parametrize("content", ["", "{}", "[]", '{"capacity": {"cpu": 1}, "attributes": {}}', '{"capacity": 1}'])
-def test_a_damaged_description_is_no_host(tmp_path, content):
-    files = HostPaths(tmp_path / "a-0-w0")
-    files.worker_dir.mkdir()
-    files.description.write_text(content)
-    assert read_host(files) is None
+    for content in ("", "{}", "[]", '{"capacity": {"cpu": 1}, "attributes": {}}', '{"capacity": 1}'):
+        files.description.write_text(content)
+        assert read_host(files) is None

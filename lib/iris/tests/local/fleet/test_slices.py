@@ -13,7 +13,7 @@ V4 = Resources(240_000, 400 << 30, 100 << 30, Device("tpu", "v4-16", 4))
 H100 = Resources(96_000, 900 << 30, 100 << 30, Device("gpu", "H100", 8))
 
 
-def test_the_hosts_of_a_slice_share_its_name_and_are_numbered():
+def test_the_hosts_of_a_slice_share_its_name_and_are_numbered_and_gpu_hosts_are_one_pool():
     group = ScaleGroup(
         "v4", V4, hosts_per_slice=2, region="us-central2", zone="us-central2-b", attributes=(("reservation", "shared"),)
     )
@@ -25,9 +25,6 @@ def test_the_hosts_of_a_slice_share_its_name_and_are_numbered():
         "device-variant": "v4-16", "tpu-name": "v4-3", "tpu-worker-id": "1", "reservation": "shared",
         "scale-group": "v4", "slice": "v4-3",
     }  # fmt: skip
-
-
-def test_gpu_hosts_of_a_slice_are_one_pool_and_cpu_hosts_none():
     [gpu] = Slice(ScaleGroup("h100", H100, preemptible=True), 0).hosts
     assert (dict(gpu.attributes)["pool"], dict(gpu.attributes)["preemptible"]) == ("h100-0", "true")
     [cpu] = Slice(ScaleGroup("cpu", CPU), 0).hosts

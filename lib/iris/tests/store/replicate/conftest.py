@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from rigging.testing.gcs_server import GcsServer
-from rigging.testing.s3_server import S3Server
-from rigging.testing.shared import shared_gcs_server, shared_s3_server
+from support.rigging.gcs_server import GcsServer
+from support.rigging.s3_server import S3Server
+from support.rigging.shared import shared_gcs_server, shared_s3_server
 
 # gcsfs reads it when it is imported, by whichever test; else it asks a Google service about each bucket for a minute.
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"

@@ -23,10 +23,22 @@ def test_names_are_read_back_and_strange_ones_ignored() -> None:
     assert [*found.generations, *found.snapshots, *found.segments] == items
 
 
-def test_the_latest_state_is_the_latest_snapshot_and_all_that_follows_it() -> None:
-    segments = [Segment(1, 1, 5, 20), Segment(1, 6, 7, 30), Segment(1, 8, 8, 40)]
-    plan = plan_restore(listing(Generation(1, 0), Snapshot(1, 0, 10), Snapshot(1, 5, 25), *segments))
-    assert (plan.snapshot.sequence, [item.first for item in plan.segments], plan.head) == (5, [6, 8], 8)
+@pytest.mark.parametrize(
+    ("items", "base", "firsts", "head"),
+    [
+        ([Snapshot(1, 0, 10), Segment(1, 1, 5, 20), Snapshot(1, 5, 25), Segment(1, 6, 7, 30)], (1, 5), [6], 7),
+        ([Snapshot(1, 5, 30), Snapshot(2, 5, 20), Generation(2, 5)], (2, 5), [], 5),
+        ([Snapshot(1, 0, 10), Segment(1, 1, 5, 20), Segment(1, 7, 9, 30)], (1, 0), [1], 5),
+        ([Snapshot(1, 0, 1), Segment(1, 1, 5, 2), Segment(2, 1, 8, 3), Segment(2, 9, 9, 4)], (1, 0), [1, 1, 9], 9),
+    ],
+    ids=["latest snapshot and what follows", "later generation", "nothing after a gap", "written again after a crash"],
+)
+def test_the_latest_state(
+    items: list[Generation | Snapshot | Segment], base: tuple[int, int], firsts: list[int], head: int
+) -> None:
+    plan = plan_restore(listing(*items))
+    assert (plan.snapshot.generation, plan.snapshot.sequence) == base
+    assert ([item.first for item in plan.segments], plan.head) == (firsts, head)
 
 
 def test_a_moment_takes_the_snapshot_and_the_segments_before_it() -> None:
@@ -65,20 +77,6 @@ def test_going_back_behind_a_generation_takes_it_and_those_before_it_back() -> N
     assert (plan.snapshot.sequence, plan.head) == (0, 6)
     assert [found.end_of(number) for number in (1, 2, 3)] == [5, 5, None]
     assert found.newest_generation == 3
-
-
-def test_of_the_same_commit_the_later_generations_snapshot_is_taken() -> None:
-    found = listing(Generation(1, 0), Generation(2, 5), Snapshot(1, 5, 30), Snapshot(2, 5, 20))
-    assert plan_restore(found).snapshot.generation == 2
-
-
-def test_commits_after_a_gap_are_not_carried_out() -> None:
-    assert plan_restore(listing(Snapshot(1, 0, 10), Segment(1, 1, 5, 20), Segment(1, 7, 9, 30))).head == 5
-
-
-def test_a_segment_written_again_after_a_crash_overlaps() -> None:
-    plan = plan_restore(listing(Snapshot(1, 0, 1), Segment(1, 1, 5, 2), Segment(2, 1, 8, 3), Segment(2, 9, 9, 4)))
-    assert plan.head == 9
 
 
 def test_an_empty_directory_has_no_state() -> None:

@@ -60,9 +60,17 @@ def needs_snapshot(url: str, state_dir: Path) -> bool:
     return leadership.needs_snapshot
 
 
-def test_a_new_remote_directory_needs_a_snapshot_first(url: str, tmp_path: Path) -> None:
-    commit(tmp_path / "state", 1)
-    assert needs_snapshot(url, tmp_path / "state")
+def test_what_leads_up_to_the_database_needs_no_snapshot_and_a_new_directory_does(
+    url: str, state: Path, tmp_path: Path
+) -> None:
+    commit(tmp_path / "first", 1)
+    assert needs_snapshot(str(tmp_path / "new"), tmp_path / "first")
+    RemoteState(url).put_segment(1, read_waiting(state / DATABASE_NAME, 3, 2**20))
+    forget(state, 5)
+    assert not needs_snapshot(url, state)
+    assert not list(state.glob("superseded-*"))
+    assert not needs_snapshot(url, tmp_path / "other"), "an empty directory gets the remote state"
+    assert position(tmp_path / "other" / DATABASE_NAME)[1] == 5
 
 
 @pytest.mark.parametrize(("journal_begins", "needs"), [(1, False), (4, False), (5, True), (6, True)])
@@ -73,13 +81,6 @@ def test_what_lies_between_waits_in_the_journal_or_a_snapshot_closes_the_gap(
     forget(state, journal_begins - 1)
     assert needs_snapshot(url, state) is needs
     assert position(state / DATABASE_NAME)[1] == 5, "the local database is the newer, and stays"
-
-
-def test_what_is_all_there_needs_none(url: str, state: Path) -> None:
-    RemoteState(url).put_segment(1, read_waiting(state / DATABASE_NAME, 3, 2**20))
-    forget(state, 5)
-    assert not needs_snapshot(url, state)
-    assert not list(state.glob("superseded-*"))
 
 
 @pytest.mark.parametrize("newer", ["by commits", "by its generation"])
@@ -97,11 +98,6 @@ def test_a_remote_state_that_is_newer_takes_the_place_of_the_database(url: str, 
     aside = "1-4" if newer == "by commits" else "1-5"
     assert [place.name for place in state.glob("superseded-*")] == [f"superseded-{aside}"]
     assert position(state / DATABASE_NAME)[1] == (5 if newer == "by commits" else 3)
-
-
-def test_an_empty_directory_gets_the_remote_state(url: str, state: Path, tmp_path: Path) -> None:
-    assert not needs_snapshot(url, tmp_path / "other")
-    assert position(tmp_path / "other" / DATABASE_NAME)[1] == 3
 
 
 def test_each_reign_has_a_generation_of_its_own_that_says_where_it_begins(url: str, state: Path) -> None:

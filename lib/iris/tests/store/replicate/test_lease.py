@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+from fray.testing.waiting import eventually
 from iris.store.journal import Journal
 from iris.store.replicate.leadership import Leadership
 from iris.store.replicate.remote import RemoteState
 from iris.store.replicate.replicator import Pace, Replicator
 from iris.store.store import Store
 from rigging.distributed_lock import LeaseLock, LeaseLostError
-from rigging.testing import eventually
 
 TIMEOUT_S = 0.06
 
@@ -40,43 +40,38 @@ def keeper() -> threading.Thread | None:
     return next((thread for thread in threading.enumerate() if thread.name == "replicate-lease"), None)
 
 
-def run(lease: Lease, tmp_path: Path, until: Callable[[list[str]], object]) -> list[str]:
+async def told_of(lease: Lease, tmp_path: Path, until: Callable[[list[str]], object]) -> list[str]:
     """Replicate with this lease until something is so; return what was told of its loss."""
     told: list[str] = []
-
-    async def scenario() -> None:
-        store = Store.open(tmp_path, generation=1)
-        journal = cast(Journal, store.journal)
-        remote = RemoteState(str(tmp_path / "remote"))
-        leadership = Leadership(remote, cast(LeaseLock, lease), 1, needs_snapshot=False)
-        replicator = Replicator(leadership, tmp_path, journal, Pace(lease_timeout_s=TIMEOUT_S), told.append)
-        replicator.start()
-        try:
-            await asyncio.to_thread(eventually, lambda: until(told), "what the test waits for")
-        finally:
-            replicator.close()
-            store.close()
-
-    asyncio.run(scenario())
+    store = Store.open(tmp_path, generation=1)
+    journal = cast(Journal, store.journal)
+    leadership = Leadership(RemoteState(str(tmp_path / "remote")), cast(LeaseLock, lease), 1, needs_snapshot=False)
+    replicator = Replicator(leadership, tmp_path, journal, Pace(lease_timeout_s=TIMEOUT_S), told.append)
+    replicator.start()
+    try:
+        await asyncio.to_thread(eventually, lambda: until(told), "what the test waits for")
+    finally:
+        await asyncio.to_thread(replicator.close)
+        store.close()
     return told
 
 
-def test_the_loss_of_a_lease_is_told_once_and_it_is_not_renewed_any_more(tmp_path: Path) -> None:
+async def test_the_loss_of_a_lease_is_told_once_and_it_is_not_renewed_any_more(tmp_path: Path) -> None:
     """Twice told, the controller's end would be begun twice."""
     lease = Lease([None], LeaseLostError("another took it"))
-    told = run(lease, tmp_path, lambda _: lease.renewals >= 2 and keeper() is None)
+    told = await told_of(lease, tmp_path, lambda _: lease.renewals >= 2 and keeper() is None)
     assert told == ["another took it"]
     assert (lease.renewals, lease.released) == (2, 1)
 
 
-def test_a_lease_that_could_not_be_renewed_for_its_time_is_lost_and_told_once(tmp_path: Path) -> None:
+async def test_a_lease_that_could_not_be_renewed_for_its_time_is_lost_and_told_once(tmp_path: Path) -> None:
     lease = Lease([], OSError("the storage does not answer"))
-    told = run(lease, tmp_path, lambda _: lease.renewals and keeper() is None)
+    told = await told_of(lease, tmp_path, lambda _: lease.renewals and keeper() is None)
     assert told == [f"the lease could not be renewed for {TIMEOUT_S} s (the storage does not answer)"]
     assert lease.renewals > 1
 
 
-def test_an_outage_shorter_than_the_lease_is_ridden_out(tmp_path: Path) -> None:
+async def test_an_outage_shorter_than_the_lease_is_ridden_out(tmp_path: Path) -> None:
     trouble: list[Any] = [OSError("503"), None] * 8
     lease = Lease(trouble, None)
-    assert run(lease, tmp_path, lambda told: told or lease.renewals > 16) == []
+    assert await told_of(lease, tmp_path, lambda told: told or lease.renewals > 16) == []

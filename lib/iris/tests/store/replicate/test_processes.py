@@ -8,20 +8,16 @@ import pytest
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
 from iris.rpc.protocol import call_metadata
-from iris.store.replicate.remote import RemoteState
-from iris.store.replicate.replicator import Pace
-from iris.store.replicate.restore import restore
-from iris.store.store import Store
-from iris.testing.controller import ControllerStubs
-from iris.testing.controller_process import ControllerProcess
-from rigging.errors import MarinError, NotFound
-from rigging.testing import eventually
+from rigging.errors import MarinError
+from support.iris.controller import ControllerStubs
+from support.iris.controller_process import ControllerProcess
+from support.iris.users import job_spec
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.process
 
 # Each life of a controller takes seconds; the ordinary run has what differs between storages once.
 MOST = pytest.mark.parametrize(
-    "remote_url", ["file", pytest.param("gcs", marks=pytest.mark.slow), pytest.param("s3", marks=pytest.mark.slow)],
+    "remote_url", ["file", pytest.param("gcs", marks=pytest.mark.soak), pytest.param("s3", marks=pytest.mark.soak)],
     indirect=True,
 )  # fmt: skip
 STORAGES = pytest.mark.parametrize("remote_url", ["file", "gcs", "s3"], indirect=True)
@@ -33,15 +29,8 @@ def stubs_of(controller: ControllerProcess, state_dir: Path) -> ControllerStubs:
 
 
 def submit(stubs: ControllerStubs, number: int) -> str:
-    name = f"/ann/job-{number}"
-    spec = pb.JobSpec(
-        job_id=name,
-        entrypoint=pb.Entrypoint(command=pb.Command(argv=["true"])),
-        resources=pb.Resources(cpu_millis=1, memory_bytes=1),
-        replicas=1,
-    )
-    stubs.jobs.SubmitJob(pb.SubmitJobRequest(spec=spec), timeout=30, wait_for_ready=True)
-    return name
+    spec = job_spec(f"/ann/job-{number}")
+    return stubs.jobs.SubmitJob(pb.SubmitJobRequest(spec=spec), timeout=30, wait_for_ready=True).job_id
 
 
 def jobs_of(stubs: ControllerStubs) -> set[str]:
@@ -62,50 +51,6 @@ def test_with_durability_remote_nothing_that_was_acknowledged_is_missing(remote_
         stubs = stubs_of(controller, state_dir)
         assert jobs_of(stubs) == names
         stubs.close()
-    finally:
-        controller.kill()
-
-
-def jobs_elsewhere(remote_url: str, directory: Path) -> set[str]:
-    """The jobs that would come back if the machine were lost now."""
-    shutil.rmtree(directory, ignore_errors=True)
-    try:
-        restore(RemoteState(remote_url), directory)
-    except NotFound:
-        return set()
-    store = Store.open(directory)
-    try:
-        return {str(job.job_id) for job in store.load().jobs}
-    finally:
-        store.close()
-
-
-@MOST
-def test_with_durability_local_commits_leave_the_machine_in_order_by_themselves(
-    remote_url: str, tmp_path: Path
-) -> None:
-    state_dir = tmp_path / "state"
-    controller = ControllerProcess(state_dir, remote_state_dir=remote_url, durability="local")
-    try:
-        stubs = stubs_of(controller, state_dir)
-        acknowledged = [submit(stubs, number) for number in range(20)]
-        eventually(
-            lambda: jobs_elsewhere(remote_url, tmp_path / "look") == set(acknowledged),
-            "what was acknowledged has left the machine",
-        )
-        safe = set(acknowledged)
-        acknowledged += [submit(stubs, number) for number in range(20, 100)]
-        controller.kill()
-        stubs.close()
-        shutil.rmtree(state_dir)
-        controller = ControllerProcess(state_dir, remote_state_dir=remote_url, durability="local")
-        stubs = stubs_of(controller, state_dir)
-        there = jobs_of(stubs)
-        stubs.close()
-        assert safe <= there
-        assert Pace().gather_s < 1  # docs/durability.md: all but the last second or so
-        # What is there is a beginning of the history, without holes.
-        assert there == set(acknowledged[: len(there)])
     finally:
         controller.kill()
 

@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from fray.testing.waiting import eventually
 from iris.store.db import DATABASE_NAME
 from iris.store.journal import Entry, Journal
 from iris.store.replicate import replicator as replicator_module
@@ -16,7 +18,6 @@ from iris.store.replicate.leadership import Leadership
 from iris.store.replicate.remote import RemoteState
 from iris.store.replicate.replicator import Pace, Replicator
 from rigging.distributed_lock import LeaseLock
-from rigging.testing import eventually
 
 DAY_MS = 86_400_000
 
@@ -81,21 +82,19 @@ def kept() -> Kept:
 
 
 @pytest.fixture
-def play(kept: Kept, tmp_path: Path) -> Callable[..., None]:
-    def run(
-        scenario: Callable[[Replicator], Coroutine[Any, Any, None]], needs_snapshot: bool = False, **pace: Any
-    ) -> None:
-        async def whole() -> None:
-            leadership = Leadership(cast(RemoteState, kept), cast(LeaseLock, kept), 7, needs_snapshot)
-            settings = Pace(**{"gather_s": 0.0, **pace})
-            replicator = Replicator(leadership, tmp_path, cast(Journal, kept), settings, lambda why: pytest.fail(why))
-            await asyncio.to_thread(replicator.start)
-            try:
-                await scenario(replicator)
-            finally:
-                await asyncio.to_thread(replicator.close)
+def replicating(kept: Kept, tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[Replicator]]:
+    """Replicates for the length of a block."""
 
-        asyncio.run(asyncio.wait_for(whole(), 60))
+    @asynccontextmanager
+    async def run(needs_snapshot: bool = False, **pace: Any) -> AsyncIterator[Replicator]:
+        leadership = Leadership(cast(RemoteState, kept), cast(LeaseLock, kept), 7, needs_snapshot)
+        settings = Pace(**{"gather_s": 0.0, **pace})
+        replicator = Replicator(leadership, tmp_path, cast(Journal, kept), settings, lambda why: pytest.fail(why))
+        await asyncio.to_thread(replicator.start)
+        try:
+            yield replicator
+        finally:
+            await asyncio.to_thread(replicator.close)
 
     return run
 
@@ -104,35 +103,31 @@ async def until(condition: Callable[[], object]) -> None:
     await asyncio.to_thread(eventually, condition, "the writer has done it")
 
 
-def test_a_commit_goes_there_and_the_journal_may_forget_it(kept: Kept, play: Any) -> None:
-    async def scenario(replicator: Replicator) -> None:
+async def test_a_commit_goes_there_and_the_journal_may_forget_it(kept: Kept, replicating: Any) -> None:
+    async with replicating() as replicator:
         await replicator.wait()  # all of the past is there
         kept.commit()
         assert replicator.waiting_commits in (0, 1)
         await replicator.wait()
         assert (kept.segments, kept.told) == ([[6]], [6])
         assert (replicator.waiting_commits, replicator.bytes_in_memory) == (0, 0)
-
-    play(scenario)
     assert kept.released == 1
     assert kept.on_commit is None
     assert not kept.snapshots
 
 
-def test_a_wait_does_not_wait_for_commits_to_gather_and_others_do(kept: Kept, play: Any) -> None:
-    async def scenario(replicator: Replicator) -> None:
+async def test_a_wait_does_not_wait_for_commits_to_gather_and_others_do(kept: Kept, replicating: Any) -> None:
+    async with replicating(gather_s=1000.0) as replicator:
         kept.commit()
         await asyncio.wait_for(replicator.wait(), 20)
         kept.commit()
         kept.commit()
         assert kept.segments == [[6]]
-
-    play(scenario, gather_s=1000.0)
     assert kept.segments == [[6], [7, 8]], "the rest is written at the end, together"
 
 
-def test_memory_holds_the_first_that_wait_and_the_journal_the_rest(
-    kept: Kept, play: Any, monkeypatch: pytest.MonkeyPatch
+async def test_memory_holds_the_first_that_wait_and_the_journal_the_rest(
+    kept: Kept, replicating: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[int, int]] = []
 
@@ -142,7 +137,7 @@ def test_memory_holds_the_first_that_wait_and_the_journal_the_rest(
 
     monkeypatch.setattr(replicator_module, "read_waiting", read)
 
-    async def scenario(replicator: Replicator) -> None:
+    async with replicating(memory_bytes=10, segment_bytes=8, retry_s=(0.001, 0.001)) as replicator:
         kept.fail = True
         for _ in range(6):
             kept.commit(4)
@@ -160,11 +155,9 @@ def test_memory_holds_the_first_that_wait_and_the_journal_the_rest(
         assert len(asked) == 2
         assert replicator.bytes_in_memory == 0
 
-    play(scenario, memory_bytes=10, segment_bytes=8, retry_s=(0.001, 0.001))
 
-
-def test_what_waited_in_the_journal_from_before_is_written_first(
-    kept: Kept, play: Any, monkeypatch: pytest.MonkeyPatch
+async def test_what_waited_in_the_journal_from_before_is_written_first(
+    kept: Kept, replicating: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept.first_waiting = 4
     monkeypatch.setattr(
@@ -172,16 +165,14 @@ def test_what_waited_in_the_journal_from_before_is_written_first(
         lambda database, after, most: [Entry(number, 0, "x") for number in range(after + 1, kept.sequence + 1)],
     )  # fmt: skip
 
-    async def scenario(replicator: Replicator) -> None:
+    async with replicating() as replicator:
         assert replicator.waiting_commits in (0, 2)
         await replicator.wait()
         assert kept.segments == [[4, 5]]
 
-    play(scenario)
 
-
-def test_a_snapshot_is_made_when_there_is_much_new_or_at_first(kept: Kept, play: Any) -> None:
-    async def scenario(replicator: Replicator) -> None:
+async def test_a_snapshot_is_made_when_there_is_much_new_or_at_first(kept: Kept, replicating: Any) -> None:
+    async with replicating(needs_snapshot=True, snapshot_bytes=10) as replicator:
         assert kept.snapshots == [5], "nothing is answered before it"
         assert replicator.last_snapshot_at_ms == 10 * DAY_MS
         kept.commit(9)
@@ -193,61 +184,55 @@ def test_a_snapshot_is_made_when_there_is_much_new_or_at_first(kept: Kept, play:
         await replicator.wait()
         assert len(kept.snapshots) == 2
 
-    play(scenario, needs_snapshot=True, snapshot_bytes=10)
 
-
-def test_snapshots_go_on_by_the_clock_and_only_where_something_changed(kept: Kept, play: Any) -> None:
-    async def scenario(replicator: Replicator) -> None:
+async def test_snapshots_go_on_by_the_clock_and_only_where_something_changed(kept: Kept, replicating: Any) -> None:
+    async with replicating(snapshot_s=0.01):
         for count in range(1, 4):
             kept.commit()
             await until(lambda count=count: len(kept.snapshots) == count)
         assert kept.snapshots == [6, 7, 8]
 
-    play(scenario, snapshot_s=0.01)
 
-
-def test_a_snapshot_removes_what_is_older_than_the_history_and_nothing_younger(kept: Kept, play: Any) -> None:
+async def test_a_snapshot_removes_what_is_older_than_the_history_and_nothing_younger(
+    kept: Kept, replicating: Any
+) -> None:
     old, base, young = (Snapshot(7, number, day * DAY_MS) for number, day in ((1, 1), (2, 2), (3, 6)))
     kept.present = Listing((), (old, base, young), ())
 
-    async def scenario(replicator: Replicator) -> None:
+    async with replicating(history_s=7 * 86400.0) as replicator:
         await asyncio.to_thread(replicator.snapshot)
-
-    play(scenario, history_s=7 * 86_400.0)
     assert kept.removed == [old.name], "the second is what a restore of three days ago begins with"
 
 
-def test_who_waits_as_it_ends_is_not_kept_for_ever(kept: Kept, play: Any, caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(replicator: Replicator) -> None:
+async def test_who_waits_as_it_ends_is_not_kept_for_ever(
+    kept: Kept, replicating: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with replicating(gather_s=1000.0):
         kept.fail = True
         kept.commit()
         kept.commit()
-
-    play(scenario, gather_s=1000.0)
     assert "2 commits are not off the machine; they are in the database" in caplog.text
     assert kept.released == 1
 
 
-def test_a_snapshot_that_could_not_be_made_is_told_and_made_later(
-    kept: Kept, play: Any, caplog: pytest.LogCaptureFixture
+async def test_a_snapshot_that_could_not_be_made_is_told_and_made_later(
+    kept: Kept, replicating: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(replicator: Replicator) -> None:
+    async with replicating(snapshot_s=0.01):
         kept.fail_snapshots = 2
         kept.commit()
         await until(lambda: kept.snapshots)
         assert kept.snapshots == [6]
-
-    play(scenario, snapshot_s=0.01)
     told = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert told == ["no snapshot could be made (no storage); trying again later"] * 2
 
 
-def test_of_what_is_tried_again_the_first_try_is_soon_and_later_ones_are_rarer(
-    kept: Kept, play: Any, monkeypatch: pytest.MonkeyPatch
+async def test_of_what_is_tried_again_the_first_try_is_soon_and_later_ones_are_rarer(
+    kept: Kept, replicating: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float | None] = []
 
-    async def scenario(replicator: Replicator) -> None:
+    async with replicating(lease_timeout_s=3600.0, retry_s=(0.001, 0.004)) as replicator:
         wait = replicator.stopping.wait
         monkeypatch.setattr(replicator.stopping, "wait", lambda seconds: (pauses.append(seconds), wait(seconds))[1])
         for _ in range(2):
@@ -258,5 +243,3 @@ def test_of_what_is_tried_again_the_first_try_is_soon_and_later_ones_are_rarer(
             await replicator.wait()
             assert pauses[:4] == [0.001, 0.002, 0.004, 0.004]
             pauses.clear()
-
-    play(scenario, lease_timeout_s=3600.0, retry_s=(0.001, 0.004))

@@ -17,7 +17,7 @@ from iris.domain.states import JobState, TaskState
 from iris.store.damage import DATABASE_NAME
 from iris.store.salvage.rules import ENDED, mend
 from iris.store.store import Store
-from iris.testing.stored_jobs import PLAIN_SPEC, WORKER, make_job, make_tasks
+from support.iris.stored_jobs import PLAIN_SPEC, WORKER, make_job, make_tasks
 
 NOW = 1234
 LIVE = ("/ann/a", "/ann/a/child", "/ann/b")
@@ -88,17 +88,13 @@ def bench(made: Path, tmp_path: Path) -> Iterator[Bench]:
 WHOLE = {**dict.fromkeys(LIVE, "running"), "/ann/done": "succeeded"}
 
 
-def test_what_is_whole_stays_as_it_is(bench: Bench) -> None:
+def test_what_is_whole_stays_as_it_is_and_tables_of_which_more_was_there_are_told(bench: Bench) -> None:
     assert bench.mend() == ()
-    assert bench.ids("endpoints", "name") == sorted(f"{name}/x" for name in LIVE), "those of ended jobs go"
-    assert bench.states() == WHOLE
-
-
-def test_tables_of_which_more_was_there_are_told(bench: Bench) -> None:
     assert bench.mend("workers", "budgets") == (
         "more was in the table budgets than could be read",
         "more was in the table workers than could be read",
     )
+    assert bench.ids("endpoints", "name") == sorted(f"{name}/x" for name in LIVE), "those of ended jobs go"
     assert bench.states() == WHOLE
 
 
@@ -162,28 +158,30 @@ class TestLiveJobs:
                 (1, ENDED, NOW),
             ]
 
-    @pytest.mark.parametrize("index", [0, 1])
-    def test_one_that_lacks_a_task_is_ended(self, bench: Bench, index: int) -> None:
-        bench.execute("DELETE FROM tasks WHERE job_id = '/ann/b' AND task_index = ?", index)
-        assert bench.mend() == ("1 live jobs are ended, as not all of them can be read: /ann/b",)
-        self.ended(bench, "/ann/b")
-
-    def test_what_is_below_it_is_ended_with_it(self, bench: Bench) -> None:
-        bench.execute("DELETE FROM tasks WHERE job_id = '/ann/a' AND task_index = 1")
-        assert bench.mend() == ("2 live jobs are ended, as not all of them can be read: /ann/a, /ann/a/child",)
-        self.ended(bench, "/ann/a", "/ann/a/child")
+    @pytest.mark.parametrize(
+        ("sql", "names"),
+        [
+            ("DELETE FROM tasks WHERE job_id = '/ann/b' AND task_index = 0", ["/ann/b"]),
+            ("DELETE FROM tasks WHERE job_id = '/ann/b' AND task_index = 1", ["/ann/b"]),
+            ("DELETE FROM tasks WHERE job_id = '/ann/a' AND task_index = 1", ["/ann/a", "/ann/a/child"]),
+            ("UPDATE tasks SET worker_id = 'gone' WHERE job_id = '/ann/b' AND task_index = 1", ["/ann/b"]),
+        ],
+    )
+    def test_one_that_lacks_something_is_ended_with_what_is_below_it(
+        self, bench: Bench, sql: str, names: list[str]
+    ) -> None:
+        bench.execute(sql)
+        told = f"{len(names)} live jobs are ended, as not all of them can be read: {', '.join(names)}"
+        assert bench.mend() == (told,)
+        left = sorted(f"{name}/x" for name in LIVE if name not in names)
+        assert bench.ids("endpoints", "name") == left, "its endpoints go with it"
+        self.ended(bench, *names)
 
     def test_one_without_its_parent_is_ended(self, bench: Bench) -> None:
         bench.execute("UPDATE jobs SET state = 99 WHERE job_id = '/ann/a'")
         bench.mend()
         states = bench.states()
         assert states == {"/ann/a/child": "killed", "/ann/b": "running", "/ann/done": "succeeded"}
-
-    def test_one_whose_worker_is_not_known_is_ended(self, bench: Bench) -> None:
-        bench.execute("UPDATE tasks SET worker_id = 'gone' WHERE job_id = '/ann/b' AND task_index = 1")
-        bench.mend()
-        assert bench.states() == {**WHOLE, "/ann/b": "killed"}
-        self.ended(bench, "/ann/b")
 
     def test_one_that_may_have_had_variables_is_ended(self, bench: Bench) -> None:
         bench.execute("DELETE FROM job_env_vars WHERE job_id = '/ann/b'")
@@ -199,11 +197,6 @@ class TestLiveJobs:
         assert bench.jobs[JobId("/ann/b")].counts == {TaskState.SUCCEEDED: 1, TaskState.KILLED: 1}
         first = next(task for task in bench.tasks.values() if task.task_id == "/ann/b/0")
         assert (first.state, first.error) == (TaskState.SUCCEEDED, "")
-
-    def test_its_endpoints_go_and_those_of_others_stay(self, bench: Bench) -> None:
-        bench.execute("DELETE FROM tasks WHERE job_id = '/ann/b' AND task_index = 1")
-        bench.mend()
-        assert bench.ids("endpoints", "name") == ["/ann/a/child/x", "/ann/a/x"]
 
     def test_names_are_told_apart_exactly(self, bench: Bench) -> None:
         # To a pattern of SQL these are alike, and so are any characters where the name of a job has a `_`.

@@ -13,9 +13,9 @@ from iris.store.damage import DATABASE_NAME
 from iris.store.replicate.remote import position
 from iris.store.salvage.salvage import Salvaged, damage_of, salvage
 from iris.store.store import Store
-from iris.testing.stored_jobs import PLAIN_SPEC, WORKER, make_job, make_tasks
 from rigging.errors import Conflict, MarinError
-from rigging.testing.power_loss import LossyDisk
+from support.iris.stored_jobs import PLAIN_SPEC, WORKER, make_job, make_tasks
+from support.rigging.power_loss import LossyDisk
 
 from .test_rules import counts, replace
 

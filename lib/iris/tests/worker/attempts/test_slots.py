@@ -39,14 +39,24 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path / "slots")
 
 
-def test_untouched_directories_are_used_again_at_the_same_place(bench: Bench) -> None:
+def test_untouched_directories_are_used_again_at_the_same_place_also_if_nothing_is_left_in_them(bench: Bench) -> None:
     slot = bench.slots.take()
     other = bench.slots.take()
     assert [os.stat(path).st_mode & 0o7777 for path in (slot.path, slot.working, slot.temporary)] == [0o700] * 3
     assert slot.path != other.path
+    assert len(slot.temporary) - len(str(bench.place)) < 12, "sockets there have short paths"
     bench.slots.give(slot)
     assert bench.slots.take() is slot
     assert bench.discarded == []
+    slot = bench.old_one()
+    for path in (Path(slot.working, "gone"), Path(slot.temporary, "gone")):
+        path.touch()
+        path.unlink()
+    bench.slots.give(slot)
+    assert bench.slots.take() is slot
+    Path(slot.working, "left").touch()  # at once after the last change
+    bench.slots.give(slot)
+    assert bench.discarded == [os.path.basename(slot.path)]
 
 
 TOUCHES: dict[str, Callable[[Slot], object]] = {
@@ -80,42 +90,17 @@ def test_what_was_touched_is_removed_and_never_handed_out_again(
     assert [os.listdir(again.working), os.listdir(again.temporary)] == [[], []]
 
 
-def test_one_in_which_nothing_is_left_is_used_again(bench: Bench) -> None:
-    slot = bench.old_one()
-    for path in (Path(slot.working, "gone"), Path(slot.temporary, "gone")):
-        path.touch()
-        path.unlink()
-    bench.slots.give(slot)
-    assert bench.slots.take() is slot
-    Path(slot.working, "left").touch()  # at once after the last change
-    bench.slots.give(slot)
-    assert bench.discarded == [os.path.basename(slot.path)]
-
-
-def test_one_that_somebody_touched_while_it_was_free_is_removed(bench: Bench) -> None:
+def test_no_more_are_kept_than_are_of_use_and_none_touched(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     slot = bench.old_one()
     bench.slots.give(slot)
     Path(slot.temporary, "by a neighbour").touch()
     assert bench.slots.take() is not slot
     assert bench.discarded == [os.path.basename(slot.path)]
-
-
-def test_whoever_wants_the_layers_of_a_bundle_gets_the_slot_that_has_them(bench: Bench) -> None:
-    slot = bench.slots.take()
-    mounts = (Mount("/bundle", "/bundle", f"{slot.own}/bundle"),)
-    bench.slots.put_on(slot, mounts)
-    make_layer(mounts[0].layer)
-    bench.slots.give(slot, ("b", "e"))
-    other = bench.slots.take(("b", "another"))
-    assert other is not slot
-    assert bench.slots.take() is not slot, "who wants none has no use for them"
-    again = bench.slots.take(("b", "e"))
-    assert again is slot
-    layers = slot.layers
-    bench.slots.put_on(slot, mounts)
-    assert slot.layers is layers is not None, "nothing was made anew"
-    assert bench.slots.take(("b", "e")) is not slot, "one attempt at a time has it"
-    assert bench.discarded == []
+    monkeypatch.setattr(module, "_MOST_FREE", 5)
+    slots = [bench.slots.take() for _ in range(8)]
+    for slot in slots:
+        bench.slots.give(slot)
+    assert len(bench.discarded) == 4
 
 
 def test_what_a_former_worker_left_goes_and_what_goes_on_stays(bench: Bench, tmp_path: Path) -> None:
@@ -131,62 +116,39 @@ def test_what_a_former_worker_left_goes_and_what_goes_on_stays(bench: Bench, tmp
     assert second.discarded[1:] == [os.path.basename(going_on.path)]
 
 
-def test_no_more_are_kept_than_are_of_use(bench: Bench) -> None:
-    slots = [bench.slots.take() for _ in range(1003)]
-    for slot in slots:
-        bench.slots.give(slot)
-    assert len(bench.discarded) == 3
-
-
-class TestTimesThatCannotBeToldApart:
+@pytest.mark.parametrize(("after_ns", "place"), [(50_000_000, "working"), (50_000_000, "temporary"), (50_000_001, "")])
+def test_where_times_cannot_be_told_apart_it_is_looked_into_and_else_not(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, after_ns: int, place: str
+) -> None:
     """Changes in one granule of a file system's clock have the same time: only a look into the directory tells."""
-
-    @pytest.fixture
-    def slot(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Slot:
-        """One whose directories look the same from now on, whatever is done to them."""
-        slot = bench.slots.take()
-        bench.slots.give(slot)
-        seen = {path: os.lstat(path) for path in (slot.working, slot.temporary)}
-        look = os.lstat
-        monkeypatch.setattr(os, "lstat", lambda path: seen[path] if path in seen else look(path))
-        return slot
-
-    def begin(self, bench: Bench, slot: Slot, monkeypatch: pytest.MonkeyPatch, after_ns: int) -> None:
-        changed = max(os.lstat(slot.working).st_ctime_ns, os.lstat(slot.temporary).st_ctime_ns)
-        monkeypatch.setattr(module.time, "time_ns", lambda: changed + after_ns)
-        assert bench.slots.take() is slot
-
-    @pytest.mark.parametrize("place", ["working", "temporary"])
-    def test_it_is_looked_into(self, bench: Bench, slot: Slot, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
-        self.begin(bench, slot, monkeypatch, 50_000_000)
-        Path(getattr(slot, place), "left").touch()
-        bench.slots.give(slot)
-        assert bench.discarded == [os.path.basename(slot.path)]
-
-    def test_else_the_look_is_spared(self, bench: Bench, slot: Slot, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.begin(bench, slot, monkeypatch, 50_000_001)
-        monkeypatch.setattr(os, "listdir", lambda path: pytest.fail("that costs"))
-        bench.slots.give(slot)
-        assert bench.slots.take() is slot
-
-
-def test_one_of_another_owner_is_not_used_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     slot = bench.slots.take()
-    monkeypatch.setattr(os, "getuid", lambda: 12345)
     bench.slots.give(slot)
-    assert bench.discarded == [os.path.basename(slot.path)]
+    seen = {path: os.lstat(path) for path in (slot.working, slot.temporary)}
+    look = os.lstat
+    monkeypatch.setattr(os, "lstat", lambda path: seen[path] if path in seen else look(path))
+    changed = max(status.st_ctime_ns for status in seen.values())
+    monkeypatch.setattr(module.time, "time_ns", lambda: changed + after_ns)
+    assert bench.slots.take() is slot
+    if place:
+        Path(getattr(slot, place), "left").touch()
+    else:
+        monkeypatch.setattr(os, "listdir", lambda path: pytest.fail("that costs"))
+    bench.slots.give(slot)
+    assert bench.discarded == ([os.path.basename(slot.path)] if place else [])
 
 
-def test_one_that_cannot_be_looked_into_is_not_used_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    slot = bench.slots.take()
-
+@pytest.mark.parametrize("name", ["getuid", "listdir"])
+def test_one_of_another_owner_or_that_cannot_be_looked_into_is_not_used_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     def closed(path: str) -> list[str]:
         raise PermissionError(path)
 
+    slot = bench.slots.take()
     with monkeypatch.context() as patch:
-        patch.setattr(os, "listdir", closed)
+        patch.setattr(os, name, closed if name == "listdir" else lambda: 12345)
         bench.slots.give(slot)
-    assert bench.slots.take() is not slot
+    assert bench.discarded == [os.path.basename(slot.path)]
 
 
 @pytest.mark.parametrize(
@@ -227,8 +189,12 @@ class TestLayers:
         plain = bench.slots.take()
         assert plain not in (one, two), "they are kept for attempts that gain by them"
         assert bench.slots.take(("b2", "e")) is two
-        assert bench.slots.take(("b2", "e")) is not one
+        assert bench.slots.take(("b2", "e")) is not one, "one attempt at a time has it"
         assert bench.slots.take(("b1", "e")) is one
+        layers = one.layers
+        bench.slots.put_on(one, self.mounts(one))
+        assert one.layers is layers is not None, "nothing was made anew"
+        assert bench.discarded == []
 
     def test_of_more_than_the_guardian_keeps_mounted_the_oldest_loses_its_layers(self, tmp_path: Path) -> None:
         (tmp_path / "few").mkdir()
@@ -240,7 +206,7 @@ class TestLayers:
         assert bench.slots.take() is oldest, "it serves any attempt"
         assert bench.slots.take(keys[2]) is others[1]
 
-    def test_what_somebody_wrote_there_while_it_was_free_is_not_the_next_ones(self, bench: Bench) -> None:
+    def test_what_somebody_wrote_is_not_the_next_ones_and_other_mounts_begin_anew(self, bench: Bench) -> None:
         key = ("b", "e")
         (slot,) = self.layered(bench, key)
         Path(slot.own, "bundle", "by a neighbour").touch()
@@ -248,8 +214,6 @@ class TestLayers:
         bench.slots.put_on(slot, self.mounts(slot))
         assert bench.discarded == ["own"]
         assert os.listdir(slot.own) == []
-
-    def test_other_mounts_than_before_begin_with_nothing(self, bench: Bench) -> None:
         key = ("b", "e")
         (slot,) = self.layered(bench, key)
         assert bench.slots.take(key) is slot

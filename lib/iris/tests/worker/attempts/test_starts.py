@@ -1,7 +1,7 @@
 """In which order attempts start, how many, what waits, and what is told of those that cannot; no process is started."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -30,6 +30,11 @@ class Bench:
     def attempt(self, task: int = 0, number: int = 0) -> Attempt:
         task_id = f"/u/j/{task}"
         return Attempt(StartRequest(f"{task_id}:{number}", task_id, task, Launch("/u/j")), "/log", None)  # type: ignore[arg-type]
+
+    def put(self, task: int = 0, number: int = 0) -> Attempt:
+        attempt = self.attempt(task, number)
+        self.queue.put(attempt)
+        return attempt
 
     # --- of the specs ---
 
@@ -77,160 +82,92 @@ def end(attempt: Attempt) -> Attempt:
     return attempt
 
 
-def play(scenario: Callable[[Bench], Awaitable[None]]) -> None:
-    async def run() -> None:
-        await scenario(Bench())
+@pytest.fixture
+def bench(runner: asyncio.Runner) -> Bench:
+    async def make() -> Bench:
+        return Bench()
 
-    asyncio.run(run())
+    return runner.run(make())
 
 
 async def turn() -> None:
     await asyncio.sleep(0)
 
 
-def test_they_start_in_their_order_in_the_next_turn() -> None:
-    async def scenario(bench: Bench) -> None:
-        attempts = [bench.attempt(task) for task in range(3)]
-        for attempt in attempts:
-            bench.queue.put(attempt)
-        assert bench.started == [], "who puts them is not held up"
+async def test_they_start_in_their_order_so_many_in_a_turn(bench: Bench) -> None:
+    attempts = [bench.put(task) for task in range(101)]
+    assert bench.started == [], "who puts them is not held up"
+    seen = []
+    for _ in range(4):
         await turn()
-        assert bench.names() == ["0:0", "1:0", "2:0"]
-        assert bench.calls == [("handed", f"/u/j/{task}:0") for task in range(3)]
-        assert attempts[1].process == "process of /u/j/1:0"  # type: ignore[comparison-overlap]
-
-    play(scenario)
-
-
-def test_so_many_at_a_time_that_the_loop_looks_after_other_things_in_between() -> None:
-    async def scenario(bench: Bench) -> None:
-        for task in range(101):
-            bench.queue.put(bench.attempt(task))
-        seen = []
-        for _ in range(4):
-            await turn()
-            seen.append(len(bench.started))
-        assert seen == [50, 100, 101, 101]
-
-    play(scenario)
+        seen.append(len(bench.started))
+    assert seen == [50, 100, 101, 101]
+    assert bench.names() == [f"{task}:0" for task in range(101)]
+    assert bench.calls == [("handed", attempt.attempt_id) for attempt in attempts]
+    assert attempts[1].process == "process of /u/j/1:0"  # type: ignore[comparison-overlap]
 
 
-@pytest.mark.parametrize(("count", "turns"), [(1, 1), (50, 1), (51, 2)])
-def test_no_turn_is_taken_for_nothing(monkeypatch: pytest.MonkeyPatch, count: int, turns: int) -> None:
-    async def scenario(bench: Bench) -> None:
-        loop, taken = asyncio.get_running_loop(), 0
-        call_soon = loop.call_soon
-
-        def counted(work: Callable[..., object], *words: Any, **options: Any) -> asyncio.Handle:
-            nonlocal taken
-            taken += getattr(work, "__self__", None) is bench.queue
-            return call_soon(work, *words, **options)
-
-        monkeypatch.setattr(loop, "call_soon", counted)
-        for task in range(count):
-            bench.queue.put(bench.attempt(task))
-        for _ in range(4):
-            await turn()
-        assert (len(bench.started), taken) == (count, turns)
-
-    play(scenario)
+async def test_what_has_no_room_waits_for_an_end(bench: Bench) -> None:
+    bench.most_live = 2
+    attempts = [bench.put(task) for task in range(4)]
+    await turn()
+    await turn()
+    assert bench.names() == ["0:0", "1:0"]
+    bench.live_count -= 1
+    bench.queue.ended(end(attempts[0]))
+    await turn()
+    assert bench.names() == ["0:0", "1:0", "2:0"]
 
 
-def test_what_has_no_room_waits_for_an_end() -> None:
-    async def scenario(bench: Bench) -> None:
-        bench.most_live = 2
-        attempts = [bench.attempt(task) for task in range(4)]
-        for attempt in attempts:
-            bench.queue.put(attempt)
-        await turn()
-        await turn()
-        assert bench.names() == ["0:0", "1:0"]
-        bench.live_count -= 1
-        bench.queue.ended(end(attempts[0]))
-        await turn()
-        assert bench.names() == ["0:0", "1:0", "2:0"]
-
-    play(scenario)
+async def test_what_was_stopped_while_it_waited_does_not_start_and_takes_no_turn(bench: Bench) -> None:
+    stopped, _ = bench.put(0), bench.put(1)
+    bench.queue.ended(end(stopped))
+    await turn()
+    assert bench.names() == ["1:0"]
+    assert bench.calls == [("handed", "/u/j/1:0")]
 
 
-def test_what_was_stopped_while_it_waited_does_not_start_and_takes_no_turn() -> None:
-    async def scenario(bench: Bench) -> None:
-        stopped, other = bench.attempt(0), bench.attempt(1)
-        bench.queue.put(stopped)
-        bench.queue.put(other)
-        bench.queue.ended(end(stopped))
-        await turn()
-        assert bench.names() == ["1:0"]
-        assert bench.calls == [("handed", "/u/j/1:0")]
-
-    play(scenario)
-
-
-def test_who_is_short_of_ports_waits_for_an_end_and_is_not_the_hosts_fault() -> None:
-    async def scenario(bench: Bench) -> None:
-        first, second, third, stopped = (bench.attempt(task) for task in range(4))
-        bench.queue.put(first)
-        await turn()
-        bench.error = PortsInUse("no port is free")
-        for attempt in (second, third, stopped):
-            bench.queue.put(attempt)
-        await turn()
-        await turn()
-        assert bench.names() == ["0:0"]
-        assert not [call for call in bench.calls if call[0] == "failed"]
-        words = "no port is free; it waits for the end of another attempt there"
-        assert ("waits", "/u/j/1:0", words) in bench.calls
-        end(stopped)
-        bench.error = None
-        bench.queue.ended(end(first))
-        await turn()
-        assert bench.names() == ["0:0", "1:0", "2:0"]
-        assert bench.released == ["/u/j/0:0"]
-        assert (second.waits_for, third.waits_for) == ("", "")
-
-    play(scenario)
+async def test_who_is_short_of_ports_waits_for_an_end_and_is_not_the_hosts_fault(bench: Bench) -> None:
+    first = bench.put(0)
+    await turn()
+    bench.error = PortsInUse("no port is free")
+    second, third, stopped = (bench.put(task) for task in range(1, 4))
+    await turn()
+    await turn()
+    assert bench.names() == ["0:0"]
+    assert not [call for call in bench.calls if call[0] == "failed"]
+    words = "no port is free; it waits for the end of another attempt there"
+    assert ("waits", "/u/j/1:0", words) in bench.calls
+    end(stopped)
+    bench.error = None
+    bench.queue.ended(end(first))
+    await turn()
+    assert bench.names() == ["0:0", "1:0", "2:0"]
+    assert bench.released == ["/u/j/0:0"]
+    assert (second.waits_for, third.waits_for) == ("", "")
 
 
 class TestOneOfATaskAtATime:
-    def test_a_later_one_waits_until_the_former_is_gone(self) -> None:
-        async def scenario(bench: Bench) -> None:
-            first, second, third = (bench.attempt(0, number) for number in range(3))
-            bench.queue.put(first)
-            await turn()
-            bench.queue.put(second)
-            bench.queue.put(third)
-            await turn()
-            assert bench.names() == ["0:0"]
-            assert bench.calls[1:] == [("superseded", "/u/j/0:0", "/u/j/0:1"), ("superseded", "/u/j/0:0", "/u/j/0:2")]
-            bench.queue.ended(end(bench.attempt(5)))  # of another task
-            await turn()
-            assert bench.names() == ["0:0"]
-            bench.queue.ended(end(first))
-            await turn()
-            assert bench.names() == ["0:0", "0:1"]
-            bench.queue.ended(end(third))  # it never began: the one that runs is not gone
-            bench.queue.put(bench.attempt(0, 3))
-            await turn()
-            assert bench.names() == ["0:0", "0:1"]
-            bench.queue.ended(end(second))
-            await turn()
-            assert bench.names() == ["0:0", "0:1", "0:3"]
-
-        play(scenario)
-
-    def test_one_that_a_former_worker_started_counts(self) -> None:
-        async def scenario(bench: Bench) -> None:
-            former = bench.attempt(0, 0)
-            bench.queue.take_up(former)
-            bench.queue.put(bench.attempt(0, 1))
-            await turn()
-            assert bench.names() == []
-            assert bench.calls == [("superseded", "/u/j/0:0", "/u/j/0:1")]
-            bench.queue.ended(end(former))
-            await turn()
-            assert bench.names() == ["0:1"]
-
-        play(scenario)
+    async def test_a_later_one_waits_until_the_former_is_gone(self, bench: Bench) -> None:
+        first = bench.put(0, 0)
+        await turn()
+        second, third = bench.put(0, 1), bench.put(0, 2)
+        await turn()
+        assert bench.names() == ["0:0"]
+        assert bench.calls[1:] == [("superseded", "/u/j/0:0", "/u/j/0:1"), ("superseded", "/u/j/0:0", "/u/j/0:2")]
+        bench.queue.ended(end(bench.attempt(5)))  # of another task
+        await turn()
+        assert bench.names() == ["0:0"]
+        bench.queue.ended(end(first))
+        await turn()
+        assert bench.names() == ["0:0", "0:1"]
+        bench.queue.ended(end(third))  # it never began: the one that runs is not gone
+        bench.put(0, 3)
+        await turn()
+        assert bench.names() == ["0:0", "0:1"]
+        bench.queue.ended(end(second))
+        await turn()
+        assert bench.names() == ["0:0", "0:1", "0:3"]
 
 
 @pytest.mark.parametrize(
@@ -240,97 +177,73 @@ class TestOneOfATaskAtATime:
         (OSError("no space"), ("WORKER", "the worker cannot start it: no space", "0")),
     ],
 )  # fmt: skip
-def test_one_that_cannot_start_is_told_with_whose_fault_it_is_and_blocks_none(
-    error: Exception, told: tuple[str, ...]
+async def test_one_that_cannot_start_is_told_with_whose_fault_it_is_and_blocks_none(
+    bench: Bench, error: Exception, told: tuple[str, ...]
 ) -> None:
-    async def scenario(bench: Bench) -> None:
-        bench.error = error
-        bench.queue.put(bench.attempt(0, 0))
-        await turn()
-        assert bench.calls == [("failed", "/u/j/0:0", *told)]
-        bench.error = None
-        bench.queue.put(bench.attempt(0, 1))
-        await turn()
-        assert bench.names() == ["0:1"]
-
-    play(scenario)
+    bench.error = error
+    bench.put(0, 0)
+    await turn()
+    assert bench.calls == [("failed", "/u/j/0:0", *told)]
+    bench.error = None
+    bench.put(0, 1)
+    await turn()
+    assert bench.names() == ["0:1"]
 
 
 class TestNow:
-    def test_it_does_not_wait_for_the_next_turn_and_starts_nothing_twice(self) -> None:
-        async def scenario(bench: Bench) -> None:
-            bench.queue.start_now()
-            bench.queue.put(bench.attempt(0))
-            bench.queue.start_now()
-            assert bench.names() == ["0:0"]
-            bench.queue.put(bench.attempt(1))
-            await turn()
-            await turn()
-            assert bench.names() == ["0:0", "1:0"]
+    async def test_it_does_not_wait_for_the_next_turn_and_starts_nothing_twice(self, bench: Bench) -> None:
+        bench.queue.start_now()
+        bench.put(0)
+        bench.queue.start_now()
+        assert bench.names() == ["0:0"]
+        bench.put(1)
+        await turn()
+        await turn()
+        assert bench.names() == ["0:0", "1:0"]
 
-        play(scenario)
-
-    def test_within_a_start_it_keeps_the_order(self) -> None:
-        async def scenario(bench: Bench) -> None:
-            bench.on_start = lambda attempt: bench.queue.start_now()
-            for task in range(3):
-                bench.queue.put(bench.attempt(task))
-            at_second = bench.attempt(1, 0)
-            bench.queue.start_now()
-            assert bench.names() == ["0:0", "1:0", "2:0"]
-            assert [call[1] for call in bench.calls] == ["/u/j/0:0", "/u/j/1:0", "/u/j/2:0"]
-            assert not at_second.ended
-            bench.on_start = lambda attempt: None
-            bench.queue.put(bench.attempt(7))
-            bench.queue.start_now()
-            assert bench.names()[-1] == "7:0", "the starts are over"
-
-        play(scenario)
+    async def test_within_a_start_it_keeps_the_order(self, bench: Bench) -> None:
+        bench.on_start = lambda attempt: bench.queue.start_now()
+        for task in range(3):
+            bench.put(task)
+        at_second = bench.attempt(1, 0)
+        bench.queue.start_now()
+        assert bench.names() == ["0:0", "1:0", "2:0"]
+        assert [call[1] for call in bench.calls] == ["/u/j/0:0", "/u/j/1:0", "/u/j/2:0"]
+        assert not at_second.ended
+        bench.on_start = lambda attempt: None
+        bench.put(7)
+        bench.queue.start_now()
+        assert bench.names()[-1] == "7:0", "the starts are over"
 
 
 class TestReady:
-    def test_what_was_made_before_is_what_starts(self) -> None:
-        async def scenario(bench: Bench) -> None:
-            attempt = bench.attempt()
-            bench.queue.make_ready(attempt)
-            bench.error = AssertionError("it is made already")
-            bench.queue.make_ready(attempt)
-            bench.queue.put(attempt)
-            await turn()
-            assert bench.started == [("spec of /u/j/0:0", "/u/j/0:0")]
-            assert attempt.spec is None
-
-        play(scenario)
+    async def test_what_was_made_before_is_what_starts(self, bench: Bench) -> None:
+        attempt = bench.attempt()
+        bench.queue.make_ready(attempt)
+        bench.error = AssertionError("it is made already")
+        bench.queue.make_ready(attempt)
+        bench.queue.put(attempt)
+        await turn()
+        assert bench.started == [("spec of /u/j/0:0", "/u/j/0:0")]
+        assert attempt.spec is None
 
     @pytest.mark.parametrize("error", [StartFailed("no such directory"), OSError("no space")])
-    def test_what_fails_now_leaves_nothing_and_is_told_at_the_start(self, error: Exception) -> None:
-        async def scenario(bench: Bench) -> None:
-            attempt = bench.attempt()
-            bench.error = error
-            bench.queue.make_ready(attempt)
-            assert bench.calls == [("remove", "/u/j/0:0")]
-            assert attempt.spec is None
-            bench.queue.put(attempt)
-            await turn()
-            assert bench.calls[1][:2] == ("failed", "/u/j/0:0")
+    async def test_what_fails_now_leaves_nothing_and_is_told_at_the_start(self, bench: Bench, error: Exception) -> None:
+        attempt = bench.attempt()
+        bench.error = error
+        bench.queue.make_ready(attempt)
+        assert bench.calls == [("remove", "/u/j/0:0")]
+        assert attempt.spec is None
+        bench.queue.put(attempt)
+        await turn()
+        assert bench.calls[1][:2] == ("failed", "/u/j/0:0")
 
-        play(scenario)
-
-    def test_nothing_is_made_for_one_that_has_ended(self) -> None:
-        async def scenario(bench: Bench) -> None:
-            attempt = end(bench.attempt())
-            bench.queue.make_ready(attempt)
-            assert attempt.spec is None
-
-        play(scenario)
-
-    def test_what_was_made_is_taken_back(self) -> None:
-        async def scenario(bench: Bench) -> None:
-            attempt = bench.attempt()
-            bench.queue.make_ready(attempt)
-            assert attempt.spec is not None
-            bench.queue.make_unready(attempt)
-            assert attempt.spec is None
-            assert bench.calls == [("remove", "/u/j/0:0")]
-
-        play(scenario)
+    async def test_what_was_made_is_taken_back_and_nothing_is_made_for_one_that_has_ended(self, bench: Bench) -> None:
+        attempt = bench.attempt()
+        bench.queue.make_ready(attempt)
+        assert attempt.spec is not None
+        bench.queue.make_unready(attempt)
+        assert attempt.spec is None
+        assert bench.calls == [("remove", "/u/j/0:0")]
+        bench.queue.make_ready(end(attempt))
+        assert attempt.spec is None

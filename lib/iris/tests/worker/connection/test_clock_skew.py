@@ -21,15 +21,12 @@ def test_the_true_distance_is_within_the_error(skew_ms: int, trips: list[tuple[i
     assert best.error_ms == min((there + back + 1) // 2 for there, back in trips)
 
 
-def test_before_the_first_answer_nothing_is_known() -> None:
+def test_before_the_first_answer_nothing_is_known_and_a_clock_that_was_set_is_seen() -> None:
     estimate = SkewEstimate()
     assert estimate.best is None
     estimate.add(10, 20, 1_000, 0)  # a controller of an earlier release does not say
     estimate.add(20, 10, 1_000, 1_000)
     assert estimate.best is None
-
-
-def test_a_clock_that_was_set_is_seen_after_a_few_beats() -> None:
     estimate = SkewEstimate()
     estimate.add(0, 2, 5_000, 5_000)
     for beat in range(1, 9):

@@ -1,342 +1,432 @@
-"""The worker against a real gRPC controller that hangs up, forgets and restarts on purpose."""
+"""Conversations of a worker with controllers that are played, message by message, and when it has another."""
 
 import asyncio
-import json
-import os
-import signal
-from collections.abc import Awaitable, Callable
-from pathlib import Path
+from typing import Any
 
+import grpc
+import grpc.aio
 import pytest
 
-from iris.domain.states import FailureKind, TaskState
+from iris.domain.resources import Resources
+from iris.domain.states import TaskState
 from iris.rpc import iris_pb2 as pb
-from iris.rpc.auth import attempt_token
+from iris.rpc import iris_pb2_grpc
+from iris.rpc.auth import Unauthenticated
+from iris.rpc.controller_address import ControllerAddress
 from iris.rpc.protocol import PROTOCOL_VERSION
-from iris.testing.worker_fixtures import FakeController, InProcessWorker, run_command
-from iris.worker.connection.agent import AgentEnd
-from rigging.testing import eventually
-
-pytestmark = pytest.mark.e2e
-
-Scenario = Callable[[FakeController, InProcessWorker], Awaitable[None]]
-Play = Callable[[Scenario], None]
-JOB = "/user/job/0:0"
-
-
-def sh(script: str, **options: object) -> pb.RunAttempts:
-    return run_command("sh", "-c", script, **options)  # type: ignore[arg-type]
-
-
-def alive(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
-
-
-def test_hello_says_who_the_worker_is(play: Play) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        (hello,) = controller.hellos
-        assert (hello.worker_id, hello.protocol_version) == ("w1", PROTOCOL_VERSION)
-        assert hello.capacity.cpu_millis == 2000
-        assert dict(hello.attributes) == {"os": "linux"}
-
-    play(scenario)
-
-
-def test_exit_code_output_and_forget(play: Play) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        controller.send(run=[sh("echo out; echo err >&2; exit 3")])
-        (end,) = await controller.until_ended(JOB)
-        assert (end.state, end.exit_code, end.error) == (TaskState.FAILED, 3, "exit code 3")
-        assert end.failure == FailureKind.USER
-        assert controller.output(JOB) == b"out\n"
-        assert controller.output(JOB, stderr=True) == b"err\n"
-        assert any(worker.paths.logs.iterdir())
-        controller.send(forget=[JOB])
-        await controller.until(lambda: controller.applied_revision == 2)
-        assert worker.supervisor.inventory() == []
-        for directory in (worker.paths.logs, worker.paths.tokens, worker.paths.errors):
-            assert list(directory.iterdir()) == []
-
-    play(scenario)
-
-
-def test_a_short_task_is_told_by_its_end_alone(play: Play) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        controller.send(run=[run_command("true", indexes=range(30))])
-        ends = await controller.until_ended(*(f"/user/job/{index}:0" for index in range(30)))
-        assert {end.state for end in ends} == {TaskState.SUCCEEDED}
-        assert controller.messages < 40
-
-    play(scenario)
-
-
-def test_a_long_task_is_reported_running_with_its_pid(play: Play) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        controller.send(run=[sh("exec sleep 1000")])
-        await controller.until(lambda: JOB in controller.observations)
-        observation = controller.observations[JOB]
-        assert observation.state == TaskState.RUNNING
-        assert alive(observation.pid)
-        controller.send(stop=[pb.StopAttempt(attempt_id=JOB, grace_ms=5000, reason="stopped by user")])
-        (end,) = await controller.until_ended(JOB)
-        assert (end.state, end.exit_signal, end.error) == (TaskState.KILLED, signal.SIGTERM, "stopped by user")
-        assert not alive(observation.pid)
-
-    play(scenario)
-
-
-def test_stop_of_a_task_that_ignores_it_ends_after_the_grace(play: Play) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        controller.send(run=[sh("trap 'echo asked' TERM; echo ready; while true; do sleep 0.02; done")])
-        await controller.until(lambda: controller.output(JOB) == b"ready\n")
-        controller.send(stop=[pb.StopAttempt(attempt_id=JOB, grace_ms=200, reason="stop")])
-        (end,) = await controller.until_ended(JOB)
-        assert (end.state, end.exit_signal) == (TaskState.KILLED, signal.SIGKILL)
-        assert controller.output(JOB) == b"ready\nasked\n"
-
-    play(scenario)
-
-
-def test_a_command_that_does_not_exist_cannot_start(play: Play) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        controller.send(run=[run_command("no-such-command", "x")])
-        (end,) = await controller.until_ended(JOB)
-        assert (end.state, end.failure) == (TaskState.FAILED, FailureKind.START)
-        assert end.error.startswith("command 'no-such-command' not found; looked in PATH=")
-        assert end.error.encode() in controller.output(JOB, stderr=True)
-
-    play(scenario)
-
-
-def test_the_tasks_own_words_become_the_error(play: Play) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        controller.send(run=[sh("echo 'ValueError: too warm' > $IRIS_ERROR_FILE; exit 1")])
-        (end,) = await controller.until_ended(JOB)
-        assert end.error == "ValueError: too warm"
-
-    play(scenario)
-
-
-def test_what_a_task_sees(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SECRET_OF_THE_WORKER", "s3cret")
-    monkeypatch.setenv("UV_CACHE_DIR", "/uv-cache")
-
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        environment = pb.Environment(env_vars={"COLOUR": "red", "IRIS_JOB_ID": "/forged/job"})
-        program = (
-            "import json, os; print(json.dumps({**os.environ, 'token': open(os.environ['IRIS_TOKEN_FILE']).read()}))"
-        )
-        controller.send(
-            run=[run_command("python", "-c", program, indexes=[4], environment=environment, ports=["http", "my-rpc"])]
-        )
-        await controller.until_ended("/user/job/4:0")
-        env = json.loads(controller.output("/user/job/4:0"))
-        assert env["token"] == attempt_token("j:/user/job:token", "/user/job/4:0")
-        assert "SECRET_OF_THE_WORKER" not in env
-        assert (env["COLOUR"], env["UV_CACHE_DIR"], env["PYTHONUNBUFFERED"]) == ("red", "/uv-cache", "1")
-        assert (env["IRIS_JOB_ID"], env["IRIS_TASK_ID"], env["IRIS_TASK_INDEX"]) == ("/user/job", "/user/job/4", "4")
-        assert (env["IRIS_ATTEMPT_ID"], env["IRIS_WORKER_ID"]) == ("/user/job/4:0", "w1")
-        assert env["IRIS_CONTROLLER_ADDRESS"] == f"127.0.0.1:{controller.port}"
-        assert int(env["IRIS_PORT_HTTP"]) != int(env["IRIS_PORT_MY_RPC"])
-        assert os.stat(env["IRIS_TOKEN_FILE"]).st_mode & 0o777 == 0o600
-
-    play(scenario)
-
-
-def test_ten_megabytes_of_lines_arrive_whole_before_the_end(play: Play) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        controller.send(run=[run_command("seq", "-f", "%099.0f", "100000")])
-        (end,) = await controller.until_ended(JOB)
-        assert end.state == TaskState.SUCCEEDED
-        assert controller.output(JOB) == b"".join(b"%099d\n" % i for i in range(1, 100_001))
-
-    play(scenario)
-
-
-def test_binary_output_and_a_line_without_end(play: Play) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        program = "import os, time; os.write(1, bytes(range(256)) * 300 + b'\\ntail')"
-        controller.send(run=[run_command("python", "-c", program)])
-        await controller.until_ended(JOB)
-        assert controller.output(JOB) == bytes(range(256)) * 300 + b"\ntail\n"
-
-    play(scenario)
-
-
-def test_an_unfinished_line_is_shown_while_the_task_runs(play: Play) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        controller.send(run=[sh("printf 'continue? '; exec sleep 1000")])
-        await controller.until(lambda: controller.output(JOB) == b"continue? ")
-        assert controller.records(JOB)[-1].partial
-
-    play(scenario)
-
-
-def test_a_disconnection_during_output_loses_and_repeats_nothing(play: Play) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        controller.send(run=[run_command("seq", "-f", "%099.0f", "40000")])
-        cuts = 0
-        while not controller.has_ended(JOB):
-            before = controller.log_bytes_received
-            await controller.until(lambda b=before: controller.log_bytes_received > b or controller.has_ended(JOB))
-            if cuts < 4 and not controller.has_ended(JOB):
-                cuts += 1
-                await controller.stop()
-                await controller.start()
-        assert cuts == 4
-        assert controller.output(JOB) == b"".join(b"%099d\n" % i for i in range(1, 40_001))
-
-    play(scenario)
-
-
-def test_a_controller_that_lost_log_bytes_is_sent_them_again(play: Play) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        controller.send(run=[sh("seq 1000")])
-        await controller.until_ended(JOB)
-        await controller.stop()
-        controller.log_must_come_first = False
-        whole = bytes(controller.logs[JOB])
-        del controller.logs[JOB][100:]
-        await controller.start()
-        await controller.until(lambda: len(controller.logs[JOB]) == len(whole))
-        assert controller.logs[JOB] == whole
-
-    play(scenario)
-
-
-def test_an_attempt_that_ends_while_the_controller_is_down_is_told_at_the_next_hello(
-    play: Play, tmp_path: Path
-) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        fifo = tmp_path / "go"
-        os.mkfifo(fifo)
-        controller.send(run=[sh(f"echo before; read x < {fifo}; echo $x; exit 5")])
-        await controller.until(lambda: controller.output(JOB) == b"before\n")
-        await controller.stop()
-        await asyncio.to_thread(fifo.write_text, "after\n")
-        # Nobody tells of it while there is no controller.
-        await asyncio.to_thread(eventually, lambda: worker.supervisor.live_count == 0, "the task has ended")
-        await controller.start()
-        (end,) = await controller.until_ended(JOB)
-        assert end.exit_code == 5
-        assert controller.output(JOB) == b"before\nafter\n"
-        assert controller.hellos[-1].instance_id == controller.hellos[0].instance_id
-        # Its log had not arrived yet, and a controller that hears of an end may say "forget" at once.
-        assert [o.state for o in controller.hellos[-1].inventory] == [TaskState.RUNNING]
-        controller.send()  # applied after the acknowledgement of the log, which was sent before
-        await controller.until(lambda: controller.applied_revision == 2)
-        await controller.stop()
-        await controller.start()
-        await controller.until(lambda: len(controller.hellos) == 3)
-        assert [o.state for o in controller.hellos[-1].inventory] == [TaskState.FAILED]
-
-    play(scenario)
-
-
-def test_a_repeated_start_starts_nothing_and_tells_again(play: Play, tmp_path: Path) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        request = sh(f"echo run >> {tmp_path}/runs")
-        controller.send(run=[request])
-        await controller.until_ended(JOB)
-        controller.send(run=[request, request])
-        await controller.until(lambda: len(controller.states[JOB]) >= 2)
-        assert controller.states[JOB][-1] == TaskState.SUCCEEDED
-        assert (tmp_path / "runs").read_text() == "run\n"
-
-    play(scenario)
-
-
-def test_a_later_attempt_of_the_task_is_another_one(play: Play) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        controller.send(run=[sh("exit 1")])
-        await controller.until_ended(JOB)
-        controller.send(run=[sh("echo again", attempt=1)], forget=[JOB])
-        (end,) = await controller.until_ended("/user/job/0:1")
-        assert end.state == TaskState.SUCCEEDED
-        assert controller.output("/user/job/0:1") == b"again\n"
-
-    play(scenario)
-
-
-def test_a_later_attempt_waits_until_the_one_that_it_supersedes_is_gone(play: Play, tmp_path: Path) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        mark = tmp_path / "former"
-        controller.send(run=[sh(f"echo $$ > {mark}; trap '' TERM; while :; do sleep 0.02; done")])
-        await asyncio.to_thread(eventually, lambda: mark.exists() and mark.read_text(), "it has begun")
-        controller.send(run=[sh(f"kill -0 $(cat {mark}) && echo beside || echo alone", attempt=1)])
-        former, _ = await controller.until_ended(JOB, "/user/job/0:1")
-        assert (former.state, former.error) == (TaskState.KILLED, "superseded by /user/job/0:1")
-        assert controller.output("/user/job/0:1") == b"alone\n"
-
-    play(scenario)
-
-
-def test_a_stop_for_something_unknown_is_answered_so_that_nothing_waits_for_it(play: Play) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        controller.send(stop=[pb.StopAttempt(attempt_id="/user/gone/0:3", reason="parent ended")])
-        (end,) = await controller.until_ended("/user/gone/0:3")
-        assert (end.state, end.error) == (TaskState.KILLED, "parent ended")
-
-    play(scenario)
-
-
-def test_a_running_attempt_cannot_be_forgotten(play: Play) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        controller.send(run=[sh("exec sleep 1000")])
-        await controller.until(lambda: JOB in controller.observations)
-        controller.send(forget=[JOB])
-        await controller.until(lambda: controller.applied_revision == 2)
-        assert worker.supervisor.live_count == 1
-
-    play(scenario)
-
-
-def test_start_and_stop_in_one_message(play: Play) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        controller.send(run=[sh("exec sleep 1000")], stop=[pb.StopAttempt(attempt_id=JOB, reason="changed my mind")])
-        (end,) = await controller.until_ended(JOB)
-        assert (end.state, end.error, end.pid) == (TaskState.KILLED, "changed my mind", 0)
-
-    play(scenario)
-
-
-def test_heartbeats_come_without_news(play: Play) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        await controller.stop()
-        controller.heartbeat_ms = 20
-        await controller.start()
-        await controller.until(lambda: controller.heartbeats >= 3)
-        assert (len(controller.hellos), controller.observations) == (2, {})
-
-    play(scenario)
-
-
-def test_goodbye_with_exit_ends_the_agent(play: Play) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        controller.send_message(pb.ControllerMessage(goodbye=pb.Goodbye(reason="cluster stops", exit=True)))
-        assert await asyncio.wait_for(worker.serving, 10) is AgentEnd.GOODBYE
-
-    play(scenario)
-
-
-def test_a_controller_of_another_version_is_refused_naming_both(play: Play, caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        await controller.stop()
-        controller.protocol_version = 99
-        await controller.start()
-        assert await asyncio.wait_for(worker.serving, 10) is AgentEnd.INCOMPATIBLE
-        assert "this worker speaks protocol version 2, this controller 99: upgrade this worker" in caplog.text
-
-    play(scenario)
-
-
-def test_a_device_error_is_told_apart_from_the_users_failure(play: Play) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        run = sh("echo 'The TPU is already in use by process with pid 7' >&2; exit 1")
-        run.launch.resources.device.CopyFrom(pb.Device(kind="tpu", variant="v5p-8", count=4))
-        controller.send(run=[run])
-        (end,) = await controller.until_ended(JOB)
-        assert (end.state, end.failure) == (TaskState.FAILED, FailureKind.DEVICE)
-        assert end.error == "device error: The TPU is already in use by process with pid 7"
-
-    play(scenario)
+from iris.worker.connection.agent import Agent, AgentEnd
+from iris.worker.connection.session import AgentSession, GrpcControllerLink, Incompatible, SessionEnd, WorkerIdentity
+from iris.worker.connection.socket_call import SocketCall
+from iris.worker.host.disk_offer import CapacityOffer
+from iris.worker.reports.outbox import ReportOutbox
+from iris.worker.types import Observation
+from rigging.errors import Conflict, NotFound, Unavailable
+from rigging.timing import ExponentialBackoff
+
+IDENTITY = WorkerIdentity("w1", "i1", Resources(4000, 1, 2), {"zone": "a"})
+MB = 2**20
+SEEN = Observation("/u/job/0:0", TaskState.RUNNING, 7)
+
+
+class Supervisor:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.outbox = ReportOutbox(lambda name: None)
+        self.contacts: list[int] = []
+        self.contact = self.contacts.append
+        self.resumed: list[dict[str, int]] = []
+        self.changes: list[Any] = []
+        self.acknowledged: list[tuple[str, int]] = []
+        self.acknowledge_log = lambda name, offset: self.acknowledged.append((name, offset))
+        self.live_count = self.reserved_disk = 0
+        self.why_stuck = ""
+        self.trouble = lambda: self.why_stuck
+        self.inventory = lambda: [SEEN]
+        self.now_ms = lambda: 7777
+        self.is_resumed, self.is_asked = asyncio.Event(), asyncio.Event()
+
+    def resume_logs(self, offsets: dict[str, int]) -> None:
+        self.resumed.append(offsets)
+        self.is_resumed.set()
+
+    def apply(self, change: Any) -> None:
+        self.changes.append(change)
+        self.is_asked.set()
+
+
+class Call:
+    """The controller's end."""
+
+    def __init__(self) -> None:
+        self.sent: list[pb.WorkerMessage] = []
+        self.wrote = asyncio.Event()
+        self._down: asyncio.Queue[Any] = asyncio.Queue()
+        self.cancelled = False
+        self.half_closed = False
+        self.ended = (grpc.StatusCode.UNAVAILABLE, "going down")
+
+    def say(self, message: Any) -> None:
+        self._down.put_nowait(message)
+
+    async def write(self, message: pb.WorkerMessage) -> None:
+        self.sent.append(message)
+        self.wrote.set()
+
+    async def read(self) -> Any:
+        message = await self._down.get()
+        if isinstance(message, Exception):
+            raise message
+        return message
+
+    async def code(self) -> grpc.StatusCode:
+        return self.ended[0]
+
+    async def details(self) -> str:
+        return self.ended[1]
+
+    async def done_writing(self) -> None:
+        self.half_closed = True
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+def welcome(**fields: Any) -> pb.ControllerMessage:
+    return pb.ControllerMessage(welcome=pb.Welcome(**{"protocol_version": PROTOCOL_VERSION, **fields}))
+
+
+GOODBYE = pb.ControllerMessage(goodbye=pb.Goodbye(reason="enough"))
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.call, self.supervisor, self.now = Call(), Supervisor(), 1000
+        self.session = AgentSession(self.call, IDENTITY, self.supervisor, lambda: self.now)  # type: ignore[arg-type]
+
+    def begin(self, **fields: Any) -> "asyncio.Task[SessionEnd]":
+        self.call.say(welcome(**fields))
+        return asyncio.create_task(self.session.run())
+
+    async def patient(self) -> "asyncio.Task[SessionEnd]":
+        """A session in which no beat is due for ten minutes of the clock."""
+        task = self.begin(heartbeat_interval_ms=600_000)
+        await self.supervisor.is_resumed.wait()
+        return task
+
+    async def news(self, seconds: int = 0) -> pb.WorkerMessage:
+        """The message by which the next observation goes, so much later."""
+        self.now += seconds * 1000
+        self.supervisor.outbox.observe(SEEN)
+        return await self.next_sent(len(self.call.sent) + 1)
+
+    async def next_sent(self, count: int) -> pb.WorkerMessage:
+        while len(self.call.sent) < count:
+            self.call.wrote.clear()
+            await asyncio.wait_for(self.call.wrote.wait(), 20)
+        return self.call.sent[count - 1]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+async def test_it_says_who_it_is_and_goes_on_from_what_the_controller_has(bench: Bench) -> None:
+    others = asyncio.all_tasks()
+    bench.supervisor.outbox.observe(SEEN)  # part of the inventory
+    task = bench.begin(log_offsets=[pb.LogAck(attempt_id="/u/job/0:0", offset=5)])
+    bench.call.say(GOODBYE)
+    assert await task is SessionEnd.RECONNECT
+    # What still wrote would take news from the next session's outbox.
+    assert asyncio.all_tasks() == others
+    hello = bench.call.sent[0].hello
+    assert (hello.worker_id, hello.instance_id, hello.protocol_version) == ("w1", "i1", PROTOCOL_VERSION)
+    assert [item.attempt_id for item in hello.inventory] == ["/u/job/0:0"]
+    assert not bench.call.sent[0].leaving
+    assert bench.session.welcomed
+    assert (bench.supervisor.contacts, bench.supervisor.resumed) == ([1000], [{"/u/job/0:0": 5}])
+    assert bench.call.cancelled
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "words"),
+    [
+        (grpc.aio.EOF, Unavailable, "the controller ended the session before it began: going down"),
+        (GOODBYE, Conflict, "answered Hello with something else than Welcome"),
+        (welcome(protocol_version=PROTOCOL_VERSION + 2), Incompatible, "this worker speaks protocol version"),
+        (asyncio.InvalidStateError("RPC already finished."), Unavailable, "the session ended: RPC already finished."),
+    ],
+)
+async def test_no_welcome_is_an_error(bench: Bench, answer: Any, error: type[Exception], words: str) -> None:
+    bench.call.say(answer)
+    with pytest.raises(error, match=words):
+        await bench.session.run()
+    assert bench.call.cancelled
+    assert not bench.session.welcomed
+    assert bench.supervisor.contacts == []
+
+
+async def test_a_session_that_breaks_off_is_told_with_its_reason(bench: Bench) -> None:
+    task = bench.begin()
+    bench.call.say(grpc.aio.EOF)
+    with pytest.raises(Unavailable, match="the controller ended the session: UNAVAILABLE going down"):
+        await task
+
+
+async def test_wishes_are_carried_out_and_the_revision_is_told(bench: Bench) -> None:
+    task = bench.begin()
+    acks = [pb.LogAck(attempt_id="/u/a/0:0", offset=9), pb.LogAck(attempt_id="/u/b/0:0", offset=8)]
+    bench.call.say(pb.ControllerMessage(desired=pb.Desired(revision=4, forget=["/u/c/0:0"]), log_acks=acks))
+    await bench.supervisor.is_asked.wait()
+    (change,) = bench.supervisor.changes
+    assert (change.revision, change.forget) == (4, ("/u/c/0:0",))
+    assert bench.supervisor.acknowledged == [("/u/a/0:0", 9), ("/u/b/0:0", 8)]
+    bench.supervisor.outbox.observe(SEEN)
+    news = await bench.next_sent(2)
+    assert news.applied_revision == 4
+    assert [item.attempt_id for item in news.observations] == ["/u/job/0:0"]
+    # By this the controller tells what the worker's clock is off.
+    assert [message.sent_at_ms for message in bench.call.sent] == [7777, 7777]
+    bench.call.say(GOODBYE)
+    await task
+
+
+class TestBeats:
+    async def test_they_come_by_themselves_twice_in_an_interval(self, bench: Bench) -> None:
+        task = bench.begin(heartbeat_interval_ms=40)
+        began = asyncio.get_running_loop().time()
+        for number in (1, 2, 3):
+            bench.now += 20
+            message = await bench.next_sent(number + 1)
+            assert message.beat == number
+            assert (list(message.observations), message.sent_at_ms) == ([], 0)
+        assert asyncio.get_running_loop().time() - began >= 0.05
+        bench.call.say(GOODBYE)
+        await task
+
+    async def test_news_carry_one_when_it_is_time_and_acknowledged_ones_are_contact(self, bench: Bench) -> None:
+        task = await bench.patient()
+        beats = []
+        for now in (2000, 2001, 301_999, 302_000, 700_000):
+            bench.now = now
+            beats.append((await bench.news()).beat)
+        assert beats == [1, 0, 0, 2, 3]
+        for acknowledged in (2, 1, 9, 3):
+            bench.call.say(pb.ControllerMessage(beat_ack=acknowledged))
+        bench.call.say(GOODBYE)
+        await task
+        assert bench.supervisor.contacts == [1000, 302_000, 700_000], "each once, and none that is older"
+
+
+async def test_trouble_is_told_with_a_beat_once_and_again_when_it_is_over(bench: Bench) -> None:
+    bench.supervisor.why_stuck = "no guardian"
+    await bench.patient()
+    told = []
+    for trouble in ("no guardian", "no guardian", "", ""):
+        bench.supervisor.why_stuck = trouble
+        message = await bench.news(300)
+        told.append(message.trouble if message.HasField("trouble") else None)
+    assert told == ["no guardian", None, "", None]
+
+
+async def test_what_is_offered_is_told_at_the_beginning_and_with_a_beat_once_it_is_another(bench: Bench) -> None:
+    free = [100 * MB]
+    offer = CapacityOffer(Resources(4000, 1, 50 * MB), lambda: free[0])
+    bench.session = AgentSession(bench.call, IDENTITY, bench.supervisor, lambda: bench.now, offer)  # type: ignore[arg-type]
+    await bench.patient()
+    assert bench.call.sent[0].hello.capacity.disk_bytes == 100 * MB
+    told = []
+    # What attempts were promised may be what is lacking: then nothing is known to have changed.
+    for seconds, now_free, reserved in ((300, 100, 0), (0, 200, 0), (300, 200, 0), (300, 60, 150), (300, 60, 0)):
+        free[0], bench.supervisor.reserved_disk = now_free * MB, reserved * MB
+        message = await bench.news(seconds)
+        told.append(message.capacity.disk_bytes // MB if message.HasField("capacity") else None)
+    assert told == [None, None, 200, None, 60]
+
+
+async def test_that_it_leaves_is_said_at_once_and_the_last_words_are_delivered(bench: Bench) -> None:
+    task = await bench.patient()
+    bench.supervisor.outbox.leave()
+    assert (await bench.next_sent(2)).leaving
+    bench.supervisor.outbox.observe(SEEN)
+    leaving = asyncio.create_task(bench.session.leave())
+    assert (await bench.next_sent(3)).observations
+    await leaving
+    assert bench.call.half_closed
+    bench.call.say(GOODBYE)
+    await task
+
+
+class ControllerLink:
+    def __init__(self, address: str, token: str, call: Call) -> None:
+        self.address, self.token, self._call = address, token, call
+        self.closed = False
+
+    def open_session(self) -> Call:
+        return self._call
+
+    async def fetch(self, digests: list[str]) -> Any:
+        yield digests[0], 0, b"data", True
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Agents:
+    """An agent whose controllers are played: `answers` is what each session hears, or the error of looking for one."""
+
+    def __init__(self, *answers: Any, orphan_timeout_s: float = 60.0) -> None:
+        self.answers = list(answers)
+        self.sockets: list[str] = []
+        self.token = "token"
+        self.links: list[ControllerLink] = []
+        self.supervisor = Supervisor()
+        self.now = 0.0
+        self.agent = Agent(
+            IDENTITY, self._resolve, orphan_timeout_s, ExponentialBackoff(initial=0.001, maximum=0.002, jitter=0.0),
+            self._monotonic, self._open, lambda: 0,
+        )  # fmt: skip
+
+    def _monotonic(self) -> float:
+        self.now += 1.0
+        return self.now
+
+    def _resolve(self) -> ControllerAddress:
+        if not self.answers:
+            raise NotFound("no controller")
+        if isinstance(self.answers[0], Exception):
+            raise self.answers.pop(0)
+        return ControllerAddress(f"c:{len(self.links)}", self.token, self.sockets.pop(0) if self.sockets else "")
+
+    def _open(self, place: ControllerAddress) -> ControllerLink:
+        call = Call()
+        for message in self.answers.pop(0):
+            call.say(message)
+        self.links.append(ControllerLink(place.address, place.token, call))
+        return self.links[-1]
+
+    async def run(self) -> AgentEnd:
+        return await asyncio.wait_for(self.agent.run(self.supervisor), 60)  # type: ignore[arg-type]
+
+
+EXIT = pb.ControllerMessage(goodbye=pb.Goodbye(exit=True))
+
+
+class TestAgents:
+    async def test_it_comes_again_until_it_is_told_to_exit(self, caplog: pytest.LogCaptureFixture) -> None:
+        away = [Unavailable("away"), Unavailable("away"), Unavailable("gone")]
+        agents = Agents(*away, [welcome(), GOODBYE], [welcome(), EXIT])
+        assert agents.agent.address() == ""
+        with pytest.raises(Unavailable, match="there is no connection to the controller"):
+            [chunk async for chunk in agents.agent.fetch(["d"])]
+        assert await agents.run() is AgentEnd.GOODBYE
+        assert [link.address for link in agents.links] == ["c:0", "c:1"]
+        assert [link.closed for link in agents.links] == [True, False], "one connection at a time"
+        assert agents.agent.address() == "c:1"
+        assert [chunk async for chunk in agents.agent.fetch(["d"])] == [("d", 0, b"data", True)]
+        await agents.agent.close()
+        assert agents.links[1].closed
+        told = [record.getMessage() for record in caplog.records if "no session" in record.getMessage()]
+        assert told == ["no session with the controller: away", "no session with the controller: gone"]
+
+    async def test_after_a_session_it_comes_again_soon(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """However long it has waited before: many controllers are away for a moment only."""
+        waited: list[str] = []
+        monkeypatch.setattr(ExponentialBackoff, "reset", lambda backoff: waited.append("from the start"))
+        monkeypatch.setattr(ExponentialBackoff, "next_interval", lambda backoff: waited.append("longer") or 0.0)
+
+        assert await Agents(*[Unavailable("away")] * 2, [welcome(), GOODBYE], [welcome(), EXIT]).run()
+        assert waited == ["longer", "longer", "from the start", "longer"]
+
+    async def test_without_a_socket_none_is_tried(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        tried: list[str] = []
+
+        async def connect(path: str, token: str) -> Call:
+            tried.append(path)
+            raise OSError("nobody listens")
+
+        monkeypatch.setattr(SocketCall, "connect", connect)
+        agents = Agents([welcome(), GOODBYE], [welcome(), EXIT])
+        agents.sockets = ["", "/run/c"]
+        assert await agents.run() is AgentEnd.GOODBYE
+        assert tried == ["/run/c"], "and where nobody listens there is the network"
+
+    @pytest.mark.parametrize(
+        ("first", "token", "live", "end"),
+        [
+            ([welcome(protocol_version=PROTOCOL_VERSION + 2)], "token", 0, AgentEnd.INCOMPATIBLE),
+            ([Unauthenticated("revoked")], "c:w1:secret", 0, AgentEnd.REFUSED),
+            # What runs is not given up for a controller that knows too little.
+            ([Unauthenticated("revoked")], "c:w1:secret", 1, AgentEnd.GOODBYE),
+            ([Unauthenticated("revoked")], "w:w1:mac", 0, AgentEnd.GOODBYE),  # one that starts anew makes another one
+        ],
+    )
+    async def test_one_that_will_never_serve_it_is_not_asked_again_unless_something_runs(
+        self, first: Any, token: str, live: int, end: AgentEnd
+    ) -> None:
+        agents = Agents(first, [welcome(), EXIT])
+        agents.token, agents.supervisor.live_count = token, live
+        assert await agents.run() is end
+        assert len(agents.answers) == (0 if end is AgentEnd.GOODBYE else 1)
+
+    async def test_alone_for_too_long_it_gives_up_unless_something_runs(self) -> None:
+        agents = Agents([welcome(), GOODBYE], orphan_timeout_s=10.0)
+        agents.supervisor.live_count = 1
+
+        def ends() -> None:
+            agents.supervisor.live_count = 0
+
+        asyncio.get_running_loop().call_later(0.1, ends)
+        assert await agents.run() is AgentEnd.ORPHANED
+        assert agents.now > 20.0, "the time in which something ran does not count"
+
+    @pytest.mark.parametrize("end", [grpc.aio.EOF, asyncio.InvalidStateError("RPC already finished.")])
+    async def test_one_that_leaves_does_not_come_again(self, end: Any, caplog: pytest.LogCaptureFixture) -> None:
+        agents = Agents([welcome()])
+        running = asyncio.create_task(agents.run())
+        await agents.supervisor.is_resumed.wait()
+        agents.supervisor.outbox.observe(SEEN)
+        await agents.agent.leave()
+        call = agents.links[0]._call
+        assert call.half_closed
+        call.say(end)
+        assert await running is AgentEnd.LEFT
+        assert "no session" not in caplog.text, "the controller hangs up on whoever leaves"
+
+
+class Silent(iris_pb2_grpc.BlobServiceServicer):
+    """Takes every request, and answers none."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
+    async def FetchBlobs(self, request: Any, context: Any) -> Any:
+        self.asked.set()
+        await asyncio.Event().wait()
+        yield
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+async def test_a_fetch_that_is_given_up_ends_and_one_whose_channel_went_is_tried_again(is_replaced: bool) -> None:
+    server, blobs = grpc.aio.server(), Silent()
+    iris_pb2_grpc.add_BlobServiceServicer_to_server(blobs, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    link = GrpcControllerLink(ControllerAddress(f"127.0.0.1:{port}", "token"))
+
+    async def fetch() -> None:
+        _ = [chunk async for chunk in link.fetch(["d"])]
+
+    fetching = asyncio.create_task(fetch())
+    await asyncio.wait_for(blobs.asked.wait(), 20)
+    if is_replaced:
+        await link.close()
+        with pytest.raises(Unavailable, match="the connection to the controller was replaced"):
+            await fetching
+    else:
+        fetching.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await fetching
+        await link.close()
+    await server.stop(0)

@@ -2,10 +2,8 @@
 
 from dataclasses import replace
 
-import pytest
-
 from iris.domain.resources import Device, Resources
-from iris.domain.runtime import DEFAULT_RUNTIME
+from iris.domain.runtime import TaskRuntime
 from iris.domain.states import FailureKind, TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.worker.connection.wire import (
@@ -25,12 +23,24 @@ def desired(index: int, env: dict[str, str], replicas: int = 9) -> pb.Desired:
     return pb.Desired(run=[pb.RunAttempts(launch=launch, attempts=[pb.AttemptRef(task_index=index)])])
 
 
-def test_attempts_of_an_array_that_come_one_by_one_share_what_they_need_to_start() -> None:
+def test_tasks_of_an_array_share_what_they_need_to_start_and_single_ones_stops_and_forgets_are_understood() -> None:
     first, second = (desired_from_wire(desired(index, {"B": "1", "A": "2"})).start[0] for index in (0, 1))
     assert first.launch is second.launch
     assert (first.attempt_id, second.attempt_id) == ("/ann/a/0:0", "/ann/a/1:0")
     other = desired_from_wire(desired(0, {"A": "3"})).start[0]  # the name was used again
     assert dict(other.launch.env_vars) == {"A": "3"}
+    message = desired(2, {}, replicas=1)
+    message.run[0].attempts[0].attempt = 4
+    message.run[0].attempts.append(pb.AttemptRef(task_index=3, ahead=True))
+    message.revision = 9
+    message.stop.append(pb.StopAttempt(attempt_id="/ann/b/0:0", grace_ms=50, reason="enough"))
+    message.forget.extend(["/ann/c/0:0", "/ann/d/0:0"])
+    change = desired_from_wire(message)
+    start, ahead = change.start
+    assert (start.attempt_id, start.task_id, start.task_index) == ("/ann/a/2:4", "/ann/a/2", 2)
+    assert (start.ahead, ahead.ahead) == (False, True)
+    assert change.stop == (StopRequest("/ann/b/0:0", 50, "enough"),)
+    assert (change.revision, change.forget) == (9, ("/ann/c/0:0", "/ann/d/0:0"))
 
 
 def test_all_that_a_launch_says_is_understood() -> None:
@@ -51,6 +61,7 @@ def test_all_that_a_launch_says_is_understood() -> None:
         health_timeout_ms=2000,
         health_retries=3,
         stall_timeout_ms=4000,
+        runtime=pb.Runtime(working_dir="a/b", project_dir="a", python="3.12", interpreter="/bin/p"),
     )
     assert launch_from_wire(message) == Launch(
         job_id="/ann/a",
@@ -66,7 +77,7 @@ def test_all_that_a_launch_says_is_understood() -> None:
         has_accelerator=True,
         resources=Resources(1, 2, 3),
         limits=LimitRequest(disk_bytes=3, cpu_millis=1, cpu_quota=True),
-        runtime=DEFAULT_RUNTIME,
+        runtime=TaskRuntime(working_dir="a/b", project_dir="a", python="3.12", interpreter="/bin/p"),
         exclusive=True,
         fence_after_ms=7000,
     )
@@ -74,40 +85,15 @@ def test_all_that_a_launch_says_is_understood() -> None:
         pb.Launch(entrypoint=pb.Entrypoint(callable=pb.Callable(payload_digest="p1")), replicas=1)
     )
     assert (called.argv, called.payload_digest, called.has_accelerator, called.exclusive) == ((), "p1", False, False)
-
-
-def test_where_it_runs_is_what_was_said() -> None:
-    message = pb.Launch(runtime=pb.Runtime(working_dir="a/b", project_dir="a", python="3.12", interpreter="/bin/p"))
-    runtime = launch_from_wire(message).runtime
-    assert (runtime.working_dir, runtime.project_dir, runtime.python) == ("a/b", "a", "3.12")
-    assert runtime.interpreter == "/bin/p"
-
-
-@pytest.mark.parametrize(("kind", "has_one"), [("", False), ("cpu", False), ("gpu", True), ("tpu", True)])
-def test_a_cpu_is_no_accelerator(kind: str, has_one: bool) -> None:
-    launch = pb.Launch(resources=pb.Resources(device=pb.Device(kind=kind)))
-    assert launch_from_wire(launch).has_accelerator is has_one
-
-
-def test_a_single_task_and_stops_and_what_is_to_be_forgotten() -> None:
-    message = desired(2, {}, replicas=1)
-    message.run[0].attempts[0].attempt = 4
-    message.run[0].attempts.append(pb.AttemptRef(task_index=3, ahead=True))
-    message.revision = 9
-    message.stop.append(pb.StopAttempt(attempt_id="/ann/b/0:0", grace_ms=50, reason="enough"))
-    message.forget.extend(["/ann/c/0:0", "/ann/d/0:0"])
-    change = desired_from_wire(message)
-    start, ahead = change.start
-    assert (start.attempt_id, start.task_id, start.task_index) == ("/ann/a/2:4", "/ann/a/2", 2)
-    assert (start.ahead, ahead.ahead) == (False, True)
-    assert change.stop == (StopRequest("/ann/b/0:0", 50, "enough"),)
-    assert (change.revision, change.forget) == (9, ("/ann/c/0:0", "/ann/d/0:0"))
+    for kind, has_one in (("", False), ("cpu", False), ("gpu", True), ("tpu", True)):
+        launch = pb.Launch(resources=pb.Resources(device=pb.Device(kind=kind)))
+        assert launch_from_wire(launch).has_accelerator is has_one
 
 
 SEEN = Observation("/ann/a/0:0", TaskState.FAILED, 123, 3, 9, "why", FailureKind.OOM, 77, 4711, 99)
 
 
-def test_all_that_was_seen_of_an_attempt_is_told() -> None:
+def test_all_that_was_seen_of_an_attempt_is_told_and_exceptions_as_far_as_there_is_room() -> None:
     assert observation_to_wire(SEEN) == pb.Observation(
         attempt_id="/ann/a/0:0",
         state=int(TaskState.FAILED),  # type: ignore[arg-type]
@@ -120,9 +106,6 @@ def test_all_that_was_seen_of_an_attempt_is_told() -> None:
         pid=4711,
         started_at_ms=99,
     )
-
-
-def test_exceptions_go_along_as_far_as_a_message_has_room_for_them() -> None:
     large = bytes(64 * 1024)
     seen = [replace(SEEN, attempt_id=f"/ann/a/{index}:0", exception=large) for index in range(65)]
     told = observations_to_wire([*seen, replace(SEEN, exception=b"small")])

@@ -5,53 +5,39 @@ import gc
 import os
 import signal
 import socket
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from iris.worker.guardian.__main__ import enough_descriptors, finish_on_sigterm, guard, spare_collector
+from fray.testing.waiting import eventually
+from iris.worker.guardian.__main__ import enough_descriptors, finish_on_sigterm, guard, main, spare_collector
 from iris.worker.guardian.launch import GuardianPaths, launch
 from iris.worker.guardian.protocol import NEWEST_VERSION, OLDEST_VERSION, JsonFrameReader, encode
 from iris.worker.isolation.plan import IsolationMode
-from rigging.testing import eventually
-
-NO_LIMIT = -1
 
 
 @pytest.mark.parametrize(
     ("soft", "hard", "limit"),
-    [
-        (1024, NO_LIMIT, 4096),
-        (1024, 2**20, 4096),
-        (256, 1000, 1000),
-        (5000, 2**20, 5000),
-        (5000, NO_LIMIT, 5000),
-        (4096, 4096, 4096),
-        (NO_LIMIT, NO_LIMIT, 4096),
-    ],
+    [(1024, -1, 4096), (1024, 2**20, 4096), (256, 1000, 1000), (5000, 2**20, 5000), (5000, -1, 5000), (-1, -1, 4096)],
 )
-def test_the_limit_of_open_files_is_raised_as_far_as_is_useful_and_never_lowered(
-    soft: int, hard: int, limit: int
-) -> None:
+def test_the_limit_of_open_files_is_raised_as_far_as_is_useful_not_lowered(soft: int, hard: int, limit: int) -> None:
     assert enough_descriptors(soft, hard) == limit
 
 
 class Played:
     """All that `guard` works with; its clock goes on by what the reactor waits."""
 
-    def __init__(self) -> None:
+    def __init__(self, **state: Any) -> None:
         self.calls: list[object] = []
         self.now = 100.0
-        self.finishing = False
+        self.finishing = self.has_queue = self.has_worker = False
         self.live_count = 0
-        self.has_queue = False
-        self.has_worker = False
         self.due: float | None = None
-        self.turns: Iterator[Callable[[], object]] = iter(())
+        self.turns: list[dict[str, Any]] = []
+        vars(self).update(state)
 
     def wait_s(self) -> float | None:
         return self.due
@@ -59,9 +45,10 @@ class Played:
     def turn(self, longest_s: float | None) -> None:
         self.calls.append(longest_s)
         self.now += longest_s or 0
-        work = next(self.turns, None)
-        if work is not None:
-            work()
+        change = self.turns.pop(0) if self.turns else {}
+        if "error" in change:
+            raise change["error"]
+        vars(self).update(change)
 
     def start_some(self) -> None:
         self.calls.append("start")
@@ -72,93 +59,41 @@ class Played:
     def sleep(self, seconds: float) -> None:
         self.calls.append(("sleep", seconds))
 
-    def clock(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def played() -> Played:
-    return Played()
-
-
-def play(played: Any, *turns: Callable[[], object], linger_s: float = 10.0) -> list[object]:
-    """What is done in these turns."""
-    played.turns = iter(turns)
-    guard(played, played, played, linger_s, played.clock, played.sleep)
-    return played.calls
+    def play(self, *turns: dict[str, Any], linger_s: float = 10.0) -> list[object]:
+        """What is done; in each turn something changes."""
+        self.turns = list(turns)
+        played: Any = self
+        guard(played, played, played, linger_s, lambda: self.now, self.sleep)
+        return self.calls
 
 
 TURN = ["start", "news"]
 
 
 class TestServing:
-    def test_it_ends_when_it_was_alone_for_its_time(self, played: Played, caplog: pytest.LogCaptureFixture) -> None:
+    @pytest.mark.parametrize("linger_s", [10.0, 0.25])
+    def test_it_ends_when_it_was_alone_for_its_time(self, caplog: pytest.LogCaptureFixture, linger_s: float) -> None:
         caplog.set_level("INFO")
-        assert play(played) == [10.0, *TURN]
+        assert Played().play(linger_s=linger_s) == [linger_s, *TURN], "to the last moment"
         assert "no worker came and nothing runs" in caplog.text
-        played.calls.clear()
-        assert play(played, linger_s=0.25) == [0.25, *TURN], "to the last moment"
 
-    def test_its_time_begins_anew_when_the_worker_has_left_and_nothing_runs(self, played: Played) -> None:
-        played.has_worker, played.due = True, 7.0
-
-        def leave() -> None:
-            played.has_worker = False
-
-        def adopt() -> None:
-            played.now -= 1  # it was woken before its time
-            played.live_count = 1
-
-        def end() -> None:
-            played.live_count = 0
-
-        calls = play(played, lambda: None, leave, adopt, end)
+    def test_its_time_begins_anew_when_the_worker_has_left_and_nothing_runs(self) -> None:
+        leaves, adopts, ends = {"has_worker": False}, {"now": 116.0, "live_count": 1}, {"live_count": 0}
+        calls = Played(has_worker=True, due=7.0).play({}, leaves, adopts, ends)
         # The time is counted from the last look at which there was something to guard.
         assert [call for call in calls if isinstance(call, float)] == [7.0, 7.0, 3.0, 7.0, 3.0]
 
-    def test_what_waits_to_be_started_is_not_waited_for(self, played: Played) -> None:
-        played.has_worker, played.has_queue, played.finishing, played.live_count = True, True, True, 1
-        played.due = 3.0
+    def test_what_waits_to_be_started_is_not_waited_for(self) -> None:
+        played = Played(has_worker=True, has_queue=True, finishing=True, live_count=1, due=3.0)
+        assert played.play({"has_queue": False}, {"live_count": 0}) == [0.0, *TURN, 3.0, *TURN]
 
-        def started() -> None:
-            played.has_queue = False
+    def test_told_to_finish_it_ends_with_the_last_attempt(self) -> None:
+        assert Played(finishing=True).play() == []
 
-        def ended() -> None:
-            played.live_count = 0
-
-        assert play(played, started, ended) == [0.0, *TURN, 3.0, *TURN]
-
-    def test_told_to_finish_it_ends_with_the_last_attempt(self, played: Played) -> None:
-        played.finishing = True
-        assert play(played) == []
-
-    def test_a_defect_is_logged_and_costs_no_attempt(self, played: Played, caplog: pytest.LogCaptureFixture) -> None:
-        played.has_worker = True
-
-        def break_down() -> None:
-            raise KeyError("a defect")
-
-        def finish() -> None:
-            played.finishing = True
-
-        assert play(played, break_down, finish) == [None, ("sleep", 0.5), None, *TURN]
+    def test_a_defect_is_logged_and_costs_no_attempt(self, caplog: pytest.LogCaptureFixture) -> None:
+        calls = Played(has_worker=True).play({"error": KeyError("a defect")}, {"finishing": True})
+        assert calls == [None, ("sleep", 0.5), None, *TURN]
         assert "a defect of the guardian" in caplog.text
-
-
-class Handlers:
-    """A reactor and a guardian, as far as signals are concerned."""
-
-    def __init__(self) -> None:
-        self.watched: list[tuple[int, Callable[[], None]]] = []
-        self.finished: list[int] = []
-        self.live_count = 2
-
-    def watch(self, descriptor: int, handler: Callable[[], None]) -> None:
-        assert not os.get_blocking(descriptor)
-        self.watched.append((descriptor, handler))
-
-    def finish(self, grace_ms: int) -> None:
-        self.finished.append(grace_ms)
 
 
 NUMBERS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
@@ -166,9 +101,11 @@ NUMBERS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 @pytest.fixture
 def handlers() -> Iterator[Any]:
-    """Signals are heard as the guardian hears them."""
+    """A reactor and a guardian, as far as signals are concerned, which are heard as the guardian hears them."""
     before = {number: signal.getsignal(number) for number in NUMBERS}
-    found: Any = Handlers()
+    found: Any = SimpleNamespace(watched=[], finished=[], live_count=2)
+    found.watch = lambda *what: found.watched.append(what)
+    found.finish = found.finished.append
     finish_on_sigterm(found, found)
     yield found
     signal.set_wakeup_fd(-1)
@@ -178,39 +115,40 @@ def handlers() -> Iterator[Any]:
 
 class TestSignals:
     @pytest.mark.parametrize(
-        ("numbers", "finished"),
-        [
-            ((signal.SIGTERM,), [1000]),
-            ((signal.SIGHUP, signal.SIGINT), []),
-            ((signal.SIGHUP, signal.SIGTERM), [1000]),
-        ],
+        ("numbers", "finished"), [([signal.SIGHUP, signal.SIGINT], []), ([signal.SIGHUP, signal.SIGTERM], [1000])]
     )
-    def test_only_sigterm_ends_it_in_its_turn(
-        self, handlers: Any, numbers: tuple[signal.Signals, ...], finished: list[int]
-    ) -> None:
+    def test_sigterm_ends_it_in_turn(self, handlers: Any, numbers: list[signal.Signals], finished: list[int]) -> None:
         for number in numbers:
             signal.raise_signal(number)
         assert handlers.finished == [], "not before its turn"
-        ((_, handler),) = handlers.watched
+        ((descriptor, handler),) = handlers.watched
+        assert not os.get_blocking(descriptor)
         handler()
         assert handlers.finished == finished
-
-    def test_nothing_is_ignored_that_tasks_would_inherit(self, handlers: Any) -> None:
-        assert all(callable(signal.getsignal(number)) for number in NUMBERS)
+        assert all(callable(signal.getsignal(number)) for number in NUMBERS), "what is ignored tasks would inherit"
 
 
 def test_what_was_imported_is_not_looked_through_for_garbage() -> None:
-    threshold = gc.get_threshold()
-    frozen = gc.get_freeze_count()
-    try:
-        spare_collector()
-        assert gc.get_threshold() == (20_000, 20, 20)
-        assert gc.get_freeze_count() > frozen
-    finally:
-        gc.set_threshold(*threshold)
+    threshold, frozen = gc.get_threshold(), gc.get_freeze_count()
+    spare_collector()
+    found = gc.get_threshold()
+    gc.set_threshold(*threshold)
+    assert found == (20_000, 20, 20)
+    assert gc.get_freeze_count() > frozen
 
 
-@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("words", "said"), [([], "--work-dir"), (["--work-dir", "/x", "--isolation", "none"], "invalid choice: 'none'")]
+)
+def test_the_command_line_needs_a_directory_and_a_known_way(
+    capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    with pytest.raises(SystemExit):
+        main(words)
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.process
 class TestProcess:
     @pytest.fixture
     def paths(self, tmp_path: Path) -> Iterator[GuardianPaths]:
@@ -255,21 +193,6 @@ class TestProcess:
             assert "IsADirectoryError" in paths.log.read_text()
         finally:
             paths.lock.write_text("123456789012345\n")
-
-    def test_a_new_lock_is_its_owners_only(self, paths: GuardianPaths) -> None:
-        paths.lock.unlink()
-        assert start(paths) == 0
-        assert paths.lock.stat().st_mode & 0o777 == 0o600
-        assert is_locked(paths)
-
-    def test_the_command_line_needs_a_directory_and_a_known_way(self) -> None:
-        for words, said in (
-            ([], "--work-dir"),
-            (["--work-dir", "/x", "--isolation", "none"], "invalid choice: 'none'"),
-        ):
-            command = [sys.executable, "-m", "iris.worker.guardian", *words]
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-            assert (done.returncode, said in done.stderr) == (2, True)
 
 
 def start(paths: GuardianPaths, prefix: tuple[str, ...] = ()) -> int:

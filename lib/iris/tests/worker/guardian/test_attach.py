@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,12 +16,11 @@ from iris.worker.guardian.protocol import NEWEST_VERSION, OLDEST_VERSION, JsonFr
 from rigging.errors import Conflict, Unavailable
 
 BUILD = build_of(Path(module.__file__).parent)
-HELLO: dict[str, Any] = {"guardian": "g1", "pid": 5, "version": 2, "build": BUILD, "held": []}
 END = "the end"
 
 
 def hello(**fields: Any) -> bytes:
-    return encode({"hello": {**HELLO, **fields}})
+    return encode({"hello": {"guardian": "g1", "pid": 5, "version": 2, "build": BUILD, "held": [], **fields}})
 
 
 class Bench:
@@ -34,7 +33,8 @@ class Bench:
         self.is_silent = asyncio.Event()
         """The last connection is over."""
 
-    async def listen(self) -> asyncio.Server:
+    async def listen(self, *answers: list[bytes]) -> asyncio.Server:
+        self.answers = list(answers)
         with self.paths.short_name() as name:
             return await asyncio.start_unix_server(self._serve, name)
 
@@ -56,54 +56,35 @@ class Bench:
         self.is_silent.set()
         writer.close()
 
-    async def attach(self, patience_s: float = 20.0, **options: Any) -> GuardianClient:
-        return await attach(self.paths, patience_s=patience_s, **options)
+    async def attach(self, start: Callable[[], Any] | None = None, patience_s: float = 20.0) -> GuardianClient:
+        return await attach(self.paths, patience_s=patience_s, start=start)
 
 
 @pytest.fixture
-def play(tmp_path: Path) -> Callable[..., None]:
-    def run(scenario: Callable[[Bench], Awaitable[None]], *answers: list[bytes]) -> None:
-        async def inner() -> None:
-            bench = Bench(tmp_path)
-            bench.answers = list(answers)
-            server = await bench.listen() if answers else None
-            await asyncio.wait_for(scenario(bench), 60)
-            if server is not None:
-                server.close()
-
-        asyncio.run(inner())
-
-    return run
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
 
 
-Play = Callable[..., None]
-
-
-def test_it_says_who_it_is_and_takes_what_comes_with_the_answer(play: Play) -> None:
-    async def scenario(bench: Bench) -> None:
-        client = await bench.attach()
-        assert bench.heard == [
-            [{"hello": {"versions": [OLDEST_VERSION, NEWEST_VERSION], "pid": os.getpid(), "role": "worker"}}]
-        ]
-        ((held,),) = [client.held()]
-        assert (client.guardian_id, held.owner, held.log_size) == ("g1", "a", 70)
-        client.contact(7)
-        client.close()
-        await bench.is_silent.wait()
-        assert bench.heard[0][1:] == [END]
-
+async def test_it_says_who_it_is_and_takes_what_comes_with_the_answer(bench: Bench) -> None:
     answer = hello(held=[{"id": "a", "log_size": 5}]) + encode({"news": [["grew", "a", 70]]})
-    play(scenario, [answer[:3], answer[3:50], answer[50:]])
+    await bench.listen([answer[:3], answer[3:50], answer[50:]])
+    client = await bench.attach()
+    own = {"versions": [OLDEST_VERSION, NEWEST_VERSION], "pid": os.getpid(), "role": "worker"}
+    assert bench.heard == [[{"hello": own}]]
+    (held,) = client.held()
+    assert (client.guardian_id, held.owner, held.log_size) == ("g1", "a", 70)
+    client.contact(7)
+    client.close()
+    await bench.is_silent.wait()
+    assert bench.heard[0][1:] == [END]
 
 
-def test_one_of_another_version_is_not_asked_again(play: Play) -> None:
-    async def scenario(bench: Bench) -> None:
-        with pytest.raises(Conflict, match="cannot be used: too old; end it or use the release it is of"):
-            await bench.attach()
-        await bench.is_silent.wait()
-        assert len(bench.heard) == 1
-
-    play(scenario, [encode({"refused": "too old", "versions": [7, 9]})])
+async def test_one_of_another_version_is_not_asked_again(bench: Bench) -> None:
+    await bench.listen([encode({"refused": "too old", "versions": [7, 9]})])
+    with pytest.raises(Conflict, match="cannot be used: too old; end it or use the release it is of"):
+        await bench.attach()
+    await bench.is_silent.wait()
+    assert len(bench.heard) == 1
 
 
 @pytest.mark.parametrize(
@@ -114,66 +95,54 @@ def test_one_of_another_version_is_not_asked_again(play: Play) -> None:
         (b"\xff\xff\xff\xff", "a frame of 4294967295 bytes"),
     ],
 )
-def test_one_that_does_not_take_it_now_is_asked_again_and_each_time_let_go(play: Play, answer: bytes, why: str) -> None:
-    async def scenario(bench: Bench) -> None:
-        assert (await bench.attach()).guardian_id == "g1"
-        assert [heard[1:] for heard in bench.heard] == [[END], []], "what it does not use it does not keep"
-        bench.answers = [[answer]] * 1000
-        with pytest.raises(Unavailable, match=f"does not take this worker: {why}"):
-            await bench.attach(patience_s=0.06)
-
-    play(scenario, [answer], [hello()])
+async def test_one_that_does_not_take_it_now_is_let_go_and_asked_again(bench: Bench, answer: bytes, why: str) -> None:
+    await bench.listen([answer], [hello()])
+    assert (await bench.attach()).guardian_id == "g1"
+    assert [heard[1:] for heard in bench.heard] == [[END], []], "what it does not use it does not keep"
+    bench.answers = [[answer]] * 1000
+    with pytest.raises(Unavailable, match=f"does not take this worker: {why}"):
+        await bench.attach(patience_s=0.06)
 
 
-def test_one_of_another_release_that_holds_nothing_is_replaced(play: Play) -> None:
-    async def scenario(bench: Bench) -> None:
-        assert (await bench.attach()).guardian_id == "new"
-        assert bench.heard[0][1:] == [{"do": [["finish", 0]]}, END]
-
-    play(scenario, [hello(build="another")], [hello(guardian="new")])
+async def test_one_that_is_suspended_does_not_answer(bench: Bench) -> None:
+    await bench.listen([])
+    with pytest.raises(Unavailable, match="does not take this worker: it does not answer"):
+        await bench.attach(patience_s=0.06)
 
 
-def test_one_of_another_release_that_holds_something_is_kept(play: Play) -> None:
-    async def scenario(bench: Bench) -> None:
-        client = await bench.attach()
-        assert [held.owner for held in client.held()] == ["a"]
-        assert len(bench.heard[0]) == 1, "it is told nothing"
+async def test_one_of_another_release_is_replaced_when_it_holds_nothing_and_kept_when_it_does(bench: Bench) -> None:
+    await bench.listen([hello(build="another")], [hello(guardian="new")])
+    assert (await bench.attach()).guardian_id == "new"
+    assert bench.heard[0][1:] == [{"do": [["finish", 0]]}, END]
+    bench.answers = [[hello(build="another", held=[{"id": "a"}])]]
+    assert [held.owner for held in (await bench.attach()).held()] == ["a"]
+    assert len(bench.heard[-1]) == 1, "it is told nothing"
 
-    play(scenario, [hello(build="another", held=[{"id": "a"}])])
+
+async def test_one_is_started_where_there_is_none(bench: Bench) -> None:
+    loop = asyncio.get_running_loop()
+    starts: list[asyncio.Server] = []
+
+    def start() -> Any:
+        starts.append(asyncio.run_coroutine_threadsafe(bench.listen([hello()]), loop).result(20))
+        return SimpleNamespace(wait=lambda: 0)
+
+    client = await bench.attach(start)
+    assert (client.guardian_id, len(starts)) == ("g1", 1)
 
 
-class TestStarts:
-    def test_one_is_started_where_there_is_none(self, play: Play) -> None:
-        async def scenario(bench: Bench) -> None:
-            bench.answers = [[hello()]]
-            loop = asyncio.get_running_loop()
-            starts: list[asyncio.Server] = []
+async def test_one_that_cannot_start_is_told_of_in_its_own_last_words(bench: Bench) -> None:
+    bench.paths.log.write_text("of an earlier start\n")
+    words = ["Traceback\n", "OSError: no room\n"]
 
-            def start() -> Any:
-                starts.append(asyncio.run_coroutine_threadsafe(bench.listen(), loop).result(20))
-                return SimpleNamespace(wait=lambda: 0)
+    def start() -> Any:
+        with bench.paths.log.open("a") as log:
+            log.writelines(words)
+        return SimpleNamespace(wait=lambda: 1)
 
-            client = await bench.attach(start=start)
-            assert (client.guardian_id, len(starts)) == ("g1", 1)
-            starts[0].close()
-
-        play(scenario)
-
-    def test_one_that_cannot_start_is_told_of_in_its_own_last_words(self, play: Play) -> None:
-        async def scenario(bench: Bench) -> None:
-            bench.paths.log.write_text("of an earlier start\n")
-            words = ["Traceback\n", "OSError: no room\n"]
-
-            def start() -> Any:
-                with bench.paths.log.open("a") as log:
-                    log.writelines(words)
-                return SimpleNamespace(wait=lambda: 1)
-
-            told = r"the guardian did not start: OSError: no room \(its log: .*guardian\.log\)"
-            with pytest.raises(Unavailable, match=told):
-                await bench.attach(start=start)
-            words.clear()
-            with pytest.raises(Unavailable, match=r"the guardian did not start \(its log"):
-                await bench.attach(start=start)
-
-        play(scenario)
+    told = r"the guardian did not start: OSError: no room \(its log: .*guardian\.log\)"
+    with pytest.raises(Unavailable, match=told):
+        await bench.attach(start)
+    words.clear()
+    with pytest.raises(Unavailable, match=r"the guardian did not start \(its log"):
+        await bench.attach(start)

@@ -1,16 +1,19 @@
 """The guardian's own control group, with folders that stand in for the kernel's."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from iris.worker.guardian import cgroup, leftovers
 
+FILES = ("cgroup.kill", "cgroup.procs")
+
 
 @pytest.fixture
 def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The group this process is in; new ones have the files that the kernel would make."""
+    """The group this process is in."""
     mount = tmp_path / "cgroup"
     own = mount / "box"
     own.mkdir(parents=True)
@@ -25,22 +28,6 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return own
 
 
-def enter(groups: Path, work: Path) -> Path | None:
-    return cgroup.enter(work, (groups.parent.parent / "none", groups.parent))
-
-
-def give_files(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    """Let every new group have these files, as the kernel does."""
-    mkdir = Path.mkdir
-
-    def making(self: Path, *args: object, **kwargs: object) -> None:
-        mkdir(self)
-        for name in names:
-            (self / name).write_text("")
-
-    monkeypatch.setattr(Path, "mkdir", making)
-
-
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
     made = tmp_path / "work"
@@ -48,89 +35,83 @@ def work(tmp_path: Path) -> Path:
     return made
 
 
+@pytest.fixture
+def enter(groups: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path | None]:
+    """Enters a new group, which has these files, as the kernel would make them."""
+    mkdir = Path.mkdir
+
+    def enter(work: Path, files: tuple[str, ...] = FILES) -> Path | None:
+        def making(self: Path, *args: object, **kwargs: object) -> None:
+            mkdir(self)
+            for name in files:
+                (self / name).write_text("")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "mkdir", making)
+            return cgroup.enter(work, (groups.parent.parent / "none", groups.parent))
+
+    return enter
+
+
+@pytest.fixture
+def path(enter: Callable[..., Path | None], work: Path) -> Path:
+    """The group of a guardian of `work`."""
+    found = enter(work)
+    assert found is not None
+    return found
+
+
 def test_it_enters_a_group_of_its_own_that_the_next_one_will_find(
-    groups: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+    groups: Path, work: Path, path: Path, tmp_path: Path, enter: Callable[..., Path | None]
 ) -> None:
-    give_files(monkeypatch, "cgroup.kill", "cgroup.procs")
-    path = enter(groups, work)
-    assert path is not None
     assert path.parent == groups
     assert path.name.endswith(f"-{os.getpid()}")
     assert (path / "cgroup.procs").read_text() == f"{os.getpid()}\n"
     assert (work / "guardian.cgroup").read_text() == f"{path}\n"
+    assert enter(tmp_path) not in (path, None), "each work directory has its own"
 
 
-def test_two_work_directories_have_groups_of_different_names(
-    groups: Path, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_without_an_own_group_or_a_way_to_kill_one_none_is_made(
+    groups: Path, work: Path, tmp_path: Path, enter: Callable[..., Path | None]
 ) -> None:
-    give_files(monkeypatch, "cgroup.kill", "cgroup.procs")
-    other = tmp_path / "other"
-    os.mkdir(other)
-    assert enter(groups, work) != enter(groups, other)
-
-
-def test_without_a_way_to_kill_a_group_none_is_made(groups: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    give_files(monkeypatch)
-    assert enter(groups, work) is None
+    assert enter(work, ()) is None
     assert [path.name for path in groups.iterdir()] == ["cgroup.procs"], "and none is left behind"
-
-
-def test_where_this_process_has_no_group_none_is_made(
-    groups: Path, work: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     (groups / "cgroup.procs").unlink()
-    assert enter(groups, work) is None
-    assert cgroup.enter(work, ()) is None
-    assert list(work.iterdir()) == []
+    assert enter(tmp_path) is None
+    assert cgroup.enter(tmp_path, ()) is None
+    assert not (tmp_path / "guardian.cgroup").exists()
 
 
-def test_leaving_it_ends_what_is_left_there(groups: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    give_files(monkeypatch, "cgroup.kill", "cgroup.procs")
-    path = enter(groups, work)
-    assert path is not None
-    cgroup.leave(path, work)
-    assert (groups / "cgroup.procs").read_text() == f"{os.getpid()}\n", "it moves out first, or it would end itself"
-    assert (path / "cgroup.kill").read_text() == "1\n"
-    assert not (work / "guardian.cgroup").exists()
-
-
-def test_one_that_cannot_leave_kills_nothing(groups: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    give_files(monkeypatch, "cgroup.kill", "cgroup.procs")
-    path = enter(groups, work)
-    assert path is not None
-    (groups / "cgroup.procs").unlink()
+def test_leaving_it_ends_what_is_left_there_once_this_process_is_out(groups: Path, work: Path, path: Path) -> None:
+    (groups / "cgroup.procs").rename(groups / "kept")
     (groups / "cgroup.procs").mkdir()
     cgroup.leave(path, work)
     assert (path / "cgroup.kill").read_text() == ""
     assert (work / "guardian.cgroup").exists()
-
-
-def test_what_a_former_guardian_left_is_ended(groups: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cgroup.kill_recorded(work)  # nothing was recorded
-    give_files(monkeypatch, "cgroup.kill", "cgroup.procs")
-    path = enter(groups, work)
-    assert path is not None
-    cgroup.kill_recorded(work)
+    (groups / "cgroup.procs").rmdir()
+    (groups / "kept").rename(groups / "cgroup.procs")
+    cgroup.leave(path, work)
+    assert (groups / "cgroup.procs").read_text() == f"{os.getpid()}\n"
     assert (path / "cgroup.kill").read_text() == "1\n"
     assert not (work / "guardian.cgroup").exists()
 
 
 def test_a_guardian_that_begins_ends_the_group_and_the_processes_that_were_left(
-    groups: Path, work: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    work: Path, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Either may know of some that the other does not: not all were born in the group, and not all have a mark."""
-    left = [4711, 4712]
+    left, removed = [4711, 4712], []
     monkeypatch.setattr(leftovers, "kill_leftovers", lambda work_dir: left if work_dir == work else [])
-    give_files(monkeypatch, "cgroup.kill", "cgroup.procs")
-    path = enter(groups, work)
-    assert path is not None
+    monkeypatch.setattr(cgroup, "remove_group", lambda name: removed.append(Path(name)) or True)
     leftovers.end_leftovers(work)
     assert (path / "cgroup.kill").read_text() == "1\n"
+    assert removed == [path], "the empty group goes, too"
+    assert not (work / "guardian.cgroup").exists()
     assert "killed 2 processes that a former guardian left behind: [4711, 4712]" in caplog.text
     caplog.clear()
     left.clear()
     leftovers.end_leftovers(work)
-    assert caplog.text == "", "there was nothing"
+    assert (caplog.text, len(removed)) == ("", 1), "there was nothing"
 
 
 def test_a_group_of_something_else_is_never_ended(groups: Path, work: Path) -> None:
@@ -141,14 +122,3 @@ def test_a_group_of_something_else_is_never_ended(groups: Path, work: Path) -> N
     cgroup.kill_recorded(work)
     assert (other / "cgroup.kill").read_text() == ""
     assert not (work / "guardian.cgroup").exists()
-
-
-def test_an_empty_group_goes(groups: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel lets a group be removed with its files; here they are taken out first."""
-    give_files(monkeypatch, "cgroup.kill", "cgroup.procs")
-    path = enter(groups, work)
-    assert path is not None
-    removed: list[Path] = []
-    monkeypatch.setattr(cgroup, "remove_group", lambda name: removed.append(Path(name)) or True)
-    cgroup.kill_recorded(work)
-    assert removed == [path]

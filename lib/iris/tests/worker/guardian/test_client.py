@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -16,13 +15,26 @@ from iris.worker.processes import CommonSpec, Exit, InheritedAttempt, ProcessSpe
 HELLO = {"guardian": "g1", "pid": 5, "version": 1, "isolation": "bind", "descriptors": 1000}
 SPEC = ProcessSpec("a", ("true",), {}, "/")
 END = {"pid": 9, "code": 3, "signal": 0, "log_size": 40, "at_ms": 7}
+HELD = {"id": "a", "pid": 9, "log": "/log", "log_size": 5, "at_ms": 3, "note": {"x": 1}, "refused": None, "end": None}
 
 
-class Seen:
-    """Hears of one command."""
+class Bench(asyncio.WriteTransport):
+    """A client, the connection that it writes to, and a listener that keeps what it hears."""
 
-    def __init__(self) -> None:
+    def __init__(self, *held: dict[str, Any], **hello: Any) -> None:
+        super().__init__()
+        self.client = GuardianClient(JsonFrameReader(MAX_FRAME_BYTES), {**HELLO, "held": list(held), **hello})
+        self.client.connection_made(self)
+        self.sent: list[Any] = []
+        self.closed = False
         self.heard: list[Any] = []
+        self._reader = JsonFrameReader(MAX_FRAME_BYTES)
+
+    def write(self, data: Any) -> None:
+        self.sent += [message["do"] for message in self._reader.feed(bytes(data))]
+
+    def close(self) -> None:
+        self.closed = True
 
     def on_started(self, pid: int) -> None:
         self.heard.append(("started", pid))
@@ -31,7 +43,7 @@ class Seen:
         self.heard.append(("refused", str(error), error.exit_code, error.why))
 
     def on_usage(self, usage: Usage) -> None:
-        del usage
+        self.heard.append(usage)
 
     def on_log(self, size: int) -> None:
         self.heard.append(("log", size))
@@ -39,302 +51,195 @@ class Seen:
     def on_exit(self, exit: Exit) -> None:
         self.heard.append(exit)
 
-
-class Transport(asyncio.WriteTransport):
-    def __init__(self) -> None:
-        super().__init__()
-        self.sent: list[Any] = []
-        self.closed = False
-        self._reader = JsonFrameReader(MAX_FRAME_BYTES)
-
-    def write(self, data: Any) -> None:
-        for message in self._reader.feed(bytes(data)):
-            self.sent.append(message["do"])
-
-    def close(self) -> None:
-        self.closed = True
-
-
-class Bench:
-    def __init__(self, hello: dict[str, Any]) -> None:
-        self.client = GuardianClient(JsonFrameReader(MAX_FRAME_BYTES), hello)
-        self.transport = Transport()
-        self.client.connection_made(self.transport)
-        self.seen = Seen()
-
     def tell(self, *news: list[Any]) -> None:
         self.client.data_received(encode({"news": list(news)}))
 
     async def asked(self) -> list[Any]:
         await asyncio.sleep(0)
-        sent, self.transport.sent = self.transport.sent, []
+        sent, self.sent = self.sent, []
         return sent
 
 
-Play = Callable[..., None]
+async def test_it_says_what_the_guardian_said_of_itself() -> None:
+    client = Bench().client
+    assert (client.guardian_id, client.pid, client.version) == ("g1", 5, 1)
+    assert (client.isolation, client.live_count, client.held()) == (IsolationMode.BIND, 0, [])
+    for name in (None, "of-the-future"):
+        assert Bench(isolation=name).client.isolation is IsolationMode.COPY, "it says nothing known of it"
 
 
-def play(scenario: Callable[[Bench], Awaitable[None]], **hello: Any) -> None:
-    async def run() -> None:
-        await scenario(Bench({**HELLO, **hello}))
-
-    asyncio.run(run())
+@pytest.mark.parametrize(("descriptors", "most"), [(10, 1), (204, 1), (208, 2), (1000, 200)])
+async def test_it_holds_as_many_as_there_are_descriptors_for(descriptors: int, most: int) -> None:
+    assert Bench(descriptors=descriptors).client.most_live == most
 
 
-def test_it_says_what_the_guardian_said_of_itself() -> None:
-    async def scenario(bench: Bench) -> None:
-        client = bench.client
-        assert (client.guardian_id, client.pid, client.version) == ("g1", 5, 1)
-        assert (client.isolation, client.most_live, client.live_count) == (IsolationMode.BIND, 200, 0)
-        assert client.held() == []
-
-    play(scenario)
-
-
-@pytest.mark.parametrize(("descriptors", "most"), [(10, 1), (204, 1), (208, 2), (None, 206)])
-def test_it_holds_as_many_as_there_are_descriptors_for(descriptors: int | None, most: int) -> None:
-    async def scenario(bench: Bench) -> None:
-        assert bench.client.most_live == most
-
-    hello = {} if descriptors is None else {"descriptors": descriptors}
-    fields = {name: value for name, value in HELLO.items() if name != "descriptors"}
-
-    async def run() -> None:
-        await scenario(Bench({**fields, **hello}))
-
-    asyncio.run(run())
+async def test_what_is_asked_in_one_turn_goes_as_one_message() -> None:
+    bench = Bench()
+    command = bench.client.start(SPEC, bench)
+    command.terminate(50, {"why": "enough"})
+    bench.client.contact(7)
+    start = ["start", {"id": "a", "argv": ["true"], "env": {}, "cwd": "/"}]
+    assert await bench.asked() == [[start, ["stop", "a", 50, {"why": "enough"}], ["contact", 7]]]
+    bench.client.forget("a")
+    assert await bench.asked() == [[["forget", "a"]]]
 
 
-@pytest.mark.parametrize("name", [None, "of-the-future"])
-def test_one_that_says_nothing_known_of_isolation_keeps_nothing_apart(name: str | None) -> None:
-    async def scenario(bench: Bench) -> None:
-        assert bench.client.isolation is IsolationMode.COPY
-
-    play(scenario, isolation=name)
+STARTED = ("started", 9)
+LONG_END = {**END, "tail": base64.b64encode(b"last").decode(), "lost": "l", "fenced": "f", "unmarked": "u"}
+RUNNING = [["started", "a", 9, 123], ["grew", "a", 20], ["started", "a", 9, 123]]
 
 
-def test_what_is_asked_in_one_turn_goes_as_one_message() -> None:
-    async def scenario(bench: Bench) -> None:
-        command = bench.client.start(SPEC, bench.seen)
-        command.terminate(50, {"why": "enough"})
-        bench.client.contact(7)
-        start = ["start", {"id": "a", "argv": ["true"], "env": {}, "cwd": "/"}]
-        assert await bench.asked() == [[start, ["stop", "a", 50, {"why": "enough"}], ["contact", 7]]]
-        bench.client.forget("a")
-        assert await bench.asked() == [[["forget", "a"]]]
-
-    play(scenario)
-
-
-def test_each_piece_of_news_reaches_its_command() -> None:
-    async def scenario(bench: Bench) -> None:
-        bench.client.start(SPEC, bench.seen)
-        assert bench.client.live_count == 1
-        bench.tell(["started", "a", 9, 123], ["grew", "a", 20], ["started", "a", 9, 123])
-        assert bench.seen.heard == [("started", 9), ("log", 20)]
-        end = {**END, "tail": base64.b64encode(b"last").decode(), "lost": "l", "fenced": "f", "unmarked": "u"}
-        bench.tell(["ended", "a", end])
-        assert bench.seen.heard[2:] == [("log", 40), Exit(3, 0, b"last", "l", "f", 7, "u")]
-        assert bench.client.live_count == 0
-
-    play(scenario)
+@pytest.mark.parametrize(
+    ("news", "heard"),
+    [
+        ([*RUNNING, ["ended", "a", END]], [STARTED, ("log", 20), ("log", 40), Exit(3, 0, at_ms=7)]),
+        ([["ended", "a", LONG_END]], [STARTED, ("log", 40), Exit(3, 0, b"last", "l", "f", 7, "u")]),
+        ([["ended", "a", {"code": 0, "signal": 9, "log_size": 0}]], [("started", 0), ("log", 0), Exit(0, 9)]),
+        ([["over", "a", 9, 3, 0, 40, 7]], [STARTED, ("log", 40), Exit(3, 0, at_ms=7)]),
+        ([["refused", "a", "fenced", "no", 127]], [("refused", "no", 127, StartFailure.FENCED)]),
+        ([["refused", "a", "something new", "no", 126]], [("refused", "no", 126, StartFailure.HOST)]),
+    ],
+    ids=["whole", "all of an end", "without a start", "in short", "refused", "refused for something new"],
+)
+async def test_each_piece_of_news_reaches_its_command_until_its_end(news: list[list[Any]], heard: list[Any]) -> None:
+    bench = Bench()
+    bench.client.start(SPEC, bench)
+    assert bench.client.live_count == 1
+    bench.tell(*news)
+    assert (bench.heard, bench.client.live_count) == (heard, 0)
 
 
-def test_an_end_without_a_start_is_told_after_the_start() -> None:
-    async def scenario(bench: Bench) -> None:
-        bench.client.start(SPEC, bench.seen)
-        bench.tell(["ended", "a", {"code": 0, "signal": 9, "log_size": 0}])
-        assert bench.seen.heard == [("started", 0), ("log", 0), Exit(0, 9)]
-
-    play(scenario)
-
-
-def test_what_many_have_in_common_is_told_once_to_a_guardian_that_understands_it() -> None:
+async def test_what_many_have_in_common_is_told_once_to_a_guardian_that_understands_it() -> None:
     common = CommonSpec(("true",), {"A": "1"}, tail_bytes=9)
     specs = [ProcessSpec(name, (), {"B": name}, "/", note={"n": 1}, common=common) for name in "ab"]
     run = [["run", 1, name, "/", "", {"B": name}, {"n": 1}, []] for name in "ab"]
-
-    async def understands(bench: Bench) -> None:
-        for spec in specs:
-            bench.client.start(spec, bench.seen)
-        assert await bench.asked() == [[["common", 1, {"argv": ["true"], "env": {"A": "1"}, "tail_bytes": 9}], *run]]
-
-    async def does_not(bench: Bench) -> None:
-        bench.client.start(specs[0], bench.seen)
-        ((start,),) = await bench.asked()
-        assert start[0] == "start"
-        assert (start[1]["argv"], start[1]["env"], start[1]["tail_bytes"]) == (["true"], {"A": "1", "B": "a"}, 9)
-
-    play(understands, version=2)
-    play(does_not)
+    newer, older = Bench(version=2), Bench()
+    for spec in specs:
+        newer.client.start(spec, newer)
+    assert await newer.asked() == [[["common", 1, {"argv": ["true"], "env": {"A": "1"}, "tail_bytes": 9}], *run]]
+    older.client.start(specs[0], older)
+    (((verb, fields),),) = await older.asked()
+    assert verb == "start"
+    assert (fields["argv"], fields["env"], fields["tail_bytes"]) == (["true"], {"A": "1", "B": "a"}, 9)
 
 
-def test_the_oldest_of_many_commons_is_dropped() -> None:
-    async def scenario(bench: Bench) -> None:
-        for number in range(65):
-            common = CommonSpec((f"{number}",), {})
-            bench.client.start(ProcessSpec(f"a{number}", (), {}, "/", common=common), bench.seen)
-        ((*asked,),) = await bench.asked()
-        assert [request for request in asked if request[0] == "drop"] == [["drop", 1]]
-        assert [request[1] for request in asked if request[0] == "common"] == list(range(1, 66))
-
-    play(scenario, version=2)
+async def test_the_oldest_of_many_commons_is_dropped() -> None:
+    bench = Bench(version=2)
+    commons = [CommonSpec((f"{number}",), {}) for number in range(65)]
+    for number, common in enumerate([*commons, commons[0]]):
+        bench.client.start(ProcessSpec(f"a{number}", (), {}, "/", common=common), bench)
+    ((*asked,),) = await bench.asked()
+    assert [request for request in asked if request[0] == "drop"] == [["drop", 1], ["drop", 2]]
+    assert [request[1] for request in asked if request[0] == "common"] == list(range(1, 67)), "it is told again"
 
 
-def test_an_end_in_short_is_an_end() -> None:
-    async def scenario(bench: Bench) -> None:
-        bench.client.start(SPEC, bench.seen)
-        bench.tell(["over", "a", 9, 3, 0, 40, 7])
-        assert bench.seen.heard == [("started", 9), ("log", 40), Exit(3, 0, at_ms=7)]
-        assert bench.client.live_count == 0
-
-    play(scenario)
+async def test_what_is_not_known_is_passed_over() -> None:
+    bench = Bench()
+    bench.client.start(SPEC, bench)
+    bench.tell(["danced", "a"], ["grew", "none", 5], ["grew", "a"], [], ["ended", "a", 7], ["started", "a", "x"])
+    bench.client.data_received(encode({"news": 7}) + encode({"more": 1}))
+    assert bench.heard == []
 
 
-@pytest.mark.parametrize(("why", "known"), [("fenced", StartFailure.FENCED), ("something new", StartFailure.HOST)])
-def test_a_refusal_is_told_with_its_reason(why: str, known: StartFailure) -> None:
-    async def scenario(bench: Bench) -> None:
-        bench.client.start(SPEC, bench.seen)
-        bench.tell(["refused", "a", why, "no such program", 127])
-        assert bench.seen.heard == [("refused", "no such program", 127, known)]
-        assert bench.client.live_count == 0
-
-    play(scenario)
-
-
-def test_what_is_not_known_is_passed_over() -> None:
-    async def scenario(bench: Bench) -> None:
-        bench.client.start(SPEC, bench.seen)
-        bench.tell(["danced", "a"], ["grew", "none", 5], ["grew", "a"], [], ["ended", "a", 7], ["started", "a", "x"])
-        bench.client.data_received(encode({"news": 7}) + encode({"more": 1}))
-        assert bench.seen.heard == []
-
-    play(scenario)
-
-
-def test_a_tool_is_forgotten_when_it_has_ended() -> None:
-    async def scenario(bench: Bench) -> None:
-        bench.client.start(ProcessSpec("tool", ("true",), {}, "/", dies_with_worker=True), bench.seen)
-        await bench.asked()
-        bench.tell(["ended", "tool", END])
-        assert await bench.asked() == [[["forget", "tool"]]]
-        bench.tell(["ended", "tool", END])
-        assert len([item for item in bench.seen.heard if isinstance(item, Exit)]) == 1
-
-    play(scenario)
-
-
-HELD = {"id": "a", "pid": 9, "log": "/log", "log_size": 5, "at_ms": 3, "note": {"x": 1}, "refused": None, "end": None}
+async def test_a_tool_is_forgotten_when_it_has_ended() -> None:
+    bench = Bench()
+    bench.client.start(ProcessSpec("tool", ("true",), {}, "/", dies_with_worker=True), bench)
+    await bench.asked()
+    bench.tell(["ended", "tool", END])
+    assert await bench.asked() == [[["forget", "tool"]]]
+    bench.tell(["ended", "tool", END])
+    assert len([item for item in bench.heard if isinstance(item, Exit)]) == 1
 
 
 class TestWhatIsHeld:
-    def test_it_is_told_as_it_is_now(self) -> None:
-        async def scenario(bench: Bench) -> None:
-            assert bench.client.held() == [
-                InheritedAttempt("a", 9, "/log", 5, 3, {"x": 1}),
-                InheritedAttempt("b", 0, "", 0, 0, {}),
-            ]
-            bench.tell(["grew", "a", 50], ["started", "b", 11, 4], ["danced", "a", 1], ["grew", "a", "x"])
-            assert bench.client.held() == [
-                InheritedAttempt("a", 9, "/log", 50, 3, {"x": 1}),
-                InheritedAttempt("b", 11, "", 0, 0, {}),
-            ]
-            assert bench.client.live_count == 0, "nobody has taken it up"
+    async def test_it_is_told_as_it_is_now(self) -> None:
+        bench = Bench(HELD, {"id": "b"})
+        a, b = InheritedAttempt("a", 9, "/log", 5, 3, {"x": 1}), InheritedAttempt("b", 0, "", 0, 0, {})
+        assert bench.client.held() == [a, b]
+        bench.tell(["grew", "a", 50], ["started", "b", 11, 4], ["danced", "a", 1], ["grew", "a", "x"])
+        a, b = InheritedAttempt("a", 9, "/log", 50, 3, {"x": 1}), InheritedAttempt("b", 11, "", 0, 0, {})
+        assert bench.client.held() == [a, b]
+        assert bench.client.live_count == 0, "nobody has taken it up"
 
-        play(scenario, held=[HELD, {"id": "b"}])
+    async def test_one_that_runs_is_taken_up_once_and_heard_from_then_on(self) -> None:
+        bench = Bench(HELD)
+        command = bench.client.take_up("a", bench)
+        assert (bench.client.held(), bench.client.live_count, bench.heard) == ([], 1, [])
+        bench.tell(["started", "a", 9, 1], ["grew", "a", 60])
+        assert bench.heard == [("log", 60)], "that it started is known"
+        command.terminate(5)
+        assert await bench.asked() == [[["stop", "a", 5, None]]]
+        bench.tell(["ended", "a", END])
+        assert bench.heard[-1] == Exit(3, 0, at_ms=7)
+        assert await bench.asked() == [], "its end is held until it is to be forgotten"
 
-    def test_one_that_runs_is_taken_up_once_and_heard_from_then_on(self) -> None:
-        async def scenario(bench: Bench) -> None:
-            command = bench.client.take_up("a", bench.seen)
-            assert (bench.client.held(), bench.client.live_count, bench.seen.heard) == ([], 1, [])
-            bench.tell(["started", "a", 9, 1], ["grew", "a", 60])
-            assert bench.seen.heard == [("log", 60)], "that it started is known"
-            command.terminate(5)
-            assert await bench.asked() == [[["stop", "a", 5, None]]]
-            bench.tell(["ended", "a", END])
-            assert bench.seen.heard[-1] == Exit(3, 0, at_ms=7)
-            assert await bench.asked() == [], "its end is held until it is to be forgotten"
+    @pytest.mark.parametrize(
+        ("fields", "since"),
+        [({"end": END}, []), ({}, ["ended", "a", END]), ({}, ["over", "a", 9, 3, 0, 40, 7])],
+        ids=["with hello", "since", "in short"],
+    )
+    async def test_one_that_has_ended_meanwhile_is_told_at_once(self, fields: dict[str, Any], since: list[Any]) -> None:
+        bench = Bench({**HELD, **fields})
+        bench.tell(since)
+        bench.client.take_up("a", bench)
+        assert (bench.heard, bench.client.live_count) == ([("log", 40), Exit(3, 0, at_ms=7)], 0)
 
-        play(scenario, held=[HELD])
-
-    @pytest.mark.parametrize("how", ["with hello", "since", "in short"])
-    def test_one_that_has_ended_meanwhile_is_told_at_once(self, how: str) -> None:
-        async def scenario(bench: Bench) -> None:
-            if how == "since":
-                bench.tell(["ended", "a", END])
-            elif how == "in short":
-                bench.tell(["over", "a", 9, 3, 0, 40, 7])
-            bench.client.take_up("a", bench.seen)
-            assert bench.seen.heard == [("log", 40), Exit(3, 0, at_ms=7)]
-            assert bench.client.live_count == 0
-
-        play(scenario, held=[{**HELD, "end": END if how == "with hello" else None}])
-
-    @pytest.mark.parametrize("how", ["with hello", "since"])
-    def test_one_that_was_refused_meanwhile_is_told_at_once(self, how: str) -> None:
+    @pytest.mark.parametrize("with_hello", [True, False])
+    async def test_one_that_was_refused_meanwhile_is_told_at_once(self, with_hello: bool) -> None:
         refusal = ["command", "no such program", 127]
-
-        async def scenario(bench: Bench) -> None:
-            if how == "since":
-                bench.tell(["refused", "a", *refusal])
-            bench.client.take_up("a", bench.seen)
-            assert bench.seen.heard == [("refused", "no such program", 127, StartFailure.COMMAND)]
-
-        play(scenario, held=[{**HELD, "pid": 0, "refused": refusal if how == "with hello" else None}])
+        bench = Bench({**HELD, "pid": 0, "refused": refusal if with_hello else None})
+        if not with_hello:
+            bench.tell(["refused", "a", *refusal])
+        bench.client.take_up("a", bench)
+        assert bench.heard == [("refused", "no such program", 127, StartFailure.COMMAND)]
 
 
 class TestTheEnd:
-    def test_a_guardian_that_is_gone_is_known_and_asked_no_more(self, caplog: pytest.LogCaptureFixture) -> None:
-        async def scenario(bench: Bench) -> None:
-            assert not bench.client.lost.done()
-            bench.client.connection_lost(ConnectionResetError("it was killed"))
-            bench.client.connection_lost(None)
-            assert bench.client.lost.done()
-            bench.client.contact(1)
-            assert await bench.asked() == []
-
-        play(scenario)
+    async def test_a_guardian_that_is_gone_is_known_and_asked_no_more(self, caplog: pytest.LogCaptureFixture) -> None:
+        bench = Bench()
+        assert not bench.client.lost.done()
+        bench.client.connection_lost(ConnectionResetError("it was killed"))
+        bench.client.connection_lost(None)
+        assert bench.client.lost.done()
+        bench.client.contact(1)
+        assert await bench.asked() == []
         assert "the guardian (process 5) is gone: it was killed" in caplog.text
 
-    def test_one_that_is_left_on_purpose_is_not_complained_about(self, caplog: pytest.LogCaptureFixture) -> None:
-        async def scenario(bench: Bench) -> None:
-            bench.client.close()
-            assert bench.transport.closed
-            bench.client.connection_lost(None)
-            assert bench.client.lost.done()
-
-        play(scenario)
+    async def test_one_that_is_left_on_purpose_is_not_complained_about(self, caplog: pytest.LogCaptureFixture) -> None:
+        bench = Bench()
+        bench.client.close()
+        assert bench.closed
+        bench.client.connection_lost(None)
+        assert bench.client.lost.done()
         assert caplog.text == ""
 
-    def test_it_ends_with_all_it_holds_when_it_is_told_to(self) -> None:
-        async def scenario(bench: Bench) -> None:
-            ending = asyncio.create_task(bench.client.finish())
-            await asyncio.sleep(0)
-            assert await bench.asked() == [[["finish", 0]]]
-            assert not ending.done()
-            bench.client.connection_lost(None)
-            await asyncio.wait_for(ending, 20)
+    async def test_it_ends_with_all_it_holds_when_it_is_told_to(self, caplog: pytest.LogCaptureFixture) -> None:
+        bench = Bench()
+        ending = asyncio.create_task(bench.client.finish())
+        await asyncio.sleep(0)
+        assert await bench.asked() == [[["finish", 0]]]
+        assert not ending.done()
+        bench.client.connection_lost(None)
+        await asyncio.wait_for(ending, 20)
+        assert caplog.text == ""
 
-        play(scenario)
 
-
-def test_a_guardian_that_says_nothing_after_a_start_does_not_answer() -> None:
-    async def scenario(bench: Bench) -> None:
-        now = 100.0
-        asyncio.get_running_loop().time = lambda: now  # type: ignore[method-assign]
-        now += SILENCE_S
-        assert bench.client.trouble() == "", "nobody asked it for anything"
-        for name in ("a", "b"):
-            bench.client.start(ProcessSpec(name, ("true",), {}, "/"), bench.seen)
-        now += SILENCE_S - 1
-        assert bench.client.trouble() == "", "it may be slow"
-        bench.tell(["started", "a", 7])
-        now += SILENCE_S - 1
-        assert bench.client.trouble() == "", "it has much to do, and says so"
-        now += 1
-        assert "(guardian, process 5) does not answer" in bench.client.trouble()
-        bench.tell(["over", "b", 8, 0, 0, 0, 1])
-        now += 1000
-        assert bench.client.trouble() == "", "all that was asked for has begun"
-
-    play(scenario)
+async def test_a_guardian_that_says_nothing_after_a_start_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
+    bench = Bench()
+    now += SILENCE_S
+    assert bench.client.trouble() == "", "nobody asked it for anything"
+    for name in ("a", "b"):
+        bench.client.start(ProcessSpec(name, ("true",), {}, "/"), bench)
+    now += SILENCE_S - 1
+    assert bench.client.trouble() == "", "it may be slow"
+    bench.tell(["started", "a", 7])
+    now += SILENCE_S - 1
+    assert bench.client.trouble() == "", "it has much to do, and says so"
+    now += 1
+    told = "the process that starts its tasks (guardian, process 5) does not answer"
+    assert bench.client.trouble() == told
+    bench.tell(["over", "b", 8, 0, 0, 0, 1])
+    now += 1000
+    assert bench.client.trouble() == "", "all that was asked for has begun"

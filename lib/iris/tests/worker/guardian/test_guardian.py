@@ -1,28 +1,413 @@
-"""The guardian as a process of its own: what it holds, who may speak with it, and when it ends."""
+"""What a guardian does with what it is told and what happens: with a played runtime, and as a process of its own."""
 
 import asyncio
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from iris.domain.usage import NO_USAGE, Usage
+from fray.testing.waiting import eventually, eventually_async
+from iris.domain.usage import Usage
 from iris.rpc.logformat import decode_all
+from iris.worker.guardian import guardian as guardian_module
 from iris.worker.guardian.client import GuardianClient, attach
-from iris.worker.guardian.held import fields_of
+from iris.worker.guardian.guardian import FLUSH_S, Guardian
 from iris.worker.guardian.launch import GuardianPaths
-from iris.worker.guardian.protocol import NEWEST_VERSION, OLDEST_VERSION, boot_ms, encode
+from iris.worker.guardian.protocol import NEWEST_VERSION, OLDEST_VERSION, boot_ms
+from iris.worker.guardian.reactor import Reactor
 from iris.worker.processes import CommonSpec, Exit, ProcessSpec, StartFailed, StartFailure
-from rigging.errors import Conflict, Unavailable
-from rigging.testing import eventually
+from support.iris.user_worker import gone
 
-pytestmark = pytest.mark.e2e
+
+class CommandProcess:
+    """A process that does nothing."""
+
+    def __init__(self, pid: int, listener: Any) -> None:
+        self.pid = pid
+        self.listener = listener
+        self.told: list[str] = []
+
+    def terminate(self) -> None:
+        self.told.append("terminate")
+
+    def kill(self) -> None:
+        self.told.append("kill")
+
+
+class Runtime:
+    def __init__(self) -> None:
+        self.specs: list[ProcessSpec] = []
+        self.processes: dict[str, CommandProcess] = {}
+        self.refusal: Exception | None = None
+        self.sweeps = 0
+
+    def start(self, spec: ProcessSpec, listener: Any) -> CommandProcess:
+        if self.refusal is not None:
+            raise self.refusal
+        self.specs.append(spec)
+        self.processes[spec.owner] = CommandProcess(100 + len(self.processes), listener)
+        return self.processes[spec.owner]
+
+    def sweep(self) -> bool:
+        self.sweeps += 1
+        return True
+
+
+class Bench:
+    """A guardian whose clocks stand still until the test moves them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        self.boot_ms = 50_000
+        self.runtime = Runtime()
+        self.reactor = Reactor(lambda: self.now)
+        clocks = lambda: int(self.now * 1000), lambda: self.boot_ms
+        self.guardian = Guardian(self.reactor, self.runtime, *clocks)  # type: ignore[arg-type]
+        self.do = self.guardian.do
+        monkeypatch.setattr(guardian_module.time, "monotonic", lambda: self.now)
+        self.contact()
+
+    def contact(self) -> None:
+        self.do("contact", self.boot_ms)
+
+    def ask(self, name: str = "a", **fields: Any) -> None:
+        self.do("start", {"id": name, "argv": ["true"], "env": {}, "cwd": "/", **fields})
+
+    def run(self, name: str = "a", **fields: Any) -> CommandProcess:
+        self.ask(name, **fields)
+        self.guardian.start_some()
+        return self.runtime.processes[name]
+
+    def end(self, *names: str, code: int = 0, signal: int = 0) -> None:
+        for name in names or "a":
+            self.runtime.processes[name].listener.on_exit(Exit(code, signal))
+
+    def later(self, *seconds: float) -> None:
+        for step in seconds:
+            self.now += step
+            self.boot_ms += round(step * 1000)
+            self.reactor.turn(0)
+
+    def news(self) -> list[list[Any]]:
+        return [item[:2] for item in self.guardian.take_news()]
+
+    def refused(self) -> list[list[Any]]:
+        return [item[1:4] for item in self.guardian.take_news() if item[0] == "refused"]
+
+    def due_in(self) -> float | None:
+        return None if self.guardian.news_due is None else round(self.guardian.news_due - self.now, 6)
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    made = Bench(monkeypatch)
+    yield made
+    made.reactor.close()
+
+
+class TestStarts:
+    def test_each_is_started_once_a_few_in_a_turn_in_their_order(self, bench: Bench) -> None:
+        for number in range(10):
+            bench.ask(f"a{number}")
+            bench.ask(f"a{number}")
+        assert (bench.guardian.has_queue, bench.guardian.live_count) == (True, 10)
+        bench.guardian.start_some()
+        assert list(bench.runtime.processes) == [f"a{number}" for number in range(8)]
+        bench.guardian.start_some()
+        assert (len(bench.runtime.processes), bench.guardian.has_queue) == (10, False)
+        bench.ask("a0")
+        assert not bench.guardian.has_queue, "it is known"
+
+    def test_a_start_is_told_late_and_an_end_at_once(self, bench: Bench) -> None:
+        bench.run()
+        assert bench.due_in() == 0.05
+        bench.end()
+        bench.run("b")
+        assert bench.due_in() == 0, "what is due sooner is not put off by what is due later"
+        bench.end("b")
+        assert bench.news() == [["ended", "a"], ["ended", "b"]], "the starts are not told besides"
+        assert (bench.due_in(), bench.news(), bench.guardian.live_count) == (None, [], 0)
+
+    @pytest.mark.parametrize(
+        ("error", "why", "text"),
+        [
+            (StartFailed("no such program", 127), "command", "no such program"),
+            (OSError(12, "no memory"), "host", "the host cannot start it: [Errno 12] no memory"),
+            (ValueError("embedded null byte"), "host", "the host cannot start it: embedded null byte"),
+        ],
+    )
+    def test_a_refusal_is_told_at_once_and_whose_it_is(
+        self, bench: Bench, error: Exception, why: str, text: str
+    ) -> None:
+        bench.runtime.refusal = error
+        bench.ask()
+        bench.guardian.start_some()
+        assert bench.due_in() == 0
+        assert bench.refused() == [["a", why, text]]
+        assert bench.guardian.live_count == 0
+
+    def test_what_makes_no_sense_is_passed_over(self, bench: Bench) -> None:
+        process = bench.run()
+        for request in (
+            *(("start",), ("start", {"id": "b"}), ("start", {"id": "b", "argv": [], "env": {}, "cwd": "/"})),
+            *(("start", 7), ("stop",), ("stop", "a", "soon"), ("contact", "now"), ("contact",)),
+            *(("finish", None), ("dance", "a"), (7,)),
+        ):
+            bench.do(*request)
+        assert (bench.guardian.live_count, bench.guardian.finishing, process.told) == (1, False, [])
+
+    def test_orphans_are_looked_for_now_and_then_while_anything_runs(self, bench: Bench) -> None:
+        bench.run()
+        bench.run("b")
+        bench.later(4.9)
+        assert bench.runtime.sweeps == 0
+        bench.later(0.1)
+        assert bench.runtime.sweeps == 1
+        bench.later(5)
+        assert bench.runtime.sweeps == 2
+        bench.end("a", "b")
+        bench.later(5, 5)
+        assert bench.runtime.sweeps == 3
+
+
+COMMON = {"argv": ["true"], "env": {"A": "1", "B": "1"}, "log_limit": 9, "note": {"replicas": 3}}
+
+
+class TestWhatManyHaveInCommon:
+    def test_it_is_told_once_and_each_adds_its_own(self, bench: Bench) -> None:
+        bench.do("common", 1, COMMON)
+        bench.do("run", 1, "a", "/work", "", {"B": "2"}, {"index": 0}, [["/t", "/s", "", ""]])
+        bench.do("run", 1, "a", "/work", "", {}, {}, [])
+        bench.do("run", 1, "b", "/work", "", {}, {})
+        bench.guardian.start_some()
+        first, second = bench.runtime.specs
+        assert (first.owner, first.argv, first.env, first.cwd) == ("a", ("true",), {"A": "1", "B": "2"}, "/work")
+        assert (first.note, first.log_limit) == ({"replicas": 3, "index": 0}, 9)
+        assert [mount.target for mount in first.mounts] == ["/t"]
+        assert (second.owner, second.env) == ("b", {"A": "1", "B": "1"})
+
+    @pytest.mark.parametrize("own", [("/work", "", {"B": 7}, {}), ("/work",), ("/work", "", [], {})])
+    def test_one_that_is_not_understood_is_refused_as_the_worker_waits_for_a_word(self, bench: Bench, own: Any) -> None:
+        bench.do("common", 1, COMMON)
+        bench.do("run", 1, "a", *own)
+        ((name, why, _),) = bench.refused()
+        assert (name, why) == ("a", "host")
+        bench.guardian.start_some()
+        assert bench.runtime.processes == {}
+
+    def test_what_was_dropped_or_told_to_a_former_worker_is_not_known(self, bench: Bench) -> None:
+        for number in (1, 2):
+            bench.do("common", number, COMMON)
+        bench.do("drop", 1)
+        bench.do("run", 1, "a", "/", "", {}, {})
+        bench.guardian.held()
+        bench.do("run", 2, "b", "/", "", {}, {})
+        bench.guardian.start_some()
+        assert bench.runtime.processes == {}
+        assert bench.guardian.live_count == 0
+
+    def test_a_plain_end_is_told_in_short_where_that_is_understood(self, bench: Bench) -> None:
+        bench.run()
+        bench.end(code=3, signal=9)
+        assert bench.guardian.take_news(2) == [["over", "a", 100, 3, 9, 0, 1_000_000]]
+
+
+class TestStops:
+    @pytest.mark.parametrize(
+        ("graces", "killed_after"),
+        # A second stop counts when it is sooner, and puts nothing off when it is later.
+        [({0: 2000}, 2.0), ({0: 2000, 0.1: 9000, 0.2: 500}, 0.7), ({0: 2000, 1.5: 1000}, 2.0)],
+    )
+    def test_the_shortest_of_its_graces_counts(
+        self, bench: Bench, graces: dict[float, int], killed_after: float
+    ) -> None:
+        process = bench.run()
+        for tenth in range(120):
+            if tenth / 10 in graces:
+                bench.do("stop", "a", graces[tenth / 10])
+            assert process.told == ["terminate", "kill"][: 1 + (tenth >= killed_after * 10)]
+            bench.later(0.1)
+
+    def test_it_is_carried_through_although_the_worker_leaves_and_not_beyond_the_end(self, bench: Bench) -> None:
+        deaf, quick = bench.run("a", note={"a": 1}), bench.run("b", note={"a": 1})
+        bench.do("stop", "a", 2000)
+        bench.do("stop", "b", 2000, {"b": 2})
+        assert [held["note"] for held in bench.guardian.held()] == [{"a": 1}, {"b": 2}]
+        bench.guardian.worker_left()
+        bench.end("b")
+        bench.later(2)
+        assert (deaf.told, quick.told) == (["terminate", "kill"], ["terminate"])
+
+    def test_what_has_ended_or_is_not_there_is_not_ended(self, bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+        bench.do("stop", "none", 0)
+        bench.do("forget", "none")
+        assert caplog.text == "", "the worker's request and the end may cross: that is no nonsense"
+        process = bench.run()
+        bench.end()
+        bench.do("stop", "a", 0, {"late": 1})
+        assert process.told == []
+        assert bench.guardian.held()[0]["note"] == {}
+
+    def test_a_guardian_that_ends_stops_all_and_starts_nothing(self, bench: Bench) -> None:
+        process = bench.run()
+        bench.ask("stopped")
+        bench.do("stop", "stopped", 0, {"why": "enough"})
+        bench.ask("waits")
+        bench.do("finish", 1000)
+        assert bench.guardian.finishing
+        assert process.told == ["terminate"]
+        bench.ask("late")
+        bench.guardian.start_some()
+        assert list(bench.runtime.processes) == ["a"]
+        never = "it was stopped before it started"
+        assert bench.refused() == [
+            *(["stopped", "stopped", never], ["waits", "stopped", never], ["late", "stopped", "the guardian is ending"])
+        ]
+        assert bench.guardian.held()[1]["note"] == {"why": "enough"}
+
+
+class TestWhatIsHeld:
+    def test_ends_are_held_until_they_are_forgotten_and_what_runs_is_not(self, bench: Bench, tmp_path: Path) -> None:
+        log = tmp_path / "log"
+        process = bench.run(log=str(log))
+        process.listener.on_output(False, b"line\n")
+        bench.do("forget", "a")
+        assert [held["id"] for held in bench.guardian.held()] == ["a"]
+        bench.end()
+        assert bench.guardian.held()[0]["end"]["code"] == 0
+        bench.run("b")
+        bench.end("b")
+        for name in "aab":
+            bench.do("forget", name)
+        assert (bench.guardian.held(), bench.guardian.take_news()) == ([], []), "before it was told, too"
+        assert not log.exists()
+
+    def test_a_new_worker_is_told_all_and_nothing_of_it_again(self, bench: Bench) -> None:
+        bench.run()
+        bench.run("over")
+        bench.end("over")
+        assert [(held["pid"], held["end"] is None) for held in bench.guardian.held()] == [(100, True), (101, False)]
+        assert (bench.guardian.news_due, bench.news()) == (None, [])
+        bench.run("b")
+        assert bench.news() == [["started", "b"]]
+
+    def test_what_served_the_worker_only_ends_with_it(self, bench: Bench) -> None:
+        tool = bench.run("t", dies_with_worker=True)
+        task = bench.run()
+        bench.run("d", dies_with_worker=True)
+        bench.end("d")
+        assert [held["id"] for held in bench.guardian.held()] == ["a"], "it means nothing to the next worker"
+        bench.guardian.worker_left()
+        bench.later(0)
+        assert (tool.told, task.told) == (["terminate", "kill"], [])
+        bench.end("t")
+        assert [held["id"] for held in bench.guardian.held()] == ["a"]
+        assert bench.run("t", dies_with_worker=True) is not tool, "the next worker may have one of the same name"
+
+    def test_an_unfinished_line_is_stored_a_moment_after_its_first_byte(self, bench: Bench, tmp_path: Path) -> None:
+        process = bench.run(log=str(tmp_path / "log"))
+        bench.news()
+        process.listener.on_output(False, b"whole\n")
+        assert bench.due_in() == 0.004
+        whole = bench.guardian.take_news()[0][2]
+        bench.later(FLUSH_S)
+        assert bench.due_in() is None, "nothing waits"
+        process.listener.on_output(False, b"50%")
+        bench.guardian.take_news()
+        bench.later(FLUSH_S / 2)
+        process.listener.on_output(False, b" 60%")
+        assert bench.guardian.take_news() == []
+        bench.later(FLUSH_S / 2 + 0.001)
+        (grown,) = bench.guardian.take_news()
+        assert grown[:2] == ["grew", "a"]
+        assert grown[2] > whole
+        bench.later(FLUSH_S)
+        assert bench.due_in() is None, "one look is enough for both"
+
+
+FENCED = {"fence_ms": 10_000}
+NO_CONTACT = "there was no contact with the controller for 10 s (its fence); it ends before another may begin"
+
+
+class TestTheFence:
+    def test_what_has_a_fence_is_killed_once_when_contact_is_older_than_that(self, bench: Bench) -> None:
+        fenced, free = bench.run(**FENCED), bench.run("b")
+        bench.later(*[1] * 10)
+        assert fenced.told == []
+        bench.later(*[1] * 6)
+        assert (fenced.told, free.told) == (["kill"], [])
+        bench.end(signal=9)
+        (end,) = [item[2] for item in bench.guardian.take_news() if item[0] == "ended"]
+        assert end["fenced"] == NO_CONTACT
+
+    def test_the_last_part_of_a_second_is_waited_for_and_no_more(self, bench: Bench) -> None:
+        process = bench.run(fence_ms=250)
+        bench.later(0.25)
+        assert process.told == []
+        bench.later(0.002)
+        assert process.told == ["kill"]
+
+    def test_the_clock_of_contact_goes_on_in_a_sleep_of_the_host_and_is_looked_at_each_second(
+        self, bench: Bench
+    ) -> None:
+        process = bench.run(**FENCED)
+        bench.boot_ms += 60_000
+        bench.later(0.9)
+        assert process.told == []
+        bench.later(0.1)
+        assert process.told == ["kill"]
+
+    def test_each_contact_puts_it_off_and_an_older_one_does_not_bring_it_nearer(self, bench: Bench) -> None:
+        process = bench.run(**FENCED)
+        for _ in range(30):
+            bench.later(1)
+            bench.contact()
+        bench.do("contact", 1)
+        bench.later(9)
+        assert process.told == []
+        bench.do("contact", bench.boot_ms + 10**9)
+        bench.later(*[1] * 12)
+        assert process.told == ["kill"], "one of the future counts as one of now"
+
+    def test_a_contact_after_a_long_sleep_saves_only_what_has_not_run_without_contact(self, bench: Bench) -> None:
+        process = bench.run(**FENCED)
+        bench.ask("waits", **FENCED)
+        bench.boot_ms += 60_000
+        bench.contact()
+        assert process.told == ["kill"]
+        bench.guardian.start_some()
+        assert list(bench.runtime.processes) == ["a", "waits"]
+
+    def test_beyond_it_nothing_is_started(self, bench: Bench) -> None:
+        bench.later(10.001)
+        bench.ask("fenced", **FENCED)
+        bench.ask("free")
+        bench.guardian.start_some()
+        assert list(bench.runtime.processes) == ["free"]
+        assert bench.refused() == [["fenced", "fenced", f"not started: {NO_CONTACT}"]]
+        bench.contact()
+        bench.run("again", **FENCED)
+
+    def test_nobody_is_woken_for_a_fence_that_is_over(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        bench.run("b")
+        bench.run(**FENCED)
+        bench.end()
+        bench.later(1)
+        with monkeypatch.context() as patch:
+            waits: list[float] = []
+            patch.setattr(bench.reactor, "call_later", lambda seconds, work: waits.append(seconds))
+            bench.later(1, 2)
+            assert waits == []
+        bench.contact()
+        again = bench.run("c", **FENCED)
+        bench.later(*[1] * 12)
+        assert again.told == ["kill"]
 
 
 class Seen:
@@ -32,7 +417,6 @@ class Seen:
         self.pid: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.end: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
         self.size = 0
-        self.usage = NO_USAGE
         self.grew = asyncio.Event()
 
     def on_started(self, pid: int) -> None:
@@ -42,7 +426,7 @@ class Seen:
         self.end.set_exception(error)
 
     def on_usage(self, usage: Usage) -> None:
-        self.usage = usage
+        pass
 
     def on_log(self, size: int) -> None:
         self.size = size
@@ -52,247 +436,48 @@ class Seen:
         self.end.set_result(exit)
 
 
-class Bench:
-    """One work directory."""
+class Place:
+    """A work directory with a guardian of its own."""
+
+    linger_s = 30.0
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.paths = GuardianPaths(root)
-        self.linger_s = 30.0
 
-    async def attach(
-        self, versions: tuple[int, int] = (OLDEST_VERSION, NEWEST_VERSION), patience_s: float = 20
-    ) -> GuardianClient:
-        return await attach(self.paths, versions=versions, linger_s=self.linger_s, patience_s=patience_s)
+    async def attach(self, versions: tuple[int, int] = (OLDEST_VERSION, NEWEST_VERSION)) -> GuardianClient:
+        return await attach(self.paths, versions=versions, linger_s=self.linger_s)
 
-    def spec(self, name: str, script: str, **options: object) -> ProcessSpec:
+    async def start(self, guardian: GuardianClient, name: str, script: str, **options: Any) -> Seen:
         env = {"PATH": os.environ["PATH"], "IRIS_ATTEMPT_ID": name, "IRIS_WORK_DIR": str(self.root)}
-        return ProcessSpec(name, ("sh", "-c", script), env, str(self.root), log=self.log(name), **options)  # type: ignore[arg-type]
+        argv = options.pop("argv", ("sh", "-c", script))
+        seen = Seen()
+        guardian.start(ProcessSpec(name, argv, env, str(self.root), log=self.log(name), **options), seen)
+        return seen
 
     def log(self, name: str) -> str:
         return str(self.root / f"{name}.log")
 
-    def words(self, name: str, size: int) -> list[bytes]:
-        return [record.data for record in decode_all(Path(self.log(name)).read_bytes()[:size])]
-
-    def proc(self, pid: int, name: str) -> str:
-        return Path(f"/proc/{pid}/{name}").read_text()
+    def words(self, name: str, seen: Seen) -> list[bytes]:
+        return [record.data for record in decode_all(Path(self.log(name)).read_bytes()[: seen.size])]
 
     def pid(self) -> int:
         return int(self.paths.lock.read_text())
 
 
-Play = Callable[[Callable[[Bench], Awaitable[None]]], None]
-
-
 @pytest.fixture
-def play(tmp_path: Path) -> Play:
+def place(tmp_path: Path) -> Iterator[Place]:
     # Longer than the 107 bytes that a socket's name may have.
-    bench = Bench(tmp_path / ("d" * 120))
-    bench.root.mkdir()
-
-    def run(scenario: Callable[[Bench], Awaitable[None]]) -> None:
-        try:
-            asyncio.run(asyncio.wait_for(scenario(bench), 60))
-        finally:
-            with contextlib.suppress(FileNotFoundError, ValueError, ProcessLookupError):
-                os.kill(bench.pid(), signal.SIGCONT)
-                os.kill(bench.pid(), signal.SIGTERM)
-                eventually(lambda: gone(bench.pid()), "the guardian has ended")
-
-    return run
+    place = Place(tmp_path / ("d" * 120))
+    place.root.mkdir()
+    yield place
+    with contextlib.suppress(FileNotFoundError, ValueError, ProcessLookupError):
+        os.kill(place.pid(), signal.SIGTERM)
+        eventually(lambda: gone(place.pid()), "the guardian has ended")
 
 
-def gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):  # it may end between open and read
-        return True
-
-
-async def soon(condition: Callable[[], bool], what: str) -> None:
-    await asyncio.to_thread(eventually, condition, what)
-
-
-def test_output_and_end_of_a_command(play: Play) -> None:
-    async def scenario(bench: Bench) -> None:
-        guardian, seen = await bench.attach(), Seen()
-        guardian.start(bench.spec("a", "echo out; echo err >&2; exit 3", tail_bytes=100), seen)
-        exit = await seen.end
-        assert (exit.code, exit.signal, exit.tail, exit.lost) == (3, 0, b"err\n", "")
-        assert sorted(bench.words("a", seen.size)) == [b"err", b"out"]
-        assert guardian.live_count == 0
-        guardian.forget("a")
-        await soon(lambda: not Path(bench.log("a")).exists(), "what is forgotten leaves no log")
-
-    play(scenario)
-
-
-def test_a_command_that_cannot_start_says_why_in_its_log_too(play: Play) -> None:
-    async def scenario(bench: Bench) -> None:
-        guardian, seen = await bench.attach(), Seen()
-        spec = bench.spec("a", "")
-        guardian.start(ProcessSpec("a", ("no-such-command",), spec.env, spec.cwd, log=spec.log), seen)
-        with pytest.raises(StartFailed, match="command 'no-such-command' not found") as refused:
-            await seen.end
-        assert (refused.value.exit_code, refused.value.why) == (127, StartFailure.COMMAND)
-        assert bench.words("a", seen.size) == [str(refused.value).encode()]
-
-    play(scenario)
-
-
-def test_requests_that_make_no_sense_cost_nobody_else_anything(play: Play) -> None:
-    async def scenario(bench: Bench) -> None:
-        guardian = await bench.attach()
-        good, *bad = Seen(), Seen(), Seen(), Seen()
-        guardian.start(bench.spec("good", "exec sleep 1000"), good)
-        pid = await good.pid
-        odd = {
-            "nul": (("a\0b",), {}, "/"),
-            "equals": (("true",), {"A=B": "x"}, "/"),
-            "cwd": (("/bin/true",), {}, "/no"),
-        }
-        for (name, (argv, env, cwd)), seen in zip(odd.items(), bad, strict=True):
-            guardian.start(ProcessSpec(name, argv, env, cwd), seen)
-            with pytest.raises(StartFailed):
-                await seen.end
-        for nonsense in (("start",), ("start", 7), ("stop", "good"), ("stop", "good", "x"), ("contact", None), (None,)):
-            guardian.ask(*nonsense)
-        end = Seen()
-        guardian.start(bench.spec("last", "true"), end)
-        assert (await end.end).succeeded
-        assert not gone(pid)
-
-    play(scenario)
-
-
-@pytest.mark.parametrize("versions", [(1, 1), (1, 2)])
-def test_what_commands_have_in_common_is_told_once_to_a_guardian_that_can_hear_it(
-    play: Play, versions: tuple[int, int]
-) -> None:
-    async def scenario(bench: Bench) -> None:
-        guardian = await bench.attach(versions)
-        told: list[object] = []
-        ask = guardian.ask
-        guardian.ask = lambda *request: (told.append(request[0]), ask(*request))  # type: ignore[method-assign, func-returns-value]
-        script = 'echo "$WHO $OWN $BOTH"; exit ${CODE:-0}'
-        env = {"PATH": os.environ["PATH"], "WHO": "all", "BOTH": "all"}
-        common = CommonSpec(("sh", "-c", script), env, note={"job": "/u/j", "stop": None})
-        ends = [Seen() for _ in range(3)]
-        for number, seen in enumerate(ends):
-            own = {"OWN": str(number), "BOTH": "own", "IRIS_ATTEMPT_ID": f"a{number}"} | (
-                {"CODE": "3"} if number else {}
-            )
-            spec = ProcessSpec(f"a{number}", (), own, str(bench.root), log=bench.log(f"a{number}"), common=common)
-            guardian.start(spec, seen)
-        assert [(await seen.end).code for seen in ends] == [0, 3, 3]
-        assert [bench.words(f"a{number}", seen.size) for number, seen in enumerate(ends)] == [
-            [b"all 0 own"], [b"all 1 own"], [b"all 2 own"]
-        ]  # fmt: skip
-        assert told == (["common", "run", "run", "run"] if versions[1] > 1 else ["start"] * 3)
-        guardian.close()
-        held = {one.owner: one for one in (await bench.attach(versions)).held()}
-        assert [held[f"a{number}"].note for number in range(3)] == [{"job": "/u/j", "stop": None}] * 3
-
-    play(scenario)
-
-
-def test_more_in_common_than_a_guardian_is_to_remember_is_told_again(play: Play) -> None:
-    async def scenario(bench: Bench) -> None:
-        guardian = await bench.attach()
-        commons = [CommonSpec(("sh", "-c", f"exit {number}"), {"PATH": os.environ["PATH"]}) for number in range(70)]
-        ends = [Seen() for _ in range(140)]
-        for number, seen in enumerate(ends):
-            guardian.start(ProcessSpec(f"a{number}", (), {}, "/", common=commons[number % 70]), seen)
-        assert [(await seen.end).code for seen in ends] == [number % 70 for number in range(140)]
-
-    play(scenario)
-
-
-@pytest.mark.parametrize(
-    "details", [(7, "a", "/", "", {}, {}), (1, "a", "/", "", {"X": 3}, {}), (1, "a"), (None, "a", "/", "", {}, {})]
-)
-def test_a_start_that_is_not_understood_is_refused(play: Play, details: tuple[object, ...]) -> None:
-    async def scenario(bench: Bench) -> None:
-        guardian, seen = await bench.attach(), Seen()
-        guardian.start(ProcessSpec("first", (), {}, "/", common=CommonSpec(("/bin/true",), {})), Seen())
-        guardian._listen("a", seen, False)
-        guardian.ask("run", *details)
-        with pytest.raises(StartFailed, match="not understood"):
-            await seen.end
-
-    play(scenario)
-
-
-def test_an_unfinished_line_is_in_the_log_at_once(play: Play) -> None:
-    async def scenario(bench: Bench) -> None:
-        guardian, seen = await bench.attach(), Seen()
-        guardian.start(bench.spec("a", "printf 'continue? '; exec sleep 1000"), seen)
-        await seen.pid
-        started = asyncio.get_running_loop().time()
-        await seen.grew.wait()
-        assert bench.words("a", seen.size) == [b"continue? "]
-        assert asyncio.get_running_loop().time() - started < 0.6
-
-    play(scenario)
-
-
-def test_the_next_worker_takes_up_what_runs_and_what_has_ended(play: Play, tmp_path: Path) -> None:
-    async def scenario(bench: Bench) -> None:
-        go = tmp_path / "go"
-        os.mkfifo(go)
-        first = await bench.attach()
-        long, short = Seen(), Seen()
-        first.start(bench.spec("long", f"echo one; read x < {go}; echo $x", note={"task": "/u/j/0"}), long)
-        first.start(bench.spec("short", "true"), short)
-        pid = await long.pid
-        await short.end
-        first.close()
-        await asyncio.sleep(0)
-        second = await bench.attach()
-        assert second.guardian_id == first.guardian_id
-        held = {one.owner: one for one in second.held()}
-        assert (held["long"].pid, held["long"].note) == (pid, {"task": "/u/j/0"})
-        again, over = Seen(), Seen()
-        second.take_up("long", again)
-        second.take_up("short", over)
-        assert (await over.end).succeeded
-        assert second.live_count == 1
-        await asyncio.to_thread(go.write_text, "two\n")
-        assert (await again.end).succeeded
-        assert bench.words("long", again.size) == [b"one", b"two"]
-
-    play(scenario)
-
-
-def test_a_stop_is_carried_through_although_the_worker_dies_after_it(play: Play) -> None:
-    async def scenario(bench: Bench) -> None:
-        first, seen = await bench.attach(), Seen()
-        command = first.start(bench.spec("a", "trap '' TERM; echo ready; while :; do sleep 0.05; done"), seen)
-        await seen.grew.wait()
-        command.terminate(300, {"stop": ["by user"]})
-        await asyncio.sleep(0)
-        first.close()
-        second = await bench.attach()
-        (held,) = second.held()
-        assert held.note == {"stop": ["by user"]}
-        end = Seen()
-        second.take_up("a", end)
-        assert (await end.end).signal == signal.SIGKILL
-
-    play(scenario)
-
-
-def test_a_tool_of_the_worker_ends_with_it(play: Play) -> None:
-    async def scenario(bench: Bench) -> None:
-        first, seen = await bench.attach(), Seen()
-        first.start(ProcessSpec("tool", ("sleep", "1000"), dict(os.environ), "/", dies_with_worker=True), seen)
-        pid = await seen.pid
-        first.close()
-        await soon(lambda: gone(pid), "the tool has ended")
-        assert (await bench.attach()).held() == []
-
-    play(scenario)
+async def soon(condition: Callable[[], bool]) -> None:
+    await eventually_async(condition, "it has come to that")
 
 
 NEXT_RELEASE = """
@@ -304,276 +489,108 @@ sys.exit(main(["--work-dir", sys.argv[3]]))
 """
 
 
-@pytest.mark.parametrize(
-    ("guardians", "workers", "version"),
-    [((1, 2), (1, 1), 1), ((1, 1), (1, 2), 1), ((1, 3), (1, 2), 2), ((1, 2), (2, 3), 2)],
-)
-def test_a_guardian_of_another_release_is_taken_over_by_the_version_that_both_speak(
-    play: Play, guardians: tuple[int, int], workers: tuple[int, int], version: int
-) -> None:
-    async def scenario(bench: Bench) -> None:
-        argv = [sys.executable, "-c", NEXT_RELEASE, *map(str, guardians), str(bench.root)]
+@pytest.mark.process
+class TestProcess:
+    async def test_commands_run_and_end_and_what_is_forgotten_leaves_no_log(self, place: Place) -> None:
+        guardian = await place.attach()
+        seen = await place.start(guardian, "a", "echo out; echo err >&2; exit 3", tail_bytes=100)
+        none = await place.start(guardian, "none", "", argv=("no-such-command",))
+        common = CommonSpec(("sh", "-c", "exit $CODE"), {"PATH": os.environ["PATH"]})
+        own = Seen()
+        guardian.start(ProcessSpec("own", (), {"CODE": "4"}, "/", common=common), own)
+        exit = await seen.end
+        assert (exit.code, exit.signal, exit.tail, exit.lost) == (3, 0, b"err\n", "")
+        assert sorted(place.words("a", seen)) == [b"err", b"out"]
+        with pytest.raises(StartFailed, match="command 'no-such-command' not found") as refused:
+            await none.end
+        assert (refused.value.exit_code, refused.value.why) == (127, StartFailure.COMMAND)
+        assert place.words("none", none) == [str(refused.value).encode()]
+        assert (await own.end).code == 4
+        assert guardian.live_count == 0
+        guardian.forget("a")
+        await soon(lambda: not Path(place.log("a")).exists())
+
+    @pytest.mark.parametrize(("guardians", "workers", "version"), [((1, 1), (1, 2), 1), ((1, 3), (1, 2), 2)])
+    async def test_a_guardian_of_another_release_is_taken_over_by_the_version_that_both_speak(
+        self, place: Place, guardians: tuple[int, int], workers: tuple[int, int], version: int
+    ) -> None:
+        argv = [sys.executable, "-c", NEXT_RELEASE, *map(str, guardians), str(place.root)]
         await asyncio.to_thread(subprocess.run, argv, check=True)
-        first, seen = await bench.attach(guardians), Seen()
-        first.start(bench.spec("a", "echo one; exec sleep 1000"), seen)
+        first = await place.attach(guardians)
+        seen = await place.start(first, "a", "echo one; exec sleep 1000")
         await seen.grew.wait()
+        over = await place.start(first, "over", "exit 3")
+        await over.end
         first.close()
-        second, again = await bench.attach(workers), Seen()
-        assert second.version == version
+        second, again, end = await place.attach(workers), Seen(), Seen()
+        assert (second.version, second.guardian_id) == (version, first.guardian_id)
+        assert {held.owner: held.pid for held in second.held()}["a"] == await seen.pid
         second.take_up("a", again)
+        second.take_up("over", end)
+        assert (await end.end).code == 3
         second.ask("a verb of a later release", {"x": 1})
         second.ask("start", {"id": "no argv"})
         second.ask("stop", "a", 0, None)
         assert (await again.end).signal == signal.SIGTERM
-        assert bench.words("a", again.size) == [b"one"]
+        assert place.words("a", again) == [b"one"]
 
-    play(scenario)
-
-
-def test_a_release_without_a_common_version_is_refused_and_nothing_ends(play: Play) -> None:
-    async def scenario(bench: Bench) -> None:
-        first, seen = await bench.attach(), Seen()
-        first.start(bench.spec("a", "exec sleep 1000"), seen)
-        pid = await seen.pid
-        first.close()
-        with pytest.raises(Conflict, match="it speaks versions 7 to 9 of the protocol, this one 1 to 2"):
-            await bench.attach((7, 9))
-        assert not gone(pid)
-
-    play(scenario)
-
-
-def test_garbage_and_a_second_worker_disturb_nothing(play: Play) -> None:
-    async def scenario(bench: Bench) -> None:
-        guardian, seen = await bench.attach(), Seen()
-        guardian.start(bench.spec("a", "read x < /dev/null; sleep 0.2; echo done"), seen)
-        assert os.stat(bench.paths.socket).st_mode & 0o777 == 0o600
-        garbage = [b"\xff" * 1000, b"\0\0\0\3{{{", b"GET / HTTP/1.0\r\n\r\n", encode({"hello": 3}), encode({})]
-        with contextlib.ExitStack() as held:
-            for data in (*garbage, b"", b"\0\0"):
-                stream = held.enter_context(socket.socket(socket.AF_UNIX))
-                with bench.paths.short_name() as name:
-                    stream.connect(name)
-                stream.sendall(data)
-                if data in garbage:
-                    stream.settimeout(10)
-                    while stream.recv(1000):
-                        pass
-            with pytest.raises(Unavailable, match=f"process {os.getpid()} is its worker"):
-                await bench.attach(patience_s=0.2)
-            assert (await seen.end).succeeded
-        assert bench.words("a", seen.size) == [b"done"]
-
-    play(scenario)
-
-
-def test_a_worker_that_does_not_listen_holds_nothing_up(play: Play) -> None:
-    async def scenario(bench: Bench) -> None:
-        # As one that was stopped by SIGSTOP: it asks for much, and reads nothing.
-        (await bench.attach()).close()
-        await asyncio.sleep(0)
-        stream = await asyncio.to_thread(frozen_worker, bench)
-        await soon(lambda: (bench.root / "last").exists(), "all have run")
-        stream.close()
-        second = await bench.attach()
-        ends = [Seen() for _ in second.held()]
-        for held, seen in zip(second.held(), ends, strict=True):
-            second.take_up(held.owner, seen)
-        assert [(await seen.end).code for seen in ends] == [4] * 300 + [0]
-        assert len((await ends[0].end).tail) == 4000
-
-    play(scenario)
-
-
-def frozen_worker(bench: Bench) -> socket.socket:
-    stream = socket.socket(socket.AF_UNIX)
-    with bench.paths.short_name() as name:
-        stream.connect(name)
-    stream.sendall(encode({"hello": {"versions": [1, 1], "pid": os.getpid(), "role": "worker"}}))
-    stream.recv(1)
-    script = "head -c 4000 /dev/zero | tr '\\\\0' x >&2; exit 4"
-    specs = [bench.spec(f"a{number}", script, tail_bytes=4000) for number in range(300)]
-    last = bench.spec("z", f"sleep 0.1; touch {bench.root}/last")
-    stream.sendall(encode({"do": [["start", fields_of(spec)] for spec in (*specs, last)]}))
-    return stream
-
-
-def test_a_full_disk_does_not_touch_the_ends(play: Play) -> None:
-    async def scenario(bench: Bench) -> None:
-        guardian, seen = await bench.attach(), Seen()
-        spec = bench.spec("a", "echo lost; exit 5")
-        guardian.start(ProcessSpec("a", spec.argv, spec.env, spec.cwd, log="/dev/full"), seen)
-        exit = await seen.end
-        assert exit.code == 5
-        assert exit.lost == "5 bytes of output lost: no space left on the worker's disk"
-        assert exit.unmarked == exit.lost, "where nothing can be written the log cannot say it either"
-
-    play(scenario)
-
-
-def test_without_worker_and_tasks_it_ends_after_its_time_and_not_before_the_last_task(play: Play) -> None:
-    async def scenario(bench: Bench) -> None:
-        bench.linger_s = 0.2
-        guardian, seen = await bench.attach(), Seen()
-        guardian.start(bench.spec("a", f"sleep 0.6; touch {bench.root}/over"), seen)
+    async def test_without_a_worker_it_ends_after_its_time_and_not_before_the_last_task(self, place: Place) -> None:
+        place.linger_s = 0.2
+        guardian = await place.attach()
+        seen = await place.start(guardian, "a", f"sleep 0.6; touch {place.root}/over")
         await seen.pid
-        pid = bench.pid()
+        pid = place.pid()
         guardian.close()
-        await soon(lambda: gone(pid), "the guardian has ended")
-        assert (bench.root / "over").exists()
-        assert not bench.paths.socket.exists()
+        await soon(lambda: gone(pid))
+        assert (place.root / "over").exists()
+        assert not place.paths.socket.exists()
 
-    play(scenario)
-
-
-def test_sigterm_ends_it_with_all_its_tasks(play: Play) -> None:
-    async def scenario(bench: Bench) -> None:
-        guardian, seen = await bench.attach(), Seen()
+    async def test_sigterm_ends_it_with_all_its_tasks_and_more_of_them_are_no_error(self, place: Place) -> None:
+        guardian = await place.attach()
         daemon = "env -i setsid sleep 1000 >/dev/null 2>&1 & echo $!"
-        guardian.start(bench.spec("a", f"trap '' TERM; {daemon}; while :; do sleep 0.05; done"), seen)
+        seen = await place.start(guardian, "a", f"trap '' TERM; {daemon}; while :; do sleep 0.05; done")
         await seen.grew.wait()
-        (stray,) = map(int, bench.words("a", seen.size))
-        pid = await seen.pid
-        os.kill(bench.pid(), signal.SIGTERM)
-        await guardian.lost
-        await soon(lambda: gone(bench.pid()), "the guardian has ended")
-        assert all(map(gone, (pid, stray)))
-
-    play(scenario)
-
-
-def test_signals_at_its_end_are_no_error(play: Play) -> None:
-    async def scenario(bench: Bench) -> None:
-        await bench.attach()
-        pid = bench.pid()
+        (stray,) = map(int, place.words("a", seen))
+        pid = place.pid()
 
         def pester() -> bool:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
             return gone(pid)
 
-        await soon(pester, "it has ended")
-        assert "Exception" not in bench.paths.log.read_text()
+        await soon(pester)
+        await guardian.lost
+        assert all(map(gone, (await seen.pid, stray)))
+        assert "Exception" not in place.paths.log.read_text()
 
-    play(scenario)
-
-
-def test_what_a_killed_guardian_left_is_killed_by_the_next(play: Play) -> None:
-    async def scenario(bench: Bench) -> None:
-        guardian, seen = await bench.attach(), Seen()
-        guardian.start(bench.spec("a", "env -i setsid sleep 1000 >/dev/null 2>&1 & echo $!; exec sleep 1000"), seen)
+    async def test_what_a_killed_guardian_left_is_killed_by_the_next(self, place: Place) -> None:
+        guardian = await place.attach()
+        script = "env -i setsid sleep 1000 >/dev/null 2>&1 & echo $!; exec sleep 1000"
+        seen = await place.start(guardian, "a", script)
         await seen.grew.wait()
-        (stray,) = map(int, bench.words("a", seen.size))
+        (stray,) = map(int, place.words("a", seen))
         pid = await seen.pid
-        os.kill(bench.pid(), signal.SIGKILL)
+        os.kill(place.pid(), signal.SIGKILL)
         await guardian.lost
         assert not gone(stray)
-        assert (await bench.attach()).guardian_id != guardian.guardian_id
-        await soon(lambda: gone(pid) and gone(stray), "nothing is left")
+        assert (await place.attach()).guardian_id != guardian.guardian_id
+        await soon(lambda: gone(pid) and gone(stray))
 
-    play(scenario)
-
-
-def test_an_exclusive_command_is_killed_when_contact_is_too_old_and_not_started_then(play: Play) -> None:
-    async def scenario(bench: Bench) -> None:
-        guardian = await bench.attach()
-        never, fenced, other = Seen(), Seen(), Seen()
-        guardian.start(bench.spec("never", "true", fence_ms=1000), never)
-        with pytest.raises(StartFailed, match="no contact with the controller for 1 s") as refused:
+    async def test_what_has_a_fence_needs_contact_and_no_worker_to_be_killed(self, place: Place) -> None:
+        guardian = await place.attach()
+        never = await place.start(guardian, "never", "true", fence_ms=1000)
+        with pytest.raises(StartFailed, match="no contact with the controller for 1 s"):
             await never.end
-        assert refused.value.why is StartFailure.FENCED
-        guardian.contact(boot_ms() + 10**9)  # of the future: counts as now
-        begun = boot_ms()
-        guardian.start(bench.spec("fenced", "exec sleep 1000", fence_ms=700), fenced)
-        guardian.start(bench.spec("other", "exec sleep 1000"), other)
+        guardian.contact(begun := boot_ms())
+        fenced = await place.start(guardian, "fenced", "exec sleep 1000", fence_ms=700)
         await fenced.pid
-        guardian.contact(boot_ms())
-        guardian.close()  # it needs no worker for that
-        await soon(lambda: gone(fenced.pid.result()), "it was fenced")
+        guardian.close()
+        await soon(lambda: gone(fenced.pid.result()))
         assert 700 <= boot_ms() - begun < 3000
-        second, again = await bench.attach(), Seen()
-        second.take_up("fenced", again)
-        exit = await again.end
-        assert (exit.signal, exit.fenced[:35]) == (signal.SIGKILL, "there was no contact with the contr")
-        assert not gone(await other.pid)
 
-    play(scenario)
-
-
-def test_what_is_beyond_its_fence_when_the_host_wakes_is_not_saved_by_a_contact(play: Play) -> None:
-    """Asleep until then, it may have been started elsewhere; the worker is sometimes quicker than the fence's timer."""
-
-    async def scenario(bench: Bench) -> None:
-        guardian, seen = await bench.attach(), Seen()
-        guardian.contact(boot_ms())
-        guardian.start(bench.spec("a", "exec sleep 1000", fence_ms=500), seen)
-        await seen.pid
-        os.kill(bench.pid(), signal.SIGSTOP)
-        began = boot_ms()
-        await soon(lambda: boot_ms() - began > 700, "the fence is over")
-        guardian.contact(boot_ms())
-        os.kill(bench.pid(), signal.SIGCONT)
-        assert (await seen.end).fenced
-
-    play(scenario)
-
-
-def test_a_suspended_guardian_is_noticed_until_it_goes_on(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iris.worker.guardian.client.SILENCE_S", 0.1)
-
-    async def scenario(bench: Bench) -> None:
-        guardian, seen = await bench.attach(), Seen()
-        os.kill(bench.pid(), signal.SIGSTOP)
-        guardian.start(bench.spec("a", "echo begun"), seen)
-        assert guardian.trouble() == ""
-        await soon(lambda: guardian.trouble(), "it is noticed")
-        assert (
-            guardian.trouble() == f"the process that starts its tasks (guardian, process {bench.pid()}) does not answer"
-        )
-        os.kill(bench.pid(), signal.SIGCONT)
-        assert (await seen.end).succeeded
-        assert guardian.trouble() == ""
-
-    play(scenario)
-
-
-def test_a_suspended_guardian_is_named_to_the_next_worker(play: Play) -> None:
-    async def scenario(bench: Bench) -> None:
-        (await bench.attach()).close()
-        os.kill(bench.pid(), signal.SIGSTOP)
-        with pytest.raises(Unavailable, match="does not take this worker: it does not answer"):
-            await attach(bench.paths, patience_s=0.2)
-        os.kill(bench.pid(), signal.SIGCONT)
-
-    play(scenario)
-
-
-def test_acknowledged_beats_put_the_fence_off(play: Play) -> None:
-    async def scenario(bench: Bench) -> None:
-        guardian, seen = await bench.attach(), Seen()
-        guardian.contact(boot_ms())
-        guardian.start(bench.spec("a", "sleep 1.2; echo whole", fence_ms=600), seen)
-        while not seen.end.done():
-            guardian.contact(boot_ms())
-            await asyncio.sleep(0.05)
-        assert (await seen.end).succeeded
-
-    play(scenario)
-
-
-def test_it_is_small_and_its_tasks_see_nothing_of_the_workers_environment(
-    play: Play, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s3cret")
-
-    async def scenario(bench: Bench) -> None:
-        guardian, seen = await bench.attach(), Seen()
-        guardian.start(bench.spec("a", "cat /proc/$PPID/environ"), seen)
-        await seen.end
-        assert not any(b"s3cret" in record for record in bench.words("a", seen.size))
-        maps = bench.proc(guardian.pid, "maps")
+    async def test_it_is_small(self, place: Place) -> None:
+        proc = Path(f"/proc/{(await place.attach()).pid}")
+        maps = (proc / "maps").read_text()
         assert "grpc" not in maps
         assert "_asyncio" not in maps
-        assert int(bench.proc(guardian.pid, "status").split("VmRSS:")[1].split()[0]) < 30_000
-
-    play(scenario)
+        assert int((proc / "status").read_text().split("VmRSS:")[1].split()[0]) < 30_000

@@ -12,52 +12,29 @@ from iris.worker.guardian.log_room import is_nearly_full, is_short, punch, store
 MB, GB = 1 << 20, 1 << 30
 
 
-@pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """A file system of which the test says how large it is and what is free, in bytes."""
-    sizes = SimpleNamespace(total=0, free=0)
-
-    def found(_: object) -> SimpleNamespace:
-        return SimpleNamespace(f_frsize=4096, f_blocks=sizes.total // 4096, f_bavail=sizes.free // 4096)
-
-    monkeypatch.setattr(os, "fstatvfs", found)
-    monkeypatch.setattr(os, "statvfs", found)
-    return sizes
-
-
 @pytest.mark.parametrize(
-    ("total", "free", "is_full"),
+    ("total", "free", "is_full", "short"),
     [
-        (100 * GB, 16 * MB, False),
-        (100 * GB, 16 * MB - 4096, True),
-        (100 * MB, 6 * MB, False),
-        (100 * MB, 4 * MB, True),
-        (20 * MB, 2 * MB, False),
-        (20 * MB, 0, True),
+        (100 * GB, 2 * GB, False, False),
+        (100 * GB, GB, False, False),
+        (100 * GB, GB - 4096, False, True),
+        (100 * GB, 16 * MB, False, True),
+        (100 * GB, 16 * MB - 4096, True, True),
+        (100 * MB, 6 * MB, False, True),
+        (100 * MB, 4 * MB, True, True),
+        (20 * MB, 2 * MB, False, True),
+        (20 * MB, 0, True, True),
+        (GB, GB // 2, False, False),
+        (GB, GB // 2 - 4096, False, True),
     ],
 )
-def test_sixteen_megabytes_stay_free_or_the_twentieth_part_of_a_small_disk(
-    disk: SimpleNamespace, total: int, free: int, is_full: bool
+def test_sixteen_megabytes_stay_free_and_space_is_short_below_a_gigabyte_or_less_on_a_small_disk(
+    monkeypatch: pytest.MonkeyPatch, total: int, free: int, is_full: bool, short: bool
 ) -> None:
-    disk.total, disk.free = total, free
-    assert is_nearly_full(0) is is_full
-
-
-@pytest.mark.parametrize(
-    ("total", "free", "short"),
-    [
-        (100 * GB, 2 * GB, False),
-        (100 * GB, GB, False),
-        (100 * GB, GB - 4096, True),
-        (GB, GB // 2, False),
-        (GB, GB // 2 - 4096, True),
-    ],
-)
-def test_space_is_short_below_a_gigabyte_and_below_half(
-    disk: SimpleNamespace, total: int, free: int, short: bool
-) -> None:
-    disk.total, disk.free = total, free
-    assert is_short("/") is short
+    sizes = SimpleNamespace(f_frsize=4096, f_blocks=total // 4096, f_bavail=free // 4096)
+    monkeypatch.setattr(os, "fstatvfs", lambda _: sizes)
+    monkeypatch.setattr(os, "statvfs", lambda _: sizes)
+    assert (is_nearly_full(0), is_short("/")) == (is_full, short)
 
 
 def has_holes(path: Path) -> bool:
@@ -83,10 +60,5 @@ def test_what_is_given_back_reads_as_zeros_and_the_rest_stays(tmp_path: Path) ->
         assert punch(file.fileno(), 10_000)
         assert stored_bytes(file.fileno()) == before - 8192
     assert path.read_bytes() == bytes(8192) + b"x" * (20_000 - 8192)
-
-
-def test_what_cannot_be_given_back_is_said(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    path.write_bytes(b"x" * 20_000)
     with path.open("rb") as file:
         assert not punch(file.fileno(), 10_000), "it is open for reading only"

@@ -87,19 +87,24 @@ class Bench:
         self.now = 50.0
         self.reactor = Reactor(lambda: self.now)
         self.guardian = Guardian()
+        guardian: Any = self.guardian
         options = {} if is_own is None else {"is_own": is_own}
-        self.server = GuardianServer(
-            self.reactor, self.guardian, self.listener, {"guardian": "g1", "pid": 5}, **options
-        )  # type: ignore[arg-type]
+        self.server = GuardianServer(self.reactor, guardian, self.listener, {"guardian": "g1", "pid": 5}, **options)
         self.peers: list[Peer] = []
 
     def peer(self) -> Peer:
         self.peers.append(Peer(self))
         return self.peers[-1]
 
-    def turn(self) -> None:
+    def turn(self, seconds: float = 0.0) -> None:
+        self.now += seconds
         for _ in range(3):
             self.reactor.turn(0)
+
+    def is_new(self, *news: Any, due_in_s: float = -1.0) -> None:
+        """The guardian has this to tell, and the server is asked to do so."""
+        self.guardian.news, self.guardian.news_due = list(news), time.monotonic() + due_in_s
+        self.server.send_news()
 
     def close(self) -> None:
         self.server.close()
@@ -123,9 +128,9 @@ def test_a_worker_is_told_who_guards_what_is_held_and_in_which_version(bench: Be
     worker.stream.close()
     older = bench.peer().hello(versions=(OLDEST_VERSION, OLDEST_VERSION))
     assert older.hear() == [{"hello": {**newest, "version": OLDEST_VERSION}}]
-    bench.guardian.news_due = time.monotonic() - 1
-    bench.server.send_news()
+    bench.is_new()
     assert bench.guardian.versions == [OLDEST_VERSION], "it is told what it understands"
+    assert older.hear() == [], "and nothing when there is nothing after all"
 
 
 def test_one_that_only_looks_is_told_how_many_live_and_changes_nothing(bench: Bench) -> None:
@@ -141,59 +146,47 @@ def test_one_that_only_looks_is_told_how_many_live_and_changes_nothing(bench: Be
 
 def test_requests_are_carried_out_in_their_order_and_nonsense_is_passed_over(bench: Bench) -> None:
     worker = bench.peer().hello()
-    worker.say({"do": [["start", {"id": "b"}], [], "stop", 7, ["stop", "b", 5, None]]})
-    worker.say({"do": {"stop": 1}})
-    worker.say({"other": 1})
-    worker.say({"do": [["forget", "b"]]})
+    requests = [["start", {"id": "b"}], [], "stop", 7, ["stop", "b", 5, None]]
+    for message in ({"do": requests}, {"do": {"stop": 1}}, {"other": 1}, {"do": [["forget", "b"]]}):
+        worker.say(message)
     assert bench.guardian.asked == [("start", {"id": "b"}), ("stop", "b", 5, None), ("forget", "b")]
     assert len(worker.hear()) == 1, "and it is still the worker"
 
 
+LARGE = {"do": [["start", {"id": "x" * 100_000}]]}
+NO_JSON = b"\x00\x00\x00\x02no"
+
+
 @pytest.mark.parametrize(
     "first",
-    [{"do": [["finish", 0]]}, {"hello": 7}, {}, b"\x00\x00\x00\x02no", b"\xff\xff\xff\xff", encode([])],  # type: ignore[arg-type]
+    [{"do": [["finish", 0]]}, {"hello": 7}, {}, NO_JSON, b"\xff\xff\xff\xff", encode([]), LARGE],  # type: ignore[arg-type]
+    ids=["do", "odd hello", "nothing", "no JSON", "endless", "a list", "large"],
 )
 def test_one_that_does_not_begin_with_hello_is_hung_up_on(bench: Bench, first: Any) -> None:
     stranger = bench.peer().say(first)
     assert stranger.hear() == [None]
     assert bench.guardian.asked == []
-    assert bench.peer().hello().hear()[0]["hello"]["guardian"] == "g1", "others are served"
-
-
-def test_garbage_after_the_hello_ends_the_connection_and_the_worker_has_left(bench: Bench) -> None:
     worker = bench.peer().hello()
-    worker.say(b"\x00\x00\x00\x02no")
-    assert worker.hear()[-1] is None
+    assert worker.hear()[0]["hello"]["guardian"] == "g1", "others are served"
+    worker.say(LARGE)
+    assert len(bench.guardian.asked) == 1, "after the hello a frame may be large"
+    worker.say(NO_JSON)
+    assert worker.hear() == [None]
     assert (bench.guardian.left, bench.server.has_worker) == (1, False)
 
 
-def test_before_the_hello_a_frame_is_small_and_later_it_may_be_large(bench: Bench) -> None:
-    large = {"do": [["start", {"id": "x" * 100_000}]]}
-    stranger = bench.peer().say(large)
-    assert stranger.hear() == [None]
-    bench.peer().hello().say(large)
-    assert len(bench.guardian.asked) == 1
-
-
-def test_another_version_is_refused_with_both(bench: Bench) -> None:
-    other = bench.peer().hello(versions=(NEWEST_VERSION + 1, NEWEST_VERSION + 2))
-    (refused, end) = other.hear()
+def test_there_is_one_worker_until_it_is_gone_and_none_of_another_version_or_at_the_end(bench: Bench) -> None:
+    (refused, end) = bench.peer().hello(versions=(NEWEST_VERSION + 1, NEWEST_VERSION + 2)).hear()
     assert refused["versions"] == [OLDEST_VERSION, NEWEST_VERSION]
     assert f"versions {NEWEST_VERSION + 1} to {NEWEST_VERSION + 2}" in refused["refused"]
-    assert end is None
-    assert not bench.server.has_worker
-
-
-def test_there_is_one_worker_until_it_is_gone(bench: Bench) -> None:
+    assert (end, bench.server.has_worker) == (None, False)
     first = bench.peer().hello()
-    second = bench.peer().hello()
-    (refused, end) = second.hear()
-    assert refused == {"refused": f"process {os.getpid()} is its worker"}
-    assert end is None
+    assert bench.peer().hello().hear() == [{"refused": f"process {os.getpid()} is its worker"}, None]
     first.stream.close()
-    third = bench.peer().hello()
-    assert third.hear()[0]["hello"]["held"] == [{"id": "a"}]
+    assert bench.peer().hello().hear()[0]["hello"]["held"] == [{"id": "a"}]
     assert (bench.guardian.left, bench.server.has_worker) == (1, True)
+    bench.guardian.finishing = True
+    assert bench.peer().hello().hear() == [{"refused": "it is ending"}, None]
 
 
 def test_a_worker_whose_end_was_not_read_yet_makes_room_after_its_last_requests(bench: Bench) -> None:
@@ -207,33 +200,19 @@ def test_a_worker_whose_end_was_not_read_yet_makes_room_after_its_last_requests(
     assert bench.guardian.asked == [("stop", "a", 0, None)]
 
 
-def test_one_that_is_ending_takes_no_worker(bench: Bench) -> None:
-    bench.guardian.finishing = True
-    assert bench.peer().hello().hear() == [{"refused": "it is ending"}, None]
-
-
 def test_processes_of_others_are_not_listened_to(tmp_path: Path) -> None:
-    asked: list[int] = []
-
-    def is_own(uid: int) -> bool:
-        asked.append(uid)
-        return False
-
-    bench = Bench(tmp_path / "s", is_own)
-    try:
-        assert bench.peer().hear() == [None]
-        assert asked == [os.getuid()]
-    finally:
+    for is_own in (True, False):
+        answer = {os.getuid(): is_own}
+        bench = Bench(tmp_path / str(is_own), answer.__getitem__)
+        assert bench.peer().hear() == ([] if is_own else [None])
         bench.close()
 
 
 def test_one_that_says_nothing_for_ten_seconds_is_hung_up_on(bench: Bench) -> None:
     silent, worker = bench.peer(), bench.peer().hello()
-    bench.now += 9.9
-    bench.turn()
+    bench.turn(9.9)
     assert silent.hear() == []
-    bench.now += 0.2
-    bench.turn()
+    bench.turn(0.2)
     assert silent.hear() == [None]
     assert len(worker.hear()) == 1
 
@@ -247,10 +226,10 @@ def test_no_more_than_32_are_served_at_a_time(bench: Bench) -> None:
 
 
 class TestNews:
+    WORDS = "x" * 3_000_000
+
     def test_they_are_told_when_they_are_due_and_to_a_worker(self, bench: Bench) -> None:
-        assert bench.server.wait_s() is None
-        bench.guardian.news, bench.guardian.news_due = [["grew", "a", 1]], time.monotonic() - 1
-        bench.server.send_news()
+        bench.is_new(["grew", "a", 1])
         assert bench.guardian.news, "nobody is there to be told"
         assert bench.server.wait_s() is None
         worker = bench.peer().hello()
@@ -259,57 +238,41 @@ class TestNews:
         assert worker.hear()[1:] == [{"news": [["grew", "a", 1]]}]
         bench.server.send_news()
         assert worker.hear() == []
-
-    def test_what_is_not_due_waits(self, bench: Bench) -> None:
-        worker = bench.peer().hello()
         assert bench.server.wait_s() is None
-        bench.guardian.news, bench.guardian.news_due = [["grew", "a", 1]], time.monotonic() + 600
+        bench.is_new(["grew", "a", 1], due_in_s=600)
         left = bench.server.wait_s()
         assert left is not None
         assert 590 < left <= 600
-        bench.server.send_news()
-        assert len(worker.hear()) == 1
-
-    def test_when_there_is_nothing_after_all_nothing_is_sent(self, bench: Bench) -> None:
-        worker = bench.peer().hello()
-        bench.guardian.news_due = time.monotonic() - 1
-        bench.server.send_news()
-        assert len(worker.hear()) == 1
+        assert worker.hear() == []
 
     def test_a_worker_that_does_not_listen_is_told_no_more_than_one_frame_at_a_time(self, bench: Bench) -> None:
         worker = bench.peer().hello()
         worker.hear()
-        words = "x" * 3_000_000
         for number in range(2):
-            bench.guardian.news, bench.guardian.news_due = [[words, number]], time.monotonic() - 1
-            bench.server.send_news()
-        assert bench.guardian.news == [[words, 1]], "the second waits with the guardian"
+            bench.is_new([self.WORDS, number])
+        assert bench.guardian.news == [[self.WORDS, 1]], "the second waits with the guardian"
         assert bench.server.wait_s() is None, "there is nothing to do until it reads"
-        (first,) = worker.hear()
-        assert first == {"news": [[words, 0]]}
+        assert worker.hear() == [{"news": [[self.WORDS, 0]]}]
         bench.turn()
         assert bench.server.wait_s() == 0.0
         bench.server.send_news()
-        (second,) = worker.hear()
-        assert second == {"news": [[words, 1]]}
+        assert worker.hear() == [{"news": [[self.WORDS, 1]]}]
         worker.say({"do": [["forget", "a"]]})
         assert bench.guardian.asked == [("forget", "a")]
 
     def test_the_next_worker_is_told_all_although_the_last_one_did_not_listen(self, bench: Bench) -> None:
         """It may have the descriptor of the last one, which was waited for to have room."""
-        words = "x" * 3_000_000
         descriptors = []
-        for _ in range(2):
+        for number in range(2):
             worker = bench.peer().hello()
             worker.hear()
             descriptors.append(max(map(int, os.listdir("/proc/self/fd"))))
-            bench.guardian.news, bench.guardian.news_due = [[words, 1]], time.monotonic() - 1
-            bench.server.send_news()
-            if len(descriptors) == 1:
+            bench.is_new([self.WORDS, number])
+            if number == 0:
                 worker.stream.close()
                 bench.turn()
         assert descriptors[0] == descriptors[1]
-        assert worker.hear() == [{"news": [[words, 1]]}]
+        assert worker.hear() == [{"news": [[self.WORDS, 1]]}]
 
 
 def test_its_end_ends_all_connections(bench: Bench) -> None:

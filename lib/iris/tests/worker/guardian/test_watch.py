@@ -1,6 +1,7 @@
 """What is measured of attempts reaches them; the processes and the host are played."""
 
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 from typing import Any
 
 from iris.worker.guardian.held import HeldAttempt
@@ -12,18 +13,6 @@ from iris.worker.limits.processes import ProcessStat
 from iris.worker.processes import ProcessSpec
 
 TABLE = {100: ProcessStat(1, 50, 4096, 1), 101: ProcessStat(100, 5, 4096, 2)}
-
-
-class Process:
-    pid = 100
-
-
-class Runtime:
-    def measure(self, process: Any) -> None:
-        return None
-
-    def owners(self) -> dict[int, str]:
-        return {100: "a"}
 
 
 class Reactor:
@@ -42,13 +31,15 @@ class Reactor:
 
 def watched(inodes: Callable[[int], Iterable[int]], sockets: Callable[[], list[SocketTraffic]]) -> tuple[Any, Reactor]:
     """A running attempt, and the reactor whose turns measure it."""
-    reactor, runtime, keeper, process = Reactor(), Runtime(), None, Process()
-    attempt: Any = HeldAttempt(ProcessSpec("a", ("true",), {}, "/"), keeper, lambda: 0)  # type: ignore[arg-type]
-    attempt.process = process
+    reactor: Any = Reactor()
+    runtime: Any = SimpleNamespace(measure=lambda process: None, owners=lambda: {100: "a"})
+    keeper: Any = None
+    attempt: Any = HeldAttempt(ProcessSpec("a", ("true",), {}, "/"), keeper, lambda: 0)
+    attempt.process = SimpleNamespace(pid=100)
     network = NetworkCounts(sockets, inodes, network=lambda _: 0, spent=lambda: 0.0)
     ability = LimitsAbility(LimitsMode.SOFT)
     told: list[Any] = []
-    watch = Watch(reactor, runtime, ability, {"a": attempt}, told.append, lambda: TABLE, network, usage_s=0.0)  # type: ignore[arg-type]
+    watch = Watch(reactor, runtime, ability, {"a": attempt}, told.append, lambda: TABLE, network, usage_s=0.0)
     watch.began(attempt)
     reactor.turn()
     assert told

@@ -40,21 +40,14 @@ def test_an_offer_is_never_far_from_what_there_may_be(offered: int, free: int, r
     assert next_offer(after, free, reserved) == after, "looking again changes nothing"
 
 
-def test_a_capacity_that_was_given_stays() -> None:
-    offer = CapacityOffer(Resources(1000, GB, GB))
-    assert not offer.renew(0)
-    assert offer.capacity.disk_bytes == GB
-
-
-def test_a_disk_that_cannot_be_seen_is_not_known_to_have_changed() -> None:
+def test_only_the_disk_changes_and_only_where_it_can_be_seen() -> None:
     def broken() -> int:
         raise OSError("stale handle")
 
-    offer = CapacityOffer(Resources(1000, GB, GB), broken)
-    assert not offer.renew(0)
-
-
-def test_only_the_disk_changes() -> None:
+    for free in (None, broken):
+        offer = CapacityOffer(Resources(1000, 2 * GB, GB), free)
+        assert not offer.renew(0), "a capacity that was given stays"
+        assert offer.capacity.disk_bytes == GB
     offer = CapacityOffer(Resources(1000, 2 * GB, GB), lambda: 5 * GB)
     assert offer.renew(0)
     assert offer.capacity == Resources(1000, 2 * GB, 5 * GB)

@@ -4,32 +4,27 @@ import threading
 
 import pytest
 
-from iris.testing.gce_metadata import MetadataServer
 from iris.worker.host.preemption import GceHost
 from rigging.gce_metadata import Metadata
+from support.iris.gce_metadata import MetadataServer
 
 LONG = 30.0
 
 
-def test_the_notice_is_pushed() -> None:
+def test_the_notice_is_pushed_and_one_that_came_before_the_watch_is_heard() -> None:
     with MetadataServer() as server:
-        told = threading.Thread(target=GceHost(server.address).wait_until_preempted, daemon=True)
+        host = GceHost(server.address)
+        told = threading.Thread(target=host.wait_until_preempted, daemon=True)
         told.start()
         server.wait_for_watchers(1)
         assert told.is_alive()
+        assert not host.is_preempted()
         server.preempt()
         told.join(LONG)
         assert not told.is_alive()
-        assert not server.refused
-
-
-def test_one_that_came_before_the_watch_is_heard() -> None:
-    with MetadataServer() as server:
-        host = GceHost(server.address)
-        assert not host.is_preempted()
-        server.preempt()
         assert host.is_preempted()
         host.wait_until_preempted()
+        assert not server.refused
 
 
 def test_only_a_metadata_server_is_believed() -> None:

@@ -17,29 +17,17 @@ from iris.worker.host.probe import (
     python_versions,
 )
 
-
-def write(root: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
+OWN = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 def test_this_machine(tmp_path: Path) -> None:
     found = probe_resources(tmp_path)
     assert 0 < found.cpu_millis <= len(os.sched_getaffinity(0)) * 1000
     assert 0 < found.memory_bytes <= psutil.virtual_memory().total
-    assert found.disk_bytes > 0
-    assert probe_attributes()["os"] == "linux"
-
-
-def test_the_pythons_of_this_machine_are_told_by_their_names(tmp_path: Path) -> None:
-    (tmp_path / "bin").mkdir()
-    for name in ("python3.77", "python3", "python3.77-config"):
-        (tmp_path / "bin" / name).write_text("")
-    (tmp_path / "uv" / "python" / "cpython-3.78.1-linux-x86_64-gnu").mkdir(parents=True)
-    found = python_versions({"PATH": str(tmp_path / "bin"), "XDG_DATA_HOME": str(tmp_path)})
-    assert f"{sys.version_info[0]}.{sys.version_info[1]}" in found
-    assert found[-2:] == ["3.77", "3.78"]
+    attributes = probe_attributes()
+    assert (attributes["hostname"], attributes["arch"]) == (socket.gethostname(), platform.machine())
+    assert attributes["os"] == "linux"
+    assert OWN in attributes[probe.PYTHON_VERSIONS_ATTRIBUTE].split(",")
 
 
 @pytest.mark.parametrize(
@@ -54,9 +42,9 @@ def test_the_pythons_of_this_machine_are_told_by_their_names(tmp_path: Path) -> 
 def test_the_tightest_of_machine_affinity_and_control_groups_counts(
     tmp_path: Path, limits: dict[str, str], cpu: int, memory: int
 ) -> None:
-    write(tmp_path, limits)
     own = tmp_path / "own"
-    own.write_text("0::/\n")
+    for name, text in {**limits, "own": "0::/\n"}.items():
+        (tmp_path / name).write_text(text)
     found = probe_resources(tmp_path, tmp_path, own, cpus=lambda: 3, memory=lambda: 4_096_000)
     assert (found.cpu_millis, found.memory_bytes) == (cpu, memory)
 
@@ -82,24 +70,19 @@ def test_the_control_groups_of_this_process_are_looked_at_where_there_are_any(tm
     assert (probe_resources(tmp_path, tmp_path / "fs", own).cpu_millis == 10) == (text is not None)
 
 
-def test_what_constraints_can_ask_for() -> None:
-    found = probe_attributes()
-    assert (found["hostname"], found["arch"]) == (socket.gethostname(), platform.machine())
-    assert f"{sys.version_info[0]}.{sys.version_info[1]}" in found[probe.PYTHON_VERSIONS_ATTRIBUTE].split(",")
-
-
-def test_pythons_of_uv_are_found_where_it_keeps_them_and_told_in_their_order(
+def test_pythons_of_uv_and_of_the_path_are_found_and_told_in_their_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe, "python_programs", lambda request, path: [f"{path}/python3.102"] if path else [])
-    for place, version in (("chosen", "3.9"), ("data/uv/python", "3.100"), (".local/share/uv/python", "3.101")):
-        (tmp_path / place / f"cpython-{version}.1-linux").mkdir(parents=True)
-    (tmp_path / "chosen" / "pypy-3.8.1-linux").mkdir()
-    (tmp_path / "chosen" / "cpython-next").mkdir()
-    own = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    asked = {"UV_PYTHON_INSTALL_DIR": str(tmp_path / "chosen"), "XDG_DATA_HOME": str(tmp_path / "data")}
-    assert python_versions({**asked, "HOME": str(tmp_path)}) == ["3.9", own]
-    asked.pop("UV_PYTHON_INSTALL_DIR")
-    assert python_versions({**asked, "HOME": str(tmp_path)}) == [own, "3.100"]
-    assert python_versions({"HOME": str(tmp_path)}) == [own, "3.101"]
-    assert python_versions({"PATH": "/bin"}) == [own, "3.102"]
+    for place in ("chosen/cpython-3.9.1", "data/uv/python/cpython-3.100.1", ".local/share/uv/python/cpython-3.101.1"):
+        (tmp_path / f"{place}-linux").mkdir(parents=True)
+    for place in ("chosen/pypy-3.8.1-linux", "chosen/cpython-next", "bin"):
+        (tmp_path / place).mkdir()
+    for name in ("python3.102", "python3", "python3.77-config"):
+        (tmp_path / "bin" / name).touch()
+    assert python_versions({"PATH": f"{tmp_path}/bin"})[-1] == "3.102"
+    monkeypatch.setattr(probe, "python_programs", lambda request, path: [])
+    chosen, data = {"UV_PYTHON_INSTALL_DIR": f"{tmp_path}/chosen"}, {"XDG_DATA_HOME": f"{tmp_path}/data"}
+    home = {"HOME": str(tmp_path)}
+    assert python_versions({**chosen, **data, **home}) == ["3.9", OWN]
+    assert python_versions({**data, **home}) == [OWN, "3.100"]
+    assert python_versions(home) == [OWN, "3.101"]

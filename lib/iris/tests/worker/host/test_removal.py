@@ -10,15 +10,14 @@ from iris.worker.host.removal import move_away, remove_tree
 
 
 def test_a_file_a_link_and_what_is_not_there(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
+    (tmp_path / "file").touch()
     (tmp_path / "kept").mkdir()
-    (tmp_path / "kept" / "file").write_text("x")
+    (tmp_path / "kept" / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path / "kept")
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     for name in ("file", "link", "dangling", "none"):
         remove_tree(str(tmp_path / name))
-    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
-    assert (tmp_path / "kept" / "file").read_text() == "x"
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "kept"]
 
 
 def test_a_tree_with_files_links_and_closed_directories(tmp_path: Path) -> None:
@@ -57,8 +56,7 @@ def test_what_cannot_be_removed_is_logged_and_the_rest_is_removed(
 ) -> None:
     for name in ("busy", "other"):
         (tmp_path / "tree" / name).mkdir(parents=True)
-    rmdir, renamed = os.rmdir, set()
-    rename = os.rename
+    rename, rmdir, renamed = os.rename, os.rmdir, set()
 
     def noting(path: str, target: str) -> None:
         if path.endswith("busy"):

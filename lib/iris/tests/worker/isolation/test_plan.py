@@ -2,25 +2,19 @@
 
 import pytest
 
-from iris.worker.isolation.plan import IsolationMode, Mount, mounts_from, mounts_of, private_copy, variables_of
+from iris.worker.isolation.plan import IsolationMode, Mount, mounts_from, mounts_of, variables_of
 
 OWN = "/layers/a"
+BUNDLE = Mount("/b", "/b", "/layers/a/bundle", "compiled of /b")
+ENVIRONMENT = Mount("/e", "/e", "/layers/a/environment", "compiled of /e")
 
 
 @pytest.mark.parametrize(
     ("mode", "bundle", "environment", "mounts"),
     [
-        (
-            IsolationMode.OVERLAY,
-            "/bundles/b",
-            "/envs/e",
-            [
-                Mount("/bundles/b", "/bundles/b", "/layers/a/bundle", "compiled of /bundles/b"),
-                Mount("/envs/e", "/envs/e", "/layers/a/environment", "compiled of /envs/e"),
-            ],
-        ),
-        (IsolationMode.OVERLAY, "", "/e", [Mount("/e", "/e", "/layers/a/environment", "compiled of /e")]),
-        (IsolationMode.OVERLAY, "/b", "", [Mount("/b", "/b", "/layers/a/bundle", "compiled of /b")]),
+        (IsolationMode.OVERLAY, "/b", "/e", [BUNDLE, ENVIRONMENT]),
+        (IsolationMode.OVERLAY, "", "/e", [ENVIRONMENT]),
+        (IsolationMode.OVERLAY, "/b", "", [BUNDLE]),
         (IsolationMode.BIND, "/b", "/e", [Mount("/b", "/layers/a/copy"), Mount("/e", "/e")]),
         (IsolationMode.BIND, "/b", "", [Mount("/b", "/layers/a/copy")]),
         (IsolationMode.BIND, "", "/e", [Mount("/e", "/e")]),
@@ -46,7 +40,3 @@ def test_mounts_come_back_from_their_words() -> None:
 def test_where_environments_are_verified_python_writes_nothing_into_them() -> None:
     assert variables_of(IsolationMode.COPY) == {"PYTHONDONTWRITEBYTECODE": "1"}
     assert variables_of(IsolationMode.OVERLAY) == variables_of(IsolationMode.BIND) == {}
-
-
-def test_the_copy_of_a_bundle_is_in_the_attempts_own_directory() -> None:
-    assert private_copy(OWN) == "/layers/a/copy"

@@ -46,6 +46,11 @@ class Kernel:
     def _noting(self, name: str) -> Callable[..., None]:
         return lambda *words: self.calls.append((name, *words))
 
+    def taken(self) -> list[object]:
+        """The names of the calls since the last time."""
+        calls, self.calls = self.calls, []
+        return [call[0] for call in calls]
+
     def mount(self, source: str, target: str, kind: str, flags: int, options: str = "") -> None:
         self.calls.append(("mount", source, target, kind, flags, options))
         found = re.findall("dir=([^,]*)", options)
@@ -94,6 +99,7 @@ def _read_only(path: Path) -> None:
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Kernel:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "lower").mkdir()
     caplog.set_level(logging.INFO, views.__name__)
     return Kernel(monkeypatch)
 
@@ -104,6 +110,11 @@ def own(descriptor: object) -> str:
     return os.readlink(f"/proc/self/fd/{descriptor}")
 
 
+REACHES = "what a task changes reaches the shared directory"
+UNCHANGED = ("kept", "there", "filled")
+
+
+@pytest.mark.process
 class TestAbility:
     """What is used is what was seen to work, and the log says why it is nothing better."""
 
@@ -114,12 +125,8 @@ class TestAbility:
             (("volatile",), (), OVERLAY, ",redirect_dir=on", ("volatile': [Errno 22] no volatile",)),
             (("redirect_dir",), (), OVERLAY, "", ("redirect_dir=on': [Errno 22] no redirect_dir",)),
             (("lowerdir",), (), BIND, "", ("no overlay with options '': [Errno 22] no lowerdir",)),
-            ((), ("shared",), BIND, "", ("what a task changes reaches the shared directory",)),
-            ((), ("shared file",), BIND, "", ("what a task changes reaches the shared directory",)),
-            ((), ("shared folder",), BIND, "", ("what a task changes reaches the shared directory",)),
-            ((), ("kept",), BIND, "", ("what a task changes does not stay changed",)),
-            ((), ("there",), BIND, "", ("what a task changes does not stay changed",)),
-            ((), ("filled",), BIND, "", ("what a task changes does not stay changed",)),
+            *(((), (flaw,), BIND, "", (REACHES,)) for flaw in ("shared", "shared file", "shared folder")),
+            *(((), (flaw,), BIND, "", ("what a task changes does not stay changed",)) for flaw in UNCHANGED),
             (("lowerdir", "bind"), (), COPY, "", ("no lowerdir", "no mounts: [Errno 1] no bind")),
             (("lowerdir",), ("writable",), COPY, "", ("no mounts: a read-only mount can be written",)),
         ],
@@ -141,7 +148,7 @@ class TestAbility:
             found.enter([Mount("/t", "/s", str(tmp_path / "layer"))])
             assert str(kernel.calls[-1][-1]).endswith(f"/layer.work{options}")
 
-    def test_nothing_better_is_tried_than_is_wanted(
+    def test_only_what_is_wanted_is_tried(
         self, kernel: Kernel, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         assert open_views(tmp_path, BIND).mode is BIND
@@ -150,16 +157,12 @@ class TestAbility:
         assert open_views(tmp_path, COPY).mode is COPY
         assert "tasks are isolated by copy (nothing better is wanted)" in caplog.text
         assert kernel.calls == []
-
-    def test_a_try_changes_no_namespace_but_its_own(self, kernel: Kernel, tmp_path: Path) -> None:
         kernel.refused = {"lowerdir", "bind"}
         open_views(tmp_path)
-        assert kernel.calls == [], "each was made in a fork"
+        assert kernel.calls == [], "each try is made in a fork: it changes no namespace but its own"
 
 
-def test_what_is_shared_is_read_only_and_the_trash_hidden_behind_the_former_namespace(
-    kernel: Kernel, tmp_path: Path
-) -> None:
+def test_what_is_shared_is_read_only_and_the_trash_hidden_outside_of_the_home(kernel: Kernel, tmp_path: Path) -> None:
     found = open_views(tmp_path)
     unshared, private, again, *binds = kernel.calls
     assert unshared == again == ("unshare", NEW)
@@ -170,7 +173,7 @@ def test_what_is_shared_is_read_only_and_the_trash_hidden_behind_the_former_name
         ("bind", str(tmp_path / "empty"), str(tmp_path / "trash"), True),
     ]
     assert {"blobs", "bundles", "compiled", "envs", "sites"} < {Path(str(call[1])).name for call in binds}
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir() if path.name != "lower"}
     assert modes.pop("empty") == 0o500
     assert set(modes.values()) == {0o700}
     assert os.getcwd() == "/"
@@ -187,21 +190,14 @@ def test_what_is_shared_is_read_only_and_the_trash_hidden_behind_the_former_name
 class TestViews:
     @pytest.fixture
     def opened(self, kernel: Kernel, tmp_path: Path) -> views.TaskViews:
-        found = open_views(tmp_path)
+        found = open_views(tmp_path, most_kept=2)
         kernel.calls.clear()
         return found
 
-    def test_an_attempt_sees_its_mounts_in_their_order(
-        self, kernel: Kernel, opened: views.TaskViews, tmp_path: Path
-    ) -> None:
+    def test_an_attempt_sees_its_mounts_in_order(self, kernel: Kernel, opened: views.TaskViews, tmp_path: Path) -> None:
         layer = tmp_path / "a:b,c\\d"
-        opened.enter(
-            [
-                Mount("/bundle", "/bund:le", str(layer), "/compiled,1"),
-                Mount("/env", "/env"),
-                Mount("/copied", "/copy"),
-            ]
-        )
+        bundle = Mount("/bundle", "/bund:le", str(layer), "/compiled,1")
+        opened.enter([bundle, Mount("/env", "/env"), Mount("/copied", "/copy")])
         escaped = f"{tmp_path}/a\\:b\\,c\\\\d"
         directories = f"lowerdir=/compiled\\,1:/bund\\:le,upperdir={escaped},workdir={escaped}.work"
         assert kernel.calls == [
@@ -216,133 +212,106 @@ class TestViews:
         ((name, _, kind),) = kernel.calls
         assert (name, kind) == ("setns", NEW)
 
-    def test_a_refused_mount_is_the_hosts_failure(self, kernel: Kernel, opened: views.TaskViews) -> None:
-        kernel.refused = {"bind"}
-        with pytest.raises(ViewFailed, match="the host cannot show the task its files: no bind") as failed:
-            opened.enter([Mount("/env", "/env")])
-        assert failed.value.errno == errno.EPERM
-
     def test_the_way_back_is_taken_whatever_happens_outside(self, kernel: Kernel, opened: views.TaskViews) -> None:
-        def break_off() -> None:
-            with opened.outside():
-                raise KeyError("tool")
+        with pytest.raises(KeyError), opened.outside():
+            raise KeyError("tool")
+        assert kernel.taken() == ["setns", "setns"]
 
-        with pytest.raises(KeyError):
-            break_off()
-        assert [call[0] for call in kernel.calls] == ["setns", "setns"]
-
-    @pytest.mark.parametrize("refused", [(), ("bind",)])
-    def test_a_namespace_is_made_and_left(
-        self, kernel: Kernel, opened: views.TaskViews, refused: tuple[str, ...]
+    @pytest.mark.parametrize("is_refused", [False, True])
+    def test_a_namespace_is_made_and_left_and_a_refused_mount_is_the_hosts_failure(
+        self, kernel: Kernel, opened: views.TaskViews, is_refused: bool
     ) -> None:
-        kernel.refused = {*refused}
-        if refused:
-            with pytest.raises(ViewFailed):
+        if is_refused:
+            kernel.refused = {"bind"}
+            with pytest.raises(ViewFailed, match="the host cannot show the task its files: no bind") as failed:
                 opened.namespace([Mount("/env", "/env")])
+            assert failed.value.errno == errno.EPERM
         else:
             assert own(opened.namespace([Mount("/env", "/env")])).startswith("mnt:")
-        assert [call[0] for call in kernel.calls] == ["unshare", "bind", "setns"]
+        assert kernel.taken() == ["unshare", "bind", "setns"]
 
     def test_what_is_mounted_is_kept_for_the_next_attempt_with_the_same_mounts(
         self, kernel: Kernel, opened: views.TaskViews, tmp_path: Path
     ) -> None:
-        (tmp_path / "lower").mkdir()
-        mounts = [Mount(str(tmp_path / "lower"), str(tmp_path / "lower"), str(tmp_path / "layer"))]
+        lower, layer, work = (tmp_path / name for name in ("lower", "layer", "layer.work"))
+        mounts = [Mount(str(lower), str(lower), str(layer))]
 
-        def calls() -> list[str]:
-            kernel.calls.clear()
+        def calls() -> list[object]:
             opened.enter(mounts)
             opened.leave()
-            return [str(call[0]) for call in kernel.calls]
+            return kernel.taken()
 
         made, kept = ["unshare", "mount", "unshare", "setns"], ["setns", "unshare", "setns"]
         assert [calls(), calls()] == [made, kept], "in a copy: what a task mounts is its own"
-        (tmp_path / "lower").rename(tmp_path / "former")
-        (tmp_path / "lower").mkdir()
+        lower.rename(tmp_path / "former")
+        lower.mkdir()
         assert calls() == ["unshare", "mount", "setns"], "another bundle, and the layer has its own mount"
-        (tmp_path / "layer").rename(tmp_path / "written")
-        (tmp_path / "layer.work").rename(tmp_path / "written.work")
+        layer.rename(tmp_path / "written")
+        work.rename(tmp_path / "written.work")
         assert [calls(), calls()] == [made, kept]
-        (tmp_path / "layer").rename(tmp_path / "again")
-        (tmp_path / "layer.work").rename(tmp_path / "again.work")
-        (tmp_path / "layer").mkdir()
+        layer.rename(tmp_path / "again")
+        work.rename(tmp_path / "again.work")
+        layer.mkdir()
         assert calls() == made, "another layer at its place"
 
     def test_without_a_descriptor_to_keep_them_by_its_mounts_are_the_attempts_alone(
         self, kernel: Kernel, opened: views.TaskViews, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        (tmp_path / "lower").mkdir()
-        mounts = [Mount("/t", str(tmp_path / "lower"), str(tmp_path / "layer"))]
-
         def scarce(*_: object) -> int:
             raise OSError(errno.EMFILE, "Too many open files")
 
         with monkeypatch.context() as patch:
             patch.setattr(os, "open", scarce)
-            opened.enter(mounts)
-        assert [call[0] for call in kernel.calls] == ["unshare", "mount"]
+            opened.enter([Mount("/t", str(tmp_path / "lower"), str(tmp_path / "layer"))])
+        assert kernel.taken() == ["unshare", "mount"]
         assert not opened.drop_unused()
 
-    def test_what_is_not_used_for_a_while_is_let_go(self, kernel: Kernel, tmp_path: Path) -> None:
-        opened = open_views(tmp_path, most_kept=2)
-        (tmp_path / "lower").mkdir()
-        before = len(os.listdir("/proc/self/fd"))
-        for number in range(3):
+    def test_what_is_not_used_for_a_while_is_let_go(self, opened: views.TaskViews, tmp_path: Path) -> None:
+        def use(number: int) -> None:
             opened.enter([Mount("/t", str(tmp_path / "lower"), str(tmp_path / f"layer{number}"))])
             opened.leave()
-        assert len(os.listdir("/proc/self/fd")) == before + 2, "no more than are of use"
+
+        def count() -> int:
+            return len(os.listdir("/proc/self/fd"))
+
+        before = count()
+        for number in range(3):
+            use(number)
+        assert count() == before + 2, "no more than are of use"
         assert opened.drop_unused(), "both were used since the last look"
-        opened.enter([Mount("/t", str(tmp_path / "lower"), str(tmp_path / "layer1"))])
-        opened.leave()
+        use(1)
         assert opened.drop_unused()
-        assert len(os.listdir("/proc/self/fd")) == before + 1
+        assert count() == before + 1
         assert not opened.drop_unused()
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert count() == before
 
-    def test_root_needs_no_capabilities_passed_on(self, kernel: Kernel, opened: views.TaskViews) -> None:
+    def test_only_a_helper_of_an_ordinary_user_may_enter_them(self, kernel: Kernel, opened: views.TaskViews) -> None:
         with opened.may_enter_namespaces():
-            pass
-        assert kernel.calls == []
-
-    def test_an_ordinary_users_helper_may_enter_namespaces_and_nothing_else_may(
-        self, kernel: Kernel, opened: views.TaskViews
-    ) -> None:
+            assert kernel.calls == [], "root needs no capabilities passed on"
         opened.in_user_namespace = True
-
-        def start_fails() -> None:
-            with opened.may_enter_namespaces():
-                assert kernel.calls == [("raise_ambient", (syscalls.CAP_SYS_ADMIN, syscalls.CAP_SYS_CHROOT))]
-                raise OSError("no start")
-
-        with pytest.raises(OSError, match="no start"):
-            start_fails()
-        assert kernel.calls[1:] == [("clear_ambient",)]
-
-
-def test_where_nothing_can_be_mounted_no_namespace_is_touched(kernel: Kernel) -> None:
-    found = no_views()
-    found.in_user_namespace = True
-    with found.outside(), found.may_enter_namespaces():
-        pass
-    assert kernel.calls == []
+        with pytest.raises(OSError, match="no start"), opened.may_enter_namespaces():
+            raise OSError("no start")
+        raised = ("raise_ambient", (syscalls.CAP_SYS_ADMIN, syscalls.CAP_SYS_CHROOT))
+        assert kernel.calls == [raised, ("clear_ambient",)]
+        none = no_views()
+        none.in_user_namespace = True
+        with none.outside(), none.may_enter_namespaces():
+            pass
+        assert len(kernel.calls) == 2, "where nothing can be mounted no namespace is touched"
 
 
-class TestSharedPaths:
-    def test_the_caches_and_the_workers_own_environment(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name in ("envs", "blobs", "venv"):
-            (tmp_path / name).mkdir()
-        monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
-        (tmp_path / "venv" / "iris").mkdir()
-        (tmp_path / "venv2").mkdir()
-        monkeypatch.setattr(sys.modules["iris"], "__path__", [str(tmp_path / "venv" / "iris")])
-        monkeypatch.setattr(sys.modules["rigging"], "__path__", [str(tmp_path / "venv2")])
-        names = [os.path.relpath(path, tmp_path) for path in shared_paths(tmp_path)]
-        assert names == ["blobs", "envs", "venv", "venv2"], "what is inside of another is so already; what is not there"
-
-    def test_a_systems_python_has_only_its_packages(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        (tmp_path / "site").mkdir()
-        monkeypatch.setattr(sys, "prefix", sys.base_prefix)
-        monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path / "site") if "lib" in name else "")
-        monkeypatch.setattr(sys.modules["iris"], "__path__", [])
+@pytest.mark.parametrize("has_own", [True, False])
+def test_what_is_shared_are_the_caches_and_what_the_worker_runs_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_own: bool
+) -> None:
+    for name in ("envs", "blobs", "venv/iris", "venv2", "site"):
+        (tmp_path / name).mkdir(parents=True)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv") if has_own else sys.base_prefix)
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path / "site") if "lib" in name else "")
+    monkeypatch.setattr(sys.modules["iris"], "__path__", [str(tmp_path / "venv" / "iris")] if has_own else [])
+    monkeypatch.setattr(sys.modules["rigging"], "__path__", [str(tmp_path / "venv2")])
+    if not has_own:
         monkeypatch.delitem(sys.modules, "rigging")
-        assert shared_paths(tmp_path) == [str(tmp_path / "site")]
+    names = [os.path.relpath(path, tmp_path) for path in shared_paths(tmp_path)]
+    # What is inside of another is so already; a system's Python has only its packages.
+    assert names == ["blobs", "envs", *(("venv", "venv2") if has_own else ("site",))]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from iris.testing.control_groups import make_v1, make_v2
 from iris.worker.limits.groups import AttemptGroups, Group, GroupsFailed, Tree
 from iris.worker.limits.plan import Hierarchy, LimitRequest
+from support.iris.control_groups import make_v1, make_v2
 
 LIMITS = LimitRequest(memory_bytes=10_000_000, processes=20, cpu_millis=1000)
 
@@ -55,13 +55,9 @@ def test_one_enters_starts_something_comes_home_and_only_then_sets_the_limits(fa
     fake.groups.hold(group)
     assert fake.text(group, limit).startswith("10000000")
     assert fake.text(group, "pids.max").startswith("20")
-
-
-def test_whatever_fails_inside_one_comes_home(fake: Fake) -> None:
-    group = fake.groups.take(LIMITS)
     with pytest.raises(FileNotFoundError), fake.groups.inside(group):
         raise FileNotFoundError("no such program")
-    assert (fake.root / fake.join_file).read_text() == "0"
+    assert (fake.root / fake.join_file).read_text() == "00", "whatever fails inside"
 
 
 def test_a_group_that_cannot_be_made_or_entered_is_the_hosts_failure(fake: Fake, tmp_path: Path) -> None:
@@ -108,25 +104,19 @@ def test_a_clean_group_of_version_1_is_used_again_with_its_counters_set_back(v1:
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
+    ("version", "name", "text"),
     [
-        ("cgroup.procs", "123\n"),
-        ("memory.usage_in_bytes", "50000000"),
-        ("memory.oom_control", "oom_kill 1\n"),
-        ("pids.events", "max 1\n"),
+        (1, "cgroup.procs", "123\n"),
+        (1, "memory.usage_in_bytes", "50000000"),
+        (1, "memory.oom_control", "oom_kill 1\n"),
+        (1, "pids.events", "max 1\n"),
+        (2, "cgroup.procs", ""),  # its peak and its counts cannot be set back
     ],
 )
-def test_a_group_in_which_something_is_left_is_nobody_elses(v1: Fake, name: str, text: str) -> None:
-    group = v1.groups.take(LIMITS)
-    v1.put(group, name, text)
-    v1.groups.end(group)
-    assert v1.groups.take(LIMITS) is not group
-
-
-def test_a_group_of_version_2_is_never_used_again(tmp_path: Path) -> None:
-    """Its peak and its counts cannot be set back."""
-    fake = Fake(tmp_path / "tree", 2)
+def test_a_group_in_which_something_is_left_is_nobody_elses(tmp_path: Path, version: int, name: str, text: str) -> None:
+    fake = Fake(tmp_path / "tree", version)
     group = fake.groups.take(LIMITS)
+    fake.put(group, name, text)
     fake.groups.end(group)
     assert fake.groups.take(LIMITS) is not group
 
@@ -140,8 +130,5 @@ def test_the_limit_of_the_one_before_does_not_hold_while_the_next_one_starts(v1:
     assert v1.text(large, "memory.limit_in_bytes").startswith("-1")
     v1.groups.hold(large)
     assert v1.text(large, "memory.limit_in_bytes") == str(1 << 30)
-
-
-def test_a_fork_of_a_warm_interpreter_is_told_what_to_write_to(v1: Fake) -> None:
-    group = v1.groups.take(LIMITS)
-    assert v1.groups.join_words(group).split("\n") == [f"{v1.root}/{group.name}/tasks"]
+    # A fork of a warm interpreter is told what to write to.
+    assert v1.groups.join_words(large).split("\n") == [f"{v1.root}/{large.name}/tasks"]

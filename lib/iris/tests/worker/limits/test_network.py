@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fray.testing.waiting import eventually
 from iris.worker.limits.network import (
     NO_TRAFFIC,
     NetworkCounts,
@@ -22,7 +23,6 @@ from iris.worker.limits.network import (
     socket_inodes,
     tcp_sockets,
 )
-from rigging.testing import eventually
 
 DEVICES = """Inter-|   Receive              |  Transmit
  face |bytes    packets errs ... |bytes    packets errs ...
@@ -99,85 +99,70 @@ class Host:
         return self.counts.of("a"), self.counts.of("b")
 
 
+def sockets(*counted: tuple[int, int, int, int]) -> list[SocketTraffic]:
+    return [SocketTraffic(cookie, inode, Traffic(sent, received)) for cookie, inode, sent, received in counted]
+
+
+@pytest.fixture
+def host() -> Host:
+    """One socket, which is held by a process of "a"."""
+    made = Host()
+    made.held = {10: [5]}
+    made.sockets = sockets((1, 5, 10, 0))
+    return made
+
+
 class TestCounts:
-    def test_a_socket_is_its_holders_and_looked_up_once(self) -> None:
-        host = Host()
+    def test_a_socket_is_its_holders_and_looked_up_once(self, host: Host) -> None:
         host.held = {11: [5], 20: [6]}
-        host.sockets = [SocketTraffic(1, 5, Traffic(10, 1)), SocketTraffic(2, 6, Traffic(0, 9))]
-        assert host.look(0) == (Traffic(10, 1), Traffic(0, 9))
-        host.sockets = [SocketTraffic(1, 5, Traffic(15, 1)), SocketTraffic(2, 6, Traffic(0, 9))]
+        host.sockets = sockets((1, 5, 10, 1), (2, 6, 0, 9), (3, 77, 10, 10), (4, 0, 10, 10))
+        assert host.look(0) == (Traffic(10, 1), Traffic(0, 9)), "sockets of others count for no attempt"
+        host.sockets = sockets((1, 5, 15, 1), (2, 6, 0, 9), (3, 77, 20, 10), (4, 0, 10, 20))
         assert host.look(10) == (Traffic(15, 1), Traffic(0, 9))
-        assert host.looked_up == 1
-
-    def test_what_was_counted_stays_when_the_socket_goes_and_an_inode_comes_back(self) -> None:
-        host = Host()
-        host.held = {10: [5]}
-        host.sockets = [SocketTraffic(1, 5, Traffic(10, 10))]
-        host.look(0)
-        host.sockets = []
-        assert host.look(10)[0] == Traffic(10, 10)
-        host.sockets = [SocketTraffic(9, 5, Traffic(3, 4))]
-        assert host.look(20)[0] == Traffic(13, 14)
-
-    def test_a_socket_that_is_closed_and_still_sends_is_its_last_holders(self) -> None:
-        host = Host()
-        host.held = {10: [5]}
-        host.sockets = [SocketTraffic(1, 5, Traffic(10, 0))]
-        host.look(0)
-        host.held, host.sockets = {}, [SocketTraffic(1, 0, Traffic(25, 0))]
-        assert host.look(10)[0] == Traffic(25, 0)
-
-    def test_sockets_of_others_count_for_no_attempt(self) -> None:
-        host = Host()
-        host.sockets = [SocketTraffic(1, 77, Traffic(10, 10)), SocketTraffic(2, 0, Traffic(10, 10))]
-        assert host.look(0) == (NO_TRAFFIC, NO_TRAFFIC)
-        assert host.look(10) == (NO_TRAFFIC, NO_TRAFFIC)
         assert host.looked_up == 1, "what is nobody's is not looked up again"
 
-    def test_looks_take_a_two_hundredth_of_the_time(self) -> None:
-        host = Host()
-        host.held = {10: [5]}
-        host.sockets = [SocketTraffic(1, 5, Traffic(10, 0))]
+    def test_what_was_counted_stays_when_the_socket_goes_and_an_inode_comes_back(self, host: Host) -> None:
         host.look(0)
-        host.sockets = [SocketTraffic(1, 5, Traffic(20, 0))]
+        host.sockets = []
+        assert host.look(10)[0] == Traffic(10, 0)
+        host.sockets = sockets((9, 5, 3, 4))
+        assert host.look(20)[0] == Traffic(13, 4)
+
+    def test_a_socket_that_is_closed_and_still_sends_is_its_last_holders(self, host: Host) -> None:
+        host.look(0)
+        host.held, host.sockets = {}, sockets((1, 0, 25, 0))
+        assert host.look(10)[0] == Traffic(25, 0)
+
+    def test_looks_take_a_two_hundredth_of_the_time(self, host: Host) -> None:
+        host.look(0)
+        host.sockets = sockets((1, 5, 20, 0))
         assert host.look(1.9)[0] == Traffic(10, 0), "10 ms have to be earned"
         assert host.look(2.1)[0] == Traffic(20, 0)
 
-    def test_a_kernel_that_refuses_is_asked_again_after_a_minute(self) -> None:
-        host = Host()
+    def test_a_kernel_that_refuses_is_asked_again_after_a_minute(self, host: Host) -> None:
         host.error = OSError(2, "No such file or directory")
         assert host.look(0) == (NO_TRAFFIC, NO_TRAFFIC)
         assert host.counts.refusal == "No such file or directory"
-        host.error, host.held, host.sockets = None, {10: [5]}, [SocketTraffic(1, 5, Traffic(1, 1))]
+        host.error = None
         assert host.look(59)[0] == NO_TRAFFIC
-        assert host.look(61)[0] == Traffic(1, 1)
+        assert host.look(61)[0] == Traffic(10, 0)
         assert host.counts.refusal == ""
 
-    def test_an_attempt_of_the_same_name_begins_at_nothing(self) -> None:
-        host = Host()
-        host.held = {10: [5]}
-        host.sockets = [SocketTraffic(1, 5, Traffic(10, 0))]
+    def test_an_attempt_of_the_same_name_begins_at_nothing(self, host: Host) -> None:
         host.look(0)
         pids = host.pids.pop("a")
         host.look(10)
         host.pids["a"], host.sockets = pids, []
         assert host.look(20)[0] == NO_TRAFFIC
 
-    def test_a_network_of_its_own_is_counted_by_its_devices(self) -> None:
+    @pytest.mark.parametrize(("networks", "counted"), [({10: 7}, Traffic(50, 60)), ({10: 7, 20: 7}, NO_TRAFFIC)])
+    def test_a_network_of_its_own_is_counted_by_its_devices(self, networks: dict[int, int], counted: Traffic) -> None:
         host = Host()
-        host.networks = {10: 7}
-        host.devices = {10: Traffic(100, 200)}
+        host.networks = networks
+        host.devices = dict.fromkeys(networks, Traffic(100, 200))
         assert host.look(0)[0] == NO_TRAFFIC, "what was there before is not known to be its own"
-        host.devices[10] = Traffic(150, 260)
-        assert host.look(10) == (Traffic(50, 60), NO_TRAFFIC)
-
-    def test_a_network_of_several_attempts_cannot_be_told_apart(self) -> None:
-        host = Host()
-        host.networks = {10: 7, 20: 7}
-        host.devices = {10: Traffic(1, 1), 20: Traffic(1, 1)}
-        host.look(0)
-        host.devices = {10: Traffic(9, 9), 20: Traffic(9, 9)}
-        assert host.look(10) == (NO_TRAFFIC, NO_TRAFFIC)
+        host.devices = dict.fromkeys(networks, Traffic(150, 260))
+        assert host.look(10) == (counted, NO_TRAFFIC)
 
 
 PEER = """
@@ -193,33 +178,27 @@ def test_what_a_process_of_this_host_sends_is_its_own() -> None:
         tcp_sockets()
     except OSError as error:
         pytest.skip(f"{error}")
+    own = os.getpid()
     with socket.create_server(("127.0.0.1", 0)) as server:
         sender = subprocess.Popen([sys.executable, "-c", PEER, str(server.getsockname()[1])])
-        try:
-            accepted = server.accept()[0]
-            with accepted:
-                left = 300_000
-                while left:
-                    left -= len(accepted.recv(65536))
-                own = os.fstat(accepted.fileno()).st_ino  # other sockets of this process are other tests'
-                counts = NetworkCounts(
-                    inodes=lambda pid: [own] if pid == os.getpid() else socket_inodes(pid),
-                    own_network=network_of(os.getpid()),
-                    spent=lambda: 0.0,
-                )
-                pids = {"sender": [sender.pid], "receiver": [os.getpid()]}
+        with server.accept()[0] as accepted:
+            left = 300_000
+            while left:
+                left -= len(accepted.recv(65536))
+            inode = os.fstat(accepted.fileno()).st_ino  # other sockets of this process are other tests'
+            counts = NetworkCounts(
+                inodes=lambda pid: [inode] if pid == own else socket_inodes(pid),
+                own_network=network_of(own),
+                spent=lambda: 0.0,
+            )
 
-                def seen() -> tuple[int, int]:
-                    counts.look(1.0, {"sender": sender.pid, "receiver": os.getpid()}, lambda: pids)
-                    return counts.of("sender").sent, counts.of("receiver").received
+            def seen() -> tuple[int, int]:
+                counts.look(1.0, {"a": sender.pid, "b": own}, lambda: {"a": [sender.pid], "b": [own]})
+                return counts.of("a").sent, counts.of("b").received
 
-                # A SYN counts as one byte that was acknowledged.
-                eventually(
-                    lambda: seen() in ((300_000, 300_000), (300_001, 300_000)), "all is acknowledged and counted"
-                )
-                accepted.send(b"x")
-        finally:
-            sender.wait(30)
+            # A SYN counts as one byte that was acknowledged.
+            eventually(lambda: seen() in ((300_000, 300_000), (300_001, 300_000)), "all is acknowledged and counted")
+        sender.wait(30)
 
 
 def test_processes_that_are_gone_have_nothing(tmp_path: Path) -> None:

@@ -74,45 +74,39 @@ class TestTrees:
 LIMITS = LimitRequest(memory_bytes=1000, processes=7, cpu_millis=500)
 
 
+ALL = frozenset({"memory", "pids", "cpu"})
+V1 = {"memory.limit_in_bytes": "1000", "memory.memsw.limit_in_bytes": "1000", "pids.max": "7", "cpu.shares": "512"}
+V2 = {"memory.max": "1000", "memory.swap.max": "0", "pids.max": "7", "cpu.weight": "20", "cpu.max": "max 100000"}
+NONE_V1 = {"memory.limit_in_bytes": "-1", "memory.memsw.limit_in_bytes": "-1", "pids.max": "max"}
+NONE_V2 = {"memory.max": "max", "memory.swap.max": "max", "pids.max": "max"}
+QUOTA = LimitRequest(cpu_millis=1500, cpu_quota=True)
+
+
 class TestWrites:
-    def test_version_1(self) -> None:
-        all_of_it = frozenset({"memory", "pids", "cpu"})
-        assert dict(writes(1, all_of_it, LIMITS)) == {
-            "memory.limit_in_bytes": b"1000",
-            "memory.memsw.limit_in_bytes": b"1000",
-            "pids.max": b"7",
-            "cpu.shares": b"512",
-            "cpu.cfs_quota_us": b"-1",
-        }
+    @pytest.mark.parametrize(
+        ("version", "controllers", "limits", "written"),
+        [
+            (1, ALL, LIMITS, {**V1, "cpu.cfs_quota_us": "-1"}),
+            (2, ALL, LIMITS, V2),
+            # A tree gets only what its controllers know.
+            (1, {"pids"}, LIMITS, {"pids.max": "7"}),
+            (1, {"cpuacct"}, LIMITS, {}),
+            # What is not limited is said, too, because groups are used again.
+            (1, {"memory", "pids"}, NO_LIMITS, NONE_V1),
+            (2, {"memory", "pids"}, NO_LIMITS, NONE_V2),
+            (1, {"cpu"}, QUOTA, {"cpu.shares": "1536", "cpu.cfs_quota_us": "150000"}),
+            (2, {"cpu"}, QUOTA, {"cpu.weight": "59", "cpu.max": "150000 100000"}),
+        ],
+    )
+    def test_a_group_is_told_all_of_its_limits(
+        self, version: int, controllers: set[str], limits: LimitRequest, written: dict[str, str]
+    ) -> None:
+        found = writes(version, frozenset(controllers), limits)
+        assert {name: value.decode() for name, value in found} == written
 
-    def test_version_2(self) -> None:
-        assert dict(writes(2, frozenset({"memory", "pids", "cpu"}), LIMITS)) == {
-            "memory.max": b"1000",
-            "memory.swap.max": b"0",
-            "pids.max": b"7",
-            "cpu.weight": b"20",
-            "cpu.max": b"max 100000",
-        }
-
-    def test_a_tree_gets_only_what_its_controllers_know(self) -> None:
-        assert writes(1, frozenset({"pids"}), LIMITS) == [("pids.max", b"7")]
-        assert writes(1, frozenset({"cpuacct"}), LIMITS) == []
-        assert dict(writes(1, frozenset({"memory"}), LIMITS, has_swap_account=False)) == {
-            "memory.limit_in_bytes": b"1000"
-        }
-
-    def test_what_is_not_limited_is_said_too_because_groups_are_used_again(self) -> None:
-        assert dict(writes(1, frozenset({"memory", "pids"}), NO_LIMITS)) == {
-            "memory.limit_in_bytes": b"-1",
-            "memory.memsw.limit_in_bytes": b"-1",
-            "pids.max": b"max",
-        }
-        assert dict(writes(2, frozenset({"memory"}), NO_LIMITS)) == {"memory.max": b"max", "memory.swap.max": b"max"}
-
-    def test_a_quota_only_when_it_was_asked_for(self) -> None:
-        asked = LimitRequest(cpu_millis=1500, cpu_quota=True)
-        assert dict(writes(1, frozenset({"cpu"}), asked))["cpu.cfs_quota_us"] == b"150000"
-        assert dict(writes(2, frozenset({"cpu"}), asked))["cpu.max"] == b"150000 100000"
+    @pytest.mark.parametrize(("version", "name"), [(1, "memory.limit_in_bytes"), (2, "memory.max")])
+    def test_where_swap_is_not_counted_it_is_not_limited(self, version: int, name: str) -> None:
+        assert writes(version, frozenset({"memory"}), LIMITS, has_swap_account=False) == [(name, b"1000")]
 
     def test_weights_stay_within_the_kernels_bounds(self) -> None:
         assert shares_of(1000) == 1024

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from iris.testing.control_groups import make_v1, make_v2
 from iris.worker.limits.plan import LimitRequest, LimitsMode
 from iris.worker.limits.probe import HostFiles, close_limits, open_limits
+from support.iris.control_groups import make_v1, make_v2
 
 
 @pytest.fixture
@@ -23,18 +23,17 @@ def host(tmp_path: Path, own: str, mounts: str) -> HostFiles:
     return HostFiles(tmp_path / "own", tmp_path / "mounts", (tmp_path / "pid_max",))
 
 
-def host_v1(tmp_path: Path) -> HostFiles:
-    make_v1(str(tmp_path / "memory"))
-    make_v1(str(tmp_path / "pids"))
-    mounts = "".join(
-        f"31 25 0:2{number} / {tmp_path}/{name} rw - cgroup cgroup rw,{name}\n"
-        for number, name in enumerate(("memory", "pids"))
-    )
+@pytest.fixture
+def files(tmp_path: Path) -> HostFiles:
+    """A host with two trees of version 1."""
+    mounts = ""
+    for number, name in enumerate(("memory", "pids")):
+        make_v1(str(tmp_path / name))
+        mounts += f"31 25 0:2{number} / {tmp_path}/{name} rw - cgroup cgroup rw,{name}\n"
     return host(tmp_path, "4:memory:/\n5:pids:/\n", mounts)
 
 
-def test_trees_of_version_1_are_used_and_what_they_lack_is_said(tmp_path: Path, work: Path) -> None:
-    files = host_v1(tmp_path)
+def test_trees_of_version_1_are_used_and_what_they_lack_is_said(tmp_path: Path, work: Path, files: HostFiles) -> None:
     (tmp_path / "pids" / "pids.max").write_text("2000\n")
     ability = open_limits(work, LimitsMode.AUTO, files=files, make=make_v1)
     assert ability.groups is not None
@@ -44,13 +43,13 @@ def test_trees_of_version_1_are_used_and_what_they_lack_is_said(tmp_path: Path, 
     assert ability.processes == 1500, "three quarters of what the host, or the own group, allows"
 
 
-def test_a_tree_that_cannot_be_written_is_not_used(tmp_path: Path, work: Path) -> None:
+def test_a_tree_that_cannot_be_written_is_not_used(work: Path, files: HostFiles) -> None:
     def refuse(path: str) -> None:
         if "/memory/" in path:
             raise PermissionError(13, "Permission denied")
         make_v1(path)
 
-    ability = open_limits(work, LimitsMode.AUTO, files=host_v1(tmp_path), make=refuse)
+    ability = open_limits(work, LimitsMode.AUTO, files=files, make=refuse)
     assert ability.groups is not None
     assert ability.groups.controllers == {"pids"}
     assert "memory: Permission denied" in ability.why_soft("memory")
@@ -65,8 +64,7 @@ def test_a_host_without_groups(tmp_path: Path, work: Path) -> None:
     assert ability.processes > 0
 
 
-def test_nothing_is_made_where_limits_are_soft_or_off(tmp_path: Path, work: Path) -> None:
-    files = host_v1(tmp_path)
+def test_nothing_is_made_where_limits_are_soft_or_off(work: Path, files: HostFiles) -> None:
     soft = open_limits(work, LimitsMode.SOFT, processes=7, files=files)
     assert (soft.groups, soft.processes) == (None, 7)
     assert soft.why_soft("processes") == "soft limits are configured"
@@ -100,27 +98,12 @@ def test_version_2_gets_its_controllers_enabled_and_the_guardian_goes_below(tmp_
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user's own group is its own to divide")
-def test_processes_of_others_are_not_moved_about_in_a_group_that_is_not_given_to_the_worker(
-    tmp_path: Path, work: Path
-) -> None:
+def test_processes_of_others_are_not_moved_about_in_a_group_that_is_not_the_workers(tmp_path: Path, work: Path) -> None:
     files, own = host_v2(tmp_path, procs="1\n2\n")
     ability = open_limits(work, LimitsMode.AUTO, own, files=files, make=make_v2)
     assert ability.groups is None
     assert "Delegate=yes" in ability.why_soft("memory")
     assert not (own.parent / "iris-others").exists()
-
-
-def test_what_a_service_was_given_is_divided_below_the_group_of_its_processes(tmp_path: Path, work: Path) -> None:
-    files, own = host_v2(tmp_path, procs="7\n")
-    service = own.parent.parent  # of which systemd says that it is the service's own
-    try:
-        os.setxattr(service, "user.delegate", b"1")
-    except OSError as error:
-        pytest.skip(f"no attributes here: {error}")
-    ability = open_limits(work, LimitsMode.AUTO, own, files=files, make=make_v2)
-    assert ability.groups is not None
-    assert (service / "cgroup.subtree_control").read_text() == "+cpu +memory +pids"
-    assert (own.parent / "iris-others" / "cgroup.procs").read_text() == "7\n", "its processes go aside"
 
 
 def test_controllers_that_are_enabled_are_used_as_they_are(tmp_path: Path, work: Path) -> None:
@@ -129,18 +112,18 @@ def test_controllers_that_are_enabled_are_used_as_they_are(tmp_path: Path, work:
     assert (own.parent / "cgroup.subtree_control").read_text() == "cpu memory pids"
 
 
-def test_groups_that_a_guardian_left_behind_are_removed_by_the_next_one(tmp_path: Path, work: Path) -> None:
-    first = open_limits(work, LimitsMode.AUTO, files=HostFiles())
+@pytest.mark.process
+def test_groups_that_a_guardian_left_behind_are_removed_by_the_next_one(work: Path) -> None:
+    first = open_limits(work, LimitsMode.AUTO)
     if first.groups is None:
         pytest.skip(f"no groups can be made here: {first.missing}")
-    bases = (work / "guardian.groups").read_text().splitlines()
+    kept = work / "guardian.groups"
+    bases = kept.read_text().splitlines()
     group = first.groups.take(LimitRequest())
     left = subprocess.Popen(["sleep", "600"])
     Path(bases[0], group.name, "cgroup.procs").write_text(str(left.pid))
     # As if it had been killed: it removes nothing.
-    for base in bases:
-        assert Path(base, group.name).is_dir()
-    kept = work / "guardian.groups"
+    assert all(Path(base, group.name).is_dir() for base in bases)
     kept.write_text(kept.read_text() + "/sys/fs/cgroup/of-somebody-else\n")
     try:
         open_limits(work, LimitsMode.OFF)
@@ -148,10 +131,8 @@ def test_groups_that_a_guardian_left_behind_are_removed_by_the_next_one(tmp_path
     finally:
         left.kill()
         open_limits(work, LimitsMode.OFF)
-        for base in bases:
-            for path in (Path(base, group.name), Path(base)):
-                if path.is_dir():
-                    path.rmdir()
+        for path in (path for base in bases for path in (Path(base, group.name), Path(base)) if path.is_dir()):
+            path.rmdir()
         first.groups.close()
 
 

@@ -1,8 +1,10 @@
 """What a look at an attempt means, and when the next is due."""
 
+import pytest
+
 from iris.domain.usage import NO_USAGE, Usage
 from iris.worker.limits.ending import breach_of, final_usage
-from iris.worker.limits.plan import GroupReading, LimitRequest
+from iris.worker.limits.plan import Breach, GroupReading, LimitRequest
 from iris.worker.limits.processes import Tally
 from iris.worker.limits.sampling import (
     DELETED_S,
@@ -17,6 +19,7 @@ from iris.worker.limits.sampling import (
 
 ALL = frozenset({"memory", "pids", "cpu", "cpuacct"})
 MIB = 1 << 20
+OOM = "out of memory"
 
 
 class TestUsage:
@@ -53,39 +56,44 @@ class TestBreaches:
     def test_what_the_kernel_holds_it_to_is_not_ended_by_a_look(self) -> None:
         usage = Usage(memory_bytes=11 * MIB, processes=6)
         assert soft_breach(self.LIMITS, usage, ALL) is None
-        memory = soft_breach(self.LIMITS, usage, frozenset({"pids"}))
-        assert memory is not None
-        assert memory.text == "out of memory: limit 10 MiB (--memory), used 11 MiB; it was ended"
-        processes = soft_breach(self.LIMITS, usage, frozenset({"memory"}))
-        assert processes is not None
-        assert processes.text == "too many processes: limit 5, seen 6; it was ended"
-
-    def test_disk_is_always_looked_at(self) -> None:
-        found = soft_breach(self.LIMITS, Usage(disk_bytes=21 * MIB), ALL)
-        assert found is not None
-        assert found.text.startswith("out of disk: limit 20 MiB (--disk), used 21 MiB in its working directory")
-        assert soft_breach(self.LIMITS, Usage(disk_bytes=20 * MIB), ALL) is None
+        at_most = Usage(memory_bytes=10 * MIB, processes=5, disk_bytes=20 * MIB)
+        assert soft_breach(self.LIMITS, at_most, frozenset()) is None
+        memory = "out of memory: limit 10 MiB (--memory), used 11 MiB; it was ended"
+        assert soft_breach(self.LIMITS, usage, frozenset({"pids"})) == Breach("memory", memory)
+        processes = "too many processes: limit 5, seen 6; it was ended"
+        assert soft_breach(self.LIMITS, usage, frozenset({"memory"})) == Breach("processes", processes)
+        disk = "out of disk: limit 20 MiB (--disk), used 21 MiB in its working directory and TMPDIR; it was ended"
+        assert soft_breach(self.LIMITS, Usage(disk_bytes=21 * MIB), ALL) == Breach("disk", disk)
 
     def test_without_limits_nothing_is_too_much(self) -> None:
         assert soft_breach(LimitRequest(), Usage(10**15, 10**6, 10**15, 0, 10**15, 0, 10**6), frozenset()) is None
 
-    def test_an_end_is_explained_by_the_attempts_own_counters(self) -> None:
-        killed = breach_of(self.LIMITS, GroupReading(oom_kills=2, refused=1), 9 * MIB)
-        assert killed is not None
-        assert killed.text == "out of memory: limit 10 MiB (--memory), peak 9 MiB; the kernel killed 2 processes of it"
-        refused = breach_of(self.LIMITS, GroupReading(refused=4), 0)
-        assert refused is not None
-        assert refused.text == "too many processes: limit 5; 4 times it could start no more"
-        assert breach_of(self.LIMITS, GroupReading(cpu_ms=10**9), 10**12) is None
-        host = breach_of(LimitRequest(), GroupReading(oom_kills=1), MIB)
-        assert host is not None
-        assert "the host had none left" in host.text
+    @pytest.mark.parametrize(
+        ("limits", "reading", "peak", "breach"),
+        [
+            (
+                LIMITS, GroupReading(oom_kills=2, refused=1), 9 * MIB,
+                Breach("memory", f"{OOM}: limit 10 MiB (--memory), peak 9 MiB; the kernel killed 2 processes of it"),
+            ),
+            (
+                LIMITS, GroupReading(refused=4), 0,
+                Breach("processes", "too many processes: limit 5; 4 times it could start no more"),
+            ),
+            (LIMITS, GroupReading(cpu_ms=10**9), 10**12, None),
+            (
+                LimitRequest(), GroupReading(oom_kills=1), MIB,
+                Breach("memory", f"{OOM}: the host had none left and the kernel killed a process of it; peak 1 MiB"),
+            ),
+        ],
+    )  # fmt: skip
+    def test_an_end_is_explained_by_the_attempts_own_counters(
+        self, limits: LimitRequest, reading: GroupReading, peak: int, breach: Breach | None
+    ) -> None:
+        assert breach_of(limits, reading, peak) == breach
 
     def test_one_that_goes_on_hears_of_both(self) -> None:
-        assert [item.what for item in hurt(self.LIMITS, GroupReading(oom_kills=1, refused=1), 0)] == [
-            "memory",
-            "processes",
-        ]
+        both = hurt(self.LIMITS, GroupReading(oom_kills=1, refused=1), 0)
+        assert [item.what for item in both] == ["memory", "processes"]
         assert hurt(self.LIMITS, GroupReading(), 0) == []
 
     def test_deleted_files_are_looked_for_now_and_then_and_when_much_was_written(self) -> None:

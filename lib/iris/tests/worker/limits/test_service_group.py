@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from iris.testing.control_groups import make_v2
 from iris.worker.limits.plan import LimitsMode
 from iris.worker.limits.probe import HostFiles, close_limits, open_limits
 from iris.worker.limits.service_group import leave_service_group
+from support.iris.control_groups import make_v2
 
 
 @pytest.fixture
@@ -34,15 +34,12 @@ def give(group: Path) -> None:
         pytest.skip(f"no attributes here: {error}")
 
 
-def test_a_group_that_was_not_given_away_is_not_left(tmp_path: Path, unit: Path) -> None:
+def test_a_group_without_controllers_or_that_was_not_given_away_is_not_left(tmp_path: Path, unit: Path) -> None:
     assert leave(tmp_path) is None
-    assert not (unit / "worker").exists()
-
-
-def test_a_tree_without_controllers_is_not_divided(tmp_path: Path, unit: Path) -> None:
     give(unit)
     (unit / "cgroup.controllers").write_text("\n")
     assert leave(tmp_path) is None
+    assert not (unit / "worker").exists()
 
 
 def test_the_worker_moves_below_and_its_tasks_get_groups_there(tmp_path: Path, unit: Path) -> None:
@@ -53,30 +50,24 @@ def test_the_worker_moves_below_and_its_tasks_get_groups_there(tmp_path: Path, u
     assert leave(tmp_path) is None, "once is enough"
     own = unit / "worker" / "iris-guardian"
     make_v2(str(own))
-    work = tmp_path / "work"
+    work, limit = tmp_path / "work", tmp_path / "limit"
     work.mkdir()
-    limits = (tmp_path / "limit",)
-    limits[0].write_text("1000\n")
-    files = HostFiles(tmp_path / "own", tmp_path / "mounts", limits)
+    limit.write_text("1000\n")
+    files = HostFiles(tmp_path / "own", tmp_path / "mounts", (limit,))
     ability = open_limits(work, LimitsMode.AUTO, own, files=files, make=make_v2)
     assert ability.groups is not None
     assert ability.groups.controllers == {"memory", "pids", "cpu"}
     assert (unit / "cgroup.subtree_control").read_text() == "+cpu +memory +pids"
-    assert (unit / "worker" / "iris-others" / "cgroup.procs").read_text() == f"{os.getpid()}\n"
+    assert (unit / "worker" / "iris-others" / "cgroup.procs").read_text() == f"{os.getpid()}\n", "they go aside"
     close_limits(work, ability)
 
 
-def test_a_leaf_that_cannot_be_entered_leaves_the_worker_where_it_is(
+def test_a_leaf_that_cannot_be_entered_moves_nobody(
     tmp_path: Path, unit: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     give(unit)
-
-    def refuse(path: str) -> None:
-        raise PermissionError(13, "Permission denied", path)
-
-    assert leave_service_group(tmp_path / "own", tmp_path / "mounts", refuse) is None
+    (unit / "worker").mkdir()  # without the files of a group
+    (unit / "worker" / "cgroup.procs").mkdir()
+    assert leave(tmp_path) is None
     assert "limits are soft" in caplog.text
-
-
-def test_a_host_without_proc_is_none(tmp_path: Path) -> None:
-    assert leave_service_group(tmp_path / "none", tmp_path / "none") is None
+    assert leave_service_group(tmp_path / "none", tmp_path / "none") is None, "a host without /proc"

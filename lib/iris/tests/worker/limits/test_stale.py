@@ -24,20 +24,14 @@ def clear(parent: Path) -> list[str]:
 
 
 def test_those_of_the_dead_go(tmp_path: Path) -> None:
-    group(tmp_path, f"iris-0123abcd-{DEAD}")
-    group(tmp_path, f"iris-89abcdef-{DEAD}")
+    for name in ("0123abcd", "89abcdef"):
+        group(tmp_path, f"iris-{name}-{DEAD}")
     assert remove_stale(str(tmp_path), lambda _: False) == 2
     assert list(tmp_path.iterdir()) == []
 
 
 def test_those_of_the_living_and_of_others_stay(tmp_path: Path) -> None:
-    names = [
-        f"iris-0123abcd-{LIVING}",
-        "iris-others",
-        f"iris-0123abcd-{DEAD}-more",
-        f"xiris-0123abcd-{DEAD}",
-        "user.slice",
-    ]
+    names = [f"iris-0123abcd-{LIVING}", "iris-others", f"iris-0123abcd-{DEAD}-more", f"xiris-0123abcd-{DEAD}", "user"]
     for name in names:
         group(tmp_path, name)
     assert clear(tmp_path) == sorted(names)

@@ -1,231 +1,246 @@
+"""Blobs and bundles on a host, from a source that is played: whole or not there, and whose fault what fails is."""
+
 import asyncio
 import hashlib
 import os
-import pickle
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from iris.domain.states import FailureKind, TaskState
+from iris.domain.states import FailureKind
 from iris.rpc import iris_pb2 as pb
-from iris.testing.worker_fixtures import FakeController, InProcessWorker, run_command
 from iris.worker.paths import WorkPaths
-from iris.worker.prepare.bundle import BundleStore
+from iris.worker.prepare import bundle as bundle_module
+from iris.worker.prepare.bundle import BundleStore, SingleFlight
 from iris.worker.types import PreparationFailed
-from rigging.errors import MarinError, NotFound, Unavailable
-
-Play = Callable[[Callable[[FakeController, InProcessWorker], Awaitable[None]]], None]
-JOB = "/user/job/0:0"
+from rigging.errors import NotFound, Unavailable
+from support.iris.blobs import Chunk, PlayedBlobs
 
 
-@pytest.mark.e2e
-def test_a_task_sees_the_bundle_and_its_writes_stay_its_own(play: Play) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        bundle = controller.add_bundle(
-            {"run.sh*": "#!/bin/sh\ncat data/in.txt > out.txt; cat out.txt empty\n", "data/in.txt": "in", "empty": ""}
-        )
-        controller.send(run=[run_command("./run.sh", bundle=bundle)])
-        (end,) = await controller.until_ended(JOB)
-        assert (end.state, controller.output(JOB)) == (TaskState.SUCCEEDED, b"in\n"), end.error
-        root = worker.paths.bundles / bundle
-        assert sorted(os.listdir(root)) == ["data", "empty", "run.sh"]
-        assert (root / "data/in.txt").stat().st_mode & 0o777 == 0o644
-        assert (root / "run.sh").stat().st_mode & 0o777 == 0o755
-        assert os.listdir(worker.paths.layers) == []
-
-    play(scenario)
+def digest_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
-@pytest.mark.e2e
-def test_a_task_finds_the_empty_folders_of_its_bundle(play: Play) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        manifest = pb.BundleManifest(format=1, directories=["logs", "deep/er"])
-        bundle = controller.add_blob(manifest.SerializeToString())
-        for attempt in range(2):
-            write = "find . -type d | sort; touch logs/x deep/er/y && ls logs"
-            controller.send(run=[run_command("sh", "-c", write, bundle=bundle, attempt=attempt)])
-            name = f"/user/job/0:{attempt}"
-            (end,) = await controller.until_ended(name)
-            assert controller.output(name).decode() == ".\n./deep\n./deep/er\n./logs\nx\n", end.error
+class Bench:
+    def __init__(self, root: Path, patience_s: float = 0.0, **limits: int) -> None:
+        self.paths = WorkPaths(root)
+        self.paths.make()
+        self.source = PlayedBlobs()
+        self.store = BundleStore(self.paths, self.source, patience_s, **limits)
 
-    play(scenario)
+    def left(self) -> list[str]:
+        return sorted(path.name for path in self.paths.blobs.iterdir())
 
 
-@pytest.mark.e2e
-def test_only_what_is_lacking_is_fetched_once(play: Play) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        big = os.urandom(3_000_000)
-        first = controller.add_bundle({"big": big, "a": "1"}, part_bytes=1_100_000)
-        controller.send(run=[run_command("true", bundle=first, indexes=range(4))])
-        await controller.until_ended(*(f"/user/job/{index}:0" for index in range(4)))
-        assert len(controller.blob_requests) == 2  # the manifest, then its parts
-        assert (worker.paths.bundles / first / "big").read_bytes() == big
-        second = controller.add_bundle({"big": big, "a": "2"}, part_bytes=1_100_000)
-        controller.send(run=[run_command("true", bundle=second, job_id="/user/b")])
-        await controller.until_ended("/user/b/0:0")
-        assert [len(request) for request in controller.blob_requests[2:]] == [1, 1]
-
-    play(scenario)
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
 
 
-@pytest.mark.e2e
-def test_a_bundle_that_the_controller_lacks_is_the_jobs_failure(play: Play) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        controller.send(run=[run_command("true", bundle="0" * 64)])
-        (end,) = await controller.until_ended(JOB)
-        assert (end.state, end.failure) == (TaskState.FAILED, FailureKind.START)
-        assert "no blob 000000" in end.error
-
-    play(scenario)
+def open_below(root: Path) -> list[str]:
+    """The files below `root` that this process has open."""
+    found = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    return [path for path in found if path.startswith(str(root))]
 
 
-@pytest.mark.e2e
-def test_what_is_damaged_on_the_workers_disk_is_fetched_again(play: Play) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        payload = controller.add_blob(pickle.dumps((print, ("called",), {})))
-        bundle = controller.add_bundle({"a": "content", "b": "more"})
-        for digest in controller.blobs:
-            (worker.paths.blobs / digest).write_bytes(b"garbage")
-        controller.send(run=[run_command("cat", "a", "b", bundle=bundle)])
-        (end,) = await controller.until_ended(JOB)
-        assert (end.state, controller.output(JOB)) == (TaskState.SUCCEEDED, b"contentmore\n"), end.error
-        for attempt in range(2):
-            controller.send(run=[run_command(payload=payload, job_id="/user/call", attempt=attempt)])
-            (end,) = await controller.until_ended(f"/user/call/0:{attempt}")
-            assert (end.state, controller.output(f"/user/call/0:{attempt}")) == (TaskState.SUCCEEDED, b"called\n")
-            (worker.paths.blobs / payload).write_bytes(b"damaged later")
-
-    play(scenario)
+async def failure(work: Awaitable[object]) -> tuple[FailureKind, str]:
+    with pytest.raises(PreparationFailed) as failed:
+        await work
+    return failed.value.kind, str(failed.value)
 
 
-class BreaksOff:
-    """A source that fails `times` times with `error` before it sends `data`."""
-
-    def __init__(self, data: bytes, error: MarinError, times: int) -> None:
-        self.data, self.error, self.times = data, error, times
-
-    async def fetch(self, digests: list[str]) -> AsyncIterator[tuple[str, int, bytes, bool]]:
-        (digest,) = digests
-        yield digest, 0, self.data[:2], False
-        if self.times:
-            self.times -= 1
-            raise self.error
-        yield digest, 2, self.data[2:], True
+async def test_a_blob_is_fetched_once_by_however_many_and_looked_at_before_it_is_believed(bench: Bench) -> None:
+    digest = bench.source.add(b"0123456789")
+    assert not bench.store.is_sound(digest)
+    paths = await asyncio.gather(*(bench.store.blob(digest) for _ in range(5)))
+    assert {path.read_bytes() for path in paths} == {b"0123456789"}
+    assert await bench.store.blob(digest) == paths[0] == bench.paths.blobs / digest
+    assert bench.source.asked == [[digest]]
+    assert bench.store.is_sound(digest)
+    assert bench.left() == [digest]
+    digest = bench.source.add(b"0123456789")
+    path = await bench.store.blob(digest)
+    path.write_bytes(b"1123456789")
+    assert not bench.store.is_sound(digest)
+    assert (await bench.store.blob(digest)).read_bytes() == b"0123456789"
+    assert len(bench.source.asked) == 2
+    another = BundleStore(bench.paths, bench.source, 0.0)
+    await another.blob(digest)
+    assert len(bench.source.asked) == 2, "its bytes are right"
 
 
 @pytest.mark.parametrize(
-    ("error", "times", "failure"),
+    ("broken", "kind", "words"),
     [
-        (Unavailable("down"), 2, None),
-        (Unavailable("down"), 1000, FailureKind.PREEMPTED),
-        (NotFound("no such blob"), 1, FailureKind.START),
-        (OSError(28, "No space left on device"), 1, FailureKind.WORKER),
+        (
+            lambda chunks: NotFound("there is no such blob"),
+            FailureKind.START,
+            "cannot be fetched: there is no such blob",
+        ),
+        (lambda chunks: [], FailureKind.START, "the controller sent nothing for blob "),
+        (lambda chunks: chunks[:1], FailureKind.START, "the controller sent nothing for blob "),
+        (lambda chunks: chunks[1:], FailureKind.START, "chunk of .* at 5 came while .* at 0 was expected"),
+        (lambda chunks: [("x", 0, b"", True)], FailureKind.START, "sent blob x, which was not asked for"),
+        (lambda chunks: [chunks[0], ("x", 5, b"", True)], FailureKind.START, "chunk of x at 5 came while"),
+        (lambda chunks: Unavailable("nobody answers"), FailureKind.PREEMPTED, "cannot be fetched: nobody answers"),
+        (lambda chunks: OSError(28, "No space"), FailureKind.WORKER, "cannot be stored here: .*No space"),
     ],
 )
-def test_only_this_hosts_own_faults_count_against_it(
-    tmp_path: Path, error: MarinError, times: int, failure: FailureKind | None
+async def test_what_comes_wrong_leaves_nothing_and_says_whose_fault_it_is(
+    bench: Bench,
+    tmp_path: Path,
+    broken: Callable[[list[Chunk]], list[Chunk] | Exception],
+    kind: FailureKind,
+    words: str,
 ) -> None:
-    async def test() -> None:
-        paths = WorkPaths(tmp_path)
-        paths.make()
-        store = BundleStore(paths, BreaksOff(b"content", error, times), patience_s=0.2)
-        digest = hashlib.sha256(b"content").hexdigest()
-        if failure is None:
-            assert (await store.blob(digest)).read_bytes() == b"content"
-        else:
-            with pytest.raises(PreparationFailed, match=str(error.args[-1])) as failed:
-                await store.blob(digest)
-            assert failed.value.kind is failure
-            assert list(paths.blobs.iterdir()) == []
-
-    asyncio.run(test())
+    digest = bench.source.add(b"0123456789")
+    bench.source.broken = [broken]
+    with pytest.raises(PreparationFailed, match=words) as failed:
+        await bench.store.blob(digest)
+    assert failed.value.kind is kind
+    assert bench.left() == []
+    assert open_below(tmp_path) == []
+    assert (await bench.store.blob(digest)).read_bytes() == b"0123456789", "and the next one tries again"
 
 
-@pytest.mark.e2e
-def test_stop_while_building_ends_at_once_and_the_next_attempt_gets_the_bundle(play: Play) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        controller.serve_blobs.clear()
-        bundle = controller.add_bundle({"a": "content"})
-        controller.send(run=[run_command("cat", "a", bundle=bundle)])
-        await controller.until(lambda: controller.blob_requests and JOB in controller.observations)
-        assert controller.observations[JOB].state == TaskState.BUILDING
-        controller.send(stop=[pb.StopAttempt(attempt_id=JOB, reason="enough")])
-        (end,) = await controller.until_ended(JOB)
-        assert (end.state, end.error, end.pid) == (TaskState.KILLED, "enough", 0)
-        controller.send(run=[run_command("cat", "a", bundle=bundle, attempt=1)])
-        controller.serve_blobs.set()
-        await controller.until_ended("/user/job/0:1")
-        assert controller.output("/user/job/0:1") == b"content\n"
+async def test_one_that_cannot_be_read_here_is_the_hosts_failure(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable(path: Path) -> None:
+        raise OSError(5, "Input/output error")
 
-    play(scenario)
+    digest = bench.source.add(b"0123456789")
+    monkeypatch.setattr(bundle_module, "signature", unreadable)
+    kind, text = await failure(bench.store.blob(digest))
+    assert kind is FailureKind.WORKER
+    assert text == f"blob {digest} cannot be read here: [Errno 5] Input/output error"
 
 
-@pytest.mark.e2e
-def test_damaged_blobs_and_manifests_are_found(play: Play) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        bundle = controller.add_bundle({"a": "content"})
-        part = controller.add_blob(b"content")
-        controller.blobs[part] = b"CONTENT"
-        evil = pb.BundleManifest(format=1, files=[pb.BundleFile(path="../../evil", part_digests=[part])])
-        future = pb.BundleManifest(format=2)
-        cases = {
-            "/user/damaged": (bundle, "arrived damaged", FailureKind.PREEMPTED),
-            "/user/evil": (
-                controller.add_blob(evil.SerializeToString()),
-                "not a plain relative path",
-                FailureKind.START,
-            ),
-            "/user/future": (
-                controller.add_blob(future.SerializeToString()),
-                "this release reads format 1",
-                FailureKind.START,
-            ),
-            "/user/noise": (controller.add_blob(b"\xff\xff\xff"), "not a bundle manifest", FailureKind.START),
+def damaged(chunks: list[Chunk]) -> list[Chunk]:
+    digest, offset, data, last = chunks[-1]
+    return [*chunks[:-1], (digest, offset, b"x" * len(data), last)]
+
+
+async def test_a_damaged_blob_is_asked_for_once_more_and_a_controller_that_is_away_for_a_while(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, patience_s=60.0)
+    digest = bench.source.add(b"0123456789")
+    bench.source.broken = [damaged, *[lambda chunks: Unavailable("away")] * 3]
+    assert (await bench.store.blob(digest)).read_bytes() == b"0123456789"
+    assert len(bench.source.asked) == 5
+    other = bench.source.add(b"other")
+    bench.source.broken = [damaged, damaged]
+    kind, text = await failure(bench.store.blob(other))
+    assert kind is FailureKind.PREEMPTED
+    assert f"blob {other} arrived damaged: its bytes have digest " in text
+    assert bench.left() == [digest]
+
+
+class TestBundles:
+    def files(self, source: PlayedBlobs) -> list[pb.BundleFile]:
+        return [
+            source.add_parts("a/b.txt", b"first ", b"second"),
+            pb.BundleFile(path="a/link", symlink_target="b.txt"),
+            pb.BundleFile(path="empty", size_bytes=0),
+            source.add_parts("run.sh", b"first ", executable=True),
+        ]
+
+    async def test_it_is_unpacked_whole_and_once(self, bench: Bench) -> None:
+        digest = bench.source.add_bundle(*self.files(bench.source))
+        first, second = await asyncio.gather(bench.store.bundle(digest), bench.store.bundle(digest))
+        assert first == second == await bench.store.bundle(digest) == bench.paths.bundles / digest
+        assert len(bench.source.asked) == 2, "the manifest, and its parts together"
+        found = tree(first)
+        assert found == {
+            "a/b.txt": ("first second", 0o644),
+            "a/link": ("-> b.txt", 0),
+            "empty": ("", 0o644),
+            "run.sh": ("first ", 0o755),
         }
-        controller.send(run=[run_command("true", bundle=digest, job_id=job) for job, (digest, *_) in cases.items()])
-        for job, (_, reason, kind) in cases.items():
-            (end,) = await controller.until_ended(f"{job}/0:0")
-            assert (reason in end.error, end.failure) == (True, kind), end.error
-        assert not (worker.paths.root.parent / "evil").exists()
-        assert list(worker.paths.bundles.iterdir()) == []
-        assert all(not path.name.startswith(".") for path in worker.paths.blobs.iterdir())
+        assert sorted(os.listdir(bench.paths.bundles)) == sorted([digest, f"{digest}.complete"])
 
-    play(scenario)
+    async def test_what_is_damaged_or_half_there_is_made_anew(self, bench: Bench) -> None:
+        digest = bench.source.add_bundle(*self.files(bench.source))
+        part = digest_of(b"second")
+        (bench.paths.blobs / part).write_bytes(b"SECOND")
+        (bench.paths.bundles / digest / "old").mkdir(parents=True)
+        place = await bench.store.bundle(digest)
+        assert tree(place)["a/b.txt"][0] == "first second"
+        assert bench.source.asked == [[digest], [digest_of(b"first ")], [part]]
+        assert "old" not in os.listdir(place)
+
+    async def test_what_lacks_is_asked_for_a_limited_number_at_a_time(self, tmp_path: Path) -> None:
+        bench = Bench(tmp_path, fetch_batch=2)
+        parts = [b"part %d" % number for number in range(5)]
+        place = await bench.store.bundle(bench.source.add_bundle(bench.source.add_parts("a", *parts)))
+        assert tree(place)["a"][0] == "part 0part 1part 2part 3part 4"
+        assert [len(digests) for digests in bench.source.asked[1:]] == [2, 2, 1]
+        assert {part for digests in bench.source.asked[1:] for part in digests} == {*map(digest_of, parts)}
+        other = bench.source.add_bundle(bench.source.add_parts("b", *parts, b"new"))
+        await bench.store.bundle(other)
+        assert bench.source.asked[4:] == [[other], [digest_of(b"new")]]
+
+    @pytest.mark.parametrize(
+        ("manifest", "words"),
+        [
+            *((pb.BundleManifest(format=1, files=[pb.BundleFile(path=path)]), "not a plain relative path")
+              for path in ("../out", "/abs", "a/../../b")),
+            (pb.BundleManifest(format=2), "this release reads format 1"),
+            (None, "not a bundle manifest"),
+        ],
+    )  # fmt: skip
+    async def test_what_is_no_bundle_is_the_jobs_failure(
+        self, bench: Bench, manifest: pb.BundleManifest | None, words: str
+    ) -> None:
+        data = b"\xffno manifest" if manifest is None else manifest.SerializeToString()
+        kind, text = await failure(bench.store.bundle(bench.source.add(data)))
+        assert kind is FailureKind.START
+        assert "is not usable: " in text
+        assert words in text
+        assert os.listdir(bench.paths.bundles) == []
+
+    async def test_what_lacks_on_the_controller_is_the_jobs_failure_and_what_this_disk_refuses_the_hosts(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lacking = bench.source.add_bundle(
+            pb.BundleFile(path="a", size_bytes=1, part_digests=[digest_of(b"never stored")])
+        )
+        kind, text = await failure(bench.store.bundle(lacking))
+        assert (kind, text.startswith(f"bundle {lacking[:12]} cannot be fetched: ")) == (FailureKind.START, True)
+        digest = bench.source.add_bundle(*self.files(bench.source))
+        for number, expected in ((28, FailureKind.WORKER), (36, FailureKind.START)):
+
+            def refuse(*_: object, number: int = number) -> None:
+                raise OSError(number, "refused")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "fchmod", refuse)
+                kind, text = await failure(bench.store.bundle(digest))
+            assert kind is expected
+            assert text == f"bundle {digest[:12]} cannot be unpacked to {bench.paths.bundles / digest}: refused"
+            assert os.listdir(bench.paths.bundles) == []
+        await bench.store.close()
 
 
-@pytest.mark.e2e
-def test_a_bundle_left_half_written_by_a_killed_worker_is_made_anew(play: Play) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        bundle = controller.add_bundle({"a": "whole"})
-        half = worker.paths.bundles / bundle
-        half.mkdir()
-        (half / "a").write_text("ha")
-        controller.send(run=[run_command("cat", "a", bundle=bundle)])
-        await controller.until_ended(JOB)
-        assert controller.output(JOB) == b"whole\n"
-
-    play(scenario)
+def tree(place: Path) -> dict[str, tuple[str, int]]:
+    found = {}
+    for path in place.rglob("*"):
+        name = str(path.relative_to(place))
+        if path.is_symlink():
+            found[name] = (f"-> {path.readlink()}", 0)
+        elif path.is_file():
+            found[name] = (path.read_text(), path.stat().st_mode & 0o777)
+    return found
 
 
-def test_single_flight_shares_a_failure_and_then_forgets_it(tmp_path: Path) -> None:
-    from iris.worker.prepare.bundle import SingleFlight
+async def test_what_is_fetched_goes_on_for_others_when_one_gives_up() -> None:
+    async def work() -> str:
+        await go.wait()
+        return "done"
 
-    calls = 0
-
-    async def work() -> Path:
-        nonlocal calls
-        calls += 1
-        await asyncio.sleep(0)
-        if calls == 1:
-            raise MarinError("no")
-        return tmp_path
-
-    async def test() -> None:
-        flights: SingleFlight[Path] = SingleFlight()
-        results = await asyncio.gather(*(flights.run("key", work) for _ in range(3)), return_exceptions=True)
-        assert [str(result) for result in results] == ["no"] * 3
-        assert await flights.run("key", work) == tmp_path
-        assert calls == 2
-
-    asyncio.run(test())
+    go, flights = asyncio.Event(), SingleFlight[str]()
+    first, second = [asyncio.create_task(flights.run("key", work)) for _ in range(2)]
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.sleep(0)
+    go.set()
+    assert await second == "done"
+    assert first.cancelled()

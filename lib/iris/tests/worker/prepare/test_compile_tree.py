@@ -45,17 +45,13 @@ def cached(name: str) -> str:
     return importlib.util.cache_from_source(name)
 
 
-def test_each_source_is_compiled_where_python_looks_for_it(tree: Path, tmp_path: Path) -> None:
-    target = tmp_path / "compiled" / "tree"
-    assert compile_tree(str(tree), str(tmp_path / "parts"), str(target)) == 3
+def test_each_source_is_compiled_once_for_python(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, parts = tmp_path / "compiled" / "tree", str(tmp_path / "parts")
+    assert compile_tree(str(tree), parts, str(target)) == 3
     assert compiled(target) == sorted(map(cached, ("a.py", "pkg/b.py", "pkg/same.py")))
     assert len(compiled(tmp_path / "parts")) == 2, "equal sources are compiled once"
-    assert [path.name for path in target.parent.iterdir()] == ["tree"], "nothing is left beside it"
-    assert sys.implementation.cache_tag in os.listdir(tmp_path / "parts")
-
-
-def test_what_was_compiled_before_is_used_again(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compile_tree(str(tree), str(tmp_path / "parts"), str(tmp_path / "one"))
+    assert os.listdir(target.parent) == ["tree"], "nothing is left beside it"
+    assert sys.implementation.cache_tag in os.listdir(parts)
     (tree / "pkg" / "new.py").write_text("x = 3")
     asked: list[str] = []
     compile_file = module.py_compile.compile
@@ -65,8 +61,8 @@ def test_what_was_compiled_before_is_used_again(tree: Path, tmp_path: Path, monk
         return compile_file(path, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(module.py_compile, "compile", noting)
-    assert compile_tree(str(tree), str(tmp_path / "parts"), str(tmp_path / "two")) == 4
-    assert sorted(asked) == ["broken.py", "new.py"]
+    assert compile_tree(str(tree), parts, str(tmp_path / "two")) == 4
+    assert sorted(asked) == ["broken.py", "new.py"], "what was compiled before is used again"
 
 
 def test_a_source_that_was_changed_is_not_run_from_what_was_compiled(tree: Path, tmp_path: Path) -> None:
@@ -87,16 +83,13 @@ def test_a_source_that_was_changed_is_not_run_from_what_was_compiled(tree: Path,
     assert run().splitlines()[0] == "b"
 
 
-def test_very_large_files_are_left_out(tree: Path, tmp_path: Path) -> None:
+def test_very_large_files_are_left_out_and_without_code_there_is_an_empty_directory(tree: Path, tmp_path: Path) -> None:
     (tree / "fits.py").write_text("#" * 1024 * 1024)
     (tree / "large.py").write_text("#" * (1024 * 1024 + 1))
     assert compile_tree(str(tree), str(tmp_path / "parts"), str(tmp_path / "compiled")) == 4
-
-
-def test_a_directory_without_code_is_compiled_to_an_empty_one(tmp_path: Path) -> None:
-    (tmp_path / "tree").mkdir()
-    assert compile_tree(str(tmp_path / "tree"), str(tmp_path / "parts"), str(tmp_path / "compiled")) == 0
-    assert list((tmp_path / "compiled").iterdir()) == []
+    (tmp_path / "none").mkdir()
+    assert compile_tree(str(tmp_path / "none"), str(tmp_path / "parts"), str(tmp_path / "empty")) == 0
+    assert os.listdir(tmp_path / "empty") == []
 
 
 def test_one_that_fails_leaves_no_target(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

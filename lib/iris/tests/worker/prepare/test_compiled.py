@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -45,71 +45,50 @@ class Bench:
             await asyncio.sleep(0)
 
 
-def play(root: Path, scenario: Callable[[Bench], Awaitable[None]]) -> None:
-    async def run() -> None:
-        await scenario(Bench(root))
-
-    asyncio.run(run())
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
 
 
-def test_the_second_start_has_it_compiled_and_later_ones_get_it(tmp_path: Path) -> None:
-    async def scenario(bench: Bench) -> None:
-        assert bench.trees.over(TREE, PYTHON) == ""
-        await bench.settle()
-        assert bench.tools.asked == [], "many run once"
-        assert [bench.trees.over(TREE, PYTHON) for _ in range(3)] == [""] * 3
-        await bench.settle()
-        ((python, flag, program, tree, parts, target),) = bench.tools.asked
-        assert (python, flag, tree) == (PYTHON, "-I", str(TREE))
-        assert (Path(program).name, parts) == ("compile_tree.py", str(bench.paths.compiled / "parts"))
-        assert bench.trees.over(TREE, PYTHON) == target
-        assert Path(target).parent == bench.paths.compiled
-        assert bench.trees.over(TREE, "/other/python") == "", "each Python has its own"
-        assert bench.trees.over(Path("/bundles/b2"), PYTHON) == ""
-
-    play(tmp_path, scenario)
-
-
-def test_what_a_former_worker_compiled_is_used(tmp_path: Path) -> None:
-    async def scenario(bench: Bench) -> None:
-        for _ in range(2):
-            bench.trees.over(TREE, PYTHON)
-        await bench.settle()
-        found = bench.trees.over(TREE, PYTHON)
-        later = CompiledTrees(bench.paths, bench.tools, {})
-        for _ in range(2):
-            later.over(TREE, PYTHON)
-        await bench.settle()
-        assert later.over(TREE, PYTHON) == found != ""
-        assert len(bench.tools.asked) == 1
-
-    play(tmp_path, scenario)
+async def test_the_second_start_has_it_compiled_and_later_ones_and_workers_get_it(bench: Bench) -> None:
+    assert bench.trees.over(TREE, PYTHON) == ""
+    await bench.settle()
+    assert bench.tools.asked == [], "many run once"
+    assert [bench.trees.over(TREE, PYTHON) for _ in range(3)] == [""] * 3
+    await bench.settle()
+    ((python, flag, program, tree, parts, target),) = bench.tools.asked
+    assert (python, flag, tree) == (PYTHON, "-I", str(TREE))
+    assert (Path(program).name, parts) == ("compile_tree.py", str(bench.paths.compiled / "parts"))
+    assert bench.trees.over(TREE, PYTHON) == target
+    assert Path(target).parent == bench.paths.compiled
+    assert bench.trees.over(TREE, "/other/python") == "", "each Python has its own"
+    assert bench.trees.over(Path("/bundles/b2"), PYTHON) == ""
+    later = CompiledTrees(bench.paths, bench.tools, {})
+    for _ in range(2):
+        later.over(TREE, PYTHON)
+    await bench.settle()
+    assert later.over(TREE, PYTHON) == target
+    assert len(bench.tools.asked) == 1
 
 
 @pytest.mark.parametrize("answer", [(False, "no space"), StartFailed("the guardian is ending")])
-def test_without_it_tasks_start_all_the_same(
-    tmp_path: Path, answer: tuple[bool, str] | Exception, caplog: pytest.LogCaptureFixture
+async def test_without_it_tasks_start_all_the_same(
+    bench: Bench, answer: tuple[bool, str] | Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(bench: Bench) -> None:
-        bench.tools.answer = answer
-        for _ in range(5):
-            assert bench.trees.over(TREE, PYTHON) == ""
-            await bench.settle()
-        assert len(bench.tools.asked) == 1, "it is not tried again and again"
-
-    play(tmp_path, scenario)
+    bench.tools.answer = answer
+    for _ in range(5):
+        assert bench.trees.over(TREE, PYTHON) == ""
+        await bench.settle()
+    assert len(bench.tools.asked) == 1, "it is not tried again and again"
     assert ("/bundles/b1 cannot be compiled: no space" in caplog.text) == isinstance(answer, tuple)
 
 
-def test_what_is_being_compiled_is_given_up_at_the_end(tmp_path: Path) -> None:
-    async def scenario(bench: Bench) -> None:
-        bench.tools.go.clear()
-        for _ in range(2):
-            bench.trees.over(TREE, PYTHON)
-        await bench.settle()
-        await asyncio.wait_for(bench.trees.close(), 20)
-        bench.tools.go.set()
-        await bench.settle()
-        assert bench.trees.over(TREE, PYTHON) == ""
-
-    play(tmp_path, scenario)
+async def test_what_is_being_compiled_is_given_up_at_the_end(bench: Bench) -> None:
+    bench.tools.go.clear()
+    for _ in range(2):
+        bench.trees.over(TREE, PYTHON)
+    await bench.settle()
+    await asyncio.wait_for(bench.trees.close(), 20)
+    bench.tools.go.set()
+    await bench.settle()
+    assert bench.trees.over(TREE, PYTHON) == ""

@@ -1,26 +1,276 @@
-"""Environments built by the real uv, from a workspace that needs no network."""
+"""What uv is asked for an environment, once a key, again after a failure, in uv's words; some by the real uv."""
 
-import importlib.util
+import asyncio
 import json
-import subprocess
-import sys
+import os
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from iris.domain.states import FailureKind, TaskState
 from iris.rpc import iris_pb2 as pb
-from iris.testing.packages import other_python
-from iris.testing.worker_fixtures import FakeController, InProcessWorker, run_command
+from iris.worker.isolation.seals import Seals
 from iris.worker.paths import WorkPaths
-
-pytestmark = pytest.mark.e2e
+from iris.worker.prepare.environment import EnvironmentStore
+from iris.worker.prepare.interpreters import Interpreter
+from iris.worker.prepare.workspace import Workspace, read_workspace
+from iris.worker.types import PreparationFailed
+from support.iris.worker_fixtures import FakeController, InProcessWorker, run_command
 
 Files = dict[str, str | bytes]
-Play = Callable[[Callable[[FakeController, InProcessWorker], Awaitable[None]]], None]
-JOB = "/user/job/0:0"
+PYTHON = Interpreter("/py/bin/python", "3.12.1", "this python", ("/below/site",))
+
+
+class Tools:
+    """Does what uv would do to an environment, and notes what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, ...]] = []
+        self.env: list[Mapping[str, str]] = []
+        self.cwd: list[Path] = []
+        self.answers: list[tuple[bool, str]] = []
+        self.seen: list[str] = []
+        self.look: Callable[[Path], object] = lambda place: None
+        self.go = asyncio.Event()
+        self.go.set()
+        self.begun = asyncio.Event()
+
+    async def run(self, argv: tuple[str, ...], env: Mapping[str, str], cwd: Path) -> tuple[bool, str]:
+        self.asked.append(argv[1:])
+        self.env.append(env)
+        self.cwd.append(cwd)
+        place = Path(env["UV_PROJECT_ENVIRONMENT"])
+        (place / "bin").mkdir(parents=True, exist_ok=True)
+        (place / "bin" / "python").touch()
+        (place / "lib" / "python3.12" / "site-packages").mkdir(parents=True, exist_ok=True)
+        self.seen = sorted(os.listdir(cwd))
+        self.look(cwd)
+        self.begun.set()
+        await self.go.wait()
+        return self.answers.pop(0) if self.answers else (True, "done")
+
+
+class Bench:
+    def __init__(self, root: Path, seals: Seals | None = None, **options: Any) -> None:
+        self.root = root
+        self.paths = WorkPaths(root / "work")
+        self.paths.make()
+        self.tools = Tools()
+        self.store = EnvironmentStore(self.paths, self.tools, {"PATH": "/bin"}, seals, **options)
+
+    def workspace(self, lock: str = "version = 1\n") -> Workspace:
+        bundle = self.root / "bundle"
+        bundle.mkdir(exist_ok=True)
+        (bundle / "pyproject.toml").write_text(
+            "[project]\nname = 'shop'\n[project.optional-dependencies]\ngpu = []\ncash = []\n"
+        )
+        (bundle / "uv.lock").write_text(lock)
+        found = read_workspace(bundle)
+        assert found is not None
+        return found
+
+    async def locked(self, *extras: str, packages: tuple[str, ...] = (), lock: str = "version = 1\n") -> Path:
+        workspace = self.workspace(lock)
+        key = self.store.locked_key(workspace, extras, packages, PYTHON)
+        return await self.store.locked(key, workspace, workspace.root, extras, packages, PYTHON)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+async def failure(work: Awaitable[object]) -> str:
+    with pytest.raises(PreparationFailed) as failed:
+        await work
+    assert failed.value.kind is FailureKind.ENVIRONMENT
+    return str(failed.value)
+
+
+async def test_a_locked_workspace_is_synced_with_its_extras_and_packages_once(bench: Bench) -> None:
+    path = await bench.locked("gpu", "cash", "gpu", packages=("six", "attrs", "six"))
+    assert await bench.locked("cash", "gpu", packages=("attrs", "six")) == path
+    assert bench.tools.asked == [
+        (
+            *("sync", "--frozen", "--no-install-workspace", "--all-packages", "--no-default-groups"),
+            *("--no-editable", "--extra", "cash", "--extra", "gpu", "--python", "/py/bin/python"),
+        ),
+        ("pip", "install", "--python", str(path / "bin/python"), "--", "attrs", "six"),
+    ]
+    assert set(bench.tools.cwd) == {bench.root / "bundle"}
+    env = bench.tools.env[0]
+    assert (env["UV_PROJECT_ENVIRONMENT"], env["PATH"], env["NO_COLOR"]) == (str(path), "/bin", "1")
+    assert "UV_COMPILE_BYTECODE" not in env
+    assert "UV_LINK_MODE" not in env
+    assert path.parent == bench.paths.envs
+    other = await bench.locked("gpu")
+    assert other != path
+    assert await bench.locked("gpu", lock="version = 2\n") not in (path, other)
+
+
+async def test_many_at_once_share_one_build_and_each_python_has_its_own(bench: Bench) -> None:
+    paths = await asyncio.gather(*(bench.locked() for _ in range(4)))
+    assert len(set(paths)) == len(bench.tools.asked) == 1
+    await bench.store.close()
+    other = Interpreter(PYTHON.program, PYTHON.version, "that python")
+    paths = {await bench.store.plain((), python) for python in (PYTHON, other, PYTHON)}
+    assert len(paths) == 2
+
+
+@pytest.mark.parametrize("compiles", [True, False])
+async def test_without_mounts_it_is_sealed_copied_and_made_anew_when_changed(tmp_path: Path, compiles: bool) -> None:
+    bench = Bench(tmp_path, Seals(), compiles=compiles)
+    path = await bench.locked()
+    assert ("UV_COMPILE_BYTECODE" in bench.tools.env[0]) == compiles
+    assert bench.tools.env[0]["UV_LINK_MODE"] == "copy"
+    await bench.locked()
+    assert len(bench.tools.asked) == 1
+    (path / "bin" / "python").write_text("spoiled")
+    await bench.locked()
+    assert len(bench.tools.asked) == 2
+
+
+async def test_sources_in_the_bundle_are_built_in_a_copy_of_it_that_can_be_written(bench: Bench) -> None:
+    found: list[tuple[int, int, str]] = []
+
+    def look(place: Path) -> None:
+        vendor = place / "vendor"
+        modes = [path.stat().st_mode & 0o777 for path in (vendor, vendor / "a.py")]
+        found.append((modes[0], modes[1], str((vendor / "link").readlink())))
+
+    bench.workspace()
+    vendor = bench.root / "bundle" / "vendor"
+    vendor.mkdir()
+    (vendor / "a.py").touch(mode=0o400)
+    (vendor / "link").symlink_to("nowhere")
+    vendor.chmod(0o555)
+    bench.tools.look = look
+    path = await bench.locked(lock='source = { directory = "vendor" }\n')
+    (place,) = set(bench.tools.cwd)
+    assert place.parent == bench.paths.envs
+    assert bench.tools.seen == ["pyproject.toml", "uv.lock", "vendor"]
+    assert not place.exists(), "it is removed"
+    assert path.exists()
+    assert found == [(0o755, 0o600, "nowhere")]
+    assert (vendor / "a.py").stat().st_mode & 0o777 == 0o400, "the bundle is as it was"
+
+
+async def test_a_build_that_is_given_up_leaves_nothing(bench: Bench) -> None:
+    bench.tools.go.clear()
+    building = asyncio.create_task(bench.locked())
+    await bench.tools.begun.wait()
+    await bench.store.close()
+    with pytest.raises(asyncio.CancelledError):
+        await building
+    assert os.listdir(bench.paths.envs) == []
+
+
+async def test_a_worker_without_uv_is_at_fault_itself(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> str:
+        raise FileNotFoundError("uv")
+
+    monkeypatch.setattr("iris.worker.prepare.environment.uv_program", missing)
+    with pytest.raises(PreparationFailed, match="the worker's uv program is missing: uv") as failed:
+        await bench.locked()
+    assert failed.value.kind is FailureKind.WORKER
+
+
+class TestFailures:
+    async def test_a_failure_is_told_in_uvs_words_and_the_next_one_or_the_cache_is_tried(self, bench: Bench) -> None:
+        bench.tools.answers = [(False, "note\nerror: it is broken\n")]
+        text = await failure(bench.locked("gpu"))
+        first, *rest = text.split("\n")
+        assert first.startswith("the environment could not be built (uv sync --frozen): ")
+        assert "error: it is broken" in "\n".join(rest)
+        assert rest[-1] == "extras of this workspace: cash, gpu"
+        assert os.listdir(bench.paths.envs) == []
+        await bench.locked("gpu")
+        assert len(bench.tools.asked) == 2
+        away = "error: Failed to fetch: `https://packages.example/simple/six/`\n  Caused by: dns error"
+        bench.tools.answers = [(False, away), (True, "")]
+        await bench.locked()
+        assert [words[0] for words in bench.tools.asked[2:]] == ["sync", "--offline"]
+        bench.tools.answers = [(False, away), (False, "not in the cache")]
+        assert "Failed to fetch" in await failure(bench.locked("cash"))
+
+    async def test_of_a_version_that_is_not_there_the_newest_is_told(self, bench: Bench) -> None:
+        missing = "Because there is no version of six==99 and you require six==99, it cannot be."
+        bench.tools.answers = [(True, ""), (False, missing), (True, "Would install 1\n + six==1.17.0\n")]
+        text = await failure(bench.store.plain(("six==99",), PYTHON))
+        assert text.split("\n")[-1] == "the newest there is: six==1.17.0"
+        assert bench.tools.asked[-1][:4] == ("pip", "install", "--dry-run", "--no-deps")
+        assert bench.tools.asked[-1][-1] == "six"
+        bench.tools.answers = [(True, ""), (False, missing), (False, "+ six==1.17.0")]
+        assert "the newest" not in await failure(bench.store.plain(("six==99",), PYTHON))
+
+
+class TestPlainOnes:
+    async def test_packages_come_on_top_of_those_of_another_and_their_source_is_in_the_key(self, bench: Bench) -> None:
+        path = await bench.store.plain(("six",), PYTHON, over=PYTHON)
+        venv, install = bench.tools.asked
+        assert venv == ("venv", "--no-project", "--python", "/py/bin/python", str(path))
+        assert install == ("pip", "install", "--python", str(path / "bin/python"), "--", "six")
+        below = path / "lib/python3.12/site-packages/_iris_below.pth"
+        assert below.read_text() == "import site; site.addsitedir('/below/site')\n"
+        alone = await bench.store.plain(("six",), PYTHON)
+        bare = await bench.store.plain((), PYTHON)
+        assert len({path, alone, bare}) == 3
+        assert bench.tools.asked[-1][0] == "venv", "there is nothing to install"
+        assert not (alone / "lib/python3.12/site-packages/_iris_below.pth").exists()
+
+        async def keys(**variables: str) -> list[str]:
+            store = EnvironmentStore(bench.paths, bench.tools, variables)
+            return [(await store.plain(packages, PYTHON)).name for packages in (("six",), ())]
+
+        plain, own, other = [await keys(**found) for found in ({}, {"UV_INDEX": "x"}, {"A": "x"})]
+        assert plain == other
+        assert plain[0] != own[0]
+        assert plain[1] == own[1], "nothing is installed"
+
+
+class TestRequirements:
+    async def test_they_are_installed_in_a_copy_of_the_bundle(self, bench: Bench) -> None:
+        root = write_requirements(bench.root / "bundle", "six\n")
+        key = bench.store.required_key(root, ("attrs",), PYTHON)
+        path = await bench.store.required(key, root, root.parent, ("attrs",), PYTHON)
+        venv, install = bench.tools.asked
+        assert venv[0] == "venv"
+        assert install == (
+            *("pip", "install", "--python", str(path / "bin/python"), "--no-editable"),
+            *("--requirements", "requirements.txt", "--", "attrs"),
+        )
+        assert bench.tools.cwd[0].name == "sub"
+        assert bench.tools.cwd[0] != root
+
+    def test_what_decides_what_is_installed_is_in_the_key(self, bench: Bench) -> None:
+        root = write_requirements(bench.root / "bundle", "-r more.txt\n-e ../lib\n")
+        (bench.root / "bundle" / "lib").mkdir()
+        seen = set()
+        for name, text in (
+            ("more.txt", "six\n"),
+            ("more.txt", "six==1.17\n"),
+            ("../lib/a.py", "1"),
+            ("requirements.txt", "-r more.txt\n-e ../lib\nattrs\n"),
+            ("uv.toml", "index = 1"),
+            ("pyproject.toml", "[tool.uv]\n"),
+        ):
+            (root / name).write_text(text)
+            seen.add(bench.store.required_key(root, (), PYTHON))
+        assert len(seen) == 6
+        (root / "a.py").write_text("code")
+        assert bench.store.required_key(root, (), PYTHON) in seen
+        assert bench.store.required_key(root, ("six",), PYTHON) not in seen
+        elsewhere = EnvironmentStore(bench.paths, bench.tools, {"UV_INDEX_URL": "http://two"})
+        assert elsewhere.required_key(root, (), PYTHON) not in seen
+
+
+def write_requirements(bundle: Path, text: str) -> Path:
+    (bundle / "sub").mkdir(parents=True)
+    (bundle / "sub" / "requirements.txt").write_text(text)
+    return bundle / "sub"
+
 
 PROBE = """
 import importlib.metadata as m, json, sys, third, till
@@ -41,12 +291,11 @@ async def run(
     return end, controller.output(f"{job_id}/0:0").decode()
 
 
-def without(files: Files, *names: str) -> Files:
-    return {name: content for name, content in files.items() if name not in names}
-
-
-def test_third_party_from_the_environment_own_code_from_the_bundle(play: Play, workspace_files: Files) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
+@pytest.mark.process
+class TestOfTheRealUv:
+    async def test_third_party_from_the_environment_own_code_from_the_bundle_and_the_next_builds_nothing(
+        self, controller: FakeController, worker: InProcessWorker, workspace_files: Files
+    ) -> None:
         bundle = controller.add_bundle(workspace_files)
         end, output = await run(controller, "python", "-c", PROBE, bundle=bundle)
         assert end.state == TaskState.SUCCEEDED, end.error
@@ -57,292 +306,25 @@ def test_third_party_from_the_environment_own_code_from_the_bundle(play: Play, w
         assert (found["version"], found["points"]) == ("2.5", ["till.main:Coins"])
         assert {"my-till", "third"} <= set(found["names"])
         assert not {"turbo", "grpcio", "marin-iris"} & set(found["names"])
-
-    play(scenario)
-
-
-def test_a_module_and_a_script_of_the_workspace_run(play: Play, workspace_files: Files) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        bundle = controller.add_bundle(workspace_files)
-        end, output = await run(controller, "python", "-m", "jobs.hello", bundle=bundle)
-        assert (end.state, output) == (TaskState.SUCCEEDED, "hello 3\n")
-        end, output = await run(controller, "till", bundle=bundle, job_id="/user/script")
-        assert (end.exit_code, output) == (4, "till runs\n")
-
-    play(scenario)
-
-
-def test_the_second_job_with_the_same_key_builds_nothing(play: Play, workspace_files: Files) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        await run(controller, "true", bundle=controller.add_bundle(workspace_files))
         (environment,) = worker.paths.envs.iterdir()
         built = environment.stat().st_mtime_ns
-        changed = {**workspace_files, "jobs/hello.py": "print('changed')\n"}
-        end, output = await run(
-            controller, "python", "-m", "jobs.hello", bundle=controller.add_bundle(changed), job_id="/user/second"
-        )
-        assert output == "changed\n", end.error
+        bundle = controller.add_bundle({**workspace_files, "more.py": ""})
+        _, output = await run(controller, "python", "-m", "jobs.hello", bundle=bundle, job_id="/user/module")
+        assert output == "hello 3\n"
+        end, output = await run(controller, "till", bundle=bundle, job_id="/user/script")
+        assert (end.exit_code, output) == (4, "till runs\n")
         assert list(worker.paths.envs.iterdir()) == [environment]
         assert environment.stat().st_mtime_ns == built
-        bundle = controller.add_bundle(changed)
-        end, _ = await run(controller, "python", "-m", "jobs.hello", bundle=bundle, job_id="/user/third")
-        assert TaskState.BUILDING not in controller.states["/user/third/0:0"]
+        assert TaskState.BUILDING not in controller.states["/user/script/0:0"]
 
-    play(scenario)
-
-
-def test_attempts_that_start_together_share_one_build(play: Play, workspace_files: Files) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        bundle = controller.add_bundle(workspace_files)
-        controller.send(run=[run_command("python", "-c", "import third", bundle=bundle, indexes=range(5))])
-        ends = await controller.until_ended(*(f"/user/job/{index}:0" for index in range(5)), timeout_s=60)
-        assert {end.state for end in ends} == {TaskState.SUCCEEDED}, ends[0].error
-        assert len(list(worker.paths.envs.iterdir())) == 1
-        assert controller.states[JOB][0] == TaskState.BUILDING
-
-    play(scenario)
-
-
-def test_an_extra_of_a_member_is_installed(play: Play, workspace_files: Files) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        bundle = controller.add_bundle(workspace_files)
-        end, output = await run(
-            controller, "python", "-c", "import turbo; print(turbo.VALUE)", bundle=bundle, extras=["fast"]
-        )
-        assert output == "fast\n", end.error
-        end, _ = await run(controller, "python", "-c", "import turbo", bundle=bundle, job_id="/user/plain")
-        assert "No module named 'turbo'" in controller.output("/user/plain/0:0", stderr=True).decode()
-
-    play(scenario)
-
-
-def test_an_unknown_extra_fails_in_uvs_words_and_names_the_known(play: Play, workspace_files: Files) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        bundle = controller.add_bundle(workspace_files)
-        end, _ = await run(controller, "true", bundle=bundle, extras=["fsat"])
-        assert (end.state, end.failure) == (TaskState.FAILED, FailureKind.ENVIRONMENT)
-        assert "Extra `fsat` is not defined" in end.error.partition("\n")[0], "which is all that lists show"
-        assert "extras of this workspace: fast" in end.error
-        assert list(worker.paths.envs.iterdir()) == []
-        assert "Extra `fsat`" in controller.output(JOB, stderr=True).decode()
-
-    play(scenario)
-
-
-def test_extras_without_a_lock_are_refused(play: Play) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        end, _ = await run(controller, "true", extras=["fast"])
-        assert end.failure == FailureKind.ENVIRONMENT
-        assert "no pyproject.toml with a uv.lock" in end.error
-
-    play(scenario)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"uv.lock": "version = [[["}, "Failed to parse `uv.lock`"),
-        ({"vendor/third-1.0-py3-none-any.whl": b"no wheel"}, "third"),
-        ({"pyproject.toml": "[project"}, "pyproject.toml of the bundle cannot be read"),
-    ],
-)
-def test_a_broken_workspace_fails_the_task_with_the_reason(
-    play: Play, workspace_files: Files, change: Mapping[str, str | bytes], words: str
-) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        bundle = controller.add_bundle({**workspace_files, **change})
-        end, _ = await run(controller, "true", bundle=bundle)
-        assert (end.state, end.failure) == (TaskState.FAILED, FailureKind.ENVIRONMENT)
-        assert words in end.error
-        assert list(worker.paths.envs.iterdir()) == []
-
-    play(scenario)
-
-
-def test_a_failed_build_is_tried_again_by_the_next_attempt(play: Play, workspace_files: Files) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        wheel = "vendor/third-1.0-py3-none-any.whl"
-        bundle = controller.add_bundle(workspace_files)
-        broken = controller.add_bundle(without(workspace_files, wheel))
-        end, _ = await run(controller, "true", bundle=broken)
-        assert end.failure == FailureKind.ENVIRONMENT
-        end, _ = await run(controller, "true", bundle=bundle, job_id="/user/again")
+    async def test_without_a_lock_the_workers_own_environment_is_used_with_packages_on_top(
+        self, controller: FakeController, worker: InProcessWorker, workspace_files: Files
+    ) -> None:
+        bundle = controller.add_bundle({name: data for name, data in workspace_files.items() if name != "uv.lock"})
+        end, _ = await run(controller, "python", "-c", "import grpc, till", bundle=bundle)
         assert end.state == TaskState.SUCCEEDED, end.error
-
-    play(scenario)
-
-
-def test_a_package_beside_the_lock(play: Play, workspace_files: Files) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        bundle = controller.add_bundle(workspace_files)
-        packages = ["./vendor/turbo-1.0-py3-none-any.whl"]
-        program = "import third, turbo; print(turbo.VALUE)"
-        end, output = await run(controller, "python", "-c", program, bundle=bundle, pip_packages=packages)
-        assert output == "fast\n", end.error
-        end, _ = await run(
-            controller, "true", bundle=bundle, pip_packages=["./vendor/none.whl"], job_id="/user/missing"
-        )
-        assert end.failure == FailureKind.ENVIRONMENT
-        assert "none.whl" in end.error
-
-    play(scenario)
-
-
-def test_without_a_lock_the_workers_own_environment_is_used(play: Play, workspace_files: Files) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        bundle = controller.add_bundle(without(workspace_files, "uv.lock"))
-        program = "import grpc, sys, till; print(sys.prefix)"
-        end, _ = await run(controller, "python", "-c", program, bundle=bundle)
-        assert end.state == TaskState.SUCCEEDED, controller.output(JOB, stderr=True)
-        assert list(worker.paths.envs.iterdir()) == []
+        assert os.listdir(worker.paths.envs) == []
         wheel = str(worker.paths.bundles / bundle / "vendor/turbo-1.0-py3-none-any.whl")
         program = "import cloudpickle, grpc, turbo; print(turbo.VALUE)"
         end, output = await run(controller, "python", "-c", program, pip_packages=[wheel], job_id="/user/pip")
-        assert output == "fast\n", end.error or controller.output("/user/pip/0:0", stderr=True)
-
-    play(scenario)
-
-
-def test_the_same_packages_have_one_key_and_others_another(workspace_files: Files, tmp_path: Path) -> None:
-    from iris.worker.prepare.environment import EnvironmentStore
-    from iris.worker.prepare.interpreters import own_interpreter
-    from iris.worker.prepare.workspace import read_workspace
-
-    def key(files: Files, extras: list[str], packages: list[str]) -> str:
-        bundle = tmp_path / "bundle"
-        for name, content in files.items():
-            (bundle / name).parent.mkdir(parents=True, exist_ok=True)
-            (bundle / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-        workspace = read_workspace(bundle)
-        assert workspace is not None
-        return store.locked_key(workspace, extras, packages, python)
-
-    python = own_interpreter()
-    store = EnvironmentStore(WorkPaths(tmp_path / "work"), tools=None, base={})  # type: ignore[arg-type]
-    plain = key(workspace_files, [], [])
-    assert key({**workspace_files, "jobs/hello.py": "other"}, [], []) == plain
-    assert key(workspace_files, ["b", "a"], ["y", "x"]) == key(workspace_files, ["a", "b"], ["x", "y"])
-    lock = workspace_files["uv.lock"]
-    assert isinstance(lock, bytes)
-    others = [key(workspace_files, ["a"], []), key(workspace_files, [], ["a"])]
-    others.append(key({**workspace_files, "uv.lock": lock + b"\n# changed\n"}, [], []))
-    wheel = "vendor/third-1.0-py3-none-any.whl"
-    others.append(key({**workspace_files, wheel: b"another"}, [], []))
-    key(workspace_files, [], [])
-    others.append(key({**workspace_files, "uv.toml": "[pip]"}, [], []))
-    python = replace(python, identity="another Python")
-    others.append(key(workspace_files, [], []))
-    assert len({plain, *others}) == 7
-
-
-PICKLE = """
-import cloudpickle, sys
-def report():
-    import sys
-    print("ran on", "%d.%d" % sys.version_info[:2])
-sys.stdout.buffer.write(cloudpickle.dumps((report, (), {})))
-"""
-
-
-def pickled_by(version: str) -> bytes:
-    """A callable as the Python `version` of this machine pickles it; skips without one."""
-    folder = other_python(version)
-    if folder is None:
-        pytest.skip(f"LOUD: no Python {version} on this machine")
-    spec = importlib.util.find_spec("cloudpickle")
-    assert spec is not None
-    assert spec.origin is not None
-    env = {"PYTHONPATH": str(Path(spec.origin).parents[1])}
-    return subprocess.run([folder / "python3", "-c", PICKLE], env=env, check=True, capture_output=True).stdout
-
-
-@pytest.mark.parametrize("version", ["3.12", "3.13"])
-def test_a_callable_runs_on_the_python_that_pickled_it(play: Play, version: str) -> None:
-    payload = pickled_by(version)
-
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        request = run_command(payload=controller.add_blob(payload))
-        request.launch.runtime.CopyFrom(pb.Runtime(python=version, packages=pb.PACKAGE_SOURCE_NONE))
-        controller.send(run=[request])
-        (end,) = await controller.until_ended(JOB, timeout_s=60)
-        assert end.state == TaskState.SUCCEEDED, end.error
-        assert controller.output(JOB).decode() == f"ran on {version}\n"
-
-    play(scenario)
-
-
-def test_nothing_is_unpickled_by_another_python(play: Play) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        payload = controller.add_blob(b"never read")
-        request = run_command(payload=payload)
-        request.launch.runtime.CopyFrom(pb.Runtime(python="3.99", packages=pb.PACKAGE_SOURCE_NONE))
-        wrong = run_command(payload=payload, job_id="/user/wrong")
-        # As when the submitter's environment was made anew meanwhile.
-        wrong.launch.runtime.CopyFrom(
-            pb.Runtime(python="3.99", packages=pb.PACKAGE_SOURCE_SUBMITTER, environment_path=sys.prefix)
-        )
-        controller.send(run=[request, wrong])
-        nowhere, other = await controller.until_ended(JOB, "/user/wrong/0:0", timeout_s=60)
-        own = ".".join(map(str, sys.version_info[:3]))
-        assert nowhere.failure == FailureKind.ENVIRONMENT
-        assert f"needs Python 3.99, and this worker has {own}" in nowhere.error
-        assert "pickled by Python 3.99, and its task runs on Python" in other.error
-
-    play(scenario)
-
-
-def test_a_submitters_environment_that_is_gone_is_named(play: Play) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        request = run_command("true")
-        request.launch.runtime.CopyFrom(
-            pb.Runtime(packages=pb.PACKAGE_SOURCE_SUBMITTER, environment_path="/no/such/venv")
-        )
-        controller.send(run=[request])
-        (end,) = await controller.until_ended(JOB)
-        assert (end.state, end.failure) == (TaskState.FAILED, FailureKind.ENVIRONMENT)
-        assert "environment /no/such/venv is not on this machine" in end.error
-
-    play(scenario)
-
-
-def test_a_bare_python_has_no_packages_but_those_asked_for(play: Play, workspace_files: Files) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        request = run_command("python", "-c", "import grpc")
-        request.launch.runtime.packages = pb.PACKAGE_SOURCE_NONE
-        controller.send(run=[request])
-        await controller.until_ended(JOB, timeout_s=60)
-        assert "No module named 'grpc'" in controller.output(JOB, stderr=True).decode()
-
-    play(scenario)
-
-
-def test_requirements_have_a_key_of_all_that_decides_them(tmp_path: Path) -> None:
-    from iris.worker.prepare.environment import EnvironmentStore
-    from iris.worker.prepare.interpreters import own_interpreter
-
-    root = tmp_path / "bundle" / "proj"
-    base = {"UV_INDEX_URL": "http://one"}
-    store = EnvironmentStore(WorkPaths(tmp_path / "work"), tools=None, base=base)  # type: ignore[arg-type]
-    files = {
-        "requirements.txt": "-r ../common.txt\n-e ../lib\n",
-        "../common.txt": "numpy\n",
-        "../lib/a.py": "1",
-        "uv.toml": "",
-    }
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-
-    def key(*packages: str) -> str:
-        return store.required_key(root, packages, own_interpreter())
-
-    keys = {key(), key("x")}
-    (root / "main.py").write_text("not asked for")
-    assert key() in keys
-    for name in files:
-        with (root / name).open("a") as file:
-            file.write("\n# changed\n")
-        keys.add(key())
-    base["UV_INDEX_URL"] = "http://two"
-    keys.add(key())
-    assert len(keys) == 2 + len(files) + 1
+        assert output == "fast\n", end.error

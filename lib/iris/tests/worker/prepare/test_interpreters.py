@@ -63,7 +63,7 @@ def test_the_workers_own_comes_first(tools: Tools, request_: str) -> None:
     assert found.packages
 
 
-def test_then_the_hint_then_what_uv_finds_then_those_that_lie_here(tools: Tools) -> None:
+def test_then_the_hint_then_what_uv_finds_then_those_here(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
     hint, by_uv = tools.install("hint", "3.98.1"), tools.install("by-uv", "3.98.2")
     here = tools.install("here", "3.98.3")
     tools.here.append(here)
@@ -71,6 +71,12 @@ def test_then_the_hint_then_what_uv_finds_then_those_that_lie_here(tools: Tools)
     assert find(tools, "3.98", hint) == Interpreter(hint, "3.98.1", "of hint", ("/packages/3.98.1",))
     assert find(tools, "3.98").program == by_uv
     tools.uv = (False, by_uv)
+    assert find(tools, "3.98").program == here
+
+    def missing() -> str:
+        raise FileNotFoundError("uv")
+
+    monkeypatch.setattr("iris.worker.prepare.interpreters.uv_program", missing)
     assert find(tools, "3.98").program == here
 
 
@@ -109,28 +115,14 @@ def test_one_that_was_found_is_not_looked_for_again_as_long_as_it_is_there(tools
     assert third.version == "3.98.3"
 
 
-@pytest.mark.parametrize(
-    "said", ["", "no json\n", "[]\n", '{"version": "3.98.1"}\n', '{"version": "1", "identity": "", "packages": 7}\n']
-)
-def test_a_program_that_says_nothing_useful_is_no_python(tools: Tools, said: str) -> None:
-    program = tools.install("odd", "3.98.1")
-    tools.answers[program] = (True, said)
-    assert asyncio.run(Interpreters(tools, {}, tools.folder).probe(program)) is None
-
-
-def test_a_program_may_greet_before_it_answers_and_must_be_executable(tools: Tools) -> None:
+def test_a_program_may_greet_before_it_answers_must_be_executable_and_say_something_useful(tools: Tools) -> None:
     program = tools.install("greets", "3.98.1", noise="hello\n")
     interpreters = Interpreters(tools, {}, tools.folder)
     found = asyncio.run(interpreters.probe(program))
     assert found is not None
     assert (found.version, found.packages) == ("3.98.1", ("/packages/3.98.1",))
     assert asyncio.run(interpreters.probe(str(tools.folder / "none"))) is None
-
-
-def test_without_uv_the_others_are_still_found(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing() -> str:
-        raise FileNotFoundError("uv")
-
-    monkeypatch.setattr("iris.worker.prepare.interpreters.uv_program", missing)
-    tools.here.append(tools.install("here", "3.98.3"))
-    assert find(tools, "3.98").version == "3.98.3"
+    odd = ('{"version": "3.98.1"}\n', '{"version": "1", "identity": "", "packages": 7}\n')
+    for said in ("", "no json\n", "[]\n", *odd):
+        tools.answers[program] = (True, said)
+        assert asyncio.run(interpreters.probe(program)) is None

@@ -75,19 +75,15 @@ class TestReading:
         assert not found.has_lock
         assert found.python_path() == [str(tmp_path), str(tmp_path / "lib/a/src"), str(tmp_path / "tools")]
 
-    def test_a_folder_of_files_is_no_project(self, tmp_path: Path) -> None:
+    def test_a_folder_is_a_project_by_its_pyproject_and_has_members_by_their_projects(self, tmp_path: Path) -> None:
         assert read_workspace(bundle(tmp_path, {"a.py": ""})) is None
-
-    def test_a_pyproject_without_a_project_has_no_members(self, tmp_path: Path) -> None:
         found = read(tmp_path, {"pyproject.toml": "[tool.uv]\npackage = false\n", "uv.lock": ""})
         assert (found.members, found.extras, found.has_lock) == ((), [], True)
         assert found.python_path() == [str(tmp_path)]
-
-    @pytest.mark.parametrize(("name", "text"), [("pyproject.toml", "no ["), ("lib/a/pyproject.toml", "é = ")])
-    def test_one_that_cannot_be_read_is_named(self, tmp_path: Path, name: str, text: str) -> None:
-        with pytest.raises(PreparationFailed, match=f"^{name} of the bundle cannot be read: ") as refused:
-            read(tmp_path, {**FILES, name: text})
-        assert refused.value.kind is FailureKind.ENVIRONMENT
+        for name, text in (("pyproject.toml", "no ["), ("lib/a/pyproject.toml", "é = ")):
+            with pytest.raises(PreparationFailed, match=f"^{name} of the bundle cannot be read: ") as refused:
+                read(tmp_path, {**FILES, name: text})
+            assert refused.value.kind is FailureKind.ENVIRONMENT
 
 
 LOCK = """
@@ -104,12 +100,9 @@ class TestTheLock:
         extra = {"uv.lock": LOCK, "vendor/own/a.py": "1", "vendor/x.whl": "wheel", "wheels/w": ""}
         return read(root, {**FILES, **extra})
 
-    def test_what_it_takes_from_the_bundle_and_is_no_member(self, tmp_path: Path) -> None:
-        found = self.workspace(tmp_path).local_sources()
-        assert found == [tmp_path / "vendor/own", tmp_path / "vendor/x.whl", tmp_path / "wheels"]
-
     def test_its_fingerprint_is_of_all_that_decides_what_is_installed(self, tmp_path: Path) -> None:
         workspace = self.workspace(tmp_path)
+        assert workspace.local_sources() == [tmp_path / "vendor/own", tmp_path / "vendor/x.whl", tmp_path / "wheels"]
         seen = [workspace.lock_fingerprint()]
         assert workspace.lock_fingerprint() == seen[0]
         (tmp_path / "shop/main.py").write_text("changed")
@@ -153,7 +146,7 @@ def test_a_digest_is_of_names_contents_and_links(tmp_path: Path) -> None:
 
 
 class TestTheSite:
-    def test_members_count_as_installed(self, tmp_path: Path) -> None:
+    def test_members_count_as_installed_and_a_site_that_is_there_is_left(self, tmp_path: Path) -> None:
         workspace = read(tmp_path / "bundle", FILES)
         site = tmp_path / "site"
         write_site(workspace, site)
@@ -168,6 +161,9 @@ class TestTheSite:
             ("console_scripts", "inner", "shop.main:Class.method [extra]"),
         }
         assert (site / "my_till-0.dist-info" / "METADATA").is_file()
+        with pytest.raises(OSError, match="not empty"):
+            write_site(workspace, site)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle", "site"]
 
     def test_its_commands_run_what_they_name_with_their_arguments(self, tmp_path: Path) -> None:
         more = {
@@ -191,10 +187,3 @@ class TestTheSite:
         assert run("bare") == (0, "main of tools\n")
         assert run("inner") == (0, "inner\n")
         assert {path.stat().st_mode & 0o777 for path in (tmp_path / "site/bin").iterdir()} == {0o555}
-
-    def test_a_site_that_is_there_already_is_left_and_nothing_else(self, tmp_path: Path) -> None:
-        workspace = read(tmp_path / "bundle", FILES)
-        write_site(workspace, tmp_path / "site")
-        with pytest.raises(OSError, match="not empty"):
-            write_site(workspace, tmp_path / "site")
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle", "site"]

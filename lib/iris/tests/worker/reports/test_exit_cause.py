@@ -1,11 +1,13 @@
 """Whose fault a bad end was: by evidence, and the user's without any."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from iris.domain.states import FailureKind
 from iris.worker.host.oom import OomKills, oom_counters
+from iris.worker.limits.plan import Breach
 from iris.worker.processes import Exit
 from iris.worker.reports.exit_cause import DEVICE_EXIT_CODE, classify_exit
 
@@ -25,34 +27,38 @@ KILLED = Exit(0, 9)
 )
 def test_the_words_of_drivers_are_a_device_error_and_are_quoted(words: bytes) -> None:
     tail = b"step 17\n" + words + b"\nat exit\n"
-    kind, why = classify_exit(FAILED, tail, True, lambda: False)
-    assert kind is FailureKind.DEVICE
-    assert why == f"device error: {words.decode()}"
+    quoted = f"device error: {words.decode()}"
+    assert classify_exit(FAILED, tail, True, lambda: False) == (FailureKind.DEVICE, quoted)
 
 
-def test_a_task_without_accelerators_cannot_blame_one() -> None:
-    tail = b"CUDA error: all CUDA-capable devices are busy or unavailable"
-    assert classify_exit(FAILED, tail, False, lambda: False) == (FailureKind.USER, "")
-    assert classify_exit(Exit(DEVICE_EXIT_CODE, 0), b"", False, lambda: False) == (FailureKind.USER, "")
+BUSY = b"CUDA error: all CUDA-capable devices are busy or unavailable"
+BY_CODE = "device error: it ended with exit code 86"
+OOM = "out of memory: the kernel killed it to free memory"
 
 
-def test_the_documented_exit_code_is_a_device_error() -> None:
-    kind, why = classify_exit(Exit(DEVICE_EXIT_CODE, 0), b"", True, lambda: False)
-    assert (kind, why) == (FailureKind.DEVICE, "device error: it ended with exit code 86")
-
-
-def test_out_of_memory_of_the_device_is_the_users() -> None:
-    assert (
-        classify_exit(FAILED, b"CUDA out of memory. Tried to allocate 2 GiB", True, lambda: False)[0]
-        is FailureKind.USER
-    )
-
-
-@pytest.mark.parametrize("exit", [KILLED, Exit(137, 0)])
-def test_a_kill_is_out_of_memory_only_when_the_kernel_says_so(exit: Exit) -> None:
-    assert classify_exit(exit, b"", False, lambda: True)[0] is FailureKind.OOM
-    assert classify_exit(exit, b"", False, lambda: False)[0] is FailureKind.USER
-    assert classify_exit(FAILED, b"", False, lambda: True)[0] is FailureKind.USER
+@pytest.mark.parametrize(
+    ("exit", "tail", "has_accelerator", "was_out_of_memory", "kind", "why"),
+    [
+        # A task without accelerators cannot blame one.
+        (FAILED, BUSY, False, False, FailureKind.USER, ""),
+        (Exit(DEVICE_EXIT_CODE, 0), b"", False, False, FailureKind.USER, ""),
+        (Exit(DEVICE_EXIT_CODE, 0), b"", True, False, FailureKind.DEVICE, BY_CODE),
+        # Out of memory of the device is the user's.
+        (FAILED, b"CUDA out of memory. Tried to allocate 2 GiB", True, False, FailureKind.USER, ""),
+        # A kill is out of memory only when the kernel says so, and nothing else is.
+        *((exit, b"", False, True, FailureKind.OOM, OOM) for exit in (KILLED, Exit(137, 0))),
+        *((exit, b"", False, False, FailureKind.USER, "") for exit in (KILLED, Exit(137, 0))),
+        (FAILED, b"", False, True, FailureKind.USER, ""),
+        # What is known of its own groups needs no guess.
+        (replace(KILLED, has_evidence=True), b"", False, True, FailureKind.USER, ""),
+        (replace(KILLED, breach=Breach("memory", "too much")), b"", False, False, FailureKind.OOM, "too much"),
+        (replace(KILLED, breach=Breach("disk", "too much")), BUSY, True, True, FailureKind.USER, "too much"),
+    ],
+)
+def test_the_cause(
+    exit: Exit, tail: bytes, has_accelerator: bool, was_out_of_memory: bool, kind: FailureKind, why: str
+) -> None:
+    assert classify_exit(exit, tail, has_accelerator, lambda: was_out_of_memory) == (kind, why)
 
 
 @pytest.mark.parametrize(

@@ -27,25 +27,32 @@ def test_reading_again_after_the_file_was_closed(log: AttemptLog, tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_is_read_beyond_what_the_writer_told(log: AttemptLog) -> None:
-    assert log.size == 100
-    log.grew(30)
-    assert len(log.read(0, 1000)) == 30
-    assert log.read(30, 1000) == b""
-
-
-def test_there_is_something_to_send_until_all_of_it_was_sent(log: AttemptLog) -> None:
+def test_no_more_is_read_than_was_asked_for_and_nothing_beyond_what_the_writer_told(log: AttemptLog) -> None:
+    whole = log.read(0, 100)
+    assert len(whole) == log.size == 100
+    assert b"".join(log.read(offset, 7) for offset in range(0, 100, 7)) == whole
+    assert (log.read(99, 7), log.read(100, 7)) == (whole[99:], b"")
     log.sent = 100
-    assert not log.grew(100)
-    assert log.grew(101)
+    assert [log.grew(101), log.grew(100), log.grew(30)] == [True, False, False], "whether there is something to send"
+    assert (len(log.read(0, 1000)), log.read(30, 1000)) == (30, b"")
 
 
-def test_acknowledgements_move_forward_and_a_standstill_means_send_again(log: AttemptLog) -> None:
-    log.sent = log.size
-    log.acknowledge(40)
-    assert (log.acked, log.sent) == (40, log.size)
-    log.acknowledge(40)
-    assert log.sent == 40
+@pytest.mark.parametrize(
+    ("sent", "acknowledged", "acked", "sent_then"),
+    [
+        (100, [40], 40, 100),
+        # A standstill means: send again.
+        (100, [40, 40], 40, 40),
+        (20, [50], 50, 50),
+        # Never beyond what there is.
+        (20, [50, 1000], 100, 100),
+    ],
+)
+def test_acknowledgements(log: AttemptLog, sent: int, acknowledged: list[int], acked: int, sent_then: int) -> None:
+    log.sent = sent
+    for offset in acknowledged:
+        log.acknowledge(offset)
+    assert (log.acked, log.sent) == (acked, sent_then)
 
 
 def test_words_that_found_no_room_come_after_the_file(tmp_path: Path) -> None:
@@ -65,9 +72,7 @@ class SmallLog(AttemptLog):
 
 
 @pytest.mark.parametrize("is_short", [True, False])
-def test_the_disk_gets_back_what_the_controller_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_short: bool
-) -> None:
+def test_the_disk_gets_back_what_was_received(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_short: bool) -> None:
     monkeypatch.setattr("iris.worker.reports.logs.is_short", lambda path: is_short)
     path = tmp_path / "log"
     path.write_bytes(b"x" * 100_000)
@@ -83,30 +88,12 @@ def test_the_disk_gets_back_what_the_controller_has(
     assert (b"x" in log.read(39_000, 38_000)) != is_short
 
 
-def test_a_new_log_has_nothing(tmp_path: Path) -> None:
-    log = AttemptLog(tmp_path / "log")
-    assert (log.size, log.sent, log.acked, log.read(0, 10)) == (0, 0, 0, b"")
-    assert not log.grew(0)
-    log.remove()  # there is no file
-
-
-def test_reading_gives_at_most_what_was_asked_for(log: AttemptLog) -> None:
-    whole = log.read(0, 100)
-    assert len(whole) == 100
-    assert b"".join(log.read(offset, 7) for offset in range(0, 100, 7)) == whole
-    assert log.read(99, 7) == whole[99:]
-    assert log.read(100, 7) == b""
-
-
-def test_acknowledgements_beyond_what_was_sent_move_the_sending_on(log: AttemptLog) -> None:
-    log.sent = 20
-    log.acknowledge(50)
-    assert (log.acked, log.sent) == (50, 50)
-    log.acknowledge(1000)
-    assert (log.acked, log.sent) == (100, 100), "never beyond what there is"
-
-
-def test_a_new_session_ships_from_where_the_controller_is(log: AttemptLog) -> None:
+def test_a_new_log_has_nothing_and_a_new_session_ships_from_where_the_controller_is(
+    log: AttemptLog, tmp_path: Path
+) -> None:
+    new = AttemptLog(tmp_path / "new")
+    assert (new.size, new.sent, new.acked, new.read(0, 10), new.grew(0)) == (0, 0, 0, b"", False)
+    new.remove()  # there is no file
     log.sent = log.acked = 80
     log.rewind(30)
     assert (log.acked, log.sent) == (30, 30)

@@ -39,26 +39,15 @@ def test_a_small_value_is_told_as_it_is_and_a_larger_one_is_not_read(tmp_path: P
     assert not file.exists()
 
 
-def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
-    (tmp_path / "value").mkdir()
-    found = read_small(str(tmp_path / "value"))
-    assert found is not None
-    assert found.packed.startswith(b"! its worker cannot read it")
-    assert send(tmp_path / "value", Controller()).packed.startswith(b"! its worker cannot read it")
-
-
-@pytest.mark.parametrize("kind", ["pipe", "link"])
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link"])
 def test_what_is_no_file_is_neither_followed_nor_waited_for(tmp_path: Path, kind: str) -> None:
     """The task may leave there what it likes, and the worker serves others meanwhile."""
     place = tmp_path / "value"
-    if kind == "pipe":
-        os.mkfifo(place)
-    else:
-        (tmp_path / "token").write_text("secret")
-        place.symlink_to(tmp_path / "token")
-    found = read_small(str(place))
-    assert found is not None
-    assert found.packed.startswith(b"! its worker cannot read it")
+    make = {"folder": place.mkdir, "pipe": lambda: os.mkfifo(place), "link": lambda: place.symlink_to(__file__)}
+    make[kind]()
+    for found in (read_small(str(place)), send(place, Controller())):
+        assert found is not None
+        assert found.packed.startswith(b"! its worker cannot read it")
 
 
 def test_a_large_value_is_sent_once_the_controller_is_back(tmp_path: Path) -> None:
@@ -78,7 +67,7 @@ def test_a_large_value_is_sent_once_the_controller_is_back(tmp_path: Path) -> No
         (None, 30.0, b"! its worker sends no large values\n"),
     ],
 )
-def test_one_that_cannot_be_sent_is_told_as_such(
+def test_one_that_cannot_be_sent(
     tmp_path: Path, controller: Controller | None, patience_s: float, reason: bytes
 ) -> None:
     (tmp_path / "value").write_bytes(b"y" * 100_000)

@@ -11,7 +11,7 @@ import cloudpickle
 
 from iris.domain.states import FailureKind, TaskState
 from iris.rpc import iris_pb2 as pb
-from iris.testing.worker_fixtures import FakeController, InProcessWorker, run_command
+from support.iris.worker_fixtures import FakeController, InProcessWorker, run_command
 
 JOB = "/user/job/0:0"
 Play = Callable[[Callable[[FakeController, InProcessWorker], Awaitable[None]]], None]

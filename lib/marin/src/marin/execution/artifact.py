@@ -154,12 +154,36 @@ def artifact_bytes(value: Any) -> bytes:
     if value is None:
         return b"null"
     try:
-        return json.dumps(value, default=_encode).encode()
+        _check_keys(value)
+        return json.dumps(value, default=_encode_checked).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidRequest(
             f"a value of type {type(value).__name__} cannot be stored as JSON ({error}); return plain values, a "
             "dataclass or a pydantic model"
         ) from error
+
+
+def _encode_checked(value: Any) -> Any:
+    encoded = _encode(value)
+    _check_keys(encoded)
+    return encoded
+
+
+def _check_keys(value: Any) -> None:
+    """Refuse a dict of which two keys have one JSON text: one of their values would be lost."""
+    if isinstance(value, dict):
+        if any(type(key) is not str for key in value):
+            texts: dict[str, Any] = {}
+            for key in value:
+                text = key if isinstance(key, str) else json.dumps(key)
+                if text in texts:
+                    raise TypeError(f"the keys {texts[text]!r} and {key!r} of a dict have one JSON text")
+                texts[text] = key
+        for item in value.values():
+            _check_keys(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            _check_keys(item)
 
 
 def _encode(value: Any) -> Any:
@@ -204,13 +228,24 @@ def _decode(type_: Any, raw: Any) -> Any:
     if issubclass(type_, datetime.timedelta):
         return type_(seconds=raw)
     if issubclass(type_, enum.Enum):
-        return type_(raw)
+        return _decode_enum(type_, raw)
+    if issubclass(type_, tuple) and hasattr(type_, "_fields"):
+        hints = typing.get_type_hints(type_)
+        return type_(*(_decode(hints.get(name), item) for name, item in zip(type_._fields, raw, strict=True)))
     if issubclass(type_, (pathlib.PurePath, set, frozenset, tuple)):
         return type_(raw)
     expected = (int, float) if type_ is float else type_
     if type_ in (str, int, float, bool, list, dict, types.NoneType) and not isinstance(raw, expected):
         raise TypeError(f"expected {type_.__name__}, not {raw!r}")
     return raw
+
+
+def _decode_enum(type_: type[enum.Enum], raw: Any) -> Any:
+    for member in type_:
+        # Of a member whose value is a tuple, or another that JSON has not, the stored form is another value.
+        if member.value == raw or json.loads(json.dumps(member.value, default=_encode)) == raw:
+            return member
+    return type_(raw)
 
 
 def _decode_dataclass(type_: type[Any], raw: Any) -> Any:
@@ -227,6 +262,8 @@ def _decode_dataclass(type_: type[Any], raw: Any) -> Any:
 def _decode_generic(origin: Any, arguments: tuple[Any, ...], raw: Any) -> Any:
     if origin in (typing.Union, types.UnionType):
         return _decode_union(arguments, raw)
+    if origin is typing.Literal:
+        return _decode_literal(arguments, raw)
     if origin is tuple and arguments[-1] is not Ellipsis:
         return tuple(_decode(kind, item) for kind, item in zip(arguments, raw, strict=True))
     if isinstance(origin, type) and issubclass(origin, Mapping):
@@ -236,7 +273,17 @@ def _decode_generic(origin: Any, arguments: tuple[Any, ...], raw: Any) -> Any:
     return [_decode(arguments[0], item) for item in raw] if isinstance(raw, list) else raw
 
 
+def _decode_literal(arguments: tuple[Any, ...], raw: Any) -> Any:
+    for value in arguments:
+        plain = value.value if isinstance(value, enum.Enum) else value
+        if plain == raw and type(plain) is type(raw):
+            return value
+    raise TypeError(f"expected one of {', '.join(map(repr, arguments))}, not {raw!r}")
+
+
 def _decode_key(type_: Any, key: str) -> Any:
+    if type_ in (bool, types.NoneType):
+        key = json.loads(key)
     return _decode(type_, type_(key) if type_ in (int, float) else key)
 
 

@@ -19,7 +19,9 @@ from marin.execution.config.copying import copy_config
 from marin.execution.config.step import check_relative_name
 from marin.execution.lease.status_file import StatusFile, StepAlreadyDone, making_output
 from marin.execution.lease.status_words import STATUS_SUCCESS
+from marin.execution.record.target_config import TargetConfig, check_targets
 from marin.execution.report.explain_mode import explain_request
+from marin.execution.version.paths import check_path_length
 from rigging.calls import call_to_end
 from rigging.errors import Conflict, InvalidRequest, StepFailed
 
@@ -63,6 +65,7 @@ def claim_and_run(
     Raises:
         Exception: What `run_fn` raised: the first failure ends this worker, and the rest is left to the others. The
             target is tried again by whichever worker comes to it next.
+        Conflict: Targets that are done, or under way, have another config; nothing has run.
         InvalidRequest: Two targets have one id, or an id would leave the root.
     """
     checked = _to_run(sweep_root, targets)
@@ -88,6 +91,7 @@ def run_sweep(sweep_root: str, targets: Iterable[SweepTarget[ConfigT]], run_fn: 
 
     Raises:
         StepFailed: Targets failed in this worker; all are named, the first is the cause. The others have run.
+        Conflict: Targets that are done, or under way, have another config; nothing has run.
         InvalidRequest: Two targets have one id, or an id would leave the root.
     """
     done: list[str] = []
@@ -112,17 +116,20 @@ def run_sweep(sweep_root: str, targets: Iterable[SweepTarget[ConfigT]], run_fn: 
 
 def _to_run(sweep_root: str, targets: Iterable[SweepTarget[ConfigT]]) -> list[SweepTarget[ConfigT]]:
     """Return the targets, checked; none where experiments are explained and nothing is to run."""
-    checked = _checked(targets)
+    checked = _checked(sweep_root, targets)
     if explain_request() is None:
+        paths = {target.target_id: os.path.join(sweep_root, target.target_id) for target in checked}
+        check_targets(paths, {target.target_id: target.config for target in checked})
         return checked
     logger.warning("sweep %s: its %d target(s) do not run where steps are only explained", sweep_root, len(checked))
     return []
 
 
-def _checked(targets: Iterable[SweepTarget[ConfigT]]) -> list[SweepTarget[ConfigT]]:
+def _checked(sweep_root: str, targets: Iterable[SweepTarget[ConfigT]]) -> list[SweepTarget[ConfigT]]:
     by_id: dict[str, SweepTarget[ConfigT]] = {}
     for target in targets:
         check_relative_name(target.target_id, "sweep target")
+        check_path_length(target.target_id, os.path.join(sweep_root, target.target_id), "sweep target")
         if target.target_id in by_id:
             raise InvalidRequest(f"two sweep targets are called {target.target_id!r}; each needs an id of its own")
         by_id[target.target_id] = target
@@ -144,5 +151,6 @@ def _claim(
         except Conflict as error:
             logger.info("sweep target %s: another worker is at work on it (%s)", target.target_id, error)
             return _Claim.BUSY
+        TargetConfig.of(target.config).write(path)
         call_to_end(run, replace(target, config=copy_config(target.config)))
     return _Claim.RAN

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,10 +13,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from marin.testing.recorded_runs import RecordedStorage, ended, started
 from rigging.exit_codes import OK
+from support.marin.recorded_runs import RecordedStorage, ended, started
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.process
 
 
 @contextmanager
@@ -54,13 +53,3 @@ def test_the_printed_link_leads_to_the_runs_and_signals_stop_it(tmp_path: Path, 
         assert process.wait(30) == OK
     key = tmp_path / "state" / "marin" / "browser-key"
     assert key.stat().st_mode & 0o777 == 0o600
-
-
-def test_a_taken_port_is_replaced_and_said(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with serving(tmp_path, "--port", str(port)) as process:
-            assert "a free one is used" in _next_line(process, f"port {port}")
-            assert f":{port}/" not in _next_line(process, "/login?token=")

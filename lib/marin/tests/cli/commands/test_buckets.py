@@ -8,17 +8,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pytest
 
 from marin.cli.context import CliContext
 from marin.execution import Executor, ExecutorStep, output_path_of, versioned
-from marin.testing.recorded_runs import Done
 from rigging.filesystem import read_bytes_or_none, url_to_fs, write_bytes_atomic
 from rigging.lease.record import Lease
-from rigging.testing.shared import shared_gcs_server, shared_s3_server
+from support.marin.buckets import bucket_root
+from support.marin.recorded_runs import Done
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.process
 
 Marin = Callable[..., Done]
 
@@ -26,22 +25,9 @@ Marin = Callable[..., Done]
 @pytest.fixture(params=["gs", "s3"])
 def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A storage root in a bucket, of a name of its own."""
-    bucket = "marin-cli-tests"
-    if request.param == "gs":
-        gcs = shared_gcs_server()
-        gcs.create_bucket(bucket, "us-central2")
-        environment = gcs.environment()
-    else:
-        s3 = shared_s3_server()
-        s3.create_bucket(bucket)
-        environment = s3.environment()
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    place = f"{request.param}://{bucket}/{tmp_path.name}"
-    monkeypatch.setenv("MARIN_PREFIX", place)
-    fsspec.filesystem(request.param).clear_instance_cache()
-    yield place
-    fsspec.filesystem(request.param).clear_instance_cache()
+    with bucket_root(request.param, "marin-cli-tests") as bucket:
+        monkeypatch.setenv("MARIN_PREFIX", f"{bucket}/{tmp_path.name}")
+        yield f"{bucket}/{tmp_path.name}"
 
 
 def objects(root: str) -> set[str]:
@@ -66,6 +52,10 @@ def test_a_bucket_is_read_like_a_disk(root: str, marin: Marin) -> None:
     assert marin("diff", run["run"], run["run"]).out == "0 added, 0 removed, 0 changed, 2 equal\n"
     assert marin("gc", "--older-than", "0s", "--json").json == []
     assert objects(root) == before, "reading writes nothing"
+    done = marin("runs", f"{root.partition(':')[0]}://marin-cli-no-such-bucket/x")
+    assert done.code in (0, 1, 4, 5)
+    assert "Traceback" not in done.err
+    assert "internal error" not in done.err
 
 
 def test_leases_and_garbage_of_a_bucket_are_found_and_removed(root: str, marin: Marin) -> None:
@@ -85,11 +75,3 @@ def test_leases_and_garbage_of_a_bucket_are_found_and_removed(root: str, marin: 
     left = objects(root)
     assert not [name for name in left if "gone" in name]
     assert [name for name in left if "/used-" in name and name.endswith("/.executor_status")]
-
-
-def test_a_bucket_that_is_not_there_is_told_in_words(root: str, marin: Marin) -> None:
-    scheme = root.partition(":")[0]
-    done = marin("runs", f"{scheme}://marin-cli-no-such-bucket/x")
-    assert done.code in (0, 1, 4, 5)
-    assert "Traceback" not in done.err
-    assert "internal error" not in done.err

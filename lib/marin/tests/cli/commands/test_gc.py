@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from marin.cli.context import CliContext
 from marin.recorded.deciding.garbage import OutputFacts, OutputFiles, judge_outputs, references
-from marin.testing.recorded_runs import Done, RecordedStorage
+from support.marin.recorded_runs import Done, RecordedStorage
 
 Marin = Callable[..., Done]
 
@@ -44,58 +44,27 @@ def test_outputs_that_no_run_refers_to_are_listed_with_their_sizes(storage: Reco
 
 
 def test_what_is_not_certain_is_kept(storage: RecordedStorage, marin: Marin) -> None:
-    storage.step("garbage-000001")
+    for name in (
+        *("garbage-000001", "leased-000003", "damaged-000006", "tmp/temporary-000007", "experiments/x-000008"),
+        *("hardcoded-000009", "in-command-00000a", "outer-00000b/inner-00000b", "outer-00000b"),
+        "needed-by-spec-00000c",
+    ):
+        storage.step(name)
     storage.step("running-000002", status="RUNNING")
-    storage.step("leased-000003")
     (storage.root / "leased-000003/.executor_status.lock").write_text("{}")
     storage.step("spec_00000004", executor_version="step_runner")
     storage.step("copied-000005", output_path="gs://marin-eu-west4/copied-000005")
-    storage.step("damaged-000006")
     (storage.root / "damaged-000006/.executor_info").write_text("{")
-    storage.step("tmp/temporary-000007")
-    storage.step("experiments/x-000008")
     (storage.root / "cache/call").mkdir(parents=True)
     (storage.root / "cache/call/.executor_status").write_text("SUCCESS")
-    storage.step("hardcoded-000009")
-    storage.step("in-command-00000a")
-    storage.step("outer-00000b/inner-00000b")
-    storage.step("outer-00000b")
-    storage.step("needed-by-spec-00000c")
     storage.step("spec_0000000d", executor_version="step_runner", dependencies=["needed-by-spec-00000c"])
-    run = storage.step(
-        "run-000010",
-        config={
-            "a": "mirror://hardcoded-000009/x",
-            "b": f"cat {storage.root}/in-command-00000a/part-1 | wc",
-            "c": "outer-00000b/inner-00000b",
-        },
-    )
-    storage.run("train-0a1b2c", [run])
+    command = f"cat {storage.root}/in-command-00000a/part-1 | wc"
+    used = {"a": "mirror://hardcoded-000009/x", "b": command, "c": "outer-00000b/inner-00000b"}
+    storage.run("train-0a1b2c", [storage.step("run-000010", config=used)])
     assert listed(marin) == {"garbage-000001"}
     kept = marin("gc", "--kept", "--older-than", "0s", "--json").json
     assert len(kept) == 13
     assert not {Path(item["path"]).name for item in kept} & {"temporary-000007", "x-000008", "call"}
-
-
-def test_nothing_is_garbage_where_no_run_is_recorded_or_one_is_damaged(storage: RecordedStorage, marin: Marin) -> None:
-    storage.step("a-000001")
-    refused = marin("gc")
-    assert refused.code == 3
-    assert "name the place with --runs" in refused.err
-    storage.run("train-0a1b2c", [])
-    (storage.root / "experiments/train-0a1b2c.json").write_text("{")
-    damaged = marin("gc", "--delete", "--yes", "--older-than", "0s")
-    assert damaged.code == 3
-    assert "train-0a1b2c.json is damaged" in damaged.err
-    assert (storage.root / "a-000001/.executor_status").exists()
-
-
-def test_runs_recorded_elsewhere_count(storage: RecordedStorage, marin: Marin, tmp_path: Path) -> None:
-    step = storage.step("a-000001")
-    storage.run("here-0a1b2c", [])
-    RecordedStorage(tmp_path / "team").run("there-0a1b2c", [step])
-    assert listed(marin) == {"a-000001"}
-    assert listed(marin, "--runs", str(tmp_path / "team/experiments")) == set()
 
 
 def test_deletion_asks_and_takes_only_what_no_run_refers_to(storage: RecordedStorage, marin: Marin) -> None:
@@ -107,7 +76,7 @@ def test_deletion_asks_and_takes_only_what_no_run_refers_to(storage: RecordedSto
     words = ("gc", "--delete", "--older-than", "0s")
     later = {"now": lambda: time.time() + 5}
     assert marin(*words, context=CliContext(is_interactive=lambda: False, **later)).code == 3
-    assert marin(*words, "--dry-run").code == 3
+    assert "--dry-run and --delete: one of them" in marin(*words, "--yes", "--dry-run").err
 
     def begin_runs(_question: str) -> bool:
         late = json.loads((storage.root / "late-000003/.executor_info").read_text())
@@ -141,3 +110,21 @@ def test_nothing_that_is_kept_loses_what_it_needs_or_what_is_within(
     for name in removed:
         assert not any(other.startswith(f"{name}/") or name.startswith(f"{other}/") for other in kept)
         assert not any(other.startswith(f"{name}/") for other in refers)
+
+
+def test_what_runs_refer_to_is_kept_wherever_they_are_recorded_and_damage_stops_all(
+    storage: RecordedStorage, marin: Marin, tmp_path: Path
+) -> None:
+    step = storage.step("a-000001")
+    refused = marin("gc")
+    assert refused.code == 3
+    assert "name the place with --runs" in refused.err
+    storage.run("here-0a1b2c", [])
+    RecordedStorage(tmp_path / "team").run("there-0a1b2c", [step])
+    assert listed(marin) == {"a-000001"}
+    assert listed(marin, "--runs", str(tmp_path / "team/experiments")) == set()
+    (storage.root / "experiments/here-0a1b2c.json").write_text("{")
+    damaged = marin("gc", "--delete", "--yes", "--older-than", "0s")
+    assert damaged.code == 3
+    assert "here-0a1b2c.json is damaged" in damaged.err
+    assert (storage.root / "a-000001/.executor_status").exists()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marin.recorded.deciding.run_diff import diff_runs
-from marin.testing.recorded_runs import Done, RecordedStorage, started, step_ended
+from support.marin.recorded_runs import Done, RecordedStorage, started, step_ended
 
 Marin = Callable[..., Done]
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marin.cli.deciding.lint import StepFacts, leaves, lint_steps
-from marin.testing.recorded_runs import Done
+from support.marin.recorded_runs import Done
 
 Marin = Callable[..., Done]
 
@@ -59,26 +59,6 @@ def test_values_that_do_not_count_or_name_a_region_are_found(script: str, marin:
     assert not os.path.exists(tmp_path / "prefix"), "no storage is touched"
 
 
-def test_findings_may_be_left_out(script: str, marin: Marin) -> None:
-    ignored = ("--ignore", "workers", "--ignore", "lint/data:hf_*", "--ignore", "elsewhere*", "--ignore", "source")
-    done = marin("lint", *ignored, script)
-    assert (done.code, done.out) == (0, "")
-    assert "0 finding(s) in 2 step(s)" in done.err
-
-
-def test_a_script_that_cannot_be_loaded_is_an_error_in_words(tmp_path: Path, marin: Marin) -> None:
-    assert marin("lint", str(tmp_path / "none.py")).code == 4
-    bad = tmp_path / "bad.py"
-    bad.write_text("import no_such_module_anywhere")
-    done = marin("lint", str(bad))
-    assert done.code == 3
-    assert "ModuleNotFoundError" in done.err
-    bad.write_text("raise SystemExit(7)")
-    assert marin("lint", str(bad)).code == 3
-    bad.write_text("")
-    assert marin("lint", str(bad)).code == 0
-
-
 JSON = st.recursive(
     st.none() | st.integers() | st.text(max_size=5),
     lambda part: st.lists(part, max_size=3) | st.dictionaries(st.text(max_size=3), part, max_size=3),
@@ -91,3 +71,22 @@ def test_every_value_that_does_not_count_is_found_once(config: dict[str, object]
     found = lint_steps([StepFacts("s", {}, config)])
     assert len([item for item in found if item.rule == "unversioned"]) == (len(list(leaves(config))) if config else 0)
     assert lint_steps([StepFacts("s", {}, config)], ["*"]) == []
+
+
+def test_findings_may_be_left_out_and_a_script_that_cannot_be_loaded_is_an_error_in_words(
+    script: str, marin: Marin, tmp_path: Path
+) -> None:
+    ignored = ("--ignore", "workers", "--ignore", "lint/data:hf_*", "--ignore", "elsewhere*", "--ignore", "source")
+    done = marin("lint", *ignored, script)
+    assert (done.code, done.out) == (0, "")
+    assert "0 finding(s) in 2 step(s)" in done.err
+    assert marin("lint", str(tmp_path / "none.py")).code == 4
+    bad = tmp_path / "bad.py"
+    for text, code, said in (
+        ("import no_such_module_anywhere", 3, "ModuleNotFoundError"),
+        ("raise SystemExit(7)", 3, ""),
+        ("", 0, ""),
+    ):
+        bad.write_text(text)
+        done = marin("lint", str(bad))
+        assert (done.code, said in done.err) == (code, True)

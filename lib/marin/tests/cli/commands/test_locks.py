@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from marin.cli.context import CliContext
 from marin.recorded.deciding.leases import CLEARABLE, LeaseState, judge
-from marin.testing.recorded_runs import Done, RecordedStorage
 from rigging.distributed_lock import create_lock
 from rigging.lease.identity import HolderState
 from rigging.lease.record import Lease, StoredLease
+from support.marin.recorded_runs import Done, RecordedStorage
 
 Marin = Callable[..., Done]
 NOW = 1_000_000.0

@@ -18,9 +18,9 @@ from fsspec.implementations.memory import MemoryFileSystem
 from marin.cli.context import CliContext
 from marin.execution import Executor, ExecutorStep, output_path_of, versioned
 from marin.log_words import follows_line
-from marin.testing.recorded_runs import Done, RecordedStorage, ended, started, step_ended
 from rigging.distributed_lock import create_lock
 from rigging.lease.record import Lease
+from support.marin.recorded_runs import Done, RecordedStorage, ended, started, step_ended
 
 Marin = Callable[..., Done]
 
@@ -55,30 +55,49 @@ def test_json_has_the_documented_keys(storage: RecordedStorage, marin: Marin) ->
     step = storage.step("a-000001")
     name = storage.run("train-0a1b2c", [step], [started(host="h", user="bob"), ended(ends={"failed": 1})])
     [listed] = marin("runs", "--json").json
-    assert listed == {
-        "run": name,
-        "steps_id": "train-0a1b2c",
-        "started": 1699923600.0,
-        "state": "failed",
-        "seconds": 62.0,
-        "steps": 1,
-        "ends": {"succeeded": 0, "cached": 0, "failed": 1, "dep_failed": 0, "lost": 0},
-        "user": "bob",
-        "host": "h",
-        "description": "Train.",
-        "git_commit": "c0ffee",
-        "error": None,
-        "damage": None,
-    }
+    ends = {"succeeded": 0, "cached": 0, "failed": 1, "dep_failed": 0, "lost": 0}
+    times = {"started": 1699923600.0, "state": "failed", "seconds": 62.0, "steps": 1, "ends": ends}
+    who = {"user": "bob", "host": "h", "description": "Train.", "git_commit": "c0ffee", "error": None, "damage": None}
+    assert listed == {"run": name, "steps_id": "train-0a1b2c", **times, **who}
 
 
-def test_only_so_many_are_listed_and_the_rest_is_told(storage: RecordedStorage, marin: Marin) -> None:
+def test_only_so_many_are_listed_and_the_rest_is_told(storage: RecordedStorage, marin: Marin, tmp_path: Path) -> None:
     for hour in range(3):
         storage.run("train-0a1b2c", [], [started(), ended()], hour=hour)
     few, every = marin("runs", "-n", "1"), marin("runs", "--all", "--json")
     assert (len(few.out.splitlines()), few.err) == (2, "marin: 2 more; --all lists them\n")
     assert (len(every.json), every.err) == (3, "")
     assert [len(marin("runs", "--state", state, "--json").json) for state in ("succeeded", "failed")] == [3, 0]
+    done = marin("runs", str(tmp_path / "nowhere"))
+    assert (done.code, done.out, done.err) == (0, "", f"marin: no runs in {tmp_path}/nowhere/experiments\n")
+    assert marin("runs", str(tmp_path), "--json").out == "[]\n"
+    assert [marin("runs", place).code for place in ("", "/")] == [2, 3]
+    assert "no command 'rnus'; did you mean 'runs'?" in marin("rnus").err
+
+
+def test_a_step_is_shown_by_path_or_name_and_what_is_meant_is_never_guessed(
+    storage: RecordedStorage, marin: Marin
+) -> None:
+    storage.step("raw/a-000001", unversioned={"workers": 4})
+    by_name = marin("show", "raw/a")
+    assert by_name.code == 0
+    assert marin("show", "raw/a-000001").out == marin("show", f"{storage.root}/raw/a-000001/").out == by_name.out
+    for line in ("status    SUCCESS", "  n: 1", "  workers: 4"):
+        assert line in by_name.out
+    size = (storage.root / "raw/a-000001/.executor_info").stat().st_size
+    assert marin("show", "raw/a", "--json").json["files"] == {".executor_info": size, ".executor_status": 7}
+    storage.step("raw/alpha-000001")
+    storage.step("b-000001")
+    storage.step("b-000002")
+    storage.run("train-0a1b2c", [])
+    for word, code, said in (
+        ("raw/alpa", 4, ["did you mean alpha"]),
+        ("tran-0a1b2c", 4, ["did you mean train-0a1b2c"]),
+        ("b", 3, ["2 outputs have the name 'b'", "b-000002"]),
+    ):
+        done = marin("show", word)
+        assert done.code == code
+        assert [words for words in said if words not in done.err] == []
 
 
 def test_a_damaged_info_file_is_named_and_the_rest_is_listed(storage: RecordedStorage, marin: Marin) -> None:
@@ -93,14 +112,6 @@ def test_a_damaged_info_file_is_named_and_the_rest_is_listed(storage: RecordedSt
     shown = marin("show", "torn-0a1b2c")
     assert shown.code == 3
     assert "torn-0a1b2c.json is damaged" in shown.err
-
-
-def test_an_empty_prefix_has_no_runs_and_a_missing_one_neither(marin: Marin, tmp_path: Path) -> None:
-    done = marin("runs", str(tmp_path / "nowhere"))
-    assert (done.code, done.out, done.err) == (0, "", f"marin: no runs in {tmp_path}/nowhere/experiments\n")
-    assert marin("runs", str(tmp_path), "--json").out == "[]\n"
-    assert marin("runs", "").code == 2
-    assert marin("runs", "/").code == 3
 
 
 def test_a_run_is_shown_with_its_steps(storage: RecordedStorage, marin: Marin) -> None:
@@ -136,7 +147,7 @@ def test_attempts_of_a_step_are_shown_with_what_they_used(storage: RecordedStora
     first = {"outcome": "timed out", "seconds": 60.0, "cpu_seconds": 2.0, "peak_bytes": 1 << 30, "error": "Late: 1\n2"}
     last = {"outcome": "succeeded", "seconds": 3.0, "cpu_seconds": 1.5, "peak_bytes": 1 << 20, "error": None}
     events = [started(2), step_ended(a, attempts=[first, last]), step_ended(b, attempts=[7, {"outcome": None}])]
-    storage.run("train-0a1b2c", [a, b], events)
+    older = storage.run("train-0a1b2c", [a, b], events)
     assert without(storage.root, marin("show", "train").out).endswith(
         "STEP  STATUS     TOOK       CPU    MEMORY  PATH\n"
         "a     succeeded  1 min 2 s  3.5 s  1 GiB   ROOT/a-000001\n"
@@ -145,51 +156,66 @@ def test_attempts_of_a_step_are_shown_with_what_they_used(storage: RecordedStora
     )
     listed = marin("show", "train", "--json").json["step_list"]
     assert [step["attempts"] for step in listed] == [[first, last], [{"outcome": None}]]
+    path = a["output_path"]
+    retried = {"event": "step_retrying", "path": path, "attempt": 1, "outcome": "preempted", "error": "gone"}
+    begun = [{"event": "step_job_queued", "path": path, "reason": "no room"}, {"event": "step_started", "path": path}]
+    newer = storage.run("train-0a1b2c", [a], [started(), {**retried, "seconds": 1.5}, *begun], hour=2)
+    shown = marin("show", "a", "--json").json["attempts"]
+    assert [(each["run"], each["attempt"], each["outcome"]) for each in shown] == [
+        *((newer, 1, "preempted"), (newer, 2, "running")),
+        *((older, 1, "timed out"), (older, 2, "succeeded")),
+    ]
+    assert shown[3].items() >= last.items()
+    told = " ".join(marin("show", "a").out.split())
+    assert f"2 succeeded 3.0 s - 1.5 s 1 MiB {older}" in told
 
 
-def test_a_step_is_shown_by_path_or_name(storage: RecordedStorage, marin: Marin) -> None:
-    storage.step("raw/a-000001", unversioned={"workers": 4})
-    by_name = marin("show", "raw/a")
-    assert by_name.code == 0
-    assert marin("show", "raw/a-000001").out == marin("show", f"{storage.root}/raw/a-000001/").out == by_name.out
-    for line in ("status    SUCCESS", "  n: 1", "  workers: 4"):
-        assert line in by_name.out
-    size = (storage.root / "raw/a-000001/.executor_info").stat().st_size
-    assert marin("show", "raw/a", "--json").json["files"] == {".executor_info": size, ".executor_status": 7}
+def test_following_goes_on_over_the_attempts_of_a_step_and_not_for_ever(storage: RecordedStorage, marin: Marin) -> None:
+    """Between two of them the status is that of the first, and the log says that another one follows."""
+    storage.step("a-000001", status="RUNNING")
+    log = storage.root / "a-000001" / ".log"
+    status = log.parent / ".executor_status"
+    log.write_text("one\n")
 
+    def add(text: str) -> None:
+        with log.open("a") as file:
+            file.write(text)
 
-def test_a_name_that_is_not_there_is_answered_with_the_nearest(storage: RecordedStorage, marin: Marin) -> None:
-    storage.step("raw/alpha-000001")
-    storage.run("train-0a1b2c", [])
-    step, run = marin("show", "raw/alpa"), marin("show", "tran-0a1b2c")
-    assert (step.code, run.code) == (4, 4)
-    assert "did you mean alpha" in step.err
-    assert "did you mean train-0a1b2c" in run.err
-
-
-def test_several_outputs_of_one_name_are_listed_and_none_is_guessed(storage: RecordedStorage, marin: Marin) -> None:
-    storage.step("a-000001")
-    storage.step("a-000002")
-    done = marin("show", "a")
-    assert done.code == 3
-    assert "2 outputs have the name 'a'" in done.err
-    assert "a-000002" in done.err
+    happenings: list[Callable[[], object]] = [
+        lambda: (add(f"=== failed: ValueError\n{follows_line(2, 3)}\n"), status.write_text("FAILED")),
+        *([lambda: None] * 40),
+        lambda: (status.write_text("RUNNING"), add("two\n")),
+        lambda: (add("=== failed: ValueError\n"), status.write_text("FAILED")),
+    ]
+    done = marin("logs", "-f", "a", context=CliContext(sleep=lambda _seconds: happenings.pop(0)()))
+    assert done.code == 8
+    assert done.out.endswith("=== attempt 2 follows in 3 s\ntwo\n=== failed: ValueError\n")
+    assert happenings == []
+    log.write_text(f"{follows_line(2, 5)}\n")  # one that never comes
+    slept: list[float] = []
+    assert marin("logs", "-f", "a", "-n", "0", context=CliContext(sleep=slept.append)).code == 8
+    assert 5 < sum(slept) < 60
 
 
 def test_logs_are_the_log_then_the_error(storage: RecordedStorage, marin: Marin) -> None:
     storage.step("a-000001", status="FAILED")
     place = storage.root / "a-000001"
     assert marin("logs", "a").code == 4
-    (place / ".log").write_text("one\ntwo\nthrée\n")
     (place / ".error").write_text("Traceback: bad\n")
+    done = marin("logs", "-f", "a", "--json")
+    assert (done.code, json.loads(done.out)) == (8, {"path": str(place), "error": "Traceback: bad\n"})
+    (place / ".log").write_text("one\ntwo\nthrée\n")
     assert marin("logs", "a").out == "one\ntwo\nthrée\nTraceback: bad\n"
     assert marin("logs", "a", "-n", "1").out == "thrée\nTraceback: bad\n"
-    assert marin("logs", "a", "--json").json == {
-        "path": str(place),
-        "status": "FAILED",
-        "log": "one\ntwo\nthrée\n",
-        "error": "Traceback: bad\n",
-    }
+    told = {"path": str(place), "status": "FAILED", "log": "one\ntwo\nthrée\n", "error": "Traceback: bad\n"}
+    assert marin("logs", "a", "--json").json == told
+
+
+def test_runs_of_processes_that_run_or_are_gone(storage: RecordedStorage, marin: Marin) -> None:
+    here = os.uname().nodename
+    storage.run("a-0a1b2c", [], [started(host=here)], pid=999_999_999)
+    storage.run("b-0a1b2c", [], [started(host="elsewhere")], pid=999_999_999)
+    assert {run["run"][0]: run["state"] for run in marin("runs", "--json").json} == {"a": "died", "b": "unfinished"}
 
 
 def test_a_followed_log_goes_on_to_the_end_of_the_step(storage: RecordedStorage, marin: Marin) -> None:
@@ -284,74 +310,6 @@ def test_a_step_whose_run_was_killed_is_shown_so(storage: RecordedStorage, marin
     assert "its run is gone: the lease of elsewhere-1 has expired, last seen" in expired
 
 
-def test_following_goes_on_over_the_attempts_of_a_step(storage: RecordedStorage, marin: Marin) -> None:
-    """Between two of them the status is that of the first, and the log says that another one follows."""
-    storage.step("a-000001", status="RUNNING")
-    log = storage.root / "a-000001" / ".log"
-    status = log.parent / ".executor_status"
-    log.write_text("one\n")
-
-    def add(text: str) -> None:
-        with log.open("a") as file:
-            file.write(text)
-
-    happenings: list[Callable[[], object]] = [
-        lambda: (add(f"=== failed: ValueError\n{follows_line(2, 3)}\n"), status.write_text("FAILED")),
-        *([lambda: None] * 40),
-        lambda: (status.write_text("RUNNING"), add("two\n")),
-        lambda: (add("=== failed: ValueError\n"), status.write_text("FAILED")),
-    ]
-    done = marin("logs", "-f", "a", context=CliContext(sleep=lambda _seconds: happenings.pop(0)()))
-    assert done.code == 8
-    assert done.out.endswith("=== attempt 2 follows in 3 s\ntwo\n=== failed: ValueError\n")
-    assert happenings == []
-
-
-def test_a_next_attempt_that_never_comes_is_not_waited_for_for_ever(storage: RecordedStorage, marin: Marin) -> None:
-    storage.step("a-000001", status="FAILED")
-    (storage.root / "a-000001" / ".log").write_text(f"{follows_line(2, 5)}\n")
-    slept: list[float] = []
-    done = marin("logs", "-f", "a", "-n", "0", context=CliContext(sleep=slept.append))
-    assert done.code == 8
-    assert 5 < sum(slept) < 60
-
-
-def test_a_step_is_shown_with_its_attempts(storage: RecordedStorage, marin: Marin) -> None:
-    step = storage.step("a-000001")
-    other = storage.step("b-000001")
-    path = step["output_path"]
-    use = {"cpu_seconds": 4.5, "peak_bytes": 3 << 20, "queued_seconds": 2.0}
-    retried = {"event": "step_retrying", "path": path, "attempt": 1, "outcome": "preempted", "error": "gone"}
-    attempts = [
-        {"outcome": "preempted", "seconds": 7.0, "error": "gone", **use},
-        {"outcome": "succeeded", "seconds": 9.0, "error": None, **use},
-    ]
-    events = [started(), retried, step_ended(other), step_ended(step, attempts=attempts), ended()]
-    older = storage.run("train-0a1b2c", [step], events, hour=1)
-    begun = [{"event": "step_job_queued", "path": path, "reason": "no room"}, {"event": "step_started", "path": path}]
-    newer = storage.run("train-0a1b2c", [step], [started(), {**retried, "seconds": 1.5}, *begun], hour=2)
-    shown = marin("show", "a", "--json").json["attempts"]
-    assert [(each["run"], each["attempt"], each["outcome"]) for each in shown] == [
-        (newer, 1, "preempted"),
-        (newer, 2, "running"),
-        (older, 1, "preempted"),
-        (older, 2, "succeeded"),
-    ]
-    assert shown[3] == {"run": older, "attempt": 2, "outcome": "succeeded", "seconds": 9.0, "error": None, **use}
-    told = " ".join(marin("show", "a").out.split())
-    assert f"2 succeeded 9.0 s 2.0 s 4.5 s 3 MiB {older}" in told
-    assert "preempted 7.0 s 2.0 s 4.5 s 3 MiB" in told
-    assert marin("show", "b", "--json").json["attempts"][0]["outcome"] == "succeeded"
-
-
-def test_following_a_step_that_fails_ends_with_its_error(storage: RecordedStorage, marin: Marin) -> None:
-    storage.step("a-000001", status="FAILED")
-    (storage.root / "a-000001" / ".error").write_text("bad\n")
-    done = marin("logs", "-f", "a", "--json")
-    assert done.code == 8
-    assert json.loads(done.out) == {"path": str(storage.root / "a-000001"), "error": "bad\n"}
-
-
 def test_what_the_executor_writes_is_read(storage: RecordedStorage, marin: Marin) -> None:
     def bad(config: Any) -> None:
         raise ValueError("no cheese")
@@ -383,23 +341,10 @@ def test_storage_that_does_not_answer_is_named_in_one_line(marin: Marin, caplog:
     assert caplog.text == ""
 
 
-def test_a_running_process_runs_and_one_that_is_gone_died(storage: RecordedStorage, marin: Marin) -> None:
-    here = os.uname().nodename
-    storage.run("a-0a1b2c", [], [started(host=here)], pid=999_999_999)
-    storage.run("b-0a1b2c", [], [started(host="elsewhere")], pid=999_999_999)
-    assert {run["run"][0]: run["state"] for run in marin("runs", "--json").json} == {"a": "died", "b": "unfinished"}
-
-
+@pytest.mark.process
 def test_a_reader_that_goes_away_ends_the_command_quietly(storage: RecordedStorage) -> None:
     for hour in range(20):
         storage.run("train-0a1b2c", [], [started(), ended()], hour=hour)
     program = f"{sys.executable} -m marin.cli runs --all --json | head -c 1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=False)
-    assert done.stdout == "["
-    assert done.stderr == ""
-
-
-def test_typos_of_commands_are_answered(marin: Marin) -> None:
-    done = marin("rnus")
-    assert done.code == 2
-    assert "no command 'rnus'; did you mean 'runs'?" in done.err
+    assert (done.stdout, done.stderr) == ("[", "")

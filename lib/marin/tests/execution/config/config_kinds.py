@@ -1,14 +1,9 @@
-"""Classes of every kind that a config may be made of, or may not.
-
-usage: python config_kinds.py    prints the versions of `samples()`, one JSON line each, to compare processes.
-"""
+"""Classes of every kind that a config may be made of, or may not."""
 
 from __future__ import annotations
 
 import collections
 import functools
-import json
-import random
 from dataclasses import dataclass, field
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
@@ -17,7 +12,7 @@ import attr
 import numpy as np
 import pydantic
 
-from marin.execution import ExecutorStep, collect_dependencies_and_version, output_path_of, versioned
+from marin.execution import ExecutorStep, versioned
 
 
 @dataclass(frozen=True)
@@ -126,37 +121,3 @@ REFUSED: dict[str, Any] = {
 }
 
 RAW: ExecutorStep[Any] = ExecutorStep(name="raw", fn=None, config=Plain(versioned(1)))
-
-
-RANDOM_SAMPLES = 300
-
-
-def several(parts: list[Any]) -> Any:
-    """Something that holds a few parts."""
-    if len(parts) == 1:
-        return parts[0]
-    return {f"k{index}": part for index, part in enumerate(parts)} if len(parts) % 2 else parts
-
-
-def random_config(rng: random.Random, depth: int = 0) -> Any:
-    """A config of walked kinds up to five deep, with wrappers, inputs and sets of inputs anywhere in it."""
-    if depth and (depth == 5 or rng.random() < 0.3):
-        number = rng.randrange(9)
-        return rng.choice([versioned(number), RAW / f"f{number}", {RAW / "x", output_path_of(RAW, "y")}, number])
-    parts = [random_config(rng, depth + 1) for _ in range(rng.randint(1, 3))]
-    return WALKED[rng.choice(sorted(WALKED))](several(parts))
-
-
-def samples() -> list[Any]:
-    """Configs with wrappers at some depth, in every kind and pair of kinds that is walked, and random ones."""
-    made = []
-    for outer in WALKED.values():
-        for inner in WALKED.values():
-            made.append(outer(inner(versioned({"b": 1, "a": (2, None)}))))
-            made.append(outer({"s": {RAW / "x", output_path_of(RAW, "y")}, "i": inner(RAW)}))
-    return made + [random_config(random.Random(seed)) for seed in range(RANDOM_SAMPLES)]
-
-
-if __name__ == "__main__":
-    for sample in samples():
-        print(json.dumps(collect_dependencies_and_version(sample).version))

@@ -9,6 +9,7 @@ import itertools
 import json
 import pathlib
 import re
+import runpy
 import uuid
 from typing import Any
 
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from marin.execution import ExecutorStep, InputName, mirrored
 from marin.execution.config.encode import UnstableValue, encode, field_path, reference_order
 from marin.execution.config.placeholder import OMIT_DEFAULT_METADATA
+from marin.execution.version import canonical
 from marin.execution.version.canonical import canonical_text
 from marin.execution.version.rope import FLAT_BYTES, Rope, rope
 
@@ -145,7 +147,7 @@ def test_the_inputs_of_a_value_are_asked_for_in_order() -> None:
     assert seen == ["c", "a", "b", "c"]
 
 
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(value=st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)
@@ -182,3 +184,10 @@ def test_a_text_is_flat_as_long_as_it_is_short() -> None:
     assert not rope([rope([half, half, b"y"])]).is_flat
     assert bytes(Rope((rope([b"a"]),), 1)) == b"a"
     assert list(rope([half, half, b"y"]).chunks()) == [half, half, b"y"]
+
+
+def test_texts_of_hashes_are_the_same_without_the_fast_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    value = {"b": [1, 2.5, None, True, float("inf")], "a": {"\u00fc": "\n"}}
+    monkeypatch.setattr(json.encoder, "c_make_encoder", None)
+    slow = runpy.run_path(str(canonical.__file__))["canonical_text"]
+    assert slow(value) == canonical_text(value) == json.dumps(value, sort_keys=True)

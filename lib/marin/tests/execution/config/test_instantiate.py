@@ -1,22 +1,16 @@
 """What a step's function sees: every placeholder filled in, nothing else touched."""
 
-import copy
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
-from enum import Enum
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from marin.execution import (
     ExecutorStep,
     InputName,
-    MirroredValue,
     instantiate_config,
     mirrored,
     output_path_of,
@@ -25,9 +19,9 @@ from marin.execution import (
     upstream_steps,
     versioned,
 )
+from marin.execution.config.instantiate import mirror_path
 from rigging.errors import InvalidRequest, NotFound
-
-MakeStep = Callable[..., ExecutorStep[Any]]
+from support.marin.steps import MakeStep
 
 
 @pytest.fixture
@@ -42,41 +36,21 @@ def fill(step: ExecutorStep[Any]) -> Callable[[Any], Any]:
 
 
 def test_each_placeholder(fill: Callable[[Any], Any], step: ExecutorStep[Any]) -> None:
-    config = [
-        step,
-        step / "f",
-        output_path_of(step, "f").nonblocking(),
-        this_output_path(),
-        this_output_path("o"),
-        versioned({"k": [versioned(1), step]}),
-        InputName.hardcoded("raw/x"),
-        InputName.hardcoded("gs://bucket/x"),
-        mirrored("d/x"),
-        mirrored(versioned("d/x")),
-        mirrored(step / "f"),
-        mirrored(InputName.hardcoded("raw/x")),
-    ]
-    assert fill(config) == [
-        "/p/a-1",
-        "/p/a-1/f",
-        "/p/a-1/f",
-        "/p/out",
-        "/p/out/o",
-        {"k": [1, "/p/a-1"]},
-        "/p/raw/x",
-        "gs://bucket/x",
-        "mirror://d/x",
-        "mirror://d/x",
-        "mirror://a-1/f",
-        "mirror://raw/x",
-    ]
-
-
-T = TypeVar("T")
-
-
-class Colour(Enum):
-    RED = "red"
+    for placeholder, value in (
+        (step, "/p/a-1"),
+        (step / "f", "/p/a-1/f"),
+        (output_path_of(step, "f").nonblocking(), "/p/a-1/f"),
+        (this_output_path(), "/p/out"),
+        (this_output_path("o"), "/p/out/o"),
+        (versioned({"k": [versioned(1), step]}), {"k": [1, "/p/a-1"]}),
+        (InputName.hardcoded("raw/x"), "/p/raw/x"),
+        (InputName.hardcoded("gs://bucket/x"), "gs://bucket/x"),
+        (mirrored("d/x"), "mirror://d/x"),
+        (mirrored(versioned("d/x")), "mirror://d/x"),
+        (mirrored(step / "f"), "mirror://a-1/f"),
+        (mirrored(InputName.hardcoded("raw/x")), "mirror://raw/x"),
+    ):
+        assert fill([placeholder]) == [value]
 
 
 class Row(NamedTuple):
@@ -145,27 +119,6 @@ class Unset:
     missing: int = field(init=False)
 
 
-@dataclass(frozen=True)
-class Box(Generic[T]):
-    content: T
-
-
-@dataclass(frozen=True)
-class LabelledBox(Box[T]):
-    label: Colour = Colour.RED
-    folder: Path = Path("/a")
-
-
-def test_generic_and_inherited_dataclasses(fill: Callable[[Any], Any], step: ExecutorStep[Any]) -> None:
-    box = LabelledBox[Any](Box[Any]([step, np.float32(0.5)]))
-    filled = fill(box)
-    assert filled == LabelledBox(Box(["/p/a-1", np.float32(0.5)]))
-    assert type(filled) is LabelledBox
-    assert filled.label is Colour.RED
-    assert type(filled.content.content[1]) is np.float32
-    assert box.content.content[0] is step
-
-
 def test_dataclasses(fill: Callable[[Any], Any], step: ExecutorStep[Any]) -> None:
     derived = Derived(step)
     assert fill(derived) == Derived("/p/a-1")
@@ -184,42 +137,72 @@ def test_dataclasses(fill: Callable[[Any], Any], step: ExecutorStep[Any]) -> Non
     assert upstream_steps([Derived(step), slotted, Derived]) == [step]
 
 
-@given(
-    config=st.recursive(
-        st.none() | st.integers() | st.text() | st.builds(Path, st.just("/a")) | st.sampled_from([int, Derived]),
-        lambda inner: (
-            st.lists(inner)
-            | st.tuples(inner)
-            | st.dictionaries(st.text() | st.integers(), inner)
-            | st.builds(Row, inner, inner)
-            | st.builds(Derived, inner)
-        ),
-        max_leaves=10,
-    )
-)
-def test_a_config_without_placeholders_comes_back_equal(config: Any) -> None:
-    before = copy.deepcopy(config)
-    assert instantiate_config(config, "/p/out", {}, "/p") == before
-    assert upstream_steps(config) == []
+@dataclass
+class Noted:
+    x: Any
+    length: int = field(init=False)
+    note: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.length = len(str(self.x))
+
+
+class OfSlots:
+    __slots__ = ("x",)
+
+
+@dataclass
+class AboveSlots(OfSlots):
+    y: Any = None
+
+
+def test_what_was_set_after_the_constructor_stays() -> None:
+    config = Noted(versioned("abc"))
+    config.note = versioned(5)
+    found = instantiate_config(config, None, {}, "/p")
+    assert (found.x, found.length, found.note) == ("abc", 3, 5)
+    slotted = AboveSlots(versioned(2))
+    slotted.x = "kept"
+    again = instantiate_config(slotted, None, {}, "/p")
+    assert (again.x, again.y) == ("kept", 2)
+
+
+@pytest.mark.parametrize(
+    ("path", "prefix", "found"),
+    [
+        ("a/b", "/p", "mirror://a/b"), ("/p/a", "/p", "mirror://a"), ("/p/a", "/p/", "mirror://a"),
+        ("mirror://x", None, "mirror://x"), ("gs://b/a", "gs://b", "mirror://a"),
+        ("gs://other/a", "gs://b", "mirror://gs://other/a"), (Path("a"), None, "mirror://a"),
+    ],
+)  # fmt: skip
+def test_the_mirror_of_a_path(path: Any, prefix: str | None, found: str) -> None:
+    assert mirror_path(path, prefix) == found
 
 
 def test_what_cannot_be_filled_in_is_named(fill: Callable[[Any], Any], make_step: MakeStep) -> None:
-    with pytest.raises(NotFound, match="'stranger' is not known; known steps: a"):
-        fill([make_step("stranger")])
-    with pytest.raises(InvalidRequest, match="no output path"):
+    endless: list[Any] = [this_output_path()]
+    endless.append(endless)
+    for config, error, words in (
+        ([make_step("stranger")], NotFound, "the output path of step 'stranger' is not known; known steps: a$"),
+        ([mirrored("/q/a")], InvalidRequest, "an absolute path has no mirror; write it relative to the prefix"),
+        ([mirrored("/pp/a")], InvalidRequest, "an absolute path has no mirror"),
+        ([mirrored(3)], InvalidRequest, "expected a path"),
+        (endless, InvalidRequest, "a config of type list contains itself"),
+    ):
+        with pytest.raises(error, match=words):
+            fill(config)
+    with pytest.raises(NotFound, match="known steps: none"):
+        instantiate_config([make_step("raw")], "/o", {}, "/p")
+    with pytest.raises(InvalidRequest, match="this config is not a step's, so it has no output path"):
         instantiate_config([this_output_path()], None, {}, "/p")
-    with pytest.raises(InvalidRequest, match="expected a path"):
-        fill([mirrored(3)])
-    with pytest.raises(InvalidRequest, match="relative to the prefix"):
-        fill([mirrored("/elsewhere/x")])
 
 
-def test_local_placeholders_only(step: ExecutorStep[Any]) -> None:
-    config = [this_output_path("o"), versioned(1), mirrored("d"), mirrored(step), step / "f"]
-    assert resolve_local_placeholders(config, "/p/out") == [
-        "/p/out/o",
-        1,
-        "mirror://d",
-        MirroredValue(step),
-        step / "f",
-    ]
+def test_what_concerns_the_step_itself_is_filled_in_and_inputs_stay(step: ExecutorStep[Any]) -> None:
+    config = {
+        "o": this_output_path("x"), "v": versioned([versioned(1), this_output_path()]), "m": mirrored(versioned("d")),
+        "i": step, "f": step / "f", "n": mirrored(step / "f", budget_gb=3), "p": [1],
+    }  # fmt: skip
+    found = resolve_local_placeholders(config, "/o")
+    assert (found["o"], found["v"], found["m"]) == ("/o/x", [1, "/o"], "mirror://d")
+    assert (found["i"], found["f"], found["n"]) == (step, step / "f", mirrored(step / "f", budget_gb=3))
+    assert found["p"] is config["p"]

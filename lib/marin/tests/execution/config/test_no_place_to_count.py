@@ -54,9 +54,6 @@ class Model(pydantic.BaseModel):
     data: Any = None
 
 
-# ---- taken apart ----
-
-
 @pytest.mark.parametrize(
     "take_apart", [lambda **v: dataclasses.asdict(Plain(**v)), lambda **v: Model(**v).model_dump()]
 )
@@ -70,9 +67,7 @@ class Model(pydantic.BaseModel):
         (mirrored("x"), "a mirrored path"),
     ],
 )
-def test_what_asdict_and_model_dump_leave_of_a_placeholder(
-    take_apart: Callable[..., Any], placeholder: Any, what: str
-) -> None:
+def test_what_asdict_leaves_of_a_placeholder(take_apart: Callable[..., Any], placeholder: Any, what: str) -> None:
     assert f"field 'deep.[0].data': what was {what} has been taken apart" in refusal_of(
         {"deep": [take_apart(lr=1, data=placeholder)]}
     )
@@ -86,21 +81,12 @@ def test_the_mark_by_which_they_are_known_is_no_part_of_any_version_or_text() ->
     assert dataclasses.replace(versioned(1), value=2) == versioned(2)  # type: ignore[type-var]
 
 
-# ---- described ----
-
-
 @pytest.mark.parametrize(
     "text",
-    [
-        lambda: f"{RAW!r}",
-        lambda: f"{versioned(1)}",
-        lambda: f"{[RAW / 'a']}",
-        lambda: f"{[versioned(1)]}",
-        lambda: f"{(mirrored('m'),)}",
-    ],
+    [f"{RAW!r}", f"{versioned(1)}", f"{[RAW / 'a']}", f"{[versioned(1)]}", f"{(mirrored('m'),)}"],
 )
-def test_a_text_that_describes_a_placeholder(text: Callable[[], str]) -> None:
-    described = f"--in {text()}"
+def test_a_text_that_describes_a_placeholder(text: str) -> None:
+    described = f"--in {text}"
     for config in (
         {"cmd": described}, [described], Plain(described), Plain(versioned(described)),
         {"cmd": versioned(["x", described])}, Model(lr=described),
@@ -128,9 +114,6 @@ def test_a_text_that_a_class_makes_of_its_fields_is_made_of_the_values() -> None
         instantiate_config(MakesTexts(versioned(0.1), ""), None, {}, "/p")
 
 
-# ---- two fields of one name ----
-
-
 @pytest.mark.parametrize(
     ("config", "field"),
     [
@@ -142,9 +125,6 @@ def test_a_text_that_a_class_makes_of_its_fields_is_made_of_the_values() -> None
 def test_two_places_that_are_written_alike(config: Any, field: str) -> None:
     assert f"field {field!r}: two places of the config are written so" in refusal_of(config)
     assert version_of({"opt.lr": versioned(1), "opt": {"mu": versioned(5)}}) == {"opt.lr": 1, "opt.mu": 5}
-
-
-# ---- attributes that are no fields ----
 
 
 @dataclass
@@ -223,9 +203,6 @@ def test_what_a_constructor_derives_is_made_of_the_values() -> None:
         instantiate_config(Derives(versioned(3), keeps=True), None, {}, "/p")
 
 
-# ---- in other objects ----
-
-
 class Other:
     def __init__(self, lr: Any) -> None:
         self.lr = lr
@@ -244,9 +221,6 @@ class Other:
 def test_methods_and_tables_of_objects(config: Any, place: str) -> None:
     assert f"at {place}, where it would neither count" in refusal_of({"f": config})
     assert version_of({"f": Other(1).method, "t": pd.DataFrame({"n": [1], "a": ["x"]})}) == {}
-
-
-# ---- texts that do not show the value ----
 
 
 class Hidden(pydantic.BaseModel):
@@ -305,9 +279,6 @@ def test_texts_that_show_the_value_or_are_the_classes_own(value: Any) -> None:
     assert version_of({"v": value}) == {}
 
 
-# ---- without an end ----
-
-
 class OfItself(Sequence[Any]):
     def __len__(self) -> int:
         return 1
@@ -323,17 +294,11 @@ def test_a_sequence_of_sequences_of_its_own_kind() -> None:
         assert "nested too deeply" in refusal_of(config)
 
 
-# ---- paths ----
-
-
 @pytest.mark.parametrize("name", ["/train.parquet", "gs://b/x"])
 def test_an_absolute_path_is_not_below_a_step(name: str) -> None:
     for join in (lambda: RAW / name, lambda: RAW.as_input_name().cd(name), lambda: output_path_of(RAW, name)):
         with pytest.raises(InvalidRequest, match="an absolute path is not below the output of step 'raw'"):
             join()
-
-
-# ---- kinds with methods of their own ----
 
 
 class Pair(NamedTuple):
@@ -352,9 +317,6 @@ def test_counters_and_named_tuples_get_their_values() -> None:
     made = instantiate_config(config, None, {}, "/p")
     assert made == {"c": collections.Counter({"a": 2, "b": 1}), "t": (3, 3)}
     assert type(made["t"]) is PairOfOne
-
-
-# ---- read once, named, bound ----
 
 
 class Size(enum.Enum):

@@ -1,8 +1,6 @@
 """Steps and the references between them."""
 
 import pickle
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -21,26 +19,17 @@ from marin.execution import (
     unwrap_versioned_value,
     versioned,
 )
-
-MakeStep = Callable[..., ExecutorStep[Any]]
+from support.marin.steps import MakeStep
 
 
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("../../x", "'..' part"),
-        ("a/../b", "'..' part"),
-        ("./a", "'.' or"),
-        ("/etc/x", "absolute"),
-        ("gs://bucket/x", "URL"),
-        ("a//b", "empty part"),
-        ("a/", "empty part"),
-        ("", "non-empty"),
-        ("a\nb", "control character"),
-        ("a\x00", "control character"),
-        ("a\x7f", "control character"),
+        ("../../x", "'..' part"), ("a/../b", "'..' part"), ("./a", "'.' or"), ("/etc/x", "absolute"),
+        ("gs://bucket/x", "URL"), ("a//b", "empty part"), ("a/", "empty part"), ("", "non-empty"),
+        ("a\nb", "control character"), ("a\x00", "control character"), ("a\x7f", "control character"),
     ],
-)
+)  # fmt: skip
 def test_names_that_leave_the_prefix_are_refused(make_step: MakeStep, name: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         make_step(name)
@@ -58,9 +47,6 @@ def test_steps_are_the_same_only_when_they_are_one_object(make_step: MakeStep) -
     one, other = make_step("n", 1), make_step("n", 1)
     assert one != other
     assert len({one, other, one}) == 2
-
-
-def test_a_step_can_be_made_with_its_config_type() -> None:
     assert ExecutorStep[int](name="n", fn=None, config=3).config == 3
 
 
@@ -94,24 +80,18 @@ def test_the_step_of_an_input(make_step: MakeStep) -> None:
             get_executor_step(wrong)  # type: ignore[arg-type]
 
 
-def test_output_names() -> None:
+def test_wrapped_values() -> None:
     assert this_output_path() == THIS_OUTPUT_PATH == OutputName(None)
     assert this_output_path("a") == OutputName("a")
-
-
-def test_versioned_values() -> None:
     assert versioned(3) == ensure_versioned(3) == ensure_versioned(versioned(3)) == VersionedValue(3)
     assert unwrap_versioned_value(versioned(3)) == unwrap_versioned_value(3) == 3
     with pytest.raises(ValueError, match="versioned already"):
         versioned(versioned(3))
-
-
-def test_mirrored_values() -> None:
     assert mirrored("a") == MirroredValue("a", 10)
+    assert mirrored("a", 50) == mirrored("a", budget_gb=50) == MirroredValue("a", 50)
     for budget in (-1, float("inf"), float("nan")):
         with pytest.raises(ValueError, match=f"mirrored\\('a'\\): budget_gb={budget}: must be 0 or more, and finite"):
             mirrored("a", budget)
-    assert mirrored("a", 50) == mirrored("a", budget_gb=50) == MirroredValue("a", 50)
 
 
 def test_an_output_path_of_something_else_is_refused() -> None:
@@ -123,11 +103,8 @@ def test_with_output_path(make_step: MakeStep) -> None:
     step = make_step("n", 1, description="d")
     moved = step.with_output_path("else/where")
     assert (moved.override_output_path, moved.name, moved.config, moved.description) == (
-        "else/where",
-        "n",
-        step.config,
-        "d",
-    )
+        "else/where", "n", step.config, "d",
+    )  # fmt: skip
 
 
 def test_references_can_be_pickled(make_step: MakeStep) -> None:

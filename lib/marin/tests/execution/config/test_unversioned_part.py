@@ -5,15 +5,12 @@ import dataclasses
 import datetime
 import enum
 import pathlib
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from marin.execution import ExecutorStep, InputName, mirrored, this_output_path, versioned
 from marin.execution.config.unversioned import described, unversioned_part
-from marin.execution.record.redacted import redacted
-from rigging.redaction import REDACTED
 
 RAW = ExecutorStep(name="raw", fn=None, config=None)
 
@@ -59,6 +56,7 @@ def plain(n: int) -> int:
 def test_each_kind_of_value_has_a_form(value: Any, part: Any) -> None:
     assert unversioned_part({"k": value}) == {"k": part}
     assert unversioned_part([value]) == {"config": [part]}
+    assert unversioned_part(5) == {"config": 5}
 
 
 @pytest.mark.parametrize(
@@ -75,51 +73,12 @@ def test_what_counts_in_the_version_is_left_out(counts: Any) -> None:
     assert unversioned_part(Config(counts, {"k": [counts, 2]})) == {"y": {"k": {"[1]": 2}}, "late": None}
 
 
-def test_a_config_that_is_one_value_stands_under_a_name() -> None:
-    assert unversioned_part(5) == {"config": 5}
-    assert unversioned_part([1]) == {"config": [1]}
-    assert unversioned_part({"a": 1}) == {"a": 1}
-
-
 def test_where_an_object_lies_in_memory_is_not_told() -> None:
     class Thing:
         pass
 
     assert described(Thing()) == f"<{__name__}.{Thing.__qualname__} object>"
-    assert described("at 0x7f0000000000 and 0xabcdef123") == "at  and " or "0x" not in described("0x7f0000000000")
+    assert "0x" not in described("at 0x7f0000000000 and 0xabcdef123")
     assert described(b"\x00") == "b'\\x00'"
     assert described(bytearray(b"a")) == "bytearray(b'a')"
-    check: Callable[[Any], str] = described
-    assert check("0x12345") == "0x12345", "too short for an address"
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        ("plain text", "plain text"),
-        ("hf_AbCdEfGhIjKlMnOpQrStUvWxYz01234567", REDACTED),
-        ({"api_key": "x"}, {"api_key": REDACTED}),
-        ({"password": {"deep": 1}}, {"password": REDACTED}),
-        ({"token": None, "secret": True, "password": False}, {"token": None, "secret": True, "password": False}),
-        ({"token": 5}, {"token": REDACTED}),
-        ({"n_tokens": 5, "k": ["x"]}, {"n_tokens": 5, "k": ["x"]}),
-        ([{"api_key": "x"}, "y"], [{"api_key": REDACTED}, "y"]),
-        ({"a": [{"b": {"secret": "x"}}]}, {"a": [{"b": {"secret": REDACTED}}]}),
-        ({5: "x"}, {5: "x"}),
-        (3, 3),
-    ],
-)
-def test_secrets_are_replaced_by_their_name_and_by_their_shape(value: Any, shown: Any) -> None:
-    assert redacted(value) == shown
-
-
-@pytest.mark.parametrize("value", [{"a": [1, {"b": "c"}]}, ["a", ["b"]], {}, [], "text"])
-def test_what_holds_no_secret_is_shared(value: Any) -> None:
-    assert redacted(value) is value
-
-
-def test_the_original_keeps_its_secrets() -> None:
-    value = {"a": [{"token": "x"}], "b": [1]}
-    shown = redacted(value)
-    assert value == {"a": [{"token": "x"}], "b": [1]}
-    assert shown["b"] is value["b"]
+    assert described("0x12345") == "0x12345", "too short for an address"

@@ -1,12 +1,8 @@
 """The walk through a config."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from marin.execution import (
-    ExecutorStep,
     InputName,
     InputNameEvent,
     VersionedEvent,
@@ -19,8 +15,7 @@ from marin.execution import (
     walk_config,
 )
 from rigging.errors import InvalidRequest
-
-MakeStep = Callable[..., ExecutorStep[Any]]
+from support.marin.steps import MakeStep
 
 
 def test_events_in_order_with_their_paths(make_step: MakeStep) -> None:
@@ -41,24 +36,16 @@ def test_keys_on_the_way_to_something_must_be_strings(make_step: MakeStep) -> No
 
 
 def test_dependencies_are_not_merged_and_upstream_steps_are(make_step: MakeStep) -> None:
-    a, b = make_step("a"), make_step("b")
+    a, b, c = make_step("a"), make_step("b"), make_step("c")
     config = [a, versioned([b / "f"]), a / "g", output_path_of(b).nonblocking(), {"s": {a}}]
     collected = collect_dependencies_and_version(config)
     assert collected.dependencies == [a, b, a, a]
     assert collected.pseudo_dependencies == [b]
     assert collected.version == {
-        "[0]": "DEP[0]",
-        "[1]": ["DEP[1]/f"],
-        "[2]": "DEP[2]/g",
-        "[3]": "DEP[3]",
-        "[4].s.[0]": "DEP[4]",
-    }
+        "[0]": "DEP[0]", "[1]": ["DEP[1]/f"], "[2]": "DEP[2]/g", "[3]": "DEP[3]", "[4].s.[0]": "DEP[4]",
+    }  # fmt: skip
     assert upstream_steps(config) == [a, b]
-
-
-def test_steps_inside_versioned_values_are_upstream_too(make_step: MakeStep) -> None:
-    """They are dependencies like others: who looks for what a config needs must find them."""
-    a, b, c = make_step("a"), make_step("b"), make_step("c")
+    # They are dependencies like others: who looks for what a config needs must find them.
     assert upstream_steps({"x": versioned([a / "f", {"y": b}]), "z": versioned(c)}) == [a, b, c]
     assert upstream_steps(versioned(1)) == upstream_steps([InputName(None, "/elsewhere")]) == []
 

@@ -100,9 +100,7 @@ def test_a_process_that_told_of_its_failure_is_not_repeated(log: StepLog, tmp_pa
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-def test_the_part_of_a_killed_process_is_completed_from_its_clusters_log(
-    log: StepLog, tmp_path: Path, guarded: bool
-) -> None:
+def test_a_killed_processs_part_is_completed_from_its_clusters_log(log: StepLog, tmp_path: Path, guarded: bool) -> None:
     (tmp_path / ".log").write_text(f"{ONE.opening}\none\n")
     its = kept(log, tmp_path)
     note = LogNote(ONE.heading, 0, guarded)

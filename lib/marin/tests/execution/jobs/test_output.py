@@ -2,23 +2,18 @@
 
 import contextlib
 import logging
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from fray.current_client import set_current_client
 from fray.local_backend import LocalClient
-from marin.execution import Executor, ExecutorStep
 from marin.execution.jobs.output import JobLines, LogReader, shown_output
 from marin.execution.jobs.remote import remote
 from rigging.errors import StepFailed
-
-MakeStep = Callable[..., ExecutorStep[Any]]
-MakeExecutor = Callable[[], Executor]
+from support.marin.steps import MakeExecutor, MakeStep
 
 
 @pytest.mark.parametrize(
@@ -33,7 +28,7 @@ MakeExecutor = Callable[[], Executor]
         (1, [{0: "\r10%\r50%"}, {0: "\r10%\r50%\r100%\n"}], "[s] 100%\n"),
     ],
 )
-def test_lines_are_whole_and_begin_with_step_and_replica(
+def test_lines_are_whole_and_say_whose_they_are(
     replicas: int, looks: Sequence[Mapping[int | None, str]], shown: str
 ) -> None:
     lines = JobLines("s", replicas)
@@ -57,24 +52,32 @@ def test_output_that_cannot_be_had_decides_nothing(caplog: pytest.LogCaptureFixt
     assert "the output of job job-1 is shown no further: gone" in caplog.text
 
 
-class LostJob:
-    """Whose new output cannot be had."""
+class FarJob:
+    """Whose new output is asked for; it can be had unless `lost`."""
 
     job_id = "job-2"
 
-    def __init__(self) -> None:
+    def __init__(self, lost: bool = False) -> None:
+        self.written = ""
+        self.lost = lost
         self.asked = 0
+        self.shown = threading.Event()
 
     def new_output(self, *, ended: bool = False) -> Mapping[int | None, str]:
         self.asked += 1
-        raise ConnectionError("gone")
+        if self.lost:
+            raise ConnectionError("gone")
+        text, self.written = self.written, ""
+        if self.asked == 2:
+            self.shown.set()
+        return {0: text} if text else {}
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_new_output_that_cannot_be_had_is_asked_for_once_and_decides_nothing(
+def test_output_that_is_lost_is_asked_for_once_and_decides_nothing(
     caplog: pytest.LogCaptureFixture, fails: bool
 ) -> None:
-    job: Any = LostJob()
+    job: Any = FarJob(lost=True)
     ends: Any = pytest.raises(LookupError) if fails else contextlib.nullcontext()
     with caplog.at_level(logging.WARNING), ends, shown_output(job, "s", 1, LogReader(0.001)):
         if fails:
@@ -91,24 +94,6 @@ def test_a_job_whose_output_is_shown_elsewhere_is_not_asked_for_it(capsys: pytes
     with shown_output(job, "s", 1):
         print("the block's own")
     assert capsys.readouterr().out == "the block's own\n"
-
-
-class FarJob:
-    """Whose new output is asked for."""
-
-    job_id = "job-2"
-
-    def __init__(self) -> None:
-        self.written = ""
-        self.asked: list[str] = []
-        self.shown = threading.Event()
-
-    def new_output(self, *, ended: bool = False) -> Mapping[int | None, str]:
-        self.asked.append(threading.current_thread().name)
-        text, self.written = self.written, ""
-        if len(self.asked) == 2:
-            self.shown.set()
-        return {0: text} if text else {}
 
 
 def test_one_thread_shows_what_many_far_jobs_write(capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,15 +138,11 @@ def test_the_last_output_of_a_far_job_that_failed_is_shown_before_the_error(caps
     assert capsys.readouterr().out == "[s] last words\n"
 
 
-def speak(config: Any) -> None:
-    print("in the job")
-    subprocess.run([sys.executable, "-c", "print('its child')"], check=True)
-
-
 def fail_in_the_job(config: Any) -> None:
     raise LookupError("no such word")
 
 
+@pytest.mark.process
 def test_a_failure_in_a_process_of_its_own_is_told_with_the_frames_of_the_steps_code(
     make_step: MakeStep, make_executor: MakeExecutor, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -171,13 +152,3 @@ def test_a_failure_in_a_process_of_its_own_is_told_with_the_frames_of_the_steps_
     assert told.count("Traceback (most recent call last)") == told.count("in fail_in_the_job") == 1
     assert "step_call.py" not in told
     assert "runner.py" not in told
-
-
-def test_what_a_step_in_a_process_of_its_own_prints_is_shown(
-    make_step: MakeStep, make_executor: MakeExecutor, capsys: pytest.CaptureFixture[str]
-) -> None:
-    step = make_step("loud", fn=remote(speak))
-    with LocalClient(processes=True) as client, set_current_client(client):
-        make_executor().run([step])
-    lines = capsys.readouterr().out.splitlines()
-    assert sorted(line for line in lines if line.startswith("[")) == ["[loud] in the job", "[loud] its child"]

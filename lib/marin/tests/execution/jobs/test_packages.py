@@ -17,14 +17,13 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_extras_of_root_and_member(project: Path) -> None:
-    groups = split_dependency_groups(["root_extra", "google-cloud-logging", "member-extra", "xxhash>=3"], project)
+def test_extras_of_root_and_member(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["root-extra", "google-cloud-logging", "Member-Extra", "xxhash>=3"]
+    groups = split_dependency_groups(names, project)
     assert groups == DependencyGroups(["root_extra", "member_extra"], ["google-cloud-logging", "xxhash>=3"])
-
-
-def test_the_project_is_found_from_within(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert split_dependency_groups(["x"], project / "nothing") == DependencyGroups([], ["x"])
     monkeypatch.chdir(project / "lib" / "marin")
-    assert split_dependency_groups(["root_extra"]).extras == ["root_extra"]
+    assert split_dependency_groups(names) == groups, "of the workspace around it"
 
 
 def test_extras_of_this_project() -> None:

@@ -23,10 +23,10 @@ from typing import Any
 import pytest
 
 from fray.testing.ray_harness import RayCluster
+from fray.testing.waiting import eventually
 from marin.execution.report.job_log.sections import LOST
-from rigging.testing import eventually
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 SCRIPT = Path(__file__).with_name("whole_logs_pipeline.py")
 SAID = re.compile(r"(?:.*: )?(out|err|log|sub) ([0-9a-f]{8}) (\d+)")
@@ -37,25 +37,17 @@ LONG = 240.0
 
 @dataclass
 class Place:
-    """Where runs of the pipeline are, and what they run on.
-
-    Args:
-        root: A directory.
-        client: The spec of fray's client.
-        environment: Further variables.
-    """
+    """Where runs of the pipeline are, and what they run on."""
 
     root: Path
     client: str
     environment: dict[str, str]
 
     def start(self, steps: int, lines: int, seed: int) -> subprocess.Popen[bytes]:
-        """Start a run."""
         self.said.mkdir(exist_ok=True)
         return self.start_script([str(SCRIPT), str(self.root / "p"), str(self.root), *map(str, (steps, lines, seed))])
 
     def start_script(self, words: list[str]) -> subprocess.Popen[bytes]:
-        """Start a script."""
         environment = {**os.environ, **self.environment, "FRAY_CLIENT": self.client}
         workspace = self.root / "workspace"
         if not workspace.exists():
@@ -65,11 +57,9 @@ class Place:
 
     @property
     def said(self) -> Path:
-        """Where steps note what they have printed."""
         return self.root / "said"
 
     def count_said(self) -> int:
-        """Bytes of these notes."""
         return sum(path.stat().st_size for path in self.said.iterdir() if path.suffix != ".lock")
 
     def run_with_kills(self, steps: int, lines: int, kills: int, seed: int, seconds: float = LONG) -> None:
@@ -156,14 +146,7 @@ def wrong_with(directory: Path, said: Path, streams: int) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Backend:
-    """What runs go on.
-
-    Args:
-        client: The spec of fray's client.
-        streams: How many streams of a step are in its log.
-        environment: Variables that runs need.
-        cpus: How many processors it has; 0 where nobody waits for any.
-    """
+    """What runs go on: how many streams of a step are in its log; its processors, 0 where nobody waits for any."""
 
     client: str
     streams: int
@@ -197,7 +180,7 @@ BACKENDS = {
 
 @pytest.fixture(
     scope="module",
-    params=["in-process", "processes", "iris", pytest.param("ray", marks=[pytest.mark.slow, pytest.mark.ray])],
+    params=["in-process", "processes", "iris", pytest.param("ray", marks=[pytest.mark.soak, pytest.mark.ray])],
 )
 def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
     """Each backend in turn, with a cluster of its own where it has one."""
@@ -217,71 +200,12 @@ def test_logs_of_twenty_steps_are_whole_although_run_and_workers_are_killed(back
     assert place.findings(20, backend.streams) == []
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(900)
-def test_logs_of_two_hundred_steps_are_whole_although_run_and_workers_are_killed(
-    backend: Backend, tmp_path: Path
-) -> None:
+def test_logs_of_200_steps_are_whole_although_run_and_workers_are_killed(backend: Backend, tmp_path: Path) -> None:
     place = Place(tmp_path, backend.client, backend.environment)
     place.run_with_kills(steps=200, lines=10, kills=4, seed=seed_of_test(), seconds=850)
     assert place.findings(200, backend.streams) == []
-
-
-FOLLOWED = """
-import os, sys, time
-from fray.types import ResourceConfig
-from marin.execution import Executor, ExecutorStep, versioned
-from marin.execution.remote import remote
-
-def wait_for(path):
-    while not os.path.exists(path):
-        time.sleep(0.01)
-
-def talk(config):
-    is_second = os.path.exists(config["root"] + "/failed")
-    print("begun", is_second, flush=True)
-    wait_for(config["root"] + ("/second" if is_second else "/first"))
-    print("goes on", is_second, flush=True)
-    if not is_second:
-        open(config["root"] + "/failed", "w").close()
-        raise LookupError("once")
-
-root, in_process = sys.argv[1], os.environ["FRAY_CLIENT"] == "local"
-fn = talk if in_process else remote(talk, resources=ResourceConfig.with_cpu(cpu=0.1, ram="64m", disk="64m"))
-step = ExecutorStep(name="talk", fn=fn, config={"n": versioned(1), "root": root}, retries=1, retry_delay=0.5)
-Executor(root + "/p", root + "/p/experiments").run([step])
-"""
-
-
-def test_a_log_is_followed_while_its_step_runs_and_over_its_attempts(backend: Backend, tmp_path: Path) -> None:
-    """What was printed is seen before the step goes on; the command ends when the step has."""
-    place = Place(tmp_path, backend.client, backend.environment)
-    script = tmp_path / "followed.py"
-    script.write_text(FOLLOWED)
-    seen = tmp_path / "seen"
-    with contextlib.ExitStack() as stack:
-        run = stack.enter_context(ending(place.start_script([str(script), str(tmp_path)])))
-        eventually(lambda: list((tmp_path / "p").glob("talk-*/.executor_status")), "the step has begun", timeout=LONG)
-        with open(seen, "wb") as out:
-            words = ["logs", "-f", "talk", "--prefix", str(tmp_path / "p")]
-            command = [sys.executable, "-m", "marin.cli", *words]
-            follower = stack.enter_context(ending(subprocess.Popen(command, stdout=out, cwd=tmp_path)))
-        for begun, flag in (("begun False", "first"), ("begun True", "second")):
-            eventually(lambda begun=begun: begun in seen.read_text(), f"{begun} is shown", timeout=LONG)  # type: ignore[misc]
-            assert follower.poll() is None
-            (tmp_path / flag).touch()
-        assert run.wait(LONG) == 0, place.end_of_output()
-        assert follower.wait(LONG) == 0
-    said = [line for line in seen.read_text().splitlines() if line.startswith(("begun", "goes on", "=== f"))]
-    assert [line for line in said if "=== failed" not in line or "once" in line] == [
-        "begun False",
-        "goes on False",
-        *[line for line in said if "=== failed" in line],
-        "begun True",
-        "goes on True",
-    ]
-    [error] = (tmp_path / "p").glob("talk-*/.error")
-    assert error.read_text().count("LookupError: once") == 1
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import shutil
 import threading
 from pathlib import Path
 
@@ -19,6 +18,8 @@ from rigging.distributed_lock import LeaseLostError
     ("before", "previous", "status", "in_place"),
     [
         (None, None, STATUS_RUNNING, True),
+        ("", None, STATUS_RUNNING, False),  # as a full disk left it
+        ("RUNNING\n", STATUS_RUNNING, STATUS_SUCCESS, False),
         (STATUS_RUNNING, STATUS_RUNNING, STATUS_SUCCESS, True),
         (STATUS_RUNNING, STATUS_RUNNING, STATUS_FAILED, False),
         (STATUS_FAILED, STATUS_FAILED, STATUS_RUNNING, False),
@@ -31,10 +32,9 @@ def test_it_is_written_whole_and_in_place_where_that_is_safe(
     tmp_path: Path, before: str | None, previous: str | None, status: str, in_place: bool
 ) -> None:
     path = tmp_path / "status"
-    if before is not None:
-        path.write_text(before)
     other = tmp_path / "another name"
     if before is not None:
+        path.write_text(before)
         os.link(path, other)
     StatusOnDisk(str(path)).write(status, previous)
     assert path.read_text() == status
@@ -43,29 +43,23 @@ def test_it_is_written_whole_and_in_place_where_that_is_safe(
         assert other.read_text() == (status if in_place else before), "a reader sees the one or the other"
 
 
-def test_a_disk_without_room_is_told_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("previous", [None, STATUS_RUNNING, STATUS_FAILED])
+def test_a_full_disk_is_told_with_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, previous: str | None
+) -> None:
     def refuse(descriptor: int, data: bytes) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    path = tmp_path / "status"
+    path, before = tmp_path / "status", len(os.listdir("/proc/self/fd"))
+    if previous is not None:
+        path.write_text(previous)
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", refuse)
-        with pytest.raises(OSError, match="No space left") as failed:
-            StatusOnDisk(str(path)).write(STATUS_RUNNING, None)
+        with pytest.raises(OSError, match=r"No space left on device: .*/status") as failed:
+            StatusOnDisk(str(path)).write(STATUS_SUCCESS, previous)
     assert failed.value.filename == str(path)
-    assert StatusOnDisk(str(path)).read() is None, "an empty file says nothing"
-
-
-def test_a_directory_that_was_removed_under_a_step_is_made_again_with_all_that_it_said(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    lease = open_step_lease(str(out), "a")
-    lease.begin(force_run_failed=True)
-    lease.write("info", b"1")
-    shutil.rmtree(out)
-    lease.write("more", b"2")
-    assert (out / "more").read_bytes() == b"2"
-    lease.end(STATUS_SUCCESS)
-    assert not lease.lost
+    assert StatusOnDisk(str(path)).read() == previous, "an empty file says nothing"
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_who_leaves_when_another_has_the_lease_says_nothing(tmp_path: Path) -> None:

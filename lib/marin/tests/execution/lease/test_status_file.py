@@ -1,16 +1,15 @@
 """Status files and the lock beside them."""
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from marin.execution.lease.file_lease import StatusOnDisk
 from marin.execution.lease.status_file import (
     PreviousTaskFailedError,
     StatusFile,
     StepAlreadyDone,
+    distributed_lock,
     mark_dependency_failed,
     step_lock,
     worker_id,
@@ -23,61 +22,44 @@ from rigging.distributed_lock import LeaseLostError
 @pytest.mark.parametrize(
     ("content", "status"),
     [
-        (None, None),
-        (b"", None),
-        (b"SUCCESS", "SUCCESS"),
-        (b"FAILED\n", "FAILED"),
+        (None, None), (b"", None), (b"  \n", None), (b"SUCCESS", "SUCCESS"), (b" FAILED\n", "FAILED"),
         (b'{"status": "RUNNING"}\n{"status": "SUCCESS", "date": 1}\n', "SUCCESS"),
-        (b'{"status": "RUNNING"}\n{"stat', "RUNNING"),
-        (b'{"other": 1}\n', None),
-        (b"{\xff", None),
+        (b'{"status": "RUNNING"}\n{"stat', "RUNNING"), (b'{"status": "RUNNING"}\n{"other": 1}\n', "RUNNING"),
+        (b'{"status": "RUNNING"}\n[1]', "RUNNING"), (b'{"other": 1}\n', None), (b"{", None), (b"{\xff", None),
+        (b'{"status": 5}', "5"), (b"{}\n" + b"[" * 100_000, None),
     ],
-)
+)  # fmt: skip
 def test_both_forms_of_a_status_file_are_read(content: bytes | None, status: str | None) -> None:
     assert parse_status(content) == status
 
 
-@pytest.mark.parametrize("scheme", ["", "file://"])
+@pytest.mark.parametrize("scheme", ["", "file://", "memory://statuses"])
 def test_many_statuses_are_read_at_once(tmp_path: Path, scheme: str) -> None:
-    StatusFile(f"{tmp_path}/a").write_status(STATUS_SUCCESS)
-    paths = [f"{scheme}{tmp_path}/{name}" for name in "ab"]
-    assert read_statuses(paths) == {paths[0]: STATUS_SUCCESS, paths[1]: None}
-
-
-def test_many_statuses_are_read_from_another_filesystem() -> None:
-    paths = [f"memory://marin-status-test/{index}" for index in range(20)]
+    paths = [f"{scheme}{tmp_path}/{index}" for index in range(20)]
     for path in paths[::2]:
         StatusFile(path).write_status(STATUS_SUCCESS)
     assert read_statuses(paths) == {path: STATUS_SUCCESS if path in paths[::2] else None for path in paths}
 
 
-def test_the_lock_is_held_by_one(tmp_path: Path) -> None:
-    first, second = (StatusFile(str(tmp_path), name) for name in ("one", "two"))
-    assert first.try_acquire_lock()
-    assert first.has_active_lock()
-    assert not second.try_acquire_lock()
-    first.refresh_lock()
-    first.release_lock()
-    assert second.try_acquire_lock()
-    second.release_lock()
-
-
 def test_step_lock_says_what_is_not_to_be_done(tmp_path: Path) -> None:
-    status = StatusFile(str(tmp_path))
+    status, other = StatusFile(str(tmp_path)), StatusFile(str(tmp_path), "other")
     status.write_status(STATUS_SUCCESS)
     with pytest.raises(StepAlreadyDone), step_lock(str(tmp_path), "a"):
         pytest.fail("the block ran")
     status.write_status(STATUS_FAILED)
-    with (
-        pytest.raises(PreviousTaskFailedError, match="step a failed previously"),
-        step_lock(str(tmp_path), "a", force_run_failed=False),
-    ):
+    failed = pytest.raises(PreviousTaskFailedError, match="step a failed previously")
+    with failed, step_lock(str(tmp_path), "a", force_run_failed=False):
         pytest.fail("the block ran")
     with step_lock(str(tmp_path), "a") as locked:
         assert status.has_active_lock()
+        assert not other.try_acquire_lock()
         locked.write_status(STATUS_SUCCESS)
     assert not status.has_active_lock()
     assert status.status == STATUS_SUCCESS
+    assert other.try_acquire_lock()
+    other.refresh_lock()
+    other.release_lock()
+    assert not status.has_active_lock()
 
 
 def test_no_status_is_written_without_the_lock(tmp_path: Path) -> None:
@@ -104,46 +86,39 @@ def test_dep_failed_overwrites_neither_success_nor_a_run_at_work(tmp_path: Path)
     assert StatusFile(str(tmp_path / "other")).status == "DEP_FAILED"
 
 
+def test_a_locked_function_runs_once_under_a_true_status(tmp_path: Path) -> None:
+    seen: list[object] = []
+
+    @distributed_lock
+    def make(output_path: str, n: int) -> int:
+        status = StatusFile(output_path)
+        seen.append((n, status.status, status.has_active_lock()))
+        return n + 1
+
+    path = str(tmp_path / "out")
+    assert make(path, 3) == 4
+    assert StatusFile(path).status == STATUS_SUCCESS
+    assert not StatusFile(path).has_active_lock()
+    with pytest.raises(StepAlreadyDone):
+        make(path, 4)
+    assert seen == [(3, STATUS_RUNNING, True)]
+
+
+def test_a_locked_function_that_failed_is_tried_again_unless_told_otherwise(tmp_path: Path) -> None:
+    path = str(tmp_path / "out")
+
+    def fail(output_path: str) -> None:
+        raise ValueError("bad")
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="bad"):
+            distributed_lock(fail)(path)
+    assert StatusFile(path).status == STATUS_FAILED
+    with pytest.raises(PreviousTaskFailedError, match="failed previously"):
+        distributed_lock(force_run_failed=False)(fail)(path)
+
+
 def test_worker_id_names_this_thread() -> None:
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(worker_id).result()
     assert worker_id() == worker_id() != other
-
-
-@pytest.mark.parametrize(
-    ("there", "status", "previous"),
-    [
-        (None, STATUS_RUNNING, None),
-        (b"", STATUS_RUNNING, None),
-        (b"RUNNING", STATUS_SUCCESS, STATUS_RUNNING),
-        (b"RUNNING\n", STATUS_SUCCESS, STATUS_RUNNING),
-        (None, STATUS_SUCCESS, STATUS_RUNNING),
-        (b"FAILED", STATUS_RUNNING, STATUS_FAILED),
-        (b"RUNNING", STATUS_FAILED, STATUS_RUNNING),
-    ],
-)
-def test_a_status_replaces_whatever_is_there(tmp_path: Path, there: bytes | None, status: str, previous: str) -> None:
-    path = tmp_path / ".executor_status"
-    if there is not None:
-        path.write_bytes(there)
-    StatusOnDisk(str(path)).write(status, previous)
-    assert path.read_bytes() == status.encode()
-    assert os.listdir(tmp_path) == [path.name]
-
-
-@pytest.mark.parametrize("previous", [None, STATUS_RUNNING, STATUS_FAILED])
-def test_a_status_that_cannot_be_written_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, previous: str | None
-) -> None:
-    path = tmp_path / ".executor_status"
-    if previous is not None:
-        path.write_text(previous)
-
-    def full(_descriptor: int, _data: object) -> int:
-        raise OSError(28, "No space left on device")
-
-    before = len(os.listdir("/proc/self/fd"))
-    monkeypatch.setattr(os, "write", full)
-    with pytest.raises(OSError, match=r"No space left on device: .*/\.executor_status"):
-        StatusOnDisk(str(path)).write(STATUS_SUCCESS, previous)
-    assert len(os.listdir("/proc/self/fd")) == before

@@ -9,6 +9,8 @@ import pytest
 
 from marin.execution.record.checkout import git_commit
 
+pytestmark = pytest.mark.process
+
 # As they are before a test takes git from PATH.
 GIT = shutil.which("git") or "git"
 PATH = os.environ["PATH"]
@@ -53,15 +55,15 @@ def checkout(tmp_path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("answered_by")
-def test_a_branch_loose_packed_and_both(checkout: Path) -> None:
+def test_a_branch_loose_packed_and_both_and_a_detached_head(checkout: Path) -> None:
     first = git(checkout, "rev-parse", "HEAD")
     assert git_commit(str(checkout / "deep" / "down")) == first
     git(checkout, "pack-refs", "--all")
     assert git_commit(str(checkout)) == first
     git(checkout, "commit", "--quiet", "--allow-empty", "-m", "second")
-    second = git(checkout, "rev-parse", "HEAD")
-    assert second != first
-    assert git_commit(str(checkout)) == second
+    assert git_commit(str(checkout)) == git(checkout, "rev-parse", "HEAD") != first
+    git(checkout, "checkout", "--quiet", "--detach", first)
+    assert git_commit(str(checkout)) == first
 
 
 @pytest.mark.usefixtures("answered_by")
@@ -79,14 +81,6 @@ def test_a_linked_worktree_has_a_commit_of_its_own(checkout: Path) -> None:
 
 
 @pytest.mark.usefixtures("answered_by")
-def test_a_detached_head(checkout: Path) -> None:
-    first = git(checkout, "rev-parse", "HEAD")
-    git(checkout, "commit", "--quiet", "--allow-empty", "-m", "second")
-    git(checkout, "checkout", "--quiet", "--detach", first)
-    assert git_commit(str(checkout)) == first
-
-
-@pytest.mark.usefixtures("answered_by")
 def test_a_submodule_has_a_commit_of_its_own(checkout: Path, tmp_path: Path) -> None:
     library = new_checkout(tmp_path / "library")
     git(library, "commit", "--quiet", "--allow-empty", "-m", "the library's own")
@@ -98,9 +92,7 @@ def test_a_submodule_has_a_commit_of_its_own(checkout: Path, tmp_path: Path) -> 
     assert git_commit(str(checkout / "library")) == git(library, "rev-parse", "HEAD~1")
 
 
-def test_a_checkout_of_another_user_has_a_commit_though_git_refuses(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_anothers_checkout_has_a_commit_though_git_refuses(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Such as a checkout mounted in a container.
     commit = git(checkout, "rev-parse", "HEAD")
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")

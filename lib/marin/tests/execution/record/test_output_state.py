@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import unicodedata
 from pathlib import Path
@@ -45,13 +46,8 @@ def test_they_are_the_same_whether_their_directory_is_listed_or_not(tmp_path: Pa
 
 def test_paths_are_returned_as_they_were_given(tmp_path: Path) -> None:
     put(tmp_path / "a-1", "SUCCESS")
-    paths = [
-        f"{tmp_path}/a-1/",
-        f"file://{tmp_path}/a-1",
-        f"{tmp_path}/b-2/",
-        f"{tmp_path}/a-1/x/..",
-        f"{tmp_path}/a-1/.",
-    ]
+    root = str(tmp_path)
+    paths = [f"{root}/a-1/", f"file://{root}/a-1", f"{root}/b-2/", f"{root}/a-1/x/..", f"{root}/a-1/."]
     (tmp_path / "a-1" / "x").mkdir()
     states = read_output_states(paths)
     assert [states[path].status for path in paths] == ["SUCCESS", "SUCCESS", None, "SUCCESS", "SUCCESS"]
@@ -66,7 +62,7 @@ def test_outputs_directly_below_the_root_are_found(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("name", ["A-1", "\N{LATIN SMALL LETTER E WITH ACUTE}-1"])
-def test_names_that_a_filesystem_may_find_otherwise_are_looked_for(
+def test_names_that_may_be_listed_otherwise_are_looked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """As where case does not count, or letters with accents are listed in parts."""
@@ -86,3 +82,11 @@ def test_a_directory_that_may_not_be_listed_is_no_obstacle(tmp_path: Path, monke
     monkeypatch.setattr("os.scandir", refuse)  # as its owner, and as root, one may always
     path = str(tmp_path / "a-1")
     assert read_output_states([path])[path].status == "SUCCESS"
+
+
+@pytest.mark.parametrize("size", [0, 1, (1 << 14) - 1, 1 << 14, (1 << 14) + 1, 3 << 14])
+def test_what_was_written_down_is_compared_whole_whatever_its_size(tmp_path: Path, size: int) -> None:
+    info = os.urandom(size)
+    put(tmp_path / "a-1", "SUCCESS", info)
+    path = str(tmp_path / "a-1")
+    assert read_output_states([path])[path] == OutputState("SUCCESS", hashlib.md5(info).hexdigest())

@@ -13,27 +13,28 @@ import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
 
 import numpy
 import pytest
 
-from marin.execution import Executor, ExecutorStep, mirrored, this_output_path, versioned
+from marin.execution import Executor, ExecutorStep, versioned
 from marin.execution.config.array_text import array_text
-from marin.execution.config.unversioned import unversioned_part
 from marin.execution.jobs.remote import remote
+from marin.execution.lease.status_words import status_path
 from marin.execution.record.function_source import function_source
-from marin.execution.record.info import STEP_INFO_FILE, StepText
-from marin.execution.report.events import StepEnd, StepEnded
+from marin.execution.record.info import STEP_INFO_FILE, ExecutorStepInfo, StepText
+from marin.execution.record.provenance import in_words, parse_info, provenance_differences, refuse_differences
+from marin.execution.report.events import StepEnd
 from marin.execution.run.step_runner import StepRunner
 from marin.execution.script.explain import explain_steps
 from marin.execution.script.main import summary_lines
 from marin.execution.step_spec import StepSpec
+from marin.execution.version.differences import Difference
 from rigging.errors import Conflict, StepFailed
+from support.marin.steps import MakeExecutor, MakeStep
 
-MakeStep = Callable[..., ExecutorStep[Any]]
-MakeExecutor = Callable[[], Executor]
 Load = Callable[[str], ModuleType]
 
 
@@ -59,38 +60,28 @@ def load(tmp_path: Path) -> Load:
     return load
 
 
-def run_twice(executors: MakeExecutor, first: ExecutorStep[Any], second: ExecutorStep[Any], **options: Any) -> Executor:
-    executors().run([first])
-    executor = executors()
-    executor.run([second], **options)
-    assert executor.results[-1].end is StepEnd.CACHED
-    return executor
-
-
 def test_an_unversioned_value_that_differs_is_named(
     make_step: MakeStep, make_executor: MakeExecutor, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    executor = run_twice(
-        make_executor, make_step("a", versioned(1), {"K": 10, "n": 1}), make_step("a", versioned(1), {"K": 99, "n": 1})
-    )
+    first, second = (make_step("a", versioned(1), {"K": k, "n": 1}) for k in (10, 99))
+    make_executor().run([first])
+    executor = make_executor()
+    executor.run([second])
+    assert executor.results[-1].end is StepEnd.CACHED
     assert "step a: already done" in caplog.text
     assert "y.K: 10 -> 99" in caplog.text
     assert [record.levelname for record in caplog.records if "y.K" in record.getMessage()] == ["WARNING"]
     assert "y.K: 10 -> 99" in summary_lines(executor.results, None)[0]
-    [explanation] = explain_steps(make_executor(), [make_step("a", versioned(1), {"K": 99, "n": 1})])
+    logs = [log.read_text() for log in Path(executor.executor_info_base_path).glob("*.events.jsonl")]
+    ended = [json.loads(line) for log in logs for line in log.splitlines() if '"step_ended"' in line]
+    assert {event["status"]: event["differences"] for event in ended} == {"succeeded": [], "cached": ["y.K: 10 -> 99"]}
+    [explanation] = explain_steps(make_executor(), [second])
     assert explanation.lines()[1:] == [
         "          its output is there, made with other unversioned values or code",
         f"          differs from {explanation.path} in",
         "            y.K: 10 -> 99",
     ]
-
-
-def test_equal_ones_say_nothing(
-    make_step: MakeStep, make_executor: MakeExecutor, caplog: pytest.LogCaptureFixture
-) -> None:
-    run_twice(make_executor, make_step("a", versioned(1), 5), make_step("a", versioned(1), 5), strict=True)
-    assert "made with other" not in caplog.text
 
 
 def test_strict_refuses_before_anything_runs(make_step: MakeStep, make_executor: MakeExecutor) -> None:
@@ -99,18 +90,13 @@ def test_strict_refuses_before_anything_runs(make_step: MakeStep, make_executor:
     with pytest.raises(Conflict, match=r"1 output\(s\)(.|\n)*y: 10 -> 99(.|\n)*Version what counts"):
         make_executor().run([make_step("a", versioned(1), 99), make_step("fresh", fn=ran.append)], strict=True)
     assert ran == []
-
-
-def test_strict_holds_for_a_fixed_path_too(make_step: MakeStep, make_executor: MakeExecutor) -> None:
     make_executor().run([make_step("a", versioned(1), override_output_path="pinned")])
     with pytest.raises(Conflict, match="x: 1 -> 2"):
         make_executor().run([make_step("a", versioned(2), override_output_path="pinned")], strict=True)
 
 
 @pytest.mark.parametrize("is_strict", [False, True])
-def test_an_output_that_another_run_makes_meanwhile(
-    make_step: MakeStep, make_executor: MakeExecutor, is_strict: bool
-) -> None:
+def test_an_output_that_another_run_has_made(make_step: MakeStep, make_executor: MakeExecutor, is_strict: bool) -> None:
     other = make_executor()
     first = make_step("a", fn=lambda _: other.run([make_step("b", versioned(1), 10)]))
     executor = make_executor()
@@ -141,62 +127,20 @@ def test_steps_of_one_run_that_differ_in_what_does_not_count(
     assert "only the first" not in caplog.text
 
 
-def test_of_a_whole_sweep_that_is_one_step_only_some_points_are_told(
-    make_step: MakeStep, make_executor: MakeExecutor
-) -> None:
+def test_of_a_sweep_that_is_one_step_some_points_are_told(make_step: MakeStep, make_executor: MakeExecutor) -> None:
     steps = [make_step("a", versioned(1), {"K": k}) for k in range(50)]
     with pytest.raises(Conflict, match=r"y.K: 0 -> 10; and 39 more\), so only the first"):
         make_executor().run(steps, strict=True)
 
 
-def test_only_what_is_not_versioned_is_recorded(make_step: MakeStep) -> None:
-    step = make_step("a")
-    config = {
-        "lr": versioned(0.1),
-        "data": step,
-        "file": step / "x",
-        "out": this_output_path(),
-        "log": this_output_path("log"),
-        "raw": mirrored("raw/x", budget_gb=50),
-        "some": [versioned(1), 2, {"k": versioned(3)}],
-        "all": [versioned(1)],
-        "none": [],
-        "names": {"b", "a"},
-        "fn": run_twice,
-        "object": object(),
-    }
-    assert unversioned_part(config) == {
-        "log": "this_output_path('log')",
-        "raw": "raw/x",
-        "some": {"[1]": 2},
-        "none": [],
-        "names": ["a", "b"],
-        "fn": f"{__name__}.run_twice",
-        "object": "<object object>",
-    }
-    assert unversioned_part(7) == {"config": 7}
-    assert unversioned_part(versioned(7)) == {}
-
-
-def test_a_change_of_the_code_is_named(make_executor: MakeExecutor, load: Load) -> None:
-    source = "K = 10\ndef half(x):\n    return x / 2\ndef train(config):\n    return half(K)\n"
-    edits = {
-        "train": source.replace("half(K)", "half(K) + 1"),
-        "half": source.replace("x / 2", "x // 2"),
-        "K": source.replace("10", "99"),
-    }
-    make_executor().run([ExecutorStep("a", load(source).train, versioned(1))])
-    expected = {"train": "source of train: ", "half": "source of half: ", "K": "K: 10 -> 99"}
-    for name, edited in edits.items():
-        executor = make_executor()
-        executor.run([ExecutorStep("a", load(edited).train, versioned(1))])
-        [difference] = executor.results[0].differences
-        assert str(difference).startswith(expected[name])
+CODE = "K = 10\ndef half(x):\n    return x / 2\ndef train(config):\n    return half(K)\nf = train\n"
 
 
 @pytest.mark.parametrize(
     ("source", "edit", "named"),
     [
+        (CODE, ("half(K)", "half(K) + 1"), "source of train: "), (CODE, ("x / 2", "x // 2"), "source of half: "),
+        (CODE, ("10", "99"), "K: 10 -> 99"),
         ("class B:\n    def go(s): return 1\nclass K(B): pass\ndef f(c): return K().go()\n", ("1", "2"),
          "source of B: "),
         ("import numpy\nA = numpy.array([1])\ndef f(c): return A.tolist()\n", ("[1]", "[2]"), "A: "),
@@ -223,6 +167,8 @@ def test_what_a_function_is_made_of_is_named(
     executor = make_executor()
     executor.run([ExecutorStep("a", load(source.replace(*edit)).f, versioned(1))])
     assert any(str(difference).startswith(named) for difference in executor.results[0].differences)
+    if source is CODE:
+        assert len(executor.results[0].differences) == 1
 
 
 def test_a_table_that_holds_itself_or_what_is_not_plain_is_left_out(load: Load) -> None:
@@ -231,15 +177,13 @@ def test_a_table_that_holds_itself_or_what_is_not_plain_is_left_out(load: Load) 
 
 
 @pytest.mark.parametrize("size", [3, 6001, 500_000])
-def test_arrays_that_do_not_count_are_told_apart_by_what_they_hold(
-    size: int, make_step: MakeStep, make_executor: MakeExecutor
-) -> None:
+def test_arrays_are_told_apart_by_what_they_hold(size: int, make_step: MakeStep, make_executor: MakeExecutor) -> None:
     first, second = numpy.zeros(size), numpy.zeros(size)
     second[size // 2 if size < 10_000 else -1] = 1e-12
     make_executor().run([make_step("a", first, versioned(1))])
     for value, count in [(numpy.zeros(size), 0), (second, 1)]:
         executor = make_executor()
-        executor.run([make_step("a", value, versioned(1))])
+        executor.run([make_step("a", value, versioned(1))], strict=not count)
         assert len(executor.results[0].differences) == count
 
 
@@ -264,19 +208,23 @@ def test_what_does_not_change_the_code_is_not_a_change(load: Load) -> None:
     assert set(function_source(load(plain).train)) == {"train"}
 
 
+def own(*_: Any, **__: Any) -> None:
+    """A function of this module."""
+
+
 def test_what_is_bound_to_a_function_counts() -> None:
     def scaled(factor: int) -> Callable[[Any], int]:
         return lambda _: factor
 
     assert function_source(scaled(1)) != function_source(scaled(2))
-    assert function_source(functools.partial(run_twice, 1)) != function_source(functools.partial(run_twice, 2))
-    bound = function_source(functools.partial(run_twice, api_key="sesame", lr=0.1))
+    assert function_source(functools.partial(own, 1)) != function_source(functools.partial(own, 2))
+    bound = function_source(functools.partial(own, api_key="sesame", lr=0.1))
     assert bound["argument lr"] == "0.1"
     assert "sesame" not in str(bound)
     tables = [{"a": 1, "b": 2}, {"b": 2, "a": 1}]
-    first, second = (function_source(functools.partial(run_twice, table)) for table in tables)
+    first, second = (function_source(functools.partial(own, table)) for table in tables)
     assert first == second, "the order of a table's keys is no part of it"
-    assert function_source(remote(run_twice)) == function_source(run_twice)
+    assert function_source(remote(own)) == function_source(own) != {}
     assert function_source(print) == function_source(None) == {}
 
 
@@ -316,20 +264,6 @@ def test_a_constant_that_a_notebook_changes_is_seen_by_the_next_run(make_executo
     assert [str(difference) for difference in executor.results[0].differences] == ["K: 1 -> 2"]
 
 
-def test_cells_whose_functions_differ_in_a_default_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    functions: list[Any] = []
-    for number in (1, 2):
-        name, source = f"<cell {number}>", f"def train(c, k={number}):\n    return k\n"
-        monkeypatch.setitem(linecache.cache, name, (len(source), None, source.splitlines(True), name))
-        names: dict[str, Any] = {"__name__": "__main__"}
-        exec(compile(source, name, "exec"), names)
-        functions.append(names["train"])
-    assert functions[0].__code__ == functions[1].__code__
-    first, second = map(function_source, functions)
-    assert set(first) == {"train"}
-    assert first != second
-
-
 CELL = """
 from dataclasses import dataclass
 class Plain:
@@ -347,15 +281,31 @@ def train(c):
 """
 
 
-def test_classes_of_cells_count_by_their_fields_and_methods(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python does not find their source: a notebook's `__main__` has no file."""
+@pytest.fixture
+def run_cell(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """Run a notebook's cell, whose `__main__` has no file; returns its function `train`."""
 
-    def source_with(**parts: str) -> dict[str, str]:
-        name, source = f"<cell with {parts}>", CELL.format(**parts)
+    def run_cell(source: str) -> Any:
+        name = f"<cell {source}>"
         monkeypatch.setitem(linecache.cache, name, (len(source), None, source.splitlines(True), name))
         names: dict[str, Any] = {"__name__": "__main__"}
         exec(compile(source, name, "exec"), names)
-        return function_source(names["train"])
+        return names["train"]
+
+    return run_cell
+
+
+def test_cells_whose_functions_differ_in_a_default_alone(run_cell: Callable[[str], Any]) -> None:
+    functions = [run_cell(f"def train(c, k={number}):\n    return k\n") for number in (1, 2)]
+    assert functions[0].__code__ == functions[1].__code__
+    first, second = map(function_source, functions)
+    assert set(first) == {"train"}
+    assert first != second
+
+
+def test_classes_of_cells_count_by_their_fields_and_methods(run_cell: Callable[[str], Any]) -> None:
+    def source_with(**parts: str) -> dict[str, str]:
+        return function_source(run_cell(CELL.format(**parts)))
 
     base = source_with(plus=" + 1", default="")
     assert set(base) == {"train", "Plain", "Options"}
@@ -364,52 +314,15 @@ def test_classes_of_cells_count_by_their_fields_and_methods(monkeypatch: pytest.
     assert {name for name in base if base[name] != other[name]} == {"Plain", "Options"}
 
 
-def test_an_output_of_a_release_that_recorded_less_is_taken_as_it_is(
-    make_step: MakeStep, make_executor: MakeExecutor
-) -> None:
-    [path] = make_executor().run([make_step("a", versioned(1), 10)]).values()
-    info = json.loads(Path(path, STEP_INFO_FILE).read_text())
-    for key in ("unversioned", "source"):
-        assert key in info
-        del info[key]
-    Path(path, STEP_INFO_FILE).write_text(json.dumps(info, indent=2))
-    executor = make_executor()
-    executor.run([make_step("a", versioned(1), 99)], strict=True)
-    assert not executor.results[0].differences
-
-
-def test_many_are_counted(make_step: MakeStep, make_executor: MakeExecutor, caplog: pytest.LogCaptureFixture) -> None:
-    make_executor().run([make_step(f"a{index}", versioned(1), 10) for index in range(60)])
-    caplog.clear()
-    make_executor().run([make_step(f"a{index}", versioned(1), 99) for index in range(60)])
-    assert caplog.text.count("y: 10 -> 99") == 50
-    assert caplog.text.count("--explain lists all") == 1
-
-
-def test_the_event_has_the_differences(make_step: MakeStep, make_executor: MakeExecutor) -> None:
-    make_executor().run([make_step("a", versioned(1), 10)])
-    executor = make_executor()
-    executor.run([make_step("a", versioned(1), 99)])
-    logs = [log.read_text() for log in Path(executor.executor_info_base_path).glob("*.events.jsonl")]
-    ended = [json.loads(line) for log in logs for line in log.splitlines() if '"step_ended"' in line]
-    assert {event["status"]: event["differences"] for event in ended} == {"succeeded": [], "cached": ["y: 10 -> 99"]}
-    assert StepEnded(0, "a", "b", StepEnd.CACHED).differences == ()
-
-
 def test_the_name_of_a_runs_file_is_that_of_earlier_releases(make_step: MakeStep, make_executor: MakeExecutor) -> None:
     executor = make_executor()
     executor.compute_version(make_step("a", versioned(1), {"api_key": "sesame"}))
     executor.get_infos()
     [info] = executor.step_infos
     as_then = {
-        "name": "a",
-        "fn_name": info.fn_name,
-        "config": {"x": 1, "y": {"api_key": "sesame"}},
-        "override_output_path": None,
-        "version": info.version,
-        "dependencies": [],
-        "output_path": info.output_path,
-    }
+        "name": "a", "fn_name": info.fn_name, "config": {"x": 1, "y": {"api_key": "sesame"}},
+        "override_output_path": None, "version": info.version, "dependencies": [], "output_path": info.output_path,
+    }  # fmt: skip
     digest = hashlib.md5(json.dumps([as_then], sort_keys=True).encode()).hexdigest()[:6]
     assert executor.executor_info is not None
     assert executor.executor_info.file_name([StepText.of(info)]).endswith(f"-{digest}.json")
@@ -473,8 +386,82 @@ def test_a_bare_spec_says_which_code_differs(prefix: str, load: Load, caplog: py
     assert "source of write" in str(executor.results[0].differences[0])
 
 
-def test_a_table_is_the_same_in_whatever_order_it_is_written(tmp_path: Path) -> None:
-    def called(table: dict[str, int]) -> dict[str, str]:
-        return function_source(functools.partial(print, table, sizes=table))
+def now(unversioned: Any = None, source: Any = None) -> ExecutorStepInfo:
+    return cast(ExecutorStepInfo, SimpleNamespace(unversioned=unversioned or {}, source=source or {}))
 
-    assert called({"a": 1, "b": 2}) == called({"b": 2, "a": 1}) != called({"a": 2, "b": 1})
+
+@pytest.mark.parametrize(
+    ("content", "info"),
+    [
+        (None, None), (b"", None), (b"[1]", None), (b'"x"', None), (b'{"a": 1', None), (b"{}", {}),
+        (b'{"a": 1}', {"a": 1}),
+        (b"[" * 100_000, None),
+    ],
+)  # fmt: skip
+def test_an_info_that_is_none(content: bytes | None, info: Any) -> None:
+    assert parse_info(content) == info
+
+
+def words(there: dict[str, Any], info: ExecutorStepInfo) -> list[str]:
+    return [str(found) for found in provenance_differences(there, info)]
+
+
+def test_a_status_is_beside_its_output() -> None:
+    assert status_path("/p/out") == "/p/out/.executor_status"
+    assert status_path("gs://b/out") == "gs://b/out/.executor_status"
+
+
+def test_what_was_not_recorded_is_not_compared() -> None:
+    info = now({"k": 1}, {"f": "source 1"})
+    for there in ({}, {"unversioned": None, "source": None}, {"unversioned": "x", "source": 3}, {"source": {}}):
+        assert words(there, info) == []
+    assert words({"source": {"f": "source 2"}}, now()) == []
+
+
+def test_values_and_code_that_differ() -> None:
+    there = {
+        "unversioned": {"k": 10, "gone": 1, "same": [1]},
+        "source": {"f": "source 0a1b", "old": "source 99", "N": "3", "same": "source 7"},
+    }
+    info = now(
+        {"k": 99, "new": {"x": 1}, "same": [1]},
+        {"f": "source 2c3d", "added": "source 5", "N": "4", "M": "5", "same": "source 7"},
+    )
+    assert words(there, info) == [
+        "k: 10 -> 99",
+        'new: {"x": 1} (not there before)',
+        "gone: was 1 (not there any more)",
+        "source of f: 0a1b -> 2c3d",
+        "source of added: 5 (not there before)",
+        "N: 3 -> 4",
+        "M: 5 (not there before)",
+        "source of old: was 99 (not there any more)",
+    ]
+
+
+def test_a_secret_is_compared_as_it_is_written_down() -> None:
+    there = {"unversioned": {"api_key": "<redacted>"}}
+    found = provenance_differences(there, now({"api_key": "mine"}))
+    assert "mine" not in str(found)
+
+
+def test_differences_in_one_line() -> None:
+    assert in_words([]) == ""
+    assert in_words([Difference("k", "10", "99"), Difference("j", None, "1")]) == "k: 10 -> 99; j: 1 (not there before)"
+
+
+def test_outputs_that_were_made_otherwise_are_refused_together() -> None:
+    one = [Difference("k", "1", "2")]
+    refuse_differences({})
+    refuse_differences({"/a": [], "/b": []})
+    with pytest.raises(Conflict) as refused:
+        refuse_differences({"/a": one, "/b": [], "/c": one})
+    lines = str(refused.value).splitlines()
+    assert lines[0].startswith("strict: 2 output(s) that are there were made otherwise")
+    assert lines[1:3] == ["  /a: k: 1 -> 2", "  /c: k: 1 -> 2"]
+    assert lines[3].startswith("Nothing of them has run.")
+    for count, more in ((20, False), (21, True)):
+        with pytest.raises(Conflict) as refused:
+            refuse_differences({f"/{number}": one for number in range(count)})
+        assert ("  and 1 more; --explain lists all" in str(refused.value)) is more
+        assert str(refused.value).count("k: 1 -> 2") == 20

@@ -55,7 +55,7 @@ def test_c_goes_on_with_the_run(monkeypatch: pytest.MonkeyPatch, screen: io.Stri
 
 
 @pytest.mark.parametrize("typed", [["q"], ["quit"], []])
-def test_q_and_the_end_of_the_input_end_the_run(
+def test_q_and_no_more_input_end_the_run(
     monkeypatch: pytest.MonkeyPatch, screen: io.StringIO, typed: list[str]
 ) -> None:
     types(monkeypatch, *typed)

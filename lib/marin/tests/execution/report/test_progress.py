@@ -5,7 +5,6 @@ import io
 import json
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +12,19 @@ import pytest
 
 from fray.current_client import set_current_client
 from fray.local_backend import LocalClient
-from marin.execution import Executor, ExecutorStep, progress
+from marin.execution import Executor, progress
 from marin.execution.jobs.output import JobLines
 from marin.execution.jobs.remote import remote
 from marin.execution.report.earlier_runs import latest_logs, read_usual_seconds, usual_seconds
 from marin.execution.report.event_log import EventLog, event_line
 from marin.execution.report.events import (
     AttemptUse,
-    RunEvent,
+    RunStarted,
     StepEnd,
     StepEnded,
     StepJobQueued,
     StepProgressed,
+    StepQueued,
     StepRetrying,
     StepStarted,
 )
@@ -42,20 +42,14 @@ from marin.execution.report.log_lines import PROGRESS_SECONDS, LogLines
 from marin.execution.report.progress import LEAST_MEASURED_SECONDS, StepProgress, Use, set_progress_of_process
 from marin.execution.report.run_progress import MOST_ENDS, Activity, RunProgress, seconds_left
 from rigging.errors import InvalidRequest, StepFailed
+from support.marin.recorder import Recorder
+from support.marin.steps import MakeExecutor, MakeStep
 
-MakeStep = Callable[..., ExecutorStep[Any]]
-MakeExecutor = Callable[[], Executor]
 
-
-def told_by(executor: Executor) -> list[RunEvent]:
-    events: list[RunEvent] = []
-
-    class Observer:
-        def on_event(self, event: RunEvent) -> None:
-            events.append(event)
-
-    executor.observers = [Observer(), EventLog()]
-    return events
+def watched(executor: Executor) -> Recorder:
+    recorder = Recorder()
+    executor.observers = [recorder, EventLog()]
+    return recorder
 
 
 @pytest.mark.parametrize("as_job", [False, True])
@@ -72,14 +66,14 @@ def test_what_a_step_tells_and_uses_is_recorded(make_step: MakeStep, make_execut
             raise ValueError("no cheese")
 
     executor = make_executor()
-    events = told_by(executor)
+    recorder = watched(executor)
     with set_current_client(LocalClient()):
         executor.run([make_step("a", fn=remote(work) if as_job else work, retries=1)])
-    far = [(event.name, event.done, event.total) for event in events if isinstance(event, StepProgressed)]
+    far = [(event.name, event.done, event.total) for event in recorder.of(StepProgressed)]
     assert far == [("a", 1, 4), ("a", 4, 4)] * 2
-    [end] = [event for event in events if isinstance(event, StepEnded)]
-    assert [attempt.outcome for attempt in end.attempts] == ["failed", "succeeded"]
-    assert [attempt.error for attempt in end.attempts] == ["ValueError: no cheese", None]
+    [end] = recorder.of(StepEnded)
+    outcomes = [(attempt.outcome, attempt.error) for attempt in end.attempts]
+    assert outcomes == [("failed", "ValueError: no cheese"), ("succeeded", None)]
     for attempt in end.attempts:
         assert attempt.cpu_seconds is not None
         assert attempt.cpu_seconds >= 0
@@ -87,21 +81,25 @@ def test_what_a_step_tells_and_uses_is_recorded(make_step: MakeStep, make_execut
         assert attempt.peak_bytes > 1 << 20
     assert executor.executor_info_path is not None
     [log] = Path(executor.executor_info_path).parent.glob("*.events.jsonl")
-    [recorded] = [
-        event for line in log.read_text().splitlines() if (event := json.loads(line))["event"] == "step_ended"
-    ]
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    [recorded] = [event for event in events if event["event"] == "step_ended"]
     assert [each["outcome"] for each in recorded["attempts"]] == ["failed", "succeeded"]
     assert recorded["attempts"][1]["peak_bytes"] == end.attempts[1].peak_bytes
 
 
-def test_a_step_that_was_there_has_no_attempts(make_step: MakeStep, make_executor: MakeExecutor) -> None:
+def test_of_failed_steps_the_attempts_are_told_and_of_those_that_were_there_none(
+    make_step: MakeStep, make_executor: MakeExecutor
+) -> None:
+    def fail(_config: Any) -> None:
+        raise ValueError
+
+    make_executor().run([make_step("there")])
     executor = make_executor()
-    executor.run([make_step("a")])
-    again = make_executor()
-    events = told_by(again)
-    again.run([make_step("a")])
-    [end] = [event for event in events if isinstance(event, StepEnded)]
-    assert (end.status, end.attempts) == (StepEnd.CACHED, ())
+    recorder = watched(executor)
+    with pytest.raises(StepFailed):
+        executor.run([make_step("there"), make_step("a", fn=fail), make_step("b", make_step("c", fn=fail))])
+    attempts = {event.name: len(event.attempts) for event in recorder.of(StepEnded)}
+    assert attempts == {"there": 0, "a": 1, "c": 1, "b": 0}
 
 
 @pytest.mark.parametrize(("done", "total"), [(-1, 2), (1, 0), (float("nan"), 1), (1, float("inf"))])
@@ -116,8 +114,8 @@ def test_progress_outside_of_steps_does_nothing(capsys: pytest.CaptureFixture[st
 
 
 def test_a_jobs_process_tells_its_run_by_lines(capfd: pytest.CaptureFixture[str]) -> None:
-    seen: list[RunEvent] = []
-    taker = StepProgress("a", "/p/a", seen.append, pause_seconds=0.0)
+    seen = Recorder()
+    taker = StepProgress("a", "/p/a", seen.on_event, pause_seconds=0.0)
     set_progress_of_process(JobProgress(pause_seconds=60.0))
     try:
         sys.stdout.write("half")
@@ -132,15 +130,13 @@ def test_a_jobs_process_tells_its_run_by_lines(capfd: pytest.CaptureFixture[str]
         take_note(note, taker)
     assert [line for line in said.splitlines() if note_in(line) is None] == ["half", "", ""]
     assert without_notes(f"half{said.removeprefix('half')}end") == "half\nend"
-    assert [(event.done, event.total) for event in seen if isinstance(event, StepProgressed)] == [(1, 100), (100, 100)]
+    assert [(event.done, event.total) for event in seen.of(StepProgressed)] == [(1, 100), (100, 100)]
     assert taker.use is not None
     assert taker.use.peak_bytes > 1 << 20
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
-def test_notes_reach_the_run_and_not_the_file_that_a_function_prints_to(
-    capfd: pytest.CaptureFixture[str], is_closed: bool
-) -> None:
+def test_notes_reach_the_run_and_not_the_file_printed_to(capfd: pytest.CaptureFixture[str], is_closed: bool) -> None:
     file = io.StringIO()
     with contextlib.redirect_stdout(file):
         print("a row of the output")
@@ -156,26 +152,17 @@ def test_notes_reach_the_run_and_not_the_file_that_a_function_prints_to(
 
 
 def test_notes_are_neither_shown_nor_logged() -> None:
-    lines = JobLines("a", 1)
-    assert (
-        lines.add({0: f'one\n\n{MARK}{{"done": 1, "total": 2}}\ntwo\n\nthree\n'})
-        == "[a] one\n[a] two\n[a] \n[a] three\n"
-    )
+    said = f'one\n\n{MARK}{{"done": 1, "total": 2}}\ntwo\n\nthree\n'
+    assert JobLines("a", 1).add({0: said}) == "[a] one\n[a] two\n[a] \n[a] three\n"
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "said",
-        f"{MARK}",
-        f"{MARK}[1]",
-        f'{MARK}{{"done": "x", "total": 2}}',
-        f'{MARK}{{"done": NaN, "total": 2}}',
-        f'{MARK}{{"done": true, "total": 2}}',
-        f'{MARK}{{"other": 1}}',
-        f"{MARK}{'[' * 100_000}",
+        "said", f"{MARK}", f"{MARK}[1]", f'{MARK}{{"done": "x", "total": 2}}', f'{MARK}{{"done": NaN, "total": 2}}',
+        f'{MARK}{{"done": true, "total": 2}}', f'{MARK}{{"other": 1}}', f"{MARK}{'[' * 100_000}",
     ],
-)
+)  # fmt: skip
 def test_other_lines_are_no_notes(line: str) -> None:
     assert note_in(line) is None
     assert without_notes(line) == line
@@ -191,15 +178,11 @@ def test_replicas_add_up() -> None:
 @pytest.mark.parametrize(
     ("now", "far", "usual", "left"),
     [
-        (110.0, None, None, None),
-        (110.0, None, 30.0, 20.0),
-        (140.0, None, 30.0, None),
-        (110.0, (1.0, 4.0, 110.0), None, 30.0),
-        (115.0, (1.0, 4.0, 110.0), 1000.0, 25.0),
-        (200.0, (1.0, 4.0, 110.0), None, 0.0),
-        (110.0, (0.0, 4.0, 110.0), 15.0, 5.0),
+        (110.0, None, None, None), (110.0, None, 30.0, 20.0), (140.0, None, 30.0, None),
+        (110.0, (1.0, 4.0, 110.0), None, 30.0), (115.0, (1.0, 4.0, 110.0), 1000.0, 25.0),
+        (200.0, (1.0, 4.0, 110.0), None, 0.0), (110.0, (0.0, 4.0, 110.0), 15.0, 5.0),
     ],
-)
+)  # fmt: skip
 def test_time_that_is_left(
     now: float, far: tuple[float, float, float] | None, usual: float | None, left: float | None
 ) -> None:
@@ -237,6 +220,12 @@ def test_most_steps_are_counted_and_some_are_shown() -> None:
     for most, names, left_out in ((0, [], 6), (2, ["s0", "s1"], 4), (9, ["s0", "s1", "s2", "s3", "s4", "q"], 0)):
         shown = found.shown(101.0, most)
         assert ([step.name for step in shown.steps], shown.left_out) == (names, left_out)
+    found.take(StepQueued(100.0, "w", "/p/w"))
+    found.take(StepEnded(101.0, "s0", "/p/0", StepEnd.LOST))
+    counts = "4 running, 1 queued, 1 waiting, 0 done, 0 cached, 1 failed"
+    assert found.summary(101.0) == f"[1:41] {counts}", "nobody knows how many come"
+    found.take(RunStarted(100.0, 9))
+    assert found.summary(101.0) == f"[1.0s] 1/9 steps: {counts}"
 
 
 def test_ends_are_kept_for_the_summary_but_not_of_an_endless_stream() -> None:
@@ -282,20 +271,8 @@ def test_the_median_of_what_succeeded() -> None:
 
 def test_what_earlier_runs_took_is_read_beside_the_info_file(make_step: MakeStep, make_executor: MakeExecutor) -> None:
     executor = make_executor()
-    told_by(executor)
+    watched(executor)
     executor.run([make_step("a", fn=lambda _: threading.Event().wait(0.05) and None)])
     assert executor.executor_info_path is not None
     assert read_usual_seconds(executor.executor_info_path)["a"] >= 0.05
     assert read_usual_seconds("/nowhere/at/all-123456.json") == {}
-
-
-def test_a_failed_run_has_its_attempts(make_step: MakeStep, make_executor: MakeExecutor) -> None:
-    def fail(_config: Any) -> None:
-        raise ValueError
-
-    executor = make_executor()
-    events = told_by(executor)
-    with pytest.raises(StepFailed):
-        executor.run([make_step("a", fn=fail), make_step("b", make_step("c", fn=fail))])
-    ends = {event.name: event.attempts for event in events if isinstance(event, StepEnded)}
-    assert {name: len(attempts) for name, attempts in ends.items()} == {"a": 1, "c": 1, "b": 0}

@@ -1,13 +1,24 @@
 """A run in words: the progress and lines of a view, log lines, ends of steps, and differences of versions."""
 
+import hashlib
+import json
 import logging
 from typing import Any
 
 import pytest
 
-from marin.execution.report.events import RunEnded, RunStarted, StepEnd, StepEnded, StepQueued, StepStarted, notify
+from marin.execution.report.events import (
+    RunEnded,
+    RunStarted,
+    StepEnd,
+    StepEnded,
+    StepQueued,
+    StepStarted,
+    describe_error,
+    notify,
+)
 from marin.execution.report.log_lines import MOST_CACHED_LINES, LogLines, count_words, end_words
-from marin.execution.report.run_progress import RunProgress, clock_text
+from marin.execution.report.run_progress import clock_text
 from marin.execution.version.differences import Difference, differences, value_differences
 
 
@@ -35,6 +46,18 @@ def ended(name: str, status: StepEnd = StepEnd.SUCCEEDED, **fields: Any) -> Step
 )
 def test_how_a_step_ended(event: StepEnded, words: str) -> None:
     assert end_words(event) == words
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (None, "unknown error"), (ValueError(), "ValueError"), (ValueError("bad"), "ValueError: bad"),
+        # It is printed, raised again and stored beside the run's outputs.
+        (ValueError("bad token=hf_abcdefghijklmnopqrstuvwxyz0"), "ValueError: bad token=[REDACTED]"),
+    ],
+)  # fmt: skip
+def test_errors_are_described_in_a_line_without_secrets(error: BaseException | None, words: str) -> None:
+    assert describe_error(error) == words
 
 
 def test_counts() -> None:
@@ -76,7 +99,7 @@ def test_a_log_line_for_each_thing_that_happens(caplog: pytest.LogCaptureFixture
 
 
 @pytest.mark.parametrize(("steps", "named"), [(None, False), (MOST_CACHED_LINES, True), (MOST_CACHED_LINES + 1, False)])
-def test_of_many_steps_those_that_are_there_are_only_counted(
+def test_of_many_steps_cached_ones_are_counted(
     steps: int | None, named: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -106,55 +129,20 @@ def test_an_observer_that_fails_does_not_keep_the_others_from_seeing(caplog: pyt
         def on_event(self, event: Any) -> None:
             raise RuntimeError("broken")
 
-    class Seeing:
-        def __init__(self) -> None:
-            self.seen: list[Any] = []
-
-        def on_event(self, event: Any) -> None:
-            self.seen.append(event)
-
-    seeing, event = Seeing(), StepQueued(0, "a", "/p/a")
-    notify([Failing(), seeing], event)
-    assert seeing.seen == [event]
-    assert "a run's observer Failing failed on StepQueued" in caplog.text
+    lines = LogLines()
+    caplog.set_level(logging.INFO)
+    notify([Failing(), lines], StepStarted(0, "a", "/p/a"))
+    assert "a run's observer Failing failed on StepStarted" in caplog.text
+    assert logged(caplog)[-1] == ("INFO", "step a: running -> /p/a")
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [
-        (-1, "0.0s"),
-        (0, "0.0s"),
-        (5.24, "5.2s"),
-        (59.94, "59.9s"),
-        (60, "1:00"),
-        (185, "3:05"),
-        (3599, "59:59"),
-        (3723, "1:02:03"),
-    ],
-)
+    [(-1, "0.0s"), (0, "0.0s"), (5.24, "5.2s"), (59.94, "59.9s"), (60, "1:00"), (185, "3:05"), (3599, "59:59"),
+     (3723, "1:02:03")],
+)  # fmt: skip
 def test_lengths_of_time(seconds: float, text: str) -> None:
     assert clock_text(seconds) == text
-
-
-def progress(running: int, waiting: int = 0, total: int | None = 9) -> RunProgress:
-    found = RunProgress()
-    found.take(RunStarted(100, total))
-    for number in range(running + waiting):
-        found.take(StepQueued(100, f"s{number}", f"/p/{number}"))
-    for number in range(running):
-        found.take(StepStarted(100 + number, f"s{number}", f"/p/{number}"))
-    return found
-
-
-def test_the_board_knows_what_waits_runs_and_has_ended() -> None:
-    found = progress(2, 3)
-    assert (len(found.waiting), len(found.running)) == (3, 2)
-    for number, status in ((0, StepEnd.SUCCEEDED), (1, StepEnd.FAILED), (2, StepEnd.CACHED)):
-        found.take(StepEnded(110, f"s{number}", f"/p/{number}", status))
-    assert (list(found.waiting), list(found.running)) == (["/p/3", "/p/4"], [])
-    assert found.summary(165) == "[1:05] 3/9 steps: 0 running, 2 waiting, 1 done, 1 cached, 1 failed"
-    found.take(RunEnded(110, 10))
-    assert progress(1, total=None).summary(100) == "[0.0s] 1 running, 0 waiting, 0 done, 0 cached, 0 failed"
 
 
 def version(config: Any = None, dependencies: Any = (), name: str = "n", **more: Any) -> dict[str, Any]:
@@ -195,8 +183,13 @@ def test_differences_of_dependencies() -> None:
     [found] = words(version(dependencies=[a]), version(dependencies=[version(name="z")]))
     assert found.startswith("dependency [0]: a-")
     assert " -> z-" in found
-    assert words(version(pseudo_dependencies=["x-1"]), version()) == [
-        "non-blocking dependency [0]: was x-1 (not there any more)"
+    [found] = words(version(pseudo_dependencies=["x-1"]), version())
+    assert found == "non-blocking dependency [0]: was x-1 (not there any more)"
+    # One quoted by its hash (it stands deep in a chain), the same written out.
+    digits = hashlib.md5(json.dumps(a, sort_keys=True).encode()).hexdigest()[:6]
+    assert words(version(dependencies=[f"a-{digits}"]), version(dependencies=[a])) == []
+    assert words(version(dependencies=["a-bc89a9"]), version(dependencies=[a])) == [
+        f"dependency [0]: a-bc89a9 -> a-{digits}"
     ]
 
 

@@ -5,12 +5,9 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
-import textwrap
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +16,16 @@ import pytest
 
 from fray.current_client import set_current_client
 from fray.local_backend import LocalClient
-from marin.execution import Executor, ExecutorStep, progress, step_lease
-from marin.execution.jobs.kept_log import KeptLog
-from marin.execution.jobs.output import JobLines
+from fray.testing.waiting import eventually
+from marin.execution import Executor, progress, step_lease
 from marin.execution.jobs.remote import remote
 from marin.execution.report.log_files import MOST_BYTES, LocalFile, UploadedFile, Uploads
 from marin.execution.report.step_log import StepLog
 from marin.execution.run.step_runner import StepRunner, run_step
 from marin.execution.step_spec import StepSpec
 from rigging.errors import StepFailed
+from support.marin.steps import MakeExecutor, MakeStep
 
-MakeStep = Callable[..., ExecutorStep[Any]]
-MakeExecutor = Callable[[], Executor]
 HEAD = re.compile(r"=== attempt (\d+), \d{4}-\d\d-\d\dT[0-9:.+-]+, \S+, process \d+")
 
 
@@ -126,23 +121,10 @@ def test_a_step_that_removes_its_directory_keeps_its_log(make_step: MakeStep, ma
 
 
 def test_specs_have_logs(prefix: str) -> None:
-    spec = StepSpec(name="a", output_path_prefix=prefix, fn=lambda _: print("said"))
-    StepRunner().run([spec])
-    assert lines(spec.output_path) == ["=== 1", "said"]
-    other = StepSpec(name="b", output_path_prefix=prefix, fn=lambda _: print("said"))
-    run_step(other)
-    assert lines(other.output_path) == ["=== 1", "said"]
-
-
-def test_lines_of_replicas_are_told_apart(tmp_path: Path) -> None:
-    log = StepLog(str(tmp_path), 1, Held())
-    kept = KeptLog(log, str(tmp_path), 2)
-    told = JobLines("train", 2, kept).add({0: "a\n", 1: "b\n", None: "note\n"})
-    job: Any = object()
-    kept.end(job, Held())
-    log.end()
-    assert told == "[train] note\n[train/0] a\n[train/1] b\n"
-    assert lines(tmp_path)[1:] == ["note", "[0] a", "[1] b"]
+    for name, run in (("a", lambda spec: StepRunner().run([spec])), ("b", run_step)):
+        spec = StepSpec(name=name, output_path_prefix=prefix, fn=lambda _: print("said"))
+        run(spec)
+        assert lines(spec.output_path) == ["=== 1", "said"]
 
 
 class Held:
@@ -183,9 +165,11 @@ def test_more_logs_than_files_may_be_open(tmp_path: Path) -> None:
         for file in files:
             file.write(turn)
     assert len(os.listdir("/proc/self/fd")) - before < 150
+    said = {Path(each).read_text() for each in (tmp_path / "sub").iterdir()}
+    assert said == {"one\ntwo\n"}, "they are there though the process be killed now"
     for file in files:
         file.close(keep=True)
-    assert {Path(each).read_text() for each in (tmp_path / "sub").iterdir()} == {"one\ntwo\n"}
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 class Store:
@@ -242,10 +226,7 @@ def test_a_growing_log_is_uploaded_when_it_is_due() -> None:
     uploads.add(file)
     other = UploadedFile("s3://b/b", True, store.read, store.upload, uploads)
     uploads.remove(other)
-    deadline = time.monotonic() + 40
-    while store.content is None and time.monotonic() < deadline:
-        threading.Event().wait(0.01)
-    assert store.content == b"said\n"
+    eventually(lambda: store.content == b"said\n", "it is uploaded")
     file.close(keep=False)
 
 
@@ -265,44 +246,17 @@ def test_logs_on_other_storage(memory: str, make_step: MakeStep) -> None:
         if len(calls) == 1:
             raise ValueError
 
-    executor = Executor(memory, f"{memory}/experiments")
     step = make_step("a", fn=work, retries=1)
-    path = executor.run([step])[step]
-    text = fsspec.filesystem("memory").cat_file(f"{path}/.log").decode()
-    assert [HEAD.sub(r"=== \1", line) for line in text.splitlines()] == [
+    path = Executor(memory, f"{memory}/experiments").run([step])[step]
+    fs = fsspec.filesystem("memory")
+    assert [HEAD.sub(r"=== \1", line) for line in fs.cat_file(f"{path}/.log").decode().splitlines()] == [
         "=== 1", "call 1", "=== failed: ValueError", "=== attempt 2 follows in 0 s", "=== 2", "call 2",
     ]  # fmt: skip
-    assert b"ValueError" in fsspec.filesystem("memory").cat_file(f"{path}/.error")
+    assert b"ValueError" in fs.cat_file(f"{path}/.error")
 
 
-def test_lines_are_there_after_a_kill(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(
-        textwrap.dedent(
-            f"""
-            import sys, threading
-            from marin.execution import Executor, ExecutorStep
-
-            def talk(config):
-                for number in range(100):
-                    print("line", number)
-                print("ready", file=sys.__stdout__, flush=True)
-                threading.Event().wait(60)
-
-            Executor({str(tmp_path)!r}, {str(tmp_path)!r}).run([ExecutorStep(name="a", fn=talk, config=None)])
-            """
-        )
-    )
-    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        while "ready" not in process.stdout.readline():
-            assert process.poll() is None
-        process.send_signal(signal.SIGKILL)
-    [log] = tmp_path.glob("a-*/.log")
-    assert lines(log.parent) == ["=== 1", *(f"line {number}" for number in range(100))]
-
-
-def test_a_job_in_a_process_of_its_own_has_its_log_and_tells_its_run(
+@pytest.mark.process
+def test_a_job_in_its_own_process_has_its_log_and_tells_its_run(
     make_step: MakeStep, make_executor: MakeExecutor
 ) -> None:
     def work(config: Any) -> None:
@@ -313,16 +267,14 @@ def test_a_job_in_a_process_of_its_own_has_its_log_and_tells_its_run(
 
     executor = make_executor()
     steps = [make_step(f"s{number}", number, fn=remote(work)) for number in range(2)]
-    client = LocalClient(processes=True)
-    with set_current_client(client), pytest.raises(StepFailed):
+    with LocalClient(processes=True) as client, set_current_client(client), pytest.raises(StepFailed):
         executor.run(steps)
-    client.shutdown()
     for number, step in enumerate(steps):
         assert lines(executor.output_paths[step])[:2] == ["=== 1 of its job", f"said {number}"]
     assert "SIGKILL" in Path(executor.output_paths[steps[1]], ".error").read_text()
 
 
-def test_parallel_runs_have_their_own_logs_also_when_the_first_ends_first(
+def test_parallel_runs_have_their_own_logs_whichever_ends_first(
     prefix: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A run that ends takes nothing away from one that goes on."""
@@ -343,8 +295,7 @@ def test_parallel_runs_have_their_own_logs_also_when_the_first_ends_first(
     before = sys.stdout
     threads = [threading.Thread(target=run_step, args=(spec,)) for spec in (one, two)]
     threads[0].start()
-    while not Path(one.output_path, ".log").exists():
-        assert threads[0].is_alive()
+    eventually(Path(one.output_path, ".log").exists, "the first has printed")
     threads[1].start()
     threads[0].join()
     first_ended.set()

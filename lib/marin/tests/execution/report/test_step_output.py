@@ -21,15 +21,13 @@ import pytest
 
 from fray.current_client import set_current_client
 from fray.local_backend import LocalClient
+from fray.testing.waiting import eventually
 from fray.types import ResourceConfig
-from marin.execution import Executor, ExecutorStep
 from marin.execution.jobs.remote import remote
 from marin.execution.report.live.view import LiveView
 from marin.execution.report.rows import Rows
 from marin.execution.report.step_output import BAR_SECONDS, StepOutput, speaking, step_output
-
-MakeStep = Callable[..., ExecutorStep[Any]]
-MakeExecutor = Callable[[], Executor]
+from support.marin.steps import MakeExecutor, MakeStep
 
 
 @pytest.mark.parametrize(
@@ -66,8 +64,9 @@ def test_lines_of_steps_that_print_at_once_do_not_mix(
     def talk(config: Any) -> None:
         for index in range(20):
             turn.wait()
-            for part in ("line ", str(index), " of ", config.x, "\n"):
+            for part in ("line ", str(index)):
                 sys.stdout.write(part)
+            sys.stdout.writelines([" of ", config.x, "\n"])
             print("half", config.x, end="")
             print(" whole", config.x)
 
@@ -78,13 +77,13 @@ def test_lines_of_steps_that_print_at_once_do_not_mix(
     assert sorted(lines) == sorted(expected)
 
 
-@pytest.mark.parametrize("alone", ["one step", "one at a time"])
+@pytest.mark.parametrize(("count", "most"), [(1, None), (3, 1)], ids=["one step", "one at a time"])
 def test_a_step_that_runs_alone_prints_as_it_does(
-    make_step: MakeStep, make_executor: MakeExecutor, capsys: pytest.CaptureFixture[str], alone: str
+    make_step: MakeStep, make_executor: MakeExecutor, capsys: pytest.CaptureFixture[str], count: int, most: int | None
 ) -> None:
-    steps = [make_step(f"s{index}", fn=lambda _: print("said")) for index in range(1 if alone == "one step" else 3)]
-    make_executor().run(steps, max_concurrent=None if alone == "one step" else 1)
-    assert capsys.readouterr().out == "said\n" * len(steps)
+    steps = [make_step(f"s{index}", fn=lambda _: print("said")) for index in range(count)]
+    make_executor().run(steps, max_concurrent=most)
+    assert capsys.readouterr().out == "said\n" * count
 
 
 def test_what_comes_after_an_unfinished_line_begins_a_line_of_its_own(
@@ -127,20 +126,17 @@ def test_what_is_flushed_is_there_at_once_and_others_begin_a_new_line() -> None:
     output = StepOutput(prefixed=True, is_live=False)
     contexts = {name: contextvars.copy_context() for name in ("a", "b")}
     speakers = {name: speaking(name, f"/p/{name}") for name in contexts}
-
-    def say(name: str, text: str, flush: bool = False) -> None:
-        contexts[name].run(output.write, stream, text)
-        if flush:
-            contexts[name].run(output.flush, stream)
-
     for name, speaker in speakers.items():
         contexts[name].run(speaker.__enter__)
-    say("a", "waiting", flush=True)
-    assert stream.getvalue() == "[a] waiting"
-    say("a", ".", flush=True)
-    say("b", "b says\n")
-    say("a", ". done\n")
-    assert stream.getvalue() == "[a] waiting.\n[b] b says\n[a] . done\n"
+    for name, text, shown in (
+        ("a", "waiting", "[a] waiting"),
+        ("a", ".", "[a] waiting."),
+        ("b", "b says\n", "[a] waiting.\n[b] b says\n"),
+        ("a", ". done\n", "[a] waiting.\n[b] b says\n[a] . done\n"),
+    ):
+        contexts[name].run(output.write, stream, text)
+        contexts[name].run(output.flush, stream)
+        assert stream.getvalue() == shown
     for name, speaker in speakers.items():
         contexts[name].run(speaker.__exit__, None, None, None)
 
@@ -161,11 +157,10 @@ def test_a_bar_in_a_log_is_written_now_and_then() -> None:
 class Unread(io.StringIO):
     """A pipe whose reader has gone."""
 
-    def write(self, text: str) -> int:
+    def write(self, text: str = "") -> int:
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
-    def flush(self) -> None:
-        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+    flush = write  # type: ignore[assignment]
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -194,7 +189,8 @@ def test_a_step_that_closes_its_stream_closes_it_for_nobody_else(
             file.write("first\n")
         sys.stdout.close()
 
-    make_executor().run([make_step("a", fn=close), make_step("b", fn=lambda _: print("second"))], max_concurrent=1)
+    steps = [make_step("a", fn=close), make_step("b", fn=lambda _: print("second"))]
+    make_executor().run(steps, max_concurrent=1)
     print("and the script")
     assert capsys.readouterr().out == "first\nsecond\nand the script\n"
 
@@ -219,7 +215,7 @@ def test_bytes_are_in_the_log_too(make_step: MakeStep, make_executor: MakeExecut
         assert shown.buffer.getvalue() == "text\ngr\u00fcn ".encode() + b"\xff\nwrapped\nend\n"  # type: ignore[attr-defined]
 
 
-def test_the_streams_are_put_back() -> None:
+def test_the_streams_are_put_back(capsys: pytest.CaptureFixture[str]) -> None:
     before = sys.stdout, sys.stderr
     with step_output(is_parallel=True):
         held = sys.stdout
@@ -227,7 +223,8 @@ def test_the_streams_are_put_back() -> None:
         with step_output(is_parallel=True):
             assert sys.stdout is held
     assert (sys.stdout, sys.stderr) == before
-    held.write("")  # who kept one may go on writing
+    assert held.write("said") == 4  # who kept one may go on writing
+    assert capsys.readouterr().out == "said"
 
 
 @pytest.mark.parametrize(
@@ -324,7 +321,9 @@ executor_main(ExecutorMainConfig(prefix=sys.argv[1]), steps=steps)
 class Terminal:
     """A program on a pseudo terminal."""
 
-    def __init__(self, command: list[str]) -> None:
+    def __init__(self, directory: Path, steps: str) -> None:
+        (directory / "script.py").write_text(SCRIPT)
+        command = [sys.executable, str(directory / "script.py"), str(directory / "p"), steps]
         environment = {name: value for name, value in os.environ.items() if name != "CI"}
         environment |= {"TERM": "xterm", "PYTHONBREAKPOINT": "pdb.set_trace"}
         self.text = ""
@@ -335,18 +334,12 @@ class Terminal:
         self._reader.start()
 
     def _read(self) -> None:
-        while True:
-            try:
-                part = os.read(self._ours, 65536)
-            except OSError:
-                return
-            self.text += part.decode(errors="replace")
+        with contextlib.suppress(OSError):
+            while True:
+                self.text += os.read(self._ours, 65536).decode(errors="replace")
 
-    def wait_for(self, text: str, seconds: float = 40) -> None:
-        ends = time.monotonic() + seconds
-        while text not in self.text:
-            assert time.monotonic() < ends, f"{text!r} did not come: {self.text[-2000:]!r}"
-            time.sleep(0.02)
+    def wait_for(self, text: str) -> None:
+        eventually(lambda: text in self.text, f"{text!r} is shown", instead=lambda: self.text[-2000:])
 
     def type(self, text: str) -> None:
         os.write(self._ours, text.encode())
@@ -357,10 +350,9 @@ class Terminal:
         os.close(self._ours)
 
 
-@pytest.mark.e2e
+@pytest.mark.process
 def test_a_debugger_has_the_terminal_while_it_is_answered(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(SCRIPT)
-    terminal = Terminal([sys.executable, str(tmp_path / "script.py"), str(tmp_path / "p"), "debug,talk"])
+    terminal = Terminal(tmp_path, "debug,talk")
     terminal.wait_for("(Pdb) ")
     time.sleep(0.6)  # the other step talks, and the view would be drawn three times
     assert terminal.text.endswith("(Pdb) "), terminal.text[-300:]
@@ -372,10 +364,9 @@ def test_a_debugger_has_the_terminal_while_it_is_answered(tmp_path: Path) -> Non
         assert f"[talk] talk {index}" in terminal.text
 
 
-@pytest.mark.e2e
+@pytest.mark.process
 def test_a_bar_is_part_of_the_view(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(SCRIPT)
-    terminal = Terminal([sys.executable, str(tmp_path / "script.py"), str(tmp_path / "p"), "bar"])
+    terminal = Terminal(tmp_path, "bar")
     terminal.close()
     # Below its step, and drawn over as it goes on; its end stays.
     assert terminal.text.count("\r\n    bar at ") >= 3

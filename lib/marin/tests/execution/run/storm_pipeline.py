@@ -32,11 +32,7 @@ class Config:
 
 
 class JumpingClock:
-    """The machine's clocks, the wall clock off by what a file says at the moment.
-
-    Args:
-        path: The file.
-    """
+    """The machine's clocks, the wall clock off by what a file says at the moment."""
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -21,9 +21,7 @@ from marin.execution.run.crew import Crew
         (Crew(64, 70, 0), 100, 800, 0),
     ],
 )
-def test_threads_are_added_until_enough_of_them_are_not_kept_busy(
-    crew: Crew, ready: int, limit: int, wanted: int
-) -> None:
+def test_threads_are_added_until_enough_are_not_kept_busy(crew: Crew, ready: int, limit: int, wanted: int) -> None:
     assert crew.wanted(ready, limit) == wanted
 
 

@@ -99,22 +99,21 @@ def test_every_step_is_told_and_those_without_processes_are_waited_for_shortly(e
     assert [lease.done for lease in leases] == [["interrupt"], ["interrupt"]]
 
 
-def test_jobs_that_are_stopping_have_longer(ending: Ending) -> None:
-    assert ending(Lease(), jobs_are_stopping=True, in_process=False) == ([10], ["closed"])
-
-
-def test_processes_are_asked_then_killed(ending: Ending) -> None:
-    assert ending(Lease(), found=True, dies_of=signal.SIGTERM) == ([10], ["SIGTERM", 10, "SIGKILL", "closed"])
-
-
 @pytest.mark.parametrize(
-    ("dies_of", "log"),
-    [(None, [1, "SIGKILL", "closed"]), (signal.SIGTERM, [1, "SIGTERM", 10, "SIGKILL", "closed"])],
+    ("options", "waited", "log"),
+    [
+        ({"jobs_are_stopping": True, "in_process": False}, [10], []),
+        ({"found": True, "dies_of": signal.SIGTERM}, [10], ["SIGTERM", 10, "SIGKILL"]),
+        # A terminal has told them by itself: they are given time.
+        ({"found": True, "by_keyboard": True}, [10], [1, "SIGKILL"]),
+        ({"found": True, "by_keyboard": True, "dies_of": signal.SIGTERM}, [10], [1, "SIGTERM", 10, "SIGKILL"]),
+    ],
+    ids=["jobs", "processes", "ended by the keyboard", "deaf to the keyboard"],
 )
-def test_what_a_terminal_has_told_by_itself_is_given_time(
-    ending: Ending, dies_of: signal.Signals | None, log: list[Any]
+def test_processes_are_asked_then_killed(
+    ending: Ending, options: dict[str, Any], waited: list[float], log: list[Any]
 ) -> None:
-    assert ending(Lease(), found=True, dies_of=dies_of, by_keyboard=True) == ([10], log)
+    assert ending(Lease(), **options) == (waited, [*log, "closed"])
 
 
 def test_what_goes_on_is_named_while_its_lease_is_held(ending: Ending, caplog: pytest.LogCaptureFixture) -> None:

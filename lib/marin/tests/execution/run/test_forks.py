@@ -14,7 +14,8 @@ import pytest
 
 from fray.current_client import set_current_client
 from fray.local_backend import LocalClient
-from marin.execution import Executor, ExecutorStep, this_output_path
+from fray.testing.forks import exit_code_of
+from marin.execution import ExecutorStep, this_output_path
 from marin.execution.jobs.remote import remote
 from marin.execution.lease.status_file import StatusFile, distributed_lock, step_lock
 from marin.execution.lease.status_words import STATUS_RUNNING, STATUS_SUCCESS
@@ -22,7 +23,7 @@ from marin.execution.run.step_runner import run_step
 from marin.execution.step_spec import StepSpec
 from marin.execution.sweep import SweepTarget, run_sweep
 from rigging.errors import Conflict
-from rigging.testing.forks import exit_code_of
+from support.marin.steps import MakeExecutor
 
 
 def status_of(path: str) -> str | None:
@@ -61,27 +62,17 @@ def forks_in_a_loop(path: str) -> Any:
     return step()
 
 
-@pytest.mark.parametrize(("in_child", "status"), [(returns, 0), (raises, 1), (exits, 3)])
-def test_it_writes_nothing_and_ends(
-    in_child: Callable[[], Any], status: int, make_executor: Callable[[], Executor]
-) -> None:
-    step = ExecutorStep(name="forks", fn=forks(in_child), config=this_output_path())
-    (path,) = make_executor().run([step]).values()
-    assert status_of(path) == STATUS_SUCCESS
-    assert json.loads(Path(path, ".artifact").read_text()) == [status, STATUS_RUNNING, False]
-
-
-def test_it_does_so_in_a_coroutine(make_executor: Callable[[], Executor]) -> None:
-    step = ExecutorStep(name="forks", fn=forks_in_a_loop, config=this_output_path())
-    (path,) = make_executor().run([step]).values()
-    assert json.loads(Path(path, ".artifact").read_text()) == [1, STATUS_RUNNING, False]
-
-
-def test_it_does_so_in_a_job(make_executor: Callable[[], Executor]) -> None:
-    step = ExecutorStep(name="forks", fn=remote(forks(exits)), config=this_output_path())
+@pytest.mark.parametrize(
+    ("fn", "code"),
+    [(forks(returns), 0), (forks(raises), 1), (forks(exits), 3), (forks_in_a_loop, 1), (remote(forks(exits)), 3)],
+    ids=["returns", "raises", "exits", "in a coroutine", "in a job"],
+)
+def test_it_writes_nothing_and_ends(fn: Any, code: int, make_executor: MakeExecutor) -> None:
+    step = ExecutorStep(name="forks", fn=fn, config=this_output_path())
     with set_current_client(LocalClient()):
         (path,) = make_executor().run([step]).values()
-    assert json.loads(Path(path, ".artifact").read_text()) == [3, STATUS_RUNNING, False]
+    assert status_of(path) == STATUS_SUCCESS
+    assert json.loads(Path(path, ".artifact").read_text()) == [code, STATUS_RUNNING, False]
 
 
 def test_it_does_so_in_a_bare_spec(prefix: str) -> None:

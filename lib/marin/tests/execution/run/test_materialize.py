@@ -1,14 +1,12 @@
 """Making what a config refers to, outside of any experiment."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from marin.execution import ExecutorStep, materialize, output_path_of, this_output_path, versioned
+from marin.execution import materialize, output_path_of, this_output_path, versioned
 from rigging.errors import InvalidRequest, StepFailed
-
-MakeStep = Callable[..., ExecutorStep[Any]]
+from support.marin.steps import MakeStep
 
 
 def test_inputs_are_made_and_filled_in(make_step: MakeStep, prefix: str) -> None:
@@ -30,14 +28,13 @@ def test_without_an_output_path_there_is_no_output(prefix: str) -> None:
         materialize([this_output_path()], prefix=prefix)
 
 
-def test_the_prefix_is_the_processes_own_by_default(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MARIN_PREFIX", prefix)
-    assert materialize([versioned(1)]) == [1]
-
-
-def test_a_failure_is_raised(make_step: MakeStep, prefix: str) -> None:
+def test_the_prefix_is_the_processes_own_by_default_and_a_failure_is_raised(
+    make_step: MakeStep, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(_: Any) -> None:
         raise ValueError("bad")
 
+    monkeypatch.setenv("MARIN_PREFIX", prefix)
+    assert materialize([versioned(1)]) == [1]
     with pytest.raises(StepFailed, match="ValueError: bad"):
-        materialize([make_step("a", fn=fail)], prefix=prefix)
+        materialize([make_step("a", fn=fail)])

@@ -12,17 +12,16 @@ from typing import Any
 
 import pytest
 
-from marin.execution import Executor, ExecutorStep, output_path_of, versioned
+from fray.testing.waiting import eventually
+from marin.execution import Executor, output_path_of, versioned
 from marin.execution.lease.status_file import PreviousTaskFailedError, StatusFile
 from marin.execution.lease.status_words import STATUS_DEP_FAILED, STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS
 from marin.execution.report.events import StepEnd
-from marin.execution.run.plan_source import run_tasks
-from marin.execution.run.step_task import StepTask
+from marin.execution.run.plan_source import PlanSource, run_tasks
+from marin.execution.run.runner import StepRun
+from marin.execution.run.step_task import StepResult, StepTask
 from rigging.errors import InvalidRequest, StepFailed
-from rigging.testing import eventually
-
-MakeStep = Callable[..., ExecutorStep[Any]]
-MakeExecutor = Callable[[], Executor]
+from support.marin.steps import MakeExecutor, MakeStep
 
 
 class Journal:
@@ -69,10 +68,25 @@ def test_dependencies_run_first_and_once(make_step: MakeStep, make_executor: Mak
     again = make_step("a", fn=journal.fn("a"))
     c = make_step("c", [b, again], fn=journal.fn("c"))
     executor = make_executor()
-    paths = executor.run([c, b])
+    paths = executor.run(iter([c, b]))  # type: ignore[arg-type]
     assert journal.names == ["a", "b", "c"]
     assert set(paths) == {a, b, again, c}
     assert statuses(executor) == dict.fromkeys("abc", STATUS_SUCCESS)
+
+
+def test_a_step_without_a_function_is_done_after_its_inputs(make_step: MakeStep, make_executor: MakeExecutor) -> None:
+    executor = make_executor()
+    executor.run([make_step("all", make_step("a"), fn=None)])
+    assert statuses(executor) == {"a": STATUS_SUCCESS, "all": STATUS_SUCCESS}
+
+
+def test_a_defect_of_the_run_itself_ends_the_run(tmp_path: Path) -> None:
+    class Broken(PlanSource):
+        def ended(self, result: StepResult) -> list[StepTask | StepResult]:
+            raise ZeroDivisionError("a defect")
+
+    with pytest.raises(ZeroDivisionError, match="a defect"):
+        StepRun(Broken([StepTask("a", str(tmp_path), frozenset(), lambda: None)], {})).run()
 
 
 def test_a_second_run_finds_everything_done(make_step: MakeStep, make_executor: MakeExecutor, journal: Journal) -> None:
@@ -110,6 +124,7 @@ def test_files_in_an_output_path(make_step: MakeStep, make_executor: MakeExecuto
         "output_path": str(path),
         "unversioned": {"y": 3},
         "source": {},
+        "classes": {"(config)": f"{type(b.config).__module__}.AnyConfig"},
     }
     assert executor.executor_info_path is not None
     assert executor.executor_info_path.startswith(f"{prefix}/experiments/test_runner-")
@@ -129,22 +144,6 @@ def test_ready_steps_run_at_once(make_step: MakeStep, make_executor: MakeExecuto
     assert set(statuses(executor).values()) == {STATUS_SUCCESS}
 
 
-def test_at_most_max_concurrent(make_step: MakeStep, make_executor: MakeExecutor) -> None:
-    guard, active, most = threading.Lock(), 0, 0
-
-    def work(_: Any) -> None:
-        nonlocal active, most
-        with guard:
-            active += 1
-            most = max(most, active)
-        threading.Event().wait(0.005)
-        with guard:
-            active -= 1
-
-    make_executor().run([make_step(f"s{index}", fn=work) for index in range(12)], max_concurrent=3)
-    assert most <= 3
-
-
 @pytest.mark.parametrize("limit", [0, -1])
 def test_a_limit_below_one_is_refused(make_executor: MakeExecutor, limit: int) -> None:
     with pytest.raises(ValueError, match=f"max_concurrent={limit}: must be at least 1"):
@@ -153,14 +152,14 @@ def test_a_limit_below_one_is_refused(make_executor: MakeExecutor, limit: int) -
 
 def test_a_chain_waits_for_events_and_not_for_ticks(make_step: MakeStep, make_executor: MakeExecutor) -> None:
     step = make_step("s0")
-    for index in range(1, 100):
+    for index in range(1, 40):
         step = make_step(f"s{index}", step)
     started = time.monotonic()
     make_executor().run([step])
-    assert time.monotonic() - started < 10  # a tick of a second per link would take 100
+    assert time.monotonic() - started < 10  # a tick of a second per link would take 40
 
 
-def test_all_failures_are_reported_and_the_rest_runs(
+def test_failures_are_reported_and_the_rest_runs(
     make_step: MakeStep, make_executor: MakeExecutor, journal: Journal
 ) -> None:
     bad, worse = make_step("bad", y="luck", fn=fail), make_step("worse", y="news", fn=fail)
@@ -180,18 +179,14 @@ def test_all_failures_are_reported_and_the_rest_runs(
     ):
         assert expected in message
     assert journal.names == ["fine"]
-    assert statuses(executor) == {
-        "bad": STATUS_FAILED,
-        "worse": STATUS_FAILED,
-        "after": STATUS_DEP_FAILED,
-        "last": STATUS_DEP_FAILED,
-        "fine": STATUS_SUCCESS,
-    }
+    failed, left_out = (
+        dict.fromkeys(("bad", "worse"), STATUS_FAILED),
+        dict.fromkeys(("after", "last"), STATUS_DEP_FAILED),
+    )
+    assert statuses(executor) == {**failed, **left_out, "fine": STATUS_SUCCESS}
 
 
-def test_what_failed_is_tried_again_unless_told_otherwise(
-    make_step: MakeStep, make_executor: MakeExecutor, journal: Journal
-) -> None:
+def test_what_failed_is_tried_again_or_not(make_step: MakeStep, make_executor: MakeExecutor, journal: Journal) -> None:
     broken = [True]
 
     def sometimes(_: Any) -> None:
@@ -211,7 +206,7 @@ def test_what_failed_is_tried_again_unless_told_otherwise(
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), SystemExit()])
-def test_an_exit_in_a_step_is_that_steps_failure(
+def test_an_exit_in_a_step_is_its_failure(
     make_step: MakeStep, make_executor: MakeExecutor, error: BaseException
 ) -> None:
     def leave(_: Any) -> None:
@@ -224,7 +219,7 @@ def test_an_exit_in_a_step_is_that_steps_failure(
     assert statuses(executor) == {"a": STATUS_FAILED}
 
 
-def test_run_only_takes_what_matches_with_its_dependencies(
+def test_run_only_takes_what_matches_and_its_inputs(
     make_step: MakeStep, make_executor: MakeExecutor, journal: Journal
 ) -> None:
     a = make_step("raw/a", fn=journal.fn("a"))
@@ -234,16 +229,9 @@ def test_run_only_takes_what_matches_with_its_dependencies(
     assert journal.names == ["a", "b"]
     with pytest.raises(InvalidRequest, match="no step has such a name; there are: raw/a, tokenized/b, train/c"):
         make_executor().run([c], run_only=["nothing"])
-    with pytest.raises(InvalidRequest, match="not a regular expression"):
-        make_executor().run([c], run_only=["("])
-    with pytest.raises(InvalidRequest, match=r"run_only='tok' is one text, .*write \['tok'\]"):
-        make_executor().run([c], run_only="tok")
-    assert journal.names == ["a", "b"]
 
 
-def test_pseudo_dependencies_are_named_but_not_run(
-    make_step: MakeStep, make_executor: MakeExecutor, journal: Journal
-) -> None:
+def test_pseudo_dependencies_are_only_named(make_step: MakeStep, make_executor: MakeExecutor, journal: Journal) -> None:
     below = make_step("below", fn=journal.fn("below"))
     named = make_step("named", below, fn=journal.fn("named"))
     seen: list[Any] = []
@@ -259,26 +247,20 @@ def test_pseudo_dependencies_are_named_but_not_run(
 
 
 def test_a_dry_run_touches_no_storage(
-    make_step: MakeStep,
-    make_executor: MakeExecutor,
-    journal: Journal,
-    prefix: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    make_step: MakeStep, make_executor: MakeExecutor, prefix: str,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     def refuse(*_: Any) -> Any:
         raise AssertionError("storage was touched")
 
     monkeypatch.setattr("marin.execution.run.pipeline.read_output_states", refuse)
-    b = make_step("b", make_step("a", fn=journal.fn("a")), fn=journal.fn("b"))
-    paths = make_executor().run([b], dry_run=True)
+    paths = make_executor().run([make_step("b", make_step("a"))], dry_run=True)
     printed = capsys.readouterr().out
     assert all(path in printed for path in paths.values())
-    assert journal.names == []
     assert not os.path.exists(prefix)
 
 
-def test_a_running_status_without_a_holder_is_taken_over(
+def test_a_status_without_a_holder_is_taken_over(
     make_step: MakeStep, make_executor: MakeExecutor, journal: Journal
 ) -> None:
     step = make_step("a", fn=journal.fn("a"))
@@ -289,24 +271,7 @@ def test_a_running_status_without_a_holder_is_taken_over(
     assert journal.names == ["a"]
 
 
-def test_a_step_waits_for_whoever_holds_its_lock_and_uses_the_result(
-    make_step: MakeStep, make_executor: MakeExecutor, journal: Journal
-) -> None:
-    step = make_step("a", fn=journal.fn("a"))
-    executor = make_executor()
-    executor.compute_version(step)
-    holder = StatusFile(executor.output_paths[step], "another-machine")
-    assert holder.try_acquire_lock()
-    run = threading.Thread(target=executor.run, args=([step],))
-    run.start()
-    holder.write_status(STATUS_SUCCESS)
-    holder.release_lock()
-    run.join(20)
-    assert journal.names == []
-    assert outcomes(executor) == {"a": StepEnd.CACHED}
-
-
-def test_two_executors_at_once_run_each_step_once(
+def test_executors_at_once_run_each_step_once(
     make_step: MakeStep, make_executor: MakeExecutor, journal: Journal
 ) -> None:
     steps = [make_step(f"s{index}", fn=journal.fn(f"s{index}")) for index in range(8)]
@@ -317,19 +282,6 @@ def test_two_executors_at_once_run_each_step_once(
     for run in runs:
         run.join(60)
     assert sorted(journal.names) == sorted([*(f"s{index}" for index in range(8)), "last"])
-
-
-def test_a_step_that_lost_its_lock_cannot_write_success(make_step: MakeStep, make_executor: MakeExecutor) -> None:
-    executor = make_executor()
-
-    def lose_lock(_: Any) -> None:
-        path = next(iter(executor.output_paths.values()))
-        Path(path, ".executor_status.lock").write_text(json.dumps({"worker_id": "thief", "timestamp": time.time()}))
-        StatusFile(path).write_status("RUNNING by the thief")
-
-    with pytest.raises(StepFailed, match="LeaseLost"):
-        executor.run([make_step("a", fn=lose_lock)])
-    assert statuses(executor) == {"a": "RUNNING by the thief"}
 
 
 def test_an_interrupt_of_the_run_leaves_true_statuses(make_step: MakeStep, make_executor: MakeExecutor) -> None:
@@ -350,7 +302,8 @@ def test_an_interrupt_of_the_run_leaves_true_statuses(make_step: MakeStep, make_
     assert statuses(executor) == {"before": STATUS_SUCCESS, "a": STATUS_RUNNING}
     go_on.set()
     eventually(lambda: statuses(executor) == {"before": STATUS_SUCCESS, "a": STATUS_FAILED}, "the function has ended")
-    assert not any(StatusFile(path).has_active_lock() for path in executor.output_paths.values())
+    paths = list(executor.output_paths.values())
+    eventually(lambda: not any(StatusFile(path).has_active_lock() for path in paths), "its lock is given up")
 
 
 def test_threads_that_waited_for_work_all_take_it_up_again(make_step: MakeStep, make_executor: MakeExecutor) -> None:
@@ -391,23 +344,3 @@ def test_threads_end_with_the_run(make_step: MakeStep, make_executor: MakeExecut
         if thread.name.startswith("marin-"):
             thread.join(10)
             assert not thread.is_alive()
-
-
-def test_a_return_value_that_is_not_json_changes_nothing(make_step: MakeStep, make_executor: MakeExecutor) -> None:
-    executor = make_executor()
-    executor.run([make_step("a", fn=lambda _: object())])
-    assert statuses(executor) == {"a": STATUS_SUCCESS}
-
-
-def test_something_that_is_no_step_is_refused(make_executor: MakeExecutor) -> None:
-    with pytest.raises(InvalidRequest, match="'not a step' is a str, not an ExecutorStep"):
-        make_executor().run(["not a step"])  # type: ignore[list-item]
-
-
-def test_steps_are_a_list_or_come_one_by_one(
-    make_step: MakeStep, make_executor: MakeExecutor, journal: Journal
-) -> None:
-    with pytest.raises(InvalidRequest, match=r"is one step, not a list of them; write steps=\[step\]"):
-        make_executor().run(make_step("a"))  # type: ignore[arg-type]
-    make_executor().run(make_step(name, fn=journal.fn(name)) for name in "ab")  # type: ignore[arg-type]
-    assert sorted(journal.names) == ["a", "b"]

@@ -21,12 +21,12 @@ from pathlib import Path
 import fsspec
 import pytest
 
+from fray.testing.waiting import eventually
 from marin.execution.artifact import Artifact
 from rigging.filesystem import read_bytes_or_none
 from rigging.lease.identity import HolderState, holder_state
 from rigging.lease.record import Lease
-from rigging.testing import eventually
-from rigging.testing.shared import shared_gcs_server, shared_s3_server
+from support.rigging.shared import shared_gcs_server, shared_s3_server
 
 SCRIPT = Path(__file__).with_name("storm_pipeline.py")
 SIGNALS = [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGSTOP]
@@ -35,17 +35,7 @@ LONGEST_JUMP = 3 * 3600.0
 
 @dataclass
 class Storm:
-    """Processes that run one pipeline, and what happens to them.
-
-    Args:
-        prefix: Where the outputs are.
-        directory: A local directory of all processes.
-        processes: How many run at once.
-        steps: How many steps the pipeline has.
-        signals: How many signals are sent.
-        seed: Of the dice.
-        environment: For the processes.
-    """
+    """Processes that run one pipeline with a local directory of all, and what happens to them."""
 
     prefix: str
     directory: Path
@@ -175,13 +165,13 @@ def storm(tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch, **size: 
     return one.findings()
 
 
-@pytest.mark.e2e
+@pytest.mark.process
 def test_a_small_storm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert storm(tmp_path, "", monkeypatch, processes=3, steps=8, signals=6) == []
 
 
-@pytest.mark.slow
-@pytest.mark.e2e
+@pytest.mark.soak
+@pytest.mark.process
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("scheme", ["", "gs", "s3"])
 def test_eight_pipelines_of_a_hundred_steps_in_a_storm_of_seventy_signals(

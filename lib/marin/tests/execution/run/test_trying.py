@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from marin.execution.config.tries import ONCE, Tries, check_tries
+from marin.execution.config.tries import Tries, check_tries
 from marin.execution.run.trying import CHARGED, INTERRUPTED, MOST_INTERRUPTIONS, NEVER, Outcome, Tried, advance
 from rigging.errors import InvalidRequest
 
@@ -42,11 +42,6 @@ def test_a_thousand_outcomes_end_as_documented(seed: int) -> None:
     assert set(seen) <= set(Outcome)
 
 
-@pytest.mark.parametrize("outcome", list(Outcome))
-def test_a_step_without_retries_is_tried_once(outcome: Outcome) -> None:
-    assert advance(ONCE, NEVER, outcome).delay is None
-
-
 def test_a_preemption_costs_no_retry() -> None:
     tries, tried = Tries(retries=1), NEVER
     for outcome in [Outcome.PREEMPTED, Outcome.LOST] * 40:
@@ -57,23 +52,15 @@ def test_a_preemption_costs_no_retry() -> None:
     assert advance(tries, advance(tries, tried, Outcome.FAILED).tried, Outcome.TIMED_OUT).delay is None
 
 
-def test_nothing_is_tried_beside_an_attempt_that_goes_on() -> None:
-    assert advance(Tries(retries=5), NEVER, Outcome.TIMED_OUT, has_ended=False).delay is None
-
-
 @pytest.mark.parametrize(
     ("numbers", "said"),
     [
-        ((-1, None, None), "retries=-1"),
-        ((True, None, None), "retries=True"),
-        ((1.5, None, None), "retries=1.5"),
-        ((1001, None, None), "1000"),
-        ((None, -0.5, None), "retry_delay=-0.5"),
-        ((None, float("inf"), None), "retry_delay=inf"),
-        ((None, None, 0), "timeout=0"),
+        ((-1, None, None), "retries=-1"), ((True, None, None), "retries=True"), ((1.5, None, None), "retries=1.5"),
+        ((1001, None, None), "1000"), ((None, -0.5, None), "retry_delay=-0.5"),
+        ((None, float("inf"), None), "retry_delay=inf"), ((None, None, 0), "timeout=0"),
         ((None, None, "5s"), "timeout='5s'"),
     ],
-)
+)  # fmt: skip
 def test_wrong_numbers_are_refused_by_name(numbers: tuple[object, object, object], said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
         check_tries("step 'a'", *numbers)

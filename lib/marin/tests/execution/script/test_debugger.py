@@ -13,6 +13,8 @@ from typing import Any, BinaryIO
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 SECONDS = 60.0
 SCRIPT = """
 from dataclasses import dataclass
@@ -47,11 +49,7 @@ LINE = next(number for number, line in enumerate(SCRIPT.splitlines(), 1) if line
 
 
 class DebugClient:
-    """Talks to debugpy's adapter. Requests are not waited for; `wait_for` reads what comes.
-
-    Args:
-        connection: The connection to the port at which debugpy listens.
-    """
+    """Talks to debugpy's adapter. Requests are not waited for; `event` and `answer` read what comes."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -59,7 +57,6 @@ class DebugClient:
         self._number = 0
 
     def request(self, command: str, **arguments: Any) -> int:
-        """Send a request; returns its number."""
         self._number += 1
         message = {"seq": self._number, "type": "request", "command": command, "arguments": arguments}
         body = json.dumps(message).encode()
@@ -67,18 +64,15 @@ class DebugClient:
         return self._number
 
     def event(self, name: str) -> dict[str, Any]:
-        """Read until an event of this name; returns its body."""
         found = self._read_until(lambda message: message["type"] == "event" and message["event"] == name)
         return dict(found.get("body") or {})
 
     def answer(self, number: int) -> dict[str, Any]:
-        """Read until the answer to a request; returns its body."""
         found = self._read_until(lambda message: message.get("request_seq") == number)
         assert found["success"], found
         return dict(found.get("body") or {})
 
     def ask(self, command: str, **arguments: Any) -> dict[str, Any]:
-        """Send a request and return the body of its answer."""
         return self.answer(self.request(command, **arguments))
 
     def _read_until(self, is_it: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
@@ -92,14 +86,12 @@ class DebugClient:
                 return message
 
 
-@pytest.mark.e2e
 def test_a_breakpoint_in_a_step_is_hit(tmp_path: Path) -> None:
     script = tmp_path / "experiment.py"
     script.write_text(SCRIPT)
     words = [sys.executable, "-Xfrozen_modules=off", str(script), "--prefix", str(tmp_path / "prefix")]
-    with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "CI": "1"}
-    ) as process:
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(words, env={**os.environ, "CI": "1"}, **pipes) as process:
         try:
             assert process.stdout is not None
             seen = stops(int(process.stdout.readline()), script)

@@ -13,12 +13,11 @@ import pytest
 from marin.execution import Executor, ExecutorMainConfig, ExecutorStep, executor_main, versioned
 from marin.execution.lease.status_file import StatusFile
 from marin.execution.lease.status_words import STATUS_RUNNING
-from marin.execution.script.explain import Explanation, PlannedAction, explain_steps, explanation_lines
-from marin.execution.version.differences import Difference, differences
+from marin.execution.script.explain import EarlierOutputs, Explanation, PlannedAction, explain_steps, explanation_lines
+from marin.execution.version.differences import Difference
 from rigging.errors import InvalidRequest, StepFailed
+from support.marin.steps import MakeExecutor, MakeStep
 
-MakeStep = Callable[..., ExecutorStep[Any]]
-MakeExecutor = Callable[[], Executor]
 Explain = Callable[..., dict[str, Explanation]]
 
 
@@ -32,19 +31,13 @@ def explain(make_executor: MakeExecutor) -> Explain:
 
 def test_what_is_there_is_cached(make_step: MakeStep, make_executor: MakeExecutor, explain: Explain) -> None:
     b = make_step("b", make_step("a", versioned(1)))
-    assert {name: found.action for name, found in explain(b).items()} == {
-        "a": PlannedAction.RUN,
-        "b": PlannedAction.RUN,
-    }
+    assert {found.action for found in explain(b).values()} == {PlannedAction.RUN}
     assert explain(b)["a"].reason == "no output of this name is there yet"
     make_executor().run([b])
-    assert {name: found.action for name, found in explain(b).items()} == {
-        "a": PlannedAction.CACHED,
-        "b": PlannedAction.CACHED,
-    }
+    assert {name: found.action for name, found in explain(b).items()} == dict.fromkeys("ab", PlannedAction.CACHED)
 
 
-def test_the_field_that_differs_from_the_nearest_output(
+def test_what_differs_from_the_nearest_output(
     make_step: MakeStep, make_executor: MakeExecutor, explain: Explain
 ) -> None:
     def experiment(n: int, lr: float) -> ExecutorStep[Any]:
@@ -68,13 +61,18 @@ def test_statuses_other_than_success(make_step: MakeStep, make_executor: MakeExe
     def fail(_: Any) -> None:
         raise ValueError("bad")
 
-    bad = make_step("bad", fn=fail)
+    bad = make_step("bad", versioned(1), fn=fail)
     after = make_step("after", bad)
     with pytest.raises(StepFailed):
         make_executor().run([after])
-    assert explain(after)["bad"].reason == "it failed in an earlier run"
+    found = explain(after)["bad"]
+    assert (found.action, found.reason) == (PlannedAction.RUN, "it failed in an earlier run")
     assert explain(after)["after"].reason.endswith("because a dependency failed")
     assert explain(bad, force_run_failed=False)["bad"].action is PlannedAction.FAIL
+
+    Path(found.path, ".executor_status").unlink()
+    found = explain(bad)["bad"]
+    assert (found.reason, found.nearest) == ("no output of this name is there yet", None), "its own path is none"
 
     step = make_step("n")
     path = explain(step)["n"].path
@@ -85,9 +83,7 @@ def test_statuses_other_than_success(make_step: MakeStep, make_executor: MakeExe
     assert explain(step)["n"].action is PlannedAction.WAIT
 
 
-def test_a_pinned_path_that_holds_another_version(
-    make_step: MakeStep, make_executor: MakeExecutor, explain: Explain
-) -> None:
+def test_a_pinned_path_of_another_version(make_step: MakeStep, make_executor: MakeExecutor, explain: Explain) -> None:
     make_executor().run([make_step("n", versioned(1), override_output_path="pinned")])
     [found] = explain(make_step("n", versioned(2), override_output_path="pinned")).values()
     assert found.action is PlannedAction.CACHED
@@ -124,43 +120,30 @@ def test_outputs_of_an_object_store(make_step: MakeStep, explain: Explain) -> No
     assert found.differences == [Difference("x", "1", "2")]
 
 
-def test_it_writes_nothing(make_step: MakeStep, explain: Explain, prefix: str) -> None:
-    explain(make_step("a"))
-    assert not os.path.exists(prefix)
+def test_why_a_step_would_run_in_lines() -> None:
+    plain = Explanation("a", "/p/a", PlannedAction.CACHED, "its output is there")
+    run = Explanation("b", "/p/b", PlannedAction.RUN, "why", "/p/b-1", [Difference("k", "1", "2")])
+    other = Explanation("c", "/p/c", PlannedAction.CACHED, "but", "/p/c", [Difference("j", None, "2")])
+    same = Explanation("d", "/p/d", PlannedAction.WAIT, "why", "/p/d-1", [])
+    assert explanation_lines([plain, run, other, same]) == [
+        "explain: 4 step(s), 2 without a finished output", "cached  a  /p/a",
+        "run     b  /p/b", "          why", "          differs from /p/b-1 in", "            k: 1 -> 2",
+        *other.lines(),
+        "wait    d  /p/d", "          why",
+    ]  # fmt: skip
+    assert len(other.lines()) == 4
 
 
-def test_differences_of_versions() -> None:
-    def version(name: str, config: dict[str, Any], *dependencies: Any, **more: Any) -> dict[str, Any]:
-        return {"name": name, "config": config, "dependencies": list(dependencies), **more}
-
-    a, b = version("a", {"n": 1}), version("a", {"n": 2})
-    assert differences(version("x", {"k": (1, 2)}, a), version("x", {"k": [1, 2]}, a)) == []
-    found = differences(
-        version("x", {"gone": 1, "list": [1, {"k": 2}]}, a, a, "deep-123456"),
-        version("x", {"new": None, "list": [1, {"k": 3}]}, b, b, "deep-abcdef", "more-111111"),
-    )
-    assert [str(difference) for difference in found] == [
-        "new: null (not there before)",
-        "list.[1].k: 2 -> 3",
-        "gone: was 1 (not there any more)",
-        "dependency a: n: 1 -> 2",
-        "dependency [2]: deep-123456 -> deep-abcdef",
-        "dependency [3]: more-111111 (not there before)",
-    ]
-    # One quoted by its hash (it stands deep in a chain), the same written out.
-    assert differences(version("x", {}, "a-bc89a9"), version("x", {}, a)) == [
-        Difference("dependency [0]", "a-bc89a9", f"a-{_digits(a)}")
-    ]
-    assert differences(version("x", {}, f"a-{_digits(a)}"), version("x", {}, a)) == []
-    pseudo = differences(version("x", {}, pseudo_dependencies=[a]), version("x", {}, pseudo_dependencies=[b]))
-    assert [str(difference) for difference in pseudo] == ["non-blocking dependency a: n: 1 -> 2"]
-
-
-def _digits(version: dict[str, Any]) -> str:
-    import hashlib
-    import json
-
-    return hashlib.md5(json.dumps(version, sort_keys=True).encode()).hexdigest()[:6]
+def test_earlier_outputs_are_those_of_one_name(tmp_path: Path) -> None:
+    for name in ("a-123456", "a-abcdef", "ab-123456", "a", "a-12345", "a-1234567", "a-ABCDEF", "d/a-111111"):
+        (tmp_path / "x" / name).mkdir(parents=True)
+    earlier = EarlierOutputs(str(tmp_path))
+    assert earlier.of("x/a") == [f"{tmp_path}/x/a-123456", f"{tmp_path}/x/a-abcdef"]
+    assert earlier.of("x/a-1234567") == []
+    assert earlier.of("x/d/a") == [f"{tmp_path}/x/d/a-111111"]
+    assert earlier.of("nothing/a") == []
+    (tmp_path / "file").touch()
+    assert earlier.of("file/a") == []
 
 
 def test_as_an_option_of_the_script(
@@ -188,40 +171,25 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.e2e
-@pytest.mark.parametrize("target", ["script.py", "script"])
-@pytest.mark.parametrize("has_config", [True, False])
+@pytest.mark.process
+@pytest.mark.parametrize(("target", "has_config"), [("script.py", True), ("script", False), ("nothing.py", False)])
 def test_as_a_tool_of_its_own(tmp_path: Path, target: str, has_config: bool) -> None:
     prefix = tmp_path / "prefix"
     (tmp_path / "script.py").write_text(SCRIPT)
     config = f"ExecutorMainConfig(prefix={str(prefix)!r})" if has_config else None
     (tmp_path / "helper.py").write_text(f"from marin.execution import ExecutorMainConfig\nCONFIG = {config}\n")
     words = [] if has_config else ["--prefix", str(prefix)]
-    result = subprocess.run(
-        [sys.executable, "-m", "marin.explain", target, "--step", "a/.", *words],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    command = [sys.executable, "-m", "marin.explain", target, "--step", "a/.", *words]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert not prefix.exists()
+    if target == "nothing.py":
+        assert (result.returncode, "nothing.py" in result.stderr, "Traceback" in result.stderr) == (1, True, False)
+        return
     assert result.returncode == 0, result.stderr
     assert f"run     a/b  {prefix}/a/b-" in result.stdout
-    assert not prefix.exists()
 
 
-@pytest.mark.e2e
-def test_a_script_that_is_not_there(tmp_path: Path) -> None:
-    result = subprocess.run(
-        [sys.executable, "-m", "marin.explain", "nothing.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60
-    )
-    assert result.returncode == 1
-    assert "nothing.py" in result.stderr
-    assert "Traceback" not in result.stderr
-
-
-def test_a_pinned_path_is_told_from_a_new_version(
-    make_step: MakeStep, make_executor: MakeExecutor, explain: Explain
-) -> None:
+def test_a_pinned_path_is_no_new_version(make_step: MakeStep, make_executor: MakeExecutor, explain: Explain) -> None:
     (made,) = make_executor().run([make_step("a", versioned(1))]).values()
     pinned = make_step("a", versioned(1), override_output_path="pinned/a")
     found = explain(pinned)["a"]

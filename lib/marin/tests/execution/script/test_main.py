@@ -5,57 +5,37 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from fray.client import JobHandle
 from fray.current_client import set_current_client
-from fray.local_backend import LocalClient
-from fray.types import JobRequest
-from marin.execution import Executor, ExecutorMainConfig, ExecutorStep, executor_main, mirrored
+from marin.execution import ExecutorMainConfig, executor_main, mirrored
 from marin.execution.remote import remote
 from marin.execution.run.prefix import prefix_in_force
 from marin.execution.script.main import parse_command_line
 from rigging.errors import InvalidRequest, StepFailed
 from rigging.filesystem import open_url
-
-
-class RecordingClient(LocalClient):
-    """Runs jobs in threads, and keeps what was asked for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.requests: list[JobRequest] = []
-
-    def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
-        self.requests.append(request)
-        return super().submit(request, adopt_existing)
+from support.marin.recorder import RecordingClient
+from support.marin.steps import MakeExecutor, MakeStep
 
 
 def do_nothing_far(config: Any) -> None:
     """The function of a job."""
 
 
-MakeStep = Callable[..., ExecutorStep[Any]]
-MakeExecutor = Callable[[], Executor]
-
-
 @pytest.mark.parametrize(
     ("words", "config"),
     [
         ([], ExecutorMainConfig()),
-        (["--prefix", "/p", "--dry_run"], ExecutorMainConfig(prefix="/p", dry_run=True)),
         (["--dry_run", "--prefix=/p=q"], ExecutorMainConfig(prefix="/p=q", dry_run=True)),
         (["--dry_run", "false", "--max_concurrent", "3"], ExecutorMainConfig(max_concurrent=3)),
         (["--force_run_failed", "False"], ExecutorMainConfig(force_run_failed=False)),
         (["--run_only", '["^a$", "b.*"]'], ExecutorMainConfig(run_only=["^a$", "b.*"])),
         (["--run_only", "^a: b$"], ExecutorMainConfig(run_only=["^a: b$"])),
         (["--executor_info_base_path", "/i"], ExecutorMainConfig(executor_info_base_path="/i")),
-        (["--run_only", "[ab]/c"], ExecutorMainConfig(run_only=["[ab]/c"])),
         (["--explain", "--step", "[ab]: c"], ExecutorMainConfig(explain=True, step="[ab]: c")),
         (["--strict", "-v"], ExecutorMainConfig(strict=True, verbose=True)),
         (["--env-file", "a b", "--strict", "--env_file=[c]"], ExecutorMainConfig(strict=True, env_file=["a b", "[c]"])),
@@ -88,7 +68,7 @@ def test_a_wrong_option_is_a_usage_error(words: list[str], reason: str, capsys: 
     assert reason in capsys.readouterr().err
 
 
-def test_the_command_line_is_read_only_without_a_config(
+def test_words_are_read_only_without_a_config(
     make_step: MakeStep, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step = make_step("a")
@@ -102,19 +82,18 @@ def test_the_command_line_is_read_only_without_a_config(
 
 
 @pytest.mark.parametrize("words", [["--run_only", "^Stat$"], ["--explain", "--step", "stat$"]])
-def test_a_name_that_no_step_has_is_a_usage_error(
-    words: list[str],
-    make_step: MakeStep,
-    prefix: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_name_that_no_step_has_is_a_usage_error_and_raised_to_a_program(
+    words: list[str], make_step: MakeStep, prefix: str,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     monkeypatch.setattr(sys, "argv", ["script.py", "--prefix", prefix, *words])
+    steps = [make_step("stats"), make_step("other")]
     with pytest.raises(SystemExit) as caught:
-        executor_main(steps=[make_step("stats"), make_step("other")])
+        executor_main(steps=steps)
     assert caught.value.code == 2
-    words_printed = capsys.readouterr().err
-    assert "no step has such a name; did you mean stats?; there are: other, stats" in words_printed
+    assert "no step has such a name; did you mean stats?; there are: other, stats" in capsys.readouterr().err
+    with pytest.raises(InvalidRequest, match="nowhere"):
+        executor_main(ExecutorMainConfig(prefix=prefix, run_only=["nowhere"]), steps)
     assert not os.path.exists(prefix)
 
 
@@ -131,12 +110,8 @@ def test_variables_of_files_are_those_of_the_functions_and_of_the_jobs(
     client = RecordingClient()
     far = remote(do_nothing_far, env_vars={"OWN": "of the function"})
     with set_current_client(client):
-        paths = executor_main(
-            steps=[
-                make_step("here", fn=lambda _: seen.append((os.environ["WHICH"], os.environ["SITE_KEY"]))),
-                make_step("far", fn=far),
-            ]
-        )
+        here = make_step("here", fn=lambda _: seen.append((os.environ["WHICH"], os.environ["SITE_KEY"])))
+        paths = executor_main(steps=[here, make_step("far", fn=far)])
     assert seen == [("second", "s3cr3t-value")]
     assert all(path.startswith(prefix) for path in paths.values())
     [asked] = client.requests
@@ -144,9 +119,8 @@ def test_variables_of_files_are_those_of_the_functions_and_of_the_jobs(
     told = asked.environment.env_vars
     assert (told["WHICH"], told["SITE_KEY"], told["OWN"]) == ("second", "s3cr3t-value", "of the function")
     assert told["MARIN_PREFIX"] == prefix
-    assert (os.environ["MARIN_PREFIX"], os.environ["WHICH"], "SITE_KEY" in os.environ) == (
-        "/elsewhere", "of the shell", False,
-    )  # fmt: skip
+    assert (os.environ["MARIN_PREFIX"], os.environ["WHICH"]) == ("/elsewhere", "of the shell")
+    assert "SITE_KEY" not in os.environ
     written = b"".join(path.read_bytes() for path in Path(prefix).rglob("*") if path.is_file())
     assert b"s3cr3t-value" not in written
 
@@ -236,7 +210,7 @@ def test_the_keyword_wins_over_the_option(make_step: MakeStep, prefix: str) -> N
         executor_main(ExecutorMainConfig(prefix=prefix, max_concurrent=2), steps=[make_step("a")], max_concurrent=-5)
 
 
-def test_the_summary_says_what_became_of_each_step(
+def test_the_summary_says_how_each_step_ended(
     make_step: MakeStep, prefix: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(_: Any) -> None:
@@ -255,80 +229,24 @@ def test_the_summary_says_what_became_of_each_step(
     assert any(line.startswith("after  DEP_FAILED (not run)  ") for line in lines)
 
 
-SCRIPT = """
-import os
-from marin.execution import ExecutorStep, executor_main, step_lease
-def slow(config):
-    print("started", flush=True)
-    step_lease().lost_event.wait()  # set when the run is stopped, and never else
-def shared(config):
-    with open(os.environ["JOURNAL"], "a") as file:
-        file.write(config + "\\n")
-names = [f"s{index}" for index in range(6)]
-steps = [ExecutorStep(name=name, fn=shared, config=name) for name in names]
-if os.environ.get("SLOW"):
-    steps = [ExecutorStep(name="slow", fn=slow, config=None)]
-if __name__ == "__main__":
-    executor_main(steps=steps)
+KERNEL = """
+import os, signal, sys
+from types import SimpleNamespace
+from marin.execution.script.main import exit_on_signals
+sys.modules["IPython"] = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=1))
+with exit_on_signals():
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        print("the run ends", flush=True)
 """
 
 
-def start(tmp_path: Path, **environment: str) -> subprocess.Popen[str]:
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    return subprocess.Popen(
-        [sys.executable, str(script)],
-        env={
-            **os.environ,
-            "MARIN_PREFIX": str(tmp_path / "prefix"),
-            "JOURNAL": str(tmp_path / "journal"),
-            **environment,
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-@pytest.mark.e2e
-def test_two_processes_at_once_run_each_step_once(tmp_path: Path) -> None:
-    processes = [start(tmp_path) for _ in range(2)]
-    outputs = [process.communicate(timeout=60) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], outputs
-    assert sorted((tmp_path / "journal").read_text().split()) == [f"s{index}" for index in range(6)]
-    printed = "".join(stdout for stdout, _ in outputs)
-    assert printed.count("(ran ") == printed.count("(already done)") == 6
-
-
-@pytest.mark.e2e
+@pytest.mark.process
 def test_a_kernel_is_ended_by_the_signal_after_the_end_of_its_run() -> None:
     """SystemExit would end the cell alone."""
-    code = (
-        "import os, signal, sys\n"
-        "from types import SimpleNamespace\n"
-        "from marin.execution.script.main import exit_on_signals\n"
-        "sys.modules['IPython'] = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=1))\n"
-        "with exit_on_signals():\n"
-        "    try:\n"
-        "        os.kill(os.getpid(), signal.SIGTERM)\n"
-        "    finally:\n"
-        "        print('the run ends', flush=True)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", KERNEL], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGTERM, "the run ends\n", "")
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stopped_script_leaves_true_statuses(tmp_path: Path, number: signal.Signals) -> None:
-    process = start(tmp_path, SLOW="1")
-    assert process.stdout is not None
-    assert process.stdout.readline() == "started\n"
-    process.send_signal(number)
-    process.communicate(timeout=30)
-    assert process.returncode == (143 if number == signal.SIGTERM else -signal.SIGINT)
-    [status] = tmp_path.glob("prefix/slow-*/.executor_status")
-    assert status.read_text() == "FAILED"
-    assert not status.with_name(".executor_status.lock").exists()
 
 
 FAILING = """
@@ -342,7 +260,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.e2e
+@pytest.mark.process
 @pytest.mark.parametrize("words", [[], ["-v"]])
 def test_a_failure_shows_the_frames_of_the_steps_own_code_once(tmp_path: Path, words: list[str]) -> None:
     (tmp_path / "script.py").write_text(FAILING)
@@ -365,7 +283,7 @@ def test_a_failure_shows_the_frames_of_the_steps_own_code_once(tmp_path: Path, w
     assert "bad  SUCCESS (ran " in rerun.stdout, rerun.stderr
 
 
-@pytest.mark.e2e
+@pytest.mark.process
 def test_a_debugger_that_nobody_could_answer_is_refused_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(FAILING)
     command = [sys.executable, "script.py", "--pdb", "--prefix", str(tmp_path / "prefix")]
@@ -375,7 +293,7 @@ def test_a_debugger_that_nobody_could_answer_is_refused_before_anything_runs(tmp
     assert not (tmp_path / "prefix").exists()
 
 
-@pytest.mark.e2e
+@pytest.mark.process
 def test_importing_the_executor_imports_nothing_heavy() -> None:
     heavy = ("draccus", "fsspec", "grpc", "iris", "numpy", "ray")
     code = f"import sys, marin.execution.executor; print([name for name in {heavy} if name in sys.modules])"

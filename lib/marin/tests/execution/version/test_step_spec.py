@@ -9,7 +9,7 @@ from fray.types import ResourceConfig
 from marin.execution import Executor, ExecutorStep
 from marin.execution.jobs.remote import function_name
 from marin.execution.run.step_runner import StepRunner
-from marin.execution.step_spec import StepSpec, resolve_executor_step
+from marin.execution.step_spec import ExecutorStepFunction, StepSpec, resolve_executor_step
 from rigging.errors import InvalidRequest
 
 
@@ -106,13 +106,15 @@ def test_pickling_leaves_the_graph_behind() -> None:
     fn = deps[0].as_executor_step().fn
     assert len(pickle.dumps(fn)) < 500
     assert pickle.loads(pickle.dumps(fn)).output_path == deps[0].output_path
+    sent = pickle.loads(pickle.dumps(ExecutorStepFunction(ExecutorStep("a", make_nothing, None), sum, [1, 2])))
+    assert sent.step is None
+    assert sent("/out") == 3
 
 
 def test_what_is_no_spec_is_refused_as_a_dep() -> None:
     step = ExecutorStep(name="a", fn=make_nothing, config=None)
-    with pytest.raises(
-        InvalidRequest, match=r"step 'b': deps: ExecutorStep\(name='a'\) is a ExecutorStep, not a StepSpec"
-    ):
+    words = r"step 'b': deps: ExecutorStep\(name='a'\) is a ExecutorStep, not a StepSpec"
+    with pytest.raises(InvalidRequest, match=words):
         StepSpec(name="b", deps=[step])  # type: ignore[list-item]
 
 

@@ -97,10 +97,9 @@ def test_two_thousand_steps_can_be_read(fold: int) -> None:
         for n in range(100)
     }
     nodes = graph_of(steps_of(needs), fold)
-    root = ET.fromstring(svg_of(nodes, "2,000 steps"))
     space = "{http://www.w3.org/2000/svg}"
-    boxes = []
-    for group in root.iter(f"{space}g"):
+    columns: dict[float, list[tuple[float, float]]] = {}
+    for group in ET.fromstring(svg_of(nodes, "2,000 steps")).iter(f"{space}g"):
         if group.get("class") == "node":
             box, text = group.find(f"{space}rect"), group.find(f"{space}text")
             assert box is not None
@@ -108,17 +107,12 @@ def test_two_thousand_steps_can_be_read(fold: int) -> None:
             assert text.text
             x, y, width = (float(box.get(name, "")) for name in ("x", "y", "width"))
             assert len(text.text) * 7 < width
-            boxes.append((x, y, width))
-    assert len(boxes) == len(nodes) == (20 if fold else 2000)
-    columns: dict[float, list[tuple[float, float]]] = {}
-    for x, y, width in boxes:
-        columns.setdefault(x, []).append((y, width))
+            columns.setdefault(x, []).append((y, width))
+    assert sum(map(len, columns.values())) == len(nodes) == (20 if fold else 2000)
     assert len(columns) == 20
     for ys in columns.values():
-        ordered = sorted(y for y, _ in ys)
-        assert all(later - earlier >= 20 for earlier, later in itertools.pairwise(ordered))
-    starts = sorted(columns)
-    for x, following in itertools.pairwise(starts):
+        assert all(later - earlier >= 20 for earlier, later in itertools.pairwise(sorted(y for y, _ in ys)))
+    for x, following in itertools.pairwise(sorted(columns)):
         assert x + max(width for _, width in columns[x]) < following
 
 

@@ -20,11 +20,6 @@ RUNS = runs_of(
 )
 
 
-def test_runs_come_newest_first_and_those_without_a_time_last() -> None:
-    assert [run.id for run in RUNS] == [B, A, C, "eval-000000"]
-    assert [run.info for run in RUNS] == ["train-0a1b2c.json", "train-0a1b2c.json", None, "eval-000000.json"]
-
-
 @pytest.mark.parametrize(
     ("word", "meant"),
     [
@@ -41,6 +36,8 @@ def test_a_word_means_a_run(word: str, meant: str) -> None:
 
 
 def test_a_word_that_may_mean_different_steps_is_refused() -> None:
+    assert [run.id for run in RUNS] == [B, A, C, "eval-000000"], "newest first, and those without a time last"
+    assert [run.info for run in RUNS] == ["train-0a1b2c.json", "train-0a1b2c.json", None, "eval-000000.json"]
     with pytest.raises(InvalidRequest, match=f"3 runs of different steps; .* the newest is the first: {RUNS[0].id}"):
         find_run(RUNS, "train", "here")
     with pytest.raises(NotFound, match="did you mean eval-000000"):

@@ -11,9 +11,9 @@ from marin.run import connection
 from marin.run.cluster.cli import context
 from marin.run.cluster.jobs.unpacking import JOB_PREFIX
 from marin.run.cluster.nodes.google import GoogleNodes
-from marin.testing.fake_ray import FakeRay
-from marin.testing.google_cloud import GcpServer
-from marin.testing.jobs_server import Job, JobsServer
+from support.marin.fake_ray import FakeRay
+from support.marin.google_cloud import GcpServer
+from support.marin.jobs_server import Job, JobsServer
 
 INFRA = Path(__file__).parents[5] / "infra"
 

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from marin.run.cluster import ray_commands
-from marin.testing.ssh import SshMachine
+from support.marin.ssh import SshMachine
 
-pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.soak, pytest.mark.process, pytest.mark.timeout(400)]
 
 
 @pytest.fixture

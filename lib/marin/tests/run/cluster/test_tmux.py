@@ -3,16 +3,17 @@
 import os
 import shutil
 import subprocess
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from fray.testing.waiting import eventually
+
 SCRIPT = Path(__file__).parents[5] / "infra" / "marin-tmux.sh"
 
 pytestmark = [
-    pytest.mark.e2e,
+    pytest.mark.process,
     pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed: infra/marin-tmux.sh is not tested"),
 ]
 
@@ -32,42 +33,28 @@ class Tmux:
         (self.root / "infra").mkdir(parents=True)
         shutil.copy(SCRIPT, self.root / "infra")
         (self.root / "infra" / "marin-cluster.yaml").write_text("cluster_name: a\n")
+        self._folder, self._socket = folder, str(folder / "socket")
         (folder / "bin").mkdir()
-        self.program("python", '#!/bin/sh\necho "python was given: $*"\n', folder)
-        self._socket = str(folder / "socket")
-        self._folder = folder
+        self.program("python", '#!/bin/sh\necho "python was given: $*"\n')
 
-    def program(self, name: str, text: str, folder: Path) -> None:
-        path = folder / "bin" / name
-        path.write_text(text)
-        path.chmod(0o755)
+    def program(self, name: str, text: str) -> None:
+        (self._folder / "bin" / name).write_text(text)
+        (self._folder / "bin" / name).chmod(0o755)
 
-    def environment(self) -> Mapping[str, str]:
-        plain = {name: os.environ[name] for name in ("LANG", "TERM") if name in os.environ}
-        return {
-            **plain,
-            "PATH": f"{self._folder / 'bin'}:/usr/bin:/bin",
-            "HOME": str(self._folder),
-            "TERM": "xterm",
-            "MARIN_TMUX_ARGS": f"-f /dev/null -S {self._socket}",
-            "MARIN_TMUX_DETACHED": "1",
-        }
+    def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        own = {"HOME": str(self._folder), "TERM": "xterm", "LANG": os.environ.get("LANG", "C.UTF-8")}
+        environment = {**own, "PATH": f"{self._folder / 'bin'}:/usr/bin:/bin", "MARIN_TMUX_DETACHED": "1"}
+        environment["MARIN_TMUX_ARGS"] = f"-f /dev/null -S {self._socket}"
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, cwd="/")
 
     def start(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [str(self.root / "infra" / "marin-tmux.sh"), *words]
-        return subprocess.run(command, env=self.environment(), capture_output=True, text=True, timeout=30, cwd="/")
+        return self._run(str(self.root / "infra" / "marin-tmux.sh"), *words)
 
     def ask(self, *words: str) -> str:
-        done = subprocess.run(
-            ["tmux", "-S", self._socket, *words], env=self.environment(), capture_output=True, text=True, timeout=30
-        )
-        return done.stdout
+        return self._run("tmux", "-S", self._socket, *words).stdout
 
     def await_text(self, pane: int, text: str) -> None:
-        deadline = time.monotonic() + 30
-        while text not in (seen := self.ask("capture-pane", "-p", "-J", "-t", f"marin:marin.{pane}")):
-            assert time.monotonic() < deadline, seen
-            time.sleep(0.05)
+        eventually(lambda: text in self.ask("capture-pane", "-p", "-J", "-t", f"marin:marin.{pane}"), text, 30)
 
 
 @pytest.fixture
@@ -91,15 +78,12 @@ def test_a_pane_with_the_dashboard_and_one_with_a_shell(tmux: Tmux) -> None:
     assert tmux.ask("list-panes", "-a").count("\n") == 2
 
 
-def test_the_conda_environment_is_activated_in_both_panes(tmux: Tmux, tmp_path: Path) -> None:
-    tmux.program("conda", CONDA, tmp_path)
+def test_the_conda_environment_is_activated_in_both_panes(tmux: Tmux) -> None:
+    tmux.program("conda", CONDA)
+    done = tmux.start("infra/other.yaml")
+    assert done.returncode == 1
+    assert done.stderr == "marin-tmux: no cluster file infra/other.yaml; files are: infra/marin-cluster.yaml\n"
     done = tmux.start()
     assert done.returncode == 0, done.stderr
     for pane in (0, 1):
         tmux.await_text(pane, "conda was asked to activate marin")
-
-
-def test_a_file_that_is_not_there(tmux: Tmux) -> None:
-    done = tmux.start("infra/other.yaml")
-    assert done.returncode == 1
-    assert done.stderr == "marin-tmux: no cluster file infra/other.yaml; files are: infra/marin-cluster.yaml\n"

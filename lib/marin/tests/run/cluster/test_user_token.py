@@ -10,30 +10,6 @@ from marin.run.cluster.user_token import store_token, wants_token
 from rigging.errors import InvalidRequest
 
 
-def test_the_token_of_another_cluster_is_kept_beside_it(tmp_path: Path) -> None:
-    file = tmp_path / ".ray" / "auth_token"
-    assert store_token("first", {}, tmp_path) == f"the cluster's token is in {file}"
-    assert store_token("first", {}, tmp_path) == ""
-    assert store_token("second", {}, tmp_path).endswith(f"; the one that was there is in {file}.before")
-    assert (file.read_text(), file.with_name("auth_token.before").read_text()) == ("second", "first")
-    assert {path.stat().st_mode & 0o777 for path in file.parent.iterdir()} == {0o600}
-
-
-def test_variables_that_go_before_the_file(tmp_path: Path) -> None:
-    given = tmp_path / "mine" / "token"
-    said = store_token("x", {"RAY_AUTH_TOKEN_PATH": str(given), "RAY_AUTH_TOKEN": "y"}, tmp_path)
-    assert given.read_text() == "x"
-    assert said == f"the cluster's token is in {given}; RAY_AUTH_TOKEN is set, which goes before it"
-    assert not (tmp_path / ".ray").exists()
-
-
-@pytest.mark.parametrize("value", ["", "cat: no such file"])
-def test_what_is_no_token_is_not_written(tmp_path: Path, value: str) -> None:
-    with pytest.raises(InvalidRequest, match="head has no token"):
-        store_token(value, {}, tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     ("config", "wanted"),
     [
@@ -56,3 +32,21 @@ def test_a_question_in_a_terminal(monkeypatch: pytest.MonkeyPatch, answer: str) 
     else:
         with pytest.raises(click.Abort):
             context.confirm("Remove all?", yes=False)
+
+
+def test_the_token_is_kept_beside_that_of_another_cluster_or_where_variables_say(tmp_path: Path) -> None:
+    file = tmp_path / ".ray" / "auth_token"
+    for value in ("", "cat: no such file"):
+        with pytest.raises(InvalidRequest, match="head has no token"):
+            store_token(value, {}, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    given = tmp_path / "mine" / "token"
+    said = store_token("x", {"RAY_AUTH_TOKEN_PATH": str(given), "RAY_AUTH_TOKEN": "y"}, tmp_path)
+    assert given.read_text() == "x"
+    assert said == f"the cluster's token is in {given}; RAY_AUTH_TOKEN is set, which goes before it"
+    assert not file.exists()
+    assert store_token("first", {}, tmp_path) == f"the cluster's token is in {file}"
+    assert store_token("first", {}, tmp_path) == ""
+    assert store_token("second", {}, tmp_path).endswith(f"; the one that was there is in {file}.before")
+    assert (file.read_text(), file.with_name("auth_token.before").read_text()) == ("second", "first")
+    assert {path.stat().st_mode & 0o777 for path in file.parent.iterdir()} == {0o600}

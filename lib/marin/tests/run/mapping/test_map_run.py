@@ -98,25 +98,6 @@ def done(*numbers: int, wanted: int = 1) -> QueueUpdate:
     return QueueUpdate(tuple(FinishedFile(TASKS[n], FileStatus.SUCCEEDED, "", "") for n in numbers), wanted, 0, ())
 
 
-def test_three_workers_in_a_row_that_never_asked_for_work_end_it_with_their_reason() -> None:
-    failed = [JobStatus.FAILED] * 9
-    bench = Bench([JobStatus.FAILED, JobStatus.SUCCEEDED, *failed], workers=3)
-    with pytest.raises(JobFailed, match=r"job [345]: no module named x"):
-        bench.run.work()
-    assert len(bench.handles) == 6, "each was replaced, also beside one that had just nothing to do"
-
-
-def test_a_worker_that_was_taken_away_is_told_as_such_and_a_file_that_was_done_counts_for_all() -> None:
-    bench = Bench([JobStatus.FAILED, JobStatus.STOPPED, JobStatus.FAILED, JobStatus.FAILED, *[JobStatus.FAILED] * 9])
-    Queue.answers = [None, done(0, wanted=0), None, done(1, 2, 3)]
-    bench.run.work()
-    ended = [worker for _, _, found in Queue.made[0].got for worker in found]
-    assert {worker.name[-2:]: worker.preempted for worker in ended[:4]} == {
-        "-0": False, "-1": True, "-2": False, "-3": False
-    }  # fmt: skip
-    assert (bench.run.result.succeeded, bench.run.result.total) == (4, 4)
-
-
 def test_a_lost_queue_is_replaced_and_gets_all_that_is_not_known_to_be_done() -> None:
     bench = Bench()
     Queue.answers = [done(0), ActorLost("its host is gone"), done(1), done(2, 3)]
@@ -168,19 +149,6 @@ def test_failures_come_whole_through_pickle() -> None:
     sent: Any = pickle.loads(pickle.dumps(failure_of(result)))
     assert str(sent) == str(failure_of(result))
     assert (sent.result.total, sent.result.failed) == (2, 1)
-
-
-def test_workers_that_are_taken_away_before_they_ask_end_it_with_their_names() -> None:
-    bench = Bench([JobStatus.STOPPED] * 9, workers=1)
-    with pytest.raises(JobFailed, match="worker job 2 ended before it did anything"):
-        bench.run.work()
-
-
-def test_a_file_that_is_told_twice_counts_once() -> None:
-    bench = Bench()
-    Queue.answers = [done(0), done(0, 1), done(1, 2, 3)]
-    bench.run.work()
-    assert (bench.run.result.succeeded, bench.run.result.total) == (4, 4)
 
 
 class Host:
@@ -263,3 +231,24 @@ def test_a_worker_gives_back_what_it_has_not_begun_in_time(tmp_path: Path) -> No
         run_worker(queue, WorkerOptions("q", "w", seconds), write)
         assert queue.reports == reports
         assert len(queue.lives) == 1
+
+
+def test_workers_that_never_ask_for_work_end_it_with_their_reason() -> None:
+    bench = Bench([JobStatus.FAILED, JobStatus.SUCCEEDED, *[JobStatus.FAILED] * 9], workers=3)
+    with pytest.raises(JobFailed, match=r"job [345]: no module named x"):
+        bench.run.work()
+    assert len(bench.handles) == 6, "each was replaced, also beside one that had just nothing to do"
+    bench = Bench([JobStatus.STOPPED] * 9, workers=1)
+    with pytest.raises(JobFailed, match="worker job 2 ended before it did anything"):
+        bench.run.work()
+
+
+def test_a_worker_that_was_taken_away_is_told_as_such_and_a_file_that_is_told_twice_counts_once() -> None:
+    failed = [JobStatus.FAILED] * 11
+    bench = Bench([JobStatus.FAILED, JobStatus.STOPPED, *failed])
+    Queue.answers = [None, done(0, wanted=0), None, done(0, 1, 2, 3)]
+    bench.run.work()
+    ended = [worker for _, _, found in Queue.made[0].got for worker in found]
+    found = {worker.name[-2:]: worker.preempted for worker in ended[:4]}
+    assert found == {"-0": False, "-1": True, "-2": False, "-3": False}
+    assert (bench.run.result.succeeded, bench.run.result.total) == (4, 4)

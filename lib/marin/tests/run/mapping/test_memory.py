@@ -9,7 +9,7 @@ import pytest
 
 SCRIPT = Path(__file__).parents[5] / "tests" / "benchmarks" / "map_files.py"
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 
 
 def test_a_hundred_thousand_inputs() -> None:

@@ -11,7 +11,7 @@ from marin.run.mapping import manifest as manifest_module
 from marin.run.mapping.manifest import Manifest
 from marin.run.mapping.outputs import OutputWriter
 from marin.run.mapping.state import FileStatus, FileTask, FinishedFile
-from rigging.errors import Conflict, InvalidRequest, JobFailed
+from rigging.errors import Conflict, JobFailed
 
 
 def make(writer: OutputWriter, output: str, text: str) -> None:
@@ -30,26 +30,6 @@ def test_an_output_that_has_come_up_meanwhile_stays(tmp_path: Path) -> None:
         assert writer.exists(str(output))
     assert output.read_text() == "first"
     assert os.listdir(output.parent) == ["x.txt"]
-
-
-def test_where_there_are_no_links_an_output_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def link(*_: object) -> None:
-        raise OSError(errno.EPERM, "no links here")
-
-    monkeypatch.setattr(os, "link", link)
-    with OutputWriter() as writer:
-        make(writer, str(tmp_path / "x"), "1")
-    assert (tmp_path / "x").read_text() == "1"
-    assert os.listdir(tmp_path) == ["x"]
-
-
-def test_a_link_that_leads_nowhere_is_no_output(tmp_path: Path) -> None:
-    (tmp_path / "x").symlink_to("gone")
-    with OutputWriter() as writer:
-        assert not writer.exists(str(tmp_path / "x"))
-        make(writer, str(tmp_path / "x"), "1")
-    assert (tmp_path / "x").read_text() == "1"
-    assert not (tmp_path / "x").is_symlink()
 
 
 @pytest.mark.parametrize("kind", ["local", "memory"])
@@ -99,17 +79,6 @@ def test_a_manifest_elsewhere_is_sent_now_and_then_and_put_in_its_place_at_the_e
     assert content(f"{url}.partial") is None
 
 
-@pytest.mark.parametrize("kind", ["local", "memory"])
-def test_an_unfinished_manifest_is_left_under_its_own_name(tmp_path: Path, kind: str) -> None:
-    url = f"{tmp_path}/m.jsonl" if kind == "local" else f"memory://{tmp_path.name}/m.jsonl"
-    manifest = Manifest(url)
-    manifest.add(finished(1))
-    for _ in range(2):
-        manifest.abandon()
-    assert '"in1"' in (content(f"{url}.partial") or "")
-    assert content(url) is None
-
-
 def test_a_manifest_that_was_replaced_while_it_was_opened_is_anothers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,19 +94,35 @@ def test_a_manifest_that_was_replaced_while_it_was_opened_is_anothers(
         Manifest(str(tmp_path / "m.jsonl"))
 
 
-def test_a_filesystem_without_locks_is_good_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("able", [True, False])
+def test_where_there_are_no_links_and_no_locks_names_are_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, able: bool
+) -> None:
     def refuse(*_: object) -> None:
-        raise OSError(errno.ENOLCK, "no locks")
+        raise OSError(errno.EPERM, "not here")
 
-    monkeypatch.setattr(manifest_module.fcntl, "lockf", refuse)
+    if not able:
+        monkeypatch.setattr(os, "link", refuse)
+        monkeypatch.setattr(manifest_module.fcntl, "lockf", refuse)
     (tmp_path / "m.jsonl.partial").write_text("of an earlier run\n")
+    (tmp_path / "x").symlink_to("gone")
     manifest = Manifest(str(tmp_path / "m.jsonl"))
     manifest.add(finished(1))
     manifest.close()
     assert (tmp_path / "m.jsonl").read_text().count("\n") == 1
+    with OutputWriter() as writer:
+        assert not writer.exists(str(tmp_path / "x")), "a link that leads nowhere is no output"
+        make(writer, str(tmp_path / "x"), "1")
+    assert ((tmp_path / "x").read_text(), (tmp_path / "x").is_symlink()) == ("1", False)
+    assert sorted(os.listdir(tmp_path)) == ["m.jsonl", "x"]
 
 
-@pytest.mark.parametrize("url", ["", 7])
-def test_what_is_no_path_is_no_manifest(url: object) -> None:
-    with pytest.raises(InvalidRequest, match="is not a path"):
-        Manifest(url)  # type: ignore[arg-type]
+@pytest.mark.parametrize("kind", ["local", "memory"])
+def test_an_unfinished_manifest_is_left_under_its_own_name(tmp_path: Path, kind: str) -> None:
+    url = f"{tmp_path}/m.jsonl" if kind == "local" else f"memory://{tmp_path.name}/m.jsonl"
+    manifest = Manifest(url)
+    manifest.add(finished(1))
+    for _ in range(2):
+        manifest.abandon()
+    assert '"in1"' in (content(f"{url}.partial") or "")
+    assert content(url) is None

@@ -6,15 +6,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from marin.run.mapping.state import (
-    EndedWorker,
-    FileQueue,
-    FileReport,
-    FileStatus,
-    FileTask,
-    FinishedFile,
-    QueueRules,
-)
+from marin.run.mapping.state import EndedWorker, FileQueue, FileReport, FileStatus, FileTask, FinishedFile, QueueRules
 
 RULES = QueueRules(workers=3, max_retries_failure=1, max_retries_preemption=2)
 
@@ -52,11 +44,24 @@ def test_batches_grow_with_the_speed_of_files_and_shrink_towards_the_end() -> No
     queue = filled(40)
     assert numbers(queue, "w0", "a", made(0)) == list(range(1, 21)), "half of what is left, for one worker"
     assert numbers(queue, "w1", "b") == [21, 22, 23, 24, 25], "a quarter for each of two"
+    assert len(filled(40).exchange("w0", "a", made(0), 60.0).tasks) == 1, "slow files are given one by one"
+    assert not FileQueue(RULES).exchange("w0", "a", [], 0).stop, "the files may come yet"
 
 
-def test_slow_files_are_given_one_by_one() -> None:
-    queue = filled(40)
-    assert len(queue.exchange("w0", "a", made(0), 60.0).tasks) == 1
+def test_a_preempted_worker_is_no_failure_of_its_files_and_what_was_not_begun_no_charge() -> None:
+    queue = filled(1, QueueRules(1, max_retries_failure=0, max_retries_preemption=1))
+    # The job was started again in another process.
+    assert numbers(queue, "w0", "b") == [1]
+    assert numbers(queue, "w0", "b", made(1)) == [0]
+    finished = queue.sync([], True, [EndedWorker("w0", preempted=True)]).finished
+    assert words(finished) == {1: "succeeded", 0: "failed"}
+    assert "taken away 2 times" in finished[1].error
+    queue = filled(6, QueueRules(1, 0, 0))
+    assert numbers(queue, "w0", "a", made(0)) == [1, 2, 3]
+    assert numbers(queue, "w0", "a", made(1))[:2] == [2, 3]
+    queue = filled(1)
+    ended = [EndedWorker("w7"), EndedWorker("w0")]
+    assert queue.sync([], True, ended).stillborn == ("w7",), "one that ended before it asked is told"
 
 
 def test_a_failed_file_is_tried_again_after_the_others_and_then_failed() -> None:
@@ -90,22 +95,6 @@ def test_a_file_that_a_lost_process_has_made_after_all_is_not_given_out_again() 
     assert [numbers(queue, f"w{n}", f"x{n}") for n in (1, 2)] == [[3], [4]]
 
 
-def test_a_preempted_worker_is_no_failure_of_its_files() -> None:
-    queue = filled(1, QueueRules(1, max_retries_failure=0, max_retries_preemption=1))
-    # The job was started again in another process.
-    assert numbers(queue, "w0", "b") == [1]
-    assert numbers(queue, "w0", "b", made(1)) == [0]
-    finished = queue.sync([], True, [EndedWorker("w0", preempted=True)]).finished
-    assert words(finished) == {1: "succeeded", 0: "failed"}
-    assert "taken away 2 times" in finished[1].error
-
-
-def test_what_was_not_begun_is_given_out_again_without_a_charge() -> None:
-    queue = filled(6, QueueRules(1, 0, 0))
-    assert numbers(queue, "w0", "a", made(0)) == [1, 2, 3]
-    assert numbers(queue, "w0", "a", made(1))[:2] == [2, 3]
-
-
 def test_the_report_of_a_process_that_was_thought_gone_counts_when_it_is_of_a_success() -> None:
     queue = filled(0)
     queue.sync([], True, [EndedWorker("w0")])
@@ -125,11 +114,6 @@ def test_an_output_that_an_earlier_try_made_was_made_by_this_run() -> None:
     queue.exchange("w1", "b", [each for each in reports if each.number in first], 0.1)
     queue.exchange("w2", "c", [each for each in reports if each.number in second], 0.1)
     assert words(queue.sync([], True).finished) == {0: "succeeded", 1: "existed"}
-
-
-def test_workers_that_end_before_they_ask_are_told() -> None:
-    queue = filled(1)
-    assert queue.sync([], True, [EndedWorker("w7"), EndedWorker("w0")]).stillborn == ("w7",)
 
 
 class AnyStory(RuleBasedStateMachine):

@@ -12,40 +12,10 @@ import pytest
 from marin.run.auth_token import AuthToken
 from marin.run.submit.follow import GONE, Follower, FollowTimes
 from marin.run.submit.jobs_api import JobsApi
-from marin.testing.jobs_server import Job, JobsServer
+from support.marin.jobs_server import Job, JobsServer
 
 NONE = AuthToken("", "nowhere", always=False)
 LINES = "".join(f"line {number}\n" for number in range(30))
-
-
-class Watched:
-    """A job that is followed here, and what was written and said meanwhile."""
-
-    def __init__(self, server: JobsServer, times: FollowTimes, job: Job, *, auto_stop: bool = False) -> None:
-        server.jobs["j"] = job
-        self._server, self._times, self._auto_stop = server, times, auto_stop
-        self.text = ""
-        self.said: list[str] = []
-        self.reactions: dict[str, Callable[[], None]] = {}
-
-    def _write(self, text: str) -> None:
-        self.text += text
-        for words in [words for words in self.reactions if words in self.text]:
-            self.reactions.pop(words)()
-
-    def _say(self, line: str) -> None:
-        self.said.append(line)
-        for words in [words for words in self.reactions if words in line]:
-            self.reactions.pop(words)()
-
-    def run(self) -> int:
-        async def follow() -> int:
-            async with JobsApi(self._server.address, "here", NONE) as api:
-                return await Follower(
-                    api, "j", write=self._write, say=self._say, auto_stop=self._auto_stop, times=self._times
-                ).run()
-
-        return asyncio.run(follow())
 
 
 def ended(code: int | None, status: str = "", log: str = LINES, message: str = "") -> Job:
@@ -80,28 +50,6 @@ def test_the_end_of_the_job_is_the_end_of_the_command(
     assert said in watched.said[-1]
 
 
-@pytest.mark.parametrize(
-    ("limits", "said"),
-    [
-        ([(45, "cut")], "broke off"),
-        ([(45, "cut"), (10, "cut"), (90, "cut")], "broke off"),
-        ([(45, "close")], "before the job's end"),
-        ([(0, "cut")], "broke off"),
-    ],
-)
-def test_a_log_that_breaks_off_is_read_on_where_it_was(
-    server: JobsServer, quick: FollowTimes, limits: list[tuple[int, str]], said: str
-) -> None:
-    server.tail_limits = list(limits)
-    job = Job({}, log=LINES)
-    watched = Watched(server, quick, job)
-    watched.reactions["line 29\n"] = lambda: job.end("SUCCEEDED", 0)
-    assert watched.run() == 0
-    assert watched.text == LINES
-    assert any(said in line for line in watched.said)
-    assert server.tails == len(limits) + 1
-
-
 def test_a_log_that_cannot_be_had_is_asked_for_less_and_less_and_told_of_once(
     server: JobsServer, quick: FollowTimes
 ) -> None:
@@ -114,27 +62,6 @@ def test_a_log_that_cannot_be_had_is_asked_for_less_and_less_and_told_of_once(
     assert watched.text == LINES
     assert len([line for line in watched.said if "broke off" in line]) == 2
     assert server.tails < 12
-
-
-def test_a_stalled_log_is_asked_for_anew_while_the_job_runs(server: JobsServer, quick: FollowTimes) -> None:
-    server.tail_limits = [(45, "stall")]
-    job = Job({}, log=LINES)
-    watched = Watched(server, replace(quick, silence=0.1), job)
-    watched.reactions["line 29\n"] = lambda: job.end("SUCCEEDED", 0)
-    assert watched.run() == 0
-    assert watched.text == LINES
-
-
-def test_a_log_that_stalls_past_the_end_of_the_job_is_completed_and_that_is_told(
-    server: JobsServer, quick: FollowTimes
-) -> None:
-    server.tail_limits = [(45, "stall")]
-    job = Job({}, log=LINES)
-    watched = Watched(server, replace(quick, grace=0.05), job)
-    watched.reactions["line 4\n"] = lambda: job.end("FAILED", 3)
-    assert watched.run() == 3
-    assert watched.text == LINES
-    assert any("ended early" in line for line in watched.said)
 
 
 def test_a_log_that_cannot_be_shown_is_no_end_of_the_job_and_its_reason_is_told(
@@ -152,20 +79,6 @@ def test_a_log_that_cannot_be_shown_is_no_end_of_the_job_and_its_reason_is_told(
     assert any("could not be followed: OSError('the terminal is gone')" in line for line in watched.said)
 
 
-def test_a_log_that_was_changed_is_told(server: JobsServer, quick: FollowTimes) -> None:
-    server.tail_limits = [(45, "stall")]
-    job = Job({}, log=LINES)
-    watched = Watched(server, replace(quick, grace=0.05), job)
-
-    def change() -> None:
-        job.log = "another"
-        job.end("SUCCEEDED", 0)
-
-    watched.reactions["line 4\n"] = change
-    assert watched.run() == 0
-    assert any("differs from what was shown" in line and "ray job logs" in line for line in watched.said)
-
-
 def test_why_a_job_is_pending_is_told_once(server: JobsServer, quick: FollowTimes) -> None:
     job = Job({}, status="PENDING", message="the runtime environment is being set up")
     watched = Watched(server, quick, job)
@@ -179,17 +92,16 @@ def interrupt(number: int) -> Callable[[], None]:
 
 
 def test_an_interrupt_stops_the_job_and_waits_for_its_end(server: JobsServer, quick: FollowTimes) -> None:
-    job = Job({}, log=LINES)
-
     def stop(stopped: Job) -> None:
         stopped.log += "last words\n"
         stopped.end("STOPPED")
 
     server.on_stop = stop
-    watched = Watched(server, quick, job)
-    watched.reactions["line 29\n"] = interrupt(signal.SIGINT)
+    server.failing = {"/stop": 500}
+    watched = Watched(server, quick, Job({}, log=LINES))
+    watched.reactions |= {"line 29\n": interrupt(signal.SIGINT), "could not be asked": server.failing.clear}
     assert watched.run() == 130
-    assert server.stops == ["j"]
+    assert server.stops == ["j"], "a cluster that cannot be asked is asked again"
     assert watched.text == LINES + "last words\n"
     assert "was stopped" in watched.said[-1]
 
@@ -203,14 +115,6 @@ def test_a_second_interrupt_leaves_at_once_and_says_what_still_runs(server: Jobs
     assert f"ray job stop --address {server.address} j" in watched.said[-1]
 
 
-def test_a_cluster_that_cannot_be_asked_to_stop_it_is_asked_again(server: JobsServer, quick: FollowTimes) -> None:
-    server.failing = {"/stop": 500}
-    watched = Watched(server, quick, Job({}, log=LINES))
-    watched.reactions |= {"line 29\n": interrupt(signal.SIGINT), "could not be asked": server.failing.clear}
-    assert watched.run() == 130
-    assert server.stops == ["j"]
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("auto_stop", [False, True])
 def test_other_signals_leave_the_job_alone_unless_it_is_to_be_stopped(
@@ -221,13 +125,6 @@ def test_other_signals_leave_the_job_alone_unless_it_is_to_be_stopped(
     assert watched.run() == 128 + number
     assert bool(server.stops) is auto_stop
     assert ("was stopped" if auto_stop else "may still run") in watched.said[-1]
-
-
-def test_a_cluster_that_goes_away_is_waited_for_and_then_given_up(server: JobsServer, quick: FollowTimes) -> None:
-    watched = Watched(server, quick, Job({}, log=LINES))
-    watched.reactions["line 29\n"] = lambda: server.failing.update({"j": 500, "tail": 500})
-    assert watched.run() == GONE
-    assert "how it ends is not known" in watched.said[-1]
 
 
 def test_a_cluster_that_comes_back_in_time_loses_nothing(server: JobsServer, quick: FollowTimes) -> None:
@@ -246,13 +143,6 @@ def test_a_cluster_that_comes_back_in_time_loses_nothing(server: JobsServer, qui
     assert watched.text == LINES + "more\n"
 
 
-def test_a_head_that_was_started_anew_knows_the_job_no_more(server: JobsServer, quick: FollowTimes) -> None:
-    watched = Watched(server, quick, Job({}, log=LINES))
-    watched.reactions["line 29\n"] = lambda: server.jobs.clear()
-    assert watched.run() == GONE
-    assert "does not know job j any more" in watched.said[-1]
-
-
 def test_a_job_that_does_not_stop_is_told_of_once_and_waited_for(server: JobsServer, quick: FollowTimes) -> None:
     job = Job({}, log=LINES)
     server.on_stop = lambda job: None
@@ -265,17 +155,107 @@ def test_a_job_that_does_not_stop_is_told_of_once_and_waited_for(server: JobsSer
     ]
 
 
-def test_a_log_of_which_the_end_cannot_be_had_is_said_to_be_so(server: JobsServer, quick: FollowTimes) -> None:
+class Watched:
+    """A job that is followed here, and what was written and said meanwhile."""
+
+    def __init__(self, server: JobsServer, times: FollowTimes, job: Job, *, auto_stop: bool = False) -> None:
+        server.jobs["j"] = job
+        self._server, self._times, self._auto_stop = server, times, auto_stop
+        self.text = ""
+        self.said: list[str] = []
+        self.reactions: dict[str, Callable[[], None]] = {}
+
+    def _write(self, text: str) -> None:
+        self.text += text
+        self._react(self.text)
+
+    def _say(self, line: str) -> None:
+        self.said.append(line)
+        self._react(line)
+
+    def _react(self, text: str) -> None:
+        for words in [words for words in self.reactions if words in text]:
+            self.reactions.pop(words)()
+
+    def run(self) -> int:
+        async def follow() -> int:
+            async with JobsApi(self._server.address, "here", NONE) as api:
+                return await Follower(
+                    api, "j", write=self._write, say=self._say, auto_stop=self._auto_stop, times=self._times
+                ).run()
+
+        return asyncio.run(follow())
+
+
+@pytest.mark.parametrize(
+    ("changed", "failing", "said", "whole"),
+    [
+        (LINES, {}, ["ended early"], True),
+        ("another", {}, ["differs from what was shown", "`ray job logs --address ADDRESS j`"], False),
+        (LINES, {"/logs": 500}, ["may end before its last line", "answers 500", "`ray job logs --address"], False),
+    ],
+    ids=["completed", "changed", "not to be had"],
+)
+def test_a_log_that_stalls_past_the_end_of_the_job_is_completed_or_told_to_lack(
+    server: JobsServer, quick: FollowTimes, changed: str, failing: dict[str, int], said: list[str], whole: bool
+) -> None:
     server.tail_limits = [(45, "stall")]
     job = Job({}, log=LINES)
     watched = Watched(server, replace(quick, grace=0.05), job)
 
     def end() -> None:
-        server.failing["/logs"] = 500
-        job.end("SUCCEEDED", 0)
+        job.log = changed
+        server.failing.update(failing)
+        job.end("FAILED", 3)
 
     watched.reactions["line 4\n"] = end
+    assert watched.run() == 3
+    assert (watched.text == LINES) is whole
+    told = [line.replace(server.address, "ADDRESS") for line in watched.said]
+    assert any(all(words in line for words in said) for line in told), told
+
+
+def test_signals_that_are_ignored_stay_so(server: JobsServer, quick: FollowTimes) -> None:
+    job = Job({}, log=LINES)
+    watched = Watched(server, quick, job)
+    watched.reactions |= {"line 9\n": interrupt(signal.SIGHUP), "line 29\n": lambda: job.end("SUCCEEDED", 0)}
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert watched.run() == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_cluster_that_goes_away_or_forgets_the_job_is_given_up(server: JobsServer, quick: FollowTimes) -> None:
+    watched = Watched(server, quick, Job({}, log=LINES))
+    watched.reactions["line 29\n"] = lambda: server.failing.update({"j": 500, "tail": 500})
+    assert watched.run() == GONE
+    assert "how it ends is not known" in watched.said[-1]
+    server.failing.clear()
+    watched = Watched(server, quick, Job({}, log=LINES))
+    watched.reactions["line 29\n"] = server.jobs.clear
+    assert watched.run() == GONE
+    assert "does not know job j any more" in watched.said[-1]
+
+
+@pytest.mark.parametrize(
+    ("limits", "said", "silence"),
+    [
+        ([(45, "cut")], "broke off", 5.0),
+        ([(45, "cut"), (10, "cut"), (90, "cut")], "broke off", 5.0),
+        ([(45, "close")], "before the job's end", 5.0),
+        ([(0, "cut")], "broke off", 5.0),
+        ([(45, "stall")], "", 0.1),
+    ],
+)
+def test_a_log_that_breaks_off_or_stalls_is_read_on_where_it_was(
+    server: JobsServer, quick: FollowTimes, limits: list[tuple[int, str]], said: str, silence: float
+) -> None:
+    server.tail_limits = list(limits)
+    job = Job({}, log=LINES)
+    watched = Watched(server, replace(quick, silence=silence), job)
+    watched.reactions["line 29\n"] = lambda: job.end("SUCCEEDED", 0)
     assert watched.run() == 0
-    (said,) = [line for line in watched.said if "may end before its last line" in line]
-    assert "answers 500" in said
-    assert f"`ray job logs --address {server.address} j`" in said
+    assert watched.text == LINES
+    assert not said or any(said in line for line in watched.said)
+    assert server.tails == len(limits) + 1

@@ -50,68 +50,9 @@ def ask(question: Question, status: int, body: str, kind: str = "application/jso
     return asyncio.run(run())
 
 
-def refusal(
-    question: Question, status: int, body: str, kind: str = "application/json", token: AuthToken = NONE
-) -> tuple[type[MarinError], str]:
-    """The kind and the words of the error that such an answer is."""
-    with pytest.raises(MarinError) as refused:
-        ask(question, status, body, kind, token)
-    return type(refused.value), str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "error", "said"),
-    [
-        (0, "", Unavailable, "no answer in 0.1 s"),
-        (200, "{}", Unavailable, "what answers there is no Ray cluster"),
-        (200, "[]", Unavailable, "what answers there is no Ray cluster"),
-        (200, "{", Unavailable, "no Ray cluster answers at"),
-        (404, "", Unavailable, "what answers there has no Jobs API"),
-        (502, "<html>Bad gateway</html>", Unavailable, "answers 502: nothing more"),
-        (401, "", Denied, "it wants a token, and there is none"),
-    ],
-)
-def test_what_is_no_cluster_is_told_from_one_that_wants_a_token(
-    status: int, body: str, error: type[MarinError], said: str
-) -> None:
-    kind, words = refusal(lambda api: api.check(), status, body)
-    assert kind is error
-    assert said in words
-
-
-def test_a_cluster_tells_its_version() -> None:
+def test_answers_are_taken_as_they_are_also_when_they_lack_what_is_usual() -> None:
     assert ask(lambda api: api.check(), 200, '{"ray_version": "2.60.0"}') == "2.60.0"
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "error", "said"),
-    [
-        (400, "Traceback\nValueError: bad id", InvalidRequest, "the cluster refuses the request: ValueError: bad id"),
-        (413, "too large", InvalidRequest, "so large when packed: too large; leave files out"),
-        (404, "", NotFound, "/api/jobs/ is not there"),
-        (403, "no", Denied, "there is none"),
-        (500, "No available agent to submit job", NotReady, "has nothing to start jobs with yet"),
-        (500, "broken", Conflict, "answers 500: broken"),
-    ],
-)
-def test_each_refusal_of_a_job_has_its_kind_and_words(
-    status: int, body: str, error: type[MarinError], said: str
-) -> None:
-    kind, words = refusal(lambda api: api.submit({"entrypoint": "true"}), status, body, "text/plain")
-    assert kind is error
-    assert said in words
-
-
-def test_a_token_that_is_refused_is_named_by_where_it_is_from() -> None:
-    token = AuthToken("secret-word", "RAY_AUTH_TOKEN", always=False)
-    for status, said in ((401, "the token of RAY_AUTH_TOKEN is not the cluster's"), (403, "access is refused")):
-        kind, words = refusal(lambda api: api.jobs(), status, "", token=token)
-        assert kind is Denied
-        assert said in words
-        assert "secret-word" not in words
-
-
-def test_answers_that_lack_what_is_usual_are_taken_as_they_are() -> None:
+    assert [ask(lambda api: api.has_package("p"), status, "", "text/plain") for status in (200, 404)] == [True, False]
     assert ask(lambda api: api.jobs(), 200, '[{"a": 1}, 2]') == [{"a": 1}]
     assert ask(lambda api: api.jobs(), 200, "{}") == []
     assert ask(lambda api: api.submit({}), 200, '{"job_id": "j"}') == "j"
@@ -119,11 +60,6 @@ def test_answers_that_lack_what_is_usual_are_taken_as_they_are() -> None:
     info = ask(lambda api: api.info("j"), 200, '{"status": "FAILED", "message": null, "driver_exit_code": "x"}')
     assert (info.status, info.message, info.exit_code, info.error_type, info.ended) == ("FAILED", "", None, "", True)
     assert ask(lambda api: api.stop("j"), 200, '{"stopped": false}') is False
-
-
-def test_a_package_is_there_or_not() -> None:
-    assert ask(lambda api: api.has_package("p"), 200, "", "text/plain") is True
-    assert ask(lambda api: api.has_package("p"), 404, "", "text/plain") is False
 
 
 @pytest.mark.parametrize(("status", "reason"), [(200, ""), (404, ""), (500, "answers 500"), (400, "refuses")])
@@ -173,3 +109,40 @@ def test_a_submission_that_was_interrupted_is_taken_back_as_far_as_can_be_known(
     api: Any = Interrupted(*answers)
     assert asyncio.run(take_back(api, "j", look_seconds=0.0)) == told
     assert api.answers == []
+
+
+@pytest.mark.parametrize(
+    ("question", "status", "body", "error", "said"),
+    [
+        ("check", 0, "", Unavailable, "no answer in 0.1 s"),
+        ("check", 200, "{}", Unavailable, "what answers there is no Ray cluster"),
+        ("check", 200, "[]", Unavailable, "what answers there is no Ray cluster"),
+        ("check", 200, "{", Unavailable, "no Ray cluster answers at"),
+        ("check", 404, "", Unavailable, "what answers there has no Jobs API"),
+        ("check", 502, "<html>Bad gateway</html>", Unavailable, "answers 502: nothing more"),
+        ("check", 401, "", Denied, "it wants a token, and there is none"),
+        ("submit", 400, "Traceback\nValueError: bad id", InvalidRequest, "refuses the request: ValueError: bad id"),
+        ("submit", 413, "too large", InvalidRequest, "so large when packed: too large; leave files out"),
+        ("submit", 404, "", NotFound, "/api/jobs/ is not there"),
+        ("submit", 403, "no", Denied, "there is none"),
+        ("submit", 500, "No available agent to submit job", NotReady, "has nothing to start jobs with yet"),
+        ("submit", 500, "broken", Conflict, "answers 500: broken"),
+        ("secret", 401, "", Denied, "the token of RAY_AUTH_TOKEN is not the cluster's"),
+        ("secret", 403, "", Denied, "access is refused"),
+    ],
+)
+def test_each_refusal_has_its_kind_and_words(
+    question: str, status: int, body: str, error: type[MarinError], said: str
+) -> None:
+    questions: dict[str, Question] = {
+        "check": lambda api: api.check(),
+        "submit": lambda api: api.submit({"entrypoint": "true"}),
+        "secret": lambda api: api.jobs(),
+    }
+    token = AuthToken("secret-word", "RAY_AUTH_TOKEN", always=False) if question == "secret" else NONE
+    kind = "text/plain" if question == "submit" else "application/json"
+    with pytest.raises(MarinError) as refused:
+        ask(questions[question], status, body, kind, token)
+    assert type(refused.value) is error
+    assert said in str(refused.value)
+    assert "secret-word" not in str(refused.value)

@@ -1,8 +1,10 @@
 """What is sent: the working directory, the request, and the lines that are shown of it without secrets."""
 
+import io
 import json
 import os
 import shlex
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -16,9 +18,6 @@ from rigging.project_needs import ProjectNeeds
 
 
 def packed(root: Path) -> dict[str, tuple[bytes, int]]:
-    import io
-    import zipfile
-
     package = pack(root, list_working_directory(root, {}))
     with zipfile.ZipFile(io.BytesIO(package.data)) as archive:
         return {info.filename: (archive.read(info), (info.external_attr >> 16) & 0o777) for info in archive.infolist()}
@@ -27,31 +26,49 @@ def packed(root: Path) -> dict[str, tuple[bytes, int]]:
 def test_links_are_packed_as_what_they_point_to_and_modes_are_kept(project: Path) -> None:
     (project / "run.sh").write_text("#!/bin/sh\n")
     (project / "run.sh").chmod(0o755)
-    os.symlink("run.sh", project / "again.sh")
-    os.symlink("experiments", project / "studies")
+    (project / "data/deep").mkdir(parents=True)
+    (project / "data/deep/x.txt").write_text("x")
+    links = {"again.sh": "run.sh", "studies": "experiments", "linked": "data", "data/itself": "."}
+    for name, target in links.items():
+        (project / name).symlink_to(target)
     found = packed(project)
     assert found["again.sh"] == found["run.sh"] == (b"#!/bin/sh\n", 0o755)
     assert found["studies/hello_world.py"] == (b"print('hello')\n", 0o644)
+    assert found["linked/deep/x.txt"] == found["data/deep/x.txt"] == (b"x", 0o644)
+    # A link within a folder that is linked to may lead back to where it is, without an end.
+    assert [name for name in found if name.startswith("linked/")] == ["linked/deep/x.txt"]
     assert "noise.log" not in found
 
 
-def test_links_to_folders_are_packed_with_what_is_in_them(project: Path) -> None:
-    write = project / "data/deep/x.txt"
-    write.parent.mkdir(parents=True)
-    write.write_text("x")
-    os.symlink("data", project / "linked")
-    found = packed(project)
-    assert found["linked/deep/x.txt"] == found["data/deep/x.txt"] == (b"x", 0o644)
+def test_the_home_directory_does_not_go_along(project: Path) -> None:
+    with pytest.raises(InvalidRequest, match="your home directory"):
+        list_working_directory(Path(os.environ["HOME"]), os.environ)
 
 
-def test_a_link_to_a_folder_inside_a_folder_that_is_linked_to_is_left_out(project: Path) -> None:
-    """It may lead back to where it is, without an end."""
-    (project / "data").mkdir()
-    (project / "data/x.txt").write_text("x")
-    os.symlink(".", project / "data/itself")
-    os.symlink("data", project / "linked")
-    found = packed(project)
-    assert [name for name in found if name.startswith("linked/")] == ["linked/x.txt"]
+@pytest.mark.parametrize(
+    ("given", "paths", "shell", "sent"),
+    [
+        (
+            {"MARIN_X": "2"},
+            (),
+            {"MARIN_PREFIX": "gs://b/p", "MARIN_X": "1", "HF_TOKEN": "t", "HOME": "/h", "WANDB_MODE": "offline"},
+            {"MARIN_PREFIX": "gs://b/p", "MARIN_X": "2", "HF_TOKEN": "t", "WANDB_MODE": "offline"},
+        ),
+        ({"MARIN_PREFIX": "/mine"}, (), {"MARIN_PREFIX": "/mine"}, {"MARIN_PREFIX": "/mine"}),
+        ({}, ("lib/a/src", "b"), {"PYTHONPATH": "/mine"}, {"PYTHONPATH": "lib/a/src:b"}),
+        ({"PYTHONPATH": "x"}, ("lib/a/src", "b"), {}, {"PYTHONPATH": "x:lib/a/src:b"}),
+    ],
+)
+def test_variables_that_are_passed_on(
+    given: dict[str, str], paths: tuple[str, ...], shell: dict[str, str], sent: dict[str, str]
+) -> None:
+    assert job_env(given, ProjectNeeds(import_paths=paths), shell) == (sent, ())
+
+
+def test_a_prefix_on_this_machine_is_for_this_machine_unless_it_is_named() -> None:
+    env, (note,) = job_env({}, ProjectNeeds(), {"MARIN_PREFIX": "/scratch/me"})
+    assert env == {}
+    assert "/scratch/me is a folder of this machine" in note
 
 
 def test_what_ray_refuses_or_is_gone_is_left_out_and_what_cannot_be_read_is_named(
@@ -93,11 +110,6 @@ def test_a_folder_that_is_too_large_is_refused_with_its_largest_files(project: P
     assert text.index("big.bin") < text.index("small.bin")
     assert "--working-dir DIR" in text
     assert "MARIN_RAY_MAX_WORKING_DIR_MB" in text
-
-
-def test_the_home_directory_does_not_go_along(project: Path) -> None:
-    with pytest.raises(InvalidRequest, match="your home directory"):
-        list_working_directory(Path(os.environ["HOME"]), os.environ)
 
 
 def test_the_request() -> None:
@@ -152,51 +164,9 @@ def test_secrets_are_sent_but_not_shown() -> None:
     assert '"PLAIN": "v"' in shown
 
 
-def test_variables_that_are_passed_on() -> None:
-    shell = {"MARIN_PREFIX": "gs://b/p", "MARIN_X": "1", "HF_TOKEN": "t", "HOME": "/h", "WANDB_MODE": "offline"}
-    env, notes = job_env({"MARIN_X": "2"}, ProjectNeeds(), shell)
-    assert env == {"MARIN_PREFIX": "gs://b/p", "MARIN_X": "2", "HF_TOKEN": "t", "WANDB_MODE": "offline"}
-    assert notes == ()
-
-
-def test_a_prefix_on_this_machine_is_for_this_machine_unless_it_is_named() -> None:
-    env, (note,) = job_env({}, ProjectNeeds(), {"MARIN_PREFIX": "/scratch/me"})
-    assert env == {}
-    assert "/scratch/me is a folder of this machine" in note
-    assert job_env({"MARIN_PREFIX": "/scratch/me"}, ProjectNeeds(), {"MARIN_PREFIX": "/scratch/me"}) == (
-        {"MARIN_PREFIX": "/scratch/me"},
-        (),
-    )
-
-
-def test_the_import_path_has_what_was_given_first() -> None:
-    needs = ProjectNeeds(import_paths=("lib/a/src", "submodules/levanter"))
-    assert job_env({}, needs, {"PYTHONPATH": "/mine"})[0] == {"PYTHONPATH": "lib/a/src:submodules/levanter"}
-    assert job_env({"PYTHONPATH": "x"}, needs, {})[0] == {"PYTHONPATH": "x:lib/a/src:submodules/levanter"}
-
-
 def test_the_clusters_own_ray_is_kept(project: Path) -> None:
     options = RunOptions(("true",), pip_deps=("six", "ray==2.0", "six"), extras=("tokenize_train",))
     prepared = prepare(options, {})
     assert prepared.submission.pip == ("fsspec>=2025.3", "tokenizers>=0.20", "transformers>=4.50", "six")
     without = prepare(RunOptions(("true",), pip_deps=("six",), project_dependencies=False), {})
     assert without.submission.pip == ("six",)
-
-
-def test_what_cannot_be_packed_is_named_and_what_is_gone_is_not_missed(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (project / "gone.py").write_text("")
-    (project / "a\\b.py").write_text("")
-    listing = list_working_directory(project, {})
-    (project / "gone.py").unlink()
-    package = pack(project, listing)
-    assert package.file_count == len(listing.files) - 2
-    assert any("has a backslash in its name, which Ray refuses; it is left out" in said for said in package.warnings)
-
-    def refuse(path: Path) -> bytes:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr(Path, "read_bytes", refuse)
-    with pytest.raises(InvalidRequest, match="of the working directory cannot be read: Permission denied"):
-        pack(project, listing)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any
 
 from rigging.errors import InvalidRequest
+from rigging.filesystem.fences import check_writable
 from rigging.filesystem.location import OBJECT_STORE_PROTOCOLS, Url, local_path, url_scheme
 from rigging.filesystem.naming import NO_ROOM, name_path
 from rigging.filesystem.opening import url_to_fs
@@ -92,13 +93,18 @@ def atomic_write(url: Url, mode: str = "wb", *, durable: bool = False) -> Iterat
             and uploaded at the end.
         mode: "wb" for bytes, "w" for UTF-8 text.
         durable: Also wait until a local disk has it.
+
+    Raises:
+        LeaseLostError: It is below the output of a step whose lease this process has lost.
     """
     if mode not in ("wb", "w"):
         raise InvalidRequest(f"atomic_write of {os.fspath(url)!r}: mode {mode!r} is not one of 'wb', 'w'")
+    check_writable(url)
     path = local_path(url)
     if path is None:
         with _uploaded_at_end(url) as spool, _as_mode(spool, mode) as stream:
             yield stream
+            check_writable(url)
         return
     with (
         _replacing(path, durable, streamed=True) as descriptor,
@@ -106,6 +112,7 @@ def atomic_write(url: Url, mode: str = "wb", *, durable: bool = False) -> Iterat
         _as_mode(handle, mode) as stream,
     ):
         yield stream
+        check_writable(url)
 
 
 def upload_file(source: str | os.PathLike[str], url: Url) -> None:

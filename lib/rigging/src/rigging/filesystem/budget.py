@@ -23,6 +23,7 @@ import functools
 import itertools
 import logging
 import math
+import numbers
 import os
 import threading
 import weakref
@@ -369,10 +370,13 @@ def _checked_bytes(n: int, what: str) -> int:
     return int(n)
 
 
-def _bytes_of_gb(gb: float, what: str) -> int:
-    if not math.isfinite(gb) or gb < 0:
+def _bytes_of_gb(gb: object, what: str) -> int:
+    if isinstance(gb, bool) or not isinstance(gb, numbers.Real):
+        raise InvalidRequest(f"{what}: {gb!r} is a {type(gb).__name__}, not a number of GB")
+    amount = float(gb)
+    if not math.isfinite(amount) or amount < 0:
         raise InvalidRequest(f"{what}: {gb} GB is not a limit; give a finite number of GB, 0 or more")
-    return round(gb * GB)
+    return round(amount * GB)
 
 
 def _exceeded_message(path: str, wanted: int, used: int, limit: int) -> str:

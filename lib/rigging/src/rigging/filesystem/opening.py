@@ -10,6 +10,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from rigging.errors import Denied
+from rigging.filesystem.fences import check_writable
 from rigging.filesystem.location import OBJECT_STORE_PROTOCOLS, Url, url_scheme
 from rigging.filesystem.region_check import REGIONAL_PROTOCOLS
 
@@ -37,10 +38,13 @@ def open_url(url: Url, mode: str = "rb", **kwargs: Any) -> "OpenFile":
 
     Raises:
         FileNotFoundError: On entering the `with`, when reading what does not exist.
+        LeaseLostError: Writing below the output of a step whose lease this process has lost.
         TransferBudgetExceeded: On reading, when the bytes come from another region and do not fit the budget.
     """
     import fsspec
 
+    if mode[:1] != "r" or "+" in mode:
+        check_writable(url)
     if _stored_at(url) in REGIONAL_PROTOCOLS:
         of_the_file = {name: kwargs.pop(name) for name in _OF_THE_FILE if name in kwargs}
         fs, path = url_to_fs(url, **kwargs)

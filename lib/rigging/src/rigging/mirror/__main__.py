@@ -1,6 +1,7 @@
-"""Mirror files and directories into the local prefix ahead of their use.
+"""Mirror files and directories into the local prefix ahead of their use; free copies; take removals back.
 
 usage: python -m rigging.mirror PATH... [--dry-run] [--budget-gb GB]
+       python -m rigging.mirror (--drop | --undelete) PATH... [--dry-run]
 
 Exit codes: 0 all is there; 1 a copy failed; 2 wrong arguments or paths; 3 it does not fit into the transfer budget.
 """
@@ -14,6 +15,7 @@ from typing import TextIO
 from rigging.clock import SYSTEM_CLOCK, SleepingClock
 from rigging.errors import InvalidRequest, MarinError
 from rigging.filesystem.budget import TransferBudgetExceeded, current_budget, gib, mirror_budget
+from rigging.mirror.local_copies import drop, drop_plan, removals, undelete
 from rigging.mirror.prefetch import PrefetchPlan, Progress, mirror_plan, mirror_prefetch
 from rigging.timing import RateLimiter
 
@@ -33,8 +35,15 @@ def main(
         plan: Instead of `mirror_plan`.
         prefetch: Instead of `mirror_prefetch`.
     """
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.budget_gb is not None and (options.drop or options.undelete):
+        parser.error("--budget-gb: --drop and --undelete move no bytes")
     try:
+        if options.undelete:
+            return _undelete(options.paths, options.dry_run)
+        if options.drop:
+            return _drop(options.paths, options.dry_run)
         with contextlib.nullcontext() if options.budget_gb is None else mirror_budget(options.budget_gb):
             if options.dry_run:
                 _print_plan(plan(*options.paths))
@@ -60,11 +69,32 @@ def _run(paths: Sequence[str], prefetch: Callable[..., PrefetchPlan]) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m rigging.mirror", description="Mirror files ahead of their use.")
+    parser = argparse.ArgumentParser(
+        prog="python -m rigging.mirror", description="Mirror files ahead of their use, drop copies, undelete."
+    )
     parser.add_argument("paths", nargs="+", metavar="PATH", help="file or directory, relative to the prefix or in full")
-    parser.add_argument("--dry-run", action="store_true", help="print what would be copied, from where; copy nothing")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--drop", action="store_true", help="remove local copies of what another region has")
+    instead.add_argument("--undelete", action="store_true", help="see files again that were removed here")
     parser.add_argument("--budget-gb", type=float, metavar="GB", help="transfer budget instead of the environment's")
     return parser
+
+
+def _undelete(paths: Sequence[str], is_dry_run: bool) -> int:
+    found = removals(*paths) if is_dry_run else undelete(*paths)
+    for removal in found:
+        print(f"{removal.path}  removed at {removal.removed_at} by {removal.removed_by}")
+    print(f"{len(found)} files {'would be' if is_dry_run else 'are'} seen again")
+    return 0
+
+
+def _drop(paths: Sequence[str], is_dry_run: bool) -> int:
+    plan = drop_plan(*paths) if is_dry_run else drop(*paths)
+    print(f"{len(plan.files)} files {'would be ' if is_dry_run else ''}dropped ({gib(sum(plan.files.values()))})")
+    if plan.kept:
+        print(f"{len(plan.kept)} kept, as no other region has the same: {', '.join(plan.kept[:5])}")
+    return 0
 
 
 def _print_plan(plan: PrefetchPlan) -> None:

@@ -14,12 +14,17 @@ from fsspec.utils import stringify_path
 
 from rigging.errors import InvalidRequest
 from rigging.filesystem.bound import BoundToBudget, BudgetBinding
+from rigging.filesystem.fences import check_writable
 from rigging.mirror.copying.fetch import fetch, fetch_many
 from rigging.mirror.copying.request import CopyRequest, Settings
 from rigging.mirror.paths import PROTOCOL
-from rigging.mirror.prefix_store import PrefixStore, StoreKind, local_store
-from rigging.mirror.union import elsewhere, union_info
+from rigging.mirror.prefix_store import PrefixStore, StoreKind, local_store, other_stores
+from rigging.mirror.removed import described, mark_removed, read_removal
+from rigging.mirror.union import elsewhere, files_elsewhere, union_info
 from rigging.mirror.union_fs import MirrorPath, UnionFileSystem, missing
+
+#: The most files that only other regions have and that one removal hides; each costs a request.
+MOST_REMOVED_ELSEWHERE = 10_000
 
 
 class MirroredFile(io.BufferedReader):
@@ -51,8 +56,9 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
     """All regions' prefixes as one filesystem: reads anywhere, copying what it reads to the local one, writes locally.
 
     Paths are relative to the prefix. What is asked about (`info`, `ls`, `find`, `glob`, `exists`...) is answered from
-    all regions without copying; what is read is copied once, whole, and then read locally. Removing and moving touch
-    the local prefix only: what another region also has is still there, and is seen again.
+    all regions without copying; what is read is copied once, whole, and then read locally. Other regions are never
+    written: a file that is removed (or moved) is removed here, and what another region has of that name is hidden by a
+    tombstone in the local prefix, until the name is written again or `python -m rigging.mirror --undelete` revokes it.
 
     Made in a `mirror_budget` block it charges that block's budget, in whatever thread it is used; else the one in
     force.
@@ -246,7 +252,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
     def mv(
         self, path1: MirrorPath, path2: MirrorPath, recursive: bool = False, maxdepth: int | None = None, **kwargs: Any
     ) -> None:
-        """Move files within the local prefix, bringing them there first; other regions keep theirs."""
+        """Move files within the local prefix, bringing them there first; other regions' ones are hidden as by `rm`."""
         if isinstance(path1, list) or isinstance(path2, list) or maxdepth is not None:
             super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **kwargs)
             return
@@ -259,36 +265,88 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
             return
         self._fetch_many([source])
         self._make_parent(store, target)
+        if elsewhere(source) is not None:
+            mark_removed(store, [source])
         os.replace(store.path(source), store.path(target))
 
     def rm_file(self, path: MirrorPath) -> None:
-        """Remove a file from the local prefix."""
+        """Remove a file: the local one, and from sight what other regions have; they keep theirs."""
         relative = self._strip_protocol(path)
-        store = local_store()
-        if store.info(relative) is None:
-            raise self._not_local(relative)
-        store.fs.rm_file(store.path(relative))
+        local = local_store()
+        is_here = local.info(relative) is not None
+        if not is_here or other_stores():
+            found = elsewhere(relative)
+            if found is None and not is_here:
+                raise _not_there(relative)
+            if found is not None and found[1]["type"] != "directory":
+                # Before the local one: whoever looks between the two sees one or the other, and no former version.
+                mark_removed(local, [relative])
+        if is_here:
+            local.fs.rm_file(local.path(relative))
 
     def _rm(self, path: MirrorPath) -> None:
         self.rm_file(path)
 
     def rm(self, path: MirrorPath, recursive: bool = False, maxdepth: int | None = None) -> None:
-        """Remove files or directories from the local prefix; patterns match what is there."""
-        store = local_store()
+        """Remove files or directories from the local prefix, and from sight what other regions have of them.
+
+        Args:
+            path: One, or a list; patterns match what is seen.
+            recursive: Also what is below directories.
+            maxdepth: How far below.
+
+        Raises:
+            FileNotFoundError: No region has it, or nothing matches the pattern.
+            PermissionError: More than 10,000 of the files are only in other regions; nothing was removed.
+        """
+        local = local_store()
         paths = self._strip_protocol(path) if isinstance(path, list) else [self._strip_protocol(path)]
         if "" in paths and recursive:
-            raise InvalidRequest(f"refusing to remove the whole prefix {store.prefix.url}")
-        for relative in paths:
-            own = store.path(relative)
-            present = store.info(relative) is not None
-            if not present and not has_magic(own):
-                # S3 would not mind.
-                raise self._not_local(relative)
-            try:
-                targets = [own] if present else store.fs.expand_path(own)
-                store.fs.rm(targets, recursive=recursive, maxdepth=maxdepth)
-            except FileNotFoundError as error:
-                raise self._not_local(relative) from error
+            raise InvalidRequest(f"refusing to remove the whole prefix {local.prefix.url}")
+        own: list[str] = []
+        hidden: set[str] = set()
+        for top in [found for relative in paths for found in self._matches(relative)]:
+            is_here = local.info(top) is not None
+            if is_here:
+                own.append(local.path(top))
+            hidden |= self._to_hide(local, top, is_here, recursive, maxdepth)
+        mark_removed(local, hidden)
+        if own:
+            local.fs.rm(own, recursive=recursive, maxdepth=maxdepth)
+
+    def _matches(self, relative: str) -> list[str]:
+        """Return a path, or what matches a pattern."""
+        if not has_magic(relative) or self.exists(relative):
+            return [relative]
+        found: list[str] = self.glob(relative)
+        if not found:
+            raise _not_there(relative)
+        return found
+
+    def _to_hide(self, local: PrefixStore, top: str, is_here: bool, recursive: bool, maxdepth: int | None) -> set[str]:
+        """Return the files of other regions that a removal means."""
+        found = elsewhere(top)
+        if found is None:
+            if not is_here:
+                raise _not_there(top)
+            return set()
+        if found[1]["type"] != "directory":
+            return {top}
+        if not recursive:
+            if not is_here:
+                raise IsADirectoryError(errno.EISDIR, "a directory; give recursive=True", f"{PROTOCOL}://{top}")
+            return set()
+        far = files_elsewhere(top, maxdepth)
+        only_there = far.difference(local.find(top))
+        if len(only_there) > MOST_REMOVED_ELSEWHERE:
+            raise PermissionError(
+                errno.EPERM,
+                f"{len(only_there):,} files below it are only in other regions, more than the "
+                f"{MOST_REMOVED_ELSEWHERE:,} that are removed at once here; remove them in {found[0].url(top)}, or its "
+                "directories one by one",
+                f"{PROTOCOL}://{top}",
+            )
+        return far
 
     def mkdir(self, path: MirrorPath, create_parents: bool = True, **kwargs: Any) -> None:
         """Make a directory in the local prefix, where that has directories."""
@@ -340,15 +398,15 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
             self.bytes_copied += moved
 
     def _make_parent(self, store: PrefixStore, relative: str) -> None:
+        check_writable(store.url(relative))
         parent, _, _ = relative.rpartition("/")
         if store.kind in (StoreKind.LOCAL, StoreKind.OTHER):
             store.fs.makedirs(store.path(parent), exist_ok=True)
 
-    def _not_local(self, relative: str) -> FileNotFoundError:
-        found, where = elsewhere(relative), local_store().prefix.url
-        return missing(
-            relative, f"not in {where}" if found is None else f"only in {found[0].prefix.url}, which is kept"
-        )
+
+def _not_there(relative: str) -> FileNotFoundError:
+    removal = read_removal(local_store(), relative)
+    return missing(relative) if removal is None else missing(relative, described(removal))
 
 
 def _taken(relative: str) -> FileExistsError:

@@ -1,5 +1,6 @@
 """Mirroring files and directories ahead of their use."""
 
+import errno
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from rigging.mirror.copying.fetch import copy_files
 from rigging.mirror.copying.request import CopyRequest, Settings, version_of
 from rigging.mirror.paths import relative_path, without_hidden
 from rigging.mirror.prefix_store import PrefixStore, local_store, other_stores
+from rigging.mirror.removed import described, read_removal, removed_files
 from rigging.mirror.union import in_parallel
 
 
@@ -57,7 +59,7 @@ def mirror_plan(*paths: str) -> PrefetchPlan:
     """Find out what of these files and directories the local prefix lacks, without copying anything.
 
     Raises:
-        FileNotFoundError: No region has one of the paths.
+        FileNotFoundError: No region has one of the paths, or it was removed here.
         InvalidRequest: A path leaves the prefix, or none is given.
     """
     if not paths:
@@ -69,10 +71,16 @@ def mirror_plan(*paths: str) -> PrefetchPlan:
         relative = relative_path(path)
         stores: Sequence[PrefixStore] = (local, *others)
         here, *elsewhere = in_parallel(lambda store, below=relative: store.find(below), stores)  # type: ignore[misc]
+        removed = removed_files(local, relative) if others else set()
+        if not here and relative in removed:
+            removal = read_removal(local, relative)
+            reason = "it was removed here" if removal is None else described(removal)
+            raise FileNotFoundError(errno.ENOENT, reason, f"mirror://{relative}")
         if not here and not any(elsewhere) and all(store.info(relative) is None for store in stores):
             searched = ", ".join(store.prefix.url for store in stores)
-            raise FileNotFoundError(2, f"no region has it (looked in {searched})", f"mirror://{relative}")
-        seen = set(without_hidden([*here, *(name for entries in elsewhere for name in entries)]))
+            raise FileNotFoundError(errno.ENOENT, f"no region has it (looked in {searched})", f"mirror://{relative}")
+        found = [*here, *(name for entries in elsewhere for name in entries if name not in removed)]
+        seen = set(without_hidden(found))
         present.update(seen.intersection(here))
         for store, entries in zip(others, elsewhere, strict=True):
             for name, info in entries.items():

@@ -2,8 +2,11 @@
 
 import os
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from fray.testing.forks import exit_code_of
 from rigging.mirror.copying.copy_lock import SMALL_BYTES, copy_lock, stripe
 from rigging.mirror.copying.request import CopyRequest, FileVersion, Settings
 from rigging.mirror.prefix_store import local_store
@@ -28,26 +31,19 @@ def test_a_forked_child_does_not_wait_for_its_parents_threads(make_regions: Any)
     make_regions("memory")
     entered, leave = threading.Event(), threading.Event()
 
-    def copy() -> None:
+    def copy(inside: Callable[[], object]) -> None:
         with copy_lock("a", local_store(), Settings()):
-            entered.set()
-            leave.wait(30)
+            inside()
 
-    thread = threading.Thread(target=copy)
+    thread = threading.Thread(target=copy, args=(lambda: (entered.set(), leave.wait(30)),))
     thread.start()
     assert entered.wait(30)
-    child = os.fork()
-    if not child:
+    if (child := os.fork()) == 0:
         done = threading.Event()
-
-        def copy_in_child() -> None:
-            with copy_lock("a", local_store(), Settings()):
-                done.set()
-
-        threading.Thread(target=copy_in_child, daemon=True).start()
+        threading.Thread(target=copy, args=(done.set,), daemon=True).start()
         os._exit(0 if done.wait(10) else 1)
     try:
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert exit_code_of(child) == 0
     finally:
         leave.set()
         thread.join()
@@ -56,22 +52,17 @@ def test_a_forked_child_does_not_wait_for_its_parents_threads(make_regions: Any)
 def test_two_threads_copy_one_file_one_after_the_other(make_regions: Any) -> None:
     make_regions("memory")
     inside, most = 0, 0
-    guard, together = threading.Lock(), threading.Barrier(4, timeout=30)
+    together = threading.Barrier(4, timeout=30)
 
-    def copy() -> None:
+    def copy(_: int) -> None:
         nonlocal inside, most
         together.wait()
         for _ in range(20):
             with copy_lock("a", local_store(), Settings()):
-                with guard:
-                    inside += 1
-                    most = max(most, inside)
-                with guard:
-                    inside -= 1
+                inside += 1
+                most = max(most, inside)
+                inside -= 1
 
-    threads = [threading.Thread(target=copy) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(copy, range(4)))
     assert most == 1

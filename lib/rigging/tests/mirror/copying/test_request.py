@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rigging.errors import Unavailable
-from rigging.mirror.copying.request import CopyMethod, FileVersion, Settings, chunks, copy_method, version_of
+from rigging.mirror.copying.request import CopyMethod, FileVersion, chunks, copy_method, version_of
 from rigging.mirror.prefix_store import StoreKind
 
 MD5, CRC = "0123456789abcdef" * 2, "01020304"
@@ -17,16 +17,10 @@ def encoded(hexadecimal: str) -> str:
     return base64.b64encode(bytes.fromhex(hexadecimal)).decode()
 
 
-def test_how_copies_are_made_where_nothing_is_said() -> None:
-    assert Settings() == Settings(
-        chunk_bytes=8 << 20, workers=64, heartbeat_interval=30, heartbeat_timeout=90, s3_parts=10_000
-    )
-
-
 @pytest.mark.parametrize(
     ("info", "version"),
     [
-        ({"size": 5, "mtime": 12.5}, FileVersion(5, "12.5")),
+        ({"size": 5, "mtime": 0.0}, FileVersion(5, "0.0")),
         ({"size": 0}, FileVersion(0, "")),
         (
             {"size": 5, "generation": "17", "md5Hash": encoded(MD5), "crc32c": encoded(CRC), "etag": "x"},

@@ -40,6 +40,7 @@ def serve_actor(
     signal.signal(signal.SIGTERM, lambda *_: told_to_end.set())
     contextvars.copy_context().run(_serve, own, cls, args, kwargs, max_concurrency, told_to_end)
     # Threads of the actor's own must not keep a task that was told to end.
+    task.mark_returned()
     os._exit(0)
 
 

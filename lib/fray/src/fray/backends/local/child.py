@@ -3,8 +3,8 @@
 usage: python -m fray.backends.local.child PAYLOAD RESULT
 
 PAYLOAD is a file with the pickled import path and the pickled (callable, args, kwargs); into RESULT goes the packed
-exception when it raises one, into RESULT.value the packed value when it returns one that is not None. Exit code: 0 when
-it returned, 1 when it raised, what it gave to sys.exit otherwise.
+exception when it raises one, into RESULT.value the packed value when it returns. Exit code: 0 when it returned, 1 when
+it raised, what it gave to sys.exit otherwise. Code 0 without RESULT.value: the process ended before that.
 """
 
 import os
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from fray.context import close_shared_clients
 from fray.remote_errors import pack_error
 from rigging.calls import call_to_end, exit_status
-from rigging.results import LARGEST_BYTES, pack_result
+from rigging.results import LARGEST_BYTES, NOT_RETURNED, pack_problem, pack_result
 
 VALUE = ".value"
 
@@ -42,14 +42,16 @@ def main(payload: str, result: str) -> int:
         sys.path.extend(path for path in import_path if path not in sys.path)
         fn, args, kwargs = pickle.loads(call)  # noqa: S301 - as above
         value = call_to_end(fn, *args, **kwargs)
-        if value is not None:
-            # A file here is as good as one in the temporary prefix.
-            _write_whole(f"{result}{VALUE}", pack_result(value, inline_bytes=LARGEST_BYTES))
+        # A file here is as good as one in the temporary prefix.
+        _write_whole(f"{result}{VALUE}", pack_result(value, inline_bytes=LARGEST_BYTES))
     except SystemExit as error:
         close_shared_clients(wait=False)
         if error.code is not None and not isinstance(error.code, int):
             print(error.code, file=sys.stderr)
-        return exit_status(error.code)
+        code = exit_status(error.code)
+        if code == 0:
+            _write_whole(f"{result}{VALUE}", pack_problem(NOT_RETURNED))
+        return code
     except BaseException as error:  # whatever it is, it is raised where the job is waited for
         # Before its file is made: packing runs the user's code, which may end this process.
         _write_whole(result, pack_error(error))

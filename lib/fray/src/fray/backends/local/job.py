@@ -35,6 +35,7 @@ from fray.replica import REPLICA_ENV, enter_replica, replica_index
 from fray.types import CallableEntrypoint, JobRequest, JobStatus
 from rigging.calls import call_to_end, exit_status
 from rigging.filesystem.budget import budget_environment
+from rigging.results import NOT_RETURNED, pack_problem, unpack_result
 
 _RUN = Begin(running=True)
 _Keep = Callable[[Callable[[], Any]], None]
@@ -195,6 +196,7 @@ class LocalJob(AttemptedJob):
             # Raised again by wait(), SystemExit would end the waiting program in silence.
             code = exit_status(error.code)
             if code == 0:
+                keep(partial(unpack_result, pack_problem(NOT_RETURNED), f"job {self.request.name!r}"))
                 return None
             return self._failure(f"called sys.exit({error.code!r})", exit_code=code, cause=error)
         except BaseException as error:  # the job's own exception, whatever it is, is raised where the job is waited for
@@ -208,9 +210,12 @@ class LocalJob(AttemptedJob):
         failure = self._execute(partial(call.start, result), "its process")
         load = call.returned(result, what)
         failure = call.raised(result, what) or failure
-        if failure is None and load is not None:
-            keep(load)
-        return failure
+        if failure is not None:
+            return failure
+        if load is None:
+            return self._failure("its process ended with exit code 0 before its function returned", exit_code=0)
+        keep(load)
+        return None
 
     def _execute(self, start: _Start, what: str) -> BaseException | None:
         output = self._outputs[replica_index()]

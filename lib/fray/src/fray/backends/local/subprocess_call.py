@@ -119,7 +119,7 @@ class SubprocessCall:
         return {CLIENT_ENV: "local://?" + urlencode({"processes": 1, "max_threads": max_threads})}
 
     def returned(self, result: Path, what: str) -> Callable[[], Any] | None:
-        """Take what a run returned; None when it returned None, or did not get as far as that.
+        """Take what a run returned; None when it did not get as far as that.
 
         Args:
             result: As given to `start`.

@@ -17,11 +17,11 @@ from fray.context import CLIENT_ENV, current_client, set_current_client
 from fray.protocols import Client
 from fray.testing.contract.lifecycle import HOLD_LOCK, is_held
 from fray.testing.fixture import LONG, BackendFixture
+from fray.testing.forks import exit_code_of
 from fray.testing.signals import Flag, eventually
 from fray.types import Entrypoint, JobStatus
 from fray.waiting import wait_all
 from rigging.errors import Conflict, InvalidRequest, MarinError
-from rigging.testing.forks import exit_code_of
 
 SUCCEED = Entrypoint.from_binary("true")
 

@@ -13,10 +13,10 @@ from fray.errors import JobFailed
 from fray.testing.contract.actor_subjects import ActorTests, create
 from fray.testing.contract.callables import NotMadeAgain, fail_deeply, raised_by
 from fray.testing.fixture import LONG, BackendFixture
+from fray.testing.forks import exit_code_of
 from fray.testing.signals import Flag
 from fray.types import CallableEntrypoint, Entrypoint, JobStatus
 from rigging.errors import InvalidRequest
-from rigging.testing.forks import exit_code_of
 
 NOTHING_RUNS = "is a generator function: calling it runs none of its code"
 

@@ -116,12 +116,16 @@ class TestResults:
         assert other.device == "device"
 
     def test_an_end_without_a_value(self, fray_backend: BackendFixture) -> None:
-        assert fray_backend.call(sys.exit, 0).result(LONG) is None
+        left = fray_backend.call(sys.exit, 0)
+        assert left.wait(LONG) is JobStatus.SUCCEEDED
+        with pytest.raises(ResultUnavailable, match=r"sys\.exit\(0\), before its function returned"):
+            left.result()
         failed = error_of(fray_backend.call(sys.exit, 3))
         assert isinstance(failed, JobFailed)
         assert failed.exit_code == 3
         if fray_backend.capabilities.separate_processes:
-            assert isinstance(error_of(fray_backend.call(os._exit, 9)), JobFailed)
+            for code in (9, 0):
+                assert isinstance(error_of(fray_backend.call(os._exit, code)), JobFailed)
 
     @pytest.mark.parametrize(("kind", "reason"), [(StaysThere, "stays where it is"), (NotMadeHere, "no number")])
     def test_a_value_that_cannot_travel_fails_no_job(

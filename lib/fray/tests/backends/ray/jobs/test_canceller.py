@@ -11,10 +11,9 @@ from fray.testing import LONG, Flag, eventually
 from fray.testing.ray_harness import RayCluster
 from fray.types import Entrypoint, JobRequest, JobStatus, ResourceConfig
 
-pytestmark = [pytest.mark.ray, pytest.mark.e2e]
+pytestmark = [pytest.mark.ray, pytest.mark.soak, pytest.mark.timeout(600)]
 
 SMALL = ResourceConfig.with_cpu(cpu=0.1, ram="64m", disk="1m")
-MANY = [pytest.mark.slow, pytest.mark.timeout(600)]
 WHOLE = ResourceConfig.with_cpu(cpu=4, ram="64m", disk="1m")
 
 END_AND_STOP = """
@@ -37,9 +36,7 @@ with RayClient.connect() as client:
 """
 
 
-def test_the_owner_does_not_cancel_its_tasks_itself(
-    cluster: RayCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_owner_does_not_cancel_tasks(cluster: RayCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import ray
 
     from fray.backends.ray.client import RayClient
@@ -69,7 +66,7 @@ def test_the_owner_does_not_cancel_its_tasks_itself(
     assert own_calls == [], "Ray would end this process if the task's answer arrived at that moment"
 
 
-def test_jobs_can_be_stopped_when_the_session_has_died(cluster: RayCluster, tmp_path: Path) -> None:
+def test_jobs_can_be_stopped_when_the_session_has_died(cluster: RayCluster) -> None:
     import ray
 
     from fray.backends.ray.client import RayClient
@@ -97,25 +94,9 @@ def test_a_program_that_ignores_being_asked_is_killed(cluster: RayCluster, tmp_p
         client.canceller.close()
 
 
-def test_shutdown_without_waiting_for_success_leaves_nothing_running(cluster: RayCluster) -> None:
-    from fray.backends.ray.client import RayClient
-
-    client = RayClient.connect()
-    program = client.submit(JobRequest("program", Entrypoint.from_binary("sleep", ["300"]), SMALL))
-    waiting = client.submit(JobRequest("waiting", Entrypoint.from_binary("true"), WHOLE))
-    eventually(lambda: program.status() is JobStatus.RUNNING, "it runs")
-    client.shutdown(wait=False)
-    assert [program.status(), waiting.status()] == [JobStatus.STOPPED] * 2
-
-
-@pytest.mark.parametrize(
-    "rounds",
-    [pytest.param(100, id="some"), pytest.param(1000, id="many", marks=MANY)],
-)
-def test_stopping_jobs_at_the_moment_of_their_end_does_not_end_their_owner(cluster: RayCluster, rounds: int) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", END_AND_STOP, str(rounds)], capture_output=True, text=True, timeout=590, check=False
-    )
+def test_stopping_jobs_at_the_moment_of_their_end_does_not_end_their_owner(cluster: RayCluster) -> None:
+    rounds, command = 300, [sys.executable, "-c", END_AND_STOP]
+    done = subprocess.run([*command, str(rounds)], capture_output=True, text=True, timeout=590, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     ends = done.stdout.split()
     assert len(ends) == rounds

@@ -1,7 +1,5 @@
 """How jobs on Ray end when what they run, or who watches them, does the unusual."""
 
-import os
-import sys
 import threading
 import time
 from pathlib import Path
@@ -9,26 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fray.client import GivesReplicaLogs, JobHandle
+from fray.client import JobHandle
 from fray.errors import JobFailed
-from fray.replica import replica_index
 from fray.testing import LONG, Flag, eventually
 from fray.types import Entrypoint, JobRequest, JobStatus, ResourceConfig
-from rigging.filesystem.budget import mirror_budget
 
 if TYPE_CHECKING:
     from fray.backends.ray.client import RayClient
 
-pytestmark = [pytest.mark.ray, pytest.mark.e2e]
+pytestmark = [pytest.mark.ray, pytest.mark.soak]
 
 # One at a time, so that all run in one process.
 ALONE = ResourceConfig.with_cpu(cpu=4, ram="64m", disk="1m")
 SMALL = ResourceConfig.with_cpu(cpu=0.1, ram="64m", disk="1m")
-
-
-class CannotBeBuiltAnew:
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (int, ("not a number",))
 
 
 class WithoutText(Exception):
@@ -56,9 +47,7 @@ def run(client: "RayClient", name: str, call: Entrypoint, **options: Any) -> tup
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, WithoutText, RefusesToBeLookedAt])
-def test_whatever_a_callable_raises_is_its_own_end_with_its_own_output(
-    client: "RayClient", kind: type[BaseException]
-) -> None:
+def test_whatever_a_callable_raises_is_its_end_with_its_output(client: "RayClient", kind: type[BaseException]) -> None:
     def raise_it() -> None:
         say_and_raise("its own words", kind())
 
@@ -71,59 +60,11 @@ def test_whatever_a_callable_raises_is_its_own_end_with_its_own_output(
     assert other.logs() == "innocent\n"
 
 
-def test_arguments_that_the_worker_cannot_unpickle(client: "RayClient") -> None:
-    failure, output = run(client, "first", Entrypoint.from_callable(print, [CannotBeBuiltAnew()]))
-    assert "not a number" in str(failure)
-    assert isinstance(failure.__cause__, ValueError)
-    assert output == ""
-
-
-@pytest.mark.parametrize(("argument", "code"), [(3, 3), ("it is over", 1)])
-def test_the_argument_of_sys_exit_is_the_exit_code(client: "RayClient", argument: object, code: int) -> None:
-    failure, _ = run(client, "leaves", Entrypoint.from_callable(sys.exit, [argument]))
-    assert failure.exit_code == code
-
-
-def test_what_each_replica_wrote_over_its_attempts(client: "RayClient") -> None:
-    def work() -> None:
-        print(f"this is {replica_index()}", flush=True)
-        if replica_index() == 1:
-            raise LookupError("always")
-
-    job = client.submit(JobRequest("many", Entrypoint.from_callable(work), SMALL, replicas=2, max_retries_failure=1))
-    job.wait(LONG, raise_on_failure=False)
-    assert isinstance(job, GivesReplicaLogs)
-    assert job.replica_logs()[1] == "this is 1\n" * 2
-
-
-def test_another_transfer_budget_is_no_other_process(client: "RayClient") -> None:
-    def work() -> None:
-        print(os.getpid(), os.environ["MARIN_MIRROR_BUDGET_GB"])
-
-    told = []
-    for budget in (1.0, 2.0, 3.0):
-        with mirror_budget(budget):
-            job = client.submit(JobRequest("works", Entrypoint.from_callable(work), ALONE))
-        job.wait(LONG)
-        told.append(job.logs().split())
-    pids, budgets = zip(*told, strict=True)
-    assert budgets == ("1.0", "2.0", "3.0")
-    assert len(set(pids)) == 1
-
-
-def test_an_error_without_text_in_an_actor(client: "RayClient") -> None:
+def test_an_error_without_text_in_an_actor_and_every_public_name_is_its_own(client: "RayClient") -> None:
     class Box:
         def fail(self) -> None:
             raise WithoutText
 
-    box = client.create_actor(Box, name="box")
-    with pytest.raises(WithoutText) as raised:
-        box.fail()
-    assert any("Remote traceback" in note for note in raised.value.__notes__)
-
-
-def test_every_public_name_of_an_actor_is_its_own(client: "RayClient") -> None:
-    class Box:
         def call_actor(self, count: int) -> int:
             return count + 1
 
@@ -133,7 +74,10 @@ def test_every_public_name_of_an_actor_is_its_own(client: "RayClient") -> None:
         def refuse_waiting_for_itself(self, word: str) -> str:
             return word
 
-    box: Any = client.create_actor(Box, name="names")
+    box: Any = client.create_actor(Box, name="box")
+    with pytest.raises(WithoutText) as raised:
+        box.fail()
+    assert any("Remote traceback" in note for note in raised.value.__notes__)
     assert (box.call_actor(1), box.ray_actor(), box.refuse_waiting_for_itself("so")) == (2, "mine", "so")
 
 
@@ -178,29 +122,24 @@ class Held:
         self._thread.join(LONG)
 
 
-def test_a_job_stopped_while_it_is_submitted_is_stopped(client: "RayClient", monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("by", ["terminate", "shutdown"])
+def test_a_job_stopped_when_submitted_is_stopped(client: "RayClient", monkeypatch: pytest.MonkeyPatch, by: str) -> None:
     held = Held(client, monkeypatch)
     job = held.adopt()
-    job.terminate()
-    held.let_go()
-    assert job.wait(LONG, raise_on_failure=False) is JobStatus.STOPPED
-    assert held.raised == []
-
-
-def test_shutdown_stops_a_job_that_is_being_submitted(client: "RayClient", monkeypatch: pytest.MonkeyPatch) -> None:
-    held = Held(client, monkeypatch)
-    job = held.adopt()
-    stopping = threading.Thread(target=client.shutdown, kwargs={"wait": False})
+    stop = job.terminate if by == "terminate" else lambda: client.shutdown(wait=False)
+    stopping = threading.Thread(target=stop)
     stopping.start()
-    eventually(lambda: client.closed, "it takes nothing more")
+    if by == "shutdown":
+        eventually(lambda: client.closed, "it takes nothing more")
+    else:
+        stopping.join(LONG)
     held.let_go()
     stopping.join(LONG)
-    assert job.status() is JobStatus.STOPPED
+    assert job.wait(LONG, raise_on_failure=False) is JobStatus.STOPPED
+    assert by == "shutdown" or held.raised == []
 
 
-def test_a_job_that_cannot_be_started_fails_for_who_adopted_it(
-    client: "RayClient", monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_cannot_start_fails_for_who_adopted_it(client: "RayClient", monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held(client, monkeypatch, then=LookupError("no such node"))
     job = held.adopt()
     held.let_go()
@@ -209,9 +148,7 @@ def test_a_job_that_cannot_be_started_fails_for_who_adopted_it(
         job.wait(LONG)
 
 
-def test_a_job_that_cannot_be_tried_again_fails(
-    client: "RayClient", monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_job_that_cannot_retry_fails(client: "RayClient", monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     begun, end = Flag(str(tmp_path / "begun")), Flag(str(tmp_path / "end"))
 
     def fail() -> None:
@@ -229,17 +166,3 @@ def test_a_job_that_cannot_be_tried_again_fails(
     end.set()
     with pytest.raises(JobFailed, match="could not be tried again: ConnectionError: Ray is not there"):
         job.wait(LONG)
-
-
-def test_a_done_callback_that_exits_ends_no_thread(client: "RayClient", caplog: pytest.LogCaptureFixture) -> None:
-    def leave(_: JobHandle) -> None:
-        raise SystemExit(5)
-
-    for number in range(2):
-        job = client.submit(JobRequest(f"job{number}", Entrypoint.from_callable(print), SMALL))
-        job.add_done_callback(leave)
-        seen = threading.Event()
-        job.add_done_callback(lambda _, seen=seen: seen.set())  # type: ignore[misc]
-        assert seen.wait(LONG), "nobody waits for the job, but its callbacks are called"
-    job.add_done_callback(leave)
-    assert caplog.text.count("a done callback failed") == 3

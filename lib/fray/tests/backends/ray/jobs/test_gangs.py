@@ -1,19 +1,17 @@
 """TPU slices on Ray: custom resources stand in for the chips, nodes on loopback for the hosts."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fray.client import wait_all
-from fray.errors import JobFailed
 from fray.testing import LONG, Flag, eventually
 from fray.testing.ray_harness import RayCluster
 from fray.types import Entrypoint, JobRequest, JobStatus, ResourceConfig
 
 # Starting five nodes one after the other takes a busy machine more than a minute.
-pytestmark = [pytest.mark.ray, pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.ray, pytest.mark.soak, pytest.mark.timeout(400)]
 
 SLICE = ResourceConfig.with_tpu("v4-16", cpu=1, ram="64m", disk="1m")
 
@@ -90,37 +88,3 @@ def test_a_gang_is_on_one_slice_and_starts_over_whole_when_a_node_is_lost(
         assert both.status() is JobStatus.PENDING
         both.terminate()
         assert both.wait(LONG, raise_on_failure=False) is JobStatus.STOPPED
-
-
-def test_preemption_is_reported_when_its_retries_are_used_up(cluster: RayCluster, tmp_path: Path) -> None:
-    from fray.backends.ray.client import RayClient
-
-    cluster.add_node("c0", {"TPU": 4, "TPU-v4-8-head": 1})
-    begun = Flag(str(tmp_path / "begun"))
-    with RayClient.connect() as client:
-        resources = ResourceConfig.with_tpu("v4-8", cpu=1, ram="64m", disk="1m")
-        script = 'touch "$1"; sleep 300'
-        entrypoint = Entrypoint.from_binary("sh", ["-c", script, "sh", begun.path])
-        job = client.submit(JobRequest("alone", entrypoint, resources, max_retries_preemption=0, max_retries_failure=5))
-        begun.wait()
-        cluster.kill_node("c0")
-        with pytest.raises(JobFailed, match=r"preempted 1 times \(max_retries_preemption=0\)"):
-            job.wait(LONG)
-        assert job.status() is JobStatus.FAILED
-
-
-def test_a_users_error_in_a_gang_is_a_failure_and_not_preemption(cluster: RayCluster, tmp_path: Path) -> None:
-    from fray.backends.common.job_life import AttemptStatus
-    from fray.backends.ray.client import RayClient
-    from fray.backends.ray.jobs.job import RayJob
-
-    with RayClient.connect() as client:
-        script = 'if mkdir "$1" 2>/dev/null; then exit 3; fi; sleep 300'
-        entrypoint = Entrypoint.from_binary("sh", ["-c", script, "sh", str(tmp_path / "first")])
-        job = client.submit(JobRequest("mistaken", entrypoint, SLICE))
-        assert isinstance(job, RayJob)
-        with pytest.raises(JobFailed, match="exit code 3") as caught:
-            job.wait(LONG)
-        assert caught.value.exit_code == 3
-        assert [attempt.status for attempt in job.attempts] == [AttemptStatus.FAILED]
-        assert os.path.isdir(tmp_path / "first")

@@ -105,6 +105,7 @@ def test_a_gang_that_ends_well_gives_its_room_back() -> None:
     assert (owner.forgotten, placer.given_back, owner.stopped) == (1, 1, [])
 
 
+@pytest.mark.process
 def test_a_failure_while_a_node_is_gone_is_a_preemption_and_all_start_over() -> None:
     owner, placer = Owner(), Placer(2)
     job = gang(owner, placer, max_retries_failure=0, max_retries_preemption=1)
@@ -131,7 +132,16 @@ def test_a_users_failure_is_told_as_it_is() -> None:
     owner.end(1, 0, STOPPED)
     with pytest.raises(JobFailed, match="job 'gang' failed: exit code 3"):
         job.wait(LONG)
-    assert job.status() is JobStatus.FAILED
+    assert [attempt.status for attempt in job.attempts] == [AttemptStatus.FAILED]
+
+
+def test_preemption_is_reported_when_its_retries_are_used_up() -> None:
+    owner, placer = Owner(), Placer(1)
+    job = gang(owner, placer, max_retries_preemption=0, max_retries_failure=5)
+    owner.gone = ["node0"]
+    owner.end(1, 0, FAILURE)
+    with pytest.raises(JobFailed, match=r"preempted 1 times \(max_retries_preemption=0\)"):
+        job.wait(LONG)
 
 
 def test_a_gang_that_is_stopped_before_there_is_room_has_run_nothing() -> None:

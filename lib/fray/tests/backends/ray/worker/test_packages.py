@@ -15,6 +15,7 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / f"fray-ray-packages-{os.getuid()}"
 
 
+@pytest.mark.process
 def test_the_folder_is_its_users_alone_and_what_the_installer_said_is_told(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(JobFailed, match="no-such-project"):
         ensure_packages((str(tmp_path / "no-such-project"),))

@@ -71,16 +71,13 @@ def test_a_program_cancelled_before_it_starts_never_does(tmp_path: Path) -> None
     assert not marker.exists()
 
 
-def test_a_program_that_cannot_be_started_is_named(tmp_path: Path) -> None:
-    outcome = run_program(BinaryEntrypoint("/no/such/program"), str(tmp_path), OutputFile())
-    assert outcome is not None
-    assert "/no/such/program" in (outcome.summary or "")
-
-
-def test_a_program_that_cannot_be_started_has_no_exit_code(tmp_path: Path) -> None:
+def test_a_program_that_cannot_be_started_is_named_and_has_no_exit_code(tmp_path: Path) -> None:
     def refuse(_: object) -> ProcessTree:
         raise ValueError("embedded null byte")
 
+    outcome = run_program(BinaryEntrypoint("/no/such/program"), str(tmp_path), OutputFile())
+    assert outcome is not None
+    assert "/no/such/program" in (outcome.summary or "")
     outcome = run_program(SLEEPER, str(tmp_path), OutputFile(), launch=refuse)
     assert outcome is not None
     assert "cannot start" in (outcome.summary or "")
@@ -94,6 +91,7 @@ def test_a_missing_workspace_is_no_reason_to_fail(tmp_path: Path) -> None:
     eventually(lambda: os.getcwd() in output.read(), "it ran where this process is")
 
 
+@pytest.mark.process
 def test_a_program_does_not_outlive_the_worker_process_that_runs_it(tmp_path: Path) -> None:
     script = """
 import sys

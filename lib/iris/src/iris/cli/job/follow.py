@@ -113,8 +113,10 @@ class Follower:
         printer = LogPrinter(
             job_id, before=self._status.retire, prefix_own=replicas > 1, on_retry=self._tell_retry, silent=silent
         )
-        output = self._open_output(self._client, job_id, printer).start()
+        output = self._open_output(self._client, job_id, printer)
         try:
+            # From its first line on, Ctrl-C is about a job that runs.
+            output.start()
             status = self._wait(job_id)
             # The stream ends by itself once everything is sent.
             if not output.join(self._output_patience):

@@ -1,8 +1,11 @@
 """Reads how an attempt ended: by its exit, by what it wrote about itself, and what its callable returned."""
 
 import asyncio
+import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
 
 from iris.domain.states import FailureKind
 from iris.worker.attempts.attempt import Attempt
@@ -14,6 +17,8 @@ from iris.worker.reports.error_file import read_error_file
 from iris.worker.reports.exit_cause import classify_exit
 from iris.worker.reports.result_file import SendBlob, read_small, send_large
 from iris.worker.types import NO_RESULT
+
+_NOT_RETURNED: Final = "its process ended with exit code 0 before its function returned"
 
 
 class EndReader:
@@ -41,8 +46,10 @@ class EndReader:
 
     def read(self, attempt: Attempt, exit: Exit) -> None:
         """Tell the end of an attempt, now or as soon as its return value has been sent."""
-        event = self._event(attempt, exit)
-        result = read_small(self._paths.result(attempt.attempt_id)) if exit.succeeded else NO_RESULT
+        event, path = self._event(attempt, exit), self._paths.result(attempt.attempt_id)
+        if exit.succeeded and attempt.request.launch.payload_digest and not os.path.lexists(path):
+            event = replace(event, error=_NOT_RETURNED, failure=FailureKind.USER, returned=False)
+        result = read_small(path) if exit.succeeded else NO_RESULT
         if result is None:
             # Its end is told when its value is there, as clients ask for that next.
             task = asyncio.get_running_loop().create_task(self._send(attempt, event, exit.at_ms))

@@ -86,6 +86,8 @@ class Exited:
     """Why the guardian killed it for lack of contact; empty when it did not."""
     lost: str = ""
     """How much of its output is not in its log; said whatever the end was."""
+    returned: bool = True
+    """False for a callable whose process ended, with whatever code, before its function did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +215,7 @@ def _exited(state: AttemptState, event: Exited) -> Step:
     elif state.unhealthy:
         # Whatever its code: it was ended for this.
         task_state, error, failure = TaskState.FAILED, state.unhealthy, FailureKind.USER
-    elif event.code or event.signal:
+    elif event.code or event.signal or not event.returned:
         task_state, error, failure = TaskState.FAILED, event.error, event.failure
     error = f"{error}\n{event.lost}".strip()
     return (

@@ -31,7 +31,7 @@ def problem(reason: object) -> TaskResult:
 
 
 def read_small(path: str) -> TaskResult | None:
-    """Return the value in a file, or `NO_RESULT` where there is none; None when it is to be sent as a blob."""
+    """Return the value in a file, `NO_RESULT` where it is empty or not there; None when it is to be sent as a blob."""
     try:
         found = _read_start(path, INLINE_BYTES + 1)
     except FileNotFoundError:

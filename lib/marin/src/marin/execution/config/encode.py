@@ -237,7 +237,15 @@ def _encode_set(value: set[Any] | frozenset[Any], field: str, refer: Refer) -> s
         )
     for item in value:
         _encode(item, field, refer)
-    return stable_text(value, field)
+    # Members with one hash stand in the order in which they were added: in a set made anew, in one order.
+    return stable_text(type(value)(_sorted(value)), field)
+
+
+def _sorted(value: set[Any] | frozenset[Any]) -> list[Any]:
+    try:
+        return sorted(value) if all(item == item for item in value) else sorted(value, key=repr)  # not so: NaN
+    except TypeError:
+        return sorted(value, key=repr)
 
 
 def _encode_set_with_inputs(items: list[Any], kind: type, field: str, refer: Refer) -> str:
@@ -276,6 +284,14 @@ def stable_text(value: Any, field: str) -> str:
     """
     if isinstance(value, (bytes, bytearray)):
         return repr(value)  # the same text, and allowed under `python -bb`
+    if isinstance(value, slice):
+        for part in (value.start, value.stop, value.step):
+            stable_text(part, field)
+    if _is_numpy(value, "void") and value.dtype.names:
+        raise UnstableValue(
+            f"field {field!r}: the text of a numpy record shows neither the names nor the types of its fields; version "
+            "a dict of them: dict(zip(record.dtype.names, record.tolist()))"
+        )
     if isinstance(value, _TEXT_TYPES) or _is_numpy(value, "generic", "dtype"):
         return str(value)
     if hasattr(type(value), "__array__"):

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from marin.execution.lease.step_lease import DEFAULT_TERMS, LeaseTerms, StepLease
 from rigging.distributed_lock import LeaseLostError
+from rigging.filesystem.fences import put_fence, remove_fence
 
 logger = logging.getLogger(__name__)
 
@@ -63,10 +64,13 @@ class LeaseKeeper:
         # The thread is not woken: it looks often enough, and most leases are given up long before they are due.
         with self._changed:
             self._kept[lease] = _Kept(lease, on_lost, time.monotonic() + self._terms.renew_seconds)
+            put_fence(lease.output_path, lease.check_write)
             self._ensure_thread()
 
     def drop(self, lease: StepLease) -> None:
-        """Stop renewing a lease."""
+        """Stop renewing a lease. What its function still writes, late, is refused if the lease was lost."""
+        if lease.why_lost() is None:
+            remove_fence(lease.output_path, lease.check_write)
         with self._changed:
             self._kept.pop(lease, None)
             if self._stopped:

@@ -103,6 +103,27 @@ class StepLease(ABC):
                 f"step {self.label}: its lease on {self.output_path} was lost, so another run may be making this output"
             )
 
+    def why_lost(self) -> str | None:
+        """Return why nothing may be written to the output any more, or None while the lease is held.
+
+        An interrupted function, or one whose time is over, may write: no other attempt begins before it ends.
+        """
+        if self._interrupted is None and self.lost:
+            return f"the lease of step {self.label} was lost, and another run may be making this output"
+        if self._held and self.seconds_left() <= 0:
+            seconds = self.terms.timeout_seconds - self.seconds_left()
+            return (
+                f"the lease of step {self.label} was not renewed for {seconds:.0f} s (this process was stopped, or "
+                "could not reach its storage), so another run may be making this output"
+            )
+        return None
+
+    def check_write(self, url: str) -> None:
+        """Raise LeaseLostError when nothing may be written to the output any more."""
+        reason = self.why_lost()
+        if reason is not None:
+            raise LeaseLostError(f"{url} is not written: {reason}")
+
     def together(self) -> AbstractContextManager[None]:
         """Context manager: `begin`, `write` and `end` in the block take one turn among the users of the lease.
 

@@ -7,12 +7,13 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from marin.execution.lease.status_words import STATUS_SUCCESS
 from marin.execution.record.info import ExecutorStepInfo
 from marin.execution.record.output_state import INFO_UNKNOWN, OutputState, md5_of, read_infos
-from marin.execution.record.provenance import parse_info, provenance_differences
+from marin.execution.record.provenance import note_kinds, parse_info, provenance_differences
 from marin.execution.version.canonical import strict, to_bytes
 from marin.execution.version.differences import Difference, differences
 from marin.execution.version.step_version import Step, StepVersion
@@ -78,7 +79,9 @@ def check_existing(planned: Sequence[PlannedStep], states: Mapping[str, OutputSt
     Raises:
         Conflict: An output path holds another version; the message names both.
     """
-    doubtful = [item for item in planned if _is_doubtful(item, states[item.output_path])]
+    records = [(item, _record_of(item, states[item.output_path])) for item in planned]
+    _note_older([item.output_path for item, record in records if record is _Record.WITHOUT_CLASSES])
+    doubtful = [item for item, record in records if record is _Record.DOUBTFUL]
     infos = read_infos([item.output_path for item in doubtful])
     found: dict[str, list[Difference]] = {}
     for item in doubtful:
@@ -89,19 +92,42 @@ def check_existing(planned: Sequence[PlannedStep], states: Mapping[str, OutputSt
     return found
 
 
-def _is_doubtful(item: PlannedStep, state: OutputState) -> bool:
+class _Record(Enum):
+    """What the record beside an output says of it."""
+
+    SAME = "same"
+    WITHOUT_CLASSES = "without classes"
+    """Written before classes were recorded; the rest is the same."""
+    DOUBTFUL = "doubtful"
+
+
+def _record_of(item: PlannedStep, state: OutputState) -> _Record:
     if state.info_md5 is None:
-        return False
+        return _Record.SAME
     if state.info_md5 == INFO_UNKNOWN:
-        return state.status is not None
+        return _Record.SAME if state.status is None else _Record.DOUBTFUL
     if state.info_md5 == md5_of(item.content):
-        return False
-    # An earlier release recorded fewer keys; when those agree, the file has nothing more to compare.
-    return state.info_md5 != md5_of(to_bytes(item.info.identity()))
+        return _Record.SAME
+    identity = item.info.identity()
+    older = (item.info.content_without_classes(identity), identity)
+    # Earlier releases recorded fewer keys; when those agree, the file has nothing more to compare.
+    if any(state.info_md5 == md5_of(to_bytes(content)) for content in older):
+        return _Record.WITHOUT_CLASSES if state.status == STATUS_SUCCESS else _Record.SAME
+    return _Record.DOUBTFUL
+
+
+def _note_older(paths: Sequence[str]) -> None:
+    if paths:
+        logger.info(
+            "%d output(s) were recorded without the classes of their configs, such as %s: whether an object of another "
+            "class made them cannot be told", len(paths), paths[0],
+        )  # fmt: skip
 
 
 def _compare(item: PlannedStep, content: bytes) -> list[Difference]:
     there = parse_info(content)
+    if there is not None and isinstance(there.get("classes"), dict):
+        note_kinds(item.output_path, there["classes"], item.info.classes)
     if there is None:
         logger.warning("%s: unreadable .executor_info; whose output this is cannot be told", item.output_path)
         return []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from marin.execution.config.classes import classes_of
 from marin.execution.config.hidden import find_inside
 from marin.execution.config.instantiate import instantiate_config
 from marin.execution.config.step import PLACEHOLDERS
@@ -14,13 +15,13 @@ from marin.execution.plan.call_identity import Unidentified, function_identity
 from marin.execution.plan.collision import check_same_version, describe
 from marin.execution.record.function_source import FunctionSources
 from marin.execution.record.info import ExecutorStepInfo, bounded_version
-from marin.execution.record.provenance import source_differences
+from marin.execution.record.provenance import class_differences, in_words, note_kinds, source_differences
 from marin.execution.record.redacted import redacted
 from marin.execution.step_spec import ExecutorStepFunction, StepSpec, StepSpecFunction
 from marin.execution.version.canonical import strict
 from marin.execution.version.differences import Difference, value_differences
 from marin.execution.version.graph import dependencies_first
-from marin.execution.version.paths import output_path_for
+from marin.execution.version.paths import Places, output_path_for
 from marin.execution.version.step_version import Step, StepVersion, VersionCache
 from rigging.errors import Conflict, InvalidRequest, NotFound
 
@@ -48,6 +49,7 @@ class StepPlan:
         self._versions = VersionCache()
         self._sources = FunctionSources()
         self._canonical: dict[str, Step] = {}
+        self._places = Places()
 
     def add(self, step: Step, is_pseudo_dep: bool) -> None:
         """Add a step and everything that it refers to.
@@ -99,7 +101,7 @@ class StepPlan:
         path = self.output_paths.get(step)
         if path is None:
             raise NotFound(f"step {step.name!r} is not part of this run; give it to run() or compute_version() first")
-        return self._canonical[path.rstrip("/")]
+        return self._canonical[self._places.of(path)]
 
     def references(self, step: Step) -> list[Step]:
         """Return the (canonical) steps that a step refers to, by inputs that block and that do not."""
@@ -123,6 +125,7 @@ class StepPlan:
             output_path=self.output_paths[step],
             unversioned=unversioned_part(step.config),
             source=self._sources.of(step.fn),
+            classes=classes_of(step.config),
         )
 
     def written_version(self, step: Step) -> dict[str, Any]:
@@ -139,7 +142,7 @@ class StepPlan:
     def _add_one(self, step: Step, version: StepVersion) -> None:
         _check_bound(step)
         path = output_path_for(step, version, self.prefix)
-        canonical = self._canonical.setdefault(path.rstrip("/"), step)
+        canonical = self._canonical.setdefault(self._places.of(path), step)
         if canonical is not step:
             check_same_version(canonical, self._versions.version_of(canonical), step, version, path)
             _check_same_function(canonical, step, version)
@@ -154,6 +157,7 @@ class StepPlan:
     def _note_merged(self, path: str, first: Step, second: Step) -> None:
         found: list[Difference] = []
         if first.config is not second.config:
+            _check_same_classes(path, first, second)
             parts = (strict(redacted(unversioned_part(step.config))) for step in (first, second))
             found += value_differences(*parts)
         if first.fn is not second.fn:
@@ -177,6 +181,17 @@ def _check_same_function(first: Step, second: Step, version: StepVersion) -> Non
         f"two steps {first.name!r} have one version ({describe(version)}) but {what}; give one of them another name, "
         "or a versioned value that tells them apart"
     )
+
+
+def _check_same_classes(path: str, first: Step, second: Step) -> None:
+    old, new = classes_of(first.config), classes_of(second.config)
+    found = class_differences(old, new)
+    if found:
+        raise Conflict(
+            f"two steps {first.name!r} have one version but configs of different classes ({in_words(found)}), so both "
+            f"have the output path {path}; give one of them another name, or a versioned value that tells them apart"
+        )
+    note_kinds(path, old, new)
 
 
 def _check_bound(step: Step) -> None:

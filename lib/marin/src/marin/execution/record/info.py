@@ -44,6 +44,7 @@ class ExecutorStepInfo:
         output_path: Where its output is.
         unversioned: The values of its config that are neither versioned nor inputs (`unversioned_part`).
         source: The parts of its function (`function_source`).
+        classes: The classes of its config's objects (`classes_of`).
     """
 
     name: str
@@ -56,6 +57,7 @@ class ExecutorStepInfo:
     output_path: str
     unversioned: dict[str, Any] = field(default_factory=dict)
     source: dict[str, str] = field(default_factory=dict)
+    classes: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of `.executor_info`; secrets among unversioned values are redacted."""
@@ -63,6 +65,10 @@ class ExecutorStepInfo:
 
     def content(self, identity: dict[str, Any]) -> dict[str, Any]:
         """Return the content of `.executor_info`, given what `identity()` returned."""
+        return {**self.content_without_classes(identity), "classes": self.classes}
+
+    def content_without_classes(self, identity: dict[str, Any]) -> dict[str, Any]:
+        """Return the content of `.executor_info` as it was before classes were recorded."""
         config, unversioned = redacted(identity["config"]), redacted(self.unversioned)
         return {**identity, "config": config, "unversioned": unversioned, "source": self.source}
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from marin.execution.config.classes import is_kind
 from marin.execution.record.info import ExecutorStepInfo
 from marin.execution.record.output_state import read_infos
 from marin.execution.record.redacted import redacted
@@ -30,7 +31,7 @@ def parse_info(content: bytes | None) -> dict[str, Any] | None:
 
 
 def provenance_differences(there: Mapping[str, Any], info: ExecutorStepInfo) -> list[Difference]:
-    """Return the unversioned values and code in which an output and a step of equal version differ.
+    """Return the unversioned values, classes and code in which an output and a step of equal version differ.
 
     Args:
         there: The `.executor_info` of the output. Keys that an earlier release did not record are not compared.
@@ -40,7 +41,31 @@ def provenance_differences(there: Mapping[str, Any], info: ExecutorStepInfo) -> 
     old = there.get("unversioned")
     if isinstance(old, dict):
         found += value_differences(strict_json(old), strict_json(redacted(info.unversioned)))
+    old_classes = there.get("classes")
+    if isinstance(old_classes, dict):
+        found += class_differences(old_classes, info.classes)
     return found + source_differences(there, info.source)
+
+
+def class_differences(old: Mapping[str, Any], new: Mapping[str, str]) -> list[Difference]:
+    """Return the places of a config where two objects with equal values are of different classes."""
+    return [
+        Difference(f"class of {place}", str(old[place]), new[place])
+        for place in _changed(old, new)
+        if not is_kind(old.get(place)) and not is_kind(new.get(place))
+    ]
+
+
+def note_kinds(path: str, old: Mapping[str, Any], new: Mapping[str, str]) -> None:
+    """Log the places of a config where one value is written in two ways: a path as a text, a list as a tuple."""
+    found = [place for place in _changed(old, new) if is_kind(old.get(place)) or is_kind(new.get(place))]
+    if found:
+        ways = (f"{place}: {_way(old.get(place))} and {_way(new.get(place))}" for place in found[:_SHOWN_DIFFERENCES])
+        logger.info("%s: one version, but values written in two ways: %s", path, "; ".join(ways))
+
+
+def _way(name: object) -> str:
+    return "plain" if name is None else str(name).removeprefix("kind ")
 
 
 def source_differences(there: Mapping[str, Any], now: Mapping[str, str]) -> list[Difference]:

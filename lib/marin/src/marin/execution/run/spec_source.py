@@ -7,15 +7,18 @@ Specs that have ended are known by their status in storage. Paths of failed ones
 from __future__ import annotations
 
 import contextvars
+import functools
 import logging
 import threading
+import types
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Any
 
 from marin.execution.jobs.placement import LiveJobs
-from marin.execution.jobs.remote import function_name
+from marin.execution.jobs.remote import RemoteCallable, function_name
 from marin.execution.lease.status_file import StatusFile
 from marin.execution.lease.status_words import STATUS_SUCCESS
 from marin.execution.report.events import StepEnd, describe_error
@@ -163,7 +166,9 @@ class SpecSource:
             there = self._outputs[path] if path in self._outputs else self._failed[path]
         if there is None or _identity(spec) in (None, there):
             return
-        error = Conflict("another step of this run has this output path, with another name, attributes or function")
+        error = Conflict(
+            "another step of this run has this output path, with another name, attributes, order of deps or function"
+        )
         logger.error("step %s: not run: %s", spec.name, error)
         self._refused += 1
         self._list_failure(spec, path, error)
@@ -258,5 +263,33 @@ class SpecSource:
 
 
 def _identity(spec: StepSpec) -> int | None:
-    """Return a number that identifies a spec by its name, attributes and function's name; None for any spec."""
-    return None if spec.fn is None else hash((spec.name_with_hash, function_name(spec.fn)))
+    """Return a number that identifies a spec by its name, attributes, deps in order and function; None for any spec."""
+    if spec.fn is None:
+        return None
+    return hash((spec.name_with_hash, *spec.dep_names, function_name(spec.fn), *_function_parts(spec.fn)))
+
+
+def _function_parts(fn: Callable[..., Any]) -> tuple[object, ...]:
+    """Return what tells functions of one name apart: bound values; of lambdas and inner functions the code, too."""
+    if isinstance(fn, RemoteCallable):
+        return _function_parts(fn.fn)
+    if isinstance(fn, functools.partial):
+        bound = [*fn.args, *(item for pair in sorted(fn.keywords.items()) for item in pair)]
+        return (*map(_plain, bound), *_function_parts(fn.func))
+    if not isinstance(fn, types.FunctionType) or "<" not in fn.__qualname__:
+        return ()
+    held = [cell.cell_contents for cell in fn.__closure__ or () if _is_filled(cell)]
+    return (fn.__code__, *map(_plain, (*held, *(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values())))
+
+
+def _plain(value: object) -> object:
+    # Other values have no identity that two equal ones share; they do not tell functions apart.
+    return value if type(value) in (str, int, float, bool, bytes) else None
+
+
+def _is_filled(cell: types.CellType) -> bool:
+    try:
+        _ = cell.cell_contents
+    except ValueError:
+        return False
+    return True

@@ -74,6 +74,14 @@ def spec_info(spec: StepSpec) -> dict[str, Any]:
 
 
 def spec_differences(spec: StepSpec, output_path: str) -> list[Difference]:
-    """Return the differences between the code that made a spec's output and the spec's; [] if none was recorded."""
+    """Return the differences in code and in the order of deps between what made a spec's output and the spec.
+
+    The hash has the deps sorted, so `diff(a, b)` and `diff(b, a)` have one path. Returns [] if nothing was recorded.
+    """
     there = parse_info(read_infos([output_path])[output_path])
-    return [] if there is None else source_differences(there, function_source(spec.fn))
+    if there is None:
+        return []
+    old, new = there.get("dependencies"), spec.dep_paths
+    is_reordered = isinstance(old, list) and old != new and sorted(map(str, old)) == sorted(new)
+    order = [Difference("order of deps", str(old), str(new))] if is_reordered else []
+    return order + source_differences(there, function_source(spec.fn))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
 from typing import Any, Final
 
 from marin.execution.config.prefix import prefix_or_default, under_prefix
@@ -19,6 +21,7 @@ _MOST_OF_A_NAME: Final = 255
 _MOST_ON_DISKS: Final = 4095
 _MOST_IN_BUCKETS: Final = 1024
 _ROOM_FOR_FILES: Final = 64
+_SLASHES: Final = re.compile("/{2,}")
 _BUCKETS: Final = ("gs", "gcs", "s3", "s3a")
 
 
@@ -44,12 +47,41 @@ def output_path_for(step: Step, version: StepVersion, prefix: str) -> str:
     return override
 
 
-def check_path_length(name: str, output_path: str) -> None:
+class Places:
+    """The place of each output path: equal for all spellings of one, such as `PREFIX//a` and a symlinked folder."""
+
+    def __init__(self) -> None:
+        self._folders: dict[str, str] = {}
+        self._known: dict[str, str] = {}
+
+    def of(self, path: str) -> str:
+        """Return a path's place, as it was when it was first asked for."""
+        place = self._known.get(path)
+        if place is None:
+            place = self._known[path] = self._found(path)
+        return place
+
+    def _found(self, path: str) -> str:
+        local = local_path(path)
+        if local is None:
+            scheme, separator, rest = path.partition("://")
+            return scheme + separator + _SLASHES.sub("/", rest).rstrip("/")
+        folder, _, name = local.rstrip("/").rpartition("/")
+        real = self._folders.get(folder)
+        if real is None:
+            real = self._folders[folder] = os.path.realpath(folder or "/")
+        if os.path.islink(local):
+            return os.path.realpath(local)
+        return f"{real}/{name}"
+
+
+def check_path_length(name: str, output_path: str, what: str = "step") -> None:
     """Check that files can be made in an output path.
 
     Args:
         name: The step's name.
         output_path: Its output path.
+        what: Its kind, for the message.
 
     Raises:
         InvalidRequest: It is longer than its storage allows.
@@ -66,14 +98,14 @@ def check_path_length(name: str, output_path: str) -> None:
         return
     if (size := _size(path)) > most - _ROOM_FOR_FILES:
         raise InvalidRequest(
-            f"step {name!r}: its output path has {size} bytes, of at most {most - _ROOM_FOR_FILES} ({kind} may have "
+            f"{what} {name!r}: its output path has {size} bytes, of at most {most - _ROOM_FOR_FILES} ({kind} may have "
             f"{most}, the files in it take {_ROOM_FOR_FILES}); give it a shorter name or prefix: {output_path}"
         )
     longest = max(path.split("/"), key=_size)
     if local is not None and (size := _size(longest)) > _MOST_OF_A_NAME:
         raise InvalidRequest(
-            f"step {name!r}: a part of its output path has {size} bytes, of at most {_MOST_OF_A_NAME} for a name on a "
-            f"disk; give the step a shorter name, or divide it by '/': {longest}"
+            f"{what} {name!r}: a part of its output path has {size} bytes, of at most {_MOST_OF_A_NAME} for a name on "
+            f"a disk; give the {what} a shorter name, or divide it by '/': {longest}"
         )
 
 

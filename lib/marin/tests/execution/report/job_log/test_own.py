@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from fray.testing.waiting import eventually
 from marin.execution.report.job_log.files import JobLogFiles
 from marin.execution.report.job_log.former import settle_former
 from marin.execution.report.job_log.last_lines import complete
 from marin.execution.report.job_log.own import OwnPart
 from marin.execution.report.job_log.sections import LOST, Section, heading_in_job
 from marin.execution.report.job_notes import HereNote, text_of_note
-from rigging.testing import eventually
 
 FIRST = Section(heading_in_job("=== attempt 1, 2026-01-01T00:00:01.000+00:00, host, process 7"))
 THIRD = Section(heading_in_job("=== attempt 3, 2026-01-01T00:00:03.000+00:00, host, process 9"))
@@ -48,8 +48,16 @@ class Pipes:
         self.pieces.append((1, b"never read"))
 
 
-class Broken(Pipes):
+class Overrun(Pipes):
+    """Output that its cluster lets go of when so much of it has been read."""
+
+    def __init__(self, section: Section, looks: Sequence[Sequence[tuple[int, bytes]]] = ()) -> None:
+        super().__init__(section)
+        self._looks = iter(looks)
+
     def read(self) -> Sequence[tuple[int, bytes]]:
+        for found in self._looks:
+            return found
         raise ValueError("not a record")
 
 
@@ -61,7 +69,7 @@ def log(directory: Path) -> list[str]:
     return (directory / ".log").read_text().splitlines()
 
 
-def test_lines_are_there_while_the_function_runs_and_all_of_them_at_the_end(
+def test_lines_are_there_while_the_function_runs_and_at_its_end(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     source = Pipes(FIRST)
@@ -91,7 +99,7 @@ def test_a_failure_is_in_both_files(tmp_path: Path) -> None:
 def test_output_that_cannot_be_read_is_left_to_the_run(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    own = part(Broken(FIRST), tmp_path)
+    own = part(Overrun(FIRST), tmp_path)
     own.begin()
     own.end(None)
     assert log(tmp_path) == [FIRST.opening], "open, for the run to complete"
@@ -103,18 +111,8 @@ def test_output_that_cannot_be_read_is_left_to_the_run(
     assert "not a record" in caplog.text
 
 
-class Overrun(Pipes):
-    """Output that its cluster lets go of when a line has been read."""
-
-    def read(self) -> Sequence[tuple[int, bytes]]:
-        self.looks += 1
-        if self.looks > 1:
-            raise ValueError("not a record")
-        return [(1, b"one\n")]
-
-
 def test_a_part_that_was_overrun_stays_open_and_is_completed(tmp_path: Path) -> None:
-    own = part(Overrun(FIRST), tmp_path)
+    own = part(Overrun(FIRST, [[(1, b"one\n")]]), tmp_path)
     own.begin()
     own.end(None)
     assert log(tmp_path) == [FIRST.opening, "one"]
@@ -130,20 +128,16 @@ def test_a_former_part_that_nobody_completes_is_marked_before_the_next_begins(tm
     source.pieces.append((1, b"next\n"))
     source.end()
     own.end(None)
-    assert log(tmp_path)[:5] == [FIRST.opening, "half of it", LOST, FIRST.closing, SECOND.opening]
-    # Who comes with its lines only now is too late, and adds nothing.
     before = log(tmp_path)
-    assert not complete(JobLogFiles(str(tmp_path), FIRST), ["half of it", "late"])
+    assert before[:5] == [FIRST.opening, "half of it", LOST, FIRST.closing, SECOND.opening]
+    assert not complete(JobLogFiles(str(tmp_path), FIRST), ["half of it", "late"]), "who comes now is too late"
     assert log(tmp_path) == before
 
 
 def test_a_part_is_open_before_its_function_begins(tmp_path: Path) -> None:
     """It may be killed before its first look: who comes after it is to see that there was one."""
-    own = [part(Pipes(section), tmp_path, section) for section in (FIRST, SECOND)]
-    own[0].begin()
+    part(Pipes(FIRST), tmp_path).begin()
     assert log(tmp_path) == [FIRST.opening]
-    own[1].begin()
-    assert log(tmp_path) == [FIRST.opening, LOST, FIRST.closing, SECOND.opening]
 
 
 def test_the_parts_of_killed_processes_are_completed_in_their_order(tmp_path: Path) -> None:

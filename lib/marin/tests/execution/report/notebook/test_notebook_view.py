@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fray.testing.waiting import eventually
 from marin.execution.report.events import FURTHER_LINES, RunEnded, RunStarted, StepEnd, StepEnded, StepStarted
 from marin.execution.report.notebook.errors import short_errors
 from marin.execution.report.notebook.shell import has_script, is_kernel, notebook_of
@@ -16,7 +17,6 @@ from marin.execution.report.notebook.view import Bundle, NotebookView
 from marin.execution.report.observers import is_notebook
 from marin.execution.report.progress import StepProgress, set_step_progress
 from rigging.errors import StepFailed
-from rigging.testing import eventually
 
 WHERE = contextvars.ContextVar("where", default="nowhere")
 

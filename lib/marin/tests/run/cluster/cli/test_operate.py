@@ -1,10 +1,6 @@
 """The operation of a cluster as it is typed: which `ray` commands are run, and what is asked before and said after."""
 
 import re
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,8 +9,10 @@ import yaml
 from marin.run.cluster.cli.commands import main
 from marin.run.cluster.jobs.backup import select_jobs
 from marin.run.cluster.ray_commands import READ_TOKEN
-from marin.testing.fake_ray import FakeRay
-from marin.testing.jobs_server import Job, JobsServer
+from support.marin.fake_ray import FakeRay
+from support.marin.jobs_server import Job, JobsServer
+
+pytestmark = pytest.mark.process
 
 FILE = "infra/marin-cluster.yaml"
 LEFT = (
@@ -45,6 +43,11 @@ Output = pytest.CaptureFixture[str]
         (
             f"jobs --cluster {FILE}",
             f"ray dashboard --port PORT --remote-port 8265 {FILE}\nGET http://127.0.0.1:PORT/api/jobs/",
+        ),
+        (
+            "restart --resubmit saved",
+            f"ray dashboard --port PORT --remote-port 8265 {FILE}\n"
+            "POST http://127.0.0.1:PORT/api/jobs/  (each saved job)",
         ),
         (
             "add-worker tpu_v4_16=2",
@@ -101,26 +104,6 @@ def test_a_rename_after_up_is_refused_before_anything_runs(ray: FakeRay, project
     assert main(["up", "--yes"]) == 0
 
 
-def test_a_start_that_failed_may_have_left_vms_with_the_old_names(ray: FakeRay, project: Path, capsys: Output) -> None:
-    ray.set(running=False, codes={"up": 1})
-    assert main(["up", "--yes"]) == 3
-    ray.set(running=False)
-    file = project / FILE
-    file.write_text(file.read_text().replace("cluster_name: marin-us-central2", "cluster_name: marin-other"))
-    assert main(["up", "--yes"]) == 3
-    assert "cluster_name 'marin-us-central2' became 'marin-other'" in capsys.readouterr().err
-
-
-def test_a_cluster_that_others_started_is_asked_for_its_names(ray: FakeRay, project: Path, capsys: Output) -> None:
-    running = yaml.safe_load((project / FILE).read_text())
-    running["available_node_types"]["tpu_other"] = running["available_node_types"].pop("tpu_v4_8")
-    running["setup_commands"] = ["filled out by ray"]
-    (ray.head / "ray_bootstrap_config.yaml").write_text(yaml.safe_dump(running))
-    assert main(["up", "--yes"]) == 3
-    assert "worker type 'tpu_other' is gone" in capsys.readouterr().err
-    assert [words[0] for words in ray.calls()] == ["exec"]
-
-
 def test_update_takes_more_workers_and_refuses_another_image(ray: FakeRay, project: Path, capsys: Output) -> None:
     assert main(["up", "--yes"]) == 0
     file = project / FILE
@@ -151,12 +134,6 @@ def test_what_destroys_is_not_done_where_nobody_can_be_asked(ray: FakeRay, capsy
     assert {call[0] for call in ray.calls()} <= {"exec"}
 
 
-def test_what_ray_refuses_is_an_error(ray: FakeRay, capsys: Output) -> None:
-    ray.set(codes={"down": 7})
-    assert main(["down", "--yes"]) == 3
-    assert f"`ray down -y {FILE}` failed with exit code 7" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("command", "code"),
     [("echo out; exit 42", 42), ("echo out", 0), ("printf 'out\\n'", 0), ("echo out; kill -9 $$", None)],
@@ -173,17 +150,35 @@ def test_a_command_on_the_head_has_its_own_output_and_exit_code(
         assert (found, out) == (code, "out\n")
 
 
-def test_a_cluster_that_does_not_run_says_what_ray_said(ray: FakeRay, capsys: Output) -> None:
-    ray.set(running=False)
-    assert main(["status"]) == 5
-    assert "Head node of cluster not found" in capsys.readouterr().err
-
-
-def test_list(ray: FakeRay, capsys: Output) -> None:
+def test_list(ray: FakeRay, project: Path, capsys: Output) -> None:
+    (project / "infra" / "marin-other.yaml").write_text("platform: iris\n")  # of another kind
     assert main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[:5] == ["marin-cluster", "marin-us-central2", "us-central2-b", "tpu_v4_8", "4-64,"]
     assert len(lines) == 7
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("unpacked as nothing", "the working directory of job-1, job-2 is not on the head"),
+        ("gone", "rsync-down"),
+        ("refused", "the working directory of job-1, job-2 cannot be had on the head: Failed to set up runtime env"),
+    ],
+)
+def test_nothing_is_stopped_when_a_working_directory_cannot_be_had(
+    ray: FakeRay, server: JobsServer, capsys: Output, state: str, said: str
+) -> None:
+    if state == "unpacked as nothing":  # Ray makes the folder, and nothing is in it
+        (ray.head / "tmp/ray/session_latest/runtime_resources/working_dir_files/_ray_pkg_1").mkdir(parents=True)
+    elif state == "refused":
+        server.on_submit = lambda job: job.end("FAILED", None, "Failed to set up runtime environment")
+    environment = {"working_dir": "gcs://_ray_pkg_1.zip"}
+    for name in ("job-1", "job-2"):
+        server.jobs[name] = Job({"submission_id": name, "entrypoint": "x", "runtime_env": environment})
+    assert main(["restart", "--yes"]) == 3
+    assert said in capsys.readouterr().err
+    assert {words[0] for words in ray.calls()} <= {"exec", "dashboard", "rsync-down"}
 
 
 @pytest.mark.parametrize(
@@ -200,35 +195,6 @@ def test_what_is_refused(ray: FakeRay, capsys: Output, words: list[str], said: s
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_the_dashboard_ends_its_tunnel_on_every_way_out(ray: FakeRay, server: JobsServer, number: int) -> None:
-    script = (
-        "import sys; from marin.run import connection; from marin.run.cluster.cli.commands import main; import shutil; "
-        "which = shutil.which; "
-        f"ray = {str(ray.home / 'ray')!r}; "
-        "connection.shutil.which = lambda name, path=None: ray if name == 'ray' else which(name); "
-        "sys.exit(main(['dashboard', '--port', sys.argv[1]]))"
-    )
-    port = _free_port()
-    process = subprocess.Popen([sys.executable, "-c", script, str(port)], stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    try:
-        for line in process.stderr:
-            if f"dashboard: http://127.0.0.1:{port}" in line:
-                break
-        (tunnel,) = ray.tunnels()
-        process.send_signal(number)
-        assert process.wait(20) == 128 + number
-    finally:
-        process.kill()
-        process.wait()
-        process.stderr.close()
-    deadline = time.monotonic() + 10
-    while _runs(tunnel):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_jobs_and_stopping_one(ray: FakeRay, server: JobsServer, capsys: Output) -> None:
     server.jobs["raysubmit_1"] = Job({"submission_id": "raysubmit_1", "entrypoint": "python a.py --token=abcdef"})
     server.jobs["raysubmit_0"] = Job({"submission_id": "raysubmit_0", "entrypoint": "python b.py"}, status="FAILED")
@@ -238,6 +204,10 @@ def test_jobs_and_stopping_one(ray: FakeRay, server: JobsServer, capsys: Output)
     assert "raysubmit_0" in capsys.readouterr().out
     assert main(["stop-job", "raysubmit_1", "--yes", "--cluster", "us-central2"]) == 0
     assert server.stops == ["raysubmit_1"]
+    assert "job raysubmit_1 is being stopped" in capsys.readouterr().err
+    capsys.readouterr()
+    assert main(["stop-job", "raysubmit_1", "--yes", "--cluster", server.address]) == 0
+    assert "job raysubmit_1 had ended" in capsys.readouterr().err
     assert main(["stop-job", "raysubmit_9", "--yes", "--cluster", server.address]) == 4
     assert not any(_runs(pid) for pid in ray.tunnels())
 
@@ -286,34 +256,6 @@ def test_jobs_that_could_not_be_submitted_again_are_kept(ray: FakeRay, server: J
     assert list(server.jobs) == []
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_nothing_is_stopped_when_a_working_directory_cannot_be_had(
-    ray: FakeRay, server: JobsServer, capsys: Output, there: bool
-) -> None:
-    if there:  # Ray makes the folder, and nothing is in it
-        (ray.head / "tmp/ray/session_latest/runtime_resources/working_dir_files/_ray_pkg_1").mkdir(parents=True)
-    body = {"submission_id": "job-1", "entrypoint": "x", "runtime_env": {"working_dir": "gcs://_ray_pkg_1.zip"}}
-    server.jobs["job-1"] = Job(body)
-    assert main(["restart", "--yes"]) == 3
-    said = "working directory of job-1 is not on the head" if there else "rsync-down"
-    assert said in capsys.readouterr().err
-    assert "down" not in [words[0] for words in ray.calls()]
-
-
-def test_nothing_is_stopped_when_a_working_directory_cannot_be_unpacked(
-    ray: FakeRay, server: JobsServer, capsys: Output
-) -> None:
-    environment = {"working_dir": "gcs://_ray_pkg_1.zip"}
-    for name in ("job-1", "job-2"):
-        server.jobs[name] = Job({"submission_id": name, "entrypoint": "x", "runtime_env": environment}, "PENDING")
-    server.on_submit = lambda job: job.end("FAILED", None, "Failed to set up runtime environment")
-    assert main(["restart", "--yes"]) == 3
-    said = capsys.readouterr().err
-    assert "the working directory of job-1, job-2 cannot be had on the head: Failed to set up runtime env" in said
-    assert "nothing was stopped" in said
-    assert {words[0] for words in ray.calls()} == {"exec", "dashboard"}
-
-
 def test_which_jobs_are_submitted_again_and_in_which_order() -> None:
     def job(name: str, **more: object) -> dict[str, object]:
         return {"type": "SUBMISSION", "submission_id": name, "entrypoint": "x", "status": "RUNNING", **more}
@@ -342,10 +284,29 @@ def _runs(pid: int) -> bool:
         return False
 
 
-def _free_port() -> int:
-    import socket
+def test_names_that_vms_may_have_are_those_of_a_start_that_failed_or_of_the_head(
+    ray: FakeRay, project: Path, capsys: Output
+) -> None:
+    running = yaml.safe_load((project / FILE).read_text())
+    running["available_node_types"]["tpu_other"] = running["available_node_types"].pop("tpu_v4_8")
+    running["setup_commands"] = ["filled out by ray"]
+    (ray.head / "ray_bootstrap_config.yaml").write_text(yaml.safe_dump(running))
+    assert main(["up", "--yes"]) == 3
+    assert "worker type 'tpu_other' is gone" in capsys.readouterr().err
+    assert [words[0] for words in ray.calls()] == ["exec"]
+    ray.set(running=False, codes={"up": 1})
+    assert main(["up", "--yes"]) == 3
+    ray.set(running=False)
+    file = project / FILE
+    file.write_text(file.read_text().replace("cluster_name: marin-us-central2", "cluster_name: marin-other"))
+    assert main(["up", "--yes"]) == 3
+    assert "cluster_name 'marin-us-central2' became 'marin-other'" in capsys.readouterr().err
 
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+
+def test_what_ray_refuses_is_an_error_and_a_cluster_that_does_not_run_another(ray: FakeRay, capsys: Output) -> None:
+    ray.set(codes={"down": 7})
+    assert main(["down", "--yes"]) == 3
+    assert f"`ray down -y {FILE}` failed with exit code 7" in capsys.readouterr().err
+    ray.set(running=False)
+    assert main(["status"]) == 5
+    assert "Head node of cluster not found" in capsys.readouterr().err

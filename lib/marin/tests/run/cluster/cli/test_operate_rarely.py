@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import click
 import pytest
@@ -13,9 +14,11 @@ from marin.run.cluster.cli.commands import main
 from marin.run.cluster.jobs.backup import SavedJob
 from marin.run.cluster.jobs.unpacking import JOB_PREFIX, unpack_on_head
 from marin.run.submit.jobs_api import JobInfo
-from marin.testing.fake_ray import FakeRay
-from marin.testing.jobs_server import Job, JobsServer
 from rigging.errors import Conflict
+from support.marin.fake_ray import FakeRay
+from support.marin.jobs_server import Job, JobsServer
+
+pytestmark = pytest.mark.process
 
 FILE = "infra/marin-cluster.yaml"
 Output = pytest.CaptureFixture[str]
@@ -39,40 +42,6 @@ def test_what_runs_in_the_terminal_has_rays_own_exit_code(ray: FakeRay) -> None:
     assert ray.calls() == [["monitor", "--lines", "5", FILE], ["attach", FILE]]
 
 
-def test_a_job_that_had_ended_is_told_from_one_that_is_stopped(server: JobsServer, capsys: Output) -> None:
-    server.jobs["x"] = Job({"submission_id": "x", "entrypoint": "true"})
-    for said in ("job x is being stopped", "job x had ended"):
-        assert main(["stop-job", "x", "--yes", "--cluster", server.address]) == 0
-        assert said in capsys.readouterr().err
-
-
-def test_a_dry_run_of_a_second_half_of_a_restart(ray: FakeRay, capsys: Output) -> None:
-    assert main(["restart", "--dry-run", "--resubmit", "saved"]) == 0
-    tunnel, submit = capsys.readouterr().out.splitlines()
-    assert tunnel == f"ray dashboard --port PORT --remote-port 8265 {FILE}"
-    assert submit == "POST http://127.0.0.1:PORT/api/jobs/  (each saved job)"
-
-
-@pytest.mark.parametrize("content", [None, "{", "[{}]", "[1]"])
-def test_a_folder_without_saved_jobs_is_named(
-    ray: FakeRay, tmp_path: Path, capsys: Output, content: str | None
-) -> None:
-    if content is not None:
-        (tmp_path / "jobs.json").write_text(content)
-    assert main(["restart", "--resubmit", str(tmp_path)]) == 3
-    assert f"{tmp_path} has no saved jobs" in capsys.readouterr().err
-    assert ray.calls() == []
-
-
-def test_jobs_that_cannot_be_saved_are_named_before_a_restart(ray: FakeRay, server: JobsServer, capsys: Output) -> None:
-    environment = {"py_modules": ["gcs://m.zip"]}
-    server.jobs["lost"] = Job({"submission_id": "lost", "entrypoint": "x", "runtime_env": environment})
-    assert main(["restart", "--yes"]) == 0
-    said = capsys.readouterr().err
-    assert "job lost will not be submitted again: its py_modules are in the memory of the head only" in said
-    assert "0 jobs are saved in" in said
-
-
 def test_a_cluster_that_cannot_start_jobs_yet_is_waited_for(
     ray: FakeRay, server: JobsServer, tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,65 +58,32 @@ def test_a_cluster_that_cannot_start_jobs_yet_is_waited_for(
     assert len(json.loads((tmp_path / "jobs.json").read_text())) == 1, "it is kept for another try"
 
 
-def test_files_of_another_kind_are_not_among_the_clusters(ray: FakeRay, project: Path, capsys: Output) -> None:
-    assert main(["list"]) == 0
-    before = capsys.readouterr().out
-    (project / "infra" / "marin-other.yaml").write_text("platform: iris\n")
-    assert main(["list"]) == 0
-    assert capsys.readouterr().out == before
-
-
 def test_a_no_ends_a_command_and_a_wrong_word_is_named(
     ray: FakeRay, capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
-
-    def refuse(question: str, **_: object) -> None:
-        asked.append(question)
-        raise click.Abort
-
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr("marin.run.cluster.cli.context.click.confirm", refuse)
-    assert main(["down"]) == 130
-    assert asked == ["Remove all VMs of marin-us-central2, with all that runs on them?"]
+    for answer in (click.Abort, KeyboardInterrupt):
+        confirm = Mock(side_effect=answer)
+        monkeypatch.setattr("marin.run.cluster.cli.context.click.confirm", confirm)
+        assert main(["down"]) == 130
+        assert confirm.call_args[0] == ("Remove all VMs of marin-us-central2, with all that runs on them?",)
     assert "down" not in [words[0] for words in ray.calls()]
     assert main(["dwon"]) == 2
     assert "No such command 'dwon'" in capsys.readouterr().err
-    monkeypatch.setattr("marin.run.cluster.cli.context.click.confirm", _interrupt)
-    assert main(["down"]) == 130
-
-
-def _interrupt(*_: object, **__: object) -> None:
-    raise KeyboardInterrupt
-
-
-class Program:
-    """A program that is waited for in vain so often, and then has ended."""
-
-    def __init__(self, raised: list[BaseException], code: int) -> None:
-        self.raised, self.code, self.terminated = raised, code, 0
-
-    def wait(self) -> int:
-        if self.raised:
-            raise self.raised.pop()
-        return self.code
-
-    def terminate(self) -> None:
-        self.terminated += 1
 
 
 def test_ctrl_c_is_for_the_program_in_the_terminal_and_other_ends_are_for_both(
     ray: FakeRay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    interrupted = Program([KeyboardInterrupt(), KeyboardInterrupt()], -2)
-    monkeypatch.setattr("marin.run.cluster.execute.subprocess.Popen", lambda *_, **__: interrupted)
+    program = Mock()
+    monkeypatch.setattr("marin.run.cluster.execute.subprocess.Popen", lambda *_, **__: program)
+    program.wait.side_effect = [KeyboardInterrupt, KeyboardInterrupt, -2]
     assert main(["monitor"]) == 130
-    assert interrupted.terminated == 0
-    ended = Program([SystemExit(143)], 0)
-    monkeypatch.setattr("marin.run.cluster.execute.subprocess.Popen", lambda *_, **__: ended)
+    program.terminate.assert_not_called()
+    program.wait.side_effect = [SystemExit(143), 0]
     with pytest.raises(SystemExit):
         main(["monitor"])
-    assert ended.terminated == 1
+    program.terminate.assert_called_once_with()
 
 
 def test_a_type_that_has_nothing_of_its_own_cannot_be_asked_for(ray: FakeRay, project: Path, capsys: Output) -> None:
@@ -183,6 +119,18 @@ def test_a_working_directory_that_is_not_unpacked_in_time_is_given_up_and_its_jo
     assert stopped[0].startswith(JOB_PREFIX)
 
 
-def test_the_help_says_which_cluster_is_meant_without_a_name(capsys: Output) -> None:
-    assert main(["update", "--help"]) == 0
-    assert "[default: marin-cluster]" in " ".join(capsys.readouterr().out.split())
+def test_jobs_that_cannot_be_saved_are_named_before_a_restart(
+    ray: FakeRay, server: JobsServer, tmp_path: Path, capsys: Output
+) -> None:
+    for content in (None, "{", "[{}]", "[1]"):
+        if content is not None:
+            (tmp_path / "jobs.json").write_text(content)
+        assert main(["restart", "--resubmit", str(tmp_path)]) == 3
+        assert f"{tmp_path} has no saved jobs" in capsys.readouterr().err
+    assert ray.calls() == []
+    environment = {"py_modules": ["gcs://m.zip"]}
+    server.jobs["lost"] = Job({"submission_id": "lost", "entrypoint": "x", "runtime_env": environment})
+    assert main(["restart", "--yes"]) == 0
+    said = capsys.readouterr().err
+    assert "job lost will not be submitted again: its py_modules are in the memory of the head only" in said
+    assert "0 jobs are saved in" in said

@@ -1,5 +1,6 @@
 """The cluster files of this repository: made by the generator, and taken by Ray."""
 
+import inspect
 import json
 import re
 import subprocess
@@ -12,22 +13,23 @@ import pytest
 import ray
 import yaml
 from googleapiclient import discovery
+from ray._private.accelerators.tpu import get_num_tpu_visible_chips_per_host
 from ray.autoscaler._private.gcp import config as gcp_config
 from ray.autoscaler._private.gcp import node as gcp_node
 from ray.autoscaler._private.gcp.node_provider import GCPNodeProvider
-from ray.autoscaler._private.util import prepare_config, validate_config
+from ray.autoscaler._private.gcp.tpu_command_runner import TPUVMSSHCommandRunner
+from ray.autoscaler._private.util import prepare_config, validate_config, with_envs
 
 from marin.run.cluster.cli.commands import main
 from marin.run.cluster.file import node_config_keys
 from marin.run.cluster.file.render import worker_resources
 from marin.run.cluster.file.validate import find_mistakes
-from marin.testing.google_cloud import GcpServer
 from rigging.topology import TPU_TOPOLOGIES, get_tpu_topology
+from support.marin.google_cloud import GcpServer
 
 INFRA = Path(__file__).parents[6] / "infra"
 FILES = sorted(path.name for path in INFRA.glob("marin-*.yaml") if not path.stem.endswith("-template"))
 
-SLOW = pytest.mark.slow
 IN_SHORT = ("marin-cluster.yaml", "marin-us-west4.yaml")
 
 
@@ -82,27 +84,20 @@ def test_ray_takes_each_file(name: str) -> None:
     # Nothing is left to Ray's guesses or to its defaults.
     for node_type, given in config["available_node_types"].items():
         assert filled["available_node_types"][node_type]["resources"] == given["resources"]
-    assert set(filled) - set(config) <= {
-        "file_mounts",
-        "file_mounts_sync_continuously",
-        "rsync_exclude",
-        "rsync_filter",
-        "head_node",
-        "worker_nodes",
-    }
+    defaults = {"file_mounts", "file_mounts_sync_continuously", "rsync_exclude", "rsync_filter"}
+    assert set(filled) - set(config) <= {*defaults, "head_node", "worker_nodes"}
 
 
-@pytest.mark.parametrize("name", [name if name in IN_SHORT else pytest.param(name, marks=SLOW) for name in FILES])
+@pytest.mark.parametrize(
+    "name", [name if name in IN_SHORT else pytest.param(name, marks=pytest.mark.soak) for name in FILES]
+)
 def test_the_provider_makes_a_node_of_each_type(gcp: GcpServer, name: str) -> None:
     config = as_ray_up(name)
     provider = GCPNodeProvider(config["provider"], config["cluster_name"])
     for node_type, described in config["available_node_types"].items():
         kind = "head" if node_type == config["head_node_type"] else "worker"
-        tags = {
-            "ray-node-name": f"ray-{config['cluster_name']}-{kind}",
-            "ray-node-type": kind,
-            "ray-user-node-type": node_type,
-        }
+        name = f"ray-{config['cluster_name']}-{kind}"
+        tags = {"ray-node-name": name, "ray-node-type": kind, "ray-user-node-type": node_type}
         provider.create_node({**described["node_config"], **(config["head_node"] if kind == "head" else {})}, tags, 1)
     (head,) = gcp.machines.values()
     assert head["machineType"].endswith("/n2-standard-8")
@@ -143,7 +138,7 @@ esac
 """
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", IN_SHORT)
 def test_the_first_node_makes_the_token_and_all_have_it(name: str, tmp_path: Path) -> None:
     config = read(name)
     (command,) = [line for line in config["initialization_commands"] if "auth_token" in line]
@@ -164,38 +159,12 @@ def test_the_first_node_makes_the_token_and_all_have_it(name: str, tmp_path: Pat
     assert {"-e RAY_AUTH_TOKEN_PATH=/opt/marin-ray/auth_token", "-v /opt/marin-ray:/opt/marin-ray:ro"} <= set(options)
 
 
-def test_ray_copies_no_files_to_nodes_of_tpus() -> None:
-    """Why the token goes another way: when this fails, `cluster_synced_files` may do."""
-    import inspect
-
-    from ray.autoscaler._private.gcp.tpu_command_runner import TPUVMSSHCommandRunner
-
-    assert "silent" not in inspect.signature(TPUVMSSHCommandRunner.run).parameters
-    for name in FILES:
-        assert not read(name)["cluster_synced_files"]
-        assert not read(name).get("file_mounts")
-
-
 def test_the_start_of_the_head_chooses_the_autoscaler_that_works() -> None:
-    from ray.autoscaler._private.util import with_envs
-
     start = with_envs(read("marin-cluster.yaml")["head_start_ray_commands"], {"RAY_enable_autoscaler_v2": "1"})[-1]
     before, _, after = start.partition("RAY_enable_autoscaler_v2=0")
     assert "RAY_enable_autoscaler_v2=1" in before
     assert after.index("AUTOSCALER_HEARTBEAT_TIMEOUT_S=300") < after.index("ray start --head")
     assert "--autoscaling-config=~/ray_bootstrap_config.yaml" in after
-
-
-def test_the_image_has_the_ray_of_the_lock_file() -> None:
-    for name in FILES:
-        assert f":{ray.__version__}-py311" in read(name)["docker"]["image"], "change clusters.toml, then generate"
-
-
-def test_ray_and_the_table_of_types_agree() -> None:
-    from ray._private.accelerators.tpu import get_num_tpu_visible_chips_per_host
-
-    for topology in TPU_TOPOLOGIES:
-        assert get_num_tpu_visible_chips_per_host(topology.name) == worker_resources(topology.name, 120)["TPU"]
 
 
 def test_the_keys_of_a_node_config_are_those_of_the_apis() -> None:
@@ -214,3 +183,14 @@ def test_the_keys_of_a_node_config_are_those_of_the_apis() -> None:
         (node_config_keys.NETWORK_INTERFACE, compute["NetworkInterface"]),
     ):
         assert names <= set(schema["properties"])
+
+
+def test_what_ray_says_of_images_types_and_files_is_what_the_settings_rely_on() -> None:
+    """Why the token goes another way than by `cluster_synced_files`: when that fails, they may do."""
+    assert "silent" not in inspect.signature(TPUVMSSHCommandRunner.run).parameters
+    for name in FILES:
+        assert not read(name)["cluster_synced_files"]
+        assert not read(name).get("file_mounts")
+        assert f":{ray.__version__}-py311" in read(name)["docker"]["image"], "change clusters.toml, then generate"
+    for topology in TPU_TOPOLOGIES:
+        assert get_num_tpu_visible_chips_per_host(topology.name) == worker_resources(topology.name, 120)["TPU"]

@@ -83,13 +83,6 @@ def test_mistakes_name_the_place_the_value_and_what_is_allowed(tmp_path: Path, o
     assert str(path) in str(caught.value)
 
 
-def test_a_template_that_makes_no_yaml_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder(tmp_path, template=TEMPLATE.replace("{{project}}", "{ {{project}}"))
-    assert main(["generate", "--dir", str(tmp_path)]) == 3
-    assert "marin-cluster.yaml, as marin-cluster-template.yaml makes it, cannot be read" in capsys.readouterr().err
-    assert not list(tmp_path.glob("marin-*one*"))
-
-
 def test_a_list_of_nothing_says_where_it_looked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -105,7 +98,7 @@ def test_a_cluster_overrides_what_is_common(tmp_path: Path) -> None:
     )
     settings = read_settings(folder(tmp_path, text) / "clusters.toml").clusters["one"]
     made = yaml.safe_load(render(TEMPLATE, settings))
-    assert made["docker"]["image"] == "mine:1"
+    assert (made["docker"]["image"], made["idle_timeout_minutes"]) == ("mine:1", 10)
     assert {"-e MARIN_PREFIX=gs://b/x", "-e RAY_AUTH_MODE=disabled"} <= set(made["docker"]["run_options"])
 
 
@@ -164,42 +157,31 @@ def test_a_template_must_use_each_value_and_no_other() -> None:
         render(TEMPLATE.replace("{{marin_prefix}}", "gs://x"), settings)
 
 
-def test_check_says_which_files_differ_and_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    where = folder(tmp_path)
-    generate = ["generate", "--dir", str(where)]
-    assert main([*generate, "--check"]) == 3
-    assert "marin-cluster.yaml, marin-one.yaml" in capsys.readouterr().err
-    assert not list(where.glob("marin-one.yaml"))
-    assert main(generate) == 0
-    assert capsys.readouterr().out.split() == [str(where / "marin-cluster.yaml"), str(where / "marin-one.yaml")]
-    assert (main([*generate, "--check"]), main(generate)) == (0, 0)
-    (where / "marin-old.yaml").write_text("cluster_name: marin-old\n")
-    assert main([*generate, "--check"]) == 3
-    assert "marin-old.yaml" in capsys.readouterr().err
-
-
-def test_a_rename_is_warned_of_when_it_is_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["generate", "--dir", str(folder(tmp_path))]) == 0
-    renamed = SETTINGS.replace('tpu = "v4-8"', 'tpu = "v4-8", capacity = "reserved"')
-    assert main(["generate", "--dir", str(folder(tmp_path, renamed))]) == 0
-    assert "worker type 'tpu_v4_8' is gone: running nodes are labelled" in capsys.readouterr().err
-
-
-def test_a_folder_without_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["generate", "--dir", str(tmp_path)]) == 4
-    assert "has no clusters.toml" in capsys.readouterr().err
-
-
-def test_files_that_nothing_makes_any_more_and_a_missing_template_are_told(
+def test_generate_makes_what_differs_and_tells_what_is_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    where = folder(tmp_path)
-    assert main(["generate", "--dir", str(where)]) == 0
-    (where / "marin-old.yaml").write_text("cluster_name: marin-old\n")
-    assert main(["generate", "--dir", str(where)]) == 0
-    said = capsys.readouterr().err
-    assert "marin-old.yaml: no cluster makes this file any more; bring its cluster down before you remove it" in said
-    assert (where / "marin-old.yaml").exists(), "nothing is removed"
-    (where / "marin-cluster-template.yaml").unlink()
-    assert main(["generate", "--dir", str(where)]) == 3
-    assert "marin-cluster-template.yaml cannot be read" in capsys.readouterr().err
+    generate = ["generate", "--dir", str(tmp_path)]
+
+    def said(code: int, *words: str) -> str:
+        assert main([*generate, *words]) == code
+        told = capsys.readouterr()
+        return told.out + told.err
+
+    assert "has no clusters.toml" in said(4)
+    folder(tmp_path, template=TEMPLATE.replace("{{project}}", "{ {{project}}"))
+    assert "marin-cluster.yaml, as marin-cluster-template.yaml makes it, cannot be read" in said(3)
+    folder(tmp_path)
+    assert "marin-cluster.yaml, marin-one.yaml" in said(3, "--check")
+    assert not list(tmp_path.glob("marin-*one*")), "nothing was changed"
+    made = [str(tmp_path / "marin-cluster.yaml"), str(tmp_path / "marin-one.yaml")]
+    assert said(0).split() == made
+    assert said(0, "--check") == "2 files are as they would be made\n"
+    (tmp_path / "marin-old.yaml").write_text("cluster_name: marin-old\n")
+    assert "marin-old.yaml" in said(3, "--check")
+    told = said(0)
+    assert "marin-old.yaml: no cluster makes this file any more; bring its cluster down before you remove it" in told
+    assert (tmp_path / "marin-old.yaml").exists(), "nothing is removed"
+    folder(tmp_path, SETTINGS.replace('tpu = "v4-8"', 'tpu = "v4-8", capacity = "reserved"'))
+    assert "worker type 'tpu_v4_8' is gone: running nodes are labelled" in said(0), "a rename is warned of"
+    (tmp_path / "marin-cluster-template.yaml").unlink()
+    assert "marin-cluster-template.yaml cannot be read" in said(3)

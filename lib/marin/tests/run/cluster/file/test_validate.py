@@ -73,10 +73,7 @@ def topology(config: dict[str, Any], kind: str, shape: str) -> None:
         (lambda c: head(c)["resources"].clear(), "no CPU, which Ray takes for all CPUs"),
         (lambda c: head(c)["resources"].update(TPU=4), "it has TPU: 4"),
         (lambda c: head(c).update(max_workers=1), "max_workers 1; write 0, as there is one head"),
-        (
-            lambda c: head(c)["node_config"]["scheduling"].update(provisioningModel="SPOT"),
-            "the head must be on demand",
-        ),
+        (lambda c: head(c)["node_config"]["scheduling"].update(provisioningModel="SPOT"), "the head must be on demand"),
         (lambda c: head(c)["node_config"].update(scheduling=[{"preemptible": True}]), "the head must be on demand"),
         (lambda c: c.update(head_node_type="tpu_v4_8"), "a TPU may be taken away at any time"),
         (lambda c: node(c).update(acceleratorType="v4-9"), "unknown TPU type 'v4-9'; valid v4 types: v4-8"),
@@ -113,68 +110,6 @@ def test_mistakes(edit: Edit, said: str) -> None:
     assert any(said in mistake for mistake in mistakes), mistakes
 
 
-def test_one_mistake_is_told_once() -> None:
-    assert len(find_mistakes(edited(lambda c: worker(c).update(min_workers="4")))) == 1
-
-
-def test_a_type_that_is_nothing_is_named() -> None:
-    text = yaml.safe_dump(edited(lambda c: c["available_node_types"].update(tpu_v4_8=None)))
-    with pytest.raises(InvalidRequest, match=r"my.yaml: available_node_types.tpu_v4_8 is no object: None"):
-        parse_cluster_file(text, "my.yaml")
-
-
-def test_a_topology_is_as_good_as_a_type() -> None:
-    assert find_mistakes(edited(lambda c: topology(c, "V4", "2x2x1"))) == []
-
-
-def test_all_mistakes_are_told_at_once() -> None:
-    config = edited(lambda c: (node(c).update(x=1), c["provider"].pop("project_id")))
-    with pytest.raises(InvalidRequest, match=r"(?s)my\.yaml has 2 mistakes:.*project_id.*unknown key 'x'"):
-        check_cluster_file(config, "my.yaml")
-    check_cluster_file(GOOD, "my.yaml")
-
-
-def test_the_local_provider_needs_no_cloud() -> None:
-    provider = {"type": "local", "head_ip": "10.0.0.1", "worker_ips": []}
-    assert find_mistakes({"cluster_name": "Any", "provider": provider}) == []
-
-
-def rename_type(config: dict[str, Any]) -> None:
-    types = config["available_node_types"]
-    types["tpu_renamed"] = types.pop("tpu_v4_8")
-
-
-@pytest.mark.parametrize(
-    ("edit", "said"),
-    [
-        (lambda c: c.update(cluster_name="other"), "cluster_name 'marin-us-central2' became 'other'"),
-        (rename_type, "worker type 'tpu_v4_8' became 'tpu_renamed'"),
-        (
-            lambda c: c["available_node_types"].pop("tpu_v4_16"),
-            "keep the type, with max_workers: 0, until none is left",
-        ),
-        (lambda c: c["provider"].update(availability_zone="us-central2-c"), "'us-central2-b' became 'us-central2-c'"),
-        (lambda c: c["provider"].update(project_id="p"), "provider.project_id 'hai-gcp-models' became 'p'"),
-    ],
-)
-def test_what_would_leave_orphans_is_refused_with_the_reason(edit: Edit, said: str) -> None:
-    with pytest.raises(Conflict) as caught:
-        check_no_orphans(GOOD, edited(edit), "my.yaml")
-    assert said in str(caught.value)
-    assert "orphans" in str(caught.value)
-    assert "bring the cluster down with its old file first" in str(caught.value)
-
-
-def test_a_head_of_another_type_would_take_the_jobs_with_it() -> None:
-    def rename_head(config: dict[str, Any]) -> None:
-        types = config["available_node_types"]
-        types["head_two"] = types.pop("head_default")
-        config["head_node_type"] = "head_two"
-
-    with pytest.raises(Conflict, match=r"head_node_type 'head_default' became 'head_two'.*all of its jobs"):
-        check_no_orphans(GOOD, edited(rename_head), "my.yaml")
-
-
 @pytest.mark.parametrize(
     "edit",
     [
@@ -202,3 +137,54 @@ def test_what_nodes_are_started_with_needs_a_restart(edit: Edit, said: str) -> N
     check_no_orphans(GOOD, edited(edit), "my.yaml")
     with pytest.raises(Conflict, match=said):
         check_taken_up(GOOD, edited(edit), "my.yaml")
+
+
+def test_a_topology_is_as_good_as_a_type_and_the_local_provider_needs_no_cloud() -> None:
+    assert find_mistakes(edited(lambda c: topology(c, "V4", "2x2x1"))) == []
+    provider = {"type": "local", "head_ip": "10.0.0.1", "worker_ips": []}
+    assert find_mistakes({"cluster_name": "Any", "provider": provider}) == []
+
+
+def test_all_mistakes_are_told_at_once_and_each_once() -> None:
+    config = edited(lambda c: (node(c).update(x=1), c["provider"].pop("project_id")))
+    with pytest.raises(InvalidRequest, match=r"(?s)my\.yaml has 2 mistakes:.*project_id.*unknown key 'x'"):
+        check_cluster_file(config, "my.yaml")
+    check_cluster_file(GOOD, "my.yaml")
+    assert len(find_mistakes(edited(lambda c: worker(c).update(min_workers="4")))) == 1
+    text = yaml.safe_dump(edited(lambda c: c["available_node_types"].update(tpu_v4_8=None)))
+    with pytest.raises(InvalidRequest, match=r"my.yaml: available_node_types.tpu_v4_8 is no object: None"):
+        parse_cluster_file(text, "my.yaml")
+
+
+def rename_type(config: dict[str, Any]) -> None:
+    types = config["available_node_types"]
+    types["tpu_renamed"] = types.pop("tpu_v4_8")
+
+
+def rename_head(config: dict[str, Any]) -> None:
+    types = config["available_node_types"]
+    types["head_two"] = types.pop("head_default")
+    config["head_node_type"] = "head_two"
+
+
+@pytest.mark.parametrize(
+    ("edit", "said", "loses"),
+    [
+        (lambda c: c.update(cluster_name="other"), "cluster_name 'marin-us-central2' became 'other'", "orphans"),
+        (rename_type, "worker type 'tpu_v4_8' became 'tpu_renamed'", "orphans"),
+        (lambda c: c["available_node_types"].pop("tpu_v4_16"), "keep the type, with max_workers: 0, until", "orphans"),
+        (
+            lambda c: c["provider"].update(availability_zone="us-central2-c"),
+            "'us-central2-b' became 'us-central2-c'",
+            "orphans",
+        ),
+        (lambda c: c["provider"].update(project_id="p"), "provider.project_id 'hai-gcp-models' became 'p'", "orphans"),
+        (rename_head, "head_node_type 'head_default' became 'head_two'", "all of its jobs"),
+    ],
+)
+def test_what_would_leave_orphans_or_end_jobs_is_refused_with_the_reason(edit: Edit, said: str, loses: str) -> None:
+    with pytest.raises(Conflict) as caught:
+        check_no_orphans(GOOD, edited(edit), "my.yaml")
+    assert said in str(caught.value)
+    assert loses in str(caught.value)
+    assert "bring the cluster down with its old file first" in str(caught.value)

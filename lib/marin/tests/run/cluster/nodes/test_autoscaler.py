@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.soak, pytest.mark.process, pytest.mark.timeout(300)]
 
 FILE = Path(__file__).parents[6] / "infra" / "marin-cluster.yaml"
 SCRIPT = r"""
@@ -26,7 +26,7 @@ from ray.autoscaler._private.load_metrics import LoadMetrics
 from ray.autoscaler._private.util import prepare_config
 from marin.run.cluster.nodes.google import GoogleNodes
 from marin.run.cluster.nodes.leftovers import remove_leftovers
-from marin.testing.google_cloud import GcpServer
+from support.marin.google_cloud import GcpServer
 
 server = GcpServer().__enter__()
 build = discovery.build

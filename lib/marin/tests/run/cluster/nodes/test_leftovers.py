@@ -8,9 +8,9 @@ from marin.run.cluster.cli.commands import main
 from marin.run.cluster.nodes import leftovers
 from marin.run.cluster.nodes.google import GoogleNodes
 from marin.run.cluster.nodes.leftovers import CloudNode, remove_leftovers
-from marin.testing.fake_ray import FakeRay
-from marin.testing.google_cloud import GcpServer
-from rigging.errors import Conflict
+from rigging.errors import Conflict, Unavailable
+from support.marin.fake_ray import FakeRay
+from support.marin.google_cloud import GcpServer
 
 OURS = "marin-us-central2"
 Output = pytest.CaptureFixture[str]
@@ -32,18 +32,20 @@ def left(gcp: GcpServer) -> set[str]:
 @pytest.fixture
 def filled(gcp: GcpServer) -> GcpServer:
     gcp.page = 2  # Ray's provider reads one page only
-    put(gcp, "preempted", "PREEMPTED")
+    for name, state in (("preempted", "PREEMPTED"), ("repaired", "REPAIRING"), ("ready", "READY")):
+        put(gcp, name, state)
+    for name, state in (("going", "DELETING"), ("ended", "TERMINATED")):
+        put(gcp, name, state)
     put(gcp, "other-preempted", "PREEMPTED", cluster="other")
-    put(gcp, "repaired", "REPAIRING")
-    put(gcp, "ready", "READY")
-    put(gcp, "going", "DELETING")
-    put(gcp, "ended", "TERMINATED")
     put(gcp, "stopped-head", "TERMINATED", kind="head")
     put(gcp, "other-head", "RUNNING", cluster="other", kind="head")
     return gcp
 
 
+@pytest.mark.process
 def test_down_leaves_nothing_of_the_cluster(ray: FakeRay, filled: GcpServer, capsys: Output) -> None:
+    assert main(["down", "--preempted-only", "--workers-only"]) == 3
+    assert "exclude each other" in capsys.readouterr().err
     assert main(["down", "--yes"]) == 0
     assert left(filled) == {"other-preempted", "other-head", "going"}
     said = capsys.readouterr().err
@@ -51,6 +53,7 @@ def test_down_leaves_nothing_of_the_cluster(ray: FakeRay, filled: GcpServer, cap
     assert "Ray has left VM stopped-head (TERMINATED): deleting it" in said
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("option", ["--preempted-only", "--workers-only"])
 def test_where_the_cluster_goes_on_only_what_was_taken_away_is_removed(
     ray: FakeRay, filled: GcpServer, option: str
@@ -61,6 +64,7 @@ def test_where_the_cluster_goes_on_only_what_was_taken_away_is_removed(
     assert [words for words in ray.calls() if words[0] == "down" and option == "--preempted-only"] == []
 
 
+@pytest.mark.process
 def test_a_restart_is_not_kept_by_what_is_left(ray: FakeRay, gcp: GcpServer, capsys: Output) -> None:
     put(gcp, "preempted", "PREEMPTED")
     gcp.failing = 403
@@ -70,9 +74,19 @@ def test_a_restart_is_not_kept_by_what_is_left(ray: FakeRay, gcp: GcpServer, cap
     assert main(["down", "--yes"]) == 5
 
 
-def test_options_that_exclude_each_other(ray: FakeRay, capsys: Output) -> None:
-    assert main(["down", "--preempted-only", "--workers-only"]) == 3
-    assert "exclude each other" in capsys.readouterr().err
+def test_a_node_that_is_being_stopped_is_asked_again_ever_more_rarely_and_named_when_it_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A node may take minutes, and the quotas of Google's APIs are the whole project's."""
+    waits: list[float] = []
+    monkeypatch.setattr(leftovers.time, "sleep", waits.append)
+    told: list[Any] = []
+    wait: dict[str, Any] = {"preempted_only": False, "on_delete": told.append, "poll_interval": 0.25}
+    remove_leftovers(Stubborn(10), "c", **wait)
+    assert len(told) == 1
+    assert waits == [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0, 5.0, 5.0, 5.0]
+    with pytest.raises(Conflict, match=r"cluster c: VM n \(STOPPING\) still there after 0 s; remove them by hand"):
+        remove_leftovers(Stubborn(10**9), "c", timeout=0, **wait)
 
 
 class Stubborn:
@@ -89,25 +103,11 @@ class Stubborn:
         self.asked -= 1
 
 
-def test_a_node_that_is_being_stopped_is_asked_again_and_named_when_it_stays() -> None:
-    told: list[Any] = []
-    wait: dict[str, Any] = {"preempted_only": False, "on_delete": told.append, "poll_interval": 0.0}
-    remove_leftovers(Stubborn(3), "c", **wait)
-    assert len(told) == 1
-    with pytest.raises(Conflict, match=r"cluster c: VM n \(STOPPING\) still there after 0 s; remove them by hand"):
-        remove_leftovers(Stubborn(10**9), "c", timeout=0, **wait)
-
-
-def test_looks_become_rarer_up_to_a_few_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node may take minutes, and the quotas of Google's APIs are the whole project's."""
-    waits: list[float] = []
-    monkeypatch.setattr(leftovers.time, "sleep", waits.append)
-    remove_leftovers(Stubborn(10), "c", preempted_only=False, on_delete=print, poll_interval=0.25)
-    assert waits == [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0, 5.0, 5.0, 5.0]
-
-
 def test_they_are_asked_for_in_the_projects_zone() -> None:
     place = {"project_id": "p", "availability_zone": "us-central2-b"}
+    token = {"gcp_credentials": {"type": "credentials_token", "credentials": "t"}}
+    with pytest.raises(Unavailable, match=r"Google's APIs cannot be asked what is left.*127\.0\.0\.1"):
+        GoogleNodes({**place, **token}, endpoint="http://127.0.0.1:9").list()
     assert GoogleNodes(place).urls == (
         "https://tpu.googleapis.com/v2/projects/p/locations/us-central2-b/nodes",
         "https://compute.googleapis.com/compute/v1/projects/p/zones/us-central2-b/instances",

@@ -28,25 +28,18 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_workers_that_an_earlier_down_stopped_are_stopped_again() -> None:
+def test_workers_that_an_earlier_down_stopped_are_stopped_again_and_what_else_is_recorded_stays(records: Path) -> None:
     """The next `up` starts them anew, of which Ray's record here does not learn."""
-    provider = LocalNodeProvider(PROVIDER, "here")
-    for node in provider.nodes_for_teardown(WORKERS):
-        provider.terminate_node(node)
-    assert provider.nodes_for_teardown(WORKERS) == []
     expect_workers_again(CONFIG)
-    assert sorted(provider.nodes_for_teardown(WORKERS)) == ["10.0.0.2", "10.0.0.3"]
-
-
-def test_what_else_the_record_says_stays(records: Path) -> None:
+    expect_workers_again({"cluster_name": "there", "provider": {"type": "gcp"}})
+    assert list(records.iterdir()) == [], "without a record and of a cloud nothing is made"
     provider = LocalNodeProvider(PROVIDER, "here")
     provider.set_node_tags("10.0.0.2", {"color": "blue"})
     before = json.loads((records / "cluster-here.state").read_text())
     expect_workers_again(CONFIG)
     assert json.loads((records / "cluster-here.state").read_text()) == before
-
-
-def test_without_a_record_and_of_a_cloud_nothing_is_made(records: Path) -> None:
+    for node in provider.nodes_for_teardown(WORKERS):
+        provider.terminate_node(node)
+    assert provider.nodes_for_teardown(WORKERS) == []
     expect_workers_again(CONFIG)
-    expect_workers_again({"cluster_name": "there", "provider": {"type": "gcp"}})
-    assert list(records.iterdir()) == []
+    assert sorted(provider.nodes_for_teardown(WORKERS)) == ["10.0.0.2", "10.0.0.3"]

@@ -30,6 +30,7 @@ from rigging.mirror.copying.request import (
 from rigging.mirror.copying.source import SourceChangedError
 from rigging.mirror.paths import is_private
 from rigging.mirror.prefix_store import PrefixStore, StoreKind, local_store, other_stores
+from rigging.mirror.removed import described, read_removal, tombstone
 from rigging.mirror.union import elsewhere, in_parallel
 
 logger = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ def fetch(path: str, settings: Settings, budget: TransferBudget | None = None, d
         done: Likewise.
 
     Raises:
-        FileNotFoundError: No region has it; the message names the prefixes.
+        FileNotFoundError: No region has it, or it was removed here; the message names the prefixes, or who and when.
         IsADirectoryError: It is a directory there.
         TransferBudgetExceeded: The budget does not allow it; nothing was copied.
     """
@@ -91,6 +92,9 @@ def locate(path: str) -> CopyRequest:
     if request is None:
         if elsewhere(path) is not None:
             raise IsADirectoryError(errno.EISDIR, "a directory cannot be read as a file", f"mirror://{path}")
+        removal = read_removal(local_store(), path)
+        if removal is not None:
+            raise FileNotFoundError(errno.ENOENT, described(removal), f"mirror://{path}")
         searched = ", ".join(_described(store) for store in (local_store(), *other_stores()))
         raise FileNotFoundError(errno.ENOENT, f"no region has this file (looked in {searched})", f"mirror://{path}")
     return request
@@ -263,8 +267,15 @@ def _described(store: PrefixStore) -> str:
 def _locate(path: str) -> CopyRequest | None:
     if is_private(path):
         return None
-    others = other_stores()
-    for store, info in zip(others, in_parallel(lambda store: store.info(path), others), strict=True):
+    local, others = local_store(), other_stores()
+    if not others:
+        return None
+    is_removed, *infos = in_parallel(
+        lambda store: store.info(tombstone(path) if store is local else path), (local, *others)
+    )
+    if is_removed is not None:
+        return None
+    for store, info in zip(others, infos, strict=True):
         if info is not None and info["type"] != "directory":
             return CopyRequest(path, store, version_of(info, store.url(path)))
     return None

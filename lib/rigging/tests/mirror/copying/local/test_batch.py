@@ -37,19 +37,15 @@ def copy_batch(known: set[str] | None = None) -> tuple[list[str], list[str]]:
     return done, [wanted.path for wanted in rest]
 
 
-def test_a_directory_is_copied_whole(regions: Any, budget: TransferBudget):
-    done, rest = copy_batch()
+def test_a_directory_is_copied_whole_and_modes_follow_the_umask(regions: Any, budget: TransferBudget) -> None:
+    before = os.umask(0o027)
+    try:
+        done, rest = copy_batch()
+    finally:
+        os.umask(before)
     assert (sorted(done), rest) == (sorted(FILES), [])
     assert {path: regions.has(0, path) for path in regions.files(0)} == FILES
     assert budget.bytes_used == sum(map(len, FILES.values()))
-
-
-def test_nothing_else_is_left_and_modes_follow_the_umask(regions: Any):
-    before = os.umask(0o027)
-    try:
-        copy_batch()
-    finally:
-        os.umask(before)
     assert sorted(os.listdir(f"{regions.prefixes[0]}/d/0")) == sorted(path[4:] for path in FILES if path[2] == "0")
     assert os.stat(f"{regions.prefixes[0]}/d/0/0").st_mode & 0o777 == 0o640
 
@@ -89,22 +85,33 @@ def test_directories_made_for_nothing_go_again_and_are_not_taken_for_there(regio
     assert known == set()
 
 
-def test_a_directory_that_cannot_be_opened_is_copied_into_one_by_one(regions: Any, monkeypatch: pytest.MonkeyPatch):
-    opened = os.open
+@pytest.mark.parametrize("cannot", ["open", "lock"])
+def test_a_directory_that_cannot_be_opened_or_locked_is_copied_into_one_by_one(
+    regions: Any, monkeypatch: pytest.MonkeyPatch, cannot: str
+) -> None:
+    opened, flock = os.open, fcntl.flock
 
     def no_directories(path: Any, flags: int, *rest: Any, **options: Any) -> int:
         if flags & os.O_DIRECTORY and str(path).startswith(regions.prefixes[0]):
             raise PermissionError(13, "Permission denied")
         return opened(path, flags, *rest, **options)
 
-    monkeypatch.setattr(os, "open", no_directories)
+    def only_files(descriptor: int, how: int) -> None:
+        if os.path.isdir(f"/proc/self/fd/{descriptor}"):
+            raise OSError(9, "Bad file descriptor")
+        flock(descriptor, how)
+
+    if cannot == "open":
+        monkeypatch.setattr(os, "open", no_directories)
+    else:
+        monkeypatch.setattr(fcntl, "flock", only_files)
     assert copy_batch()[0] == []
     mirror_prefetch("d")
     assert {path: regions.has(0, path) for path in regions.files(0)} == FILES
 
 
 @pytest.mark.parametrize("written", ["before the batch", "at the last moment"])
-def test_what_a_user_writes_meanwhile_is_not_replaced(
+def test_what_a_user_writes_is_kept(
     regions: Any, written: str, budget: TransferBudget, monkeypatch: pytest.MonkeyPatch
 ):
     mine = Path(regions.prefixes[0], "d/0/8")
@@ -128,9 +135,7 @@ def test_what_a_user_writes_meanwhile_is_not_replaced(
     assert not [name for name in os.listdir(mine.parent) if name.startswith(".")]
 
 
-def test_what_cannot_be_written_is_reported_and_leaves_nothing(
-    regions: Any, monkeypatch: pytest.MonkeyPatch, budget: Any
-):
+def test_what_cannot_be_written_is_told_and_leaves_nothing(regions: Any, monkeypatch: pytest.MonkeyPatch, budget: Any):
     def full(descriptor: int, data: Any, offset: int = 0) -> int:
         raise OSError(28, "No space left on device")
 
@@ -151,7 +156,7 @@ def test_a_directory_in_which_one_file_is_being_copied_is_not_batched(regions: A
     assert sorted(path[:3] for path in {*rest}) == ["d/0"] * 10
 
 
-def test_a_copy_of_one_file_waits_for_the_batch(regions: Any):
+def test_a_copy_of_one_file_waits_for_the_batch_unless_it_stands_still(regions: Any) -> None:
     directory = Path(regions.prefixes[0], "d/0")
     directory.mkdir(parents=True)
     descriptor = os.open(directory, os.O_RDONLY)
@@ -163,54 +168,12 @@ def test_a_copy_of_one_file_waits_for_the_batch(regions: Any):
     assert regions.files(0) == []
     fcntl.flock(descriptor, fcntl.LOCK_UN)
     reading.join(10)
-    os.close(descriptor)
     assert regions.files(0) == ["d/0/0"]
-
-
-def test_a_batch_that_stands_still_is_passed_by(regions: Any):
-    directory = Path(regions.prefixes[0], "d/0")
-    directory.mkdir(parents=True)
-    descriptor = os.open(directory, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    assert filesystem("mirror", heartbeat_timeout=0.01).cat_file("d/0/0") == FILES["d/0/0"]
+    assert filesystem("mirror", heartbeat_timeout=0.01).cat_file("d/0/2") == FILES["d/0/2"]
     mirror_prefetch("d", settings=Settings(heartbeat_timeout=0.01))
     os.close(descriptor)
     assert {path: regions.has(0, path) for path in regions.files(0)} == FILES
-
-
-def test_where_directories_cannot_be_locked_files_are_claimed_one_by_one(regions: Any, monkeypatch: pytest.MonkeyPatch):
-    flock = fcntl.flock
-
-    def only_files(descriptor: int, how: int) -> None:
-        if os.path.isdir(f"/proc/self/fd/{descriptor}"):
-            raise OSError(9, "Bad file descriptor")
-        flock(descriptor, how)
-
-    monkeypatch.setattr(fcntl, "flock", only_files)
-    assert copy_batch()[0] == []
-    mirror_prefetch("d")
-    assert {path: regions.has(0, path) for path in regions.files(0)} == FILES
-
-
-def test_a_child_that_was_forked_meanwhile_keeps_no_lock(regions: Any, monkeypatch: pytest.MonkeyPatch):
-    flock, of_child = fcntl.flock, list[int]()
-
-    def forked(descriptor: int, how: int) -> None:
-        flock(descriptor, how)
-        if how & (fcntl.LOCK_SH | fcntl.LOCK_EX):
-            of_child.append(os.dup(descriptor))  # as a fork has it: one open file, one lock
-
-    monkeypatch.setattr(fcntl, "flock", forked)
-    copy_batch()
-    directory = f"{regions.prefixes[0]}/d/0"
-    with no_batch_in(directory, 60):
-        pass
-    monkeypatch.undo()
-    assert len(of_child) > 1
-    descriptor = os.open(directory, os.O_RDONLY)
-    flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    for each in (descriptor, *of_child):
-        os.close(each)
 
 
 def test_a_lock_that_fails_for_another_reason_is_no_lock(regions: Any, monkeypatch: pytest.MonkeyPatch):

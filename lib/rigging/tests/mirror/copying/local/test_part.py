@@ -10,15 +10,21 @@ from typing import Any
 
 import pytest
 
+from rigging.clock import SYSTEM_CLOCK, Clock
 from rigging.filesystem.atomic import TEMPORARY_PREFIX
-from rigging.mirror.copying.local.part import claim_part, create_part, part_path
-from rigging.testing import FakeClock
+from rigging.mirror.copying.local.part import Part, claim_part, create_part, part_path
+from support.rigging.clock import FakeClock
+
+
+def claim(final: str, version: str, patience: float, clock: Clock = SYSTEM_CLOCK) -> Part:
+    part = claim_part(final, version, patience, clock)
+    assert part is not None
+    return part
 
 
 def test_a_part_is_claimed_by_one_and_goes_on_from_what_is_there(tmp_path: Path):
     final = str(tmp_path / "x")
-    first = claim_part(final, "v1", 60)
-    assert first is not None
+    first = claim(final, "v1", 60)
     first.append(b"123")
     claimed: list[Any] = []
     waiting = threading.Thread(target=lambda: claimed.append(claim_part(final, "v1", 60)))
@@ -37,12 +43,13 @@ def test_a_part_is_claimed_by_one_and_goes_on_from_what_is_there(tmp_path: Path)
     assert claim_part(final, "v1", 60) is None
 
 
-def test_a_copier_that_stands_still_is_passed_by(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_a_copier_that_stands_still_is_passed_by(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     final = str(tmp_path / "x")
-    still = claim_part(final, "v", 60)
-    assert still is not None
-    other = claim_part(final, "v", 0.01)
+    still = claim(final, "v", 60)
+    before = len(os.listdir("/proc/self/fd"))
+    other = claim_part(final, "v", 0.02)  # looks several times before it passes the first by
     assert other is not None
+    assert len(os.listdir("/proc/self/fd")) == before + 1, "waiting costs no descriptors"
     assert other.path != still.path
     assert "no progress of its copier" in caplog.text
     other.append(b"x")
@@ -60,8 +67,7 @@ def test_a_part_that_was_published_is_never_written_again(tmp_path: Path):
     os.link(final, part)
     moved = tmp_path / "archive"
     os.rename(final, moved)
-    claimed = claim_part(str(final), "v", 60)
-    assert claimed is not None
+    claimed = claim(str(final), "v", 60)
     assert claimed.size == 0
     claimed.append(b"new")
     claimed.close()
@@ -79,33 +85,24 @@ def test_each_version_of_each_file_has_a_part_of_its_own_beside_it() -> None:
     assert os.path.basename(own).startswith(TEMPORARY_PREFIX), "it must not be listed"
 
 
-def test_what_another_version_left_is_not_gone_on_with(tmp_path: Path) -> None:
-    final = str(tmp_path / "x")
-    old = claim_part(final, "v1", 60)
-    assert old is not None
-    old.append(b"of version 1")
-    old.close()
-    new = claim_part(final, "v2", 60)
-    assert new is not None
-    assert new.size == 0
-    new.append(b"2")
-    assert new.publish(final)
-    new.close()
-    assert Path(final).read_bytes() == b"2"
-
-
-def test_the_directory_of_a_part_is_made(tmp_path: Path) -> None:
-    part = claim_part(str(tmp_path / "a/b/x"), "v", 60)
-    assert part is not None
-    assert part.publish(str(tmp_path / "a/b/x"))
+def test_the_directory_of_a_part_is_made_and_what_is_there_is_looked_at_closer(tmp_path: Path) -> None:
+    final = str(tmp_path / "a/b/x")
+    assert create_part(final, "v") is None, "claim_part has to look closer"
+    part = claim(final, "v", 60)
+    assert create_part(final, "v") is None
+    assert part.publish(final)
     part.close()
-    assert create_part(str(tmp_path / "c/x"), "v") is None, "claim_part has to look closer"
+    assert create_part(final, "v") is None
+    assert os.listdir(tmp_path / "a/b") == ["x"]
+    other = create_part(str(tmp_path / "a/b/y"), "v")
+    assert other is not None
+    other.discard()
+    other.close()
+    assert os.listdir(tmp_path / "a/b") == ["x"]
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_a_part_that_vanishes_while_it_is_claimed_is_made_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: bool
-) -> None:
+def test_a_part_that_vanishes_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: bool) -> None:
     """Its copier published it between our opening it and our lock: what we wrote would never have a name."""
     final = str(tmp_path / "x")
     lock, path = fcntl.flock, part_path(final, "v")
@@ -120,8 +117,7 @@ def test_a_part_that_vanishes_while_it_is_claimed_is_made_anew(
         lock(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    part = claim_part(final, "v", 60)
-    assert part is not None
+    part = claim(final, "v", 60)
     part.append(b"1")
     assert part.publish(final)
     part.close()
@@ -147,9 +143,7 @@ def test_filesystems_without_the_kernels_rename_publish_and_replace_nothing_eith
 
     if no_links:
         monkeypatch.setattr(os, "link", link)
-    published, late = (claim_part(str(tmp_path / name), "v", 60) for name in ("x", "y"))
-    assert published is not None
-    assert late is not None
+    published, late = (claim(str(tmp_path / name), "v", 60) for name in ("x", "y"))
     published.kernel_rename = late.kernel_rename = rename
     (tmp_path / "y").write_bytes(b"mine")
     published.append(b"1")
@@ -163,15 +157,12 @@ def test_filesystems_without_the_kernels_rename_publish_and_replace_nothing_eith
 
 
 @pytest.mark.parametrize("by_link", [False, True])
-def test_a_part_that_cannot_be_published_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_link: bool
-) -> None:
+def test_a_part_that_is_not_published_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_link: bool) -> None:
     def link(*_: Any) -> None:
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
 
     monkeypatch.setattr(os, "link", link)
-    part = claim_part(str(tmp_path / "x"), "v", 60)
-    assert part is not None
+    part = claim(str(tmp_path / "x"), "v", 60)
     part.kernel_rename = renameat2_with(errno.ENOSYS if by_link else errno.EDQUOT)
     with pytest.raises(OSError, match="quota"):
         part.publish(str(tmp_path / "x"))
@@ -179,41 +170,15 @@ def test_a_part_that_cannot_be_published_says_why(
     assert not (tmp_path / "x").exists()
 
 
-def test_waiting_for_another_copier_costs_no_descriptors(tmp_path: Path) -> None:
-    final = str(tmp_path / "x")
-    first = claim_part(final, "v", 60)
-    assert first is not None
-    before = len(os.listdir("/proc/self/fd"))
-    other = claim_part(final, "v", 0.02)  # looks several times before it passes the first by
-    assert other is not None
-    assert len(os.listdir("/proc/self/fd")) == before + 1
-    other.close()
-    first.close()
-
-
-def test_a_part_that_is_there_already_is_looked_at_closer(tmp_path: Path) -> None:
-    final = str(tmp_path / "x")
-    first = create_part(final, "v")
-    assert first is not None
-    assert create_part(final, "v") is None
-    first.discard()
-    first.close()
-    Path(final).write_bytes(b"published meanwhile")
-    assert create_part(final, "v") is None
-    assert os.listdir(tmp_path) == ["x"]
-
-
 def test_a_child_that_was_forked_meanwhile_does_not_keep_the_claim(tmp_path: Path) -> None:
     """It has the descriptors of its parent, and may live on for hours."""
     final = str(tmp_path / "x")
-    first = claim_part(final, "v", 60)
-    assert first is not None
+    first = claim(final, "v", 60)
     path, of_child = first.path, os.dup(first.descriptor)  # as a fork has it: one open file, one lock
     first.append(b"12")
     first.close()
     first.close()
-    second = claim_part(final, "v", 60)
-    assert second is not None
+    second = claim(final, "v", 60)
     assert (second.path, second.size) == (path, 2)
     second.restart()
     second.append(b"3")
@@ -225,8 +190,7 @@ def test_a_child_that_was_forked_meanwhile_does_not_keep_the_claim(tmp_path: Pat
 
 def test_who_is_late_waits_as_long_as_the_copy_grows(tmp_path: Path) -> None:
     final = str(tmp_path / "x")
-    first = claim_part(final, "v", 60)
-    assert first is not None
+    first = claim(final, "v", 60)
 
     class GrowingCopy(FakeClock):
         def sleep(self, seconds: float) -> None:
@@ -236,8 +200,7 @@ def test_who_is_late_waits_as_long_as_the_copy_grows(tmp_path: Path) -> None:
                 first.append(b"1")
 
     clock = GrowingCopy()
-    other = claim_part(final, "v", 10, clock)
-    assert other is not None
+    other = claim(final, "v", 10, clock)
     assert len(clock.sleeps) == 10, "nine seconds apart, and the copy grew but for the last two looks"
     assert max(clock.sleeps) <= 0.02
     other.close()

@@ -1,10 +1,8 @@
 """Copies into object stores: taken up after a kill, cleared away after an error, never over what is there."""
 
-import contextlib
 import dataclasses
 import os
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -79,25 +77,7 @@ def one_part_a_page(method: str, arguments: dict[str, Any]) -> None:
         arguments["MaxParts"] = 1
 
 
-@pytest.mark.parametrize("here", ["gcs", "s3"])
-def test_what_a_killed_upload_has_sent_is_not_sent_again(
-    budget: TransferBudget, reads: Any, s3_calls: Any, here: str
-) -> None:
-    chunk = CHUNKS[here]
-    regions = reads.make_regions(here, "memory", chunk_bytes=chunk)
-    data = os.urandom(2 * chunk + 17)
-    regions.put(1, "d/x", data)
-    reads.fail(2 * chunk, Killed())
-    with pytest.raises(Killed):
-        regions.fs.cat_file("d/x")
-    reads.clear()
-    s3_calls.change = one_part_a_page
-    assert regions.fs.cat_file("d/x") == data
-    assert reads == [2 * chunk]
-    assert budget.bytes_used == 17
-    assert regions.files(0) == ["d/x"]
-
-
+@pytest.mark.process
 @pytest.mark.parametrize("lost", ["upload", "journal"])
 def test_an_upload_that_the_store_has_lost_is_begun_anew(reads: Any, lost: str) -> None:
     regions = reads.make_regions("s3", "memory", chunk_bytes=5 * MB)
@@ -119,32 +99,30 @@ def test_an_upload_that_the_store_has_lost_is_begun_anew(reads: Any, lost: str) 
     assert regions.files(0) == ["d/x"]
 
 
-@pytest.mark.parametrize("here", ["gcs", "s3"])
-def test_who_lost_the_lease_leaves_what_was_sent_to_its_successor(
-    budget: TransferBudget, monkeypatch: pytest.MonkeyPatch, reads: Any, here: str
+@pytest.mark.parametrize("how", ["killed", "lost the lease"])
+@pytest.mark.parametrize("here", CHUNKS)
+def test_what_was_sent_is_not_sent_again(
+    budget: TransferBudget, reads: Any, s3_calls: Any, lose_lease: Any, here: str, how: str
 ) -> None:
-    """The successor goes on with it: to remove it would break the other's copy."""
+    """Also by the successor of one that lost its lease: to remove it would break the other's copy."""
     chunk = CHUNKS[here]
     regions = reads.make_regions(here, "memory", chunk_bytes=chunk)
     data = os.urandom(2 * chunk + 17)
     regions.put(1, "d/x", data)
-
-    @contextlib.contextmanager
-    def lost_on_the_way(*_: Any) -> Iterator[Callable[[], None]]:
-        def check() -> None:
-            if 2 * chunk in reads:
-                raise LeaseLostError("the lease on the stripe was lost")
-
-        yield check
-
-    with monkeypatch.context() as patched:
-        patched.setattr(fetching, "copy_lock", lost_on_the_way)
-        with pytest.raises(LeaseLostError):
-            regions.fs.cat_file("d/x")
+    held_up = [True]
+    if how == "killed":
+        reads.fail(2 * chunk, Killed())
+    else:
+        lose_lease(lambda: bool(held_up) and 2 * chunk in reads)
+    with pytest.raises((Killed, LeaseLostError)):
+        regions.fs.cat_file("d/x")
     assert budget.bytes_used == 0
+    held_up.clear()
     reads.clear()
+    s3_calls.change = one_part_a_page
     assert regions.fs.cat_file("d/x") == data
-    assert min(reads) >= chunk
+    assert reads == [2 * chunk] if how == "killed" else min(reads) >= chunk
+    assert budget.bytes_used == len(data) - reads[0]
     assert regions.files(0) == ["d/x"]
 
 
@@ -154,24 +132,10 @@ def uploads(regions: Any) -> list[Any]:
     return found
 
 
-def test_s3_copies_a_large_object_by_itself_part_by_part(
-    make_regions: Any, s3: Any, monkeypatch: pytest.MonkeyPatch, budget: TransferBudget, s3_calls: Any
-) -> None:
-    regions = make_regions("s3", "s3", s3_copy_bytes=5 * MB)
-    data = os.urandom(12 * MB)
-    regions.put(1, "d/x", data)
-    s3.reset_traffic()
-    fetching.fetch("d/x", regions.fs.settings)
-    assert s3_calls.count("upload_part_copy") == 3
-    assert s3.traffic()[regions.prefixes[1].split("/")[2]].bytes_out < 20_000, "no byte comes through this machine"
-    assert regions.has(0, "d/x") == data
-    assert budget.bytes_used == len(data)
-    assert regions.files(0) == ["d/x"]
-
-
+@pytest.mark.process
 @pytest.mark.parametrize("ends", ["killed", "error"])
 def test_a_part_by_part_copy_that_ends_early_is_taken_up_or_cleared_away(
-    make_regions: Any, monkeypatch: pytest.MonkeyPatch, budget: TransferBudget, s3_calls: Any, ends: str
+    make_regions: Any, budget: TransferBudget, s3_calls: Any, ends: str
 ) -> None:
     regions = make_regions("s3", "s3", s3_copy_bytes=5 * MB)
     data = os.urandom(12 * MB)
@@ -196,10 +160,9 @@ def test_a_part_by_part_copy_that_ends_early_is_taken_up_or_cleared_away(
     assert uploads(regions) == []
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("times", [2, 3])
-def test_a_part_that_waits_on_disk_is_sent_anew_from_its_start(
-    make_regions: Any, monkeypatch: pytest.MonkeyPatch, s3_calls: Any, times: int
-) -> None:
+def test_a_part_that_waits_on_disk_is_sent_anew_from_its_start(make_regions: Any, s3_calls: Any, times: int) -> None:
     regions = make_regions("s3", "memory", chunk_bytes=5 * MB, s3_memory_bytes=1)
     data = os.urandom(7 * MB)
     regions.put(1, "d/x", data)
@@ -220,6 +183,7 @@ def test_a_part_that_waits_on_disk_is_sent_anew_from_its_start(
     assert uploads(regions) == []
 
 
+@pytest.mark.process
 def test_an_object_that_came_out_too_short_is_removed(make_regions: Any, budget: TransferBudget, s3_calls: Any) -> None:
     regions = make_regions("s3", "memory", chunk_bytes=5 * MB)
     regions.put(1, "d/x", os.urandom(12 * MB))
@@ -235,9 +199,7 @@ def test_an_object_that_came_out_too_short_is_removed(make_regions: Any, budget:
     assert budget.bytes_used == 0
 
 
-def test_many_parts_are_put_together_in_their_order_and_removed(
-    make_regions: Any, monkeypatch: pytest.MonkeyPatch, budget: TransferBudget
-) -> None:
+def test_many_parts_are_put_together_in_order_and_removed(make_regions: Any, budget: TransferBudget) -> None:
     regions = make_regions("gcs", "memory", chunk_bytes=1000, gcs_compose_parts=2)
     data = os.urandom(5001)
     regions.put(1, "d/x", data)
@@ -247,9 +209,7 @@ def test_many_parts_are_put_together_in_their_order_and_removed(
 
 
 @pytest.mark.parametrize("store", ["gcs", "s3"])
-def test_a_copy_by_the_store_replaces_nothing(
-    make_regions: Any, budget: TransferBudget, s3_calls: Any, store: str
-) -> None:
+def test_a_stores_copy_replaces_nothing(make_regions: Any, budget: TransferBudget, s3_calls: Any, store: str) -> None:
     def refuse(method: str, arguments: dict[str, Any]) -> None:  # the test server does not look at the conditions
         if method == "copy_object" and arguments["IfNoneMatch"] == "*" and arguments["CopySourceIfMatch"]:
             raise FileExistsError
@@ -278,9 +238,7 @@ def test_what_gcs_copied_wrongly_is_removed(make_regions: Any, budget: TransferB
 
 
 @pytest.mark.parametrize("usable", [False, True])
-def test_a_rewrite_that_was_killed_is_gone_on_with_if_gcs_still_knows_it(
-    make_regions: Any, monkeypatch: pytest.MonkeyPatch, usable: bool
-) -> None:
+def test_a_killed_rewrite_goes_on_if_gcs_can(make_regions: Any, monkeypatch: pytest.MonkeyPatch, usable: bool) -> None:
     regions = make_regions("gcs", "gcs")
     regions.put(1, "d/x", bytes(70 * MB))
     wanted, fs, tokens = fetching.locate("d/x"), local_store().fs, list[str | None]()
@@ -307,27 +265,21 @@ def test_a_rewrite_that_was_killed_is_gone_on_with_if_gcs_still_knows_it(
 
 
 def test_small_objects_whose_lease_was_taken_over_on_the_way_are_gone_on_with(
-    make_regions: Any, budget: TransferBudget, monkeypatch: pytest.MonkeyPatch
+    make_regions: Any, budget: TransferBudget, lose_lease: Any, one_stripe: list[str]
 ) -> None:
     regions = make_regions("gcs", "gcs")
-    names = [name for name in (f"d/{number}" for number in range(1500)) if zlib.crc32(name.encode()) % 64 == 7][:12]
-    for name in names:
+    for name in one_stripe:
         regions.put(1, name, b"12345")
     copied: list[str] = []
-    holdings: list[int] = []
+    at_loss: list[int] = []
 
-    @contextlib.contextmanager
-    def lost_once(*_: Any) -> Iterator[Callable[[], None]]:
-        holdings.append(len(copied))
+    def is_lost() -> bool:
+        if copied and len(taken) == 1:
+            at_loss.append(len(copied))
+        return bool(copied) and len(taken) == 1
 
-        def check() -> None:
-            if len(holdings) == 1 and copied:
-                raise LeaseLostError("the lease on the stripe was lost")
-
-        yield check
-
-    monkeypatch.setattr(fetching, "copy_lock", lost_once)
+    taken = lose_lease(is_lost)
     copy_files(mirror_plan("d").files, local_store(), Settings(), lambda found, _: copied.append(found.path))
-    assert holdings == [0, 8], "eight go at once"
-    assert sorted(copied) == sorted(names), "each is told of once"
+    assert (len(taken), at_loss) == (2, [8]), "eight go at once"
+    assert sorted(copied) == sorted(one_stripe), "each is told of once"
     assert budget.bytes_used == 5 * 12

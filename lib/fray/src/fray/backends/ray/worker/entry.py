@@ -30,6 +30,7 @@ from fray.replica import REPLICA_ENV, enter_replica
 from fray.types import BinaryEntrypoint
 from fray.waiting import set_wait_hook
 from rigging.calls import call_to_end, exit_status
+from rigging.results import NOT_RETURNED, pack_problem
 
 _LIBTPU_LOCK = "/tmp/libtpu_lockfile"
 
@@ -199,7 +200,7 @@ def _run_callable(
     except SystemExit as error:
         exit_code = exit_status(error.code)
         if exit_code == 0:
-            return None
+            return TaskResult(value=pack_problem(NOT_RETURNED))
         return TaskResult(summary=f"called sys.exit({error.code!r})", trace=traceback.format_exc(), exit_code=exit_code)
     except BaseException as error:
         # The job's own exception, whatever it is, is raised where the job is waited for. KeyboardInterrupt, too: a

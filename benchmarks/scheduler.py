@@ -1,0 +1,127 @@
+"""One scheduling round over simulated clusters: how long `plan_round` takes. No processes, no store.
+
+usage: uv run python benchmarks/scheduler.py [repeats]
+
+Prints one JSON line: milliseconds of each shape (median of the repeats), the bound it has to keep, and how many tasks
+it placed. 1,000 workers unless the name says otherwise; "distinct" means that no two jobs ask for the same amount.
+"""
+
+import gc
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+from iris.core.rules.reduce import reduce
+from iris.core.state.view import ClusterView
+from iris.domain.events import Event, JobSubmitted, WorkerConnected
+from iris.domain.ids import JobId, WorkerId
+from iris.domain.job_spec import CommandEntrypoint, JobSpec
+from iris.domain.resources import Device, Resources
+from iris.domain.states import PriorityBand
+from iris.sched.plan import plan_round
+
+GB = 1 << 30
+NOW_MS = 1_000_000
+HOSTS_PER_SLICE = 8
+COMMAND = CommandEntrypoint(("true",))
+
+
+class Cluster:
+    """A view with workers; every 8 of them share a `pool`."""
+
+    def __init__(self, workers: int, device: Device | None = None) -> None:
+        self.view = ClusterView()
+        for number in range(workers):
+            attributes = {"pool": f"p{number // HOSTS_PER_SLICE}", "tpu-worker-id": str(number % HOSTS_PER_SLICE)}
+            attributes["zone"] = f"z{number % 4}"
+            capacity = Resources(64_000, 256 * GB, 1000 * GB, device)
+            self.do(WorkerConnected(WorkerId(f"w{number}"), "i", capacity, attributes))
+
+    def do(self, event: Event) -> None:
+        self.view.apply(reduce(self.view, event, NOW_MS).changes)
+
+    def submit(self, name: str, need: Resources, replicas: int = 1, group_by: str = "", **fields: PriorityBand) -> None:
+        spec = JobSpec(JobId(name), COMMAND, need, replicas=replicas, coscheduling_group_by=group_by, **fields)
+        self.do(JobSubmitted(spec))
+
+
+def one_job() -> ClusterView:
+    cluster = Cluster(1_000)
+    cluster.submit("/u/job", Resources(1000, GB), replicas=5_000)
+    return cluster.view
+
+
+def jobs(count: int, need: Callable[[int], Resources], workers: int = 1_000, users: int = 1) -> ClusterView:
+    cluster = Cluster(workers)
+    for number in range(count):
+        cluster.submit(f"/u{number % users}/job-{number}", need(number))
+    return cluster.view
+
+
+def gangs() -> ClusterView:
+    cluster = Cluster(1_000, Device("tpu", "v5p-64", 4))
+    for number in range(625):
+        cluster.submit(f"/u/gang-{number}", Resources(1000, GB, 0, Device("tpu", "v5p-64", 4)), 8, "pool")
+    return cluster.view
+
+
+def preempting() -> ClusterView:
+    """A cluster full of batch work, and 5,000 jobs of a higher band that want in."""
+    cluster = Cluster(1_000)
+    cluster.submit("/low/fill", Resources(64_000, GB), replicas=1_000, band=PriorityBand.BATCH)
+    from iris.domain.events import Assigned
+
+    for task, worker in plan_round(cluster.view, NOW_MS).assignments:
+        cluster.do(Assigned(task, worker))
+    for number in range(5_000):
+        cluster.submit(f"/high/job-{number}", Resources(32_000, GB), band=PriorityBand.PRODUCTION)
+    return cluster.view
+
+
+SHAPES: dict[str, tuple[Callable[[], ClusterView], float]] = {
+    "one_job_of_5000": (one_job, 20),
+    "jobs_5000": (lambda: jobs(5_000, lambda _: Resources(1000, GB)), 100),
+    "jobs_5000_distinct": (lambda: jobs(5_000, lambda n: Resources(1000 + n, GB + n * 1000)), 100),
+    "jobs_5000_of_50_users": (lambda: jobs(5_000, lambda _: Resources(1000, GB), users=50), 100),
+    "gangs_625_of_8": (gangs, 100),
+    "fit_nowhere_5000": (lambda: jobs(5_000, lambda _: Resources(65_000, GB)), 50),
+    "fit_nowhere_5000_distinct": (lambda: jobs(5_000, lambda n: Resources(65_000 + n, GB + n)), 50),
+    "preempting_5000": (preempting, 200),
+    "workers_10000_jobs_100000": (lambda: jobs(100_000, lambda _: Resources(1000, GB), workers=10_000), 1000),
+    "workers_10000_jobs_100000_half_fit": (
+        lambda: jobs(100_000, lambda n: Resources(16_000 if n % 2 else 65_000, GB), workers=10_000, users=20),
+        1000,
+    ),
+}
+
+
+def measure(build: Callable[[], ClusterView], repeats: int) -> tuple[float, int]:
+    view = build()
+    times = []
+    placed = 0
+    for _ in range(repeats):
+        gc.collect()
+        begin = time.perf_counter()
+        plan = plan_round(view, NOW_MS + 1000)
+        times.append((time.perf_counter() - begin) * 1e3)
+        placed = len(plan.assignments)
+    return statistics.median(times), placed
+
+
+def main() -> None:
+    repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    result = {}
+    for name, (build, bound) in SHAPES.items():
+        ms, placed = measure(build, repeats)
+        result[name] = {"ms": round(ms, 2), "bound_ms": bound, "placed": placed}
+    print(
+        json.dumps(
+            {"benchmark": "scheduler", "holds": all(r["ms"] <= r["bound_ms"] for r in result.values()), **result}
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""The classes of a config's objects: what its version, which has values only, does not tell apart."""
+
+from __future__ import annotations
+
+import enum
+import pathlib
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from marin.execution.config.encode import field_path
+from marin.execution.config.placeholder import MARK
+from marin.execution.config.shapes import Shape, shape_of
+from marin.execution.config.values import MirroredValue, VersionedValue
+from marin.execution.config.visitor import LEAF_TYPES, ConfigVisitor, dataclass_field_names
+
+#: The path under which the class of a config itself stands.
+WHOLE_CONFIG: Final = "(config)"
+_KIND: Final = "kind "
+_PLAIN: Final = (pathlib.PurePath,)
+
+
+def classes_of(config: Any) -> dict[str, str]:
+    """Return the class of every object in a config by its dotted path.
+
+    Dataclasses, pydantic models, attrs classes and plain objects stand by their name (`experiments.train.Adam`); what
+    is written like a plain value stands as a kind (`kind tuple`, `kind pathlib.PosixPath`). Plain texts, numbers, lists
+    and dicts, steps and inputs are left out.
+    """
+    found: dict[str, str] = {}
+    _Classes(found).visit_at(config, "")
+    return found
+
+
+def is_kind(name: str | None) -> bool:
+    """Say whether a recorded class is only another way to write a plain value (or is none at all)."""
+    return name is None or name.startswith(_KIND)
+
+
+def class_name(cls: type[Any]) -> str:
+    """Return `module.qualified_name`; for a class of the script that runs, the name that importing it would give."""
+    module = _main_module() if cls.__module__ == "__main__" else cls.__module__
+    return f"{module}.{cls.__qualname__}"
+
+
+def _main_module() -> str:
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None and spec.name:
+        return str(spec.name).removesuffix(".__main__")
+    file = getattr(main, "__file__", None)
+    if file is None:
+        return "__main__"
+    from rigging.config_discovery import find_project_root
+
+    path = pathlib.Path(file).absolute().with_suffix("")
+    root = find_project_root(path.parent)
+    return path.name if root is None else ".".join(path.relative_to(root).parts)
+
+
+class _Classes(ConfigVisitor):
+    """Notes the class of each object that it comes to."""
+
+    __slots__ = ("_found",)
+
+    def __init__(self, found: dict[str, str]) -> None:
+        self._found = found
+
+    def visit_leaf(self, obj: Any, path: str) -> None:
+        """Pass over plain values."""
+
+    def visit_placeholder(self, obj: Any, path: str) -> None:
+        """Pass over steps, inputs and names of outputs."""
+
+    def visit_versioned(self, obj: VersionedValue[Any], path: str) -> None:
+        """Look at what is versioned."""
+        self.visit_at(obj.value, path)
+
+    def visit_mirrored(self, obj: MirroredValue[Any], path: str) -> None:
+        """Look at the path that is mirrored."""
+        self.visit_at(obj.value, path)
+
+    def visit_constant(self, obj: Any, path: str) -> None:
+        """Note the class of an enum's member; a class stands in the version by its name."""
+        if isinstance(obj, enum.Enum):
+            self._note(path, _KIND + class_name(type(obj)))
+
+    def visit_scalar(self, obj: Any, path: str) -> None:
+        """Note a subclass of texts or numbers."""
+        self._note(path, _KIND + class_name(type(obj)))
+
+    def visit_dataclass(self, obj: Any, path: str) -> None:
+        """Note the class, and look at the fields."""
+        cls = type(obj)
+        self._note(path, class_name(cls))
+        self._each(((name, getattr(obj, name, None)) for name in dataclass_field_names(cls) if name != MARK), path)
+
+    def visit_dict(self, obj: Mapping[Any, Any], path: str) -> None:
+        """Note a subclass, and look at the items."""
+        if type(obj) is not dict:
+            self._note(path, _KIND + class_name(type(obj)))
+        self._each(obj.items(), path)
+
+    def visit_sequence(self, obj: Iterable[Any], path: str) -> None:
+        """Note what is no list, and look at the members."""
+        cls = type(obj)
+        if cls is not list:
+            self._note(path, _KIND + ("tuple" if cls is tuple else class_name(cls)))
+        self._each(((f"[{index}]", item) for index, item in enumerate(obj)), path)
+
+    def visit_set(self, obj: Any, path: str) -> None:
+        """Pass over members, which have no path of their own."""
+
+    def visit_shaped(self, obj: Any, path: str) -> None:
+        """Note the class of a model, and look at its parts."""
+        found = shape_of(type(obj))
+        assert isinstance(found, Shape)
+        self._note(path, ("" if found.has_fields else _KIND) + class_name(type(obj)))
+        parts = found.parts(obj)
+        self._each(((f"[{key}]", item) for key, item in parts) if found.is_sequence else parts, path)
+
+    def visit_other(self, obj: Any, path: str) -> None:
+        """Note the class of an object that stands in the version by its text, if at all."""
+        cls = type(obj)
+        if cls.__module__ == "builtins":
+            return
+        is_plain = issubclass(cls, _PLAIN) or cls.__module__.partition(".")[0] in ("datetime", "decimal", "numpy")
+        self._note(path, (_KIND if is_plain else "") + class_name(cls))
+
+    def _each(self, items: Iterable[tuple[Any, Any]], path: str) -> None:
+        for name, item in items:
+            if type(item) not in LEAF_TYPES:
+                self.visit_at(item, field_path(path, str(name)))
+
+    def _note(self, path: str, name: str) -> None:
+        self._found[path or WHOLE_CONFIG] = name

@@ -1,0 +1,83 @@
+"""A target's id stands for one config: another one is refused, never taken for done."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from marin.execution.sweep import SweepTarget, claim_and_run, run_sweep
+from rigging.errors import Conflict, InvalidRequest, StepFailed
+
+
+@dataclass(frozen=True)
+class Adam:
+    lr: float
+
+
+@dataclass(frozen=True)
+class Sgd:
+    lr: float
+
+
+def sweep(tmp_path: Path, *configs: Any) -> list[str]:
+    return run_sweep(str(tmp_path), [SweepTarget(f"t{n}", config) for n, config in enumerate(configs)], lambda _: None)
+
+
+@pytest.mark.parametrize("run", [run_sweep, claim_and_run])
+def test_a_target_that_is_done_with_another_config_is_refused_before_any_other_runs(tmp_path: Path, run: Any) -> None:
+    sweep(tmp_path, {"lr": 1, "kind": "a"})
+    ran: list[object] = []
+    targets = [SweepTarget("new", {}), SweepTarget("t0", {"lr": 2, "kind": "a"})]
+    with pytest.raises(Conflict, match=r"1 sweep target.*another config:\n  t0: lr: 1 -> 2\nNothing has run"):
+        run(str(tmp_path), targets, ran.append)
+    assert ran == []
+    assert sweep(tmp_path, {"kind": "a", "lr": 1}) == [], "the order of a dict is no difference"
+
+
+def test_classes_and_secrets_count_and_secrets_are_not_shown(tmp_path: Path) -> None:
+    sweep(tmp_path, Adam(0.1), {"api_key": "first-secret"})
+    with pytest.raises(Conflict, match=r"t0: class of \(config\): .*Adam -> .*Sgd\n  t1: a secret") as refused:
+        sweep(tmp_path, Sgd(0.1), {"api_key": "second-secret"})
+    assert "second-secret" not in str(refused.value)
+    assert b"first-secret" not in (tmp_path / "t1" / ".target_config").read_bytes()
+
+
+def test_what_has_no_stable_text_is_not_compared_and_noted_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    for _ in range(2):
+        assert sweep(tmp_path / "a", {"f": object(), "n": 1}) in ([], ["t0"])
+    assert caplog.text.count("not compared: f") == 1
+    with pytest.raises(Conflict, match="n: 1 -> 2"):
+        sweep(tmp_path / "a", {"f": object(), "n": 2})
+
+
+def test_targets_without_a_record_are_noted_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    sweep(tmp_path, 1, 2)
+    for number in range(2):
+        (tmp_path / f"t{number}" / ".target_config").unlink()
+    assert sweep(tmp_path, 3, 4) == []
+    assert caplog.text.count("2 target(s) have no config recorded") == 1
+
+
+def test_a_target_that_failed_may_be_tried_with_another_config(tmp_path: Path) -> None:
+    def fail(config: int) -> None:
+        if config == 1:
+            raise ValueError
+
+    with pytest.raises(StepFailed):
+        run_sweep(str(tmp_path), [SweepTarget("t0", 1)], fail)
+    assert run_sweep(str(tmp_path), [SweepTarget("t0", 2)], fail) == ["t0"]
+    with pytest.raises(Conflict):
+        sweep(tmp_path, 1)
+
+
+def test_an_id_that_is_too_long_for_a_name_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    ran: list[object] = []
+    with pytest.raises(InvalidRequest, match=r"sweep target 'x{300}': a part of its output path has 300 bytes"):
+        run_sweep(str(tmp_path), [SweepTarget("a", 1), SweepTarget("x" * 300, 2)], ran.append)
+    assert ran == []

@@ -1,0 +1,14 @@
+"""A client for the tests of `map_files`."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from fray.backends.local import LocalClient
+
+
+@pytest.fixture
+def threads() -> Iterator[LocalClient]:
+    """Workers are threads of this process."""
+    with LocalClient() as client:
+        yield client

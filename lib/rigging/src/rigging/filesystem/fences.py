@@ -1,0 +1,43 @@
+"""Places that this process may not write to any more: another holder of their lease may be writing there.
+
+Whoever keeps a lease puts a fence at its place. `open_url`, `atomic_write` and `mirror://` pass it before each write.
+The fence answers by this process's own clock and makes no request.
+"""
+
+import os
+from collections.abc import Callable
+
+from rigging.filesystem.location import Url, local_path
+
+Fence = Callable[[str], None]
+"""Called with what is to be written. Raises `rigging.distributed_lock.LeaseLostError` when the lease is lost."""
+
+_fences: dict[str, Fence] = {}
+
+
+def put_fence(place: Url, fence: Fence) -> None:
+    """Pass `fence` before each write at or below a place, instead of the one that stood there before."""
+    _fences[_key(place)] = fence
+
+
+def remove_fence(place: Url, fence: Fence) -> None:
+    """Remove a fence, unless another one stands there by now."""
+    if _fences.get(_key(place)) == fence:
+        del _fences[_key(place)]
+
+
+def check_writable(url: Url) -> None:
+    """Refuse to write at or below a place whose lease this process has lost; raises what the fence raises."""
+    if not _fences:
+        return
+    place = _key(url)
+    while place:
+        fence = _fences.get(place)
+        if fence is not None:
+            fence(os.fspath(url))
+        place = place.rpartition("/")[0]
+
+
+def _key(place: Url) -> str:
+    path = local_path(place)
+    return (os.fspath(place) if path is None else os.path.abspath(path)).rstrip("/")

@@ -1,0 +1,40 @@
+"""Copies that lose their lease on the way."""
+
+import contextlib
+import zlib
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from rigging.distributed_lock import LeaseLostError
+from rigging.mirror.copying import fetch
+
+LoseLease = Callable[[Callable[[], bool]], list[None]]
+
+
+@pytest.fixture
+def lose_lease(monkeypatch: pytest.MonkeyPatch) -> LoseLease:
+    """`lose_lease(is_lost)`: each lease on a copy is lost once that is true; the list grows with each that is taken."""
+    taken: list[None] = []
+
+    def make(is_lost: Callable[[], bool]) -> list[None]:
+        @contextlib.contextmanager
+        def lock(*_: object) -> Iterator[Callable[[], None]]:
+            taken.append(None)
+
+            def check() -> None:
+                if is_lost():
+                    raise LeaseLostError("the lease on the stripe was lost")
+
+            yield check
+
+        monkeypatch.setattr(fetch, "copy_lock", lock)
+        return taken
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def one_stripe() -> list[str]:
+    """Paths of small files that are copied under one lease."""
+    return [name for name in (f"d/{number}" for number in range(1500)) if zlib.crc32(name.encode()) % 64 == 7][:12]

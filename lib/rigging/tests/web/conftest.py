@@ -1,0 +1,1 @@
+from support.iris.async_tests import *  # noqa: F403

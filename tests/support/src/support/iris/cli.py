@@ -1,0 +1,95 @@
+"""Whole commands of `iris` over a client that the test made."""
+
+import contextlib
+import io
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from unittest.mock import create_autospec
+
+from iris.cli.context import CliContext
+from iris.client import JobStatus, Stopped, TaskStatus
+from iris.client.operator import Operator
+from iris.client.types import LogLine
+from iris.cluster.types import JobState
+from rigging.errors import Denied, NotFound
+
+Iris = Callable[..., tuple[int, str, str]]
+"""Runs a command; its exit code, what it wrote to stdout, and what it said on stderr."""
+
+
+def job(job_id: str, state: JobState = JobState.RUNNING, **fields: Any) -> JobStatus:
+    parent = job_id.rpartition("/")[0]
+    return JobStatus(job_id, state, parent_id=parent if parent.count("/") > 1 else "", **fields)
+
+
+class Client:
+    """A client of a cluster that has what the test gives it; what was asked of it is in `asked`, the latest last."""
+
+    address = "127.0.0.1:1"
+    user = "ann"
+    now_ms: int | None = None
+
+    def __init__(self, *jobs: JobStatus, prefix: str = "/ann") -> None:
+        self.jobs = list(jobs)
+        self.tasks: list[TaskStatus] = []
+        self.lines: list[LogLine] = []
+        self.cluster: Any = None
+        self.refused: Denied | None = None
+        self.asked: list[dict[str, Any]] = []
+        self.operator: Any = create_autospec(Operator, instance=True)
+        self._prefix = prefix
+
+    def full_name_prefix(self) -> str:
+        return self._prefix
+
+    def status(self, job_id: str) -> JobStatus:
+        for found in self.jobs:
+            if found.job_id == job_id:
+                return found
+        raise NotFound(f"no job {job_id}")
+
+    def list_jobs(self, prefix: str = "", states: Sequence[JobState] = (), limit: int = 0) -> list[JobStatus]:
+        self.asked.append({"prefix": prefix, "states": list(states), "limit": limit})
+        return [found for found in self.jobs if found.job_id.startswith(prefix)][: limit or None]
+
+    def list_tasks(self, job_id: str) -> list[TaskStatus]:
+        return [task for task in self.tasks if task.task_id.rpartition("/")[0] == job_id]
+
+    def read_logs(self, name: str, **options: Any) -> Iterator[LogLine]:
+        self.asked.append({"name": name, **options})
+        return iter(self.lines)
+
+    def poll_jobs(self, job_ids: Sequence[str], *, seconds: float = 0) -> tuple[list[JobStatus], bool]:
+        self.asked.append({"poll": list(job_ids)})
+        return [self.status(job_id) for job_id in job_ids], True
+
+    def stop_many(self, job_ids: Sequence[str], reason: str, *, include_children: bool) -> list[Stopped | Denied]:
+        self.asked.append({"stop": list(job_ids), "include_children": include_children})
+        return [self.refused or Stopped((job_id,)) for job_id in job_ids]
+
+    def cluster_status(self, all_workers: bool = False) -> Any:
+        return self.cluster
+
+
+class Context(CliContext):
+    """Commands reach the test's client, at the test's time if it says one."""
+
+    def __init__(self, reached: Any, now_ms: int | None = None) -> None:
+        super().__init__()
+        self.reached, self._now_ms = reached, now_ms
+
+    @contextlib.contextmanager
+    def connect(self, *target: Any, **options: Any) -> Iterator[Any]:
+        yield self.reached
+
+    client = connect
+
+    def now_ms(self) -> int:
+        return super().now_ms() if self._now_ms is None else self._now_ms
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True

@@ -1,0 +1,124 @@
+"""A controller as a process of its own, for tests that kill it: `python -m support.iris.controller_process ...`."""
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from iris.controller.config.controller_config import Address, ControllerConfig, Durability
+from iris.store.replicate.replicator import Pace
+from iris.tls.certificates import ensure_certificates
+from rigging.errors import MarinError
+
+_LEASE_TIMEOUT_S: Final = 2.0
+
+
+# Below what systems give to outgoing connections: while a controller is down no other process gets its port.
+_PORTS: Final = range(20_000, 30_000)
+
+
+def fixed_port() -> int:
+    """A free port that stays free while the controller that has it is down and up again."""
+    chance = random.SystemRandom()
+    while True:
+        port = chance.choice(_PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
+class ControllerProcess:
+    """Starts the process and waits until it answers; `kill` is kill -9.
+
+    Args:
+        settings: Numbers of ControllerConfig to change.
+        tls: It serves with TLS, by certificates in `state_dir`.
+    """
+
+    def __init__(
+        self,
+        state_dir: Path,
+        port: int = 0,
+        remote_state_dir: str = "",
+        durability: str = "remote",
+        settings: Mapping[str, float] | None = None,
+        tls: bool = False,
+    ) -> None:
+        port = port or fixed_port()
+        command = [
+            *(sys.executable, "-m", "support.iris.controller_process"),
+            *(str(state_dir), str(port), remote_state_dir, durability if remote_state_dir else "local"),
+            *(json.dumps(dict(settings or {})), *(["--tls"] if tls else [])),
+        ]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().strip()
+        if not line.isdigit():
+            self._process.wait()
+            raise MarinError(f"the controller did not start: {line or 'it said nothing'}")
+        self.address = Address("127.0.0.1", int(line))
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def pause(self) -> None:
+        """Hold it where it is, as a machine does that is short of something."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    def wait(self, timeout_s: float) -> int:
+        """Its exit code, once it has ended by itself."""
+        return self._process.wait(timeout_s)
+
+    def kill(self) -> None:
+        """End it at once, wherever it is."""
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+def main() -> None:
+    """Serve until the end; the port goes to stdout, or why there is none."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("state_dir", type=Path)
+    parser.add_argument("port", type=int)
+    parser.add_argument("remote_state_dir")
+    parser.add_argument("durability", type=Durability)
+    parser.add_argument("settings", type=json.loads)
+    parser.add_argument("--tls", action="store_true")
+    arguments = parser.parse_args()
+    config = ControllerConfig(
+        tls=ensure_certificates(arguments.state_dir) if arguments.tls else None,
+        state_dir=arguments.state_dir,
+        port=arguments.port,
+        remote_state_dir=arguments.remote_state_dir,
+        durability=arguments.durability,
+        pace=Pace(lease_timeout_s=_LEASE_TIMEOUT_S),
+        **arguments.settings,
+    )
+    from iris.controller.app import serve
+
+    try:
+        asyncio.run(serve(config, lambda address: print(address.port, flush=True)))
+    except MarinError as error:
+        print(str(error), flush=True)
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,258 @@
+"""Mistakes to plant in the product: what each breaks, and seeds that catch it.
+
+`docs/simulation.md` shows the table. Each is a change that a plausible mistake would make.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from iris.controller import context
+from iris.controller.engine import load
+from iris.controller.workers import sessions
+from iris.controller.workers.connected import ConnectedWorker, Report
+from iris.controller.workers.sessions import Sessions
+from iris.core.rules import draft, gang_rules, silence_rules, task_rules
+from iris.core.rules.contact import ContactRules
+from iris.core.rules.draft import Draft
+from iris.core.rules.reconcile import Reconciliation, reconcile
+from iris.core.state.booking import Booking
+from iris.core.state.load import WorkerLoad
+from iris.core.state.view import ClusterView
+from iris.domain.entities import Task
+from iris.domain.events import AttemptObserved
+from iris.domain.ids import attempt_id
+from iris.domain.states import FailureKind, TaskState
+from iris.rpc import iris_pb2 as pb
+from iris.sched import gang
+from iris.store.store import Store
+from iris.worker.attempts.ahead import AheadQueue
+from iris.worker.attempts.attempt import Attempt
+from iris.worker.attempts.supervisor import Supervisor
+from iris.worker.connection import wire
+from iris.worker.types import DesiredChange
+
+Patch = pytest.MonkeyPatch
+
+
+@dataclass(frozen=True)
+class Planted:
+    """One fault.
+
+    Args:
+        plant: Puts it in, until the end of the test. seeds: Some that catch it.
+    """
+
+    plant: Callable[[Patch], None]
+    seeds: tuple[int, ...]
+
+
+def _believe_former_attempts(patch: Patch) -> None:
+    """Fencing: a report of an earlier attempt is taken for one of the present attempt."""
+    real = task_rules.observe
+
+    def observe(draft: Draft, event: AttemptObserved) -> Any:
+        task, _ = draft.view.find_attempt(event.attempt_id)
+        if task is not None and task.worker_id is not None:
+            current = attempt_id(task.task_id, task.attempt)
+            event = replace(event, attempt_id=current, worker_id=task.worker_id)
+        return real(draft, event)
+
+    patch.setattr(task_rules, "observe", observe)
+
+
+def _answer_before_the_commit(patch: Patch) -> None:
+    """Everybody is answered, and the transaction is written together with the next one."""
+    real = Store.commit
+    late: dict[Store, tuple[Any, ...]] = {}
+
+    def commit(self: Store, *records: Any, **more: Any) -> None:
+        if self in late:
+            real(self, *late.pop(self))
+        late[self] = records
+
+    patch.setattr(Store, "commit", commit)
+
+
+def _forget_before_the_commit(patch: Patch) -> None:
+    """A worker is told to forget an end as soon as it has reported it."""
+    real = Sessions.report
+
+    def report(self: Sessions, session: ConnectedWorker, report: Report) -> None:
+        if report.event.state.is_terminal:
+            session.orders.forget(report.event.attempt_id)
+        real(self, session, report)
+
+    patch.setattr(Sessions, "report", report)
+
+
+def _give_back_twice(patch: Patch) -> None:
+    """The resources of an ended attempt are given back twice."""
+    real = WorkerLoad.remove
+
+    def remove(self: WorkerLoad, booking: Booking) -> None:
+        real(self, booking)
+        self.cpu_millis -= booking.cpu_millis
+
+    patch.setattr(WorkerLoad, "remove", remove)
+
+
+def _give_back_at_once(patch: Patch) -> None:
+    """An attempt that is told to stop gives its place away before it has ended."""
+    real = Draft.stop_attempt
+
+    def stop_attempt(self: Draft, task: Task, reason: str) -> None:
+        real(self, task, reason)
+        self.changes.stopping.pop(task.attempt_id)
+
+    patch.setattr(Draft, "stop_attempt", stop_attempt)
+
+
+def _no_inventory(patch: Patch) -> None:
+    """A worker that connects again does not say what it has."""
+    patch.setattr(Supervisor, "inventory", lambda self: [])
+
+
+def _start_again_under_the_same_number(patch: Patch) -> None:
+    """What a restarted worker lacks is sent to it again as if it had never been started."""
+
+    def same(view: ClusterView, worker_id: Any, new_instance: bool, inventory: Any) -> Reconciliation:
+        return reconcile(view, worker_id, False, inventory)
+
+    patch.setattr(sessions, "reconcile", same)
+
+
+def _restart_one_member_alone(patch: Patch) -> None:
+    """A gang's other members go on when one has to be retried."""
+    patch.setattr(gang_rules, "restart_with", lambda draft, member: None)
+
+
+def _share_hosts(patch: Patch) -> None:
+    """A gang may be placed where another one is."""
+    patch.setattr(gang, "usable", lambda host, job_id: True)
+    patch.setattr(task_rules, "is_gang", lambda spec: False)
+
+
+def _forget_what_is_stopping(patch: Patch) -> None:
+    """A controller that starts does not know which attempts it had told to stop."""
+
+    def load_view(store: Store, kind: Any) -> Any:
+        stored = store.load(lean=True)
+        return kind.load(stored.jobs, stored.tasks, stored.workers, store.tasks_of, stored.budgets, stored.endpoints)
+
+    from iris.sim import controller
+
+    patch.setattr(load, "load_view", load_view)
+    patch.setattr(controller, "load_view", load_view)
+
+
+def _forget_ends_of_tasks_that_are_no_more(patch: Patch) -> None:
+    """The end of a task that a job of the same name no longer has frees nothing when an inventory tells it."""
+
+    def lossy(view: ClusterView, worker_id: Any, new_instance: bool, inventory: Any) -> Reconciliation:
+        found = reconcile(view, worker_id, new_instance, inventory)
+        events = [
+            event
+            for event in found.events
+            if not isinstance(event, AttemptObserved) or view.find_attempt(event.attempt_id)[0] is not None
+        ]
+        return replace(found, events=events)
+
+    patch.setattr(sessions, "reconcile", lossy)
+
+
+def _no_idempotency(patch: Patch) -> None:
+    """A submit that comes a second time is taken for another one."""
+    real = context.Controller.admit
+
+    def admit(self: Any, turn: Any, spec: Any, key: str, *more: Any) -> Any:
+        return real(self, turn, spec, "", *more)
+
+    patch.setattr(context.Controller, "admit", admit)
+
+
+def _charge_the_host_for_user_errors(patch: Patch) -> None:
+    """A command that fails by itself counts as lost by its worker, and is retried for ever."""
+    patch.setattr(task_rules, "HOST_FAULTS", task_rules.HOST_FAULTS | {FailureKind.USER})
+
+
+def _charge_the_user_for_lost_workers(patch: Patch) -> None:
+    """A lost worker counts as a failure of the user's."""
+    real = task_rules.lose
+
+    def lose(draft: Draft, task: Task, reason: str, is_charged: bool = True) -> Any:
+        failed = AttemptObserved(task.attempt_id, task.worker_id or "", TaskState.FAILED, 1)  # type: ignore[arg-type]
+        return task_rules.fail(draft, task, failed) if is_charged else real(draft, task, reason, is_charged)
+
+    from iris.core.rules import worker_rules
+
+    patch.setattr(worker_rules, "lose", lose)
+
+
+def _give_up_exclusive_attempts_with_their_worker(patch: Patch) -> None:
+    """Exclusive attempts start elsewhere when their worker is lost, as others do."""
+    for module in (silence_rules, draft):
+        patch.setattr(module, "waits_for_host", lambda spec: False)
+
+
+def _fence_by_half_the_time(patch: Patch) -> None:
+    """The controller counts exclusive attempts as ended before their host has ended them."""
+    patch.setattr(ContactRules, "fenced_after_ms", lambda self, spec: spec.fence_after_ms // 2)
+
+
+def _begin_ahead_at_once(patch: Patch) -> None:
+    """A worker begins at once what was assigned ahead."""
+    real = wire.desired_from_wire
+
+    def desired_from_wire(message: pb.Desired) -> DesiredChange:
+        change = real(message)
+        return replace(change, start=tuple(replace(request, ahead=False) for request in change.start))
+
+    patch.setattr(wire, "desired_from_wire", desired_from_wire)
+
+
+def _begin_what_was_handed_back(patch: Patch) -> None:
+    """A worker that hands an attempt back leaves it in its queue."""
+    real = AheadQueue.remove
+
+    def remove(self: AheadQueue, attempt: Attempt) -> None:
+        if attempt.is_ahead:
+            real(self, attempt)
+            self.add(attempt)
+            attempt.is_ahead = False
+
+    patch.setattr(AheadQueue, "remove", remove)
+
+
+PLANTED: dict[str, Planted] = {
+    function.__name__.strip("_"): Planted(function, seeds)
+    for function, seeds in (
+        (_believe_former_attempts, (0, 2, 3)),
+        (_answer_before_the_commit, (1, 2, 3, 4)),
+        (_forget_before_the_commit, (0, 1, 2, 3)),
+        (_give_back_twice, (0, 1, 2, 3)),
+        (_give_back_at_once, (0, 1, 3, 4)),
+        (_no_inventory, (4,)),
+        (_start_again_under_the_same_number, (22, 89)),
+        (_restart_one_member_alone, (10, 21)),
+        (_share_hosts, (0, 17, 39)),
+        (_forget_what_is_stopping, (263, 316)),
+        (_forget_ends_of_tasks_that_are_no_more, (71,)),
+        (_no_idempotency, (3, 5)),
+        (_charge_the_host_for_user_errors, (1, 0)),
+        (_charge_the_user_for_lost_workers, (1, 5, 6)),
+        (_give_up_exclusive_attempts_with_their_worker, (0,)),
+        (_fence_by_half_the_time, (39, 42)),
+        (_begin_ahead_at_once, (3, 4, 5)),
+        (_begin_what_was_handed_back, (3, 4, 5)),
+    )
+}
+
+
+def caught_by(seeds: Iterable[int]) -> list[int]:
+    """Those of the seeds in which a promise is broken now."""
+    from iris.sim.run import run_seed
+
+    return [seed for seed in seeds if run_seed(seed).violations]

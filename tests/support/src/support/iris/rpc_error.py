@@ -1,0 +1,29 @@
+"""A gRPC error for tests that call without a server."""
+
+from collections.abc import Callable
+
+import grpc
+import pytest
+
+
+class FakeRpcError(grpc.RpcError):
+    """Has a status code and details, as the errors of real calls have."""
+
+    def __init__(self, code: grpc.StatusCode, details: str = "Connection refused") -> None:
+        super().__init__()
+        self._code, self._details = code, details
+
+    def code(self) -> grpc.StatusCode:
+        """Return the status code."""
+        return self._code
+
+    def details(self) -> str:
+        """Return the server's explanation."""
+        return self._details
+
+
+def refused(call: Callable[[], object]) -> tuple[grpc.StatusCode, str]:
+    """The status and the words with which a call is refused."""
+    with pytest.raises(grpc.RpcError) as caught:
+        call()
+    return caught.value.code(), caught.value.details() or ""

@@ -1,0 +1,171 @@
+"""A worker process of root or of an ordinary user with its controller, and jobs of one task each that it runs."""
+
+import asyncio
+import contextlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from iris.domain.states import TaskState
+from iris.rpc import iris_pb2 as pb
+from iris.worker.isolation.plan import IsolationMode
+from iris.worker.limits.plan import LimitsMode
+from support.iris.ordinary_user import NOBODY, ordinary_user
+from support.iris.worker_fixtures import FakeController, run_command
+
+WORK: Final = "work, dir"  # with characters that options of mounts must escape
+_MAIN: Final = """
+import sys
+from pathlib import Path
+from iris.domain.resources import Resources
+from iris.rpc.controller_address import ControllerAddress
+from iris.worker.app import WorkerConfig, run_worker
+from iris.worker.isolation.plan import IsolationMode
+from iris.worker.limits.plan import LimitsMode
+work_dir, port, isolation, limits, most = sys.argv[1:]
+address = ControllerAddress(f"127.0.0.1:{port}", "w:w1:token")
+config = WorkerConfig(
+    Path(work_dir), "w1", Resources(8000, 1 << 33, 1 << 33), stop_grace_s=1.0, guardian_linger_s=1,
+    isolation=IsolationMode(isolation), limits=LimitsMode(limits), max_processes=int(most),
+)
+sys.exit(run_worker(config, lambda: address))
+"""
+_ENTER: Final = 'while [ "$1" != -- ]; do echo 0 > "$1/tasks"; shift; done; shift; exec "$@"'
+"""Enters the groups that come first, as root, and becomes the command after them."""
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended, reaped or not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):  # it may end between open and read
+        return True
+
+
+class OneTaskJobs:
+    """Jobs of one task for the worker of a controller."""
+
+    def __init__(self, controller: FakeController) -> None:
+        self.controller = controller
+        self._jobs = 0
+
+    def start(self, *argv: str, user: str = "ann", place: str = "", **launch: Any) -> str:
+        """Start a job; its attempt.
+
+        Args:
+            argv: The command.
+            user: Whose job it is.
+            place: Its working directory in its workspace.
+            launch: As of `run_command`.
+        """
+        self._jobs += 1
+        request = run_command(*argv, job_id=f"/{user}/job{self._jobs}", **launch)
+        request.launch.runtime.working_dir = place
+        self.controller.send(run=[request])
+        return f"/{user}/job{self._jobs}/0:0"
+
+    def start_call(self, code: str, **launch: Any) -> str:
+        """Start a job whose task is a callable that runs this code; its attempt."""
+        return self.start(payload=self.controller.add_blob(pickle.dumps((exec, (code, {}), {}))), **launch)
+
+    async def end(self, attempt: str, timeout_s: float = 60) -> pb.Observation:
+        (found,) = await self.controller.until_ended(attempt, timeout_s=timeout_s)
+        return found
+
+    async def output(self, attempt: str) -> str:
+        """What a task has written when it has ended, which must be in success."""
+        end = await self.end(attempt)
+        output = self.controller.output(attempt).decode()
+        assert TaskState(end.state) is TaskState.SUCCEEDED, (
+            end.error,
+            output,
+            self.controller.output(attempt, stderr=True),
+        )
+        return output
+
+    async def run(self, *argv: str, **launch: Any) -> str:
+        """What a command writes."""
+        return await self.output(self.start(*argv, **launch))
+
+    async def call(self, code: str, **launch: Any) -> str:
+        """What a callable writes."""
+        return await self.output(self.start_call(code, **launch))
+
+
+class WorkerPlace(OneTaskJobs):
+    """A controller with one worker process.
+
+    Attributes:
+        python: One that the worker's user can run.
+    """
+
+    def __init__(self, controller: FakeController, work_dir: Path, python: str) -> None:
+        super().__init__(controller)
+        self.work_dir = work_dir
+        self.python = python
+
+    @property
+    def guardian(self) -> int:
+        return int((self.work_dir / "guardian.lock").read_text())
+
+    def of_guardian(self, name: str) -> str:
+        """This file of /proc of the guardian's process."""
+        return Path(f"/proc/{self.guardian}/{name}").read_text()
+
+    def guardian_log(self) -> str:
+        return (self.work_dir / "guardian.log").read_text()
+
+
+@contextlib.asynccontextmanager
+async def worker_place(
+    open_path: Path,
+    as_root: bool,
+    *,
+    isolation: IsolationMode = IsolationMode.OVERLAY,
+    limits: LimitsMode = LimitsMode.AUTO,
+    max_processes: int = 0,
+    groups: Sequence[str] = (),
+) -> AsyncIterator[WorkerPlace]:
+    """Start a worker; skips the test where there is no such user.
+
+    Args:
+        open_path: A directory that every user can reach.
+        as_root: Whether root is its user.
+        isolation: The best way of keeping tasks apart that it tries.
+        limits: How it holds tasks to their limits.
+        max_processes: Of one task; 0: found out.
+        groups: Control groups of version 1 that it is put into.
+    """
+    if as_root and os.geteuid() != 0:
+        pytest.skip("needs root")
+    found = ([sys.executable], dict[str, str]()) if as_root else ordinary_user()
+    if found is None:
+        pytest.skip("no Python here that an ordinary user can run (or no setpriv)")
+    command, variables = found
+    work_dir, home = open_path / WORK, open_path / "home"
+    for directory in (work_dir, home):
+        directory.mkdir(0o700)
+        if os.geteuid() == 0 and not as_root:
+            os.chown(directory, NOBODY, NOBODY)
+    controller = FakeController()  # type: ignore[abstract]
+    await controller.start()
+    enter = ["sh", "-c", _ENTER, "sh", *groups, "--"] if groups else []
+    options = [str(work_dir), str(controller.port), isolation, limits, str(max_processes)]
+    own = {"HOME": str(home), "UV_CACHE_DIR": str(home / "uv"), "UV_OFFLINE": "1"}
+    process = await asyncio.to_thread(
+        subprocess.Popen, [*enter, *command, "-c", _MAIN, *options], env={**os.environ, **variables, **own}
+    )
+    try:
+        await controller.until(lambda: controller.hellos)
+        yield WorkerPlace(controller, work_dir, command[-1])
+    finally:
+        process.send_signal(signal.SIGTERM)
+        await asyncio.to_thread(process.wait, 30)
+        await controller.stop()

@@ -1,0 +1,71 @@
+"""A real HTTP server that is told of the ends of jobs, and answers as a test says."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One request as it came."""
+
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass
+class WebhookServer:
+    """Keeps what it was told.
+
+    Args:
+        answers: Status codes of the next requests, 200 when there are none left; 0: no answer at all.
+        location: Where redirects point.
+    """
+
+    port: int = 0
+    answers: list[int] = field(default_factory=list)
+    location: str = ""
+    told: list[Told] = field(default_factory=list)
+    hanging: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/hook?key=hush"
+
+
+@contextmanager
+def webhook_server(server: WebhookServer | None = None) -> Iterator[WebhookServer]:
+    """A server on this machine for the length of the block."""
+    served = server or WebhookServer()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            served.told.append(Told(self.path, dict(self.headers.items()), body))
+            answer = served.answers.pop(0) if served.answers else 200
+            if not answer:
+                served.hanging.wait(60)
+                return
+            self.send_response(answer)
+            if served.location:
+                self.send_header("Location", served.location)
+            self.end_headers()
+
+        def log_message(self, *arguments: Any) -> None:
+            pass
+
+    httpd = ThreadingHTTPServer(("127.0.0.1", served.port), Handler)
+    httpd.daemon_threads = True
+    served.port = httpd.server_address[1]
+    thread = threading.Thread(target=httpd.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield served
+    finally:
+        served.hanging.set()
+        httpd.shutdown()
+        httpd.server_close()

@@ -1,0 +1,40 @@
+"""An observer of runs and a client of jobs that keep what they are told."""
+
+from typing import Any
+
+from fray.client import JobHandle
+from fray.local_backend import LocalClient
+from fray.types import JobRequest
+from marin.execution.report.events import RunEvent, StepEnd, StepEnded
+
+
+class Recorder:
+    """Keeps the events of a run, in order."""
+
+    def __init__(self) -> None:
+        self.events: list[RunEvent] = []
+
+    def on_event(self, event: RunEvent) -> None:
+        """Keep an event."""
+        self.events.append(event)
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        """Return the events of a kind."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def ends(self) -> dict[str, StepEnd]:
+        """Return how each step ended, by name."""
+        return {event.name: event.status for event in self.of(StepEnded)}
+
+
+class RecordingClient(LocalClient):
+    """Runs jobs in threads, and keeps what was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests: list[JobRequest] = []
+
+    def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
+        """Submit a job."""
+        self.requests.append(request)
+        return super().submit(request, adopt_existing)

@@ -1,0 +1,1 @@
+"""Storage servers, clocks, browsers, disks and faults."""

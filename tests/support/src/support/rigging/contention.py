@@ -1,0 +1,158 @@
+"""Contenders for leases, to be run in several processes at once (importable, so that spawned ones find them)."""
+
+import contextlib
+import os
+import random
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+from rigging.distributed_lock import HEARTBEAT_TIMEOUT, SKEW_ALLOWANCE, LeaseLock, create_lock
+from rigging.errors import Unavailable
+from rigging.file_lock import try_lock
+from support.rigging.clock import SkewedClock
+
+_LINE_BYTES = 21
+#: A clock by which every lease is long over for all others.
+_LONG_AGO = SkewedClock(-100 * SKEW_ALLOWANCE)
+
+
+def taken(lock: LeaseLock) -> LeaseLock:
+    """Return the lock, which it takes."""
+    assert lock.try_acquire()
+    return lock
+
+
+class Barrier(Protocol):
+    """Barriers of threading and of multiprocessing."""
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """A lease that several processes fight for.
+
+    Args:
+        path: The lock file, a path or URL.
+        directory: A local directory that all contenders share.
+        acquisitions: How many critical sections all of them together are to run.
+        heartbeat_timeout: As for `create_lock`.
+        skew: Each contender's wall clock is wrong by up to so many seconds.
+        abandoned_share: Which share of the attempts takes the lease as one who crashed long ago, and leaves it.
+        pause_seconds: The longest pause before trying again.
+    """
+
+    path: str
+    directory: str
+    acquisitions: int
+    heartbeat_timeout: float = HEARTBEAT_TIMEOUT
+    skew: float = 0.0
+    abandoned_share: float = 0.0
+    pause_seconds: float = 0.0
+
+    def numbers(self) -> list[int]:
+        """Return the fencing numbers of the critical sections so far, in the order in which they ran."""
+        return _read_journal(self._journal)
+
+    def abandoned_numbers(self) -> list[int]:
+        """Return the fencing numbers of the leases that were left."""
+        return _read_journal(self._journal + "-abandoned")
+
+    def is_over(self) -> bool:
+        """Say whether enough critical sections have run."""
+        try:
+            return os.stat(self._journal).st_size >= self.acquisitions * _LINE_BYTES
+        except FileNotFoundError:
+            return False
+
+    def run_critical_section(self, lock: LeaseLock) -> None:
+        """Fail if anyone else is inside, whatever the lease believes, and write the fencing number down."""
+        witness = os.open(os.path.join(self.directory, "witness"), os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            # The kernel's own lock, which also ends with its process.
+            assert try_lock(witness), f"{self.path}: two holders at once, one with {lock.fencing_token}"
+            _append(self._journal, lock.fencing_token)
+        finally:
+            os.close(witness)
+
+    def abandon(self) -> None:
+        """Take the lease, if it is free, as one who died long ago; the others may take it over at once."""
+        lock = create_lock(self.path, _crashed(), heartbeat_timeout=self.heartbeat_timeout, clock=_LONG_AGO)
+        with contextlib.suppress(Unavailable):
+            if lock.try_acquire():
+                _append(self._journal + "-abandoned", lock.fencing_token)
+
+    @property
+    def _journal(self) -> str:
+        return os.path.join(self.directory, "journal")
+
+
+def compete(contest: Contest, seed: int) -> None:
+    """Run critical sections until the contest is over; raise AssertionError on any overlap or lost lease."""
+    dice = random.Random(seed)
+    clock = SkewedClock(dice.uniform(-contest.skew, contest.skew))
+    lock = create_lock(contest.path, heartbeat_timeout=contest.heartbeat_timeout, clock=clock)
+    while not contest.is_over():
+        if dice.random() < contest.abandoned_share:
+            contest.abandon()
+        try:
+            acquired = lock.try_acquire()
+        except Unavailable:
+            acquired = False  # as one that waits for a lease would take it
+        if not acquired:
+            time.sleep(dice.uniform(0.0, contest.pause_seconds))
+            continue
+        contest.run_critical_section(lock)
+        if not lock.release():
+            raise AssertionError(f"{contest.path}: the lease was gone before its release")
+
+
+def race_for_takeovers(prefix: str, directory: str, races: int, barrier: Barrier, index: int) -> None:
+    """Race the other processes for `races` abandoned leases; each writes the races it wins to `won-{index}`.
+
+    Args:
+        prefix: What the lock files' names begin with, a path or URL.
+        directory: A local directory.
+        races: How many.
+        barrier: Shared by all racers.
+        index: This racer's number; the first also makes the leases.
+    """
+    for race in range(races):
+        path = f"{prefix}{race}.lock"
+        if index == 0:
+            dead = create_lock(path, _crashed(), clock=_LONG_AGO)
+            if not dead.try_acquire():
+                raise AssertionError(f"{path} is not free")
+        lock = create_lock(path)
+        barrier.wait(60)
+        won = lock.try_acquire()
+        barrier.wait(60)
+        if won:
+            _append(os.path.join(directory, f"won-{index}"), race)
+
+
+def _crashed() -> str:
+    """Return the id of a holder of whose process nothing is known: this one's own would be seen to live."""
+    return f"crashed-{os.urandom(6).hex()}"
+
+
+def races_won(directory: str, index: int) -> list[int]:
+    """Return the races that a racer won."""
+    return _read_journal(os.path.join(directory, f"won-{index}"))
+
+
+def _append(path: str, number: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.write(descriptor, b"%020d\n" % number)
+    finally:
+        os.close(descriptor)
+
+
+def _read_journal(path: str) -> list[int]:
+    try:
+        with open(path, encoding="ascii") as handle:
+            return [int(line) for line in handle]
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,72 @@
+"""The HTTP endpoints of an application, for tests that try everything.
+
+The parameters are those that the handlers' source names, so that a new one is tried without being listed anywhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from starlette.routing import BaseRoute, Route
+
+_QUERY: Final = re.compile(r"""(?:query_text\(\s*request,\s*|query_params(?:\.get\(|\[)\s*)"(\w+)\"""")
+_FORM: Final = re.compile(r"""(?:form|read_form\(request\)\))\.(?:get|pop)\(\s*"(\w+)\"""")
+_HEADER: Final = re.compile(r"""headers\.get\(\s*"([\w-]+)\"""")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A path and a method that are served.
+
+    Attributes:
+        path: As the route has it, such as `/static/{name:path}`.
+        method: In capitals.
+        query: Names of parameters of its query.
+        form: Names of fields of its form.
+        headers: Names of headers that it reads.
+    """
+
+    path: str
+    method: str
+    query: frozenset[str]
+    form: frozenset[str]
+    headers: frozenset[str]
+
+
+def endpoints_of(routes: Iterable[BaseRoute], shared: Iterable[Callable[..., Any]] = ()) -> list[Endpoint]:
+    """Return the endpoints of plain routes; of a handler all parameters count that its module names.
+
+    Args:
+        routes: The routes; mounted applications are left out.
+        shared: Functions that look at every request: parameters that their modules name are those of all.
+    """
+    common = "\n".join(_module_source(function) for function in shared)
+    found = []
+    for route in routes:
+        if isinstance(route, Route):
+            text = common + "".join(_module_source(function) for function in _handlers(route.endpoint))
+            for method in sorted(route.methods or ()):
+                has_form = method in ("POST", "PUT", "PATCH")
+                form = frozenset(_FORM.findall(text)) if has_form else frozenset[str]()
+                query, headers = frozenset(_QUERY.findall(text)), frozenset(_HEADER.findall(text))
+                found.append(Endpoint(route.path, method, query, form, headers))
+    return found
+
+
+def _handlers(handler: Any) -> list[Callable[..., Any]]:
+    """Return a handler, and those that it wraps."""
+    if isinstance(handler, functools.partial):
+        return _handlers(handler.func)
+    cells = getattr(handler, "__closure__", None) or ()
+    inner = [cell.cell_contents for cell in cells if callable(cell.cell_contents)]
+    return [handler, *(function for each in inner for function in _handlers(each))]
+
+
+def _module_source(function: Callable[..., Any]) -> str:
+    module = inspect.getmodule(inspect.unwrap(function))
+    return "" if module is None else inspect.getsource(module)

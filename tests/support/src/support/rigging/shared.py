@@ -1,0 +1,42 @@
+"""One server of each protocol for a whole process, because clients do not forget the first one they met.
+
+botocore and s3fs keep an endpoint for each process, so a second S3 server of a test session is never asked.
+"""
+
+import atexit
+import functools
+import os
+from typing import TypeVar
+
+from support.rigging.gcs_server import GcsServer
+from support.rigging.s3_server import S3Server
+from support.rigging.serving import TestServer
+
+__all__ = ["shared_gcs_server", "shared_s3_server"]
+
+Server = TypeVar("Server", bound=TestServer)
+
+
+@functools.cache
+def shared_gcs_server() -> GcsServer:
+    """The GCS server of this process, started by the first call and stopped at the end; buckets are the callers'."""
+    return _until_the_end(GcsServer())
+
+
+@functools.cache
+def shared_s3_server() -> S3Server:
+    """The S3 server of this process, likewise."""
+    return _until_the_end(S3Server())
+
+
+def _until_the_end(server: Server) -> Server:
+    started = server.__enter__()
+    owner = os.getpid()
+
+    def stop() -> None:
+        # A fork that ends in order must leave it to its parent.
+        if os.getpid() == owner:
+            server.__exit__(None, None, None)
+
+    atexit.register(stop)
+    return started

@@ -1,0 +1,176 @@
+"""A pytest plugin: which tests a run takes (its tier), over how many processes, and what is told of them at the end.
+
+Tiers: the fast one (no marker), `process` and `soak`; a test with several markers is of the slowest. Quarantined tests
+run in none of them, only with `-m quarantine`. At the end each run lists files that are slow for their tier, and what
+is in quarantine.
+"""
+
+import functools
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+FAST = "not process and not soak"
+MOST_QUARANTINED = 10
+_MARK_OF = {FAST: None, "process": "mark.process", "soak": "mark.soak"}
+_FILE_SECONDS = {FAST: 3.0, "process": 60.0}  # more than this is told, and fails nothing
+_MARKED_WHOLE = re.compile(r"^pytestmark = .*mark\.(process|soak)\b", re.MULTILINE)
+_MAX_PROCESSES = 8
+_QUARANTINED = pytest.StashKey[dict[str, str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin the notes of this run; give processes that share the tests one order."""
+    config.stash[_QUARANTINED] = {}
+    config.pluginmanager.register(Summary(config.getoption("-m")) if _share(config) is None else SameOrder())
+
+
+def is_whole(config: pytest.Config) -> bool:
+    """Whether all tests of a tier were asked for, not those of a path or of `-k`."""
+    return config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.getoption("-k")
+
+
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return how many processes run a whole tier; a part of one, or the soak tier, runs in this one: 0."""
+    tier = config.getoption("-m")
+    # Not every run has the plugin that knows "--last-failed".
+    is_watched = config.getoption("-s") == "no" or config.getoption("lf", False)
+    if not is_whole(config) or is_watched or tier not in (FAST, "process"):
+        return 0
+    # Process tests wait for processes and clocks, so there may be more of them than there are processors.
+    processors = os.cpu_count() or 1
+    return min(processors if tier == FAST else processors + 2, _MAX_PROCESSES)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files that have no tests of the tier: importing them takes longer than many a test."""
+    tier = config.getoption("-m")
+    if tier not in _MARK_OF or not is_whole(config) or not collection_path.match("test_*.py"):
+        return None
+    mark, text = _MARK_OF[tier], collection_path.read_text()
+    # A conftest.py may give marks, too.
+    text += "".join(_text_of(folder / "conftest.py") for folder in list(collection_path.parents)[:3])
+    has_none = _MARKED_WHOLE.search(text) if mark is None else mark not in text
+    return True if has_none else None
+
+
+class FileScheduler(LoadScopeScheduling):  # type: ignore[misc]
+    """Each file's tests run in one process; those of all files with tests on Ray in the same, which shares clusters."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0]
+        return "ray" if _is_on_ray(self.config.rootpath / path) else path
+
+
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileScheduler:
+    """Spread files, not tests."""
+    return FileScheduler(config, log)
+
+
+class SameOrder:
+    """The order of tests is the same in all processes that share them, in whatever order they collected."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Sort by file."""
+        items.sort(key=lambda item: item.path)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is quarantined or of a slower tier. Where processes share the tests, those on Ray come first."""
+    tier = config.getoption("-m")
+    dropped = []
+    if "quarantine" not in tier:
+        dropped = [item for item in items if item.get_closest_marker("quarantine")]
+        for item in dropped:
+            mark = item.get_closest_marker("quarantine")
+            if mark is None or len(mark.args) != 1:
+                raise pytest.UsageError(f"{item.nodeid}: quarantine takes one reason: @pytest.mark.quarantine('why')")
+            config.stash[_QUARANTINED][item.nodeid] = str(mark.args[0])
+        if len(dropped) > MOST_QUARANTINED:
+            raise pytest.UsageError(f"{len(dropped)} tests are in quarantine, at most {MOST_QUARANTINED} may be")
+    if tier == "process":
+        dropped += [item for item in items if item.get_closest_marker("soak") and item not in dropped]
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        left = set(dropped)
+        items[:] = [item for item in items if item not in left]
+    if _share(config) is not None:
+        items.sort(key=lambda item: not _is_on_ray(item.path))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Any:
+    """Where processes share the tests, each begins elsewhere: what one has compiled, the others only read."""
+    report = yield
+    place = _share(collector.config)
+    if place is not None and isinstance(collector, pytest.Directory) and report.passed:
+        worker, count = place
+        begin = len(report.result) * worker // count
+        report.result[:] = report.result[begin:] + report.result[:begin]
+    return report
+
+
+class Summary:
+    """What is told at the end of a run: files that are slow for their tier, and tests in quarantine."""
+
+    def __init__(self, tier: str) -> None:
+        self._tier = tier
+        self._seconds: dict[str, float] = {}
+        self._quarantined: dict[str, str] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Add up the time of each file."""
+        name = report.nodeid.partition("::")[0]
+        self._seconds[name] = self._seconds.get(name, 0.0) + report.duration
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: object) -> None:
+        """Take what a process that shares the tests has left out."""
+        self._quarantined.update(getattr(node, "workeroutput", {}).get("quarantined", {}))
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+        """Tell it."""
+        most = _FILE_SECONDS.get(self._tier)
+        slow = (
+            [] if most is None else sorted((seconds, name) for name, seconds in self._seconds.items() if seconds > most)
+        )
+        if slow:
+            terminalreporter.section(f"files over {most:.0f} s, the share of one in this tier")
+            for seconds, name in reversed(slow):
+                terminalreporter.line(f"{seconds:6.1f} s  {name}")
+        quarantined = self._quarantined | config.stash[_QUARANTINED]
+        if quarantined:
+            terminalreporter.section(f"{len(quarantined)} in quarantine (run them with -m quarantine)")
+            for name, reason in sorted(quarantined.items()):
+                terminalreporter.line(f"{name}: {reason}")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand what is in quarantine to the process that shares out the tests."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["quarantined"] = session.config.stash[_QUARANTINED]
+
+
+@functools.cache
+def _text_of(path: Path) -> str:
+    return path.read_text() if path.is_file() else ""
+
+
+def _share(config: pytest.Config) -> tuple[int, int] | None:
+    """The number of this process and how many there are, where processes share the tests."""
+    given = getattr(config, "workerinput", None)
+    return None if given is None else (int(given["workerid"].removeprefix("gw")), given["workercount"])
+
+
+@functools.cache
+def _is_on_ray(path: Path) -> bool:
+    return "mark.ray" in path.read_text()

@@ -1,0 +1,1 @@
+from support.rigging.server_fixtures import *  # noqa: F403
