@@ -64,6 +64,7 @@ def test_everything_asked_for_is_in_the_request(cluster: Any, tmp_path: Path) ->
 def test_a_job_of_which_nothing_more_is_said_is_one_task_that_is_restarted_with_its_host_alone(cluster: Any) -> None:
     cluster.client().submit(TRUE, "job")
     assert (cluster.spec.replicas, cluster.spec.max_retries_preemption) == (1, 1000)
+    assert not cluster.spec.resources.HasField("device")
     said = {field.name for field, _ in cluster.spec.ListFields()}
     assert said == {
         "job_id", "entrypoint", "resources", "environment", "replicas", "max_retries_preemption", "runtime"

@@ -1,13 +1,10 @@
 """What a task sees of itself."""
 
 import os
-from typing import cast
 
 import pytest
 
-from iris.client import IrisClient, IrisContext
 from iris.client.context import get_iris_ctx, iris_ctx
-from iris.client.job_env import job_env
 from rigging.errors import Conflict, NotFound
 
 VARIABLES = {
@@ -20,17 +17,7 @@ VARIABLES = {
 }
 
 
-def test_a_task_knows_who_it_is_and_which_attempt() -> None:
-    job = job_env(VARIABLES)
-    assert job is not None
-    context = IrisContext(job, cast(IrisClient, None))
-    assert (context.job_id, context.task_id, context.task_attempt) == ("/ann/train", "/ann/train/3", 2)
-    assert (context.worker_id, context.ports, context.get_port("HTTP")) == ("w1", {"http": 8080}, 8080)
-    with pytest.raises(NotFound, match=r"task /ann/train/3 has no port 'x'; it has http"):
-        context.get_port("x")
-
-
-def test_the_context_exists_only_inside_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_knows_who_it_is_and_only_inside_a_job_is_there_a_context(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("IRIS_")]:
         monkeypatch.delenv(name)
     assert get_iris_ctx() is None
@@ -39,6 +26,9 @@ def test_the_context_exists_only_inside_a_job(monkeypatch: pytest.MonkeyPatch) -
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
     context = iris_ctx()
-    assert (context.job_id, context.task_id, context.ports) == ("/ann/train", "/ann/train/3", {"http": 8080})
+    assert (context.job_id, context.task_id, context.task_attempt) == ("/ann/train", "/ann/train/3", 2)
+    assert (context.worker_id, context.ports, context.get_port("HTTP")) == ("w1", {"http": 8080}, 8080)
+    with pytest.raises(NotFound, match=r"task /ann/train/3 has no port 'x'; it has http"):
+        context.get_port("x")
     assert (context.client.full_name_prefix(), context.client.user) == ("/ann/train", "ann")
     assert iris_ctx() is context

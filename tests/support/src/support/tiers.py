@@ -42,9 +42,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     is_watched = config.getoption("-s") == "no" or config.getoption("lf", False)
     if not is_whole(config) or is_watched or tier not in (FAST, "process"):
         return 0
-    # Process tests wait for processes and clocks, so there may be more of them than there are processors.
-    processors = os.cpu_count() or 1
-    return min(processors if tier == FAST else processors + 2, _MAX_PROCESSES)
+    # Tests wait for threads, processes and clocks, so there may be more of them than there are processors.
+    return min((os.cpu_count() or 1) + 2, _MAX_PROCESSES)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

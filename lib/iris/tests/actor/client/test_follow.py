@@ -182,10 +182,6 @@ class TestAPool:
             with pytest.raises(Conflict, match="the ActorPool of 'w' was closed; make a new one"):
                 ask()
 
-    def test_outside_of_a_job_it_must_be_told_which_cluster(self) -> None:
-        with pytest.raises(InvalidRequest, match=r"ActorPool\('w'\): outside of an Iris job say which cluster"):
-            ActorPool("w")
-
 
 def test_in_a_fork_nothing_of_the_parent_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sockets are shared: the parent would lose its connections."""
