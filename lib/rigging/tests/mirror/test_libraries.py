@@ -92,14 +92,15 @@ READERS = [with_pandas, with_dataset, with_duckdb, with_zarr]
 def test_every_byte_is_charged_to_the_block_and_what_it_does_not_allow_is_not_copied(
     regions: Any, read: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with mirror_budget(2**20 / GB) as budget, pytest.raises(Exception, match=r"exceed the transfer budget|No array"):
+    with mirror_budget(2**20 / GB) as small, pytest.raises(Exception, match=r"exceed the transfer budget|No array"):
         read()
-    assert copied(regions) <= budget.bytes_used <= 2**20
-    before = copied(regions)
+    assert copied(regions) <= small.bytes_used <= 2**20
     monkeypatch.setenv("MARIN_MIRROR_BUDGET_GB", "1e-9")  # the process's, which has no part in it
     with mirror_budget(1) as budget:
         assert read() == FILES * 128 * 1024
-    assert budget.bytes_used == copied(regions) - before > 2**20
+    assert budget.bytes_used > 2**20
+    # Threads of a library may go on after its call has failed: what they copy is charged to the block of that call.
+    assert small.bytes_used + budget.bytes_used == copied(regions)
 
 
 @pytest.mark.usefixtures("process_untouched")

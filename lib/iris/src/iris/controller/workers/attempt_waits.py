@@ -35,8 +35,11 @@ class AttemptWaits:
         if not words:
             return ""
         task, number = self.view.find_attempt(attempt)
-        if task is not None and number == task.attempt and task.state is TaskState.BUILDING:
-            return f"on worker {task.worker_id}: {words}"
+        if task is not None and number == task.attempt:
+            if task.state is TaskState.BUILDING:
+                return f"on worker {task.worker_id}: {words}"
+            if task.state is TaskState.ASSIGNED:  # that it is building is not decided on yet
+                return ""
         del self._words[attempt]  # it was lost, or stopped
         return ""
 
