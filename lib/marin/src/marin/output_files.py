@@ -5,6 +5,7 @@ from typing import Final
 STATUS_FILE: Final = ".executor_status"
 INFO_FILE: Final = ".executor_info"
 ARTIFACT_FILE: Final = ".artifact"
+ARTIFACT_DIGEST_FILE: Final = ARTIFACT_FILE + ".sha256"
 LOG_FILE: Final = ".log"
 ERROR_FILE: Final = ".error"
 TARGET_CONFIG_FILE: Final = ".target_config"

@@ -5,6 +5,7 @@ import datetime
 import enum
 import json
 import pathlib
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from marin.execution.artifact import (
     Artifact,
     ArtifactNotFound,
+    DamagedArtifact,
     PathMetadata,
     PathsMetadata,
     artifact_bytes,
@@ -195,3 +197,14 @@ def test_a_file_that_is_no_json_and_one_that_is_not_there(tmp_path: Path) -> Non
     assert isinstance(missing.value, FileNotFoundError)
     assert str(missing.value).startswith(f"no artifact at {tmp_path}/no/.artifact; ")
     assert artifact_path("gs://b/x") == "gs://b/x/.artifact"
+
+
+@pytest.mark.parametrize("content", [b'{"loss": 9}', b'{"lo', b""], ids=["one letter", "cut off", "empty"])
+def test_a_value_that_was_changed_or_cut_off_is_refused_with_its_file(tmp_path: Path, content: bytes) -> None:
+    Artifact.save({"loss": 1}, str(tmp_path))
+    assert subprocess.run(["sha256sum", "-c", f"{ARTIFACT_FILE}.sha256"], cwd=tmp_path, check=False).returncode == 0
+    (tmp_path / ARTIFACT_FILE).write_bytes(content)
+    with pytest.raises(DamagedArtifact, match=rf"artifact {tmp_path}/\.artifact is damaged"):
+        Artifact.load(str(tmp_path))
+    Artifact.save(None, str(tmp_path))
+    assert Artifact.load(str(tmp_path)) is None

@@ -1,6 +1,8 @@
 """Functions whose results are kept."""
 
 import functools
+import subprocess
+import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +13,10 @@ import pytest
 
 from marin.execution.artifact import Artifact, PathMetadata
 from marin.execution.disk_cache import cache_path, disk_cache, locked_disk_cache
+from marin.execution.jobs.remote import function_name
 from marin.execution.lease.status_file import StatusFile
 from marin.execution.lease.status_words import STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS
+from marin.execution.plan.call_identity import call_digest
 from rigging.errors import InvalidRequest
 
 calls: list[object] = []
@@ -147,3 +151,125 @@ def test_what_cannot_be_told_apart_or_kept_is_refused() -> None:
     with pytest.raises(InvalidRequest, match=r"a result of type lock cannot be pickled .*; give save_fn and load_fn"):
         make_lock()
     assert cache_path(double, (1,), {}) == cache_path(double, (1,), {}) != cache_path(double, (2,), {})
+
+
+def cut_off(stored: bytes) -> bytes:
+    return stored[: len(stored) // 2]
+
+
+def one_letter_changed(stored: bytes) -> bytes:
+    return stored.replace(b"word", b"ward")
+
+
+def without_digest(stored: bytes) -> bytes:
+    return stored[: stored.rindex(b"\nsha256:")]
+
+
+@pytest.mark.parametrize("cache", [disk_cache, locked_disk_cache])
+@pytest.mark.parametrize(
+    "damage",
+    [cut_off, one_letter_changed, lambda _: b"", lambda stored: cut_off(without_digest(stored)), None],
+    ids=["cut off", "one letter", "empty", "cut off, of an older release", "gone"],
+)
+def test_a_damaged_result_is_computed_again_said_and_kept_aside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, cache: Any, damage: Any
+) -> None:
+    file = tmp_path / "out" / "data.pkl"
+
+    @cache(output_path=str(tmp_path / "out"))
+    def make() -> str:
+        calls.append(None)
+        return "word" * 20
+
+    assert make() == make() == "word" * 20
+    if damage is None:
+        file.unlink()
+    else:
+        damaged = damage(file.read_bytes())
+        file.write_bytes(damaged)
+    assert make() == make() == "word" * 20
+    assert len(calls) == 2
+    [said] = [record.getMessage() for record in caplog.records]
+    assert said.startswith(str(file))
+    assert "computed again" in said
+    if damage is not None:
+        assert Path(f"{file}.damaged").read_bytes() == damaged
+
+
+def test_a_result_of_an_older_release_and_one_whose_class_is_gone(tmp_path: Path) -> None:
+    file = tmp_path / "out" / "data.pkl"
+    cached = disk_cache(scaled, output_path=str(tmp_path / "out"))
+    assert cached(1) == [1, 1]
+    file.write_bytes(without_digest(file.read_bytes()))
+    assert cached(2) == [1, 1]
+    file.write_bytes(b"cgone_module\nGone\n.")
+    with pytest.raises(ModuleNotFoundError):
+        cached(3)
+    assert file.read_bytes() == b"cgone_module\nGone\n."
+
+
+def test_a_call_is_one_however_it_is_written_and_found_under_its_former_name() -> None:
+    cached = locked_disk_cache(scaled)
+    assert [cached(1), cached(k=1), cached(1, 1), cached(x=1, k=1)] == [[1, 1]] * 4
+    assert calls == [1]
+    former = Path(cache_path(scaled, (2,), {})).parent / f"{function_name(scaled)}-{call_digest(scaled, (2,), {})[:16]}"
+    disk_cache(scaled, output_path=str(former))(2)
+    calls.clear()
+    assert cached(2) == [2, 1]
+    assert calls == []
+
+
+class Changing:
+    made = 0
+
+    def __init__(self) -> None:
+        type(self).made += 1
+        self.number = self.made
+
+    def __repr__(self) -> str:
+        return "Changing()"
+
+
+def test_three_misses_in_a_row_that_look_alike_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    cached = disk_cache(scaled)
+    for value in (1, 2, 3, 4, Changing(), Changing()):
+        cached(value)
+    assert not caplog.records
+    for _ in range(3):
+        cached(Changing())
+    [said] = [record.getMessage() for record in caplog.records]
+    assert "scaled(Changing()): 3 calls in a row look alike" in said
+
+
+SCRIPT = """
+import sys
+from marin.execution.disk_cache import disk_cache
+
+SEEN = []  # of the script: it differs from process to process
+
+class Text:
+    def __init__(self, text):
+        self.text = text
+
+    def shout(self):
+        SEEN.append(self.text)
+        return self.text {change}
+
+@disk_cache
+def shouted(text):
+    print("computed")
+    return text.shout()
+
+SEEN.append(sys.argv[1])
+shouted(Text("a"))
+"""
+
+
+@pytest.mark.process
+def test_objects_of_the_script_itself_are_found_by_the_next_process(tmp_path: Path) -> None:
+    def run(argument: str, change: str = "* 2") -> str:
+        script = tmp_path / "script.py"
+        script.write_text(SCRIPT.replace("{change}", change))
+        return subprocess.run([sys.executable, script, argument], capture_output=True, text=True, check=True).stdout
+
+    assert [run("1"), run("2"), run("2", "* 3")] == ["computed\n", "", "computed\n"]

@@ -5,16 +5,17 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import enum
+import hashlib
 import json
 import os
 import pathlib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar, overload
 
-from marin.output_files import ARTIFACT_FILE
+from marin.output_files import ARTIFACT_DIGEST_FILE, ARTIFACT_FILE
 from rigging.errors import InvalidRequest, NotFound
 from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
 from rigging.filesystem.location import path_in
@@ -37,6 +38,10 @@ class ArtifactNotFound(NotFound, FileNotFoundError):
     __str__ = NotFound.__str__
 
 
+class DamagedArtifact(InvalidRequest):
+    """The stored value is not the one that was stored."""
+
+
 @dataclass(slots=True)
 class PathMetadata:
     """A step's result that is one path."""
@@ -53,6 +58,7 @@ class PathsMetadata:
 
 
 _NOT_GIVEN: Final = object()
+_NULL: Final = b"null"
 
 
 class Artifact:
@@ -81,8 +87,10 @@ class Artifact:
         stored = value if artifact is _NOT_GIVEN else artifact
         if stored is _NOT_GIVEN:
             raise InvalidRequest("Artifact.save(value, path): the value is missing")
-        file = artifact_path(_one_path("Artifact.save(value, path)", path, base_path))
-        write_bytes_atomic(file, artifact_bytes(stored))
+        output_path = _one_path("Artifact.save(value, path)", path, base_path)
+        write_artifact(
+            lambda name, content: write_bytes_atomic(path_in(output_path, name), content), artifact_bytes(stored)
+        )
 
     @overload
     @staticmethod
@@ -117,13 +125,23 @@ class Artifact:
 
         Raises:
             ArtifactNotFound: Nothing is stored there.
+            DamagedArtifact: The stored value was changed or cut off.
             InvalidRequest: The stored value is not of that type.
         """
         kind = type if artifact_type is None else artifact_type
-        file = artifact_path(_one_path("Artifact.load(path)", path, base_path))
+        output_path = _one_path("Artifact.load(path)", path, base_path)
+        file = artifact_path(output_path)
         content = read_bytes_or_none(file)
         if content is None:
             raise ArtifactNotFound(f"no artifact at {file}; the step that writes it has not succeeded")
+        if content != _NULL and not _is_sound(content, output_path):
+            # It may have been stored anew between the two reads.
+            content = read_bytes_or_none(file) or b""
+            if not _is_sound(content, output_path):
+                raise DamagedArtifact(
+                    f"artifact {file} is damaged: its digest is not the one in {ARTIFACT_DIGEST_FILE}. Make the output "
+                    f"again; if you or an older release wrote the file on purpose, remove {ARTIFACT_DIGEST_FILE}"
+                )
         try:
             raw = json.loads(content)
             return raw if kind is None else _decode(kind, raw)
@@ -145,6 +163,24 @@ def artifact_path(output_path: str) -> str:
     return path_in(output_path, ARTIFACT_FILE)
 
 
+def write_artifact(write: Callable[[str, bytes], object], content: bytes) -> None:
+    """Write an artifact file, and its digest (in the form of `sha256sum`) beside it; null has none.
+
+    Args:
+        write: Writes a file of the output path, by its name.
+        content: What `artifact_bytes` returned.
+    """
+    write(ARTIFACT_FILE, content)
+    if content != _NULL:
+        write(ARTIFACT_DIGEST_FILE, f"{hashlib.sha256(content).hexdigest()}  {ARTIFACT_FILE}\n".encode())
+
+
+def _is_sound(content: bytes, output_path: str) -> bool:
+    """Whether a value is the one that was stored; those of older releases have no digest."""
+    digest = read_bytes_or_none(path_in(output_path, ARTIFACT_DIGEST_FILE))
+    return digest is None or digest.split()[:1] == [hashlib.sha256(content).hexdigest().encode()]
+
+
 def artifact_bytes(value: Any) -> bytes:
     """Return the content of an artifact file.
 
@@ -152,7 +188,7 @@ def artifact_bytes(value: Any) -> bytes:
         InvalidRequest: The value has no JSON form.
     """
     if value is None:
-        return b"null"
+        return _NULL
     try:
         _check_keys(value)
         return json.dumps(value, default=_encode_checked).encode()

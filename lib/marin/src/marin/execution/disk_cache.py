@@ -7,20 +7,24 @@ the prefix, and of callers at once one computes while the others wait.
 from __future__ import annotations
 
 import functools
+import hashlib
+import logging
 import os
 import pickle
+import re
 import types
 import typing
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
-from marin.execution.artifact import Artifact
+from marin.execution.artifact import Artifact, ArtifactNotFound, DamagedArtifact
 from marin.execution.config.prefix import prefix_or_default
 from marin.execution.jobs.remote import function_name
 from marin.execution.lease.status_file import LockedFunction, StatusFile, StepAlreadyDone, making_output
 from marin.execution.lease.status_words import STATUS_FAILED, STATUS_SUCCESS
-from marin.execution.plan.call_identity import Unidentified, call_digest, function_identity
+from marin.execution.plan.call_identity import Unidentified, bound_call_digest, call_digest, function_identity
+from marin.output_files import ARTIFACT_FILE
 from rigging.errors import Denied, InvalidRequest
 from rigging.filesystem import local_path, marin_temp_bucket, read_bytes_or_none, write_bytes_atomic
 from rigging.filesystem.location import path_in
@@ -31,7 +35,13 @@ R = TypeVar("R")
 SaveFn = Callable[[Any, str], object]
 LoadFn = Callable[[str], Any]
 
+logger = logging.getLogger(__name__)
+
 _HASH_DIGITS = 16
+_MISSES_TO_SAY = 3
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_DIGEST_LINE = b"\nsha256:%b\n"
+_DIGEST = re.compile(rb"\nsha256:([0-9a-f]{64})\n\Z")
 
 RESULT_FILE = "data.pkl"
 
@@ -54,6 +64,8 @@ class disk_cache(Generic[P, R]):
     Raises:
         InvalidRequest: (from a call) An argument, or what is bound to the function, or the result cannot be pickled.
         Denied: (from a call) The result is another user's, on this machine: it is not loaded.
+
+    A stored result that is damaged, or gone, is computed again, which is logged; what was there is kept beside it.
     """
 
     #: See `marin.execution.plan.call_identity`.
@@ -67,7 +79,7 @@ class disk_cache(Generic[P, R]):
         save_fn: SaveFn | None = None,
         load_fn: LoadFn | None = None,
     ) -> None:
-        self._store = _Store(output_path, save_fn, load_fn, self._temporary_path)
+        self._store = _Store(output_path, save_fn, load_fn, self._temporary_paths)
         self._fn = fn
         self._identity = ""
         if fn is not None:
@@ -79,9 +91,9 @@ class disk_cache(Generic[P, R]):
         fn = self._fn
         if fn is None:
             return cast(R, self._wrapping(*args, **kwargs))
-        path = self._store.path(fn, args, kwargs)
-        if StatusFile(path).status == STATUS_SUCCESS:
-            return cast(R, self._store.load(fn, path))
+        path, kept = self._store.find(fn, args, kwargs)
+        if kept is not None:
+            return cast(R, kept.value)
         try:
             value = self._computed(fn, path, args, kwargs)
         except StepAlreadyDone:  # made by the last holder of the function's lock
@@ -106,10 +118,10 @@ class disk_cache(Generic[P, R]):
         """Bind the function to an instance, as a method's function is."""
         return self if instance is None else types.MethodType(self, instance)
 
-    def _temporary_path(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        digest = call_digest(fn, args, kwargs, self._identity)[:_HASH_DIGITS]
-        path = marin_temp_bucket(1, f"disk_cache_{digest}")
-        return local_path(path) or path
+    def _temporary_paths(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[str]:
+        for digest_of in (bound_call_digest, call_digest):
+            path = marin_temp_bucket(1, f"disk_cache_{digest_of(fn, args, kwargs, self._identity)[:_HASH_DIGITS]}")
+            yield local_path(path) or path
 
     def _wrapping(self, *args: Any, **kwargs: Any) -> disk_cache[..., Any]:
         if len(args) != 1 or kwargs or not callable(args[0]):
@@ -161,14 +173,14 @@ def locked_disk_cache(
     if (save_fn is None) != (load_fn is None):
         missing = "save_fn" if save_fn is None else "load_fn"
         raise InvalidRequest(f"disk_cache: {missing} is missing; what one stores, the other must be able to load")
-    store = _Store(output_path, save_fn, load_fn, cache_path)
+    store = _Store(output_path, save_fn, load_fn, _cache_paths)
 
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
         def cached(*args: P.args, **kwargs: P.kwargs) -> R:
-            path = store.path(function, args, kwargs)
-            if StatusFile(path).status == STATUS_SUCCESS:
-                return cast(R, store.load(function, path))
+            path, kept = store.find(function, args, kwargs)
+            if kept is not None:
+                return cast(R, kept.value)
             try:
                 with making_output(path, function_name(function)):
                     value = function(*args, **kwargs)
@@ -182,17 +194,85 @@ def locked_disk_cache(
     return wrap if fn is None else wrap(fn)
 
 
+class DamagedResult(InvalidRequest):
+    """A stored result is not what was stored, or not there although its status says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    value: Any
+
+
+class _Misses:
+    """Counts calls in a row that look alike, find no result, and have different identities."""
+
+    def __init__(self) -> None:
+        self._call = ""
+        self._paths: set[str] = set()
+        self._is_said = False
+
+    def note_hit(self) -> None:
+        self._paths.clear()
+
+    def note(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], path: str) -> None:
+        try:
+            call = _ADDRESS.sub(
+                "", ", ".join([*map(repr, args), *(f"{name}={item!r}" for name, item in kwargs.items())])
+            )
+        except Exception:  # of an argument's own __repr__
+            return
+        if call != self._call:
+            self._call, self._paths = call, set()
+        self._paths.add(path)
+        if len(self._paths) == _MISSES_TO_SAY and not self._is_said:
+            self._is_said = True
+            logger.warning(
+                "%s(%s): %d calls in a row look alike but are not equal, so that none finds the result of another: "
+                "they differ in something that their text does not show; give what counts only, or output_path",
+                function_name(fn), call if len(call) <= 200 else call[:200] + "...", _MISSES_TO_SAY,
+            )  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class _Store:
-    """Where and how results are kept."""
+    """Where and how results are kept.
+
+    Attributes:
+        own_paths: Yields the path of a call's result, then those that earlier releases gave it.
+    """
 
     output_path: str | None
     save_fn: SaveFn | None
     load_fn: LoadFn | None
-    own_path: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], str]
+    own_paths: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Iterable[str]]
+    misses: _Misses = field(default_factory=_Misses)
 
-    def path(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        return self.output_path if self.output_path is not None else self.own_path(fn, args, kwargs)
+    def find(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, _Kept | None]:
+        """Return the path of a call's result, and the result if there is a sound one."""
+        paths = iter(self.own_paths(fn, args, kwargs) if self.output_path is None else [self.output_path])
+        first = next(paths)
+        for path in (first, *paths):
+            if StatusFile(path).status == STATUS_SUCCESS:
+                try:
+                    kept = _Kept(self.load(fn, path))
+                except DamagedResult as error:
+                    self._put_aside(path, error)
+                    break
+                self.misses.note_hit()
+                return path, kept
+        if self.output_path is None:
+            self.misses.note(fn, args, kwargs, first)
+        return first, None
+
+    def _put_aside(self, path: str, error: DamagedResult) -> None:
+        """Keep a damaged file under another name, and let the result be computed again."""
+        for name in (RESULT_FILE, ARTIFACT_FILE):
+            content = read_bytes_or_none(path_in(path, name))
+            if content is not None:
+                write_bytes_atomic(path_in(path, f"{name}.damaged"), content)
+                break
+        logger.warning("%s: computed again%s", error, "" if content is None else f"; it is kept as {name}.damaged")
+        StatusFile(path).write_status(STATUS_FAILED)
 
     def save(self, value: Any, path: str) -> None:
         if self.save_fn is None:
@@ -203,6 +283,7 @@ class _Store:
         self.save_fn(value, path)
 
     def load(self, fn: Callable[..., Any], path: str) -> Any:
+        """Return the result that is kept at a path; raises DamagedResult."""
         if self.load_fn is not None:
             return self.load_fn(path)
         if self.output_path is None:
@@ -221,9 +302,13 @@ def cache_path(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     Raises:
         InvalidRequest: An argument has no digest that is the same in every process.
     """
-    name = function_name(fn)
-    digest = call_digest(fn, args, kwargs)
-    return os.path.join(prefix_or_default(None), "cache", f"{name}-{digest[:_HASH_DIGITS]}")
+    return next(_cache_paths(fn, args, kwargs))
+
+
+def _cache_paths(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[str]:
+    for digest_of in (bound_call_digest, call_digest):
+        name = f"{function_name(fn)}-{digest_of(fn, args, kwargs)[:_HASH_DIGITS]}"
+        yield os.path.join(prefix_or_default(None), "cache", name)
 
 
 def _identity_now(fn: Callable[..., Any]) -> str:
@@ -254,14 +339,28 @@ def _save(value: Any, path: str) -> None:
         raise InvalidRequest(
             f"disk_cache: a result of type {type(value).__name__} cannot be pickled ({error}); give save_fn and load_fn"
         ) from error
-    write_bytes_atomic(path_in(path, RESULT_FILE), content)
+    # Behind the end of a pickle, where whoever loads it does not look.
+    write_bytes_atomic(
+        path_in(path, RESULT_FILE), content + _DIGEST_LINE % hashlib.sha256(content).hexdigest().encode()
+    )
 
 
 def _load(fn: Callable[..., Any], path: str) -> Any:
-    content = read_bytes_or_none(path_in(path, RESULT_FILE))
-    if content is None:  # an earlier release made it
+    file = path_in(path, RESULT_FILE)
+    stored = read_bytes_or_none(file)
+    if stored is None:  # an earlier release made it
         return _load_artifact(fn, path)
-    return pickle.loads(content)  # noqa: S301 - from the user's own storage
+    content, digest = stored[: -len(_DIGEST_LINE % (b"0" * 64))], _DIGEST.search(stored)
+    if digest is not None and hashlib.sha256(content).hexdigest().encode() != digest[1]:
+        raise DamagedResult(f"{file} is damaged: its digest is not that of what was stored")
+    try:
+        return pickle.loads(stored)  # noqa: S301 - from the user's own storage
+    except (AttributeError, ImportError):  # a class that is not there any more
+        raise
+    except Exception as error:
+        if digest is not None:
+            raise
+        raise DamagedResult(f"{file} is damaged or cut off: {type(error).__name__}: {error}") from error
 
 
 def _load_artifact(fn: Callable[..., Any], path: str) -> Any:
@@ -269,6 +368,11 @@ def _load_artifact(fn: Callable[..., Any], path: str) -> Any:
         annotation = typing.get_type_hints(fn).get("return")
     except (NameError, TypeError):
         annotation = None  # names that only a type checker knows
-    if annotation is None or isinstance(annotation, TypeVar):
-        return Artifact.load(path)
-    return Artifact.load(path, annotation)
+    try:
+        if annotation is None or isinstance(annotation, TypeVar):
+            return Artifact.load(path)
+        return Artifact.load(path, annotation)
+    except ArtifactNotFound as error:
+        raise DamagedResult(f"{path_in(path, RESULT_FILE)} is missing, though the status is SUCCESS") from error
+    except DamagedArtifact as error:
+        raise DamagedResult(str(error)) from error

@@ -39,7 +39,7 @@ class Files:
 def test_a_disk_that_is_full_for_a_while_is_waited_for_and_told_at_once(caplog: pytest.LogCaptureFixture) -> None:
     files = Files([OSError(errno.ENOSPC, "No space left on device")] * 2)
     keep_result(7, "/out", files)
-    assert files.content == {".artifact": b"7"}
+    assert files.content[".artifact"] == b"7"
     [told] = [record for record in caplog.records if record.levelname == "WARNING"]
     assert "its return value cannot be stored yet, which is tried for 20 s: the disk of / is full: " in told.message
 

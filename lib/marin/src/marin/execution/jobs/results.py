@@ -9,12 +9,13 @@ import os
 from functools import partial
 from typing import Any, Protocol
 
-from marin.execution.artifact import artifact_bytes, artifact_path
+from marin.execution.artifact import artifact_bytes, artifact_path, write_artifact
 from marin.full_disk import full_disk
 from marin.output_files import ARTIFACT_FILE
 from rigging.distributed_lock import LeaseLostError
 from rigging.errors import InvalidRequest
 from rigging.filesystem import read_bytes_or_none, url_to_fs, write_bytes_atomic
+from rigging.filesystem.location import path_in
 from rigging.lease.objects import RETRY_SECONDS
 from rigging.timing import ExponentialBackoff, retry_with_backoff
 
@@ -83,10 +84,10 @@ def keep_content(
     """
     try:
         if files is None:
-            write_bytes_atomic(artifact_path(output_path), content)
+            write_artifact(lambda name, data: write_bytes_atomic(path_in(output_path, name), data), content)
             return
         retry_with_backoff(
-            lambda: files.write(ARTIFACT_FILE, content),
+            lambda: write_artifact(files.write, content),
             retryable=lambda error: isinstance(error, OSError) and error.errno not in _WILL_NOT_PASS,
             max_attempts=1000,
             max_elapsed=patience_seconds,
@@ -175,7 +176,7 @@ def take_result_of_job(output_path: str, job_id: str, files: ResultFiles) -> boo
         content = read_bytes_or_none(left)
         if content is None:
             return False
-        files.write(ARTIFACT_FILE, content)
+        write_artifact(files.write, content)
         fs, path = url_to_fs(left)
         fs.rm_file(path)
     except LeaseLostError:

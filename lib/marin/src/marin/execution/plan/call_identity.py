@@ -8,6 +8,7 @@ import decimal
 import enum
 import functools
 import hashlib
+import inspect
 import os
 import pathlib
 import sys
@@ -52,15 +53,35 @@ def call_digest(
     Raises:
         Unidentified: A value in the call cannot be pickled; the message names it.
     """
-    hasher = hashlib.md5(usedforsecurity=False)
     where = f"a call of {function_name(fn)}"
     try:
-        for piece in _pieces(("call", identity or fn, list(args), dict(kwargs)), where, ()):
-            hasher.update(b"%d:" % len(piece))
-            hasher.update(piece)
+        return _digest(
+            _pieces(("call", identity or fn, list(args), dict(kwargs)), functools.partial(_pickled, where), ())
+        )
     except RecursionError:
         raise Unidentified(f"{where} holds something that is nested too deeply to be told from others") from None
-    return hasher.hexdigest()
+
+
+def bound_call_digest(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], identity: str | None = None
+) -> str:
+    """Return a digest of a call that does not depend on how it is written: `f(1)`, `f(n=1)`, with defaults or without.
+
+    Objects count by their class and what is in them; the code of a class counts if it is of the script or within a
+    function. Arguments and errors are those of `call_digest`.
+    """
+    where = f"a call of {function_name(fn)}"
+    try:
+        bound = inspect.signature(fn).bind(*args, **kwargs)
+        bound.apply_defaults()
+        given: Any = bound.arguments
+    except (ValueError, TypeError):  # it has no signature, or refuses these arguments itself
+        given = (args, dict(kwargs))
+    parts = ("bound call", identity or fn, dict(given) if isinstance(given, Mapping) else given)
+    try:
+        return _digest(_pieces(parts, functools.partial(_by_parts, where), ()))
+    except RecursionError:
+        return call_digest(fn, args, kwargs, identity)
 
 
 def function_identity(fn: Callable[..., Any]) -> str:
@@ -75,12 +96,24 @@ def function_identity(fn: Callable[..., Any]) -> str:
     return call_digest(fn, (), {})
 
 
-def _pieces(value: Any, where: str, above: tuple[int, ...]) -> Iterator[bytes]:
+def _digest(pieces: Iterable[bytes]) -> str:
+    hasher = hashlib.md5(usedforsecurity=False)
+    for piece in pieces:
+        hasher.update(b"%d:" % len(piece))
+        hasher.update(piece)
+    return hasher.hexdigest()
+
+
+# Gives the bytes of an object that is none of those that `_pieces` knows.
+_OfObject = Callable[[Any, tuple[int, ...]], Iterable[bytes]]
+
+
+def _pieces(value: Any, of_object: _OfObject, above: tuple[int, ...]) -> Iterator[bytes]:
     """Yield bytes that identify a value: its type counts, the order of dicts and sets does not.
 
     Args:
         value: The value.
-        where: The place it was found at, for errors.
+        of_object: Called for other objects.
         above: Ids of the containers around it, outermost first; a reference back to one of them yields its distance.
     """
     kind = type(value)
@@ -98,29 +131,29 @@ def _pieces(value: Any, where: str, above: tuple[int, ...]) -> Iterator[bytes]:
     elif kind in (list, tuple):
         yield f"{kind.__name__} {len(value)}".encode()
         for item in value:
-            yield from _pieces(item, where, within)
+            yield from _pieces(item, of_object, within)
     elif kind in (set, frozenset, dict):
         yield f"{kind.__name__} {len(value)}".encode()
-        yield from sorted(_joined(item, where, within) for item in (value.items() if kind is dict else value))
+        yield from sorted(_joined(item, of_object, within) for item in (value.items() if kind is dict else value))
     elif isinstance(value, type):
         yield f"type {_name_of_type(value)}".encode()
     elif isinstance(value, _TEXT_TYPES):
         yield f"{_name_of_type(kind)} {value!r}".encode()
     elif callable(value) and (parts := _function_parts(value)) is not None:
         yield b"function"
-        yield from _pieces(parts, where, within)
+        yield from _pieces(parts, of_object, within)
     elif dataclasses.is_dataclass(value):
         yield f"dataclass {_name_of_type(kind)}".encode()
         for field in dataclasses.fields(value):
             if field.name == MARK:
                 continue
-            yield from _pieces((field.name, getattr(value, field.name, None)), where, within)
+            yield from _pieces((field.name, getattr(value, field.name, None)), of_object, within)
     else:
-        yield _pickled(value, where)
+        yield from of_object(value, within)
 
 
-def _joined(value: Any, where: str, above: tuple[int, ...]) -> bytes:
-    return b"".join(b"%d:%b" % (len(piece), piece) for piece in _pieces(value, where, above))
+def _joined(value: Any, of_object: _OfObject, above: tuple[int, ...]) -> bytes:
+    return b"".join(b"%d:%b" % (len(piece), piece) for piece in _pieces(value, of_object, above))
 
 
 def _function_parts(fn: Any) -> tuple[Any, ...] | None:
@@ -204,7 +237,45 @@ def _name_of_type(kind: type[Any]) -> str:
     return f"{place}{kind.__module__}.{kind.__qualname__}"
 
 
-def _pickled(value: Any, where: str) -> bytes:
+def _by_parts(where: str, value: Any, above: tuple[int, ...]) -> Iterator[bytes]:
+    """Yield bytes of an object by what its pickle would be made of, and of a class that has no module by its code.
+
+    The pickle itself takes along what the functions of such a class refer to, which differs from process to process.
+    """
+    kind = type(value)
+    try:
+        reduced = value.__reduce_ex__(4)
+    except Exception:  # of the object's own methods
+        reduced = None
+    if not isinstance(reduced, tuple):
+        yield from _pickled(where, value, above)
+        return
+    make, arguments, state, items, pairs = (*reduced, None, None, None)[:5]
+    parts = (make, arguments, state, items and list(items), pairs and list(pairs), _classes_without_module(kind))
+    yield f"object {_name_of_type(kind)}".encode()
+    yield from _pieces(parts, functools.partial(_by_parts, where), above)
+
+
+def _classes_without_module(kind: type[Any]) -> list[Any]:
+    """Return the code of those of an object's classes that are of the script or within a function."""
+    return [
+        (_name_of_type(base), [(name, _code_of_member(member)) for name, member in sorted(vars(base).items())])
+        for base in kind.__mro__
+        if base.__module__ == "__main__" or "<locals>" in base.__qualname__
+    ]
+
+
+def _code_of_member(member: Any) -> Any:
+    if isinstance(member, (staticmethod, classmethod)):
+        member = member.__func__
+    if isinstance(member, property):
+        return [_code_of_member(part) for part in (member.fget, member.fset, member.fdel)]
+    if isinstance(member, types.FunctionType):
+        return (_code_parts(member.__code__), member.__defaults__, member.__kwdefaults__)
+    return member if isinstance(member, (bool, int, float, bytes)) else None
+
+
+def _pickled(where: str, value: Any, _above: tuple[int, ...]) -> list[bytes]:
     import cloudpickle
 
     try:
@@ -214,4 +285,4 @@ def _pickled(value: Any, where: str) -> bytes:
             f"{where} holds a {type(value).__name__} that cannot be pickled ({type(error).__name__}: {error}), so it "
             "cannot be told from others"
         ) from error
-    return f"pickle {_name_of_type(type(value))} ".encode() + content
+    return [f"pickle {_name_of_type(type(value))} ".encode() + content]

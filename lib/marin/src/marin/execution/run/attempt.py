@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from marin.execution.artifact import write_artifact
 from marin.execution.jobs.results import keep_content
 from marin.execution.lease.keeper import LeaseKeeper
 from marin.execution.lease.opening import open_step_lease
@@ -24,7 +25,6 @@ from marin.execution.run.outcomes import attempts_of, outcome_of, outcome_of_fai
 from marin.execution.run.step_task import StepResult, StepTask, made_by_another, worked
 from marin.execution.run.trying import NEVER, Tried, advance
 from marin.full_disk import full_disk
-from marin.output_files import ARTIFACT_FILE
 from rigging.distributed_lock import LeaseLostError
 from rigging.errors import MarinError
 
@@ -233,7 +233,7 @@ class Attempt:
         with lease.together():
             if result is not None:
                 try:
-                    lease.write(ARTIFACT_FILE, result)
+                    write_artifact(lease.write, result)
                 except LeaseLostError:
                     raise
                 # Storage libraries may raise any exception; what cannot be stored at all is said at the next try.
