@@ -10,5 +10,7 @@ LOG_FILE: Final = ".log"
 ERROR_FILE: Final = ".error"
 TARGET_CONFIG_FILE: Final = ".target_config"
 
+WAITING_FILE: Final = ".waiting_for"
+
 LOCK_SUFFIX: Final = ".lock"
 LOCK_FILE: Final = STATUS_FILE + LOCK_SUFFIX

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, overload
 from marin.execution.config.regions import infer_region
 from marin.execution.config.tries import check_tries
 from marin.execution.jobs.step_call import call_ray_function, call_step_in_job, is_ray_function
+from marin.execution.lease.circles import making_here
 
 if TYPE_CHECKING:
     from fray.client import JobHandle
@@ -287,7 +288,7 @@ def submit_step(
     # The job calls the wrapper: there the budget applies, and there the return value is stored.
     function = _shown_as(functools.partial(call_step_in_job, plain_function(remote_fn.fn)), remote_fn.fn)
     call = replace(remote_fn, fn=function, resources=resources)
-    return submit(call, name, ((config,), output_path, budget_gb, token, log), env_vars=variables)
+    return submit(call, name, ((config,), output_path, budget_gb, token, log, making_here()), env_vars=variables)
 
 
 def job_region(remote_fn: RemoteCallable[Any], config: Any, *, step_name: str, output_path: str) -> str | None:

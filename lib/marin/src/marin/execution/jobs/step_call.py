@@ -14,6 +14,7 @@ from marin.execution.config.copying import copy_config
 from marin.execution.config.values import MirroredValue, VersionedValue
 from marin.execution.config.visitor import LEAF_TYPES, ConfigVisitor, dataclass_field_names, shape
 from marin.execution.jobs.results import keep_result_of_job, result_content
+from marin.execution.lease.circles import Making, making_as, making_here
 from marin.execution.lease.fencing import FreshFiles, LeaseToken
 from marin.execution.lease.step_lease import StepLease, step_lease
 from marin.execution.report.job_notes import JobProgress, ValueNote, tell, tell_use
@@ -62,6 +63,7 @@ def call_step_in_job(
     budget_gb: float | None,
     token: LeaseToken | None = None,
     log: LogTask | None = None,
+    made: Making | None = None,
 ) -> str:
     """Call a step's function in its job; of several replicas the first stores the return value.
 
@@ -75,6 +77,7 @@ def call_step_in_job(
         budget_gb: As for `call_step`.
         token: The lease of the run that waits for the job; None outside of any run.
         log: What is to be known for writing the step's log here; None where that is the run's to do.
+        made: The outputs that the job's submitter makes.
 
     Returns:
         `RETURNED`.
@@ -87,7 +90,8 @@ def call_step_in_job(
     from fray.replica import replica_index
 
     with _log_kept(log, output_path, token), CALLS_HERE.counted(output_path), _budget(budget_gb), _told_to_run():
-        value = _returned(fn, args)
+        with making_as(made or making_here()):
+            value = _returned(fn, args)
         if replica_index() == 0:
             _keep(value, output_path, token, is_fresh=log is not None and log.is_fresh)
     return RETURNED

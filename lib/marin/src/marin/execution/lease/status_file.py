@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar, overload
 
+from marin.execution.lease.circles import begin_wait, end_wait, making
 from marin.execution.lease.fencing import LeaseToken
 from marin.execution.lease.first_generation import is_local_success
 from marin.execution.lease.status_words import (
@@ -142,7 +143,7 @@ def step_lock(
     Raises:
         StepAlreadyDone: The output is there.
         PreviousTaskFailedError: It failed previously, and `force_run_failed` is off.
-        Conflict: Another holder kept the lock for all of `wait_seconds`.
+        Conflict: Another holder kept the lock for all of `wait_seconds`, or it waits for the calling code itself.
         LeaseLostError: At the end of the block, when the lock was lost on the way.
     """
     label = step_label or output_path
@@ -153,11 +154,16 @@ def step_lock(
         except Conflict as error:
             if not wait_seconds:
                 raise
+            begin_wait(output_path)
             logger.info("step %s: another run is at work on it, waiting (%s)", label, error)
-            held = stack.enter_context(lease(lock_path, wait_seconds=wait_seconds))
+            try:
+                held = stack.enter_context(lease(lock_path, wait_seconds=wait_seconds))
+            finally:
+                end_wait(output_path)
         locked = LockedStatus(output_path, held)
         # Read under the lock: its last holder may have finished the output.
         check_status(locked.status, label, output_path, force_run_failed=force_run_failed)
+        stack.enter_context(making(output_path))
         yield locked
 
 

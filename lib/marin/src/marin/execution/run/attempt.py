@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from marin.execution.artifact import write_artifact
 from marin.execution.jobs.results import keep_content
+from marin.execution.lease.circles import begin_wait, end_wait, making
 from marin.execution.lease.keeper import LeaseKeeper
 from marin.execution.lease.opening import open_step_lease
 from marin.execution.lease.status_file import StepAlreadyDone
@@ -69,6 +70,7 @@ class Attempt:
         self._earlier = earlier
         self._terms = terms
         self._is_first = tried is NEVER
+        self._waits = False
         self._follows_unfinished = task.was_running and tried is NEVER
         self._thread = 0
         self._log: StepLog | None = None
@@ -90,18 +92,26 @@ class Attempt:
     def _run(self, on_begin: Callable[[Attempt], None]) -> StepResult | None:
         task = self.task
         progress: StepProgress | None = None
+        log: StepLog | None = None
         try:
             is_fresh, self._is_first = task.is_fresh and self._is_first, False
+            if self._waits:
+                end_wait(task.output_path)
+                self._waits = False
             with self.lease.together():
-                if not self.lease.begin(force_run_failed=self._force_run_failed, is_fresh=is_fresh):
-                    self._follows_unfinished = True
-                    return None
-                self._thread = threading.get_native_id()
-                self._keeper.keep(self.lease, task.stop)
-                on_begin(self)
-                progress = StepProgress(task.name, task.output_path, self._tell)
-                log = self._describe(progress, is_fresh)
-            self._make(progress, log)
+                if self.lease.begin(force_run_failed=self._force_run_failed, is_fresh=is_fresh):
+                    self._thread = threading.get_native_id()
+                    self._keeper.keep(self.lease, task.stop)
+                    on_begin(self)
+                    progress = StepProgress(task.name, task.output_path, self._tell)
+                    log = self._describe(progress, is_fresh)
+            if progress is None or log is None:
+                self._follows_unfinished = True
+                begin_wait(task.output_path)
+                self._waits = True
+                return None
+            with making(task.output_path):
+                self._make(progress, log)
         except StepAlreadyDone:
             return made_by_another(task)
         except LeaseLostError as error:

@@ -1,0 +1,170 @@
+"""Who waits for whose output: a wait that could never end is an error that names the circle.
+
+Code that makes an output (a step's function, a cached function, a function under a lock) may wait for another output.
+Within a process all waits are known. Others are known by a note in the output that is being made, written where such a
+wait begins, which is seldom; it counts while its writer holds the output's lease.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import threading
+import uuid
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Final
+
+from marin.execution.lease.status_words import status_path
+from marin.output_files import LOCK_SUFFIX, WAITING_FILE
+from rigging.errors import Conflict
+from rigging.filesystem import read_bytes_or_none, url_to_fs, write_bytes_atomic
+from rigging.filesystem.location import path_in
+
+logger = logging.getLogger(__name__)
+
+_LONGEST_CIRCLE: Final = 100
+
+
+class CircularWait(Conflict):
+    """The code that makes an output would wait for itself, for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """The outputs that some code makes, outermost first, and the tree of runs and jobs that it is of."""
+
+    tree: str
+    outputs: tuple[str, ...] = ()
+
+
+_nothing = Making(uuid.uuid4().hex)
+_current: ContextVar[Making] = ContextVar("marin_making", default=_nothing)
+_guard = threading.Lock()
+_waits: dict[str, list[str]] = {}
+
+
+def making_here() -> Making:
+    """Return what the calling code makes."""
+    return _current.get()
+
+
+@contextlib.contextmanager
+def making_as(outer: Making) -> Iterator[None]:
+    """Context manager: the block is the job of code that makes these outputs."""
+    token = _current.set(outer)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+@contextlib.contextmanager
+def making(output_path: str) -> Iterator[None]:
+    """Context manager: the code in the block makes an output."""
+    made, outer = _key(output_path), making_here()
+    token = _current.set(Making(outer.tree, (*outer.outputs, made)))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+        with _guard:
+            _waits.pop(made, None)
+
+
+def begin_wait(output_path: str) -> None:
+    """Note that the calling code waits for another to make an output; until `end_wait`, or until its own is made.
+
+    Raises:
+        CircularWait: That output is not made before the calling code's own is. Where only some of the circle is of this
+            tree of runs and jobs, a warning says so instead: the others may be stopped.
+    """
+    here, awaited = making_here(), _key(output_path)
+    if not here.outputs:
+        return
+    with _guard:
+        circle = _path_to(here.outputs, awaited)
+        if circle is None:
+            for output in here.outputs:
+                _waits.setdefault(output, []).append(awaited)
+    if circle is not None:
+        raise CircularWait(_told(here.outputs, circle))
+    # Storage that fails here hides a circle, and ends no run.
+    try:
+        _write_note(here, awaited)
+        _look_elsewhere(here, awaited)
+    except CircularWait:
+        end_wait(output_path)
+        raise
+    except Exception as error:
+        logger.debug("who waits for %s is not known: %s", output_path, error)
+
+
+def end_wait(output_path: str) -> None:
+    """Note that the calling code waits for an output no longer."""
+    here, awaited = making_here(), _key(output_path)
+    if not here.outputs:
+        return
+    with _guard:
+        for output in here.outputs:
+            if awaited in (waits := _waits.get(output, [])):
+                waits.remove(awaited)
+    with contextlib.suppress(Exception):
+        fs, path = url_to_fs(path_in(here.outputs[-1], WAITING_FILE))
+        fs.rm_file(path)
+
+
+def _key(output_path: str) -> str:
+    return output_path.rstrip("/")
+
+
+def _path_to(goals: tuple[str, ...], start: str) -> list[str] | None:
+    """Return the outputs from one that is waited for to one of the goals, along the waits of this process."""
+    paths, seen = [[start]], {start}
+    while paths:
+        path = paths.pop()
+        if path[-1] in goals:
+            return path
+        for following in _waits.get(path[-1], []):
+            if following not in seen:
+                seen.add(following)
+                paths.append([*path, following])
+    return None
+
+
+def _told(outputs: tuple[str, ...], circle: list[str]) -> str:
+    # From the output at which the circle closes, inwards, to the one that waits.
+    inner = outputs[outputs.index(circle[-1]) :]
+    words = [f"{output} waits for" for output in (*inner, *circle[:-1])]
+    return f"a circle that would wait for ever: {' '.join(words)} {circle[-1]}; make one of them without the other"
+
+
+def _holder(output: str) -> str | None:
+    content = read_bytes_or_none(status_path(output) + LOCK_SUFFIX)
+    return None if content is None else str(json.loads(content)["worker_id"])
+
+
+def _write_note(here: Making, awaited: str) -> None:
+    note = {"tree": here.tree, "outputs": here.outputs, "waits_for": awaited, "holder": _holder(here.outputs[-1])}
+    write_bytes_atomic(path_in(here.outputs[-1], WAITING_FILE), json.dumps(note).encode())
+
+
+def _look_elsewhere(here: Making, awaited: str) -> None:
+    """Follow the notes of other processes."""
+    circle, notes = [awaited], list[dict[str, Any]]()
+    while circle[-1] not in here.outputs:
+        content = read_bytes_or_none(path_in(circle[-1], WAITING_FILE))
+        if content is None or len(circle) > _LONGEST_CIRCLE:
+            return
+        note = json.loads(content)
+        if note["holder"] is None or note["holder"] != _holder(circle[-1]):
+            return  # of one that was killed
+        notes.append(note)
+        circle.append(note["waits_for"])
+    message = _told(here.outputs, circle)
+    if all(note["tree"] == here.tree for note in notes):
+        raise CircularWait(message)
+    holders = ", ".join([str(_holder(here.outputs[-1])), *(note["holder"] for note in notes)])
+    logger.warning("%s. They are held by %s: stop one of these", message, holders)
