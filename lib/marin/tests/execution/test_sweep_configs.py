@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from marin.execution.sweep import SweepTarget, claim_and_run, run_sweep
@@ -53,6 +54,18 @@ def test_what_has_no_stable_text_is_not_compared_and_noted_once(
     assert caplog.text.count("not compared: f") == 1
     with pytest.raises(Conflict, match="n: 1 -> 2"):
         sweep(tmp_path / "a", {"f": object(), "n": 2})
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [({"de", "en"}, {"fr", "en"}), (np.arange(3), np.arange(3) + 1), (np.zeros(2), np.zeros((2, 1)))],
+    ids=["set", "array", "shape"],
+)
+def test_sets_and_arrays_are_compared(tmp_path: Path, old: Any, new: Any) -> None:
+    assert sweep(tmp_path, {"x": old}) == ["t0"]
+    assert sweep(tmp_path, {"x": old}) == []
+    with pytest.raises(Conflict, match="t0: x"):
+        sweep(tmp_path, {"x": new})
 
 
 def test_targets_without_a_record_are_noted_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -138,3 +138,11 @@ def test_appending_brings_the_file_first_and_a_transaction_publishes_at_its_end(
             stream.write(b"x")
         assert store == "memory" or regions.has(0, "d/x") is None
     assert regions.has(0, "d/x") == b"x"
+
+
+@pytest.mark.parametrize("target", ["ckpt/old", "ckpt/old/", "ckpt"])
+def test_a_directory_is_not_moved_into_itself(regions: Any, target: str) -> None:
+    regions.fs.pipe({"ckpt/x": b"1", "ckpt/y": b"2"})
+    with pytest.raises(InvalidRequest, match="mirror://ckpt cannot be moved to ckpt"):
+        regions.fs.mv("ckpt", target, recursive=True)
+    assert regions.fs.find("ckpt") == ["ckpt/x", "ckpt/y"]

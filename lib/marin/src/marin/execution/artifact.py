@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol, TypeVar, overload
 from marin.output_files import ARTIFACT_DIGEST_FILE, ARTIFACT_FILE
 from rigging.errors import InvalidRequest, NotFound
 from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
+from rigging.filesystem.fences import check_writable
 from rigging.filesystem.location import path_in
 
 T = TypeVar("T")
@@ -83,11 +84,13 @@ class Artifact:
 
         Raises:
             InvalidRequest: The value has no such form; nothing is written.
+            LeaseLostError: It is the output of a step whose lease this process has lost; nothing is written.
         """
         stored = value if artifact is _NOT_GIVEN else artifact
         if stored is _NOT_GIVEN:
             raise InvalidRequest("Artifact.save(value, path): the value is missing")
         output_path = _one_path("Artifact.save(value, path)", path, base_path)
+        check_writable(output_path)
         write_artifact(
             lambda name, content: write_bytes_atomic(path_in(output_path, name), content), artifact_bytes(stored)
         )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -127,6 +127,8 @@ class StepSpec:
         check_tries(f"step {self.name!r}", self.retries, self.retry_delay, self.timeout)
         if self.override_output_path is not None:
             check_override(self.override_output_path, self.name)
+        if isinstance(self.deps, Iterator):
+            object.__setattr__(self, "deps", list(self.deps))  # a generator gives them once
         for dep in self.deps:
             if not isinstance(dep, StepSpec):
                 raise InvalidRequest(f"step {self.name!r}: deps: {dep!r} is a {type(dep).__name__}, not a StepSpec")

@@ -116,14 +116,15 @@ def test_a_circle_through_another_process_is_refused_in_one_job_tree_and_told_of
         end_wait(str(other))
 
 
-def test_waits_without_a_circle_are_none() -> None:
-    with making("a"):
-        begin_wait("b")
-    with making("b"):
-        begin_wait("a")  # its wait has ended with it
-        end_wait("a")
-        begin_wait("c")
-        begin_wait("c")
-        end_wait("c")
-    with making("c"), making("d"):
-        begin_wait("b")
+def test_waits_without_a_circle_are_none(tmp_path: Path) -> None:
+    a, b, c, d = (str(tmp_path / name) for name in "abcd")
+    with making(a):
+        begin_wait(b)
+    with making(b):
+        begin_wait(a)  # its wait has ended with it
+        end_wait(a)
+        begin_wait(c)
+        begin_wait(c)
+        end_wait(c)
+    with making(c), making(d):
+        begin_wait(b)

@@ -7,6 +7,7 @@ from typing import Any
 import fsspec
 import pytest
 
+from marin.execution.artifact import Artifact
 from marin.execution.lease.keeper import LeaseKeeper
 from marin.execution.lease.opening import open_step_lease
 from marin.execution.lease.step_lease import LeaseTerms, StepLease
@@ -109,5 +110,15 @@ def test_an_interrupted_function_may_clean_up(output: str) -> None:
     keeper, lease = begun(output, FakeClock())
     lease.interrupt()
     by_open_url(output)
+    keeper.drop(lease)
+    keeper.stop()
+
+
+def test_nor_does_a_late_holder_store_an_artifact(output: str) -> None:
+    clock = FakeClock()
+    keeper, lease = begun(output, clock)
+    clock.advance(91)
+    with pytest.raises(LeaseLostError, match="is not written"):
+        Artifact.save(1, output)
     keeper.drop(lease)
     keeper.stop()

@@ -66,3 +66,10 @@ def test_two_functions_of_one_name_are_refused_and_one_that_is_made_twice_is_not
     with pytest.raises(StepFailed, match="another step of this run has this output path"):
         StepRunner().run([spec("s", first), spec("s", second)])
     StepRunner().run([spec("again", make()[0]), spec("again", make()[0])])
+
+
+def test_deps_may_be_given_by_a_generator() -> None:
+    first = StepSpec("first", fn=lambda _: None)
+    spec = StepSpec("second", deps=(dep for dep in [first]), fn=lambda _: None)  # type: ignore[arg-type]
+    assert spec.deps == [first]
+    assert spec.output_path == StepSpec("second", deps=[first]).output_path

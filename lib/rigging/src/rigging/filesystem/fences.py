@@ -39,5 +39,7 @@ def check_writable(url: Url) -> None:
 
 
 def _key(place: Url) -> str:
+    if type(place) is str and place.startswith("/") and "//" not in place and "/." not in place:
+        return place.rstrip("/")  # nearly every place; the rest takes five times as long
     path = local_path(place)
     return (os.fspath(place) if path is None else os.path.abspath(path)).rstrip("/")

@@ -66,7 +66,10 @@ def take(store: LeaseStore, *, force: bool) -> str:
         was = describe(stored)
         if stored is not None and not store.delete(stored):
             raise MarinError("it changed meanwhile: somebody is at work; look again")
-    return f"free now (it was {was})" if stored is not None else was
+    if stored is None:
+        return was
+    is_stopped = state is HolderState.STOPPED
+    return f"free now (it was {was})" + ("; end that process: going on, it writes for up to 30 s" if is_stopped else "")
 
 
 if __name__ == "__main__":

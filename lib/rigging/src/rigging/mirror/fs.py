@@ -252,7 +252,15 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
     def mv(
         self, path1: MirrorPath, path2: MirrorPath, recursive: bool = False, maxdepth: int | None = None, **kwargs: Any
     ) -> None:
-        """Move files within the local prefix, bringing them there first; other regions' ones are hidden as by `rm`."""
+        """Move files within the local prefix, bringing them there first; other regions' ones are hidden as by `rm`.
+
+        Raises:
+            InvalidRequest: The target is below what is moved; nothing was moved.
+        """
+        for source in path1 if isinstance(path1, list) else [path1]:
+            for target in path2 if isinstance(path2, list) else [path2]:
+                if f"{self._strip_protocol(target)}/".startswith(f"{self._strip_protocol(source)}/"):
+                    raise InvalidRequest(f"mirror://{source} cannot be moved to {target}, which is itself or below it")
         if isinstance(path1, list) or isinstance(path2, list) or maxdepth is not None:
             super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **kwargs)
             return
@@ -282,6 +290,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
                 # Before the local one: whoever looks between the two sees one or the other, and no former version.
                 mark_removed(local, [relative])
         if is_here:
+            check_writable(local.path(relative))
             local.fs.rm_file(local.path(relative))
 
     def _rm(self, path: MirrorPath) -> None:
@@ -298,6 +307,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
         Raises:
             FileNotFoundError: No region has it, or nothing matches the pattern.
             PermissionError: More than 10,000 of the files are only in other regions; nothing was removed.
+            LeaseLostError: It is the output of a step whose lease this process has lost; nothing was removed.
         """
         local = local_store()
         paths = self._strip_protocol(path) if isinstance(path, list) else [self._strip_protocol(path)]
@@ -306,6 +316,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
         own: list[str] = []
         hidden: set[str] = set()
         for top in [found for relative in paths for found in self._matches(relative)]:
+            check_writable(local.path(top))
             is_here = local.info(top) is not None
             if is_here:
                 own.append(local.path(top))

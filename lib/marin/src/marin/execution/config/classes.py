@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import pathlib
 import sys
 from collections.abc import Iterable, Mapping
@@ -11,13 +12,15 @@ from typing import Any, Final
 from marin.execution.config.encode import field_path
 from marin.execution.config.placeholder import MARK
 from marin.execution.config.shapes import Shape, shape_of
-from marin.execution.config.values import MirroredValue, VersionedValue
+from marin.execution.config.step import ExecutorStep, InputName
+from marin.execution.config.values import MirroredValue, OutputName, VersionedValue
 from marin.execution.config.visitor import LEAF_TYPES, ConfigVisitor, dataclass_field_names
 
 #: The path under which the class of a config itself stands.
 WHOLE_CONFIG: Final = "(config)"
 _KIND: Final = "kind "
 _PLAIN: Final = (pathlib.PurePath,)
+_PASSED: Final = LEAF_TYPES | {ExecutorStep, InputName, OutputName}
 
 
 def classes_of(config: Any) -> dict[str, str]:
@@ -49,8 +52,11 @@ def _main_module() -> str:
     if spec is not None and spec.name:
         return str(spec.name).removesuffix(".__main__")
     file = getattr(main, "__file__", None)
-    if file is None:
-        return "__main__"
+    return "__main__" if file is None else _module_of_script(file)
+
+
+@functools.cache
+def _module_of_script(file: str) -> str:
     from rigging.config_discovery import find_project_root
 
     path = pathlib.Path(file).absolute().with_suffix("")
@@ -129,7 +135,9 @@ class _Classes(ConfigVisitor):
 
     def _each(self, items: Iterable[tuple[Any, Any]], path: str) -> None:
         for name, item in items:
-            if type(item) not in LEAF_TYPES:
+            if type(item) is VersionedValue:
+                item = item.value
+            if type(item) not in _PASSED:
                 self.visit_at(item, field_path(path, str(name)))
 
     def _note(self, path: str, name: str) -> None:

@@ -14,8 +14,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from marin.execution.lease.status_words import status_path
 from marin.output_files import LOCK_SUFFIX, WAITING_FILE
@@ -32,8 +31,7 @@ class CircularWait(Conflict):
     """The code that makes an output would wait for itself, for ever."""
 
 
-@dataclass(frozen=True, slots=True)
-class Making:
+class Making(NamedTuple):
     """The outputs that some code makes, outermost first, and the tree of runs and jobs that it is of."""
 
     tree: str
@@ -61,17 +59,23 @@ def making_as(outer: Making) -> Iterator[None]:
         _current.reset(token)
 
 
-@contextlib.contextmanager
-def making(output_path: str) -> Iterator[None]:
+class making:
     """Context manager: the code in the block makes an output."""
-    made, outer = _key(output_path), making_here()
-    token = _current.set(Making(outer.tree, (*outer.outputs, made)))
-    try:
-        yield
-    finally:
-        _current.reset(token)
-        with _guard:
-            _waits.pop(made, None)
+
+    __slots__ = ("_made", "_token")
+
+    def __init__(self, output_path: str) -> None:
+        self._made = _key(output_path)
+
+    def __enter__(self) -> None:
+        outer = _current.get()
+        self._token = _current.set(Making(outer.tree, (*outer.outputs, self._made)))
+
+    def __exit__(self, *exc: object) -> None:
+        _current.reset(self._token)
+        if _waits:
+            with _guard:
+                _waits.pop(self._made, None)
 
 
 def begin_wait(output_path: str) -> None:
@@ -111,6 +115,8 @@ def end_wait(output_path: str) -> None:
         for output in here.outputs:
             if awaited in (waits := _waits.get(output, [])):
                 waits.remove(awaited)
+                if not waits:
+                    del _waits[output]
     with contextlib.suppress(Exception):
         fs, path = url_to_fs(path_in(here.outputs[-1], WAITING_FILE))
         fs.rm_file(path)

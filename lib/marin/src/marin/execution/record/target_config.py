@@ -93,7 +93,10 @@ def check_targets(paths: Mapping[str, str], configs: Mapping[str, Any]) -> None:
         logger.info("%d target(s) have no config recorded (such as %s): not compared", len(unrecorded), unrecorded[0])
     left_out = list(dict.fromkeys(field for config in wanted.values() for field in config.left_out))
     if left_out:
-        logger.info("fields without a text that is the same in every process are not compared: %s", ", ".join(left_out))
+        logger.warning(
+            "fields without a text that is the same in every process are not compared: %s (of targets that are made)",
+            ", ".join(left_out),
+        )
 
 
 def _refusal(differing: Mapping[str, Sequence[Difference]]) -> str:
@@ -133,6 +136,12 @@ def _stable(value: Any, path: str, left_out: list[str]) -> Any:
         items = [(str(key), item) for key, item in value.items()]
     elif isinstance(value, (list, tuple)):
         items = [(f"[{index}]", item) for index, item in enumerate(value)]
+    elif isinstance(value, (set, frozenset)):
+        members = [_stable(item, path, left_out) for item in value]
+        return sorted(members, key=lambda member: json.dumps(member, sort_keys=True))
+    elif hasattr(value, "tobytes") and hasattr(value, "dtype") and not value.dtype.hasobject:
+        content = hashlib.sha256(value.tobytes()).hexdigest()  # a numpy array
+        return {"dtype": str(value.dtype), "shape": list(value.shape), "sha256": content}
     else:
         left_out.append(path or "(config)")
         return None
