@@ -283,11 +283,8 @@ def test_some_faults(tmp_path: Path, patient: None) -> None:
 @pytest.mark.timeout(3600)
 def test_many_faults(tmp_path: Path, patient: None) -> None:
     size = Size(
-        jobs=int(_setting("JOBS", 350)),
-        strokes=int(_setting("STROKES", 40)),
-        most_pause_s=_setting("PAUSE", 90),
-        heartbeat_s=1,
-        lines=50_000,
-    )
+        jobs=int(_setting("JOBS", 350)), strokes=int(_setting("STROKES", 40)), most_pause_s=_setting("PAUSE", 90),
+        heartbeat_s=1, lines=50_000,
+    )  # fmt: skip
     problems = play(size, tmp_path, int(_setting("SEED", random.randrange(2**32))))
     assert problems == [], "\n".join(problems)

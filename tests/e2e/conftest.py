@@ -52,11 +52,8 @@ def run_module(module: str, spec: str, root: Path) -> str:
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(REPOSITORY / "experiments", workspace / "experiments", ignore=ignored, dirs_exist_ok=True)
     environment = {
-        **os.environ,
-        "FRAY_CLIENT": spec,
-        "MARIN_PREFIX": str(root / "prefix"),
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
+        **os.environ, "FRAY_CLIENT": spec, "MARIN_PREFIX": str(root / "prefix"), "PYTHONDONTWRITEBYTECODE": "1",
+    }  # fmt: skip
     command = [sys.executable, "-m", module]
     done = subprocess.run(command, cwd=workspace, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -50,42 +50,7 @@ def test_a_project_without_a_lock_is_locked_for_the_job_and_stays_as_it_is(clust
     assert (other.code, "No module named 'grpc'" in other.err) == (1, True), other.text
 
 
-@pytest.mark.parametrize(
-    ("project", "options", "said"),
-    [
-        (
-            PROJECT.format(dependencies='"no-such-package-of-marin"'),
-            [],
-            ["cannot be locked (uv lock)", "no-such-package-of-marin"],
-        ),
-        *(
-            (
-                PROJECT.format(dependencies='"mylib"') + f'[tool.uv.sources]\nmylib = {{ path = "{path}" }}\n',
-                [],
-                [f"mylib in pyproject.toml is at '{path}'"],
-            )
-            for path in ("../missing", "~/mylib")
-        ),
-        (
-            PROJECT.format(dependencies="") + "[project.optional-dependencies]\ngpu = []\ncpu = []\n",
-            ["--extra", "gpuu"],
-            ["extra 'gpuu' is not defined by", "its extras: cpu, gpu"],
-        ),
-    ],
-    ids=["no such package", "missing", "home", "no such extra"],
-)
-def test_a_project_that_cannot_be_had_is_refused_in_words(
-    cluster: Cluster, folder: Path, project: str, options: list[str], said: list[str]
-) -> None:
-    (folder / "pyproject.toml").write_text(project)
-    refused = run(cluster, folder, "pass", *options, env={"UV_OFFLINE": "1"})
-    assert refused.code == 3, refused.text
-    assert [words for words in said if words not in refused.err] == []
-
-
-def test_requirements_are_installed_with_what_they_name_by_path_also_for_a_child_of_a_child(
-    cluster: Cluster, folder: Path
-) -> None:
+def test_requirements_and_what_they_name_by_path_also_for_a_grandchild(cluster: Cluster, folder: Path) -> None:
     write_package(folder.parent / "beside", "beside", "1.0", "V = 'beside'\n")
     make_third(folder)
     (folder / "requirements.txt").write_text("-e ../beside  # ours\n./third-1.0-py3-none-any.whl\n")

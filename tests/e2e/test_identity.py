@@ -66,9 +66,6 @@ def test_a_second_user_of_a_cluster_acts_for_nobody_else(own_cluster: Cluster, w
         (f"job stop {long}", f"of {long}: only user {owner} and admins may"),
         (f"job logs {long}", f"of {long}: only user {owner} and admins may"),
         (f"job run --no-workspace --user {owner} -- true", "user bob may not submit jobs of"),
-        ("cluster worker cordon local", "user bob may not cordon workers: only an admin"),
-        ("user budget set bob --max-weight 0", "user bob may not set budgets: only an admin"),
-        ("user token create eve", "user bob may not make tokens: only an admin"),
         ("cluster stop --force", "user bob may not stop the cluster: only an admin"),
     ):
         refused = bob(*words.split())

@@ -1,6 +1,5 @@
 """What goes along with a job from any folder, where the command runs, and which environment it gets."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -47,21 +46,3 @@ def test_a_command_runs_in_the_directory_in_which_it_was_typed(cluster: Cluster,
     ran = cluster.iris(*run, "pwd", cwd=folder / "out" / "deep")
     assert ran.code == 0, ran.text
     assert ran.out.endswith("out/deep\n"), "also in one that was empty, and so not sent"
-
-
-def test_what_never_goes_along_is_refused_and_none_may_be_sent(cluster: Cluster, folder: Path) -> None:
-    (cluster.home / "x").write_text("")
-    refused = cluster.iris("job", "run", "--", "true", cwd=cluster.home)
-    assert refused.code == 3, refused.text
-    assert "your home directory" in refused.err
-    assert "--no-workspace" in refused.err
-    ran = cluster.iris("job", "run", "--no-workspace", "--", "sh", "-c", "echo ran", cwd=cluster.home)
-    assert (ran.code, ran.out) == (0, "ran\n"), ran.text
-    assert "sent" not in ran.err
-    both = cluster.iris("job", "run", "--no-workspace", "--workspace", "x", "--", "true", cwd=folder)
-    assert both.code == 2, both.text
-    with open(folder / "big.bin", "wb") as file:
-        os.truncate(file.fileno(), 3 << 20)
-    refused = cluster.iris("job", "run", "--", "true", cwd=folder, env={"IRIS_MAX_BUNDLE_MB": "1"})
-    assert refused.code == 3, refused.text
-    assert "3 MiB  big.bin" in refused.err

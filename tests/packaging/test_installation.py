@@ -14,11 +14,8 @@ pytestmark = [pytest.mark.process, pytest.mark.soak, pytest.mark.timeout(900)]
 
 PAGE = "docs/installation.md"
 NO_NETWORK = {
-    "UV_OFFLINE": "1",
-    "PIP_NO_INDEX": "1",
-    "HTTPS_PROXY": "http://127.0.0.1:9",
-    "HTTP_PROXY": "http://127.0.0.1:9",
-}
+    "UV_OFFLINE": "1", "PIP_NO_INDEX": "1", "HTTPS_PROXY": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9",
+}  # fmt: skip
 
 
 def section(heading: str) -> list[str]:

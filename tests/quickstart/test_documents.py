@@ -104,17 +104,14 @@ def filtered(tmp_path: Path, qualities: list[float], heldout: float = 0.25) -> P
     write_rows(str(tmp_path / "attributes.jsonl"), rows)
     bounds = {"quality": (0.5, 1.0)}
     output = tmp_path / "filtered"
-    filter_documents(
-        FilterConfig([str(tmp_path / "documents.jsonl")], [str(tmp_path)], bounds, heldout, 0, str(output))
-    )
+    documents = [str(tmp_path / "documents.jsonl")]
+    filter_documents(FilterConfig(documents, [str(tmp_path)], bounds, heldout, 0, str(output)))
     return output
 
 
 def test_documents_within_bounds_are_split_and_the_others_kept_aside(tmp_path: Path) -> None:
     output = filtered(tmp_path, [0.9] * 8 + [0.1, 0.2])
-    train_ids, heldout_ids = (
-        {row["id"] for row in read_rows(str(output / f"{n}.jsonl"))} for n in ("train", "heldout")
-    )
+    train_ids, heldout_ids = ({row["id"] for row in read_rows(f"{output}/{n}.jsonl")} for n in ("train", "heldout"))
     assert (len(train_ids), len(heldout_ids)) == (6, 2)
     assert not train_ids & heldout_ids
     removed = [(row["id"], row["out_of_bounds"]) for row in read_rows(str(output / "removed.jsonl"))]

@@ -72,9 +72,7 @@ def test_the_tokenizer_and_the_shards_are_the_same_each_time(tokens: Path, tmp_p
             train_tokenizer(TokenizerConfig("unread", vocabulary, 1, str(tmp_path)))
 
 
-def test_the_manifest_says_what_the_shards_are_and_one_that_was_changed_is_not_read(
-    tokens: Path, tmp_path: Path
-) -> None:
+def test_the_manifest_says_what_the_shards_are_and_a_changed_one_is_not_read(tokens: Path, tmp_path: Path) -> None:
     manifest = read_manifest(str(tokens / "packed"))
     files = manifest["train"]["files"]
     assert [file["name"] for file in files] == ["train-00000-of-00002.npy", "train-00001-of-00002.npy"]

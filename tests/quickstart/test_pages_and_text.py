@@ -58,15 +58,13 @@ def test_the_digest_follows_names_and_contents_and_a_change_after_it_is_refused(
     ("page", "text"),
     [
         ("<p>one\ntwo<pre>a = 1\n<b>b</b> = 2\n</pre>", "one two\n\na = 1\nb = 2"),
-        (
-            "<p>one<ul><li>two<li>three</ul><p>four<br>five<table><tr><td>six<td>seven</table>eight",
-            "one\n\ntwo\nthree\n\nfour\nfive\n\nsix\nseven\n\neight",
-        ),
+        ("<p>one<ul><li>two<li>three</ul><p>four<br>five<table><tr><td>six<td>seven</table>eight",
+            "one\n\ntwo\nthree\n\nfour\nfive\n\nsix\nseven\n\neight"),
         ("<div>one</div>two<br>three", "one\n\ntwo\nthree"),
         ("<p>one<table><tr><td>two<p><b>three", "one\n\ntwo\n\nthree"),
         ("", ""),
     ],
-)
+)  # fmt: skip
 def test_lines_and_paragraphs_are_those_that_are_shown_also_of_broken_markup(page: str, text: str) -> None:
     assert METHODS["selectolax"](page) == text
 

@@ -91,22 +91,16 @@ def test_a_list_asks_for_what_was_asked_for_and_shows_the_tree(iris: Iris, clien
         (["--prefix", "tr", "-n", "3"], "/ann", 3),
     ],
 )
-def test_jobs_of_which_the_beginning_is_known(
-    words: list[str], asked: str, shown: int, iris: Iris, client: Client
-) -> None:
+def test_jobs_by_their_beginning(words: list[str], asked: str, shown: int, iris: Iris, client: Client) -> None:
     assert len(json.loads(iris("job", "list", "--json", *words)[1])) == shown
     assert client.asked[-1]["prefix"] == asked
 
 
 def test_children_stand_below_their_parents_oldest_first() -> None:
     jobs = [
-        job("/a/new", submitted_at_ms=9),
-        job("/a/old/c2", submitted_at_ms=5),
-        job("/a/old/c1/deep", submitted_at_ms=4),
-        job("/a/old/c1", submitted_at_ms=3),
-        job("/a/old", submitted_at_ms=1),
-        job("/a/gone/child", submitted_at_ms=0),
-    ]
+        job("/a/new", submitted_at_ms=9), job("/a/old/c2", submitted_at_ms=5), job("/a/old/c1/deep", submitted_at_ms=4),
+        job("/a/old/c1", submitted_at_ms=3), job("/a/old", submitted_at_ms=1), job("/a/gone/child", submitted_at_ms=0),
+    ]  # fmt: skip
     ids = [(depth, found.job_id) for depth, found in in_tree_order(jobs)]
     assert ids[:3] == [(0, "/a/new"), (0, "/a/old"), (1, "/a/old/c1")]
     assert ids[3:] == [(2, "/a/old/c1/deep"), (1, "/a/old/c2"), (0, "/a/gone/child")]

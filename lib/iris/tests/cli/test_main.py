@@ -114,9 +114,7 @@ def test_the_nouns_and_their_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("job run --tpu v5p-9 -- true", "v5p-8"),
     ],
 )
-def test_a_usage_error_says_what_to_write(
-    words: str, named: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_usage_error_helps(words: str, named: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run([word.strip("'") for word in words.split()]) == 2
     said = capsys.readouterr().err
     assert ("Error: " in said, "Traceback" in said) == (True, False)
@@ -265,9 +263,7 @@ def test_ctrl_c_while_a_module_is_imported_shows_no_traceback(module: str) -> No
 @pytest.mark.process
 def test_a_shell_that_ignores_ctrl_c_has_it_ignored() -> None:
     program = "import signal; from iris.cli import entry; print(signal.getsignal(signal.SIGINT) == signal.SIG_IGN)"
-    ignoring = (
-        "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); os.execv(sys.executable, sys.argv[1:])"
-    )
+    ignoring = "import os, signal, sys; signal.signal(2, signal.SIG_IGN); os.execv(sys.executable, sys.argv[1:])"
     assert python(ignoring, sys.executable, "-c", program, stdout=subprocess.PIPE).stdout == "True\n"
 
 

@@ -34,9 +34,7 @@ class HostileClient(Client):
 @pytest.fixture
 def client() -> Client:
     made = HostileClient(JobStatus("/ann/a", JobState.FAILED, command=f"echo {HOSTILE}", error=HOSTILE, replicas=1))
-    made.tasks = [
-        TaskStatus("/ann/a/0", TaskState.FAILED, worker_id=HOSTILE, error=HOSTILE, causes=(f"cause {HOSTILE}",))
-    ]
+    made.tasks = [TaskStatus("/ann/a/0", TaskState.FAILED, worker_id=HOSTILE, error=HOSTILE, causes=(f"x {HOSTILE}",))]
     worker = WorkerStatus(f"w{HOSTILE}", True, 1, 1, 1, "", 0, 0, 0, cordon_reason=f"bad {HOSTILE}")
     made.cluster = SimpleNamespace(workers=(worker,))
     return made
@@ -45,20 +43,13 @@ def client() -> Client:
 @pytest.mark.parametrize(
     "words",
     [
-        ["job", "list"],
-        ["job", "list", "--json"],
-        ["job", "summary", "/ann/a"],
-        ["job", "summary", "/ann/a", "--json"],
-        ["cluster", "worker", "list"],
-        ["cluster", "worker", "cordon", f"w{HOSTILE}", "--reason", HOSTILE],
-        ["query", "SELECT 1"],
-        ["query", "SELECT 1", "-f", "json"],
-        ["query", "bad"],
-        ["-v", "query", "bad"],
-        ["query", "SELECT 1", f"--{HOSTILE}"],
-        [f"jo{HOSTILE}"],
+        ["job", "list"], ["job", "list", "--json"], ["job", "summary", "/ann/a"],
+        ["job", "summary", "/ann/a", "--json"], ["cluster", "worker", "list"],
+        ["cluster", "worker", "cordon", f"w{HOSTILE}", "--reason", HOSTILE], ["query", "SELECT 1"],
+        ["query", "SELECT 1", "-f", "json"], ["query", "bad"], ["-v", "query", "bad"],
+        ["query", "SELECT 1", f"--{HOSTILE}"], [f"jo{HOSTILE}"],
     ],
-)
+)  # fmt: skip
 def test_nothing_that_a_terminal_obeys_is_written(words: list[str], iris: Iris) -> None:
     _, out, said = iris(*words)
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", out + said), ascii(out + said)
@@ -100,9 +91,7 @@ def test_say_and_records_are_escaped(capsys: pytest.CaptureFixture[str]) -> None
     assert json.loads(captured.out.partition("\n")[2]) == {"x": HOSTILE + "\x7f"}
 
 
-def test_a_list_fits_the_terminal_and_is_not_cut_elsewhere(
-    iris: Iris, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_list_is_cut_to_the_terminal_alone(iris: Iris, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     command, reason = "python -m trainer " + "--flag " * 30, "needs 8 " * 20
     client.jobs = [job("/ann/train", JobState.PENDING, command=command, pending_reason=reason)]
     monkeypatch.setenv("COLUMNS", "80")
@@ -161,9 +150,7 @@ def test_a_text_is_never_cut_within_a_wide_character_and_marks_take_no_room(text
     assert table(("a",), [[text]], width=width)[1] == shown
 
 
-def test_a_list_of_nothing_is_nothing_for_people_and_an_empty_list_for_programs(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_list_of_nothing_is_nothing_for_people_and_empty_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     TextOutput().rows(("a",), [], [])
     assert capsys.readouterr().out == ""
     JsonOutput().rows(("a",), [], [])
@@ -195,16 +182,10 @@ def test_what_is_over_is_not_told_as_slow_later() -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (None, "-"),
-        (0.04, "0.0 s"),
-        (59.94, "59.9 s"),
-        (59.95, "1 min 0 s"),
-        (3599.4, "59 min 59 s"),
-        (3599.6, "1 h 0 min"),
-        (86_400, "24 h 0 min"),
-        (7384, "2 h 3 min"),
+        (None, "-"), (0.04, "0.0 s"), (59.94, "59.9 s"), (59.95, "1 min 0 s"), (3599.4, "59 min 59 s"),
+        (3599.6, "1 h 0 min"), (86_400, "24 h 0 min"), (7384, "2 h 3 min"),
     ],
-)
+)  # fmt: skip
 def test_durations_at_their_edges(seconds: float | None, text: str) -> None:
     assert duration(seconds) == text
 

@@ -19,13 +19,10 @@ def test_a_line_is_written_anew_and_removed_before_lines_that_stay() -> None:
     assert screen.getvalue() == (
         "\r\x1b[Kiris: waiting for 1.0 s: no cpu\r\x1b[Kiris: waiting for 2.0 s: no cpu\r\x1b[Kiris: running\n"
     )
-
-
-def test_what_comes_after_it_has_a_line_of_its_own() -> None:
     screen = Terminal()
     with StatusLine(screen, is_live=True) as status:
         status.show("sending: 3.0 MB")
-    assert screen.getvalue().endswith("3.0 MB\r\x1b[K")
+    assert screen.getvalue().endswith("3.0 MB\r\x1b[K"), "what comes after it has a line of its own"
 
 
 @pytest.mark.parametrize(("text", "size"), [("x" * 200 + "\x1b[2J", 79), ("a\x1b[2J", 14)])
@@ -76,9 +73,7 @@ def test_a_terminal_that_is_gone_ends_nothing() -> None:
 @pytest.mark.parametrize(
     ("term", "ci", "live"), [("xterm", None, True), ("dumb", None, False), (None, None, False), ("xterm", "1", False)]
 )
-def test_what_a_line_can_be_written_anew_on(
-    monkeypatch: pytest.MonkeyPatch, term: str | None, ci: str | None, live: bool
-) -> None:
+def test_where_lines_are_live(monkeypatch: pytest.MonkeyPatch, term: str | None, ci: str | None, live: bool) -> None:
     for name, value in (("TERM", term), ("CI", ci)):
         monkeypatch.delenv(name, raising=False)
         if value is not None:

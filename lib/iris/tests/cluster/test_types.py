@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
+from iris.cluster import constraints
 from iris.cluster.constraints import (
     Constraint,
     ConstraintOp,
-    device_variant_constraint,
     preemptible_constraint,
     region_constraint,
-    validate_constraint,
     zone_constraint,
 )
 from iris.cluster.sizes import format_size, parse_size, short_size
@@ -223,8 +222,8 @@ def test_what_cannot_be_is_refused_by_its_name(make: Callable[[], object], error
         (region_constraint("r"), ConstraintOp.EQ, "region", ("r",)),
         (region_constraint(["r"]), ConstraintOp.EQ, "region", ("r",)),
         (region_constraint(["r", "s"]), ConstraintOp.IN, "region", ("r", "s")),
-        (device_variant_constraint("v"), ConstraintOp.EQ, "device-variant", ("v",)),
-        (device_variant_constraint(["v", "w"]), ConstraintOp.IN, "device-variant", ("v", "w")),
+        (constraints.device_variant_constraint("v"), ConstraintOp.EQ, "device-variant", ("v",)),
+        (constraints.device_variant_constraint(["v", "w"]), ConstraintOp.IN, "device-variant", ("v", "w")),
     ],
 )
 def test_ready_made_constraints(made: Any, op: ConstraintOp, key: str, values: tuple[str, ...]) -> None:
@@ -244,4 +243,4 @@ def test_ready_made_constraints(made: Any, op: ConstraintOp, key: str, values: t
 )
 def test_a_constraint_with_parts_of_another_type_is_refused(parts: Any, error: str) -> None:
     with pytest.raises(InvalidRequest, match=error):
-        validate_constraint(Constraint(*parts))
+        constraints.validate_constraint(Constraint(*parts))

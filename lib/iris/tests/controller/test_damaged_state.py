@@ -33,9 +33,7 @@ def damage(state: Path) -> None:
         (state / f"iris.db{suffix}").unlink(missing_ok=True)
 
 
-def test_the_start_says_what_is_damaged_and_which_command_salvages(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_start_says_what_is_damaged_and_what_salvages(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     state = tmp_path / "state"
     assert run(["cluster", "controller", "salvage", "--state-dir", str(state)]) == 4
     assert "there is no state directory" in capfd.readouterr().err
@@ -59,9 +57,7 @@ def test_the_start_says_what_is_damaged_and_which_command_salvages(
     ControllerProcess(state).kill()
 
 
-def test_with_a_remote_state_the_command_that_restores_is_named_and_works(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_with_a_remote_state_what_restores_is_told_and_works(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     state, remote = tmp_path / "state", tmp_path / "remote"
     used(state, remote)
     damage(state)

@@ -20,7 +20,7 @@ from iris.core.state.load import WorkerLoad
 from iris.core.state.view import ClusterView
 from iris.domain.constraints import AHEAD_ATTRIBUTE, Constraint, ConstraintOp, evaluate
 from iris.domain.effects import JobEnded, JobSettled, StartAttempt
-from iris.domain.entities import Stopping, Task, UserBudget, Worker
+from iris.domain.entities import Task, UserBudget, Worker
 from iris.domain.events import (
     AttemptMissing,
     AttemptObserved,
@@ -45,6 +45,8 @@ from iris.sched.plan import RoundPlan
 from iris.sched.reserve import RESERVE_AFTER_MS
 from rigging.errors import AlreadyExists, Conflict, MarinError, NotFound
 from support.iris.scheduling import GB, InMemoryCluster, resources
+
+from .conftest import load_again
 
 pytestmark = pytest.mark.process
 
@@ -312,12 +314,9 @@ class Anything(RuleBasedStateMachine):
             self.cluster.now_ms += RESERVE_AFTER_MS
 
     @rule(
-        data=st.data(),
-        state=st.sampled_from(SEEN),
-        kind=st.sampled_from(FailureKind),
-        elsewhere=st.none() | st.none() | st.none() | workers,
-        times=st.integers(1, 2),
-    )
+        data=st.data(), state=st.sampled_from(SEEN), kind=st.sampled_from(FailureKind),
+        elsewhere=st.none() | st.none() | st.none() | workers, times=st.integers(1, 2),
+    )  # fmt: skip
     def observe(
         self, data: st.DataObject, state: TaskState, kind: FailureKind, elsewhere: WorkerId | None, times: int
     ) -> None:
@@ -465,19 +464,7 @@ class Anything(RuleBasedStateMachine):
     def restart_the_controller(self) -> None:
         """Only stored records survive; what lives, waits and is due is the same as before."""
         old = self.cluster.view
-        tasks = [task for of_job in old.tasks.values() for task in of_job]
-        self.cluster.view = new = ClusterView.load(
-            old.jobs.values(),
-            tasks,
-            old.workers.values(),
-            budgets=old.budgets.values(),
-            stopping=[
-                (name, Stopping(booking.job_id, booking.worker_id, booking.held, booking.found))
-                for name, booking in old.bookings.items()
-                if booking.stopping
-            ],
-            lost=old.lost.items(),
-        )
+        self.cluster.view = new = load_again(old)
         for name in (
             *("jobs", "tasks", "workers", "queue", "pending", "live_jobs", "children", "job_of_key", "lost"),
             *("stopping_counts", "held_counts", "next_sequence"),
@@ -560,14 +547,9 @@ def test_a_planted_fault_is_caught(fault: str, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(owner, name, replacement)
     # Ends at the first find. A fault that takes longer to find asks for a rule that leads to it.
     search = settings(
-        max_examples=3000,
-        stateful_step_count=50,
-        deadline=None,
-        phases=[Phase.generate],
-        database=None,
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-    )
+        max_examples=3000, stateful_step_count=50, deadline=None, phases=[Phase.generate], database=None,
+        report_multiple_bugs=False, suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
     with pytest.raises((AssertionError, MarinError, KeyError, IndexError)):
         run_state_machine_as_test(Anything, settings=search)
 

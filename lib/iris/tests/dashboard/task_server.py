@@ -78,15 +78,11 @@ async def _echo(socket: WebSocket) -> None:
 def task_app() -> Starlette:
     app = Starlette(
         routes=[
-            Route("/", _page),
-            Route("/away", _away),
-            Route("/cookies", _cookies),
-            Route("/slow", _slow),
-            Route("/go-on", _go_on),
-            WebSocketRoute("/echo", _echo),
+            Route("/", _page), Route("/away", _away), Route("/cookies", _cookies), Route("/slow", _slow),
+            Route("/go-on", _go_on), WebSocketRoute("/echo", _echo),
             Route("/{path:path}", _tell, methods=["GET", "POST", "PUT"]),
         ]
-    )
+    )  # fmt: skip
     app.state.told = asyncio.Event()
     return app
 

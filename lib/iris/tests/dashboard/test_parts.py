@@ -101,7 +101,7 @@ def test_bars_lie_within_the_timeline(times: list[tuple[int, int]]) -> None:
         assert bar.seconds >= 0
 
 
-def test_attempts_are_told_newest_first_each_with_its_end_and_its_usage() -> None:
+def test_attempts_are_told_newest_first_each_with_its_end_and_the_usage_of_the_latest_is_added_up() -> None:
     usage = [pb.AttemptUsage(attempt_id="/ann/a/0:1", cpu_ms=5)]
     found = pb.TaskStatus(task_id="/ann/a/0", attempt=1, causes=["exit code 1"], usage=usage)
     found.usage.add(attempt_id="/ann/a/0:0", began_at_ms=T, at_ms=T + 900)
@@ -110,12 +110,8 @@ def test_attempts_are_told_newest_first_each_with_its_end_and_its_usage() -> Non
     assert (first["number"], first["cause"]) == (0, "exit code 1")
     assert (second["times"], first["times"].end_ms - first["times"].begin_ms) == (None, 900)
     assert attempts_of(pb.TaskStatus(attempt=-1), T) == []
-
-
-def test_usage_is_that_of_the_latest_attempts_together() -> None:
-    running = pb.TaskStatus(
-        usage=[pb.AttemptUsage(cpu_millis=9, memory_bytes=9), pb.AttemptUsage(cpu_millis=500, memory_bytes=70)]
-    )
+    usage = [pb.AttemptUsage(cpu_millis=9, memory_bytes=9), pb.AttemptUsage(cpu_millis=500, memory_bytes=70)]
+    running = pb.TaskStatus(usage=usage)
     assert usage_of([running, running, pb.TaskStatus()], 4.0) == {"at": 4.0, "tasks": 2, "cpu": 1.0, "memory": 140}
 
 

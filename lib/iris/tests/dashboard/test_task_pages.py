@@ -84,24 +84,16 @@ def test_requests_are_passed_on_without_the_session(site: Site, board: int) -> N
     ann = site.browser("ann")
     others = "theirs=1; marin-session=x; marin-session-browser-80=x; iris-session-0a0a0a0a=x"
     sent = {
-        "origin": site.tasks,
-        "cookie": f"{site.cookie('ann')}; {others}",
-        "x-form-token": "t",
-        "x-forwarded-prefix": "/forged",
-        "connection": "x-hop",
-        "x-hop": "1",
-    }
+        "origin": site.tasks, "cookie": f"{site.cookie('ann')}; {others}", "x-form-token": "t",
+        "x-forwarded-prefix": "/forged", "connection": "x-hop", "x-hop": "1",
+    }  # fmt: skip
     answer = ann.put("/proxy/ann/a/board/x%2Fy/../z?a=%20b", content=b"12345", headers=sent).json()
     headers, host = answer["headers"], site.tasks.removeprefix("http://")
     assert (answer["method"], answer["size"], answer["path"][-7:]) == ("PUT", 5, "?a=%20b")
     wanted = {
-        "cookie": "theirs=1",
-        "host": host,
-        "x-forwarded-prefix": "/proxy/ann/a/board",
-        "x-forwarded-host": host,
-        "x-forwarded-proto": "http",
-        "x-forwarded-for": "127.0.0.1",
-    }
+        "cookie": "theirs=1", "host": host, "x-forwarded-prefix": "/proxy/ann/a/board", "x-forwarded-host": host,
+        "x-forwarded-proto": "http", "x-forwarded-for": "127.0.0.1",
+    }  # fmt: skip
     assert {name: headers[name] for name in wanted} == wanted
     assert not {"x-form-token", "x-hop"} & set(headers)
     first = ann.get("/proxy/ann/a/board?q=1")
@@ -217,9 +209,7 @@ def test_the_dashboard_leads_there_and_has_links(site: Site, board: int, registe
     assert 'href="/proxy/' not in others
 
 
-def test_a_server_may_ask_for_whole_paths_and_one_that_is_gone_is_told_and_found_again(
-    site: Site, register: Register
-) -> None:
+def test_whole_paths_and_a_server_that_is_gone_and_found_again(site: Site, register: Register) -> None:
     ann = site.browser("ann")
     with task_server() as port:
         register("board", f"127.0.0.1:{port}", HTTP)

@@ -57,9 +57,3 @@ def test_constraints_without_sense_are_refused(bad, reason):
     with pytest.raises(InvalidRequest) as caught:
         validate_constraint(bad)
     assert reason in str(caught.value)
-
-
-def test_text():
-    assert str(Constraint("zone", ConstraintOp.IN, ("a", "b"))) == "zone in (a, b)"
-    assert str(Constraint("chips", ConstraintOp.GE, ("4",))) == "chips >= 4"
-    assert str(Constraint("rack", ConstraintOp.EXISTS)) == "rack exists"

@@ -1,32 +1,17 @@
-"""What jobs, tasks and workers are when nothing is said, and what follows from what is said."""
+"""What follows from what is said of jobs, tasks and workers."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from iris.domain.entities import NO_TASKS, Job, Task, UserBudget, Worker
+from iris.domain.entities import NO_TASKS, Job, Task, Worker
 from iris.domain.ids import JobId, TaskId, WorkerId
 from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.resources import Resources
-from iris.domain.states import JobState, PriorityBand, TaskState
+from iris.domain.states import JobState, TaskState
 
 SPEC = JobSpec(JobId("/u/a"), CommandEntrypoint(("true",)))
-
-
-def set_fields(made: Any, *given: str) -> dict[str, Any]:
-    """What is not nothing, besides what was given."""
-    found = {item.name: getattr(made, item.name) for item in fields(made) if item.name not in given}
-    return {name: value for name, value in found.items() if value not in (0, "", None, (), {})}
-
-
-def test_a_new_job_task_and_worker_have_done_nothing() -> None:
-    job = Job(SPEC, JobState.PENDING, 5)
-    assert set_fields(job, "spec", "state", "submitted_at_ms") == {"task_counts": NO_TASKS}
-    task = Task(TaskId("/u/a/0"), JobId("/u/a"), 0)
-    assert set_fields(task, "task_id", "job_id", "index") == {"state": TaskState.PENDING, "attempt": -1}
-    assert set_fields(Worker(WorkerId("w"), "i", Resources()), "worker_id", "instance_id", "capacity") == {}
-    assert (UserBudget("ann").max_weight, UserBudget("ann").max_band) == (0, PriorityBand.PRODUCTION)
 
 
 def test_tasks_are_counted_by_state() -> None:
@@ -35,9 +20,6 @@ def test_tasks_are_counted_by_state() -> None:
     assert (job.job_id, job.count(TaskState.FAILED), job.count(TaskState.PENDING)) == ("/u/a", 2, 0)
     assert job.counts == {TaskState.FAILED: 2}
     assert len(NO_TASKS) == max(TaskState) + 1
-
-
-def test_an_attempt_is_named_by_its_task_and_number() -> None:
     assert Task(TaskId("/u/a/3"), JobId("/u/a"), 3, attempt=2).attempt_id == "/u/a/3:2"
 
 

@@ -62,8 +62,6 @@ def test_family():
     assert not ids.is_below(JobId("/ann/train2"), JobId("/ann/train"))
     assert not ids.is_below(JobId("/ann/train"), JobId("/ann/train"))
 
-
-def test_tasks_and_jobs_are_told_apart():
     assert ids.is_task_id("/ann/train/0")
     assert not ids.is_task_id("/ann/train")
     assert not ids.is_task_id("/ann/0")

@@ -1,6 +1,6 @@
-"""What a job is when nothing is said, and what follows from what is said."""
+"""What follows from what is said of a job."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,23 +16,8 @@ from iris.domain.job_spec import (
     waits_for_host,
 )  # fmt: skip
 from iris.domain.resources import Device, Resources
-from iris.domain.runtime import DEFAULT_RUNTIME
-from iris.domain.states import PriorityBand
 
 SPEC = JobSpec(JobId("/u/a"), CommandEntrypoint(("true",)))
-
-
-def test_a_job_that_says_nothing_asks_for_nothing_and_is_retried_only_when_its_host_is_lost() -> None:
-    said = {item.name: getattr(SPEC, item.name) for item in fields(JobSpec)}
-    assert {name: value for name, value in said.items() if value not in (0, "", (), {})} == {
-        "job_id": "/u/a",
-        "entrypoint": CommandEntrypoint(("true",)),
-        "resources": Resources(),
-        "replicas": 1,
-        "max_retries_preemption": 1000,
-        "band": PriorityBand.INTERACTIVE,
-        "runtime": DEFAULT_RUNTIME,
-    }
 
 
 GPU = Resources(device=Device("gpu", "H100", 1))

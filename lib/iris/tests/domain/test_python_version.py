@@ -2,21 +2,11 @@ import pytest
 
 from iris.domain.python_version import fits, is_python_request, minor
 
-REQUESTS = [
-    "3",
-    "3.12",
-    "3.12.4",
-    ">=3.11",
-    ">=3.11,<3.13",
-    "~=3.11",
-    "==3.12.*",
-    ">= 3.11, != 3.12",
-    ">=3.11,",
-    "<4.0a1",
-]
 
-
-@pytest.mark.parametrize("text", REQUESTS)
+@pytest.mark.parametrize(
+    "text",
+    ["3", "3.12", "3.12.4", ">=3.11", ">=3.11,<3.13", "~=3.11", "==3.12.*", ">= 3.11, != 3.12", ">=3.11,", "<4.0a1"],
+)
 def test_versions_and_specifiers_are_python_requests(text: str) -> None:
     assert is_python_request(text)
 

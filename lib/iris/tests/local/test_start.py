@@ -95,14 +95,9 @@ def test_only_a_remote_state_gets_what_reaches_it(paths: LocalPaths, settings: L
 
 def test_the_cluster_gets_nothing_of_the_job_it_was_started_from_nor_a_worker_what_reaches_storage(paths):
     shell = {
-        "PATH": "/bin",
-        "IRIS_JOB_ID": "/ann/x",
-        "IRIS_TOKEN_FILE": "t",
-        "MARIN_PREFIX": "p",
-        "IRIS_STATE_DIR": "s",
-        "AWS_SECRET_ACCESS_KEY": "k",
-        "MY_PASSWORD": "p",
-    }
+        "PATH": "/bin", "IRIS_JOB_ID": "/ann/x", "IRIS_TOKEN_FILE": "t", "MARIN_PREFIX": "p", "IRIS_STATE_DIR": "s",
+        "AWS_SECRET_ACCESS_KEY": "k", "MY_PASSWORD": "p",
+    }  # fmt: skip
     expected = {"PATH": "/bin", "IRIS_STATE_DIR": str(paths.root), "GRPC_VERBOSITY": "ERROR"}
     assert daemon_environment(shell, paths) == expected
     assert daemon_environment(shell, paths, storage=True) == {**expected, "AWS_SECRET_ACCESS_KEY": "k"}

@@ -27,12 +27,9 @@ def versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_those_of_the_path_come_first_then_those_beside_this_one_newest_first(tmp_path: Path, versions: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     expected = [
-        program(a / "python3.11"),
-        program(b / "python3.13"),
-        program(b / "python3.12"),
-        program(versions / "3.13.2/bin/python3.13"),
-        program(versions / "3.12.1/bin/python3.12"),
-    ]
+        program(a / "python3.11"), program(b / "python3.13"), program(b / "python3.12"),
+        program(versions / "3.13.2/bin/python3.13"), program(versions / "3.12.1/bin/python3.12"),
+    ]  # fmt: skip
     for name in ("python3", "python", "python3.12-config", "xpython3.12"):
         program(b / name)
     path = os.pathsep.join([str(a), str(tmp_path / "none"), str(b), str(a)])

@@ -30,10 +30,8 @@ from iris.python_tools.uv_errors import cause_of
             "Failed to build `broken @ file:///b`: The build backend returned an error: Call to `x` failed (exit "
             "status: 1): libfoo.h is missing",
         ),
-        (
-            "error: Failed to parse: `click=8.0`\n  cause: no such comparison operator\n         click=8.0\n",
-            "Failed to parse: `click=8.0`: no such comparison operator click=8.0",
-        ),
+        ("error: Failed to parse: `click=8.0`\n  cause: no such comparison operator\n         click=8.0\n",
+            "Failed to parse: `click=8.0`: no such comparison operator click=8.0"),
         (
             "error: Failed\n  cause: it was built\n  [stderr]\n  no compiler\n  cause: exit status 1,\n  as told\n"
             "hint: x\n  cause: of something else\n",
@@ -43,7 +41,7 @@ from iris.python_tools.uv_errors import cause_of
         ("Using CPython 3.11\nsomething else\n\n", "something else"),
         ("", ""),
     ],
-)
+)  # fmt: skip
 def test_the_cause_without_the_progress(output: str, cause: str) -> None:
     assert cause_of(output) == cause
 

@@ -61,16 +61,12 @@ def test_no_field_of_a_job_is_lost_between_wire_and_domain() -> None:
     assert spec_to_wire(spec_from_wire(wire)) == wire
 
 
-def test_env_vars_come_in_and_are_never_shown() -> None:
+def test_env_vars_come_in_and_are_never_shown_and_without_a_band_there_is_a_default() -> None:
     wire = full_spec()
     wire.environment.env_vars["TOKEN"] = "hush"
     spec = spec_from_wire(wire)
     assert spec.env_vars == {"TOKEN": "hush"}
     assert spec_to_wire(spec) == full_spec()
-
-
-def test_a_job_without_a_band_takes_the_default() -> None:
-    wire = full_spec()
     wire.band = pb.PRIORITY_BAND_UNSPECIFIED
     assert spec_from_wire(wire).band is PriorityBand.INTERACTIVE
     assert spec_from_wire(wire, PriorityBand.PRODUCTION).band is PriorityBand.PRODUCTION
@@ -202,13 +198,6 @@ def test_resources(resources: Resources) -> None:
     assert resources_from_wire(pb.Resources(device=pb.Device(count=3))) == Resources(), "a device of no kind is none"
 
 
-def test_runtimes() -> None:
-    assert runtime_to_wire(DEFAULT_RUNTIME) is None
-    assert runtime_from_wire(None) == DEFAULT_RUNTIME
-    runtime = TaskRuntime(working_dir="sub", python="3.12")
-    assert runtime_from_wire(runtime_to_wire(runtime)) == runtime
-
-
 def test_an_exclusive_job_has_a_fence_and_others_none() -> None:
     def fence(**fields: Any) -> int:
         return spec_from_wire(pb.JobSpec(job_id="/a/b", entrypoint=command(), **fields)).fence_after_ms
@@ -218,7 +207,10 @@ def test_an_exclusive_job_has_a_fence_and_others_none() -> None:
     assert fence(exclusive=True, fence_after_ms=5) == 5
 
 
-def test_the_parts_that_a_bundle_names() -> None:
+def test_runtimes_and_the_parts_that_a_bundle_names() -> None:
+    assert (runtime_to_wire(DEFAULT_RUNTIME), runtime_from_wire(None)) == (None, DEFAULT_RUNTIME)
+    runtime = TaskRuntime(working_dir="sub", python="3.12")
+    assert runtime_from_wire(runtime_to_wire(runtime)) == runtime
     files = [pb.BundleFile(path="a", part_digests=["x", "y"]), pb.BundleFile(path="b", part_digests=["y", "z"])]
     assert bundle_parts(pb.BundleManifest(files=files).SerializeToString()) == {"x", "y", "z"}
     assert bundle_parts(b"\xff") == set()
@@ -230,11 +222,8 @@ def test_every_number_comes_back() -> None:
     assert (message.attempt_id, message.worker_id) == ("/ann/a/0:1", "w1")
     assert usage_from_wire(message) == usage
     assert usage_from(list(usage.numbers())) == usage
-
-
-def test_numbers_below_0_mean_nothing_and_those_of_later_releases_are_passed_over() -> None:
     message = usage_to_wire("", Usage(cpu_ms=5))
     message.memory_bytes = -5
-    assert usage_from_wire(message) == Usage(cpu_ms=5)
-    assert usage_from([1, -2, *[0] * 20]) == Usage(cpu_ms=1)
+    assert usage_from_wire(message) == Usage(cpu_ms=5), "numbers below 0 mean nothing"
+    assert usage_from([1, -2, *[0] * 20]) == Usage(cpu_ms=1), "later releases have more of them"
     assert usage_from("no list") == Usage()

@@ -5,9 +5,6 @@ import pytest
 from iris.rpc.protocol import (
     CHANNEL_OPTIONS,
     KEEPALIVE_MS,
-    MAX_BLOB_CHUNK_BYTES,
-    MAX_MESSAGE_BYTES,
-    MAX_REQUEST_BYTES,
     PROTOCOL_VERSION,
     SERVER_OPTIONS,
     call_metadata,
@@ -26,16 +23,6 @@ def test_a_server_lets_its_clients_ping_as_often_as_they_do() -> None:
         assert options["grpc.http2.max_pings_without_data"] == 0
 
 
-def test_a_chunk_fits_into_a_request_and_a_request_into_a_message() -> None:
-    assert 2 * MAX_BLOB_CHUNK_BYTES < MAX_REQUEST_BYTES < MAX_MESSAGE_BYTES
-    assert SERVER["grpc.max_receive_message_length"] == MAX_REQUEST_BYTES
-    assert CHANNEL["grpc.max_receive_message_length"] == SERVER["grpc.max_send_message_length"] == MAX_MESSAGE_BYTES
-    assert (SERVER["grpc.http2.lookahead_bytes"], SERVER["grpc.http2.bdp_probe"]) == (512 * 1024, 0)
-    assert (SERVER["grpc.so_reuseport"], CHANNEL["grpc.enable_http_proxy"]) == (0, 0), (
-        "no port is shared, no proxy asked"
-    )
-
-
 def test_every_call_says_who_calls_and_which_release_it_is() -> None:
     assert call_metadata("t") == (("authorization", "Bearer t"), ("iris-protocol-version", str(PROTOCOL_VERSION)))
     assert call_metadata("t", "/a/b/0:1")[2:] == (("iris-attempt-id", "/a/b/0:1"),)
@@ -50,8 +37,5 @@ def test_neighbours_work_together_and_of_others_the_older_is_to_be_upgraded(thei
         return
     assert told.startswith(f"worker w1 speaks protocol version {theirs}, this controller 5: upgrade {upgrade} to a ")
     assert ("speaks 4 or later" if theirs < 5 else "speaks 6 or later") in told
-
-
-def test_what_came_before_the_oldest_is_refused_by_its_neighbour() -> None:
     assert "upgrade worker w1 to a release that speaks 2 or later" in version_mismatch("worker w1", 1, 2)
     assert version_mismatch("worker w1", 3, 2) == ""

@@ -69,9 +69,7 @@ def test_more_is_added_when_half_of_it_has_begun(cluster: InMemoryCluster) -> No
         ({}, {}),  # a worker of an earlier release
     ],
 )
-def test_tasks_that_are_not_plain_are_not(
-    cluster: InMemoryCluster, attributes: dict[str, str], spec: dict[str, object]
-) -> None:
+def test_not_plain_ones_are_not(cluster: InMemoryCluster, attributes: dict[str, str], spec: dict[str, object]) -> None:
     cluster.connect("w", resources(2, 64), **attributes)
     assert fill(cluster, **spec).ahead == []
 
@@ -82,10 +80,12 @@ def test_other_workers_keep_their_share(cluster: InMemoryCluster) -> None:
     assert counts(fill(cluster, replicas=4 + 11)) == {"w1": 5, "w2": 5}
 
 
-def test_where_nothing_of_the_kind_runs_nothing_is_assigned_ahead(cluster: InMemoryCluster) -> None:
-    """Another user's tasks may run for hours there."""
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["another user's", "on its way out"])
+def test_where_something_else_runs_nothing_is_assigned_ahead(cluster: InMemoryCluster, is_stopped: bool) -> None:
     connect(cluster)
-    cluster.launch("/eve/long", replicas=2)
+    cluster.launch("/eve/long", replicas=1 if is_stopped else 2)
+    if is_stopped:
+        cluster.stop("/eve/long")
     assert fill(cluster).ahead == []
 
 
@@ -118,13 +118,6 @@ def test_users_take_turns(cluster: InMemoryCluster) -> None:
     users = [task.split("/")[1] for task, _ in cluster.schedule().ahead]
     assert users[:24] == ["bob"] * 8 + ["ann"] * 8 + ["bob"] * 8, "bob has had less by now"
     assert len(users) == MAX_AHEAD
-
-
-def test_where_an_attempt_is_on_its_way_out_its_place_is_spoken_for(cluster: InMemoryCluster) -> None:
-    connect(cluster)
-    cluster.launch("/u/stopped")
-    cluster.stop("/u/stopped")
-    assert fill(cluster).ahead == []
 
 
 def test_a_cordoned_worker_gets_none(cluster: InMemoryCluster) -> None:

@@ -8,7 +8,7 @@ from iris.domain.constraints import Constraint, ConstraintOp
 from iris.domain.events import WorkerCordoned, WorkerDisconnected, WorkerLate
 from iris.domain.ids import WorkerId
 from iris.domain.resources import Device, Resources
-from iris.sched.explain import Offer, amount_of, amount_text, explain_constraints, explain_device, explain_shortfall
+from iris.sched.explain import Offer, explain_device, explain_shortfall
 from support.iris.scheduling import InMemoryCluster, resources
 
 H100 = Device("gpu", "H100", 4)
@@ -40,12 +40,8 @@ SLICE = workers(resources(4, 8, device=V4_16), "s-0", "s-1", **{"tpu-name": "s"}
         ({}, {}, {}, "no worker is connected"),
         ({}, {}, GANG, "no worker is connected"),
         # The nearest worker and its tightest dimension.
-        (
-            {**workers(resources(1, 64), "far"), **workers(resources(6, 4), "near")},
-            {},
-            {"need": resources(8, 5)},
-            "needs 8 cores; worker near has 6 of 6 free",
-        ),
+        ({**workers(resources(1, 64), "far"), **workers(resources(6, 4), "near")}, {}, {"need": resources(8, 5)},
+            "needs 8 cores; worker near has 6 of 6 free"),
         # The job that holds most of what is scarce is named.
         (
             PLAIN,
@@ -58,50 +54,30 @@ SLICE = workers(resources(4, 8, device=V4_16), "s-0", "s-1", **{"tpu-name": "s"}
             "needs 4 cores; worker w has 0 of 8 free; next expected when a task of /u/cpu ends",
         ),
         # Not one that is too small when empty.
-        (
-            {**workers(resources(2, 16), "small"), **workers(resources(4, 16), "near")},
-            {"/u/fill0": {"need": resources(2)}, "/u/fill1": {"need": resources(3)}},
-            {"need": resources(3)},
-            "needs 3 cores; worker near has 1 of 4 free; next expected when a task of /u/fill1 ends",
-        ),
+        ({**workers(resources(2, 16), "small"), **workers(resources(4, 16), "near")},
+            {"/u/fill0": {"need": resources(2)}, "/u/fill1": {"need": resources(3)}}, {"need": resources(3)},
+            "needs 3 cores; worker near has 1 of 4 free; next expected when a task of /u/fill1 ends"),
         # Constraints and devices.
         (ZONES, {}, {"constraints": (is_("zone", "c"),)}, "no worker has zone = c; workers have a, b"),
         (ZONES, {}, {"constraints": (is_("rack", "1"),)}, "no worker has rack = 1; none has the attribute 'rack'"),
-        (
-            ZONES,
-            {},
-            {"constraints": (is_("zone", "a"), is_("fast", "", ConstraintOp.EXISTS))},
-            "no one worker has all of: zone = a; fast exists",
-        ),
+        (ZONES, {}, {"constraints": (is_("zone", "a"), is_("fast", "", ConstraintOp.EXISTS))},
+            "no one worker has all of: zone = a; fast exists"),
         (PLAIN, {}, {"need": resources(device=V4_16)}, "needs 4 x tpu v4-16; no worker has an accelerator"),
         (GPUS, {}, {"need": resources(device=V4_16)}, "needs 4 x tpu v4-16; there are gpu H100"),
-        (
-            GPUS,
-            {"/u/holds": {"need": resources(device=Device("gpu", "H100", 3))}},
+        (GPUS, {"/u/holds": {"need": resources(device=Device("gpu", "H100", 3))}},
             {"need": resources(device=Device("gpu", "H100", 2))},
-            "needs 2 x gpu H100; worker g has 1 of 4 free; next expected when a task of /u/holds ends",
-        ),
+            "needs 2 x gpu H100; worker g has 1 of 4 free; next expected when a task of /u/holds ends"),
         # A parent that holds what its own children wait for is a deadlock; it is seen in the child's reason.
-        (
-            GPUS,
-            {"/u/parent": {"need": resources(device=H100)}},
+        (GPUS, {"/u/parent": {"need": resources(device=H100)}},
             {"name": "/u/parent/child", "need": resources(device=Device("gpu", "H100", 1))},
-            "needs 1 x gpu H100; worker g has 0 of 4 free; next expected when a task of /u/parent ends",
-        ),
+            "needs 1 x gpu H100; worker g has 0 of 4 free; next expected when a task of /u/parent ends"),
         # Gangs.
         (PLAIN, {}, GANG, "no connected worker has the attribute 'pool', by which the gang of 2 is grouped"),
-        (
-            {**POOL, **workers(resources(2, 8), "alone", zone="x")},
-            {},
-            {**GANG, "constraints": (is_("zone", "x"),)},
-            "no worker has zone = x; none has the attribute 'zone'",
-        ),
-        (
-            {**POOL, **workers(resources(2, 8, device=H100), "alone")},
-            {},
+        ({**POOL, **workers(resources(2, 8), "alone", zone="x")}, {}, {**GANG, "constraints": (is_("zone", "x"),)},
+            "no worker has zone = x; none has the attribute 'zone'"),
+        ({**POOL, **workers(resources(2, 8, device=H100), "alone")}, {},
             {**GANG, "need": resources(device=Device("gpu", "H100", 1))},
-            "needs 1 x gpu H100; no worker has an accelerator",
-        ),
+            "needs 1 x gpu H100; no worker has an accelerator"),
         (SLICE, {}, {**GANG, "need": resources(device=H100), "coscheduling_group_by": "tpu-name"},
             "needs 4 x gpu H100; there are tpu v4-16"),
         # The job that is on most of the hosts in the way is named.
@@ -113,19 +89,12 @@ SLICE = workers(resources(4, 8, device=V4_16), "s-0", "s-1", **{"tpu-name": "s"}
             " next expected when job /u/both ends",
         ),
         # The group with most room, and how many there are.
-        (
-            {**POOL, **workers(resources(2, 8), "b0", pool="b"), **workers(resources(4, 8), "c0", pool="c")},
-            {},
+        ({**POOL, **workers(resources(2, 8), "b0", pool="b"), **workers(resources(4, 8), "c0", pool="c")}, {},
             {**GANG, "need": resources(3)},
-            "needs room for 2 tasks in one pool; 3 pools match, the best, c, has room for 1",
-        ),
+            "needs room for 2 tasks in one pool; 3 pools match, the best, c, has room for 1"),
         # Whole slices of a known type are counted.
-        (
-            SLICE,
-            {},
-            {"need": resources(device=V4_16), "replicas": 4, "coscheduling_group_by": "tpu-name"},
-            "needs 2 whole v4-16 slices of 2 hosts each (1 of them free now); there are 1",
-        ),
+        (SLICE, {}, {"need": resources(device=V4_16), "replicas": 4, "coscheduling_group_by": "tpu-name"},
+            "needs 2 whole v4-16 slices of 2 hosts each (1 of them free now); there are 1"),
     ],
 )  # fmt: skip
 def test_what_is_said(
@@ -187,16 +156,6 @@ def test_a_cordoned_one_that_alone_would_do_is_named(cluster: InMemoryCluster) -
     assert cluster.schedule().reasons == {"/u/job": text}
 
 
-@pytest.mark.parametrize(
-    ("dimension", "amount", "text"),
-    [("cpu", 2500, "2.5"), ("memory", 3 << 30, "3 GiB"), ("disk", 5 << 30, "5 GiB"), ("device", 4, "4")],
-)
-def test_amounts_of_each_dimension(dimension: str, amount: int, text: str) -> None:
-    have = resources(2.5, 3, 5, H100)
-    assert (amount_of(dimension, have), amount_text(dimension, have)) == (amount, text)
-    assert amount_of("device", resources(1)) == 0
-
-
 def test_the_tightest_shortfall_of_the_nearest_worker() -> None:
     def offer(name: str, cpu: float, memory: float) -> Offer:
         return Offer(WorkerId(name), resources(8, 8), resources(cpu, memory), {})
@@ -212,9 +171,3 @@ def test_devices_that_there_are_are_told_once_each() -> None:
     assert explain_device(need, [*have, resources(1)]) == "needs 1 x gpu A100; there are gpu H100, tpu v4-8"
     assert explain_device(resources(1), []) == "needs no accelerator; no worker has an accelerator"
     assert explain_device(resources(1), [resources(1)]) is None
-
-
-def test_soft_constraints_rule_nothing_out() -> None:
-    soft = Constraint("zone", ConstraintOp.EQ, ("x",), soft=True)
-    assert explain_constraints((soft,), [{"zone": "a"}]) is None
-    assert explain_constraints((soft, is_("zone", "b")), [{"zone": "a"}]) == "no worker has zone = b; workers have a"

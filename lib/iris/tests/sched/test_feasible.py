@@ -19,15 +19,8 @@ LOCAL = (WorkerId("local"), resources(2, 8, 50), {"zone": "a"})
 LARGE = (WorkerId("large"), resources(16, 4, 50, Device("gpu", "H100", 4)), {"zone": "b"})
 BOTH = (LOCAL, LARGE)
 V5P_64 = Device("tpu", "v5p-64", 4)
-POOL = ScaleGroup(
-    "v5p-64-b",
-    resources(208, 448, 100, V5P_64),
-    hosts_per_slice=8,
-    max_slices=2,
-    region="us-east5",
-    zone="us-east5-b",
-    preemptible=True,
-)
+PLACE: dict[str, Any] = {"region": "us-east5", "zone": "us-east5-b", "preemptible": True}
+POOL = ScaleGroup("v5p-64-b", resources(208, 448, 100, V5P_64), hosts_per_slice=8, max_slices=2, **PLACE)
 
 
 def spec(need: Resources | None = None, **fields: Any) -> JobSpec:
@@ -60,20 +53,14 @@ def where(key: str, value: str, *, soft: bool = False) -> dict[str, Any]:
         (spec(resources(device=Device("gpu", "A100", 1))), BOTH, "needs 1 x gpu A100; there are gpu H100"),
         (spec(resources(device=Device("tpu", "v4-8", 4))), BOTH, "needs 4 x tpu v4-8; there are gpu H100"),
         (spec(resources(device=Device("gpu"))), (LOCAL,), "needs 1 x gpu; no worker has an accelerator"),
-        (
-            spec(resources(4, 6)),
-            BOTH,
-            "needs 6 GiB of memory with all else it asks for on one worker; no worker has all of that together",
-        ),
+        (spec(resources(4, 6)), BOTH,
+            "needs 6 GiB of memory with all else it asks for on one worker; no worker has all of that together"),
         # The largest is looked for among those that meet the constraints.
         (spec(resources(8), **where("zone", "a")), BOTH, "needs 8 cores; the largest worker (local) has 2"),
         (spec(**where("zone", "c")), BOTH, "no worker has zone = c; workers have a, b"),
         (spec(**where("zone", "c", soft=True)), BOTH, None),
-        (
-            spec(replicas=2, coscheduling_group_by="slice"),
-            BOTH,
-            "no worker has the attribute 'slice', by which the gang of 2 is grouped",
-        ),
+        (spec(replicas=2, coscheduling_group_by="slice"), BOTH,
+            "no worker has the attribute 'slice', by which the gang of 2 is grouped"),
         (spec(replicas=2, coscheduling_group_by="zone"), (LOCAL,), None),
         (spec(runtime=TaskRuntime(python="3.13")), ((*LOCAL[:2], {PYTHON_VERSIONS_ATTRIBUTE: "3.11"}),),
             "needs Python 3.13; the workers have 3.11"),
@@ -103,17 +90,12 @@ TOO_MANY = "needs {} slices of 8 hosts; the scale groups that match have {} at m
         (tpu_job(32), (POOL, OTHER), TOO_MANY.format(4, 3)),
         (tpu_job(4, "v5p-32"), (POOL,), "needs 4 x tpu v5p-32; there are tpu v5p-64"),
         (tpu_job(8, **where("zone", "mars-a")), (POOL,), "no worker has zone = mars-a; workers have us-east5-b"),
-        (
-            tpu_job(8, **where("preemptible", "false")),
-            (POOL,),
-            "no worker has preemptible = false; workers have true",
-        ),
+        (tpu_job(8, **where("preemptible", "false")), (POOL,),
+            "no worker has preemptible = false; workers have true"),
         (spec(resources(500)), (POOL,), "needs 500 cores; the largest worker (scale group v5p-64-b) has 208"),
     ],
-)
-def test_what_no_scale_group_could_ever_have_is_refused_with_what_there_is(
-    job: JobSpec, groups: tuple[ScaleGroup, ...], reason: str | None
-) -> None:
+)  # fmt: skip
+def test_what_no_scale_group_could_ever_have(job: JobSpec, groups: tuple[ScaleGroup, ...], reason: str | None) -> None:
     assert impossible_reason(job, [], groups) == reason
 
 
@@ -163,8 +145,6 @@ OLD, NEW = ({PYTHON_VERSIONS_ATTRIBUTE: versions} for versions in ("3.9,3.11", "
         (TaskRuntime(python="3.13", interpreter="/p"), [OLD], ""),
     ],
 )
-def test_a_python_that_no_worker_has_is_named_with_those_there_are(
-    runtime: TaskRuntime, workers: list[dict[str, str]], there: str
-) -> None:
+def test_a_python_that_no_worker_has_is_named(runtime: TaskRuntime, workers: list[dict[str, str]], there: str) -> None:
     reason = f"needs Python {runtime.python}; the workers have {there}" if there else None
     assert explain_python(runtime, workers) == reason

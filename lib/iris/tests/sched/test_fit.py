@@ -35,6 +35,9 @@ def used(cluster: InMemoryCluster) -> InMemoryCluster:
 def test_a_host_has_what_its_worker_has_less_what_is_taken(used):
     assert host_of(used).free == resources(5, 15, 10, Device("gpu", "H100", 4))
     assert host_of(used).coming is None
+    host = host_of(used)
+    host.take(resources(1, 2, 3, Device("gpu", "H100", 1)), 3)
+    assert host.free == resources(2, 9, 1, Device("gpu", "H100", 1)), "several at once"
 
 
 @pytest.mark.parametrize("need", NEEDS, ids=str)
@@ -47,12 +50,6 @@ def test_as_many_fit_as_can_be_taken_one_after_the_other(used, need: Resources):
     assert host.fits(need) == (counted == 30)
     for limit in (1, 2, 30):
         assert host_of(used).room_for(need, limit) == min(counted, limit)
-
-
-def test_taking_several_at_once_is_taking_each(used):
-    host = host_of(used)
-    host.take(resources(1, 2, 3, Device("gpu", "H100", 1)), 3)
-    assert host.free == resources(2, 9, 1, Device("gpu", "H100", 1))
 
 
 def test_what_is_on_its_way_out_is_expected_and_not_yet_there(used):

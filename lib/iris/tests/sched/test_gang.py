@@ -86,15 +86,10 @@ def test_plain_tasks_may_use_what_a_gang_leaves(cluster):
     assert len(cluster.schedule().assignments) == 4
 
 
-def test_soft_constraints_choose_the_slice(slices):
+def test_soft_constraints_choose_the_slice_and_alternatives_of_the_device_will_do(slices):
     prefer = Constraint("tpu-name", ConstraintOp.EQ, ("s3",), soft=True)
-    gang(slices, constraints=(prefer,))
+    gang(slices, need=resources(8, 16, device=Device("tpu", "v4-16", 4, ("v5p-16",))), constraints=(prefer,))
     assert placed(slices.schedule()) == ["s3-0", "s3-1"]
-
-
-def test_alternatives_of_the_device_will_do(slices):
-    gang(slices, need=resources(8, 16, device=Device("tpu", "v4-16", 4, ("v5p-16",))))
-    assert len(slices.schedule().assignments) == 2
 
 
 class TestBadHosts:

@@ -32,9 +32,8 @@ def test_of_one_user_band_by_band_the_oldest_first(cluster):
 def test_of_several_users_each_in_turn_and_of_each_the_oldest_first(cluster):
     for name in ("/ann/a", "/ann/b", "/ann/c", "/bob/d", "/bob/e"):
         cluster.submit(name)
-    assert order(cluster, weight=1.0) == [
-        f"/{job} interactive" for job in ("ann/a", "bob/d", "ann/b", "bob/e", "ann/c")
-    ]
+    expected = [f"/{job} interactive" for job in ("ann/a", "bob/d", "ann/b", "bob/e", "ann/c")]
+    assert order(cluster, weight=1.0) == expected
 
 
 def test_a_user_of_whom_nothing_fits_does_not_take_others_turns(cluster):

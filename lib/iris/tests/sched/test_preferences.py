@@ -16,14 +16,11 @@ def spec(name: str = "/ann/a", resources: Resources = SMALL, **fields: object) -
     return JobSpec(JobId(name), CommandEntrypoint(("true",)), resources, **fields)  # type: ignore[arg-type]  # of tests
 
 
-@pytest.mark.parametrize("offers", [[STAYS, GOES], [{}, GOES]])
-def test_a_small_root_job_prefers_hosts_that_stay(offers: list[dict[str, str]]) -> None:
-    assert with_preferences(spec(), offers).constraints == (OFF_PREEMPTIBLE,)
-
-
-@pytest.mark.parametrize("offers", [[], [STAYS], [GOES], [{}]])
-def test_where_there_is_one_kind_nothing_changes(offers: list[dict[str, str]]) -> None:
-    assert with_preferences(spec(), offers) == spec()
+def test_a_small_root_job_prefers_hosts_that_stay_where_there_are_both_kinds() -> None:
+    for offers in ([STAYS, GOES], [{}, GOES]):
+        assert with_preferences(spec(), offers).constraints == (OFF_PREEMPTIBLE,)
+    for offers in ([], [STAYS], [GOES], [{}]):
+        assert with_preferences(spec(), offers) == spec()
 
 
 @pytest.mark.parametrize(

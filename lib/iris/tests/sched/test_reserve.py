@@ -135,23 +135,3 @@ class TestGangs:
         pools.submit("/u/gang", replicas=2, coscheduling_group_by="pool", band=PriorityBand.BATCH)
         wait(pools)
         assert "pool a is kept free for it" in pools.schedule().reasons["/u/gang"]
-
-
-def test_small_work_cannot_starve_a_gang_that_has_waited(cluster):
-    for number in range(4):
-        cluster.connect(f"w{number}", resources(2, 16), pool=f"p{number // 2}")
-    cluster.launch("/u/small", replicas=1_000)
-    cluster.submit("/u/gang", resources(2), replicas=2, coscheduling_group_by="pool")
-    finished = 0
-    for _ in range(50):
-        plan = cluster.schedule()
-        if any(task.startswith("/u/gang") for task, _ in plan.assignments):
-            break
-        cluster.now_ms += RESERVE_AFTER_MS // 10
-        live = [task for task in cluster.view.tasks["/u/small"] if task.state.is_live]
-        oldest = min(live, key=lambda task: (task.started_at_ms, task.index))
-        cluster.observe(oldest.attempt_id, TaskState.SUCCEEDED)
-        finished += 1
-    else:
-        pytest.fail(f"the gang never ran; {plan.reasons}")
-    assert finished < 30

@@ -109,20 +109,17 @@ QUICK = (CASES[6], CASES[15])
 """Damage of each file that the fast tests look at, too."""
 
 
+def loaded(place: Path) -> Stored:
+    with contextlib.closing(Store.open(place)) as store:
+        store.load(lean=True)
+        return store.load()
+
+
 def damaged(
     made: tuple[Path, Path, Stored], place: Path, which: str, name: str, how: Callable[[bytearray], bytes]
 ) -> None:
     shutil.copytree(made[0] if which == "killed" else made[1], place)
     (place / name).write_bytes(how(bytearray((place / name).read_bytes())))
-
-
-def loaded(place: Path) -> Stored:
-    store = Store.open(place)
-    try:
-        store.load(lean=True)
-        return store.load()
-    finally:
-        store.close()
 
 
 @pytest.mark.parametrize(
@@ -172,9 +169,7 @@ def test_a_start_that_was_cut_off_while_it_made_the_database_is_a_fresh_one(tmp_
     assert loaded(tmp_path).jobs == ()
 
 
-def test_damage_that_a_commit_meets_is_told_like_that_of_a_start(
-    made: tuple[Path, Path, Stored], tmp_path: Path
-) -> None:
+def test_damage_that_a_commit_meets_is_told_as_at_a_start(made: tuple[Path, Path, Stored], tmp_path: Path) -> None:
     place = tmp_path / "state"
     shutil.copytree(made[1], place)
     connection = connect(place)
@@ -184,10 +179,8 @@ def test_damage_that_a_commit_meets_is_told_like_that_of_a_start(
     data = bytearray((place / DB).read_bytes())
     data[4096:] = bytes(len(data) - 4096)  # under its feet, and under the pages that it has not read yet
     (place / DB).write_bytes(data)
-    jobs = [
-        make_job(replace(FULL_SPEC, job_id=JobId(f"/ann/k{number}"), replicas=1), JOBS + 1 + number)
-        for number in range(JOBS)
-    ]
+    specs = [replace(FULL_SPEC, job_id=JobId(f"/ann/k{number}"), replicas=1) for number in range(JOBS)]
+    jobs = [make_job(spec, JOBS + 1 + number) for number, spec in enumerate(specs)]
     with pytest.raises(DatabaseDamaged, match="iris cluster controller salvage"):
         store.commit(Changes(jobs={job.job_id: job for job in jobs}))
     with pytest.raises(DatabaseDamaged, match="the tasks of /ann/j002 cannot be read"):

@@ -41,9 +41,7 @@ def test_commits_are_numbered_dated_and_kept(connection: sqlite3.Connection) -> 
     assert [Entry(*row) for row in rows] == [first, second]
 
 
-def test_a_commit_that_is_taken_back_leaves_no_number_out_and_is_told_to_nobody(
-    connection: sqlite3.Connection,
-) -> None:
+def test_a_commit_that_is_taken_back_takes_no_number_and_is_told_to_nobody(connection: sqlite3.Connection) -> None:
     journal = begun(connection)
     heard: list[Entry] = []
     journal.on_commit = heard.append

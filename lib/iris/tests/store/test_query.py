@@ -23,14 +23,10 @@ from iris.store.views import READABLE, VIEWS
 from rigging.errors import BudgetExceeded, Denied, InvalidRequest
 
 SPEC = JobSpec(
-    JobId("/ann/train"),
-    CommandEntrypoint(("python", "train.py")),
-    Resources(4000, 2**30, 0, Device("tpu", "v5p-8", 4)),
-    env_vars={"TOKEN": "hunter2"},
-    replicas=2,
-    band=PriorityBand.PRODUCTION,
-    description="a try",
-)
+    JobId("/ann/train"), CommandEntrypoint(("python", "train.py")),
+    Resources(4000, 2**30, 0, Device("tpu", "v5p-8", 4)), env_vars={"TOKEN": "hunter2"}, replicas=2,
+    band=PriorityBand.PRODUCTION, description="a try",
+)  # fmt: skip
 
 ENDPOINT = RegisteredEndpoint("/ann/train/server", AttemptId("/ann/train/0:0"), "host:1", {"role": "main"}, 5)
 
@@ -47,9 +43,7 @@ def state_dir(tmp_path: Path, store: Store) -> Path:
     counts = tuple(2 if number == TaskState.FAILED else 0 for number in range(max(TaskState) + 1))
     job = Job(SPEC, JobState.FAILED, 1, 2, 3, error="task 0 failed: it's over", sequence=1, task_counts=counts)
     child = replace(SPEC, job_id=JobId("/ann/train/eval"), env_vars={}, replicas=1)
-    tasks = [
-        Task(task_id(SPEC.job_id, index), SPEC.job_id, index, TaskState.FAILED, 0, WorkerId("w1")) for index in range(2)
-    ]
+    tasks = [Task(task_id(SPEC.job_id, i), SPEC.job_id, i, TaskState.FAILED, 0, WorkerId("w1")) for i in range(2)]
     changes = Changes.of(
         [job, Job(child, JobState.RUNNING, 4, sequence=2)],
         [*tasks, Task(task_id(child.job_id, 0), child.job_id, 0)],
@@ -99,22 +93,13 @@ def test_the_views_are_documented_column_by_column(state_dir: Path) -> None:
 @pytest.mark.parametrize(
     "sql",
     [
-        "DELETE FROM jobs",
-        "CREATE TEMP TABLE x (y)",
-        "ATTACH '/tmp/x.db' AS x",
-        "PRAGMA journal_mode=DELETE",
-        "VACUUM INTO '/tmp/x.db'",
-        "BEGIN IMMEDIATE",
-        "SELECT load_extension('x')",
-        "SELECT * FROM job_env_vars",
+        "DELETE FROM jobs", "CREATE TEMP TABLE x (y)", "ATTACH '/tmp/x.db' AS x", "PRAGMA journal_mode=DELETE",
+        "VACUUM INTO '/tmp/x.db'", "BEGIN IMMEDIATE", "SELECT load_extension('x')", "SELECT * FROM job_env_vars",
         "WITH jobs AS (SELECT * FROM main.job_env_vars) SELECT * FROM jobs",
-        "SELECT (SELECT env_vars FROM job_env_vars) FROM jobs",
-        "SELECT payload FROM journal",
-        "SELECT * FROM main.JOURNAL AS jobs",
-        "SELECT * FROM replication",
-        "SELECT sql FROM sqlite_master",
+        "SELECT (SELECT env_vars FROM job_env_vars) FROM jobs", "SELECT payload FROM journal",
+        "SELECT * FROM main.JOURNAL AS jobs", "SELECT * FROM replication", "SELECT sql FROM sqlite_master",
     ],
-)
+)  # fmt: skip
 def test_nothing_can_be_changed_and_no_secret_read(state_dir: Path, sql: str) -> None:
     before = (state_dir / "iris.db").read_bytes()
     with pytest.raises(Denied, match="SELECT"):
@@ -131,17 +116,14 @@ def test_no_table_that_a_query_may_read_has_a_secret(state_dir: Path) -> None:
     assert not READABLE & with_secret
 
 
-@pytest.mark.parametrize(
-    "sql",
-    [
+def test_names_of_any_case_and_ones_own_can_be_used(state_dir: Path) -> None:
+    for sql in (
         "SELECT JOB_ID FROM Jobs",
         "WITH mine AS (SELECT * FROM jobs) SELECT count(*) FROM mine",
         "SELECT sum(n) FROM (SELECT count(*) AS n FROM TASKS GROUP BY job_id)",
         "SELECT a.job_id FROM jobs a JOIN jobs b ON a.job_id = b.parent_id WHERE EXISTS (SELECT 1 FROM workers)",
-    ],
-)
-def test_names_of_any_case_and_ones_own_can_be_used(state_dir: Path, sql: str) -> None:
-    assert run_query(state_dir, sql).rows
+    ):
+        assert run_query(state_dir, sql).rows
 
 
 def test_a_query_that_takes_too_long_is_ended(state_dir: Path) -> None:
@@ -184,9 +166,7 @@ def test_errors_say_what_is_wrong(state_dir: Path, sql: str, reason: str) -> Non
         run_query(state_dir, sql)
 
 
-def test_a_query_sees_one_moment_and_does_not_hold_up_the_writer(
-    store: Store, state_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_query_sees_a_moment_and_holds_nobody(store: Store, state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = 0
 
     def commit_during_the_answer() -> float:

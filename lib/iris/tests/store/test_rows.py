@@ -8,20 +8,14 @@ from support.iris.stored_jobs import FULL_SPEC, PLAIN_SPEC
 
 def test_what_every_release_expects_is_always_written_and_defaults_are_not() -> None:
     assert json.loads(spec_to_json(PLAIN_SPEC)) == {
-        "entrypoint": {"argv": ["true"]},
-        "replicas": 1,
-        "max_retries_preemption": 1000,
-        "band": 2,
-    }
+        "entrypoint": {"argv": ["true"]}, "replicas": 1, "max_retries_preemption": 1000, "band": 2,
+    }  # fmt: skip
 
 
-def test_an_option_of_a_later_release_is_passed_over() -> None:
+def test_an_option_of_a_later_release_is_passed_over_and_one_that_an_earlier_lacks_is_at_its_default() -> None:
     later = json.dumps({**json.loads(spec_to_json(FULL_SPEC)), "an_option_to_come": [1, 2]})
     assert spec_of(FULL_SPEC.job_id, later, json.dumps(dict(FULL_SPEC.env_vars))) == FULL_SPEC
 
-
-def test_what_a_row_of_an_earlier_release_lacks_is_at_its_default() -> None:
-    earlier = json.loads(spec_to_json(PLAIN_SPEC)) | {
-        "resources": {"cpu_millis": 0, "memory_bytes": 0, "disk_bytes": 0}
-    }
+    nothing = {"cpu_millis": 0, "memory_bytes": 0, "disk_bytes": 0}
+    earlier = json.loads(spec_to_json(PLAIN_SPEC)) | {"resources": nothing}
     assert spec_of(PLAIN_SPEC.job_id, json.dumps(earlier)) == PLAIN_SPEC

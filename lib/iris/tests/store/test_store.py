@@ -21,44 +21,27 @@ from rigging.errors import Conflict
 from support.iris.stored_jobs import FULL_SPEC, PLAIN_SPEC, WORKER, make_job, make_tasks
 from support.rigging.power_loss import LossyDisk
 
+from .test_damage import loaded
+
 
 def test_everything_committed_comes_back_equal_after_a_restart(tmp_path: Path) -> None:
     counts = tuple(range(len(NO_TASKS)))
     job = make_job(
-        FULL_SPEC,
-        state=JobState.FAILED,
-        started_at_ms=6,
-        finished_at_ms=7,
-        error="task 0 failed: exit code 3",
-        exit_code=3,
-        exit_signal=9,
-        deciding_task_id=TaskId("/ann/train/child/0"),
-        idempotency_key="key",
-        task_counts=counts,
-        first_attempt=4,
-    )
+        FULL_SPEC, state=JobState.FAILED, started_at_ms=6, finished_at_ms=7, error="task 0 failed: exit code 3",
+        exit_code=3, exit_signal=9, deciding_task_id=TaskId("/ann/train/child/0"), idempotency_key="key",
+        task_counts=counts, first_attempt=4,
+    )  # fmt: skip
     tasks = make_tasks(
-        FULL_SPEC,
-        state=TaskState.FAILED,
-        attempt=5,
-        worker_id=WorkerId("w1"),
-        failures=1,
-        preemptions=2,
-        exit_code=3,
-        exit_signal=9,
-        error="exit code 3",
-        started_at_ms=8,
-        finished_at_ms=9,
+        FULL_SPEC, state=TaskState.FAILED, attempt=5, worker_id=WorkerId("w1"), failures=1, preemptions=2,
+        exit_code=3, exit_signal=9, error="exit code 3", started_at_ms=8, finished_at_ms=9,
         causes=("attempt 4 on w1: lost", 'a "quoted" one'),
-    )
+    )  # fmt: skip
     plain = make_job(PLAIN_SPEC, sequence=2)
     store = Store.open(tmp_path / "state")
     store.commit(Changes.of([plain, job], [*make_tasks(PLAIN_SPEC), *tasks], [WORKER]))
     store.close()
 
-    store = Store.open(tmp_path / "state")
-    stored = store.load()
-    store.close()
+    stored = loaded(tmp_path / "state")
     assert stored.jobs == (job, plain)
     assert stored.tasks == (*make_tasks(PLAIN_SPEC), *tasks)
     assert stored.workers == (WORKER,)
@@ -78,8 +61,8 @@ def test_a_job_that_takes_an_ended_jobs_name_replaces_its_spec_and_all_its_tasks
     store = Store.open(tmp_path)
     new = replace(PLAIN_SPEC, entrypoint=CommandEntrypoint(("false",)), replicas=2)
     store.commit(Changes.of([make_job(new, sequence=2)], make_tasks(new)))
-    stored = store.load()
     store.close()
+    stored = loaded(tmp_path)
     assert [job.spec for job in stored.jobs] == [new]
     assert [task.index for task in stored.tasks] == [0, 1]
 
@@ -197,15 +180,6 @@ def test_what_cannot_be_opened_is_let_go_at_once(trouble: str, tmp_path: Path) -
         held.close()
 
 
-def test_migrations_are_numbered_without_gaps_and_applied_once(tmp_path: Path) -> None:
-    for _ in range(2):
-        Store.open(tmp_path).close()
-    connection = sqlite3.connect(tmp_path / DATABASE_NAME)
-    applied = [version for (version,) in connection.execute("SELECT version FROM schema_version ORDER BY version")]
-    connection.close()
-    assert applied == [number for number, _ in migrations()] == list(range(1, len(applied) + 1))
-
-
 def test_a_lean_load_leaves_the_tasks_of_ended_jobs_to_be_asked_for(tmp_path: Path) -> None:
     store = Store.open(tmp_path)
     ended = make_job(FULL_SPEC, state=JobState.SUCCEEDED, finished_at_ms=9)
@@ -232,9 +206,7 @@ def test_records_that_come_and_go_are_as_they_were_last(tmp_path: Path) -> None:
     store.commit(Changes.of(budgets=[UserBudget("bob", 3)]))
     store.commit(Changes(stopping={AttemptId("/ann/a/0:0"): None}, endpoints={gone.endpoint_id: None}))
     store.close()
-    store = Store.open(tmp_path)
-    stored = store.load()
-    store.close()
+    stored = loaded(tmp_path)
     assert stored.budgets == (UserBudget("ann", 12.5, PriorityBand.BATCH), UserBudget("bob", 3))
     assert (stored.stopping, stored.endpoints) == ((("/ann/a/1:3", other),), (left,))
     assert stored.workers == (WORKER,), "none is connected after a restart"

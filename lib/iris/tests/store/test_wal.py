@@ -78,9 +78,7 @@ def test_a_damaged_beginning_is_told(database: Path, at: int) -> None:
 
 
 @pytest.mark.parametrize(("how", "left"), [(spoiled(0), 0), (spoiled(5), 5), (lambda data: data[: 32 + 4 * FRAME], 4)])
-def test_pages_of_commits_that_cannot_be_read_are_told_by_the_index(
-    database: Path, how: Callable[[bytes], bytes], left: int
-) -> None:
+def test_the_index_tells_what_cannot_be_read(database: Path, how: Callable[[bytes], bytes], left: int) -> None:
     count = frames(database)
     change(database, how)
     assert wal_damage(database).endswith(f"-wal is damaged: {count - left} of its {count} pages cannot be read")

@@ -212,14 +212,12 @@ def test_only_loopback_is_loopback() -> None:
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
-        (
-            "CERTIFICATE_VERIFY_FAILED: certificate is not yet valid",
-            "is not yet valid by this host's clock, which says 1970-01-01 00:01 UTC",
-        ),
+        ("CERTIFICATE_VERIFY_FAILED: certificate is not yet valid",
+            "is not yet valid by this host's clock, which says 1970-01-01 00:01 UTC"),
         ("CERTIFICATE_VERIFY_FAILED: certificate has expired", "has expired by this host's clock"),
         ("BAD_SIGNATURE: certificate signature failure", "was not made by the CA that the token pins"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_clock_is_not_told_as_a_wrong_authority(reason: str, words: str) -> None:
     assert certificate_trouble(reason, 60.0).startswith(words)
     assert "nothing was sent to it" in certificate_trouble(reason, 60.0)

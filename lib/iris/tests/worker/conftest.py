@@ -2,9 +2,8 @@ import asyncio
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import uv
@@ -14,8 +13,6 @@ from support.iris.packages import make_wheel
 from support.iris.worker_fixtures import FakeController, InProcessWorker
 
 __all__ = ["pytest_pyfunc_call", "runner"]
-
-Scenario = Callable[[FakeController, InProcessWorker], Coroutine[Any, Any, None]]
 
 
 @pytest.fixture
@@ -33,12 +30,6 @@ def worker(runner: asyncio.Runner, controller: FakeController, tmp_path: Path) -
     runner.run(controller.until(lambda: controller.hellos))
     yield worker
     runner.run(worker.close())
-
-
-@pytest.fixture
-def play(runner: asyncio.Runner, controller: FakeController, worker: InProcessWorker) -> Callable[[Scenario], None]:
-    """Runs an async scenario with both."""
-    return lambda scenario: runner.run(scenario(controller, worker))
 
 
 @pytest.fixture

@@ -295,9 +295,7 @@ def test_one_at_a_time_has_the_directory(worker: Played, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize("own", ["", "10.1.2.3"])
-def test_tasks_are_told_the_address_of_their_host_or_the_one_that_was_set(
-    worker: Played, monkeypatch: pytest.MonkeyPatch, own: str
-) -> None:
+def test_tasks_are_told_the_address_of_their_host(worker: Played, monkeypatch: pytest.MonkeyPatch, own: str) -> None:
     monkeypatch.setenv(ACTOR_HOST_VARIABLE, own)
     monkeypatch.setattr(app, "source_address", lambda address: f"towards {address}")
     found: list[str] = []

@@ -1,7 +1,5 @@
 """A storage root with sample runs, and the application of `marin browser` over it."""
 
-from __future__ import annotations
-
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,18 +30,15 @@ class Pages:
     client: TestClient
 
     def get(self, page: str, /, **query: object) -> str:
-        """Return a page that must be there."""
         answer = self.client.get(f"/experiments/{page}", params={k: str(v) for k, v in query.items()})
         assert answer.status_code == 200, answer.text
         return answer.text
 
     def status(self, page: str, /, **query: object) -> int:
-        """Return how a request is answered."""
         return self.client.get(f"/experiments/{page}", params={k: str(v) for k, v in query.items()}).status_code
 
 
 def pages_of_root(root: Path) -> Pages:
-    """Return the pages of a directory."""
     site = make_site(str(root), f"{root}/experiments", "/job?name=", Pace(look=0.01, alive=0.2))
     app = browser_app(site, Bound(socket.socket(), "127.0.0.1", 8765), None)
     client = TestClient(app, BASE, raise_server_exceptions=False)
@@ -61,7 +56,6 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Pages:
 
 @pytest.fixture
 def empty(tmp_path: Path) -> Pages:
-    """A root of a test's own."""
     root = tmp_path / "prefix"
     root.mkdir()
     return pages_of_root(root)

@@ -1,7 +1,5 @@
 """The experiment pages over gs:// and s3:// prefixes, against servers that speak those protocols."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +24,6 @@ pytestmark = pytest.mark.process
 
 @pytest.fixture(params=[pytest.param("gs", marks=pytest.mark.soak), "s3"])
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The sample runs in a bucket."""
     (tmp_path / "local").mkdir()
     sample_root(tmp_path / "local", shards=2)
     with bucket_root(request.param, "marin-browser-tests") as bucket:

@@ -1,7 +1,5 @@
 """Files that grow: nothing is lost or told twice, also by a page that connects again."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator
@@ -26,7 +24,6 @@ def _follow(root: Path, start: int, over: list[bool]) -> AsyncIterator[bytes]:
 
 
 async def _until(stream: AsyncIterator[bytes], mark: str) -> str:
-    """Read until a mark comes; return what came."""
     seen = ""
     async with asyncio.timeout(30):
         async for piece in stream:

@@ -1,7 +1,5 @@
 """The experiment pages in a real browser: looks, live states, logs, lost connections, accessibility."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Files and directories as they are in a careless user's prefix: none of them is answered by a server error."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -24,9 +22,7 @@ from .conftest import Pages, pages_of_root
     ("number", "kind"),
     [("ENOENT", NotFound), ("ELOOP", NotFound), ("EACCES", Denied), ("ENXIO", Denied), ("EIO", Unavailable)],
 )
-def test_errors_of_disks_are_explained_without_the_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: str, kind: type[Exception]
-) -> None:
+def test_errors_of_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: str, kind: type[Exception]) -> None:
     code = getattr(errno, number)
 
     def failing(*_: object, **__: object) -> None:
@@ -47,9 +43,7 @@ def test_nothing_in_a_bucket_is_nothing_although_its_library_gives_no_number() -
     assert place.size("x") is None
 
 
-def test_only_what_a_page_shows_of_a_large_directory_is_looked_at(
-    empty: Pages, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_what_a_page_shows_of_a_directory_is_looked_at(empty: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(250):
         (empty.root / f"file-{number:03}").touch()
     (empty.root / "zoo").mkdir()

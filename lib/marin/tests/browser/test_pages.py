@@ -1,7 +1,5 @@
 """The experiment pages: what they show of runs, steps and files."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -162,10 +160,8 @@ def test_the_tail_of_a_huge_log_is_shown_and_earlier_lines_on_demand(empty: Page
     assert "line 00004999" in page
     assert len(page) < 200_000
     found = re.search(r"end=(\d+)", page)
-    assert found is not None
     earlier = empty.get("log", path="big-111111", end=found[1])
     first = re.search(r"line (\d+)", page)
-    assert first is not None
     assert f"line {int(first[1]) - 1:08}" in earlier
 
 

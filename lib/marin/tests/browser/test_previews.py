@@ -1,7 +1,5 @@
 """What a preview shows of files that are not quite what their names say."""
 
-from __future__ import annotations
-
 import datetime
 import gzip
 import io

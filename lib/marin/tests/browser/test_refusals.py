@@ -1,7 +1,5 @@
 """What the experiment pages refuse: paths that lead out, scripts of others, other sites. Nothing is a 500."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -118,13 +116,9 @@ def test_a_name_is_below_the_root_or_refused(tmp_path_factory: pytest.TempPathFa
 def _evil_root(pages: Pages) -> str:
     """Record a run in which everything that others write is markup."""
     step = pages.storage.step(
-        "evil-111111",
-        config={"text": EVIL, EVIL: EVIL},
-        unversioned={EVIL: EVIL},
-        source={EVIL: EVIL},
-        fn_name=EVIL,
+        "evil-111111", config={"text": EVIL, EVIL: EVIL}, unversioned={EVIL: EVIL}, source={EVIL: EVIL}, fn_name=EVIL,
         dependencies=[EVIL, f"{pages.root}/{EVIL_NAME}"],
-    )
+    )  # fmt: skip
     step["name"] = EVIL_NAME
     path = Path(step["output_path"])
     (path / ".executor_info").write_text(json.dumps(step))
@@ -201,9 +195,7 @@ _ENDINGS = ["txt", "jsonl", "gz", "zst", "bz2", "xz", "parquet", "npy", "npz", "
     prefix=st.sampled_from([b"", b"\x93NUMPY\x01\x00v\x00", b"PAR1", b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", b"BZh9"]),
     start=st.integers(0, 400),
 )
-def test_no_file_is_answered_by_a_server_error(
-    empty: Pages, content: bytes, name: str, prefix: bytes, start: int
-) -> None:
+def test_no_file_makes_a_server_error(empty: Pages, content: bytes, name: str, prefix: bytes, start: int) -> None:
     (empty.root / name).write_bytes(prefix + content)
     assert empty.status("files", path=name, start=start) in (200, 400)
 

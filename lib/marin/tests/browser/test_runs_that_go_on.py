@@ -1,7 +1,5 @@
 """Runs that go on, begin, or were killed, as the pages show them."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime
 import json

@@ -1,7 +1,5 @@
 """A storage root with runs and outputs as the executor writes them, and a way to run command lines against it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +13,6 @@ from support.marin.recorded_runs import Done, RecordedStorage
 
 @pytest.fixture(autouse=True)
 def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Times are shown in UTC."""
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     yield
@@ -33,8 +30,6 @@ def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecordedStorage:
 
 @pytest.fixture
 def marin(capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
-    """Run `marin WORDS`; the context may be given."""
-
     def call(*words: str, context: CliContext | None = None) -> Done:
         capsys.readouterr()
         code = run(words, context)

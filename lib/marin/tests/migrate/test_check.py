@@ -128,9 +128,7 @@ def test_what_cannot_be_read_does_not_hide_the_rest(tmp_path: Path, capsys: pyte
     ]
 
 
-def test_a_notebook_or_what_is_no_script_is_refused_and_a_script_not_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_no_script_is_refused_and_none_is_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check(tmp_path, f"open({str(tmp_path / 'ran')!r}, 'w')", "raise SystemExit") == []
     assert not (tmp_path / "ran").exists()
     notebook = tmp_path / "llama.ipynb"

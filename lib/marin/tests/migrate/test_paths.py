@@ -35,9 +35,7 @@ def write(tmp_path: Path, lr: float) -> str:
     return str(script)
 
 
-def test_each_step_is_told_with_the_field_that_differs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_step_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     bucket = str(tmp_path / "bucket")
     run_program([sys.executable, write(tmp_path, 0.1)], env={**os.environ, "MARIN_PREFIX": bucket})
     (tmp_path / "log").unlink()
@@ -93,9 +91,7 @@ def test_a_script_that_fails_before_its_steps_is_told_with_its_own_lines(
     assert words.count("File ") == 1, "frames of what runs the script are no help"
 
 
-def test_a_script_that_ends_before_its_steps_or_has_none_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_script_that_comes_to_no_steps_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = tmp_path / "early.py"
     for code in (0, 3):
         script.write_text(f"raise SystemExit({code})")
@@ -110,9 +106,7 @@ def test_a_script_that_ends_before_its_steps_or_has_none_is_told(
 @pytest.mark.parametrize(
     ("end", "code"), [("sys.exit({evals: 1})", 0), ("sys.exit(3)", 0), ("open('/nowhere/x')", 2), ("raise OSError", 2)]
 )
-def test_what_a_script_does_after_its_steps_takes_no_answer_away(
-    tmp_path: Path, end: str, code: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_script_does_later(tmp_path: Path, end: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
     script = Path(write(tmp_path, 0.1))
     script.write_text(f"{script.read_text()}    {end}\n")
     assert main(["paths", str(script), "--against", str(tmp_path)]) == code

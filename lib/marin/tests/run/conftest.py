@@ -13,13 +13,11 @@ from support.marin.jobs_server import JobsServer
 
 @pytest.fixture
 def quick() -> FollowTimes:
-    """Times of a follower that is in a hurry."""
     return FollowTimes(poll=0.01, reconnect=0.01, silence=5.0, grace=1.0, give_up=0.3, stopping=2.0)
 
 
 @pytest.fixture
 def server() -> Iterator[JobsServer]:
-    """A server of the Jobs API."""
     with JobsServer() as running:
         yield running
 
@@ -44,7 +42,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="session")
 def jobs_address() -> Iterator[str]:
-    """The Jobs API of a real Ray cluster, ready to take jobs."""
     with jobs_cluster() as cluster:
         yield cluster.jobs_address
 

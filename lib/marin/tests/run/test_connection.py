@@ -16,6 +16,7 @@ from fray.testing.waiting import eventually
 from marin.run import connection
 from marin.run.cluster_target import ClusterTarget
 from rigging.errors import Unavailable
+from support.marin.programs import is_gone
 
 # Listens as `ray dashboard --port P` does, and has a child as that has ssh.
 DASHBOARD = """#!{python} -S
@@ -42,13 +43,6 @@ def install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str, s
     return write
 
 
-def runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 def takes_connections(url: str) -> bool:
     with contextlib.suppress(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=5).close()
@@ -71,7 +65,7 @@ def test_a_tunnel_is_open_as_long_as_it_is_needed(install: Callable[[str, str], 
         assert words == ["dashboard", "--port", url.rpartition(":")[2], "--remote-port", "8265", "marin.yaml"]
         assert os.getpgid(int(child)) != os.getpgid(0)
         raise KeyboardInterrupt
-    assert not runs(int(child))
+    assert is_gone(int(child))
 
 
 OPENS = """
@@ -91,13 +85,12 @@ def test_a_tunnel_ends_when_who_opened_it_is_killed(install: Callable[[str, str]
     notes = tmp_path / "notes"
     ray = install("ray", DASHBOARD.format(python=sys.executable, notes=str(notes)))
     with subprocess.Popen([sys.executable, "-c", OPENS, ray], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         url = process.stdout.readline()
         child = int(notes.read_text().split()[0])
-        assert runs(child)
+        assert not is_gone(child)
         process.kill()
     # The processes of a group die one after the other.
-    eventually(lambda: not runs(child), "what the tunnel had started is gone, too")
+    eventually(lambda: is_gone(child), "what the tunnel had started is gone, too")
     eventually(lambda: not takes_connections(url), "and the tunnel itself")
 
 

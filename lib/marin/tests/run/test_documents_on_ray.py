@@ -1,6 +1,7 @@
 """The Ray code of the documents, word for word, on a real cluster with a TPU's resources; each `...` is filled in."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +11,6 @@ import pytest
 
 from fray.testing.ray_harness import RayCluster
 from rigging.filesystem import filesystem
-from support.marin.documents import blocks, filled
 from support.rigging.gcs_server import GcsServer
 
 pytestmark = [pytest.mark.soak, pytest.mark.ray, pytest.mark.process, pytest.mark.timeout(400)]
@@ -22,7 +22,6 @@ LOCKFILE = Path("/tmp/libtpu_lockfile")
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[GcsServer]:
-    """A server of Google's storage, which this process and the cluster's use."""
     with GcsServer() as server, pytest.MonkeyPatch.context() as patch:
         for name, value in server.environment().items():
             patch.setenv(name, value)
@@ -32,10 +31,24 @@ def store() -> Iterator[GcsServer]:
 
 @pytest.fixture(scope="module")
 def cluster(store: GcsServer) -> Iterator[RayCluster]:
-    """A head and a TPU VM."""
     with RayCluster(cpus=4).running() as cluster:
         cluster.add_node("tpu", {"TPU": 4, "TPU-v4-8-head": 1}, cpus=8)
         yield cluster
+
+
+def blocks(document: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", document.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+def filled(text: str, *fillings: tuple[str, str]) -> str:
+    """Return the text with the first `...` after each of these beginnings replaced."""
+    for before, filling in fillings:
+        head, found, tail = text.partition(before)
+        assert found, before
+        gap, dots, rest = tail.partition("...")
+        assert dots, f"no ... after {before}"
+        text = head + before + gap + filling + rest
+    return text
 
 
 def run(tmp_path: Path, script: str) -> str:

@@ -12,6 +12,7 @@ import pytest
 
 from fray.testing.ray_harness import need_namespaces
 from support.iris.packages import make_wheel
+from support.marin.programs import printed_address
 
 pytestmark = [pytest.mark.soak, pytest.mark.ray, pytest.mark.process, pytest.mark.timeout(900)]
 
@@ -46,29 +47,17 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(python: Path) -> Iterator[str]:
-    """A cluster of that Python, ready to take jobs."""
-    with subprocess.Popen(
-        [python, "-c", SERVE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/"
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
-        assert url.startswith("http://")
+    with printed_address([python, "-c", SERVE], "/") as url:
         yield url
-        process.stdin.close()
 
 
 def ray_run(python: Path, address: str, cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("MARIN_", "RAY_", "FRAY_"))}
     program = ROOT / "marin" / "run" / "ray_run.py"
     return subprocess.run(
-        [python, program, *words],
-        cwd=cwd,
-        env={**kept, "RAY_ADDRESS": address},
-        capture_output=True,
-        text=True,
+        [python, program, *words], cwd=cwd, env={**kept, "RAY_ADDRESS": address}, capture_output=True, text=True,
         timeout=600,
-    )
+    )  # fmt: skip
 
 
 def test_the_documents_command_with_the_dependencies_of_the_project(python: Path, address: str, tmp_path: Path) -> None:
@@ -85,9 +74,7 @@ def wheel_of(folder: Path, name: str, number: str = "1.0") -> str:
     return str(path)
 
 
-def test_groups_and_packages_are_there_and_what_does_not_exist_is_told_in_the_words_of_pip(
-    python: Path, address: str, tmp_path: Path
-) -> None:
+def test_groups_and_packages_are_there_and_missing_ones_are_told(python: Path, address: str, tmp_path: Path) -> None:
     wheels = {name: wheel_of(tmp_path, name) for name in ("core", "grouped", "typed")}
     project = tmp_path / "project"
     project.mkdir()

@@ -12,6 +12,7 @@ import pytest
 
 from fray.testing.ray_harness import need_namespaces
 from fray.testing.waiting import eventually
+from support.marin.programs import printed_address
 from support.marin.ssh import SshMachine
 
 pytestmark = [pytest.mark.soak, pytest.mark.ray, pytest.mark.process, pytest.mark.timeout(600)]
@@ -33,17 +34,9 @@ with jobs_cluster(cpus=2, token={TOKEN!r}) as cluster:
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """The Jobs API of a cluster that wants TOKEN."""
     need_namespaces()
-    with subprocess.Popen(
-        [sys.executable, "-c", SERVE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
-        assert url.startswith("http://")
+    with printed_address([sys.executable, "-c", SERVE]) as url:
         yield url
-        process.stdin.close()
 
 
 def ray_run(address: str, home: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -88,7 +81,6 @@ def test_the_documents_lines_with_the_token_that_our_commands_have_taken(machine
         port = probe.getsockname()[1]
     dashboard = machine.command("dashboard", "-p", str(port))
     with subprocess.Popen(dashboard, env=machine.environment, stderr=subprocess.PIPE, text=True) as connection:
-        assert connection.stderr is not None
         try:
             assert any("Ctrl-C ends the connection" in line for line in connection.stderr)
             assert token_file.read_text() == TOKEN

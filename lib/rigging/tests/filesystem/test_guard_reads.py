@@ -1,7 +1,6 @@
 """Every kind of read, over real gcsfs: what it costs, that it is refused in time, that it is free at home."""
 
-import contextvars
-import threading
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,8 +25,6 @@ READS: dict[str, tuple[Callable[[Any, str, Path], Any], int]] = {
     "cat of a directory": (lambda fs, p, tmp: fs.cat(p[:-2], recursive=True, on_error="omit"), 2 * SIZE),
     "cat_file": (lambda fs, p, tmp: fs.cat_file(p), SIZE),
     "cat_file range": (lambda fs, p, tmp: fs.cat_file(p, 10, 110), 100),
-    "cat_file from": (lambda fs, p, tmp: fs.cat_file(p, start=2990), 10),
-    "cat_file last": (lambda fs, p, tmp: fs.cat_file(p, start=-7), 7),
     "cat_file past the end": (lambda fs, p, tmp: fs.cat_file(p, 2990, 5000), 10),
     "cat_ranges": (lambda fs, p, tmp: fs.cat_ranges([p, p], [0, 50], [20, 80]), 50),
     "head": (lambda fs, p, tmp: fs.head(p, 33), 33),
@@ -56,22 +53,12 @@ READS: dict[str, tuple[Callable[[Any, str, Path], Any], int]] = {
 
 def in_its_loop(fs: Any, made: Callable[[], Any]) -> Any:
     """Await in fsspec's loop, with the budget of here, as a library that speaks async does."""
-    context, outcome = contextvars.copy_context(), []
-    done = threading.Event()
 
-    async def awaited() -> None:
-        try:
-            outcome.append(await made())
-        except BaseException as error:
-            outcome.append(error)
-        finally:
-            done.set()
+    async def awaited() -> Any:
+        return await made()
 
-    fs.loop.call_soon_threadsafe(lambda: context.run(fs.loop.create_task, awaited()))
-    assert done.wait(60)
-    if isinstance(outcome[0], BaseException):
-        raise outcome[0]
-    return outcome[0]
+    # The callback, and with it the task, has the context of the thread that asks for it.
+    return asyncio.run_coroutine_threadsafe(awaited(), fs.loop).result(60)
 
 
 MOVES = ("mv", "move", "rename", "mv_file", "async mv_file")
@@ -82,9 +69,7 @@ def to_here(path: str) -> str:
 
 
 @pytest.mark.parametrize("name", READS)
-def test_a_read_costs_what_comes_from_away(
-    name: str, fs: Any, away: str, budget: TransferBudget, tmp_path: Path
-) -> None:
+def test_a_read_costs_what_it_brings(name: str, fs: Any, away: str, budget: TransferBudget, tmp_path: Path) -> None:
     read, bytes_moved = READS[name]
     found = read(fs, f"{away}/a", tmp_path)
     assert budget.bytes_used == bytes_moved
@@ -93,9 +78,7 @@ def test_a_read_costs_what_comes_from_away(
 
 
 @pytest.mark.parametrize("name", READS)
-def test_a_read_is_refused_before_a_byte_moves(
-    name: str, fs: Any, away: str, gcs_server: GcsServer, tmp_path: Path
-) -> None:
+def test_a_read_is_refused_in_time(name: str, fs: Any, away: str, gcs_server: GcsServer, tmp_path: Path) -> None:
     read, _ = READS[name]
     with mirror_budget(1 / GB) as budget:
         gcs_server.reset_traffic()

@@ -1,7 +1,5 @@
 """The charge of each read, decided without a store: bounds, lists of several places, sizes that are not told."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -87,7 +85,6 @@ def store() -> Store:
 
 
 def cost(store: Store, steps: Callable[[ChargedReads], Any], limit: int = 10_000, rules: RegionRules = RULES) -> int:
-    """Return what a read is charged in the end."""
     budget = TransferBudget(limit)
     run_sync(store, steps(ChargedReads(store, lambda: budget, rules=rules)))  # type: ignore[arg-type]
     return budget.bytes_used
@@ -96,23 +93,12 @@ def cost(store: Store, steps: Callable[[ChargedReads], Any], limit: int = 10_000
 @pytest.mark.parametrize(
     ("start", "end", "wanted", "moved"),
     [
-        (None, None, 100, 100),
-        (0, 10, 10, 10),
-        (None, 10, 10, 10),
-        (5, 10, 5, 5),
-        (10, 5, 0, 0),
-        (90, None, 10, 10),
-        (-7, None, 7, 7),
-        (-200, None, 100, 100),
-        (0, -10, 90, 90),
-        (-10, -5, 5, 5),
-        (95, 200, 105, 5),
+        (None, None, 100, 100), (0, 10, 10, 10), (None, 10, 10, 10), (5, 10, 5, 5), (10, 5, 0, 0), (90, None, 10, 10),
+        (-7, None, 7, 7), (-200, None, 100, 100), (0, -10, 90, 90), (-10, -5, 5, 5), (95, 200, 105, 5),
         (200, None, 0, 0),
     ],
-)
-def test_a_range_needs_what_it_may_bring_and_costs_what_it_brought(
-    store: Store, start: int | None, end: int | None, wanted: int, moved: int
-) -> None:
+)  # fmt: skip
+def test_the_cost_of_a_range(store: Store, start: int | None, end: int | None, wanted: int, moved: int) -> None:
     def read(reads: ChargedReads) -> Any:
         return reads.cat_file("x://away/a", start, end)
 

@@ -10,18 +10,11 @@ from rigging.filesystem.location import path_in
 @pytest.mark.parametrize(
     ("url", "scheme"),
     [
-        ("/a/b", "file"),
-        ("a/b", "file"),
-        ("a:b", "file"),
-        ("/a::b", "file"),
-        ("./gs:/x", "file"),
-        ("file:///a", "file"),
-        ("gs://b/x", "gs"),
-        ("S3://b/x", "s3"),
-        ("memory://x", "memory"),
+        ("/a/b", "file"), ("a/b", "file"), ("a:b", "file"), ("/a::b", "file"), ("./gs:/x", "file"),
+        ("file:///a", "file"), ("gs://b/x", "gs"), ("S3://b/x", "s3"), ("memory://x", "memory"),
         ("simplecache::gs://b/x", "simplecache"),
     ],
-)
+)  # fmt: skip
 def test_scheme(url: str, scheme: str) -> None:
     assert url_scheme(url) == scheme
 
@@ -29,17 +22,11 @@ def test_scheme(url: str, scheme: str) -> None:
 @pytest.mark.parametrize(
     ("url", "path"),
     [
-        ("/a/../b", "/b"),
-        ("file:///a/b%20c", "/a/b%20c"),
-        ("file:/a", "/a"),
-        ("local:///a", "/a"),
-        ("rel/x", os.path.abspath("rel/x")),
-        ("file://rel/x", os.path.abspath("rel/x")),
-        ("~/x", os.path.expanduser("~/x")),
-        ("gs://b/x", None),
-        ("memory:///x", None),
+        ("/a/../b", "/b"), ("file:///a/b%20c", "/a/b%20c"), ("file:/a", "/a"), ("local:///a", "/a"),
+        ("rel/x", os.path.abspath("rel/x")), ("file://rel/x", os.path.abspath("rel/x")),
+        ("~/x", os.path.expanduser("~/x")), ("gs://b/x", None), ("memory:///x", None),
     ],
-)
+)  # fmt: skip
 def test_local_path(url: str, path: str | None) -> None:
     assert local_path(url) == path
 

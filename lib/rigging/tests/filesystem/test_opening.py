@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rigging.filesystem import filesystem, open_url, url_to_fs
+from rigging.filesystem import open_url, url_to_fs
 from support.rigging.faults import Fault, FaultKind
 from support.rigging.s3_server import S3Server
 
@@ -20,14 +20,6 @@ def test_writing_makes_missing_parents(form: str, tmp_path: Path) -> None:
         assert handle.read() == "héllo"
     with open_url(url) as handle:
         assert handle.read() == "héllo".encode()
-
-
-def test_any_fsspec_url() -> None:
-    with open_url("memory://opening/x.gz", "wt", compression="infer") as handle:
-        handle.write("squeezed")
-    fs, path = url_to_fs("memory://opening/x.gz")
-    assert fs.cat_file(path)[:2] == b"\x1f\x8b"
-    assert filesystem("memory").exists("/opening/x.gz")
 
 
 def test_reading_what_is_missing_makes_nothing(tmp_path: Path) -> None:

@@ -50,9 +50,7 @@ def test_temp_lies_under_the_prefix_or_beside_its_source(monkeypatch: pytest.Mon
     ("given", "absolute"),
     [("data/x", "{cwd}/data/x"), ("/data", "/data"), ("gs://b/x", "gs://b/x"), ("simplecache::b", "simplecache::b")],
 )
-def test_a_root_means_the_same_in_every_process(
-    given: str, absolute: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_root_becomes_absolute(given: str, absolute: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert absolute_prefix(given) == absolute.format(cwd=tmp_path)
 

@@ -4,14 +4,8 @@ from typing import Any
 
 import pytest
 
-from rigging.filesystem import (
-    REGION_TO_DATA_BUCKET,
-    data_bucket,
-    marin_region,
-    region_from_metadata,
-    region_from_prefix,
-)
-from rigging.filesystem.region import fetch_zone, may_be_gcp
+from rigging.filesystem import REGION_TO_DATA_BUCKET, data_bucket, marin_region, region_from_prefix
+from rigging.filesystem.region import fetch_zone, may_be_gcp, region_from_metadata
 from rigging.gce_metadata import Metadata
 
 REAL_MAY_BE_GCP = may_be_gcp
@@ -20,19 +14,13 @@ REAL_MAY_BE_GCP = may_be_gcp
 @pytest.mark.parametrize(
     ("prefix", "region"),
     [
-        ("gs://marin-us-central2", "us-central2"),
-        ("gs://marin-us-central2/scratch/me", "us-central2"),
-        ("gs://marin-eu-west4/x", "europe-west4"),
-        ("gs://marin-asia-northeast1/", "asia-northeast1"),
-        ("gs://marin-tpu-v4/x", None),
-        ("gs://marin-us-central2-backup/x", None),
-        ("gs://other/marin-us-central2", None),
-        ("s3://marin-us-central2", None),
-        ("/tmp/marin", None),
-        ("", None),
+        ("gs://marin-us-central2", "us-central2"), ("gs://marin-us-central2/scratch/me", "us-central2"),
+        ("gs://marin-eu-west4/x", "europe-west4"), ("gs://marin-asia-northeast1/", "asia-northeast1"),
+        ("gs://marin-tpu-v4/x", None), ("gs://marin-us-central2-backup/x", None),
+        ("gs://other/marin-us-central2", None), ("s3://marin-us-central2", None), ("/tmp/marin", None), ("", None),
         (None, None),
     ],
-)
+)  # fmt: skip
 def test_region_from_prefix(prefix: str | None, region: str | None) -> None:
     assert region_from_prefix(prefix) == region
 

@@ -39,8 +39,7 @@ def server(store: str, request: pytest.FixtureRequest) -> TestServer | None:
         return None
     # Imported once here, not once in each forked process.
     importlib.import_module({GCS: "gcsfs", S3: "botocore.session"}[store])
-    found: TestServer = request.getfixturevalue(f"{store}_server")
-    return found
+    return request.getfixturevalue(f"{store}_server")
 
 
 @pytest.fixture
@@ -76,7 +75,6 @@ class Crowd:
 
     def kill_and_replace(self, index: int) -> None:
         process = self.processes[index]
-        assert process.pid is not None
         if process.is_alive():
             os.kill(process.pid, signal.SIGKILL)
             process.join()
@@ -90,7 +88,6 @@ class Crowd:
 
 
 def mistakes(contest: Contest) -> list[str]:
-    """Evidence of leases that were held twice at a time, and whether the contest came to its end."""
     numbers = contest.numbers()
     found = [f"{after} after {before}" for before, after in itertools.pairwise(numbers) if before >= after]
     every = Counter(numbers + contest.abandoned_numbers())
@@ -165,9 +162,7 @@ def test_one_takeover_has_one_winner(root: str, tmp_path: Path, store: str) -> N
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.parametrize("hostile", [False, True])
-def test_5000_acquisitions_by_8_processes(
-    contest: Contest, server: TestServer | None, method: str, hostile: bool
-) -> None:
+def test_5000_takings_by_8_processes(contest: Contest, server: TestServer | None, method: str, hostile: bool) -> None:
     many = replace(contest, acquisitions=5000)
     found = run_hostile(many, server, method, 8, kills=20) if hostile else run(many, method, 8)
     assert found == []

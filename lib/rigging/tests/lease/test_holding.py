@@ -24,7 +24,6 @@ def path(tmp_path: Path) -> str:
 
 
 def lose(path: str) -> None:
-    """Let another take the lease, by force."""
     Path(path).write_text(json.dumps({"worker_id": "thief", "timestamp": 4e9}))
 
 

@@ -51,7 +51,6 @@ def test_a_stopped_process_is_neither_alive_nor_gone() -> None:
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout is not None
     told = process.stdout.readline().strip()
     try:
         process.send_signal(signal.SIGSTOP)
@@ -140,7 +139,6 @@ def test_a_process_whose_main_thread_alone_has_ended_is_alive() -> None:
     )
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     try:
-        assert process.stdout is not None
         holder = process.stdout.readline().strip()
         stat = Path(f"/proc/{process.pid}/stat")
         eventually(lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z", "the main thread has ended")

@@ -91,14 +91,12 @@ def test_what_was_read_counts_until_it_is_changed_here(tmp_path: Path) -> None:
     store = LocalLeaseStore(str(tmp_path / "x.lock"))
     with store.exclusive(create=True):
         claim = store.claim(Lease("a", 1.0), None, same_holder=False)
-        assert claim is not None
         read = store.read()
         assert read == claim.stored
         assert store.renew(Lease("a", 2.0), read) is not None
         assert store.renew(Lease("a", 3.0), read) is None
         assert not store.delete(read)
         renewed = store.read()
-        assert renewed is not None
         assert store.delete(renewed)
         assert not store.delete(renewed)
         assert store.renew(Lease("a", 3.0), renewed) is None
@@ -132,7 +130,6 @@ def test_only_a_directory_made_in_this_turn_counts_as_new(tmp_path: Path) -> Non
     with store.exclusive(create=True):
         assert not store.is_new
         found = store.read()
-        assert found is not None
         assert Lease.from_bytes(found.content) == Lease("one", 1.0)
     other = LocalLeaseStore(str(path), is_likely_new=True)
     with other.exclusive(create=True):

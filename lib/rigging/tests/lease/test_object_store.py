@@ -32,8 +32,7 @@ def scheme(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def server(scheme: str, request: pytest.FixtureRequest) -> TestServer:
-    found: TestServer = request.getfixturevalue({"gs": "gcs_server", "s3": "s3_server"}[scheme])
-    return found
+    return request.getfixturevalue({"gs": "gcs_server", "s3": "s3_server"}[scheme])
 
 
 @pytest.fixture
@@ -78,12 +77,6 @@ def test_unclear_answers_to_reads_and_a_release_are_cleared_up(kind: FaultKind, 
     assert read_bytes_or_none(url) is None
 
 
-@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
-def test_passing_errors_are_waited_out(status: int, url: str, server: TestServer) -> None:
-    fail(server, "", FaultKind.ERROR, times=3, status=status)
-    assert create_lock(url).try_acquire()
-
-
 def test_a_store_that_stays_away_is_reported_and_nothing_is_held(url: str, server: TestServer, scheme: str) -> None:
     key = url.partition("://")[2].partition("/")[2]
     impatient, at_once = (LeaseLock(ObjectLeaseStore(url, key, _objects_of(scheme), retry_seconds=s)) for s in (0.1, 0))
@@ -117,8 +110,6 @@ def test_the_lock_object_has_two_keys_whatever_marks_it(url: str, clock: FakeClo
     first = read_bytes_or_none(url)
     assert create_lock(url, "w", clock=clock).try_acquire()
     second = read_bytes_or_none(url)
-    assert first is not None
-    assert second is not None
     assert json.loads(first) == json.loads(second) == {"worker_id": "w", "timestamp": clock.now()}
     assert first != second, "two writes with the same content have the same ETag"
 

@@ -56,7 +56,6 @@ class Scheduler:
         self._running = 0
 
     def step(self) -> None:
-        """Wait for this thread's turn; called by the threads."""
         turn = threading.Event()
         with self._changed:
             self._waiting[threading.get_ident()] = turn

@@ -1,7 +1,5 @@
 """When a lease may be taken over: what each piece of evidence counts for."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -36,9 +34,7 @@ input()
     ("unchanged", "timestamp_age", "storage_age"),
     [(0, 600, None), (0, 1e9, 1e9), (1e6, 1e6, 1e6), (100, -1e6, None), (0, -1000, None)],
 )
-def test_a_holder_on_this_machine_is_stale_once_it_has_ended(
-    unchanged: float, timestamp_age: float, storage_age: float | None
-) -> None:
+def test_a_holder_here_is_stale_at_its_end(unchanged: float, timestamp_age: float, storage_age: float | None) -> None:
     for holder, stale in ((HolderState.ALIVE, False), (HolderState.STOPPED, False), (HolderState.GONE, True)):
         assert is_stale(Evidence(holder, unchanged, timestamp_age, storage_age), TIMEOUT) is stale
 
@@ -60,9 +56,7 @@ def test_a_holder_on_this_machine_is_stale_once_it_has_ended(
         (0, 3, 600, False),  # the storage's clock was set forward
     ],
 )
-def test_of_others_only_the_lease_can_be_seen(
-    unchanged: float, timestamp_age: float, storage_age: float | None, stale: bool
-) -> None:
+def test_holders_elsewhere(unchanged: float, timestamp_age: float, storage_age: float | None, stale: bool) -> None:
     assert is_stale(Evidence(HolderState.UNKNOWN, unchanged, timestamp_age, storage_age), TIMEOUT) is stale
 
 
@@ -128,12 +122,10 @@ def test_who_had_the_lease_here_a_moment_ago_is_likely_back() -> None:
 
 @pytest.fixture
 def stopped(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A lease whose holder is stopped, and the holder."""
     path = str(tmp_path / "x.lock")
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    assert holder.stdout is not None
     assert holder.stdout.readline() == "True\n"
     holder.send_signal(signal.SIGSTOP)
     os.waitpid(holder.pid, os.WUNTRACED)
@@ -162,9 +154,7 @@ def test_a_stopped_holder_is_named_and_keeps_its_lease_until_a_person_decides(
     assert other.try_acquire()
 
 
-def test_what_may_be_at_work_is_taken_by_force_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_taken_by_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     mine, elsewhere = create_lock(tmp_path / "mine.lock"), tmp_path / "elsewhere.lock"
     assert mine.try_acquire()
     elsewhere.write_text(json.dumps({"worker_id": "elsewhere", "timestamp": time.time()}))

@@ -1,6 +1,9 @@
 """Writing through the mirror: into the local prefix, and nowhere else."""
 
 import contextlib
+import errno
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -146,3 +149,26 @@ def test_a_directory_is_not_moved_into_itself(regions: Any, target: str) -> None
     with pytest.raises(InvalidRequest, match="mirror://ckpt cannot be moved to ckpt"):
         regions.fs.mv("ckpt", target, recursive=True)
     assert regions.fs.find("ckpt") == ["ckpt/x", "ckpt/y"]
+
+
+@pytest.mark.parametrize("how", ["pipe", "put", "cp"])
+def test_a_write_that_fails_leaves_what_was_seen(make_regions: Any, how: str, tmp_path: Path, monkeypatch: Any) -> None:
+    regions = make_regions("local", "local")
+    regions.put(1, "d/name", b"good")
+    regions.fs.pipe("big", b"x" * 100)
+    (tmp_path / "big").write_bytes(b"x" * 100)
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    calls = {
+        "pipe": lambda: regions.fs.pipe("d/name", b"n" * 100),
+        "put": lambda: regions.fs.put_file(str(tmp_path / "big"), "d/name"),
+        "cp": lambda: regions.fs.cp_file("big", "d/name"),
+    }
+    with monkeypatch.context() as disk, pytest.raises(OSError, match="No space left"):
+        for owner, name in ((os, "write"), (shutil, "copyfileobj"), (shutil, "copyfile")):
+            disk.setattr(owner, name, full)
+        calls[how]()
+    assert regions.fs.find("d") == ["d/name"]
+    assert regions.fs.cat("d/name") == b"good"

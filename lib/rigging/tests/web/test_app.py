@@ -75,8 +75,6 @@ def _page_set(written: list[dict[str, str]]) -> PageSet:
 
 
 class Site:
-    """An application, a browser at it, and what was written."""
-
     def __init__(self, settings: WebSettings | None = None, viewer: Viewer | None = None, **parts: object) -> None:
         self.written: list[dict[str, str]] = []
         app = create_app(settings or WebSettings("test", home="/hello"), [_page_set(self.written)], **parts)  # type: ignore[arg-type]
@@ -87,7 +85,6 @@ class Site:
 
     def form_token(self) -> str:
         found = re.search(r'name="form_token" value="([0-9a-f]+)"', self.client.get("/login").text)
-        assert found is not None
         return found[1]
 
 
@@ -335,7 +332,6 @@ def test_static_files_may_be_kept_at_addresses_with_their_digest() -> None:
     site = Site()
     page = site.client.get("/login").text
     address = re.search(r'"(/static/web/page\.css\?v=[0-9a-f]{12})"', page)
-    assert address is not None
     answer = site.client.get(address[1])
     assert "immutable" in answer.headers["cache-control"]
     assert answer.headers["content-type"].startswith("text/css")

@@ -47,9 +47,11 @@ def test_nodes_stand_right_of_what_they_need_and_apart(edges: list[tuple[int, in
     places = place_nodes(layers, needs)
     for node, wanted in needs.items():
         assert all(layers[need] < layers[node] for need in wanted)
+        assert layers[node] == 0 or any(layers[need] == layers[node] - 1 for need in wanted)
     for column in set(layers.values()):
         rows = sorted(places[node].row for node in needs if layers[node] == column)
         assert all(after - before >= 1 - 1e-9 for before, after in itertools.pairwise(rows))
+    assert min(place.row for place in places.values()) == 0
 
 
 def test_nodes_in_a_circle_come_after_all_others() -> None:

@@ -29,13 +29,8 @@ def test_a_server_cannot_set_the_session(cookie: str) -> None:
 
 
 def test_what_is_chunked_has_no_length_and_the_session_stays_here() -> None:
-    headers = [
-        (b"host", b"h"),
-        (b"transfer-encoding", b"chunked"),
-        (b"content-length", b"3"),
-        (b"cookie", b"session=x"),
-    ]
-    sent = dict(request_headers(headers, SERVER, OWN, "http", ""))
+    given = [(b"host", b"h"), (b"transfer-encoding", b"chunked"), (b"content-length", b"3"), (b"cookie", b"session=x")]
+    sent = dict(request_headers(given, SERVER, OWN, "http", ""))
     assert sent == {
         b"host": b"h",
         b"x-forwarded-host": b"h",

@@ -271,9 +271,7 @@ def test_live_jobs_are_named_and_stay(iris: Iris, local: Local, client: Stoppabl
     assert ended(processes) == []
 
 
-def test_a_cluster_that_answers_no_more_is_ended_only_by_force(
-    iris: Iris, local: Local, client: Stoppable, processes: Any
-) -> None:
+def test_one_that_is_deaf_is_ended_by_force(iris: Iris, local: Local, client: Stoppable, processes: Any) -> None:
     local.running = True
     processes.wait_stopped.side_effect = Unavailable("the controller did not end within 20 s")
     assert (iris("stop")[0], ended(processes)) == (5, ["wait_stopped"])
@@ -286,9 +284,7 @@ def test_a_cluster_that_answers_no_more_is_ended_only_by_force(
     assert ended(processes) == ["kill"]
 
 
-def test_another_machines_cluster_is_asked_and_no_process_is_touched(
-    iris: Iris, client: Stoppable, processes: Any
-) -> None:
+def test_of_another_machines_cluster_no_process_is_touched(iris: Iris, client: Stoppable, processes: Any) -> None:
     assert iris("stop", first=("--controller-url", "h:1"))[2] == "cluster h:1 stopped\n"
     client.error = Unavailable("no route")
     assert iris("stop", "--force", first=("--controller-url", "h:1"))[0] == 5

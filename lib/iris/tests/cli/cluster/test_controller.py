@@ -20,9 +20,8 @@ from support.iris.cli import Client, Iris
 
 NOW_MS = 1_700_000_000_000
 STATUS = ClusterStatus("1.2", 2, 77, "/state", NOW_MS - 61_000, 0, 5, 6)
-REMOTE = replace(
-    STATUS, remote_state_dir="gs://b/s", durability="remote", last_snapshot_at_ms=NOW_MS - 1000, generation=4
-)
+STORED = replace(STATUS, remote_state_dir="gs://b/s", durability="remote", generation=4)
+REMOTE = replace(STORED, last_snapshot_at_ms=NOW_MS - 1000)
 
 
 @pytest.fixture
@@ -97,9 +96,8 @@ def test_salvage_and_its_check(iris: Iris, controller: Any) -> None:
         "iris: the new database has 3 jobs, 5 tasks",
     ]
     given = [(None, True), (Path("/s"), True), (None, False)]
-    assert controller.salvage_state.mock_calls == [
-        call(None, state_dir=place, check_only=check) for place, check in given
-    ]
+    calls = [call(None, state_dir=place, check_only=check) for place, check in given]
+    assert controller.salvage_state.mock_calls == calls
 
 
 def test_a_checkpoint_says_what_is_safe(iris: Iris, client: Client) -> None:

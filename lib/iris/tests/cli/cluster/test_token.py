@@ -57,9 +57,7 @@ def test_a_token_that_lets_nobody_join_says_why(iris: Iris, client: Client) -> N
     assert [line[7:].partition("  ")[0] for line in lines] == ["used up", "expired", "revoked by ann"]
 
 
-def test_no_token_is_made_that_cannot_be_written_and_no_file_stays_without_one(
-    iris: Iris, client: Client, tmp_path: Path
-) -> None:
+def test_no_token_is_made_without_its_file_and_no_file_without_one(iris: Iris, client: Client, tmp_path: Path) -> None:
     taken = tmp_path / "taken"
     taken.write_text("mine")
     for place, words in ((taken, "File exists"), (tmp_path / "none" / "x", "No such file or directory")):

@@ -50,24 +50,13 @@ def test_devices() -> None:
 @pytest.mark.parametrize(
     ("command", "name"),
     [
-        ("python -m experiments.hello_world --n 3", "hello_world"),
-        ("python3.11 -u scripts/train.py", "train"),
-        ("uv run python -m a.b", "b"),
-        ("env A=1 python x.py", "x"),
-        ("python -c pass", "python"),
-        ("./run me.sh", "run"),
-        ("...", "job"),
-        ("uv sync --locked", "sync"),
-        ("uv run", "uv"),
-        ("nohup", "nohup"),
-        ("time /bin/ls -l", "ls"),
-        ("A=1", "A=1"),
-        ("python -m", "python"),
-        ("python3", "python3"),
-        ("python -u x.py -c", "python"),
-        ("x" * 100, "x" * 80),
+        ("python -m experiments.hello_world --n 3", "hello_world"), ("python3.11 -u scripts/train.py", "train"),
+        ("uv run python -m a.b", "b"), ("env A=1 python x.py", "x"), ("python -c pass", "python"),
+        ("./run me.sh", "run"), ("...", "job"), ("uv sync --locked", "sync"), ("uv run", "uv"), ("nohup", "nohup"),
+        ("time /bin/ls -l", "ls"), ("A=1", "A=1"), ("python -m", "python"), ("python3", "python3"),
+        ("python -u x.py -c", "python"), ("x" * 100, "x" * 80),
     ],
-)
+)  # fmt: skip
 def test_a_job_is_named_after_what_it_runs(command: str, name: str) -> None:
     now = time.struct_time((2026, 11, 21, 14, 3, 1, 0, 0, 0))
     assert default_job_name(command.split(), now, "9f3a") == f"{name}-1121-140301-9f3a"

@@ -116,13 +116,10 @@ def followed(capsys: pytest.CaptureFixture[str]) -> Follow:
 
 def test_a_job_that_waits_or_builds_is_asked_for_often_and_one_that_runs_seldom(followed: Follow) -> None:
     client = Client(
-        job(JobState.PENDING, pending_reason="no cpu"),
-        job(JobState.BUILDING),
-        job(JobState.RUNNING),
-        job(JobState.RUNNING, pending_reason="no cpu for task 1"),
-        job(JobState.RUNNING),
+        job(JobState.PENDING, pending_reason="no cpu"), job(JobState.BUILDING), job(JobState.RUNNING),
+        job(JobState.RUNNING, pending_reason="no cpu for task 1"), job(JobState.RUNNING),
         job(JobState.FAILED, exit_code=3, error="exit code 3"),
-    )
+    )  # fmt: skip
     code, lines = followed(client)
     assert client.waits == [1.0, 1.0, 1.0, 30.0, 1.0, 30.0]
     assert code == 3
@@ -155,16 +152,11 @@ GOES_ON = "job /ann/a goes on; `iris job logs -f /ann/a` follows it, `iris job s
         (TERM, Stopped((JOB,)), 143, "job /ann/a stopped", 15.0),
         (TERM, Stopped(()), 143, "job /ann/a had succeeded", 15.0),
         (TERM, Stopped((JOB,), (SILENT,)), 143, f"job /ann/a ended, but {SILENT}", 0.0),
-        (
-            TERM,
-            Unavailable("no route"),
-            143,
-            "could not see job /ann/a stop: no route; `iris job stop /ann/a` stops it",
-            "stopped",
-        ),
+        (TERM, Unavailable("no route"), 143,
+            "could not see job /ann/a stop: no route; `iris job stop /ann/a` stops it", "stopped"),
         (TERM, Interrupted(2), 143, "left; job /ann/a may still run: `iris job stop /ann/a` stops it", "stopped"),
     ],
-)
+)  # fmt: skip
 def test_what_ends_it_and_whether_the_rest_of_the_output_is_waited_for(
     followed: Follow, answer: Any, stopped: Any, code: int, last: str, ended: float | str
 ) -> None:
@@ -176,9 +168,7 @@ def test_what_ends_it_and_whether_the_rest_of_the_output_is_waited_for(
     assert Output.ended == [ended]
 
 
-def test_output_that_ended_early_is_told_and_one_that_does_not_come_is_not_waited_for_for_ever(
-    followed: Follow,
-) -> None:
+def test_output_that_ended_early_is_told_and_one_that_does_not_come_not_waited_for(followed: Follow) -> None:
     held = threading.Event()
 
     def broken(job_id: str, **options: Any) -> Iterator[LogLine]:
@@ -210,21 +200,15 @@ ONE_FAILED = {TaskState.SUCCEEDED: 2, TaskState.FAILED: 1}
     ("status", "said"),
     [
         (job(JobState.SUCCEEDED, **TIMES), "succeeded in 3.2 s"),
-        (
-            job(JobState.SUCCEEDED, **TIMES, replicas=3, task_counts=ONE_FAILED),
-            "succeeded in 3.2 s, though 1 of 3 tasks failed: `iris job summary /ann/a`",
-        ),
-        (
-            job(JobState.FAILED, **TIMES, error="exit code 3", replicas=4, deciding_task_id="/ann/a/2"),
-            "failed after 3.2 s: exit code 3 (task /ann/a/2); its output: `iris job logs /ann/a`",
-        ),
-        (
-            job(JobState.FAILED, error="ValueError: x\n  at line 3", deciding_task_id="/ann/a/0", replicas=1),
-            "failed: ValueError: x ...; its output: `iris job logs /ann/a`",
-        ),
+        (job(JobState.SUCCEEDED, **TIMES, replicas=3, task_counts=ONE_FAILED),
+            "succeeded in 3.2 s, though 1 of 3 tasks failed: `iris job summary /ann/a`"),
+        (job(JobState.FAILED, **TIMES, error="exit code 3", replicas=4, deciding_task_id="/ann/a/2"),
+            "failed after 3.2 s: exit code 3 (task /ann/a/2); its output: `iris job logs /ann/a`"),
+        (job(JobState.FAILED, error="ValueError: x\n  at line 3", deciding_task_id="/ann/a/0", replicas=1),
+            "failed: ValueError: x ...; its output: `iris job logs /ann/a`"),
         (job(JobState.KILLED), "killed; its output: `iris job logs /ann/a`"),
     ],
-)
+)  # fmt: skip
 def test_the_last_line_says_how_it_ended_why_and_where_the_output_is(status: JobStatus, said: str) -> None:
     assert describe_end(status) == f"job /ann/a {said}"
 
@@ -295,12 +279,9 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
 
 def test_on_a_terminal_phases_are_one_line_until_the_job_writes(followed: Follow) -> None:
     client = Client(
-        job(JobState.PENDING),
-        job(JobState.PENDING, pending_reason="no cpu"),
-        job(JobState.BUILDING),
-        job(JobState.RUNNING),
-        job(JobState.SUCCEEDED),
-    )
+        job(JobState.PENDING), job(JobState.PENDING, pending_reason="no cpu"), job(JobState.BUILDING),
+        job(JobState.RUNNING), job(JobState.SUCCEEDED),
+    )  # fmt: skip
     screen = Terminal()
     code, lines = followed(client, status=StatusLine(screen, is_live=True))
     shown = screen.getvalue().split("\r\x1b[K")

@@ -1,6 +1,5 @@
 """`iris job logs`: what is asked for of the client, and how lines of several attempts are told apart."""
 
-import io
 import time
 from datetime import datetime
 from typing import Any
@@ -8,7 +7,6 @@ from typing import Any
 import pytest
 
 from iris.client import LogLine, TaskStatus
-from iris.client.logs.printer import LogPrinter
 from iris.cluster.types import TaskState
 from support.iris.cli import Client, Iris, job
 
@@ -65,11 +63,8 @@ def test_so_long_ago(word: str, seconds: float, iris: Iris, client: Client) -> N
 @pytest.mark.parametrize(
     ("words", "code", "reason"),
     [
-        (
-            ("a", "--since", "yesterday"),
-            2,
-            "'yesterday' is no time; give one such as 2026-05-03T14:00, or how long ago: 90s",
-        ),
+        (("a", "--since", "yesterday"), 2,
+            "'yesterday' is no time; give one such as 2026-05-03T14:00, or how long ago: 90s"),
         (("a", "--until", "10"), 2, "'10' is no time"),
         (("a", "--since", "99999999999999d"), 2, "is no time"),
         (("a", "--grep", ""), 2, "it is empty"),
@@ -77,14 +72,14 @@ def test_so_long_ago(word: str, seconds: float, iris: Iris, client: Client) -> N
         (("a", "--task", "3"), 4, "the tasks of /ann/a are 0 to 2"),
         (("a/1", "--task", "0"), 4, "the tasks of /ann/a are 0 to 2"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_is_refused(words: tuple[str, ...], code: int, reason: str, iris: Iris) -> None:
     found, _, said = iris("job", "logs", *words)
     assert (found, reason in said) == (code, True), said
 
 
-def line(text: str, attempt: int, *, partial: bool = False) -> LogLine:
-    return LogLine("/ann/a/0", attempt, False, 0, text.encode(), partial)
+def line(text: str, attempt: int) -> LogLine:
+    return LogLine("/ann/a/0", attempt, False, 0, text.encode())
 
 
 @pytest.mark.parametrize(
@@ -103,18 +98,6 @@ def test_lines_of_several_tasks_and_attempts_say_which(
     client.jobs, client.tasks = [job("/ann/a", replicas=replicas)], tasks("/ann/a", replicas, causes=causes)
     client.lines = [line("one", 0), line("two", 1)]
     assert iris("job", "logs", *words.split())[1] == shown
-
-
-def test_pieces_of_a_line_stay_together_where_attempts_are_named() -> None:
-    out, err = io.BytesIO(), io.BytesIO()
-    printer = LogPrinter("/ann/a", prefix_own=False, name_attempts=True, retried=True, out=out, err=err)
-    for attempt in (0, 1):
-        printer.write(line("be", attempt, partial=True))
-    for attempt in (0, 1):
-        printer.write(line(f"gin {attempt}", attempt))
-    printer.write(line("end", 1, partial=True))
-    printer.finish()
-    assert out.getvalue() == b"[0, attempt 0] begin 0\n[0, attempt 1] begin 1\n[0, attempt 1] end\n"
 
 
 @pytest.mark.parametrize(

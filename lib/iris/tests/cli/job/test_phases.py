@@ -26,27 +26,19 @@ BUILDING = "building: the worker fetches the files and makes the environment"
         ],
         # A reason to wait is said again after the job ran in between.
         [
-            (P, "no cpu", 0, "waiting: no cpu"),
-            (P, "no cpu", 1, ""),
-            (P, "no gpu", 2, "waiting: no gpu"),
-            (R, "", 3, "running"),
-            (P, "no gpu", 4, "waiting: no gpu"),
+            (P, "no cpu", 0, "waiting: no cpu"), (P, "no cpu", 1, ""), (P, "no gpu", 2, "waiting: no gpu"),
+            (R, "", 3, "running"), (P, "no gpu", 4, "waiting: no gpu"),
         ],
         # Tasks that still wait are what counts while others build.
         [(B, "no memory", 0, "waiting: no memory")],
         # Each phase is said anew when another was in between.
         [
-            (P, "no cpu", 0, "waiting: no cpu"),
-            (B, "", 1, BUILDING),
-            (P, "no cpu", 2, "waiting: no cpu"),
-            (B, "", 50, BUILDING),
-            (R, "", 60, "running (built in 10.0 s)"),
-            (R, "no cpu", 62, "waiting: no cpu"),
-            (P, "", 63, ""),
-            (R, "no cpu", 64, ""),
+            (P, "no cpu", 0, "waiting: no cpu"), (B, "", 1, BUILDING), (P, "no cpu", 2, "waiting: no cpu"),
+            (B, "", 50, BUILDING), (R, "", 60, "running (built in 10.0 s)"), (R, "no cpu", 62, "waiting: no cpu"),
+            (P, "", 63, ""), (R, "no cpu", 64, ""),
         ],
     ],
-)
+)  # fmt: skip
 def test_each_phase_is_said_once(story: list[tuple[JobState, str, float, str]]) -> None:
     teller = PhaseTeller()
     for state, reason, now, said in story:

@@ -110,20 +110,10 @@ def test_what_is_not_said_has_its_documented_default(iris: Iris, cluster: Cluste
         "soft_limits limits_said"
     )
     assert sent == {
-        **dict.fromkeys(nothing.split()),
-        "constraints": [],
-        "replicas": 1,
-        "max_retries_failure": 0,
-        "max_retries_preemption": 1000,
-        "max_task_failures": 0,
-        "existing": "fail",
-        "reserve": False,
-        "reservation": [],
-        "exclusive": False,
-        "description": "",
-        "notify_url": "",
-        "cpu_quota": False,
-    }
+        **dict.fromkeys(nothing.split()), "constraints": [], "replicas": 1, "max_retries_failure": 0,
+        "max_retries_preemption": 1000, "max_task_failures": 0, "existing": "fail", "reserve": False, "reservation": [],
+        "exclusive": False, "description": "", "notify_url": "", "cpu_quota": False,
+    }  # fmt: skip
     assert (cluster.guarded, cluster.followed) == (["/ann/j"], [("/ann/j", 1, True)])
     assert (cluster.opened["user"], cluster.opened["inherit_workspace"]) == (None, True)
 
@@ -148,25 +138,11 @@ def test_every_option_reaches_the_cluster(iris: Iris, cluster: Cluster) -> None:
     assert environment.env_vars == {"K": "v", "L": "w"}
     assert sent["constraints"] == [region_constraint(("r1", "r2")), zone_constraint("z"), preemptible_constraint(False)]
     wanted = {
-        "replicas": 3,
-        "max_retries_failure": 4,
-        "max_retries_preemption": 5,
-        "max_task_failures": 2,
-        "scheduling_timeout": 6,
-        "existing": "adopt",
-        "reserve": True,
-        "exclusive": True,
-        "fence_after": 8,
-        "timeout": 9,
-        "priority_band": "batch",
-        "name": "j",
-        "description": "d",
-        "notify_url": "http://n",
-        "retry_window": 3600,
-        "stall_timeout": 1200,
-        "health": HealthCheck("true", 5, 2, 7),
-        "cpu_quota": True,
-    }
+        "replicas": 3, "max_retries_failure": 4, "max_retries_preemption": 5, "max_task_failures": 2,
+        "scheduling_timeout": 6, "existing": "adopt", "reserve": True, "exclusive": True, "fence_after": 8,
+        "timeout": 9, "priority_band": "batch", "name": "j", "description": "d", "notify_url": "http://n",
+        "retry_window": 3600, "stall_timeout": 1200, "health": HealthCheck("true", 5, 2, 7), "cpu_quota": True,
+    }  # fmt: skip
     assert {name: sent[name] for name in wanted} == wanted
     assert cluster.opened["user"] == "bob"
     assert cluster.followed == [("/ann/j", 3, False)]
@@ -205,9 +181,7 @@ def test_what_is_a_limit_is_told_apart_from_who_chose_so(
 
 
 @pytest.mark.parametrize(("tpu", "hosts"), [("v5p-8,v4-8", 1), ("v4-16", 2)])
-def test_a_tpu_with_what_would_do_as_well_and_a_gang_of_its_hosts(
-    iris: Iris, cluster: Cluster, tpu: str, hosts: int
-) -> None:
+def test_a_tpu_with_alternatives_and_a_gang_of_its_hosts(iris: Iris, cluster: Cluster, tpu: str, hosts: int) -> None:
     iris("--tpu", tpu, "--preemptible", "--reserve", "2:H100x8", "--", "true")
     sent = cluster.submitted
     device = sent["resources"].device
@@ -219,9 +193,7 @@ def test_a_tpu_with_what_would_do_as_well_and_a_gang_of_its_hosts(
     assert (cluster.submitted["replicas"], cluster.submitted["coscheduling"]) == (3, None)
 
 
-def test_variables_of_the_user_and_of_files_go_along_and_what_is_given_wins(
-    iris: Iris, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_given_variables_win(iris: Iris, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name, value in {"HF_TOKEN": "mine", "WANDB_MODE": "online", "SECRET": "stays here"}.items():
         monkeypatch.setenv(name, value)
     iris("-e", "WANDB_MODE=offline", "-e", "E=a=b", "--", "true")
@@ -244,13 +216,10 @@ def test_variables_of_the_user_and_of_files_go_along_and_what_is_given_wins(
     assert cluster.submitted == {}
 
 
-def test_without_waiting_the_id_alone_is_printed(iris: Iris, cluster: Cluster) -> None:
+def test_without_waiting_the_id_alone_is_printed_else_it_ends_as_the_job_ends(iris: Iris, cluster: Cluster) -> None:
     code, out, said = iris("--no-wait", "--job-name", "j", "--", "true")
     assert (code, out, cluster.followed) == (0, "/ann/j\n", [])
     assert "follow it with `iris job logs -f /ann/j`, stop it with `iris job stop /ann/j`" in said
-
-
-def test_it_ends_as_the_job_ends(iris: Iris, cluster: Cluster) -> None:
     cluster.code = 37
     assert iris("--", "true")[0] == 37
     cluster.refusal = AlreadyExists("job /ann/j is live")

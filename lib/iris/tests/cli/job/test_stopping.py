@@ -12,9 +12,7 @@ from rigging.errors import NotFound
 
 GONE = SilentAttempt("/ann/a/0:1", "w1", 75.4)
 FENCED = SilentAttempt("/ann/a/0:1", "w1", 75.4, fenced_in_seconds=535.2)
-OUT_OF_REACH = (
-    "ended, but attempt 1 of /ann/a/0 on worker w1 (silent for 75 s) will be stopped when its host is reached"
-)
+OUT_OF_REACH = f"ended, but {GONE}"
 
 
 class Client:
@@ -48,15 +46,12 @@ class Client:
         (Client(polls=4), Stopped(("/ann/a",)), "stopped"),
         (Client(done=False), Stopped(("/ann/a",)), "ended; its attempts are still being stopped"),
         (Client(), Stopped(("/ann/a",), (GONE,)), OUT_OF_REACH),
-        (
-            Client(FENCED, done=False),
-            Stopped(("/ann/a",)),
-            f"{OUT_OF_REACH}, or by its fence, in 535 s at the latest",
-        ),
+        (Client(FENCED, done=False), Stopped(("/ann/a",)),
+            f"{OUT_OF_REACH}, or by its fence, in 535 s at the latest"),
         (Client(done=False), Stopped(("/ann/a",), (GONE,) * 7), "; and 2 more"),
         (Client(done=False), Stopped(("/ann/a",), (GONE,) * 5), "; ".join(["", *[str(GONE)] * 4])),
     ],
-)
+)  # fmt: skip
 def test_only_what_has_stopped_is_said_to_have(client: Any, stopped: Stopped, words: str) -> None:
     assert await_stop(client, stopped, client.clock).endswith(words)
 

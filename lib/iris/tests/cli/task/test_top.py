@@ -64,10 +64,8 @@ def test_it_is_shown_again_and_again_in_place_on_a_terminal_only(is_terminal: bo
         except StopIteration:
             raise KeyboardInterrupt from None
 
-    with (
-        contextlib.redirect_stdout(Terminal() if is_terminal else io.StringIO()) as out,
-        pytest.raises(KeyboardInterrupt),
-    ):
+    place = Terminal() if is_terminal else io.StringIO()
+    with contextlib.redirect_stdout(place) as out, pytest.raises(KeyboardInterrupt):
         show_until_interrupted(look, 0.0)
     shown = out.getvalue()
     assert shown.replace("\x1b[H\x1b[2J", "") == "one\ntwo\n"

@@ -48,6 +48,10 @@ METHODS: Final = {
 #   entities: /ann/top (own root) · /ann/top/train/x (own child) · /ann/other (own user's) · /bob/job (another's)
 JOBS: Final = ("/ann/top", "/ann/top/train/x", "/ann/other", "/bob/job")
 READ: Final = ("yyyy", "yyy.", "....", "yyy.")
+BY_ADMINS: Final = {
+    "ClusterService": "Shutdown CordonWorker RemoveWorker UncordonWorker SetBudget Checkpoint CreateToken",
+    "AccessService": "CreateJoinToken ListJoinTokens RevokeJoinToken ListUserTokens RevokeUserToken RevokeWorker",
+}
 EXPECTED: Final[dict[str, tuple[str, str, str, str]]] = {
     # admin, user ann, worker w1, job /ann/top/train
     "JobService/SubmitJob": ("yyyy", "yyy.", "....", ".y.."),
@@ -66,21 +70,8 @@ EXPECTED: Final[dict[str, tuple[str, str, str, str]]] = {
     "BlobService/FetchBlobs": ("yyyy", "....", "yyyy", "...."),
     "ClusterService/Status": ("yyyy", "yyyy", "....", "yyyy"),
     "ClusterService/Query": ("yyyy", "yyyy", "....", "...."),
-    "ClusterService/Shutdown": ("yyyy", "....", "....", "...."),
-    "ClusterService/CordonWorker": ("yyyy", "....", "....", "...."),
-    "ClusterService/RemoveWorker": ("yyyy", "....", "....", "...."),
-    "ClusterService/UncordonWorker": ("yyyy", "....", "....", "...."),
-    "ClusterService/SetBudget": ("yyyy", "....", "....", "...."),
     "ClusterService/ListBudgets": ("yyyy", "yyy.", "....", "...."),
-    "ClusterService/Checkpoint": ("yyyy", "....", "....", "...."),
-    "ClusterService/CreateToken": ("yyyy", "....", "....", "...."),
     "AccessService/Join": ("....", "....", "....", "...."),  # only who shows a join token
-    "AccessService/CreateJoinToken": ("yyyy", "....", "....", "...."),
-    "AccessService/ListJoinTokens": ("yyyy", "....", "....", "...."),
-    "AccessService/RevokeJoinToken": ("yyyy", "....", "....", "...."),
-    "AccessService/ListUserTokens": ("yyyy", "....", "....", "...."),
-    "AccessService/RevokeUserToken": ("yyyy", "....", "....", "...."),
-    "AccessService/RevokeWorker": ("yyyy", "....", "....", "...."),
     "DashboardService/WatchChanges": ("yyyy", "yyyy", "....", "...."),
     "DashboardService/CreateLoginLink": ("yyyy", "yyyy", "....", "...."),
     "DashboardService/ControllerFigures": ("yyyy", "yyyy", "....", "...."),
@@ -91,6 +82,10 @@ EXPECTED: Final[dict[str, tuple[str, str, str, str]]] = {
     "EndpointService/Watch": READ,
     "EndpointService/ActorKey": READ,
     "WorkerService/Session": ("....", "....", "....", "...."),
+} | {
+    f"{service}/{method}": ("yyyy", "....", "....", "....")
+    for service, methods in BY_ADMINS.items()
+    for method in methods.split()
 }
 
 

@@ -9,7 +9,15 @@ from iris.controller.access.credentials import Credentials
 from iris.domain.access import JoinToken, UserToken, WorkerCredential
 from iris.domain.errors import StorageUnavailable
 from iris.domain.ids import WorkerId
-from iris.rpc.auth import Principal, PrincipalKind, Unauthenticated, credential_token, join_bearer
+from iris.rpc.auth import (
+    Principal,
+    PrincipalKind,
+    Unauthenticated,
+    credential_token,
+    is_kept,
+    join_bearer,
+    user_of_token,
+)
 from iris.tls.pins import parse_join_token
 from rigging.errors import Conflict, Denied, InvalidRequest, NotFound
 
@@ -20,18 +28,22 @@ ONE, TWO = "1" * 64, "2" * 64
 SECRET = "secret of w1"
 
 
-def test_a_token_is_shown_once_and_kept_as_its_digest(house: House) -> None:
+def test_tokens_are_shown_once_and_kept_as_their_digests(house: House) -> None:
     made, text = house.credentials.create(1000, 2, "rack 4", "admin root")
+    users, users_text = house.credentials.users.create("ann", "laptop", "admin root")
     secret = parse_join_token(text).secret
     assert house.credentials.verify(join_bearer(made.token_id, secret)) == Principal(PrincipalKind.JOIN, made.token_id)
+    assert is_kept(users_text)
+    assert user_of_token(users_text) == "ann", "clients of earlier releases know from it who they are"
+    assert house.credentials.verify(users_text) == Principal(PrincipalKind.USER, "ann", token_id=users.token_id)
     after = house.again()
-    assert after.credentials.tokens() == [made]
-    assert (made.note, made.created_by, made.created_at_ms, made.expires_at_ms) == (
-        "rack 4", "admin root", 1_000_000, 1_001_000,
-    )  # fmt: skip
+    assert (after.credentials.tokens(), after.credentials.users.tokens()) == ([made], [users])
+    assert after.credentials.verify(users_text).name == "ann"
+    known = (made.note, made.created_by, made.created_at_ms, made.expires_at_ms)
+    assert known == ("rack 4", "admin root", 1_000_000, 1_001_000)
     after.store.close()
-    for path in house.state_dir.iterdir():
-        assert secret.encode() not in path.read_bytes()
+    stored = b"".join(path.read_bytes() for path in house.state_dir.iterdir())
+    assert not [part for part in (secret, users_text.rpartition(".")[2]) if part.encode() in stored]
 
 
 @pytest.mark.parametrize("shown", ["n:abcd:wrong", "n::", "c:w1:wrong", "c::", "n:", "c:"])

@@ -167,9 +167,7 @@ def test_a_token_that_has_ended_opens_nothing(server: Server) -> None:
         server.interceptor.admit_stream("/iris.v1.ClientService/Session", call_metadata(ANN), lines(1), bytes)
 
 
-def test_a_message_that_cannot_be_decoded_is_told_now_and_then(
-    server: Server, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_message_that_cannot_be_read_is_told_now_and_then(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         for now in (0.0, 1.0, 59.9, 60.0, 61.0, 121.0):
             server.now = now

@@ -115,9 +115,7 @@ def test_what_is_no_opening_ends_the_stream(path: Path, data: bytes, words: str)
     assert words in text
 
 
-def test_a_message_that_is_too_long_or_cannot_be_decoded_ends_the_stream(
-    controller: RunningController, path: Path
-) -> None:
+def test_a_message_that_is_too_long_or_garbage_ends_the_stream(controller: RunningController, path: Path) -> None:
     metadata = call_metadata(controller.user_token)
     caller = Caller(path).open(metadata)
     caller.socket.sendall(frame(FrameKind.MESSAGE, b"\x0a\xff\xff\xff"))
@@ -252,9 +250,7 @@ def test_a_stop_leaves_streams_the_time_to_end_by_themselves(serving: Serving, t
         (None, (grpc.StatusCode.NOT_FOUND, "told so")),
     ],
 )
-def test_how_serving_failed_is_told(
-    serving: Serving, tmp_path: Path, error: Exception | None, end: tuple[Any, str]
-) -> None:
+def test_how_it_failed_is_told(serving: Serving, tmp_path: Path, error: Exception | None, end: tuple[Any, str]) -> None:
     async def serve(messages: Any, context: Any) -> None:
         if error is not None:
             raise error

@@ -5,26 +5,12 @@ import asyncio
 import pytest
 
 from iris.controller.access.open_calls import OpenCalls
-from iris.rpc.auth import Principal, PrincipalKind, Unauthenticated, is_kept, make_token, user_of_token
+from iris.rpc.auth import Principal, PrincipalKind, Unauthenticated, is_kept, make_token
 from rigging.errors import InvalidRequest, NotFound
 
 from .conftest import House
 
 SIGNED = Principal(PrincipalKind.USER, "ann")
-
-
-def test_a_token_is_kept_as_its_digest_and_stands_for_its_user(house: House) -> None:
-    made, text = house.credentials.users.create("ann", "laptop", "admin root")
-    assert is_kept(text)
-    assert user_of_token(text) == "ann", "clients of earlier releases know from it who they are"
-    assert house.credentials.verify(text) == Principal(PrincipalKind.USER, "ann", token_id=made.token_id)
-    after = house.again()
-    assert after.credentials.users.tokens() == [made]
-    assert after.credentials.verify(text).name == "ann"
-    after.store.close()
-    secret = text.rpartition(".")[2].encode()
-    for path in house.state_dir.iterdir():
-        assert secret not in path.read_bytes()
 
 
 def test_each_is_revoked_by_itself_and_stays_so(house: House) -> None:

@@ -35,19 +35,13 @@ def upload(user: Any, *blobs: bytes) -> str:
         (b"\xff\xff garbage", "it is not a bundle manifest"),
         (manifest(format=7), "its manifest has format 7"),
         (manifest(part_file("../evil")), r"path '../evil' is not a plain relative path"),
-        (manifest(part_file(), part_file()), "path 'a.py' is there twice"),
-        (manifest(part_file("x" * 300)), "has a name of 300 bytes; at most 255"),
         (manifest(part_file(part_digests=["ab" * 32])), "part abababababab of file 'a.py' is not uploaded"),
         (manifest(part_file(size_bytes=99)), "file 'a.py' is said to have 99 bytes, but its parts have 14"),
     ],
 )
-def test_a_bundle_that_no_worker_could_unpack_is_refused_at_submit(
-    user: Any, worker: ScriptedWorker, bundle: bytes, reason: str
-) -> None:
+def test_a_bundle_that_is_unusable_is_refused(user: Any, worker: ScriptedWorker, bundle: bytes, reason: str) -> None:
     digest = upload(user, CONTENT, bundle)
-    with pytest.raises(
-        grpc.RpcError, match=f"job /ann/a: its bundle {digest[:12]} cannot be used: .*{reason}"
-    ) as refused:
+    with pytest.raises(grpc.RpcError, match=f"its bundle {digest[:12]} cannot be used: .*{reason}") as refused:
         user.submit("/ann/a", bundle_digest=digest)
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert not user.jobs.ListJobs(pb.ListJobsRequest()).jobs
@@ -62,9 +56,7 @@ def test_a_known_bundle_is_not_read_again(controller: RunningController, user: A
     assert {job.job_id for job in user.jobs.ListJobs(pb.ListJobsRequest()).jobs} == {"/ann/a", "/ann/b"}
 
 
-def test_a_part_that_went_away_is_noticed_at_the_next_submit(
-    controller: RunningController, user: Any, admin: Any, worker: ScriptedWorker
-) -> None:
+def test_a_lost_part_is_noticed(controller: RunningController, user: Any, admin: Any, worker: ScriptedWorker) -> None:
     digest = upload(user, CONTENT, manifest(part_file()))
     user.submit("/ann/a", bundle_digest=digest)
     blob_path(controller, PART).write_bytes(b"garbage")

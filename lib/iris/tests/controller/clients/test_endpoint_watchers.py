@@ -97,9 +97,7 @@ def changed(item: RegisteredEndpoint) -> EndpointChanged:
     return EndpointChanged(item.endpoint_id)
 
 
-async def test_a_watch_begins_with_the_whole_and_goes_on_with_what_changed(
-    watchers: EndpointWatchers, view: View
-) -> None:
+async def test_a_watch_begins_with_all_and_goes_on_with_what_changed(watchers: EndpointWatchers, view: View) -> None:
     one, two = endpoint("/ann/a/db"), endpoint("/ann/a/db", 1)
     view.found = [one]
     watch = watchers.watch(EndpointQuery.named(A, "db"), settled)
@@ -123,9 +121,7 @@ async def test_a_watch_begins_with_the_whole_and_goes_on_with_what_changed(
 
 
 @pytest.mark.parametrize("effect", [JobEnded(A), JobChanged(A), JobForgotten(A)])
-async def test_the_end_of_the_namespaces_job_is_told_with_its_reason(
-    watchers: EndpointWatchers, view: View, effect: Any
-) -> None:
+async def test_the_end_of_its_job_is_told_with_its_reason(watchers: EndpointWatchers, view: View, effect: Any) -> None:
     watch = watchers.watch(EndpointQuery.named(A, "db"), settled)
     assert await anext(watch) == EndpointsUpdate((), (), False, "")
     view.jobs[A] = SimpleNamespace(state=JobState.FAILED, error="exit code 3")

@@ -1,8 +1,6 @@
 """What a client's session holds back, bounds and tells, without gRPC."""
 
 import asyncio
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
@@ -11,6 +9,7 @@ from iris.core.state.view import ClusterView
 from iris.domain.effects import JobSettled
 from iris.domain.ids import JobId
 from rigging.errors import NotFound
+from support.iris.scheduling import InMemoryCluster
 
 A, B = JobId("/ann/a"), JobId("/ann/b")
 
@@ -50,21 +49,11 @@ async def test_calls_under_way_keep_a_session_busy_and_bound_it() -> None:
     assert session.is_idle
 
 
-class View:
-    settled: frozenset[JobId] = frozenset()
-
-    def job(self, job_id: JobId) -> Any:
-        if job_id not in (A, B):
-            raise NotFound(f"job {job_id} does not exist")
-        return SimpleNamespace()
-
-    def is_settled(self, job_id: JobId) -> bool:
-        return job_id in self.settled
-
-
 async def test_each_end_goes_to_those_who_watch_it() -> None:
-    view = View()
-    sessions = ClientSessions(cast(ClusterView, view))
+    cluster = InMemoryCluster()
+    for job_id in (A, B):
+        cluster.submit(job_id)
+    sessions = ClientSessions(cluster.view)
     first, second = sessions.open(), sessions.open()
     first.waiting = second.waiting = True
     sessions.watch(first, A)
@@ -75,7 +64,7 @@ async def test_each_end_goes_to_those_who_watch_it() -> None:
     sessions.on_effects([JobSettled(A)])
     assert (await first.take(), second.watched) == (News([], [A], []), {B})
     assert not sessions.is_watched(A)
-    view.settled = frozenset({A})
+    cluster.stop(A)
     sessions.watch(second, A)
     assert await second.take() == News([], [A], [])
     sessions.end(second)

@@ -1,43 +1,30 @@
 """Waits for the ends of jobs: whom they wake, whom they leave asleep, and what they leave behind."""
 
 import asyncio
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
 from iris.controller.clients.waiters import JobWaiters
-from iris.core.state.view import ClusterView
 from iris.domain.effects import JobEnded, JobSettled
 from iris.domain.ids import JobId
 from rigging.errors import NotFound, Unavailable
+from support.iris.scheduling import InMemoryCluster
 
 A, B, C = JobId("/ann/a"), JobId("/ann/b"), JobId("/ann/c")
 
 
-class View:
-    """Jobs A, B and C; those in `settled` have ended and left their workers."""
-
-    def __init__(self) -> None:
-        self.settled: set[JobId] = set()
-
-    def job(self, job_id: JobId) -> Any:
-        if job_id not in (A, B, C):
-            raise NotFound(f"job {job_id} does not exist")
-        return SimpleNamespace(job_id=job_id)
-
-    def is_settled(self, job_id: JobId) -> bool:
-        return job_id in self.settled
+@pytest.fixture
+def cluster() -> InMemoryCluster:
+    """Jobs A, B and C; those that are stopped have left no worker."""
+    made = InMemoryCluster()
+    for job_id in (A, B, C):
+        made.submit(job_id)
+    return made
 
 
 @pytest.fixture
-def view() -> View:
-    return View()
-
-
-@pytest.fixture
-def waiters(view: View) -> JobWaiters:
-    return JobWaiters(cast(ClusterView, view))
+def waiters(cluster: InMemoryCluster) -> JobWaiters:
+    return JobWaiters(cluster.view)
 
 
 async def begun(waiters: JobWaiters, *jobs: JobId, any_of_them: bool = False) -> "asyncio.Task[bool]":
@@ -58,16 +45,22 @@ async def begun(waiters: JobWaiters, *jobs: JobId, any_of_them: bool = False) ->
     ],
 )
 async def test_what_is_known_at_once(
-    waiters: JobWaiters, view: View, jobs: list[JobId], any_of_them: bool, settled: list[JobId], answer: bool
+    waiters: JobWaiters,
+    cluster: InMemoryCluster,
+    jobs: list[JobId],
+    any_of_them: bool,
+    settled: list[JobId],
+    answer: bool,
 ) -> None:
-    view.settled.update(settled)
+    for job_id in settled:
+        cluster.stop(job_id)
     for timeout_s in (0.0, -1.0):
         assert await waiters.wait(jobs, any_of_them, timeout_s) is answer
     with pytest.raises(NotFound):
         await waiters.wait([*jobs, JobId("/ann/x")], any_of_them, 0)
 
 
-async def test_a_wait_for_all_needs_every_end_and_one_for_any_the_first(waiters: JobWaiters, view: View) -> None:
+async def test_a_wait_for_all_needs_every_end_and_one_for_any_the_first(waiters: JobWaiters) -> None:
     every = await begun(waiters, A, B)
     assert [waiters.completes(job_id) for job_id in (A, B, C)] == [False] * 3, "it still lacks two"
     first = await begun(waiters, A, B, any_of_them=True)
@@ -85,7 +78,7 @@ async def test_a_wait_for_all_needs_every_end_and_one_for_any_the_first(waiters:
     assert not waiters.completes(B)
 
 
-async def test_a_wait_that_ran_out_of_time_or_was_cancelled_leaves_nothing(waiters: JobWaiters, view: View) -> None:
+async def test_a_wait_that_ran_out_of_time_or_was_cancelled_leaves_nothing(waiters: JobWaiters) -> None:
     stays = await begun(waiters, A)
     assert not await waiters.wait([A, B], False, 0.01)
     gone = await begun(waiters, A, B)
@@ -98,7 +91,7 @@ async def test_a_wait_that_ran_out_of_time_or_was_cancelled_leaves_nothing(waite
     assert not waiters._waits
 
 
-async def test_at_the_end_waits_end_and_none_begins_but_what_is_known_is_told(waiters: JobWaiters, view: View) -> None:
+async def test_at_the_end_waits_end_and_what_is_known_is_told(waiters: JobWaiters, cluster: InMemoryCluster) -> None:
     waiting = [await begun(waiters, A, B), await begun(waiters, A, any_of_them=True)]
     waiters.close()
     waiters.close()
@@ -108,5 +101,5 @@ async def test_at_the_end_waits_end_and_none_begins_but_what_is_known_is_told(wa
     with pytest.raises(Unavailable, match="the controller is shutting down"):
         await waiters.wait([A], False, 5)
     assert not await waiters.wait([A], False, 0)
-    view.settled.add(A)
+    cluster.stop(A)
     assert await waiters.wait([A], False, 5)

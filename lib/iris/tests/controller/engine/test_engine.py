@@ -138,7 +138,6 @@ async def test_a_broken_round_costs_nobody_an_answer_and_is_reported(rig: Rig) -
     rig.plan = plan
     reports: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report["message"]))
-
     await asyncio.gather(rig.engine.submit(WORKER), rig.engine.submit(submitted("/ann/a")))
     is_broken = False
     assert rig.store.commits == [(1, 1, 1)]
@@ -159,7 +158,6 @@ async def test_a_decision_of_the_round_that_is_refused_leaves_the_others(rig: Ri
     rig.plan = too_much
     reports: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report["message"]))
-
     await asyncio.gather(rig.engine.submit(WORKER), rig.engine.submit(submitted("/ann/a")))
     assert [effect.attempt_id for effect in rig.effects if isinstance(effect, StartAttempt)] == ["/ann/a/0:0"]
     assert len(reports) == 1
@@ -215,9 +213,7 @@ async def stalled(rig: Rig) -> None:
         await asyncio.sleep(0.001)
 
 
-async def test_what_the_disk_refuses_is_kept_and_tried_again_and_nobody_is_answered_before(
-    rig: Rig, loop: NotingLoop
-) -> None:
+async def test_what_the_disk_refuses_is_tried_again_and_nobody_is_answered_before(rig: Rig, loop: NotingLoop) -> None:
     loop.delay_s = 0.01
     rig.store.refusals, rig.room = 3, [False] * 3
     first = asyncio.ensure_future(rig.engine.submit(submitted("/ann/a")))
@@ -319,9 +315,7 @@ async def test_what_starts_or_stops_something_is_not_kept_open(rig: Rig) -> None
     assert rig.effects
 
 
-async def test_a_batch_that_is_kept_open_is_urgent_by_what_comes_and_one_timer_is_enough(
-    rig: Rig, loop: NotingLoop
-) -> None:
+async def test_an_open_batch_is_urgent_by_what_comes_and_one_timer_is_enough(rig: Rig, loop: NotingLoop) -> None:
     loop.delay_s, timers = 3600, loop.timers
     timers.clear()
     asked: list[str] = []

@@ -34,7 +34,6 @@ def test_an_attempt_on_its_way_out_holds_its_place_and_its_job_across_a_restart(
     run(view, store, there, JobSubmitted(spec), Assigned(TaskId(f"{JOB}/0"), WORKER))
     run(view, store, StopRequested(JOB), JobSubmitted(spec))
     store.close()
-
     store = Store.open(tmp_path)
     view = load_view(store, ClusterView)
     assert view.committed(WORKER) == CORE

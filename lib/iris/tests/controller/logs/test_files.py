@@ -78,9 +78,7 @@ def test_every_byte_is_either_read_or_counted_as_lost(tmp_path: Path, seed: int)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_dropped_under_a_reader_is_lost_and_not_damaged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+def test_what_is_dropped_under_a_reader_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setattr("iris.rpc.logformat.READ_BYTES", 20_000)
     rng = random.Random(seed)
     store = LogStore(tmp_path, 2**20)

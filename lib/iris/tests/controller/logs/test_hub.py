@@ -69,9 +69,7 @@ def test_bytes_of_attempts_that_nobody_knows_count_as_taken_and_are_dropped(hub:
     assert hub.keys(TOP) == [(TOP, 0, 1)]
 
 
-def test_an_exception_is_kept_of_the_worker_that_has_the_attempt_and_up_to_64_kilobytes(
-    hub: LogHub, view: View
-) -> None:
+def test_an_exception_is_kept_of_the_worker_that_has_the_attempt_and_up_to_64_kib(hub: LogHub, view: View) -> None:
     mine, other = WorkerId("w"), WorkerId("v")
     attempt = AttemptId("/ann/a/0:1")
     view.bookings[attempt] = SimpleNamespace(worker_id=mine)
@@ -140,9 +138,7 @@ def test_when_nothing_can_be_added_any_more(hub: LogHub, view: View) -> None:
     assert hub.is_complete(TOP, True)
 
 
-def test_logs_go_with_their_job_and_older_ones_when_its_name_is_used_again(
-    hub: LogHub, view: View, tmp_path: Path
-) -> None:
+def test_logs_go_with_their_job_and_older_ones_when_its_name_is_reused(hub: LogHub, view: View, tmp_path: Path) -> None:
     hub.store.append((TOP, 0, 0), 0, LINE)
     hub.append(attempt(TOP), 0, LINE)
     hub.on_effects([JobChanged(TOP)])

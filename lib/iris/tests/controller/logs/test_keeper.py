@@ -145,9 +145,7 @@ class Refusing(RemotePieces):
         super().put(name, data)
 
 
-def test_a_storage_that_refuses_is_asked_again_and_nothing_is_lost(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_refusing_storage_is_asked_again_and_none_is_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     remote = Refusing(f"file://{tmp_path}/remote", 25)
     store = LogStore(tmp_path / "logs", LIMIT)
     keeper = keeper_of(store, remote)

@@ -113,7 +113,6 @@ async def test_very_many_logs_come_one_after_another(hub: Hub) -> None:
 
 async def test_a_batch_is_bounded_by_lines_and_by_bytes(hub: Hub) -> None:
     limits = ReadLimits(batch_lines=3, batch_bytes=100)
-
     hub.add(TOP, 0, *range(7))
     assert [len(batch) for batch in await whole(hub, limits)] == [3, 3, 1]
     assert [len(batch) for batch in await whole(hub, limits, max_lines=4, from_start=True)] == [3, 1]

@@ -58,9 +58,7 @@ class Away(RemotePieces):
         raise ConnectionError("the bucket is away")
 
 
-def test_a_storage_that_does_not_answer_is_asked_again_at_the_next_start(
-    tmp_path: Path, remote: RemotePieces, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_mute_storage_is_asked_again(tmp_path: Path, remote: RemotePieces, caplog: pytest.LogCaptureFixture) -> None:
     store = store_in(tmp_path, remote)
     fill(store, 10_000, key=KEY)
     tend_all(store, remote)

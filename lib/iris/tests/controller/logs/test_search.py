@@ -107,9 +107,7 @@ def test_it_begins_where_another_reader_stopped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("from_start", "lines"), [(True, ["0", "1", "2"]), (False, ["7", "8", "9"])])
-def test_the_first_or_the_last_lines_of_several_logs_by_time(
-    tmp_path: Path, from_start: bool, lines: list[str]
-) -> None:
+def test_the_first_or_last_lines_of_several_logs_by_time(tmp_path: Path, from_start: bool, lines: list[str]) -> None:
     store = LogStore(tmp_path / "logs", LIMIT)
     keys: list[LogKey] = [("/ann/a", 0, 0), ("/ann/a/child", 1, 0)]
     for i in range(10):

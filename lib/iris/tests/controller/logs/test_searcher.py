@@ -35,7 +35,6 @@ def task(searchers: Searchers, grep: str = "") -> Task:
 async def test_round_after_round(tmp_path: Path) -> None:
     store = LogStore(tmp_path)
     searchers = Searchers(str(tmp_path))
-
     async with searchers.begin(task(searchers, "a")) as searcher:
         add(store, "a 1", "b", "a 2")
         assert await round_of(searcher, last=False) == ["a 1", "a 2"]
@@ -74,7 +73,6 @@ async def test_storage_that_fails_is_told(tmp_path: Path) -> None:
     (tmp_path / "remote").mkdir()
     (tmp_path / "remote/logs").write_text("")
     searchers = Searchers(str(tmp_path / "logs"), "nosuch://bucket")
-
     with pytest.raises(Unavailable, match=r"the logs cannot be read now: .*nosuch"):
         async with searchers.begin(task(searchers)) as searcher:
             await round_of(searcher)
@@ -83,7 +81,6 @@ async def test_storage_that_fails_is_told(tmp_path: Path) -> None:
 @pytest.mark.process
 async def test_there_are_only_so_many_and_their_processes_end_with_them(tmp_path: Path) -> None:
     searchers = Searchers(str(tmp_path), most=1)
-
     async with searchers.begin(task(searchers)) as searcher:
         assert await round_of(searcher) == []
         with pytest.raises(Unavailable, match="1 readers of chosen log lines are at work already; try again"):

@@ -178,9 +178,7 @@ def test_without_room_what_comes_is_dropped_and_counted_and_a_note_spared(tmp_pa
         assert len(spared) == 1, "what is not only notes is output"
 
 
-def test_the_longest_logs_are_shed_first_and_no_more_than_needed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_longest_logs_are_shed_first_and_only_as_needed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = LogStore(tmp_path)
     for name, lines in (("/ann/long", 300), ("/ann/middle", 200), ("/ann/short", 1)):
         store.append((name, 0, 0), 0, b"".join(line(number) for number in range(lines)))

@@ -30,7 +30,6 @@ async def test_answers_are_kept_for_a_while_also_that_there_was_none() -> None:
     clock = FakeClock()
     resolver = Resolver({"a": ["10.0.0.1", "fe80::1%eth0"], "hangs": None})
     hosts = HostAddresses(resolver, timeout_s=0.001, kept_s=30.0, now=clock.monotonic)
-
     for _ in range(2):
         assert await hosts.of("a") == [ipaddress.ip_address("10.0.0.1"), ipaddress.ip_address("fe80::1")]
         assert await hosts.of("none") == []

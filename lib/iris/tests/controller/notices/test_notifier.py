@@ -117,9 +117,7 @@ def test_the_webhook_of_the_cluster_is_told_of_root_jobs(tmp_path: Path, connect
         ("gopher://x/key", "begins with 'gopher'"),
     ],
 )
-def test_on_a_shared_cluster_inner_addresses_are_refused_at_submit(
-    tmp_path: Path, connect: Any, url: str, reason: str
-) -> None:
+def test_inner_addresses_are_refused_on_a_shared_cluster(tmp_path: Path, connect: Any, url: str, reason: str) -> None:
     with running_controller(tmp_path / "state", notices=NoticeRules()) as controller:
         with pytest.raises(grpc.RpcError) as caught:
             connect(controller).submit("/ann/a", notify_url=url)
@@ -128,9 +126,7 @@ def test_on_a_shared_cluster_inner_addresses_are_refused_at_submit(
         assert "key" not in caught.value.details()
 
 
-def test_a_name_that_leads_to_an_inner_address_is_refused_when_it_is_told(
-    tmp_path: Path, connect: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_name_of_an_inner_address_is_refused(tmp_path: Path, connect: Any, caplog: pytest.LogCaptureFixture) -> None:
     with webhook_server(WebhookServer(answers=[500] * 1000)) as server:
         with running_controller(tmp_path / "state", notices=QUICK) as controller:
             fail(controller, connect(controller), f"http://localhost:{server.port}/key")

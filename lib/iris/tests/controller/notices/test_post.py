@@ -1,8 +1,11 @@
 """One POST over a real socket: delivered, refused for good, or worth another try."""
 
 import asyncio
+import contextlib
 import socket
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -57,25 +60,43 @@ def test_a_server_that_hangs_or_is_not_there() -> None:
         send("http://no-such-host.invalid/key")
 
 
+@contextmanager
+def answering(answer: Callable[[socket.socket], None]) -> Iterator[str]:
+    """The address of a server that treats its one connection so."""
+
+    def accept() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            answer(connection)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        thread.join(10)
+
+
 def test_an_answer_that_drips_is_cut_off_by_the_time_for_all_of_it() -> None:
     ended = threading.Event()
 
-    def drip(listener: socket.socket) -> None:
-        connection, _ = listener.accept()
-        with connection:
+    def drip(connection: socket.socket) -> None:
+        with contextlib.suppress(OSError):
             while not ended.wait(0.05):
-                try:
-                    connection.sendall(b"H")
-                except OSError:
-                    return
+                connection.sendall(b"H")
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=drip, args=(listener,), daemon=True)
-        thread.start()
+    with answering(drip) as url:
         with pytest.raises(PostFailedError, match=r"did not answer within 0\.5 s"):
-            send(f"http://127.0.0.1:{listener.getsockname()[1]}/", timeout_s=0.5)
+            send(url, timeout_s=0.5)
         ended.set()
-        thread.join(10)
+
+
+def test_what_is_no_http_is_told() -> None:
+    def greet(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(b"220 mail ready\r\n")
+
+    with answering(greet) as url, pytest.raises(PostFailedError, match="does not speak HTTP"):
+        send(url)
 
 
 def test_an_address_that_is_not_allowed_is_never_connected_to() -> None:
@@ -91,19 +112,3 @@ def test_an_address_that_is_not_allowed_is_never_connected_to() -> None:
             asyncio.run(post(webhook, b"", {}, timeout_s=5, refusal=refuse))
     assert server.told == []
     assert all(address.is_loopback for address in judged)
-
-
-def test_what_is_no_http_is_told() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def answer() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                connection.recv(65536)
-                connection.sendall(b"220 mail ready\r\n")
-
-        thread = threading.Thread(target=answer, daemon=True)
-        thread.start()
-        with pytest.raises(PostFailedError, match="does not speak HTTP"):
-            send(f"http://127.0.0.1:{listener.getsockname()[1]}/")
-        thread.join(10)

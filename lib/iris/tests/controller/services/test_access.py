@@ -106,9 +106,7 @@ def test_what_a_worker_says_about_anothers_task_changes_nothing(
     stubs.close()
 
 
-def test_a_worker_that_is_there_without_a_credential_keeps_its_name(
-    secured: RunningController, admin: IrisClient
-) -> None:
+def test_a_worker_that_has_no_credential_keeps_its_name(secured: RunningController, admin: IrisClient) -> None:
     assert secured.config.tls is not None
     with (
         ScriptedWorker(secured.address, secured.worker_token("w1"), ca_pem=secured.config.tls.ca_certificate),
@@ -146,10 +144,6 @@ def test_tokens_of_users_pin_the_authority(secured: RunningController, admin: Ir
         assert ann.list_jobs() == []
 
 
-def revoke(admin: Any, token_id: str) -> None:
-    admin.stubs.access.RevokeUserToken(access_pb2.RevokeUserTokenRequest(token_id=token_id))
-
-
 def refusal(call: Any) -> str:
     """What a call is refused with; it has to be for the token."""
     with pytest.raises(grpc.RpcError) as refused:
@@ -185,7 +179,7 @@ def test_streams_and_waits_end_at_once(
         jobs = iris_pb2_grpc.JobServiceStub(channel)
         wait = jobs.WaitJobs.future(pb.WaitJobsRequest(job_ids=["/ann/a"], timeout_ms=60_000), metadata=metadata)
         user = connect(controller)  # of another token of the same user
-        revoke(admin, made.token_id)
+        admin.stubs.access.RevokeUserToken(access_pb2.RevokeUserTokenRequest(token_id=made.token_id))
         assert refusal(lambda: next(session)).startswith(words)
         assert refusal(lambda: next(watch)).startswith(words)
         assert refusal(lambda: wait.result(30)).startswith(words)

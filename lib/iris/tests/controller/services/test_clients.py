@@ -17,46 +17,6 @@ from iris.rpc.auth import Principal, PrincipalKind
 from support.iris.scheduling import InMemoryCluster
 
 
-class NotingSessions(ClientSessions):
-    """Keeps the sessions that are opened."""
-
-    def __init__(self, view: ClusterView) -> None:
-        super().__init__(view)
-        self.opened: list[ConnectedClient] = []
-
-    def open(self) -> ConnectedClient:
-        self.opened.append(super().open())
-        return self.opened[-1]
-
-
-async def test_of_an_end_that_is_no_more_to_be_had_a_client_is_told_so_and_of_a_live_job_nothing() -> None:
-    """Between the end and its telling the history may be removed, or the name be used again."""
-
-    async def nothing() -> AsyncIterator[pb.ClientMessage]:
-        await asyncio.Event().wait()
-        yield pb.ClientMessage()
-
-    serve_for(Principal(PrincipalKind.USER, "ann"))
-    cluster = InMemoryCluster()
-    cluster.submit("/ann/live")
-    clients = NotingSessions(cluster.view)
-    news = ClientService(SimpleNamespace(view=cluster.view, clients=clients)).Session(nothing(), None)
-    telling = asyncio.create_task(anext(news))
-    await asyncio.sleep(0)  # it begins
-    (session,) = clients.opened
-    session.waiting = True
-    session.ended(JobId("/ann/gone"))
-    session.ended(JobId("/ann/live"))
-    told = await telling
-    assert [(item.job_id, item.error.message) for item in told.refused] == [
-        ("/ann/gone", "job /ann/gone has ended, and its history was removed")
-    ]
-    assert not told.ended
-    assert clients.is_watched(JobId("/ann/live")), "its own end is still to come"
-    await news.aclose()
-    assert len(clients) == 0
-
-
 class OneSession(ClientSessions):
     """Has one session, which is open already for the next who comes."""
 
@@ -87,6 +47,23 @@ class Clients:
 
         parts = SimpleNamespace(view=self.cluster.view, clients=self.clients, **controller)
         return ClientService(parts).Session(said(), None)
+
+
+async def test_of_an_end_that_is_no_more_to_be_had_a_client_is_told_so_and_of_a_live_job_nothing() -> None:
+    """Between the end and its telling the history may be removed, or the name be used again."""
+    bench = Clients()
+    bench.cluster.submit("/ann/live")
+    bench.session.ended(JobId("/ann/gone"))
+    bench.session.ended(JobId("/ann/live"))
+    news = bench.talk()
+    told = await anext(news)
+    assert [(item.job_id, item.error.message) for item in told.refused] == [
+        ("/ann/gone", "job /ann/gone has ended, and its history was removed")
+    ]
+    assert not told.ended
+    assert bench.clients.is_watched(JobId("/ann/live")), "its own end is still to come"
+    await news.aclose()
+    assert len(bench.clients) == 0
 
 
 async def test_a_call_is_answered_when_what_it_did_is_as_durable_as_promised() -> None:
@@ -122,7 +99,6 @@ async def test_a_call_is_answered_when_what_it_did_is_as_durable_as_promised() -
 
 async def test_ends_with_long_errors_are_told_in_several_messages() -> None:
     """One would be larger than a client takes."""
-
     bench = Clients()
     for name in ("/ann/a", "/ann/b", "/ann/c"):
         bench.cluster.submit(name)

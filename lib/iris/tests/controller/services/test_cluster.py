@@ -124,9 +124,7 @@ def test_a_checkpoint_of_a_state_that_is_kept_elsewhere(tmp_path: Path, connect:
         assert status.last_snapshot_at_ms == done.at_ms
 
 
-def test_workers_that_are_gone_are_told_of_only_when_asked_for(
-    controller: RunningController, user: Any, admin: Any
-) -> None:
+def test_workers_that_are_gone_are_told_when_asked_for(controller: RunningController, user: Any, admin: Any) -> None:
     capacity = pb.Resources(cpu_millis=3000, memory_bytes=5, disk_bytes=7)
     given = {"capacity": capacity, "attributes": {"zone": "z"}}
 

@@ -104,9 +104,7 @@ def test_the_same_key_gives_the_same_job(user: Any, worker: ScriptedWorker) -> N
     assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
 
 
-def test_a_live_name_is_taken_unless_adopted_or_replaced_and_an_ended_one_is_free(
-    user: Any, worker: ScriptedWorker
-) -> None:
+def test_a_live_name_is_taken_unless_adopted_or_replaced_an_ended_one_free(user: Any, worker: ScriptedWorker) -> None:
     user.submit("/ann/a")
     worker.wait_for_start("/ann/a/0:0")
     code, text = refused(lambda: user.submit("/ann/a"))
@@ -174,9 +172,7 @@ def test_a_run_or_a_wait_that_takes_too_long_is_ended(user: Any, worker: Scripte
         ({"band": 9}, "priority band 9 is unknown; known are 1 PRODUCTION, 2 INTERACTIVE, 3 BATCH"),
     ],
 )
-def test_a_bad_job_is_refused_with_the_reason_and_leaves_nothing(
-    user: Any, worker: ScriptedWorker, spec: dict[str, Any], reason: str
-) -> None:
+def test_a_bad_job_is_refused_and_told(user: Any, worker: ScriptedWorker, spec: dict[str, Any], reason: str) -> None:
     spec = dict(spec)
     with pytest.raises(grpc.RpcError, match=reason) as refused:
         user.submit(spec.pop("name", "/ann/a"), **spec)
@@ -428,11 +424,15 @@ def own_result(user: Any, name: str) -> bytes:
     return result_of(user, name, user.get(name).submitted_at_ms)
 
 
-def test_small_large_and_none(user: Any, worker: ScriptedWorker) -> None:
+def test_small_large_and_none_which_none_that_is_not_known_is_not(user: Any, worker: ScriptedWorker) -> None:
     large = b"3.12\n" + os.urandom(3 * CHUNK)
     end(user, worker, "/ann/small", result=SMALL)
     end(user, worker, "/ann/large", result_digest=send_blob(user, large))
     end(user, worker, "/ann/none")
+    end(user, worker, "/ann/former", tells_result=False)
+    end(user, worker, "/ann/gone", result_digest="0" * 64)
+    assert own_result(user, "/ann/former").startswith(b"! its worker, of a former release")
+    assert own_result(user, "/ann/gone").startswith(b"! the controller could not keep it")
     assert own_result(user, "/ann/small") == SMALL
     assert own_result(user, "/ann/large") == large
     assert own_result(user, "/ann/none") == b""
@@ -463,18 +463,6 @@ def test_what_has_none_says_so(user: Any, worker: ScriptedWorker) -> None:
         grpc.StatusCode.NOT_FOUND,
         "task /ann/fails/0 has no result: it is failed",
     )
-
-
-def test_a_worker_of_a_former_release_is_not_taken_for_one_whose_callable_returned_none(
-    user: Any, worker: ScriptedWorker
-) -> None:
-    end(user, worker, "/ann/a", tells_result=False)
-    assert own_result(user, "/ann/a").startswith(b"! its worker, of a former release")
-
-
-def test_a_blob_that_has_gone_is_no_none(user: Any, worker: ScriptedWorker) -> None:
-    end(user, worker, "/ann/a", result_digest="0" * 64)
-    assert own_result(user, "/ann/a").startswith(b"! the controller could not keep it")
 
 
 def test_it_goes_with_its_job_and_stays_without_its_blob(tmp_path: Path) -> None:
@@ -523,9 +511,7 @@ class Disk:
     ],
 )
 @pytest.mark.parametrize("state", [TaskState.RUNNING, TaskState.SUCCEEDED])
-def test_only_a_live_attempt_lends_its_own_cpu_and_only_while_it_waits(
-    who: Principal, attempt: str, lends: bool, state: TaskState
-) -> None:
+def test_a_live_attempt_lends_its_cpu_as_it_waits(who: Principal, attempt: str, lends: bool, state: TaskState) -> None:
     cluster, told = InMemoryCluster(), list[object]()
     cluster.connect("w", resources(8, 8))
     cluster.submit("/ann/a", replicas=2)
@@ -547,7 +533,6 @@ def test_only_a_live_attempt_lends_its_own_cpu_and_only_while_it_waits(
 
 async def test_a_wait_that_is_over_tells_only_what_is_committed() -> None:
     """Of several jobs one may have moved during the wait, in a batch that is still kept open for others."""
-
     serve_for(Principal(PrincipalKind.USER, "ann"))
     view, disk = ClusterView(), Disk()
     engine = Engine(view, disk, lambda: 1000, lambda _: None, share_commit_s=3600)

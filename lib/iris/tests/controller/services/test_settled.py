@@ -24,9 +24,7 @@ class Controller(SimpleNamespace):
     """Has nothing to tell before one has waited."""
 
     def __init__(self) -> None:
-        super().__init__(
-            engine=SimpleNamespace(settled=self.settled), replicator=SimpleNamespace(), view=SimpleNamespace()
-        )
+        super().__init__(engine=SimpleNamespace(settled=self.settled), replicator=object(), view=None)
 
     async def settled(self) -> None:
         raise NotOnDisk

@@ -29,43 +29,6 @@ def worker_of(controller: RunningController, **settings: Any) -> ScriptedWorker:
     return ScriptedWorker(controller.address, controller.worker_token("w1"), **settings)
 
 
-def running(attempt_id: str) -> pb.Observation:
-    return pb.Observation(attempt_id=attempt_id, state=RUNNING)
-
-
-@pytest.mark.process
-def test_a_killed_controller_comes_back_with_the_running_task(tmp_path: Path, connect: Any) -> None:
-    with running_controller(tmp_path / "state") as controller:
-        user = connect(controller)
-        with worker_of(controller) as worker:
-            user.submit("/ann/done")
-            worker.wait_for_start("/ann/done/0:0")
-            worker.observe("/ann/done/0:0", SUCCEEDED)
-            user.wait_one("/ann/done")
-            user.submit("/ann/a", replicas=2)
-            worker.wait_for_start("/ann/a/1:0")
-            worker.observe("/ann/a/0:0", RUNNING)
-            worker.observe("/ann/a/1:0", RUNNING)
-
-            def both_run() -> bool:
-                status = user.get("/ann/a")
-                return status.state == pb.JOB_STATE_RUNNING and [count.count for count in status.task_counts] == [2]
-
-            eventually(both_run, "both tasks run")
-            before = [user.get("/ann/done"), user.get("/ann/a")]
-            controller.crash()
-    with running_controller(tmp_path / "state") as controller:
-        user = connect(controller)
-        assert [user.get("/ann/done"), user.get("/ann/a")] == before
-        ended = pb.Observation(attempt_id="/ann/a/1:0", state=SUCCEEDED)
-        with worker_of(controller, inventory=[running("/ann/a/0:0"), ended]) as worker:
-            worker.wait_for_forget("/ann/a/1:0")
-            worker.observe("/ann/a/0:0", SUCCEEDED)
-            assert user.wait_one("/ann/a").state == pb.JOB_STATE_SUCCEEDED
-            assert worker.starts == []
-        assert [user.task(f"/ann/a/{i}").attempt for i in (0, 1)] == [0, 0]
-
-
 def test_what_only_a_worker_lost_lately_could_run_is_accepted_and_waits_for_it(tmp_path: Path, connect: Any) -> None:
     with running_controller(tmp_path / "state", **FAST) as controller:
         user = connect(controller)
@@ -115,9 +78,7 @@ def test_the_end_of_an_attempt_counts_when_its_whole_log_is_here(controller: Run
         ({"instance_id": ""}, "INVALID_ARGUMENT", "gives no instance_id"),
     ],
 )
-def test_a_wrong_hello_is_refused_with_the_reason(
-    controller: RunningController, settings: dict[str, Any], code: str, reason: str
-) -> None:
+def test_a_wrong_hello_is_told(controller: RunningController, settings: dict[str, Any], code: str, reason: str) -> None:
     with worker_of(controller, **settings) as worker:
         worker.wait_for_end()
     assert worker.error is not None
@@ -156,9 +117,7 @@ def test_both_sides_are_heard_and_an_orderly_stop_sends_workers_away_without_end
         assert not worker.goodbye.exit
 
 
-def test_a_worker_that_leaves_gets_nothing_new_and_its_last_reports_count(
-    controller: RunningController, user: Any
-) -> None:
+def test_one_that_leaves_gets_nothing_new_and_its_last_reports_count(controller: RunningController, user: Any) -> None:
     """Once, its ended attempts were placed on it again, and it did not get away."""
     with worker_of(controller) as worker:
         user.submit("/ann/a")
@@ -174,9 +133,7 @@ def test_a_worker_that_leaves_gets_nothing_new_and_its_last_reports_count(
         worker.wait_for_start("/ann/a/0:1")
 
 
-def test_the_start_of_an_exclusive_attempt_says_when_its_fence_ends_it(
-    controller: RunningController, user: Any, worker: ScriptedWorker
-) -> None:
+def test_a_start_says_when_its_fence_ends_it(controller: RunningController, user: Any, worker: ScriptedWorker) -> None:
     user.submit("/ann/plain")
     user.submit("/ann/default", exclusive=True, cpu_millis=100)
     user.submit("/ann/short", exclusive=True, fence_after_ms=20_000, cpu_millis=100)
@@ -200,7 +157,9 @@ def small(controller: RunningController) -> Iterator[ScriptedWorker]:
         yield worker
 
 
-def test_a_job_waits_until_room_is_made(user: Any, small: ScriptedWorker) -> None:
+def test_a_job_waits_for_room_and_one_for_more_than_the_disk_is_refused(user: Any, small: ScriptedWorker) -> None:
+    with pytest.raises(grpc.RpcError, match=r"needs 101 GiB of disk; the largest worker \(w1\) has 100 GiB"):
+        user.submit("/ann/b", resources=pb.Resources(cpu_millis=1000, disk_bytes=101 * GIB))
     user.submit("/ann/a", resources=pb.Resources(cpu_millis=1000, disk_bytes=5 * GIB))
     eventually(lambda: user.get("/ann/a").pending_reason, "it waits")
     assert user.get("/ann/a").pending_reason == (
@@ -213,11 +172,6 @@ def test_a_job_waits_until_room_is_made(user: Any, small: ScriptedWorker) -> Non
     small.wait_for_start("/ann/b/0:0")
     small.send(pb.WorkerMessage(beat=2, capacity=offering(50 * GIB)))
     small.wait_for_start("/ann/a/0:0")
-
-
-def test_more_than_the_whole_disk_is_refused(user: Any, small: ScriptedWorker) -> None:
-    with pytest.raises(grpc.RpcError, match=r"needs 101 GiB of disk; the largest worker \(w1\) has 100 GiB"):
-        user.submit("/ann/a", resources=pb.Resources(cpu_millis=1000, disk_bytes=101 * GIB))
 
 
 def test_it_gets_nothing_until_it_can_start_tasks_again(user: Any, controller: RunningController) -> None:

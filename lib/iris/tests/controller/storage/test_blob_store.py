@@ -89,9 +89,7 @@ def test_of_several_each_is_told_once_in_order(store: BlobStore) -> None:
     assert fresh.unsound(asked) == fresh.missing(asked) == [absent, bad]
 
 
-def test_a_blob_that_is_asked_for_stays_and_its_mark_is_renewed_seldom(
-    store: BlobStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_blob_that_is_asked_for_stays_and_is_marked_seldom(store: BlobStore, monkeypatch: pytest.MonkeyPatch) -> None:
     digest = store.put(b"x")
     path = store.path(digest)
     now = time.time()

@@ -55,9 +55,7 @@ def test_those_below_a_job_go_before_it_and_each_once() -> None:
 
 
 @pytest.mark.parametrize(("ended_at_ms", "forgotten"), [(1_000, 1), (1 << 60, 0)], ids=["chosen", "used again since"])
-async def test_a_name_that_is_used_again_while_it_is_chosen_is_not_forgotten(
-    ended_at_ms: int, forgotten: int, tmp_path: Path
-) -> None:
+async def test_a_name_that_is_used_again_is_not_forgotten(ended_at_ms: int, forgotten: int, tmp_path: Path) -> None:
     store = Store.open(tmp_path)
     engine = Engine(ClusterView(), store, lambda: ended_at_ms, lambda _: None)
     await engine.submit(JobSubmitted(JobSpec(JobId("/ann/a"), CommandEntrypoint(("true",)))))
@@ -152,7 +150,6 @@ def test_a_restart_forgets_old_jobs_with_their_logs_blobs_and_workers(tmp_path: 
     (kept,) = (job for job in store.load().jobs if job.job_id == "/ann/kept")
     store.commit(Changes.of([replace(kept, finished_at_ms=kept.finished_at_ms + 2 * DAY_MS)]))
     store.close()
-
     with running_controller(state_dir, history_max_age_s=86_400.0, worker_timeout_s=6.0) as controller:
         user = connect(controller)
         blobs = BlobStore(state_dir / "blobs")

@@ -41,9 +41,7 @@ def controller(tmp_path: Path) -> Iterator[RunningController]:
 
 
 @pytest.mark.parametrize("silent", ["frozen", "killed"])
-def test_what_runs_elsewhere_by_now_is_stopped_when_its_worker_is_back(
-    join: Any, user: Any, tmp_path: Path, silent: str
-) -> None:
+def test_what_moved_is_stopped_when_its_worker_is_back(join: Any, user: Any, tmp_path: Path, silent: str) -> None:
     worker = join("w1")
     begin(user, tmp_path, "exec sleep 60")
     worker.freeze() if silent == "frozen" else worker.kill()

@@ -46,9 +46,7 @@ def live(bench: Bench) -> LiveUsage:
     return LiveUsage(engine, lambda job_id: bench.stored if job_id == JOB else {})
 
 
-def test_what_a_worker_says_is_known_at_once_beside_what_is_stored_of_earlier_attempts(
-    bench: Bench, live: LiveUsage
-) -> None:
+def test_what_a_worker_says_is_known_beside_what_is_stored_of_earlier_attempts(bench: Bench, live: LiveUsage) -> None:
     live.note(SECOND, W2, Usage(cpu_ms=5))
     live.note(FIRST, W1, Usage(cpu_ms=5))
     assert live.of_job(JOB) == {}, "of attempts that are not its own a worker may say nothing"

@@ -1,8 +1,6 @@
 import asyncio
 
-import pytest
-
-from iris.controller.workers.orders import Farewell, Outgoing, WorkerOrders
+from iris.controller.workers.orders import Farewell, WorkerOrders
 from iris.domain.ids import AttemptId, JobId
 
 A = AttemptId("/ann/a/0:0")
@@ -87,19 +85,3 @@ async def test_the_highest_beat_is_acknowledged_once() -> None:
         orders.acknowledge_beat(1)
     orders.close()
     assert await orders.take(10) is None
-
-
-@pytest.mark.parametrize(
-    ("filled", "is_empty", "has_desired"),
-    [
-        (Outgoing(), True, False),
-        (Outgoing(start={JobId("/ann/a"): {}}), False, True),
-        (Outgoing(stop={A: "x"}), False, True),
-        (Outgoing(forget={A: None}), False, True),
-        (Outgoing(log_acks={A: 1}), False, False),
-        (Outgoing(goodbye=Farewell("x", False)), False, False),
-        (Outgoing(beat_ack=1), False, False),
-    ],
-)
-def test_an_outbox_says_whether_it_has_anything(filled: Outgoing, is_empty: bool, has_desired: bool) -> None:
-    assert (filled.is_empty, filled.has_desired) == (is_empty, has_desired)

@@ -357,7 +357,6 @@ async def test_silence_makes_a_worker_late_then_lost_and_a_word_in_between_takes
 
 async def test_nobody_is_late_while_the_controller_cannot_write(rig: Rig) -> None:
     """What workers say then is not read; it is not their silence."""
-
     rig.sessions.start()
     session = await rig.open()
     rig.refused = True

@@ -2,10 +2,8 @@
 
 import pytest
 
-from iris.core.state.view import ClusterView
 from iris.domain.constraints import AHEAD_ATTRIBUTE
 from iris.domain.effects import ForgetAttempt, StartAttempt, StopAttempt
-from iris.domain.entities import Stopping
 from iris.domain.events import (
     Assigned,
     AttemptMissing,
@@ -41,21 +39,6 @@ def task_of(cluster: InMemoryCluster, name: AttemptId = AHEAD):
     return cluster.task(name.rpartition(":")[0])
 
 
-def restarted(cluster: InMemoryCluster) -> ClusterView:
-    """The view that another controller process loads."""
-    view = cluster.view
-    return ClusterView.load(
-        view.jobs.values(),
-        [task for tasks in view.tasks.values() for task in tasks],
-        view.workers.values(),
-        stopping=[
-            (name, Stopping(booking.job_id, booking.worker_id, booking.held, booking.found))
-            for name, booking in view.bookings.items()
-            if booking.stopping
-        ],
-    )
-
-
 def test_it_is_assigned_and_holds_nothing(cluster: InMemoryCluster) -> None:
     assert cluster.effects[-1] == StartAttempt(AHEAD, W, ahead=True)
     assert task_of(cluster).state is TaskState.ASSIGNED
@@ -74,9 +57,7 @@ def test_it_takes_the_place_of_the_one_that_ended(cluster: InMemoryCluster) -> N
     assert cluster.view.committed(W) == NOTHING
 
 
-def test_handed_back_it_waits_again_and_nobody_is_charged_but_its_kind_counts_as_slow(
-    cluster: InMemoryCluster,
-) -> None:
+def test_handed_back_it_waits_again_uncharged_and_its_kind_counts_as_slow(cluster: InMemoryCluster) -> None:
     kind = ("u", cluster.view.demands["/u/job"])
     cluster.view.run_times.note_end(kind, 2)
     outcome = cluster.observe(AHEAD, TaskState.PENDING, error="handed back, not begun")
@@ -93,13 +74,10 @@ def test_handed_back_it_waits_again_and_nobody_is_charged_but_its_kind_counts_as
 @pytest.mark.parametrize(
     "event",
     [
-        WorkerLost(W, "not heard"),
-        WorkerLate(W, 1_000),
-        AttemptMissing(AHEAD, "its worker restarted"),
-        WorkerCordoned(W, "bad disk"),
-        WorkerCordoned(W, "bad disk", drain=True),
+        WorkerLost(W, "not heard"), WorkerLate(W, 1_000), AttemptMissing(AHEAD, "its worker restarted"),
+        WorkerCordoned(W, "bad disk"), WorkerCordoned(W, "bad disk", drain=True),
     ],
-)
+)  # fmt: skip
 def test_it_goes_elsewhere_at_no_charge(cluster: InMemoryCluster, event: object) -> None:
     """With max_retries_preemption=0 a charge would fail the task, and with it the job."""
     if isinstance(event, WorkerLost):
@@ -121,12 +99,10 @@ def test_stopped_before_it_began_it_holds_nothing_meanwhile(cluster: InMemoryClu
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_one_that_began_before_it_heard_of_its_stop_holds_its_place(
-    cluster: InMemoryCluster, is_restarted: bool
-) -> None:
+def test_one_that_began_before_its_stop_holds_its_place(cluster, restarted, is_restarted: bool) -> None:
     cluster.stop("/u/job")
     if is_restarted:
-        cluster.view = restarted(cluster)
+        cluster.view = restarted(cluster.view)
     cluster.observe(AHEAD, TaskState.RUNNING)
     cluster.observe(FIRST, TaskState.KILLED)
     assert cluster.view.committed(W) == resources(1, 1)
@@ -179,9 +155,7 @@ def test_one_that_waits_for_its_children_has_begun(cluster: InMemoryCluster) -> 
         ),
     ],
 )
-def test_what_is_not_plain_or_not_known_to_the_worker_is_never_assigned_ahead(
-    attributes: dict[str, str], spec: dict[str, object], why: str
-) -> None:
+def test_what_is_never_assigned_ahead(attributes: dict[str, str], spec: dict[str, object], why: str) -> None:
     cluster = InMemoryCluster()
     cluster.connect("q", resources(1, 4), **attributes)
     cluster.launch(replicas=2, **spec)
@@ -193,9 +167,7 @@ class TestReconnection:
     def seen(self, name: AttemptId, state: TaskState) -> AttemptObserved:
         return AttemptObserved(name, W, state)
 
-    def test_what_waits_there_goes_on_waiting_and_what_need_not_wait_is_sent_again(
-        self, cluster: InMemoryCluster
-    ) -> None:
+    def test_what_waits_there_goes_on_and_what_need_not_wait_is_sent_again(self, cluster: InMemoryCluster) -> None:
         there = [self.seen(FIRST, TaskState.RUNNING), self.seen(AHEAD, TaskState.ASSIGNED)]
         found = cluster.reconnect("q", "a", there)
         assert (found.to_start, found.to_stop) == ([], [])
@@ -210,10 +182,8 @@ class TestReconnection:
         assert task_of(cluster).state is TaskState.PENDING
         assert found.to_forget == [strange]
 
-    def test_after_a_restart_of_the_controller_nothing_counts_as_begun_that_was_not_seen(
-        self, cluster: InMemoryCluster
-    ) -> None:
-        cluster.view = restarted(cluster)
+    def test_after_a_restart_nothing_counts_as_begun_that_was_not_seen(self, cluster, restarted) -> None:
+        cluster.view = restarted(cluster.view)
         assert cluster.view.committed(W) == resources(1, 1)
         found = cluster.reconnect("q", "a", [self.seen(FIRST, TaskState.RUNNING)])
         assert found.to_start == [AHEAD], "its start may not have been sent"

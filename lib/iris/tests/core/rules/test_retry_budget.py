@@ -9,9 +9,7 @@ MOMENTS = st.lists(st.integers(0, 10_000), max_size=60).map(sorted)
 
 
 @given(MOMENTS, st.integers(1, 5_000), st.integers(0, 6))
-def test_a_task_ends_with_the_first_failure_beyond_the_budget_of_any_window(
-    moments: list[int], window_ms: int, budget: int
-) -> None:
+def test_the_first_beyond_the_budget_of_a_window_ends_it(moments: list[int], window_ms: int, budget: int) -> None:
     times: tuple[int, ...] = ()
     for number, now_ms in enumerate(moments):
         times = recent_failures(times, now_ms, window_ms, budget + 1)
@@ -29,9 +27,6 @@ def test_without_a_window_the_budget_is_a_total(moments: list[int], budget: int)
         assert may_retry((), failures, 0, budget) == (failures <= budget)
 
 
-def test_a_failure_as_old_as_the_window_does_not_count() -> None:
+def test_one_as_old_as_the_window_does_not_count_nor_what_is_still_to_come_by_a_clock_that_was_set_back() -> None:
     assert recent_failures((0, 1), 100, 100, 9) == (1, 100)
-
-
-def test_a_clock_that_was_set_back_forgets_what_is_still_to_come() -> None:
     assert recent_failures((500,), 100, 1000, 9) == (100,)

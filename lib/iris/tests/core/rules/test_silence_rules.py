@@ -2,7 +2,6 @@
 
 import pytest
 
-from iris.core.state.view import ClusterView
 from iris.domain.effects import JobSettled, StopAttempt
 from iris.domain.entities import LostAttempt
 from iris.domain.events import (
@@ -80,9 +79,7 @@ class TestLate:
         assert not two.view.lost, "one that never ran is remembered no more"
 
     @pytest.mark.parametrize("had_begun", [False, True])
-    def test_nothing_takes_the_place_of_a_superseded_start_until_its_worker_has_answered_the_stop(
-        self, cluster, had_begun
-    ):
+    def test_nothing_takes_the_place_of_a_superseded_start_until_its_stop_is_answered(self, cluster, had_begun):
         """The worker reads starts and stops in their order: what is assigned too early would begin beside those."""
         cluster.launch("/u/old", resources(2), replicas=2)
         cluster.do(WorkerLate(W, 10_000))
@@ -187,10 +184,9 @@ class TestLost:
         assert (result.to_start, two.view.bookings["/u/job/0:0"].found) == ([], True)
         assert [effect.attempt_id for effect in two.effects if isinstance(effect, StopAttempt)] == ["/u/job/0:0"]
 
-    def test_it_is_remembered_over_a_restart_of_the_controller(self, two):
+    def test_it_is_remembered_over_a_restart_of_the_controller(self, two, restarted):
         two.do(WorkerLost(W, "not heard"))
-        tasks = [task for of_job in two.view.tasks.values() for task in of_job]
-        view = ClusterView.load(two.view.jobs.values(), tasks, two.view.workers.values(), lost=two.view.lost.items())
+        view = restarted(two.view)
         assert view.lost == two.view.lost
         assert view.lost_on(W) == view.lost_of(JobId("/u/job")) == list(two.view.lost)
         assert view.lost_on(V) == []

@@ -3,7 +3,6 @@
 import pytest
 
 from iris.core.state import invariants
-from iris.core.state.view import ClusterView
 from iris.domain.effects import ForgetAttempt, StopAttempt
 from iris.domain.events import AttemptMissing, AttemptObserved, LendCpu, WorkerDisconnected, WorkerLost
 from iris.domain.ids import AttemptId, WorkerId
@@ -27,11 +26,6 @@ class TestSessions:
         cluster.submit("/u/b")
         assert cluster.schedule().reasons == {"/u/b": "no worker is connected (1 known)"}
 
-    def test_the_farewell_of_an_older_instance_changes_nothing(self, cluster):
-        cluster.connect("w", resources(4, 16), instance="b")
-        assert not cluster.do(WorkerDisconnected(W, "a")).changes
-        assert cluster.view.workers[W].connected
-
     def test_a_lost_worker_gives_everything_back(self, cluster):
         cluster.submit("/u/a", max_retries_preemption=0)
         cluster.launch("/u/b")
@@ -48,7 +42,10 @@ class TestSessions:
         assert cluster.view.is_settled("/u/job")
         assert not [effect for effect in outcome.effects if isinstance(effect, StopAttempt)]
 
-    def test_what_is_unknown_changes_nothing(self, cluster):
+    def test_what_is_unknown_and_the_farewell_of_an_older_instance_change_nothing(self, cluster):
+        cluster.connect("w", resources(4, 16), instance="b")
+        assert not cluster.do(WorkerDisconnected(W, "a")).changes
+        assert cluster.view.workers[W].connected
         nobody = AttemptId("/u/none/0:0")
         for event in (
             WorkerDisconnected(WorkerId("x"), "a"), AttemptMissing(nobody, "gone"), LendCpu(nobody, True),
@@ -104,15 +101,13 @@ class TestReconcile:
         result = cluster.reconnect("w", "a", inventory)
         assert (result.to_stop, result.to_forget, result.events) == (["/u/old/0:3"], ["/u/old/1:0"], [])
 
-    def test_after_a_controller_restart_nothing_is_lost_and_stopping_is_learnt_again(self, cluster):
+    def test_after_a_controller_restart_nothing_is_lost_and_stopping_is_learnt_again(self, cluster, restarted):
         cluster.submit("/u/runs", resources(1))
         cluster.submit("/u/stopped", resources(2))
         cluster.launch("/u/waits", resources(2))
         cluster.observe("/u/runs/0:0", TaskState.RUNNING)
         cluster.stop("/u/stopped")
-        old = cluster.view
-        tasks = [task for of_job in old.tasks.values() for task in of_job]
-        cluster.view = ClusterView.load(old.jobs.values(), reversed(tasks), old.workers.values())
+        cluster.view = restarted(cluster.view, knows_stopping=False)
         cluster.do(WorkerDisconnected(W, "a"))
         inventory = [seen("/u/runs/0:0", TaskState.RUNNING), seen("/u/stopped/0:0", TaskState.RUNNING)]
         cluster.reconnect("w", "a", inventory)
@@ -168,11 +163,9 @@ class TestLentCpu:
         assert cluster.view.committed(W) == NOTHING, "it gives back only what it holds"
 
 
-def test_cpu_that_was_lent_before_a_restart_of_the_controller_is_no_contradiction(cluster):
+def test_cpu_that_was_lent_before_a_restart_of_the_controller_is_no_contradiction(cluster, restarted):
     cluster.launch("/u/lends", resources(4))
     cluster.do(LendCpu(AttemptId("/u/lends/0:0"), True))
     cluster.submit("/u/borrows", resources(4))
     assert len(cluster.schedule().assignments) == 1
-    old = cluster.view
-    tasks = [task for of_job in old.tasks.values() for task in of_job]
-    invariants.check(ClusterView.load(old.jobs.values(), tasks, old.workers.values()))
+    invariants.check(restarted(cluster.view))

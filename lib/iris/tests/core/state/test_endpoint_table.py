@@ -23,14 +23,11 @@ def table(*endpoints: RegisteredEndpoint) -> EndpointTable:
     return made
 
 
-def test_all_are_found_in_the_order_of_registration() -> None:
+def test_all_are_found_in_the_order_of_registration_by_name_and_by_attempt() -> None:
     assert list(table(*ALL).all()) == list(ALL)
     assert len(table(*ALL)) == 5
     assert table(*ALL).get(B.endpoint_id) == B
     assert table(A).get(B.endpoint_id) is None
-
-
-def test_by_name_and_by_attempt() -> None:
     made = table(*ALL)
     assert made.named("/u/a/x") == [A, B]
     assert made.named("/u/a/z") == made.named("/u/c/x") == []

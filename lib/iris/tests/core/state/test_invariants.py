@@ -39,6 +39,18 @@ def register(view: ClusterView) -> None:
     view.endpoints.apply({endpoint.endpoint_id: endpoint})
 
 
+def orphan(view: ClusterView) -> None:
+    del view.jobs["/u/job"], view.tasks["/u/job"], view.live_jobs["/u/job"]
+
+
+def run_twice(view: ClusterView) -> None:
+    booking = view.bookings.pop("/u/job/0:0")
+    view.loads["w"].remove(booking)
+    booking.attempt_id = "/u/job/1:7"
+    view.loads["w"].add(booking)
+    view.bookings["/u/job/1:7"] = booking
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
@@ -49,37 +61,21 @@ def register(view: ClusterView) -> None:
         (shrink, "committed of"),
         (lambda view: view.pending["/u/job"].pop(), "pending index"),
         (lambda view: view.queue.clear(), "queue []"),
-        (
-            lambda view: change_job(view, state=JobState.FAILED, error="x", finished_at_ms=9_999),
-            "failed with tasks that have not ended",
-        ),
+        (lambda view: change_job(view, state=JobState.FAILED, error="x", finished_at_ms=9_999),
+            "failed with tasks that have not ended"),
+        (run_twice, "/u/job/1: 2 attempts may run at once"),
         (register, "endpoint /u/job/x: its attempt /u/job/0:7 does not live"),
     ],
-)
+)  # fmt: skip
 def test_damage_is_found_and_named(cluster: InMemoryCluster, damage: Callable[[ClusterView], None], words: str) -> None:
     cluster.launch(replicas=6)
     damage(cluster.view)
     with pytest.raises(InvariantViolation) as caught:
         invariants.check(cluster.view)
     assert words in str(caught.value)
-
-
-def test_an_orphan(cluster: InMemoryCluster) -> None:
+    cluster = InMemoryCluster()
     cluster.submit()
     cluster.submit("/u/job/child")
-    del cluster.view.jobs["/u/job"], cluster.view.tasks["/u/job"], cluster.view.live_jobs["/u/job"]
+    orphan(cluster.view)
     with pytest.raises(InvariantViolation, match="/u/job/child: lives although its parent /u/job has ended"):
         invariants.check(cluster.view)
-
-
-def test_two_attempts_of_one_task(cluster: InMemoryCluster) -> None:
-    cluster.launch(replicas=6)
-    cluster.stop("/u/job")
-    view = cluster.view
-    booking = view.bookings.pop("/u/job/0:0")
-    view.loads["w"].remove(booking)
-    booking.attempt_id = "/u/job/1:7"
-    view.loads["w"].add(booking)
-    view.bookings["/u/job/1:7"] = booking
-    with pytest.raises(InvariantViolation, match="/u/job/1: 2 attempts may run at once"):
-        invariants.check(view)

@@ -29,17 +29,11 @@ class Archive:
 def test_tasks_of_an_ended_job_are_fetched_once_and_only_when_asked_for() -> None:
     archive = Archive()
     view = ClusterView.load([job(OLD)], [], [], archive)
+    assert view.find_attempt(AttemptId("/ann/none/0:0")) == (None, -1)
     assert archive.asked == []
     assert view.task(task_id(OLD, 1)).state is TaskState.SUCCEEDED
     assert view.find_attempt(AttemptId("/ann/old/1:0"))[0] == tasks(OLD)[1]
     assert archive.asked == [OLD]
-
-
-def test_the_archive_is_not_asked_for_a_job_that_does_not_exist() -> None:
-    archive = Archive()
-    view = ClusterView.load([job(OLD)], [], [], archive)
-    assert view.find_attempt(AttemptId("/ann/none/0:0")) == (None, -1)
-    assert archive.asked == []
 
 
 def test_trim_drops_the_longest_shelved_and_never_a_job_that_was_not_shelved() -> None:
@@ -58,7 +52,7 @@ def test_trim_drops_the_longest_shelved_and_never_a_job_that_was_not_shelved() -
     assert set(table) == {names[0], names[1], names[3]}
 
 
-def test_a_job_that_takes_the_name_of_a_shelved_one_stays_in_memory() -> None:
+def test_a_job_that_takes_the_name_of_a_shelved_one_stays_in_memory_and_all_do_without_an_archive() -> None:
     table = TaskTable({OLD: job(OLD)}, Archive(), shelf_tasks=0)
     table[OLD] = tasks(OLD)
     table.evict(OLD)
@@ -66,9 +60,6 @@ def test_a_job_that_takes_the_name_of_a_shelved_one_stays_in_memory() -> None:
     table[OLD] = fresh
     table.trim()
     assert dict.__getitem__(table, OLD) is fresh
-
-
-def test_without_an_archive_nothing_is_dropped() -> None:
     table = TaskTable({OLD: job(OLD)}, None, shelf_tasks=0)
     table[OLD] = tasks(OLD)
     table.evict(OLD)

@@ -48,15 +48,11 @@ def test_the_real_clusters_state_and_port_are_left_alone(paths: LocalPaths, file
         (GROUP + "controller: {address: 'h:7'}", 3, "", "controller.address is 'h:7', so its name means the cluster"),
         (GROUP, 3, "remote", "there is no --remote-state-dir"),
         ("scale_groups: []", 3, "", "it has no scale_groups"),
-        (
-            GROUP.replace("max_slices: 4", "max_slices: 4, hosts_per_slice: 9"),
-            3,
-            "",
-            "a: a slice has 9 hosts; at most 3",
-        ),
+        (GROUP.replace("max_slices: 4", "max_slices: 4, hosts_per_slice: 9"), 3, "",
+            "a: a slice has 9 hosts; at most 3"),
         (GROUP.replace("cpu: 1", "cpu: 0"), 3, "", "c.yaml:1: scale_groups[0].cpu is 0"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_run_is_refused_and_leaves_nothing(
     paths: LocalPaths, file: Path, text: str, max_hosts: int, durability: str, why: str
 ) -> None:

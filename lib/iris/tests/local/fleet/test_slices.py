@@ -1,6 +1,5 @@
 """From the scale groups of a cluster file to the slices that run here."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,13 +58,10 @@ def scale_groups(draw: st.DrawFn) -> list[ScaleGroup]:
         least = draw(st.integers(0, 4))
         made.append(
             ScaleGroup(
-                f"g{number}",
-                draw(st.sampled_from([CPU, V4, H100])),
-                hosts_per_slice=draw(st.integers(1, 6)),
-                min_slices=least,
-                max_slices=least + draw(st.integers(0, 3)),
+                f"g{number}", draw(st.sampled_from([CPU, V4, H100])), hosts_per_slice=draw(st.integers(1, 6)),
+                min_slices=least, max_slices=least + draw(st.integers(0, 3)),
             )
-        )
+        )  # fmt: skip
     return made
 
 
@@ -80,9 +76,3 @@ def test_a_plan_stays_within_its_bounds_and_accounts_for_every_group(groups, max
         assert count <= group.min_slices
         assert (count == group.min_slices and count > 0) or group.name in told, "nothing is missing without a word"
         assert (group in plan.groups) == (group.max_slices > 0 and group.hosts_per_slice <= max_hosts)
-
-
-@pytest.mark.parametrize("index", [0, 12])
-def test_names_of_hosts_are_names_of_directories(index):
-    for host in Slice(ScaleGroup("tpu-v4", V4, hosts_per_slice=2), index).hosts:
-        assert "/" not in host.name

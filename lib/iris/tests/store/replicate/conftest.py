@@ -1,12 +1,23 @@
 import os
-from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from iris.store.store import Store, Stored
 from support.rigging.gcs_server import GcsServer
 from support.rigging.s3_server import S3Server
 from support.rigging.shared import shared_gcs_server, shared_s3_server
+
+
+def loaded(state_dir: Path) -> Stored:
+    with closing(Store.open(state_dir)) as store:
+        return store.load()
+
+
+def job_ids(state_dir: Path) -> list[str]:
+    return [job.job_id for job in loaded(state_dir).jobs]
+
 
 # gcsfs reads it when it is imported, by whichever test; else it asks a Google service about each bucket for a minute.
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
@@ -29,14 +40,10 @@ def s3_process() -> S3Server:
 @pytest.fixture
 def remote_url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A remote state directory on the kind of storage that the test's parameter names: file, gcs or s3."""
-    places: dict[str, Callable[[], str]] = {
-        "file": lambda: f"file://{tmp_path}/remote",
-        "gcs": lambda: f"gs://state-gcs/{tmp_path.name}",
-        "s3": lambda: f"s3://state-s3/{tmp_path.name}",
-    }
-    if request.param != "file":
-        server = request.getfixturevalue(f"{request.param}_process")
-        for name, value in server.environment().items():
-            monkeypatch.setenv(name, value)
-        server.clear_faults()
-    return places[request.param]()
+    if request.param == "file":
+        return f"file://{tmp_path}/remote"
+    server = request.getfixturevalue(f"{request.param}_process")
+    for name, value in server.environment().items():
+        monkeypatch.setenv(name, value)
+    server.clear_faults()
+    return f"{'gs' if request.param == 'gcs' else 's3'}://state-{request.param}/{tmp_path.name}"

@@ -11,13 +11,8 @@ def listing(*items: Generation | Snapshot | Segment):
 def test_names_are_read_back_and_strange_ones_ignored() -> None:
     items = [Generation(1, 0), Snapshot(1, 5, 100), Segment(1, 6, 9, 200)]
     strange = [
-        "journal/.tmp-1",
-        "snapshots/x.db.gz",
-        "lease.lock",
-        "generations/1-2-3",
-        "snapshots/1-2",
-        "journal/1-2-3",
-    ]
+        "journal/.tmp-1", "snapshots/x.db.gz", "lease.lock", "generations/1-2-3", "snapshots/1-2", "journal/1-2-3",
+    ]  # fmt: skip
     strange += ["generations/1", "snapshots/1-2-3-4.db.gz", "journal/1-2-3-4-5.gz", "other/1-2", "other/1-2-3-4"]
     found = listing_of([*strange, *(item.name for item in items)])
     assert [*found.generations, *found.snapshots, *found.segments] == items

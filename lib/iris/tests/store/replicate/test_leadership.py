@@ -60,9 +60,7 @@ def needs_snapshot(url: str, state_dir: Path) -> bool:
     return leadership.needs_snapshot
 
 
-def test_what_leads_up_to_the_database_needs_no_snapshot_and_a_new_directory_does(
-    url: str, state: Path, tmp_path: Path
-) -> None:
+def test_what_leads_up_to_it_needs_no_snapshot_and_a_new_directory_does(url: str, state: Path, tmp_path: Path) -> None:
     commit(tmp_path / "first", 1)
     assert needs_snapshot(str(tmp_path / "new"), tmp_path / "first")
     RemoteState(url).put_segment(1, read_waiting(state / DATABASE_NAME, 3, 2**20))
@@ -74,9 +72,7 @@ def test_what_leads_up_to_the_database_needs_no_snapshot_and_a_new_directory_doe
 
 
 @pytest.mark.parametrize(("journal_begins", "needs"), [(1, False), (4, False), (5, True), (6, True)])
-def test_what_lies_between_waits_in_the_journal_or_a_snapshot_closes_the_gap(
-    url: str, state: Path, journal_begins: int, needs: bool
-) -> None:
+def test_the_journal_or_a_snapshot_closes_the_gap(url: str, state: Path, journal_begins: int, needs: bool) -> None:
     """Without either a restore would carry out later commits on a state that they do not fit."""
     forget(state, journal_begins - 1)
     assert needs_snapshot(url, state) is needs

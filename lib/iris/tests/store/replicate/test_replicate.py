@@ -26,6 +26,8 @@ from iris.store.replicate.rewind import rewind
 from iris.store.store import Store
 from rigging.errors import Conflict, NotFound
 
+from .conftest import job_ids, loaded
+
 PACE = Pace(gather_s=0.01, lease_timeout_s=1.0)
 
 
@@ -56,14 +58,6 @@ class ControllerRun:
         self.store.close()
 
 
-def jobs_in(state_dir: Path) -> list[str]:
-    store = Store.open(state_dir)
-    try:
-        return [item.job_id for item in store.load().jobs]
-    finally:
-        store.close()
-
-
 @pytest.fixture(params=["local", "memory"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(tmp_path / "remote") if request.param == "local" else f"memory://state-{uuid.uuid4().hex}"
@@ -90,9 +84,7 @@ async def test_what_was_awaited_comes_back_equal_after_the_loss_of_the_disk(url:
     expected = again.store.load()
     again.end()
     restore(RemoteState(url), tmp_path / "c")
-    store = Store.open(tmp_path / "c")
-    assert store.load() == expected
-    store.close()
+    assert loaded(tmp_path / "c") == expected
 
 
 async def test_commits_that_a_crash_kept_from_the_remote_state_go_there_after_the_restart(tmp_path: Path) -> None:
@@ -109,7 +101,7 @@ async def test_commits_that_a_crash_kept_from_the_remote_state_go_there_after_th
     await restarted.replicator.wait()
     restarted.end()
     restore(RemoteState(url), tmp_path / "b")
-    assert jobs_in(tmp_path / "b") == ["/ann/job-1", "/ann/job-2", "/ann/job-3"]
+    assert job_ids(tmp_path / "b") == ["/ann/job-1", "/ann/job-2", "/ann/job-3"]
 
 
 async def test_a_deposed_controller_is_told_and_what_it_still_writes_is_ignored(tmp_path: Path) -> None:
@@ -130,7 +122,7 @@ async def test_a_deposed_controller_is_told_and_what_it_still_writes_is_ignored(
     old.end()
     new.end()
     restore(RemoteState(url), tmp_path / "c")
-    assert jobs_in(tmp_path / "c") == ["/ann/job-1", "/ann/job-3"]
+    assert job_ids(tmp_path / "c") == ["/ann/job-1", "/ann/job-3"]
     # Its machine comes back: its own database is not the truth any more, and is kept aside.
     back = ControllerRun(url, tmp_path / "a")
     assert [item.job_id for item in back.store.load().jobs] == ["/ann/job-1", "/ann/job-3"]
@@ -155,7 +147,7 @@ async def test_going_back_to_a_time_makes_it_the_latest_state_also_for_a_control
     assert done.moved_to is not None
     assert (done.moved_to / "iris.db").exists()
     restore(RemoteState(url), tmp_path / "d")
-    assert jobs_in(tmp_path / "d") == ["/ann/job-1"], "though no controller has started there yet"
+    assert job_ids(tmp_path / "d") == ["/ann/job-1"], "though no controller has started there yet"
     again = ControllerRun(url, tmp_path / "a")
     assert list((tmp_path / "a").glob("superseded-*")) == [done.moved_to], "what is there is the newest"
     assert [item.job_id for item in again.store.load().jobs] == ["/ann/job-1"]
@@ -164,12 +156,10 @@ async def test_going_back_to_a_time_makes_it_the_latest_state_also_for_a_control
     await again.replicator.wait()
     again.end()
     ControllerRun(url, tmp_path / "c").end()
-    assert jobs_in(tmp_path / "c") == ["/ann/job-1", "/ann/job-3"]
+    assert job_ids(tmp_path / "c") == ["/ann/job-1", "/ann/job-3"]
 
 
-async def test_commits_go_on_and_leave_the_machine_while_a_snapshot_is_being_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_commits_go_on_while_a_snapshot_is_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     life = ControllerRun(str(tmp_path / "remote"), tmp_path / "a")
     put, begun, go_on = life.leadership.remote.put_snapshot, threading.Event(), threading.Event()
 

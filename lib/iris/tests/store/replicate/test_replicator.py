@@ -126,9 +126,7 @@ async def test_a_wait_does_not_wait_for_commits_to_gather_and_others_do(kept: Ke
     assert kept.segments == [[6], [7, 8]], "the rest is written at the end, together"
 
 
-async def test_memory_holds_the_first_that_wait_and_the_journal_the_rest(
-    kept: Kept, replicating: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_memory_holds_the_first_that_wait(kept: Kept, replicating: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, int]] = []
 
     def read(database: Path, after: int, most: int) -> list[Entry]:
@@ -156,9 +154,7 @@ async def test_memory_holds_the_first_that_wait_and_the_journal_the_rest(
         assert replicator.bytes_in_memory == 0
 
 
-async def test_what_waited_in_the_journal_from_before_is_written_first(
-    kept: Kept, replicating: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_waited_from_before_is_first(kept: Kept, replicating: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     kept.first_waiting = 4
     monkeypatch.setattr(
         replicator_module, "read_waiting",
@@ -193,9 +189,7 @@ async def test_snapshots_go_on_by_the_clock_and_only_where_something_changed(kep
         assert kept.snapshots == [6, 7, 8]
 
 
-async def test_a_snapshot_removes_what_is_older_than_the_history_and_nothing_younger(
-    kept: Kept, replicating: Any
-) -> None:
+async def test_a_snapshot_removes_what_is_older_than_the_history_and_no_more(kept: Kept, replicating: Any) -> None:
     old, base, young = (Snapshot(7, number, day * DAY_MS) for number, day in ((1, 1), (2, 2), (3, 6)))
     kept.present = Listing((), (old, base, young), ())
 
@@ -204,9 +198,7 @@ async def test_a_snapshot_removes_what_is_older_than_the_history_and_nothing_you
     assert kept.removed == [old.name], "the second is what a restore of three days ago begins with"
 
 
-async def test_who_waits_as_it_ends_is_not_kept_for_ever(
-    kept: Kept, replicating: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_who_waits_as_it_ends_is_let_go(kept: Kept, replicating: Any, caplog: pytest.LogCaptureFixture) -> None:
     async with replicating(gather_s=1000.0):
         kept.fail = True
         kept.commit()
@@ -215,9 +207,7 @@ async def test_who_waits_as_it_ends_is_not_kept_for_ever(
     assert kept.released == 1
 
 
-async def test_a_snapshot_that_could_not_be_made_is_told_and_made_later(
-    kept: Kept, replicating: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_failed_snapshot_is_made_later(kept: Kept, replicating: Any, caplog: pytest.LogCaptureFixture) -> None:
     async with replicating(snapshot_s=0.01):
         kept.fail_snapshots = 2
         kept.commit()
@@ -227,9 +217,7 @@ async def test_a_snapshot_that_could_not_be_made_is_told_and_made_later(
     assert told == ["no snapshot could be made (no storage); trying again later"] * 2
 
 
-async def test_of_what_is_tried_again_the_first_try_is_soon_and_later_ones_are_rarer(
-    kept: Kept, replicating: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_tries_are_soon_and_then_rarer(kept: Kept, replicating: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float | None] = []
 
     async with replicating(lease_timeout_s=3600.0, retry_s=(0.001, 0.004)) as replicator:

@@ -22,6 +22,8 @@ from iris.store.store import Store
 from rigging.errors import Conflict, MarinError
 from support.rigging.power_loss import LossyDisk
 
+from .conftest import job_ids
+
 SECRET = b"ab" * 32
 
 
@@ -50,21 +52,13 @@ def remote(database: Path, tmp_path: Path) -> RemoteState:
     return remote
 
 
-def restored_jobs(state_dir: Path) -> list[str]:
-    store = Store.open(state_dir)
-    try:
-        return [item.job_id for item in store.load().jobs]
-    finally:
-        store.close()
-
-
 def test_a_secret_comes_back_with_the_state_and_is_private(remote: RemoteState, tmp_path: Path) -> None:
     remote.put_secret("notify-secret", b"key")
     assert restore(remote, tmp_path / "new") == 5
     assert (tmp_path / "new/notify-secret").read_bytes() == b"key"
     assert load_or_create_secret(tmp_path / "new/secret") == bytes.fromhex(SECRET.decode())
     assert (tmp_path / "new/secret").stat().st_mode & 0o777 == 0o600
-    assert len(restored_jobs(tmp_path / "new")) == 5
+    assert len(job_ids(tmp_path / "new")) == 5
 
 
 def test_commits_that_are_gone_end_a_restore_with_their_name(remote: RemoteState, tmp_path: Path) -> None:
@@ -77,29 +71,23 @@ def test_commits_that_are_gone_end_a_restore_with_their_name(remote: RemoteState
         remote.get_segment(listed.segments[0])
 
 
-def test_a_secret_that_is_there_stays_when_the_database_is_restored_beside_it(
-    remote: RemoteState, tmp_path: Path
-) -> None:
+def test_a_secret_that_is_there_stays_when_a_database_is_put_beside_it(remote: RemoteState, tmp_path: Path) -> None:
     """As when only the database was lost: what workers and users were given is of the secret that is there."""
     (tmp_path / "new").mkdir(mode=0o700)
     mine = load_or_create_secret(tmp_path / "new/secret")
     restore(remote, tmp_path / "new")
     assert load_or_create_secret(tmp_path / "new/secret") == mine
-    assert len(restored_jobs(tmp_path / "new")) == 5
+    assert len(job_ids(tmp_path / "new")) == 5
 
 
-def test_a_restore_never_overwrites_a_database(remote: RemoteState, tmp_path: Path) -> None:
-    Store.open(tmp_path / "new").close()
-    with pytest.raises(Conflict, match=r"iris\.db exists; restore into an empty directory"):
-        restore(remote, tmp_path / "new")
-
-
-def test_a_restore_that_was_interrupted_is_begun_anew(remote: RemoteState, tmp_path: Path) -> None:
+def test_an_interrupted_restore_is_begun_anew_and_no_database_overwritten(remote: RemoteState, tmp_path: Path) -> None:
     (tmp_path / "new").mkdir(mode=0o700)
     (tmp_path / "new/iris.db.restoring").write_bytes(b"half of a database")
     restore(remote, tmp_path / "new")
-    assert len(restored_jobs(tmp_path / "new")) == 5
+    assert len(job_ids(tmp_path / "new")) == 5
     assert not (tmp_path / "new/iris.db.restoring").exists()
+    with pytest.raises(Conflict, match=r"iris\.db exists; restore into an empty directory"):
+        restore(remote, tmp_path / "new")
 
 
 @pytest.fixture
@@ -118,7 +106,7 @@ def test_what_was_restored_is_there_after_a_power_failure(
     restore(remote, tmp_path / "disk")
     left = disk.after_power_loss(tmp_path / "left", names_survive=names_survive)
     assert load_or_create_secret(left / "secret") == bytes.fromhex(SECRET.decode())
-    assert len(restored_jobs(left)) == 5
+    assert len(job_ids(left)) == 5
 
 
 def remove_from_journal(database: Path, condition: str) -> None:

@@ -3,6 +3,7 @@
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from iris.domain.job_spec import JobSpec
 from iris.domain.states import JobState, TaskState
 from iris.store.damage import DATABASE_NAME
 from iris.store.salvage.rules import ENDED, mend
-from iris.store.store import Store
+from iris.store.store import Store, Stored
 from support.iris.stored_jobs import PLAIN_SPEC, WORKER, make_job, make_tasks
 
 NOW = 1234
@@ -49,6 +50,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+def loaded(state_dir: Path) -> Stored:
+    with closing(Store.open(state_dir)) as store:
+        return store.load()
+
+
 class Bench:
     """A copy of it."""
 
@@ -67,13 +73,9 @@ class Bench:
 
     def states(self) -> dict[str, str]:
         self.connection.close()
-        store = Store.open(self.place)
-        try:
-            loaded = store.load()
-        finally:
-            store.close()
-        self.tasks = {task.task_id: task for task in loaded.tasks}
-        self.jobs = {job.job_id: job for job in loaded.jobs}
+        found = loaded(self.place)
+        self.tasks = {task.task_id: task for task in found.tasks}
+        self.jobs = {job.job_id: job for job in found.jobs}
         return {name: job.state.word for name, job in self.jobs.items()}
 
 
@@ -153,10 +155,8 @@ class TestLiveJobs:
             job = bench.jobs[JobId(name)]
             assert (job.error, job.finished_at_ms, job.counts) == (ENDED, NOW, {TaskState.KILLED: 2})
             tasks = [task for task in bench.tasks.values() if task.job_id == name]
-            assert [(task.index, task.error, task.finished_at_ms) for task in tasks] == [
-                (0, ENDED, NOW),
-                (1, ENDED, NOW),
-            ]
+            found = [(task.index, task.error, task.finished_at_ms) for task in tasks]
+            assert found == [(0, ENDED, NOW), (1, ENDED, NOW)]
 
     @pytest.mark.parametrize(
         ("sql", "names"),
@@ -167,9 +167,7 @@ class TestLiveJobs:
             ("UPDATE tasks SET worker_id = 'gone' WHERE job_id = '/ann/b' AND task_index = 1", ["/ann/b"]),
         ],
     )
-    def test_one_that_lacks_something_is_ended_with_what_is_below_it(
-        self, bench: Bench, sql: str, names: list[str]
-    ) -> None:
+    def test_one_that_lacks_something_is_ended_with_its_tree(self, bench: Bench, sql: str, names: list[str]) -> None:
         bench.execute(sql)
         told = f"{len(names)} live jobs are ended, as not all of them can be read: {', '.join(names)}"
         assert bench.mend() == (told,)

@@ -17,7 +17,7 @@ from rigging.errors import Conflict, MarinError
 from support.iris.stored_jobs import PLAIN_SPEC, WORKER, make_job, make_tasks
 from support.rigging.power_loss import LossyDisk
 
-from .test_rules import counts, replace
+from .test_rules import counts, loaded, replace
 
 OLDEST = min((Path(__file__).parents[1] / "databases").glob("*.sql"))
 
@@ -47,11 +47,7 @@ def state(tmp_path: Path) -> Path:
 
 
 def jobs(state_dir: Path) -> list[tuple[str, JobState]]:
-    store = Store.open(state_dir)
-    try:
-        return [(job.job_id, job.state) for job in store.load().jobs]
-    finally:
-        store.close()
+    return [(job.job_id, job.state) for job in loaded(state_dir).jobs]
 
 
 BOTH = [("/ann/j1", JobState.SUCCEEDED), ("/ann/j2", JobState.PENDING)]
@@ -112,7 +108,4 @@ def test_a_database_of_an_older_release_has_all_the_tables_it_had(tmp_path: Path
     break_head(tmp_path)
     assert salvage(tmp_path).notes == ()
     assert jobs(tmp_path) == jobs(tmp_path / "whole") != []
-    salvaged, whole = (Store.open(place) for place in (tmp_path, tmp_path / "whole"))
-    assert salvaged.load() == whole.load(), "what later releases keep elsewhere was moved there"
-    salvaged.close()
-    whole.close()
+    assert loaded(tmp_path) == loaded(tmp_path / "whole"), "what later releases keep elsewhere was moved there"

@@ -105,6 +105,19 @@ def test_an_empty_folder_that_was_not_sent_is_made_in_its_own_part(make: Make, m
     assert not (bench.bundle / "new").exists(), "others do not see it"
 
 
+@pytest.mark.parametrize("mode", IsolationMode)
+def test_a_place_that_is_made_behind_a_link_of_the_bundle_is_the_attempts_own(make: Make, mode: IsolationMode) -> None:
+    bench = make(mode)
+    (bench.bundle / "link").symlink_to("src")
+    prepared = bench.copied()
+    assert bench.directories.make(NAME, prepared, "link/new") == f"{prepared.bundle_dir}/link/new"
+    bench.directories.mounts(NAME, prepared)
+    bench.directories.remove(NAME)
+    assert sorted(os.listdir(bench.bundle / "src")) == ["a.py"]
+    bench.remove_all()
+    assert os.listdir(bench.paths.layers) == []
+
+
 def test_with_layers_it_sees_what_was_compiled_over_its_bundle_and_environment(make: Make) -> None:
     bench = make(IsolationMode.OVERLAY)
     environment = bench.paths.envs / "e1"
@@ -254,6 +267,7 @@ async def test_a_copy_given_up_leaves_nothing(make: Make, mode: IsolationMode, m
 def test_no_modes_that_a_task_sets_keep_what_it_left(open_path: Path) -> None:
     outside, tree = open_path / "outside", open_path / "trash" / "tree"
     outside.mkdir(mode=0o750)
+    (outside / "file").touch()
     locked = tree / "locked" / "inner"
     locked.mkdir(parents=True)
     (locked / "file").touch()
@@ -271,3 +285,4 @@ def test_no_modes_that_a_task_sets_keep_what_it_left(open_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code, str(tree)], timeout=60, check=True)
     assert os.listdir(tree.parent) == []
     assert stat.S_IMODE(outside.stat().st_mode) == 0o750, "what a link points to is not its own"
+    assert os.listdir(outside) == ["file"]

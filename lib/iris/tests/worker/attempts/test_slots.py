@@ -77,9 +77,7 @@ TOUCHES: dict[str, Callable[[Slot], object]] = {
 
 @pytest.mark.parametrize("touch", TOUCHES.values(), ids=list(TOUCHES))
 @pytest.mark.parametrize("at_once", [True, False], ids=["new", "old"])
-def test_what_was_touched_is_removed_and_never_handed_out_again(
-    bench: Bench, touch: Callable[[Slot], object], at_once: bool
-) -> None:
+def test_what_was_touched_is_never_used_again(bench: Bench, touch: Callable[[Slot], object], at_once: bool) -> None:
     # A new one is touched in the very moment in which it was made: its times may be the same.
     slot = bench.slots.take() if at_once else bench.old_one()
     touch(slot)
@@ -117,9 +115,7 @@ def test_what_a_former_worker_left_goes_and_what_goes_on_stays(bench: Bench, tmp
 
 
 @pytest.mark.parametrize(("after_ns", "place"), [(50_000_000, "working"), (50_000_000, "temporary"), (50_000_001, "")])
-def test_where_times_cannot_be_told_apart_it_is_looked_into_and_else_not(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, after_ns: int, place: str
-) -> None:
+def test_equal_times_are_looked_into(bench: Bench, monkeypatch: pytest.MonkeyPatch, after_ns: int, place: str) -> None:
     """Changes in one granule of a file system's clock have the same time: only a look into the directory tells."""
     slot = bench.slots.take()
     bench.slots.give(slot)
@@ -138,9 +134,7 @@ def test_where_times_cannot_be_told_apart_it_is_looked_into_and_else_not(
 
 
 @pytest.mark.parametrize("name", ["getuid", "listdir"])
-def test_one_of_another_owner_or_that_cannot_be_looked_into_is_not_used_again(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_one_of_another_or_that_is_closed_is_not_used(bench: Bench, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     def closed(path: str) -> list[str]:
         raise PermissionError(path)
 
@@ -214,7 +208,6 @@ class TestLayers:
         bench.slots.put_on(slot, self.mounts(slot))
         assert bench.discarded == ["own"]
         assert os.listdir(slot.own) == []
-        key = ("b", "e")
         (slot,) = self.layered(bench, key)
         assert bench.slots.take(key) is slot
         bench.slots.put_on(slot, (Mount("/other", "/other", f"{slot.own}/other"),))

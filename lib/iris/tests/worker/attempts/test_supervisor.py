@@ -3,188 +3,27 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from fray.testing.waiting import eventually_async
 from iris.domain.resources import Resources
 from iris.domain.runtime import TaskRuntime
 from iris.domain.states import FailureKind, TaskState
-from iris.rpc.logformat import Record, decode_all
+from iris.rpc.logformat import decode_all
 from iris.worker.attempts.attempt import adopted
-from iris.worker.attempts.supervisor import Supervisor
-from iris.worker.isolation.plan import IsolationMode
-from iris.worker.paths import WorkPaths
-from iris.worker.prepare.task_env import PreparedEnvironment, TaskEnvironment
-from iris.worker.processes import Exit, InheritedAttempt, Listener, ProcessSpec, StartFailed, StartFailure
+from iris.worker.prepare.task_env import PreparedEnvironment
+from iris.worker.processes import Exit, InheritedAttempt, StartFailed, StartFailure
 from iris.worker.reports import outbox
 from iris.worker.types import (
     NO_RESULT,
-    DesiredChange,
     Launch,
-    Observation,
     PreparationFailed,
-    StartRequest,
-    StopRequest,
     TaskResult,
 )
 
-COMMAND = Launch("/u/job", ("true",))
-BUNDLE = replace(COMMAND, bundle_digest="b1")
-
-
-class Command:
-    """One command that was handed over; the guardian's whole side of it."""
-
-    def __init__(self, spec: ProcessSpec | None, listener: Listener) -> None:
-        self._spec = spec
-        self.listener = listener
-        self.stops: list[tuple[int, Mapping[str, Any] | None]] = []
-
-    @property
-    def spec(self) -> ProcessSpec:
-        assert self._spec is not None
-        return self._spec
-
-    def terminate(self, grace_ms: int, note: Mapping[str, Any] | None = None) -> None:
-        self.stops.append((grace_ms, note))
-
-
-class FakeRuntime:
-    isolation = IsolationMode.OVERLAY
-
-    def __init__(self, held: Sequence[InheritedAttempt]) -> None:
-        self.commands: dict[str, Command] = {}
-        self.live_count, self.most_live = 0, 100
-        self.forgotten: list[str] = []
-        self.forget = self.forgotten.append
-        self.contacts: list[int] = []
-        self.contact = self.contacts.append
-        self.why = ""
-        self.trouble = lambda: self.why
-        self.held = lambda: held
-
-    def start(self, spec: ProcessSpec, listener: Listener) -> Command:
-        self.live_count += 1
-        self.commands[spec.owner] = Command(spec.whole(), listener)
-        return self.commands[spec.owner]
-
-    def take_up(self, owner: str, listener: Listener) -> Command:
-        self.commands[owner] = Command(None, listener)
-        return self.commands[owner]
-
-
-class FakePreparer:
-    def __init__(self) -> None:
-        self.known: PreparedEnvironment | None = None
-        self.answer: PreparedEnvironment | Exception = PreparedEnvironment(bin_dirs=("/env/bin",))
-        self.go = asyncio.Event()
-        self.go.set()
-        self.cancelled = 0
-        self.closed = False
-
-    def ready(self, launch: Launch) -> PreparedEnvironment | None:
-        return self.known
-
-    async def prepare(self, launch: Launch) -> PreparedEnvironment:
-        try:
-            await self.go.wait()
-        except asyncio.CancelledError:
-            self.cancelled += 1
-            raise
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
-
-    def compiled(self, tree: Path, python: str) -> str:
-        return ""
-
-    async def close(self) -> None:
-        self.closed = True
-
-
-class Bench:
-    """A supervisor and what it says."""
-
-    def __init__(self, root: Path, held: Sequence[InheritedAttempt] = ()) -> None:
-        self.paths = WorkPaths(root)
-        self.paths.make()
-        self.runtime, self.preparer = FakeRuntime(held), FakePreparer()
-        self.now = 100.0
-        self.blobs: dict[str, bytes] = {}
-        self.may_send = asyncio.Event()
-        environment = TaskEnvironment(self.paths, "w1", {"PATH": "/bin"})
-        self.supervisor = Supervisor(
-            self.paths,
-            self.runtime,  # type: ignore[arg-type]
-            self.preparer,
-            environment,
-            lambda: "c:1",
-            now=lambda: self.now,
-            hand_back_s=60.0,
-            send_blob=self.send_blob,
-        )
-        self.outbox = self.supervisor.outbox
-
-    async def send_blob(self, digest: str, data: bytes) -> None:
-        await self.may_send.wait()
-        self.blobs[digest] = data
-
-    def ask(self, index: int = 0, attempt: int = 0, launch: Launch = COMMAND, ahead: bool = False) -> str:
-        task = f"{launch.job_id}/{index}"
-        request = StartRequest(f"{task}:{attempt}", task, index, launch, ahead)
-        self.supervisor.apply(DesiredChange(1, (request,), (), ()))
-        return request.attempt_id
-
-    async def run(self, index: int = 0, attempt: int = 0, launch: Launch = COMMAND) -> Command:
-        return await self.begun(self.ask(index, attempt, launch))
-
-    async def begun(self, name: str) -> Command:
-        await settle()
-        command = self.runtime.commands[name]
-        command.listener.on_started(4711)
-        return command
-
-    def stop(self, name: str, grace_ms: int = 50, reason: str = "enough") -> None:
-        self.supervisor.apply(DesiredChange(1, (), (StopRequest(name, grace_ms, reason),), ()))
-
-    def forget(self, *names: str) -> None:
-        self.supervisor.apply(DesiredChange(1, (), (), names))
-
-    def said(self) -> list[Observation]:
-        return self.outbox.take().observations
-
-    def states(self) -> dict[str, TaskState]:
-        return {item.attempt_id: item.state for item in self.said()}
-
-    async def reaches(self, state: TaskState) -> Observation:
-        """What is told of the attempt that gets into a state; its file is read in a thread."""
-        found = await eventually_async(lambda: [item for item in self.said() if item.state is state], str(state))
-        return found[0]
-
-    async def failure(self) -> tuple[Observation, list[Record]]:
-        """What is told of one that could not start, and its log, which comes first."""
-        await settle()
-        batch = self.outbox.take()
-        (ended,) = batch.observations or self.said()
-        return ended, [record for chunk in batch.logs for record in decode_all(chunk.data)]
-
-
-async def settle() -> None:
-    for _ in range(10):
-        await asyncio.sleep(0)
-
-
-@pytest.fixture
-def bench(runner: asyncio.Runner, tmp_path: Path) -> Bench:
-    async def make() -> Bench:
-        return Bench(tmp_path / "work")
-
-    return runner.run(make())
+from .conftest import BUNDLE, COMMAND, Bench, settle
 
 
 async def test_a_command_is_handed_over_with_all_it_needs(bench: Bench) -> None:
@@ -292,9 +131,7 @@ async def test_ends_that_the_guardian_made_or_could_not_log_are_told(bench: Benc
         (StartFailure.FENCED, TaskState.WORKER_FAILED, FailureKind.PREEMPTED),
     ],
 )
-async def test_a_refused_start_says_whose_fault_it_is(
-    bench: Bench, why: StartFailure, state: TaskState, kind: FailureKind
-) -> None:
+async def test_whose_fault_a_refusal_is(bench: Bench, why: StartFailure, state: TaskState, kind: FailureKind) -> None:
     bench.ask()
     await settle()
     bench.runtime.commands["/u/job/0:0"].listener.on_refused(StartFailed("it cannot be", 127, why))
@@ -404,19 +241,6 @@ class TestPreparing:
         assert (ended.state, ended.failure) == (TaskState.FAILED, FailureKind.START)
         assert record.data.decode() == ended.error == "the working directory 'notes' is a file of the workspace"
         assert bench.runtime.commands == {}
-
-
-async def test_a_newer_attempt_of_a_task_waits_until_the_former_is_gone(bench: Bench) -> None:
-    former = await bench.run()
-    newer = bench.ask(attempt=1)
-    await settle()
-    assert former.stops[0][0] == 1000
-    assert newer not in bench.runtime.commands
-    former.listener.on_exit(Exit(0, 15))
-    await settle()
-    assert newer in bench.runtime.commands
-    ended = {item.attempt_id: item.error for item in bench.said()}
-    assert ended["/u/job/0:0"] == "superseded by /u/job/0:1"
 
 
 class TestAhead:

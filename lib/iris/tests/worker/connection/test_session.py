@@ -335,7 +335,6 @@ class TestAgents:
         waited: list[str] = []
         monkeypatch.setattr(ExponentialBackoff, "reset", lambda backoff: waited.append("from the start"))
         monkeypatch.setattr(ExponentialBackoff, "next_interval", lambda backoff: waited.append("longer") or 0.0)
-
         assert await Agents(*[Unavailable("away")] * 2, [welcome(), GOODBYE], [welcome(), EXIT]).run()
         assert waited == ["longer", "longer", "from the start", "longer"]
 
@@ -362,9 +361,7 @@ class TestAgents:
             ([Unauthenticated("revoked")], "w:w1:mac", 0, AgentEnd.GOODBYE),  # one that starts anew makes another one
         ],
     )
-    async def test_one_that_will_never_serve_it_is_not_asked_again_unless_something_runs(
-        self, first: Any, token: str, live: int, end: AgentEnd
-    ) -> None:
+    async def test_one_that_will_never_serve_is_let_be(self, first: Any, token: str, live: int, end: AgentEnd) -> None:
         agents = Agents(first, [welcome(), EXIT])
         agents.token, agents.supervisor.live_count = token, live
         assert await agents.run() is end

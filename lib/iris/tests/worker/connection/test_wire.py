@@ -81,9 +81,8 @@ def test_all_that_a_launch_says_is_understood() -> None:
         exclusive=True,
         fence_after_ms=7000,
     )
-    called = launch_from_wire(
-        pb.Launch(entrypoint=pb.Entrypoint(callable=pb.Callable(payload_digest="p1")), replicas=1)
-    )
+    call = pb.Entrypoint(callable=pb.Callable(payload_digest="p1"))
+    called = launch_from_wire(pb.Launch(entrypoint=call, replicas=1))
     assert (called.argv, called.payload_digest, called.has_accelerator, called.exclusive) == ((), "p1", False, False)
     for kind, has_one in (("", False), ("cpu", False), ("gpu", True), ("tpu", True)):
         launch = pb.Launch(resources=pb.Resources(device=pb.Device(kind=kind)))
@@ -110,9 +109,8 @@ def test_all_that_was_seen_of_an_attempt_is_told_and_exceptions_as_far_as_there_
     seen = [replace(SEEN, attempt_id=f"/ann/a/{index}:0", exception=large) for index in range(65)]
     told = observations_to_wire([*seen, replace(SEEN, exception=b"small")])
     assert [message.exception == large for message in told] == [True] * 64 + [False] * 2
-    assert [message.exception for message in hello("w1", "i1", 2, Resources(1), {}, seen[:1]).hello.inventory] == [
-        large
-    ]
+    inventory = hello("w1", "i1", 2, Resources(1), {}, seen[:1]).hello.inventory
+    assert [message.exception for message in inventory] == [large]
 
 
 def test_a_worker_says_who_it_is_what_it_has_and_what_it_knows_of() -> None:

@@ -140,9 +140,7 @@ def test_what_was_imported_is_not_looked_through_for_garbage() -> None:
 @pytest.mark.parametrize(
     ("words", "said"), [([], "--work-dir"), (["--work-dir", "/x", "--isolation", "none"], "invalid choice: 'none'")]
 )
-def test_the_command_line_needs_a_directory_and_a_known_way(
-    capsys: pytest.CaptureFixture[str], words: list[str], said: str
-) -> None:
+def test_it_needs_a_directory_and_a_known_way(capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
     with pytest.raises(SystemExit):
         main(words)
     assert said in capsys.readouterr().err

@@ -21,7 +21,7 @@ from iris.worker.guardian.guardian import FLUSH_S, Guardian
 from iris.worker.guardian.launch import GuardianPaths
 from iris.worker.guardian.protocol import NEWEST_VERSION, OLDEST_VERSION, boot_ms
 from iris.worker.guardian.reactor import Reactor
-from iris.worker.processes import CommonSpec, Exit, ProcessSpec, StartFailed, StartFailure
+from iris.worker.processes import Exit, ProcessSpec, StartFailed
 from support.iris.user_worker import gone
 
 
@@ -142,9 +142,7 @@ class TestStarts:
             (ValueError("embedded null byte"), "host", "the host cannot start it: embedded null byte"),
         ],
     )
-    def test_a_refusal_is_told_at_once_and_whose_it_is(
-        self, bench: Bench, error: Exception, why: str, text: str
-    ) -> None:
+    def test_a_refusal_is_told_at_once_and_whose(self, bench: Bench, error: Exception, why: str, text: str) -> None:
         bench.runtime.refusal = error
         bench.ask()
         bench.guardian.start_some()
@@ -224,9 +222,7 @@ class TestStops:
         # A second stop counts when it is sooner, and puts nothing off when it is later.
         [({0: 2000}, 2.0), ({0: 2000, 0.1: 9000, 0.2: 500}, 0.7), ({0: 2000, 1.5: 1000}, 2.0)],
     )
-    def test_the_shortest_of_its_graces_counts(
-        self, bench: Bench, graces: dict[float, int], killed_after: float
-    ) -> None:
+    def test_the_shortest_grace_counts(self, bench: Bench, graces: dict[float, int], killed_after: float) -> None:
         process = bench.run()
         for tenth in range(120):
             if tenth / 10 in graces:
@@ -288,14 +284,27 @@ class TestWhatIsHeld:
         assert (bench.guardian.held(), bench.guardian.take_news()) == ([], []), "before it was told, too"
         assert not log.exists()
 
-    def test_a_new_worker_is_told_all_and_nothing_of_it_again(self, bench: Bench) -> None:
-        bench.run()
+    def test_a_new_worker_is_told_all_and_then_only_what_is_new(self, bench: Bench, tmp_path: Path) -> None:
+        log = str(tmp_path / "log")
+        process = bench.run(log=log, note={"replicas": 3})
+        process.listener.on_output(False, b"line\n")
+        (started, (verb, name, size)) = bench.guardian.take_news()
+        assert (started, verb, name) == (["started", "a", 100, 1_000_000], "grew", "a")
+        assert bench.guardian.take_news() == []
+        bench.now += 1
         bench.run("over")
         bench.end("over")
-        assert [(held["pid"], held["end"] is None) for held in bench.guardian.held()] == [(100, True), (101, False)]
+        bench.ask("waits")
+        running, over, waits = bench.guardian.held()
+        assert running == {
+            **{"id": "a", "pid": 100, "log": log, "log_size": size, "at_ms": 1_000_000},
+            **{"note": {"replicas": 3}, "refused": None, "end": None},
+        }
+        assert (over["pid"], over["at_ms"], over["end"]["code"], waits["pid"]) == (101, 1_001_000, 0, 0)
         assert (bench.guardian.news_due, bench.news()) == (None, [])
-        bench.run("b")
-        assert bench.news() == [["started", "b"]]
+        process.listener.on_output(False, b"more\n")
+        bench.guardian.start_some()
+        assert bench.news() == [["grew", "a"], ["started", "waits"]]
 
     def test_what_served_the_worker_only_ends_with_it(self, bench: Bench) -> None:
         tool = bench.run("t", dies_with_worker=True)
@@ -353,9 +362,7 @@ class TestTheFence:
         bench.later(0.002)
         assert process.told == ["kill"]
 
-    def test_the_clock_of_contact_goes_on_in_a_sleep_of_the_host_and_is_looked_at_each_second(
-        self, bench: Bench
-    ) -> None:
+    def test_the_clock_of_contact_goes_on_in_the_hosts_sleep_and_is_read_each_second(self, bench: Bench) -> None:
         process = bench.run(**FENCED)
         bench.boot_ms += 60_000
         bench.later(0.9)
@@ -491,25 +498,6 @@ sys.exit(main(["--work-dir", sys.argv[3]]))
 
 @pytest.mark.process
 class TestProcess:
-    async def test_commands_run_and_end_and_what_is_forgotten_leaves_no_log(self, place: Place) -> None:
-        guardian = await place.attach()
-        seen = await place.start(guardian, "a", "echo out; echo err >&2; exit 3", tail_bytes=100)
-        none = await place.start(guardian, "none", "", argv=("no-such-command",))
-        common = CommonSpec(("sh", "-c", "exit $CODE"), {"PATH": os.environ["PATH"]})
-        own = Seen()
-        guardian.start(ProcessSpec("own", (), {"CODE": "4"}, "/", common=common), own)
-        exit = await seen.end
-        assert (exit.code, exit.signal, exit.tail, exit.lost) == (3, 0, b"err\n", "")
-        assert sorted(place.words("a", seen)) == [b"err", b"out"]
-        with pytest.raises(StartFailed, match="command 'no-such-command' not found") as refused:
-            await none.end
-        assert (refused.value.exit_code, refused.value.why) == (127, StartFailure.COMMAND)
-        assert place.words("none", none) == [str(refused.value).encode()]
-        assert (await own.end).code == 4
-        assert guardian.live_count == 0
-        guardian.forget("a")
-        await soon(lambda: not Path(place.log("a")).exists())
-
     @pytest.mark.parametrize(("guardians", "workers", "version"), [((1, 1), (1, 2), 1), ((1, 3), (1, 2), 2)])
     async def test_a_guardian_of_another_release_is_taken_over_by_the_version_that_both_speak(
         self, place: Place, guardians: tuple[int, int], workers: tuple[int, int], version: int

@@ -28,9 +28,7 @@ MB, GB = 1 << 20, 1 << 30
         (GB, GB // 2 - 4096, False, True),
     ],
 )
-def test_sixteen_megabytes_stay_free_and_space_is_short_below_a_gigabyte_or_less_on_a_small_disk(
-    monkeypatch: pytest.MonkeyPatch, total: int, free: int, is_full: bool, short: bool
-) -> None:
+def test_when_room_is_short(monkeypatch: pytest.MonkeyPatch, total: int, free: int, is_full: bool, short: bool) -> None:
     sizes = SimpleNamespace(f_frsize=4096, f_blocks=total // 4096, f_bavail=free // 4096)
     monkeypatch.setattr(os, "fstatvfs", lambda _: sizes)
     monkeypatch.setattr(os, "statvfs", lambda _: sizes)

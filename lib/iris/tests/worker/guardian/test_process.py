@@ -207,15 +207,6 @@ def test_terminate_reaches_the_group_though_it_is_suspended_and_kill_ends_what_i
     assert watched.until_exit().signal == signal.SIGKILL
 
 
-def test_many_short_processes_leave_nothing_behind(runtime: Runtime) -> None:
-    runtime.start("true").until_exit()
-    before = descriptors()
-    watched = [runtime.start("sh", "-c", f"echo {i}; exit {i}") for i in range(40)]
-    assert [one.until_exit().code for one in watched] == list(range(40))
-    assert [one.stdout for one in watched] == [b"%d\n" % i for i in range(40)]
-    assert descriptors() - before == Counter()
-
-
 @pytest.mark.parametrize("ending", ["", "os.kill(os.getpid(), 9)"])
 def test_output_beyond_its_pace_is_taken_later_and_whole(runtime: Runtime, ending: str) -> None:
     """Both streams, pauses between, and what the pipes hold when the program ends in one of them."""
@@ -348,9 +339,7 @@ class TestViews:
         assert [call for call in notes.calls if call[0] in STARTED] == calls
         assert notes.calls[-1] == ("forget", 7), "its number is nobody's when all of it is gone"
 
-    def test_the_way_back_is_taken_when_the_start_fails_and_a_refused_view_is_the_hosts_failure(
-        self, played: Runtime, notes: Notes
-    ) -> None:
+    def test_the_way_back_is_taken_and_a_refused_view_is_the_hosts_failure(self, played: Runtime, notes: Notes) -> None:
         before = descriptors()
         with pytest.raises(StartFailed, match="there is no file"):
             played.start("/no/such", mounts=MOUNTS)
@@ -361,9 +350,7 @@ class TestViews:
         assert notes.named("enter", "leave", "forget", "add_own") == ["enter", "leave", "forget"] * 2
         assert descriptors() - before == Counter()
 
-    def test_unused_ones_are_let_go_after_a_while(
-        self, played: Runtime, notes: Notes, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_unused_ones_go_in_a_while(self, played: Runtime, notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
         """Each holds its directories in use; and a worker without tasks is not to wake up for nothing."""
         later, call_later = list[Callable[[], None]](), played.reactor.call_later
 
@@ -412,9 +399,7 @@ class TestFailures:
         assert call != "posix_spawn" or ("forget", 7) in notes.calls
 
     @pytest.mark.parametrize("played", [{"sweep_tries": 3}], indirect=True)
-    def test_descendants_that_do_not_die_are_waited_for_so_long_and_no_longer(
-        self, played: Runtime, notes: Notes, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_the_undying_are_waited_for(self, played: Runtime, notes: Notes, caplog: pytest.LogCaptureFixture) -> None:
         notes.clean_after = 2
         played.run("true")
         assert (len(notes.named("sweep")), caplog.text) == (3, "")
@@ -449,9 +434,7 @@ class TestHelpers:
         ],
         indirect=["played"],
     )
-    def test_callables_get_one_where_there_are_any(
-        self, played: Runtime, notes: Notes, sharer: str, helpers: int
-    ) -> None:
+    def test_callables_get_one_if_there_is_any(self, played: Runtime, notes: Notes, sharer: str, helpers: int) -> None:
         for _ in range(2):
             played.run("true", sharer=sharer)
         assert len(notes.named("may enter")) == helpers

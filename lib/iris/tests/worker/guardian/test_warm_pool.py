@@ -251,6 +251,7 @@ def cases():
     return {
         "look": (look, ()),
         "code": (sys.exit, (3,)),
+        "large code": (sys.exit, (260,)),
         "text": (sys.exit, ("gone wrong",)),
         "none": (sys.exit, (None,)),
         "raise": (int, ("x",)),
@@ -337,7 +338,8 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 ENDS = {
-    "look": [0, 0], "code": [3, 0], "text": [1, 0], "none": [0, 0], "raise": [1, 0], "signal": [0, 9], "child": [0, 0],
+    "look": [0, 0], "code": [3, 0], "large code": [4, 0], "text": [1, 0], "none": [0, 0], "raise": [1, 0],
+    "signal": [0, 9], "child": [0, 0],
 }  # fmt: skip
 
 

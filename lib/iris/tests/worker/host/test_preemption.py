@@ -77,9 +77,7 @@ class TestHowItIsAsked:
             ("preempted?wait_for_change=true&timeout_sec=300&last_etag=tag2", 301.5),
         ]
 
-    def test_one_that_does_not_answer_is_asked_ever_more_seldom_and_complained_about_once(
-        self, asked: list[tuple[str, float]], caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_who_is_mute_is_asked_less(self, asked: list[tuple[str, float]], caplog: pytest.LogCaptureFixture) -> None:
         silent = OSError("nobody is there")
         self.answers = [*[(0, silent)] * 9, (0, "FALSE"), (0, silent), (2, "FALSE"), (0, "TRUE")]
         self.host.wait_until_preempted()

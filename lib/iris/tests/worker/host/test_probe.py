@@ -39,9 +39,7 @@ def test_this_machine(tmp_path: Path) -> None:
         ({"cpu.max": "1 100000"}, 1, 4_096_000),
     ],
 )
-def test_the_tightest_of_machine_affinity_and_control_groups_counts(
-    tmp_path: Path, limits: dict[str, str], cpu: int, memory: int
-) -> None:
+def test_the_tightest_limit_counts(tmp_path: Path, limits: dict[str, str], cpu: int, memory: int) -> None:
     own = tmp_path / "own"
     for name, text in {**limits, "own": "0::/\n"}.items():
         (tmp_path / name).write_text(text)
@@ -70,9 +68,7 @@ def test_the_control_groups_of_this_process_are_looked_at_where_there_are_any(tm
     assert (probe_resources(tmp_path, tmp_path / "fs", own).cpu_millis == 10) == (text is not None)
 
 
-def test_pythons_of_uv_and_of_the_path_are_found_and_told_in_their_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pythons_of_uv_and_of_the_path_are_found_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for place in ("chosen/cpython-3.9.1", "data/uv/python/cpython-3.100.1", ".local/share/uv/python/cpython-3.101.1"):
         (tmp_path / f"{place}-linux").mkdir(parents=True)
     for place in ("chosen/pypy-3.8.1-linux", "chosen/cpython-next", "bin"):

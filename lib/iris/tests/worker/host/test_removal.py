@@ -20,23 +20,6 @@ def test_a_file_a_link_and_what_is_not_there(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "kept"]
 
 
-def test_a_tree_with_files_links_and_closed_directories(tmp_path: Path) -> None:
-    (tmp_path / "outside").mkdir()
-    (tmp_path / "outside" / "file").write_text("kept")
-    tree = tmp_path / "tree"
-    for directory in ("a/b/c", "d", "e"):
-        (tree / directory).mkdir(parents=True)
-        (tree / directory / "file").write_text("x")
-    (tree / "a" / "out").symlink_to(tmp_path / "outside")
-    (tree / "e").chmod(0)
-    (tree / "a" / "b").chmod(0o500)
-    (tree / "a").chmod(0o500)
-    tree.chmod(0o500)
-    remove_tree(str(tree))
-    assert [path.name for path in tmp_path.iterdir()] == ["outside"], "nothing is left beside it either"
-    assert (tmp_path / "outside" / "file").read_text() == "kept"
-
-
 def test_a_tree_deeper_than_paths_may_be_long(tmp_path: Path) -> None:
     start = os.open(".", os.O_RDONLY)
     try:

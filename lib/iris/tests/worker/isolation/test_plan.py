@@ -2,7 +2,7 @@
 
 import pytest
 
-from iris.worker.isolation.plan import IsolationMode, Mount, mounts_from, mounts_of, variables_of
+from iris.worker.isolation.plan import IsolationMode, Mount, mounts_of, variables_of
 
 OWN = "/layers/a"
 BUNDLE = Mount("/b", "/b", "/layers/a/bundle", "compiled of /b")
@@ -24,17 +24,6 @@ ENVIRONMENT = Mount("/e", "/e", "/layers/a/environment", "compiled of /e")
 )
 def test_mounts(mode: IsolationMode, bundle: str, environment: str, mounts: list[Mount]) -> None:
     assert list(mounts_of(mode, bundle, environment, OWN, lambda tree: f"compiled of {tree}")) == mounts
-
-
-def test_without_anything_compiled_nothing_lies_over_it() -> None:
-    assert {mount.over for mount in mounts_of(IsolationMode.OVERLAY, "/b", "/e", OWN)} == {""}
-
-
-def test_mounts_come_back_from_their_words() -> None:
-    mounts = (Mount("/t", "/s"), Mount("/t", "/s", "/l", "/o"))
-    assert mounts_from([mount.words() for mount in mounts]) == mounts
-    with pytest.raises(TypeError):
-        mounts_from([["only a target"]])
 
 
 def test_where_environments_are_verified_python_writes_nothing_into_them() -> None:

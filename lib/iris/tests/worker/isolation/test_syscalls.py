@@ -76,9 +76,7 @@ print(json.dumps(found))
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
     place = tmp_path_factory.mktemp("calls")
-    done = subprocess.run(
-        [sys.executable, "-c", CALLS, str(place)], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", CALLS, str(place)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

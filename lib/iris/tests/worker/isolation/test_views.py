@@ -148,9 +148,7 @@ class TestAbility:
             found.enter([Mount("/t", "/s", str(tmp_path / "layer"))])
             assert str(kernel.calls[-1][-1]).endswith(f"/layer.work{options}")
 
-    def test_only_what_is_wanted_is_tried(
-        self, kernel: Kernel, tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_what_is_wanted_is_tried(self, kernel: Kernel, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         assert open_views(tmp_path, BIND).mode is BIND
         assert "overlay" not in caplog.text
         kernel.calls.clear()
@@ -218,9 +216,7 @@ class TestViews:
         assert kernel.taken() == ["setns", "setns"]
 
     @pytest.mark.parametrize("is_refused", [False, True])
-    def test_a_namespace_is_made_and_left_and_a_refused_mount_is_the_hosts_failure(
-        self, kernel: Kernel, opened: views.TaskViews, is_refused: bool
-    ) -> None:
+    def test_a_namespace_is_made_and_left(self, kernel: Kernel, opened: views.TaskViews, is_refused: bool) -> None:
         if is_refused:
             kernel.refused = {"bind"}
             with pytest.raises(ViewFailed, match="the host cannot show the task its files: no bind") as failed:
@@ -230,9 +226,7 @@ class TestViews:
             assert own(opened.namespace([Mount("/env", "/env")])).startswith("mnt:")
         assert kernel.taken() == ["unshare", "bind", "setns"]
 
-    def test_what_is_mounted_is_kept_for_the_next_attempt_with_the_same_mounts(
-        self, kernel: Kernel, opened: views.TaskViews, tmp_path: Path
-    ) -> None:
+    def test_mounts_are_kept_for_the_next_one(self, kernel: Kernel, opened: views.TaskViews, tmp_path: Path) -> None:
         lower, layer, work = (tmp_path / name for name in ("lower", "layer", "layer.work"))
         mounts = [Mount(str(lower), str(lower), str(layer))]
 
@@ -301,9 +295,7 @@ class TestViews:
 
 
 @pytest.mark.parametrize("has_own", [True, False])
-def test_what_is_shared_are_the_caches_and_what_the_worker_runs_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_own: bool
-) -> None:
+def test_caches_and_the_workers_own_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_own: bool) -> None:
     for name in ("envs", "blobs", "venv/iris", "venv2", "site"):
         (tmp_path / name).mkdir(parents=True)
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv") if has_own else sys.base_prefix)

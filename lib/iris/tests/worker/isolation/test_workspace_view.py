@@ -9,10 +9,7 @@ from typing import Any
 
 import pytest
 
-from iris.worker.attempts.directories import AttemptDirectories
 from iris.worker.isolation.plan import IsolationMode
-from iris.worker.paths import WorkPaths
-from iris.worker.prepare.task_env import PreparedEnvironment
 from support.iris.user_worker import OneTaskJobs
 from support.iris.worker_fixtures import FakeController, InProcessWorker
 
@@ -143,20 +140,6 @@ async def test_attempts_after_each_other_see_nothing_of_each_other(jobs: OneTask
 
 
 @pytest.mark.process
-async def test_an_attempt_begins_where_its_submitter_was(jobs: OneTaskJobs) -> None:
-    bundle = jobs.controller.add_bundle(FILES)
-    look = 'pwd; ls; cat ../mod.py ../../top.py | grep -c import; echo "${PWD#"$IRIS_WORKSPACE_DIR"}"'
-    place, *begun = (await jobs.run("sh", "-c", look, place="a/b", bundle=bundle)).splitlines()
-    assert place.endswith("/a/b")
-    assert begun == ["deep.txt", "2", "/a/b"]
-    # A release before this one sent no empty folders.
-    for argv, place in (("../../run.sh", "a/b"), ("../run.sh", "empty"), ("pwd", "e/m/p")):
-        assert (await jobs.run(argv, place=place, bundle=bundle)).endswith(f"/{place}\n")
-    end = await jobs.end(jobs.start("pwd", place="top.py/x", bundle=bundle))
-    assert "the working directory 'top.py/x' is a file of the workspace" in end.error
-
-
-@pytest.mark.process
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user's layers cannot")
 @pytest.mark.parametrize("mode", [IsolationMode.OVERLAY], indirect=True)
 async def test_a_folder_of_the_workspace_can_be_renamed_where_root_may_mount(jobs: OneTaskJobs) -> None:
@@ -164,21 +147,3 @@ async def test_a_folder_of_the_workspace_can_be_renamed_where_root_may_mount(job
     code = "import os; os.rename('a', 'moved'); print(os.listdir('moved/b'), os.path.exists('a'))"
     for _ in range(2):
         assert await jobs.run("python", "-c", code, bundle=bundle) == "['deep.txt'] False\n"
-
-
-async def test_a_place_that_is_made_behind_a_link_of_the_bundle_is_the_attempts_own(
-    tmp_path: Path, mode: IsolationMode
-) -> None:
-    paths = WorkPaths(tmp_path)
-    paths.make()
-    bundle = paths.bundles / ("b" * 64)
-    (bundle / "there").mkdir(parents=True)
-    (bundle / "link").symlink_to("there")
-    directories = AttemptDirectories(paths, mode, lambda work: work())
-    prepared = await directories.copy("/ann/job/0:0", PreparedEnvironment(bundle_dir=bundle))
-    place = directories.make("/ann/job/0:0", prepared, "link/new")
-    assert Path(place) == Path(prepared.bundle_dir or "", "link/new")
-    directories.mounts("/ann/job/0:0", prepared)
-    directories.remove("/ann/job/0:0")
-    assert sorted(found.relative_to(bundle).as_posix() for found in bundle.rglob("*")) == ["link", "there"]
-    assert os.listdir(paths.layers) == []

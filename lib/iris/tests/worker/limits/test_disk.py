@@ -7,11 +7,14 @@ from typing import BinaryIO, cast
 from iris.worker.limits.disk import DiskScan, free_bytes
 
 
-def whole(*places: Path) -> int:
-    scan = DiskScan([str(place) for place in places])
+def whole(*places: Path, seen_as: tuple[str, ...] = (), pids: tuple[int, ...] = ()) -> int:
+    scan = DiskScan([str(place) for place in places], seen_as, lambda: pids)
     while not scan.go_on(2):
         pass
     return scan.total_bytes
+
+
+OWN = (os.getpid(),)
 
 
 def test_what_is_written_counts_once_however_it_is_linked_and_a_hole_takes_nothing(tmp_path: Path) -> None:
@@ -29,12 +32,6 @@ def test_what_is_written_counts_once_however_it_is_linked_and_a_hole_takes_nothi
 class TestDeletedFiles:
     """They take their room until the last process has closed them."""
 
-    def whole(self, place: Path, *seen_as: str, pids: tuple[int, ...] = (os.getpid(),)) -> int:
-        scan = DiskScan([str(place)], seen_as, lambda: pids)
-        while not scan.go_on(100):
-            pass
-        return scan.total_bytes
-
     def opened(self, place: Path) -> BinaryIO:
         """A file with a megabyte."""
         file = cast(BinaryIO, place.open("wb", buffering=0))
@@ -42,20 +39,20 @@ class TestDeletedFiles:
         return file
 
     def test_one_that_is_open_counts_once(self, tmp_path: Path) -> None:
-        before = self.whole(tmp_path)
+        before = whole(tmp_path, pids=OWN)
         with self.opened(tmp_path / "file"), open(tmp_path / "file", "rb"):
             (tmp_path / "file").unlink()
-            assert 1 << 20 <= self.whole(tmp_path) - before < (1 << 20) + 64 * 1024
-            assert self.whole(tmp_path, pids=()) == before, "nobody of the attempt has it open"
-            assert self.whole(tmp_path, pids=(2**22 + 1,)) == before, "a process that is gone"
-        assert self.whole(tmp_path) == before
+            assert 1 << 20 <= whole(tmp_path, pids=OWN) - before < (1 << 20) + 64 * 1024
+            assert whole(tmp_path) == before, "nobody of the attempt has it open"
+            assert whole(tmp_path, pids=(2**22 + 1,)) == before, "a process that is gone"
+        assert whole(tmp_path, pids=OWN) == before
 
     def test_one_that_has_another_name_yet_counts_by_that(self, tmp_path: Path) -> None:
         with self.opened(tmp_path / "file"):
-            before = self.whole(tmp_path)
+            before = whole(tmp_path, pids=OWN)
             os.link(tmp_path / "file", tmp_path / "other")
             (tmp_path / "file").unlink()
-            assert self.whole(tmp_path) == before
+            assert whole(tmp_path, pids=OWN) == before
 
     def test_one_of_elsewhere_does_not_unless_that_is_how_a_place_is_seen(self, tmp_path: Path) -> None:
         place, elsewhere = tmp_path / "place", tmp_path / "place-not"
@@ -63,8 +60,8 @@ class TestDeletedFiles:
         elsewhere.mkdir()
         with self.opened(elsewhere / "file"):
             (elsewhere / "file").unlink()
-            assert self.whole(place) == whole(place)
-            assert self.whole(place, str(elsewhere)) >= 1 << 20
+            assert whole(place, pids=OWN) == whole(place)
+            assert whole(place, seen_as=(str(elsewhere),), pids=OWN) >= 1 << 20
 
 
 def test_it_goes_on_where_it_was(tmp_path: Path) -> None:

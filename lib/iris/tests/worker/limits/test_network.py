@@ -41,26 +41,30 @@ def message(cookie: int, inode: int, sent: int, received: int, info_bytes: int =
     return struct.pack("=IHHII", 16 + len(body), 20, 2, 1, 0) + body
 
 
-class TestAnswers:
-    def test_sockets_that_carried_something(self) -> None:
-        data = message(1, 11, 5, 6) + message(2, 12, 0, 0) + message(3, 0, 7, 0)
-        assert parse_answer(data) == ([SocketTraffic(1, 11, Traffic(5, 6)), SocketTraffic(3, 0, Traffic(7, 0))], False)
-        assert parse_answer(message(1, 11, 5, 6) + struct.pack("=IHHIIi", 20, 3, 2, 1, 0, 0))[1], "the end of it"
+END = struct.pack("=IHHIIi", 20, 3, 2, 1, 0, 0)
+SEEN = [SocketTraffic(1, 11, Traffic(5, 6)), SocketTraffic(3, 0, Traffic(7, 0))]
 
-    def test_kernels_before_4_1_do_not_count(self) -> None:
-        assert parse_answer(message(1, 11, 5, 6, info_bytes=104)) == ([], False)
 
-    def test_a_refusal_says_why(self) -> None:
-        with pytest.raises(OSError, match="the kernel does not show sockets: No such file or directory"):
-            parse_answer(struct.pack("=IHHIIi", 36, 2, 0, 1, 0, -2) + bytes(16))
+@pytest.mark.parametrize(
+    ("data", "sockets", "is_end"),
+    [
+        (message(1, 11, 5, 6) + message(2, 12, 0, 0) + message(3, 0, 7, 0), SEEN, False),
+        (message(1, 11, 5, 6) + END, SEEN[:1], True),
+        (message(1, 11, 5, 6, info_bytes=104), [], False),
+        (bytes(10), [], False),
+        (bytes(16), [], True),
+    ],
+    ids=["sockets that carried something", "the end of it", "a kernel before 4.1", "cut off", "empty"],
+)
+def test_answers_of_the_kernel(data: bytes, sockets: list[SocketTraffic], is_end: bool) -> None:
+    assert parse_answer(data) == (sockets, is_end)
 
-    def test_what_is_cut_off_ends_the_reading(self) -> None:
-        assert parse_answer(b"\0" * 10) == ([], False)
-        assert parse_answer(bytes(16)) == ([], True)
 
-    def test_devices_without_the_loopback(self) -> None:
-        assert parse_devices(DEVICES) == Traffic(sent=73, received=1002)
-        assert parse_devices("eth0: 1 2\nno colon") == NO_TRAFFIC
+def test_a_refusal_says_why_and_devices_are_without_the_loopback() -> None:
+    with pytest.raises(OSError, match="the kernel does not show sockets: No such file or directory"):
+        parse_answer(struct.pack("=IHHIIi", 36, 2, 0, 1, 0, -2) + bytes(16))
+    assert parse_devices(DEVICES) == Traffic(sent=73, received=1002)
+    assert parse_devices("eth0: 1 2\nno colon") == NO_TRAFFIC
 
 
 class Host:

@@ -62,9 +62,7 @@ def test_the_worker_moves_below_and_its_tasks_get_groups_there(tmp_path: Path, u
     close_limits(work, ability)
 
 
-def test_a_leaf_that_cannot_be_entered_moves_nobody(
-    tmp_path: Path, unit: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_leaf_that_is_closed_moves_nobody(tmp_path: Path, unit: Path, caplog: pytest.LogCaptureFixture) -> None:
     give(unit)
     (unit / "worker").mkdir()  # without the files of a group
     (unit / "worker" / "cgroup.procs").mkdir()

@@ -187,9 +187,7 @@ class TestBundles:
             (None, "not a bundle manifest"),
         ],
     )  # fmt: skip
-    async def test_what_is_no_bundle_is_the_jobs_failure(
-        self, bench: Bench, manifest: pb.BundleManifest | None, words: str
-    ) -> None:
+    async def test_garbage_fails_the_job(self, bench: Bench, manifest: pb.BundleManifest | None, words: str) -> None:
         data = b"\xffno manifest" if manifest is None else manifest.SerializeToString()
         kind, text = await failure(bench.store.bundle(bench.source.add(data)))
         assert kind is FailureKind.START
@@ -197,12 +195,8 @@ class TestBundles:
         assert words in text
         assert os.listdir(bench.paths.bundles) == []
 
-    async def test_what_lacks_on_the_controller_is_the_jobs_failure_and_what_this_disk_refuses_the_hosts(
-        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        lacking = bench.source.add_bundle(
-            pb.BundleFile(path="a", size_bytes=1, part_digests=[digest_of(b"never stored")])
-        )
+    async def test_whose_failure_lacking_parts_or_room_is(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        lacking = bench.source.add_bundle(pb.BundleFile(path="a", size_bytes=1, part_digests=[digest_of(b"not there")]))
         kind, text = await failure(bench.store.bundle(lacking))
         assert (kind, text.startswith(f"bundle {lacking[:12]} cannot be fetched: ")) == (FailureKind.START, True)
         digest = bench.source.add_bundle(*self.files(bench.source))

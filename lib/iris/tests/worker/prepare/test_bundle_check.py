@@ -106,9 +106,7 @@ CHANGES: list[Callable[[Path], object]] = [
 
 @pytest.mark.parametrize("is_next", [True, False])
 @pytest.mark.parametrize("change", CHANGES)
-async def test_what_was_changed_is_found_by_the_next_process_and_by_the_same_a_second_later(
-    bench: Bench, change: Callable[[Path], object], is_next: bool
-) -> None:
+async def test_changes_are_found_a_second_later(bench: Bench, change: Callable[[Path], object], is_next: bool) -> None:
     worker = bench.worker()
     await worker.bundle(bench.digest)
     assert bench.is_as_sent()
@@ -181,9 +179,7 @@ async def test_a_directory_that_cannot_be_read_is_unpacked_anew(bench: Bench, mo
     await bench.worker().bundle(bench.digest)
     rot(bench.tree / "a.txt")
     before = bench.tree.stat().st_ino
-    monkeypatch.setattr(
-        "iris.worker.prepare.bundle.wrong_entries", lambda *_: (_ for _ in ()).throw(OSError(5, "bad disk"))
-    )
+    monkeypatch.setattr("iris.worker.prepare.bundle.wrong_entries", lambda *_: (_ for _ in ()).throw(OSError(5, "bad")))
     await bench.worker().bundle(bench.digest)
     assert bench.is_as_sent()
     assert bench.tree.stat().st_ino != before

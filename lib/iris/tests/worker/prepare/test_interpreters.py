@@ -90,9 +90,7 @@ def test_what_does_not_fit_is_passed_over_and_named(tools: Tools) -> None:
     assert str(refused.value).startswith("the job needs Python 3.98, and this worker has ")
     for version in (own, "3.97.1", "3.96.5"):
         assert version in str(refused.value)
-    assert "`uv python install 3.98`), or ask for another: a workspace does by its .python-version" in str(
-        refused.value
-    )
+    assert "`uv python install 3.98`), or ask for another: a workspace does by its .python" in str(refused.value)
     with pytest.raises(PreparationFailed, match=r"`uv python install '>=3\.98'`\), or ask for another"):
         find(tools, ">=3.98")
 

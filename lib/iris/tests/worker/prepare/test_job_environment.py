@@ -115,9 +115,7 @@ def test_what_a_job_asks_for_and_does_not_have_is_refused(bench: Bench) -> None:
     assert without.project is not None
     (without.project / "requirements.txt").touch()
     for less in ({"bundle": None}, {"project": None}):
-        assert "no requirements.txt" in bench.refused(
-            PLAIN, replace(without, **less), packages=PackageSource.REQUIREMENTS
-        )
+        assert "no requirements" in bench.refused(PLAIN, replace(without, **less), packages=PackageSource.REQUIREMENTS)
     for less in ({"bundle": None}, {"workspace": None}):
         told = bench.refused(PLAIN, replace(bench.sources(), **less), packages=PackageSource.LOCK)
         assert told == "the job's workspace has no pyproject.toml with a uv.lock"
@@ -192,9 +190,7 @@ class TestTheSubmitters:
         prefix = self.prefix(bench)
         for place in (prefix, "/nowhere"):
             told = bench.refused(packages=PackageSource.SUBMITTER, environment_path=place, interpreter=interpreter)
-            assert told.startswith(
-                f"the submitter's environment {place} is not on this machine (any more): submit again"
-            )
+            assert told.startswith(f"the submitter's environment {place} is not on this machine (any more): submit")
 
     def test_packages_come_on_top_of_it(self, bench: Bench) -> None:
         prefix = self.prefix(bench, "bin/python", "pyvenv.cfg")

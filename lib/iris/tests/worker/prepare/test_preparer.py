@@ -225,7 +225,7 @@ async def test_all_that_it_works_with_is_closed(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("mode", list(IsolationMode))
-async def test_only_where_tasks_can_write_what_is_shared_it_is_looked_at_each_time(
+async def test_what_tasks_can_write_is_looked_at(
     tmp_path: Path, mode: IsolationMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("iris.worker.prepare.bundle_check.SoundTrees.was_just_seen", lambda *_: True)

@@ -88,9 +88,7 @@ def test_the_disk_gets_back_what_was_received(tmp_path: Path, monkeypatch: pytes
     assert (b"x" in log.read(39_000, 38_000)) != is_short
 
 
-def test_a_new_log_has_nothing_and_a_new_session_ships_from_where_the_controller_is(
-    log: AttemptLog, tmp_path: Path
-) -> None:
+def test_a_new_log_is_empty_and_a_session_ships_from_where_the_controller_is(log: AttemptLog, tmp_path: Path) -> None:
     new = AttemptLog(tmp_path / "new")
     assert (new.size, new.sent, new.acked, new.read(0, 10), new.grew(0)) == (0, 0, 0, b"", False)
     new.remove()  # there is no file

@@ -15,8 +15,6 @@ from iris.worker.reports.logs import AttemptLog
 from iris.worker.reports.outbox import ATTEMPT_LOG_BYTES, LOG_WINDOW_BYTES, MESSAGE_LOG_BYTES, ReportOutbox
 from iris.worker.types import Observation
 
-Write = Callable[[str, int], AttemptLog]
-
 
 class Bench(ReportOutbox):
     """An outbox with the logs of some attempts."""

@@ -67,9 +67,7 @@ def test_a_large_value_is_sent_once_the_controller_is_back(tmp_path: Path) -> No
         (None, 30.0, b"! its worker sends no large values\n"),
     ],
 )
-def test_one_that_cannot_be_sent(
-    tmp_path: Path, controller: Controller | None, patience_s: float, reason: bytes
-) -> None:
+def test_one_that_is_not_sent(tmp_path: Path, controller: Controller | None, patience_s: float, reason: bytes) -> None:
     (tmp_path / "value").write_bytes(b"y" * 100_000)
     assert send(tmp_path / "value", controller, patience_s).packed.startswith(reason)
 

@@ -74,9 +74,7 @@ def test_reporting_touches_the_file_and_registers_each_process_once(tmp_path: Pa
     assert touched_ns(str(path)) > 0
 
 
-def test_outside_of_a_task_and_where_it_cannot_be_it_does_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_outside_of_a_task_and_where_it_cannot_it_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("IRIS_PROGRESS_FILE", raising=False)
     report_progress()
     monkeypatch.setenv("IRIS_PROGRESS_FILE", str(tmp_path / "gone" / "p"))

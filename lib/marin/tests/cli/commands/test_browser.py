@@ -1,7 +1,5 @@
 """`marin browser` as a program: it says where it is, lets in who has the link, and stops when it is told to."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -21,7 +19,6 @@ pytestmark = pytest.mark.process
 
 @contextmanager
 def serving(root: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """Context manager: the program, with a home of its own."""
     environment = {**os.environ, "XDG_STATE_HOME": str(root / "state"), "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-m", "marin.cli", "browser", "--prefix", str(root), *words]
     with subprocess.Popen(
@@ -34,7 +31,6 @@ def serving(root: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def _next_line(process: subprocess.Popen[str], mark: str) -> str:
-    assert process.stdout is not None
     for line in process.stdout:
         if mark in line:
             return line.strip()

@@ -1,7 +1,5 @@
 """The commands on gs:// and s3:// prefixes, against servers that speak those protocols."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +22,6 @@ Marin = Callable[..., Done]
 
 @pytest.fixture(params=["gs", "s3"])
 def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A storage root in a bucket, of a name of its own."""
     with bucket_root(request.param, "marin-cli-tests") as bucket:
         monkeypatch.setenv("MARIN_PREFIX", f"{bucket}/{tmp_path.name}")
         yield f"{bucket}/{tmp_path.name}"

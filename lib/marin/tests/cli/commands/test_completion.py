@@ -1,7 +1,5 @@
 """Completion of names in a shell, and help that stays quick."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -76,16 +74,6 @@ def test_help_imports_neither_storage_nor_the_executor() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}, {}])
-def test_off_a_terminal_there_are_no_colours(
-    variables: dict[str, str], storage: RecordedStorage, marin: Marin, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    storage.run("train-0a1b2c", [storage.step("a-000001")])
-    assert marin("graph", "train").out == "a  -\n"
 
 
 @pytest.mark.process

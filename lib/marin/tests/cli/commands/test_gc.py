@@ -1,7 +1,5 @@
 """`marin gc`: only what surely nobody refers to is listed, and only what was agreed to is deleted."""
 
-from __future__ import annotations
-
 import json
 import os
 import time
@@ -98,9 +96,7 @@ NAMES = st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map("/".join)
 
 
 @given(st.sets(NAMES, max_size=8), st.sets(NAMES, max_size=3), st.dictionaries(NAMES, NAMES, max_size=5))
-def test_nothing_that_is_kept_loses_what_it_needs_or_what_is_within(
-    outputs: set[str], refers: set[str], needs: dict[str, str]
-) -> None:
+def test_what_is_kept_loses_nothing_that_it_needs(outputs: set[str], refers: set[str], needs: dict[str, str]) -> None:
     found = [facts(name, config=needs.get(name)) for name in sorted(outputs)]
     run = {"steps": [{"config": [f"/p/{name}" for name in refers]}]}
     verdicts = judge_outputs(found, references(run, "/p"), "/p", 1.0)
@@ -112,9 +108,7 @@ def test_nothing_that_is_kept_loses_what_it_needs_or_what_is_within(
         assert not any(other.startswith(f"{name}/") for other in refers)
 
 
-def test_what_runs_refer_to_is_kept_wherever_they_are_recorded_and_damage_stops_all(
-    storage: RecordedStorage, marin: Marin, tmp_path: Path
-) -> None:
+def test_runs_are_looked_for_everywhere(storage: RecordedStorage, marin: Marin, tmp_path: Path) -> None:
     step = storage.step("a-000001")
     refused = marin("gc")
     assert refused.code == 3

@@ -1,7 +1,5 @@
 """`marin graph` and `marin diff`: what they print."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

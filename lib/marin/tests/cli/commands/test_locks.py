@@ -1,7 +1,5 @@
 """`marin locks`: who holds what, and what may be cleared."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

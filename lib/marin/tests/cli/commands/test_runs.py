@@ -1,7 +1,5 @@
 """`marin runs`, `show` and `logs`: what they print, and what they say of files that cannot be read."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -75,9 +73,7 @@ def test_only_so_many_are_listed_and_the_rest_is_told(storage: RecordedStorage, 
     assert "no command 'rnus'; did you mean 'runs'?" in marin("rnus").err
 
 
-def test_a_step_is_shown_by_path_or_name_and_what_is_meant_is_never_guessed(
-    storage: RecordedStorage, marin: Marin
-) -> None:
+def test_a_step_is_shown_by_path_or_name_and_never_guessed(storage: RecordedStorage, marin: Marin) -> None:
     storage.step("raw/a-000001", unversioned={"workers": 4})
     by_name = marin("show", "raw/a")
     assert by_name.code == 0

@@ -227,8 +227,6 @@ def test_what_cannot_be_pickled_is_named() -> None:
 
 
 class RayLike:
-    """Has what a Ray remote function has."""
-
     def __init__(self, fn: Callable[..., Any]) -> None:
         functools.update_wrapper(self, fn)
         self.remote = self.options = None

@@ -1,7 +1,5 @@
 """Two versions with one output path, against what is in storage; and versions that name a region."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -40,9 +38,7 @@ def test_a_collision_with_what_is_in_storage_stops_the_run_before_anything_runs(
     assert not Path(executor.output_paths[fresh]).exists()
 
 
-def test_a_pinned_path_may_hold_another_version_and_warns(
-    make_step: MakeStep, make_executor: MakeExecutor, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_pinned_paths_warn(make_step: MakeStep, make_executor: MakeExecutor, caplog: pytest.LogCaptureFixture) -> None:
     make_executor().run([make_step("a", versioned(1), override_output_path="pinned")])
     executor = make_executor()
     executor.run([make_step("b", versioned(2), override_output_path="pinned")])
@@ -64,9 +60,7 @@ def test_files_that_say_nothing_stop_nobody(make_step: MakeStep, make_executor: 
     assert StatusFile(str(path)).status == STATUS_SUCCESS
 
 
-def test_a_version_that_names_a_regions_bucket_is_warned_of_and_hashed_as_it_is(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_version_that_names_a_regions_bucket_warns(caplog: pytest.LogCaptureFixture) -> None:
     paths = [
         compute_output_path("a", {"k": versioned([1, f"gs://marin-{region}/raw/x"])}, prefix="/p")
         for region in ("us-central2", "us-east1")

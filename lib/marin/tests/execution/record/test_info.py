@@ -166,9 +166,7 @@ def test_write_infos_writes_all_without_running(make_step: MakeStep, make_execut
         assert not Path(path, ".executor_status").exists()
 
 
-def test_the_url_in_the_data_browser_or_the_command_that_serves_it(
-    make_executor: MakeExecutor, prefix: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_url_in_the_data_browser(make_executor: MakeExecutor, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     executor = make_executor()
     executor.write_infos()
     assert executor.get_experiment_url() == executor.executor_info_path

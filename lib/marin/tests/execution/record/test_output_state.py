@@ -1,7 +1,5 @@
 """The states of many local outputs."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os
@@ -62,9 +60,7 @@ def test_outputs_directly_below_the_root_are_found(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("name", ["A-1", "\N{LATIN SMALL LETTER E WITH ACUTE}-1"])
-def test_names_that_may_be_listed_otherwise_are_looked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_names_that_are_listed_otherwise_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """As where case does not count, or letters with accents are listed in parts."""
     put(tmp_path / name, "SUCCESS")
     shown = unicodedata.normalize("NFD", name).lower()

@@ -1,7 +1,5 @@
 """A cache hit says with which other unversioned values, or by which other code, its output was made."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib
@@ -22,10 +20,9 @@ import pytest
 from marin.execution import Executor, ExecutorStep, versioned
 from marin.execution.config.array_text import array_text
 from marin.execution.jobs.remote import remote
-from marin.execution.lease.status_words import status_path
 from marin.execution.record.function_source import function_source
 from marin.execution.record.info import STEP_INFO_FILE, ExecutorStepInfo, StepText
-from marin.execution.record.provenance import in_words, parse_info, provenance_differences, refuse_differences
+from marin.execution.record.provenance import parse_info, provenance_differences, refuse_differences
 from marin.execution.report.events import StepEnd
 from marin.execution.run.step_runner import StepRunner
 from marin.execution.script.explain import explain_steps
@@ -50,8 +47,6 @@ def load(tmp_path: Path) -> Load:
         path.parent.mkdir()
         path.write_text(source)
         spec = importlib.util.spec_from_file_location("experiment", path)
-        assert spec is not None
-        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules["experiment"] = module
         spec.loader.exec_module(module)
@@ -60,9 +55,7 @@ def load(tmp_path: Path) -> Load:
     return load
 
 
-def test_an_unversioned_value_that_differs_is_named(
-    make_step: MakeStep, make_executor: MakeExecutor, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unversioned_values(make_step: MakeStep, make_executor: MakeExecutor, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     first, second = (make_step("a", versioned(1), {"K": k, "n": 1}) for k in (10, 99))
     make_executor().run([first])
@@ -157,9 +150,7 @@ CODE = "K = 10\ndef half(x):\n    return x / 2\ndef train(config):\n    return h
          "source of a: "),
     ],
 )  # fmt: skip
-def test_what_a_function_is_made_of_is_named(
-    source: str, edit: tuple[str, str], named: str, load: Load, make_executor: MakeExecutor
-) -> None:
+def test_functions(source: str, edit: tuple[str, str], named: str, load: Load, make_executor: MakeExecutor) -> None:
     make_executor().run([ExecutorStep("a", load(source).f, versioned(1))])
     executor = make_executor()
     executor.run([ExecutorStep("a", load(source).f, versioned(1))])
@@ -324,7 +315,6 @@ def test_the_name_of_a_runs_file_is_that_of_earlier_releases(make_step: MakeStep
         "override_output_path": None, "version": info.version, "dependencies": [], "output_path": info.output_path,
     }  # fmt: skip
     digest = hashlib.md5(json.dumps([as_then], sort_keys=True).encode()).hexdigest()[:6]
-    assert executor.executor_info is not None
     assert executor.executor_info.file_name([StepText.of(info)]).endswith(f"-{digest}.json")
 
 
@@ -332,7 +322,6 @@ def test_secrets_are_not_written_down(make_step: MakeStep, make_executor: MakeEx
     step = make_step("a", versioned(1), {"api_key": "sesame", "nested": [{"hf_token": "x"}], "max_tokens": 5})
     executor = make_executor()
     [path] = executor.run([step]).values()
-    assert executor.executor_info_path is not None
     for file in (Path(path, STEP_INFO_FILE), Path(executor.executor_info_path)):
         text = file.read_text()
         assert "sesame" not in text
@@ -351,7 +340,6 @@ def test_numbers_that_are_none_are_strict_json(make_step: MakeStep, make_executo
     step = make_step("a", versioned([nan, infinite]), {"z": (nan, infinite)})
     executor = make_executor()
     [path] = executor.run([step]).values()
-    assert executor.executor_info_path is not None
     for file in (Path(path, STEP_INFO_FILE), Path(executor.executor_info_path)):
         json.loads(file.read_text(), parse_constant=refuse)
     info = json.loads(Path(path, STEP_INFO_FILE).read_text())
@@ -406,11 +394,6 @@ def words(there: dict[str, Any], info: ExecutorStepInfo) -> list[str]:
     return [str(found) for found in provenance_differences(there, info)]
 
 
-def test_a_status_is_beside_its_output() -> None:
-    assert status_path("/p/out") == "/p/out/.executor_status"
-    assert status_path("gs://b/out") == "gs://b/out/.executor_status"
-
-
 def test_what_was_not_recorded_is_not_compared() -> None:
     info = now({"k": 1}, {"f": "source 1"})
     for there in ({}, {"unversioned": None, "source": None}, {"unversioned": "x", "source": 3}, {"source": {}}):
@@ -437,17 +420,6 @@ def test_values_and_code_that_differ() -> None:
         "M: 5 (not there before)",
         "source of old: was 99 (not there any more)",
     ]
-
-
-def test_a_secret_is_compared_as_it_is_written_down() -> None:
-    there = {"unversioned": {"api_key": "<redacted>"}}
-    found = provenance_differences(there, now({"api_key": "mine"}))
-    assert "mine" not in str(found)
-
-
-def test_differences_in_one_line() -> None:
-    assert in_words([]) == ""
-    assert in_words([Difference("k", "10", "99"), Difference("j", None, "1")]) == "k: 10 -> 99; j: 1 (not there before)"
 
 
 def test_outputs_that_were_made_otherwise_are_refused_together() -> None:

@@ -55,9 +55,7 @@ def test_c_goes_on_with_the_run(monkeypatch: pytest.MonkeyPatch, screen: io.Stri
 
 
 @pytest.mark.parametrize("typed", [["q"], ["quit"], []])
-def test_q_and_no_more_input_end_the_run(
-    monkeypatch: pytest.MonkeyPatch, screen: io.StringIO, typed: list[str]
-) -> None:
+def test_q_or_the_end_of_input(monkeypatch: pytest.MonkeyPatch, screen: io.StringIO, typed: list[str]) -> None:
     types(monkeypatch, *typed)
     error = failure()
     with pytest.raises(RunEndedInDebugger, match="step a failed, and the run was ended in its debugger") as ended:

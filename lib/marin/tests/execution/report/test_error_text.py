@@ -93,7 +93,6 @@ def test_the_failure_of_a_job_is_told_in_its_own_words() -> None:
     with pytest.raises(InvalidRequest) as refused:
         check_steps(ExecutorStep("a", None, None))
     waiting = refused.value.__traceback__
-    assert waiting is not None
     failed = JobFailed("job /u/j failed: task 0 failed: Odd: hello").with_traceback(waiting.tb_next)
     failed.__cause__ = ValueError("hello")
     assert own_traceback(failed) == (
@@ -111,9 +110,7 @@ OF_IRIS = "job /u/j failed: task 0 failed: ValueError: bad\n" + JOBS_FRAMES.part
 
 
 @pytest.mark.parametrize("message", [OF_RAY, OF_IRIS])
-def test_a_message_with_a_jobs_frames_is_told_without_the_executors(
-    message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_message_with_a_jobs_frames_has_none_of_the_executor(message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A notebook's cell is in this process alone: the job's traceback has no source of it."""
     cell = "/tmp/ipykernel_1/2.py"
     monkeypatch.setitem(linecache.cache, cell, (9, None, ["def f(c):\n", "    raise ValueError('bad')\n"], cell))
@@ -155,9 +152,7 @@ def test_a_failure_is_logged_by_its_own_frames_or_by_all(caplog: pytest.LogCaptu
     assert caplog.records[-1].exc_info is not None
 
 
-def test_a_told_error_ends_the_process_in_words(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_told_error_ends_the_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     others: list[BaseException] = []
     monkeypatch.setattr(sys, "excepthook", lambda kind, raised, frames: others.append(raised))
     told, other = ValueError("bad\x1b[0m"), KeyError("x")

@@ -9,15 +9,7 @@ import pytest
 
 from fray.testing.waiting import eventually
 from marin.execution.report.event_log import EventLog, event_line, event_log_path
-from marin.execution.report.events import (
-    RunEnded,
-    RunEvent,
-    RunStarted,
-    StepEnd,
-    StepEnded,
-    StepQueued,
-    StepStarted,
-)
+from marin.execution.report.events import RunEnded, RunEvent, RunStarted, StepEnd, StepEnded, StepQueued, StepStarted
 from rigging.errors import Unavailable
 
 EVENTS: list[RunEvent] = [
@@ -34,7 +26,6 @@ def test_each_event_is_a_line(tmp_path: Path) -> None:
     info_path = str(tmp_path / "experiments" / "script-0a1b2c.json")
     for event in [RunStarted(0.5, 2, "d", info_path), *EVENTS]:
         log.on_event(event)
-    assert log.path is not None
     path = Path(log.path)
     assert path.parent == tmp_path / "experiments"
     assert path.name.startswith("script-0a1b2c-19700101T000000.500000Z-")
@@ -52,7 +43,6 @@ def test_a_reader_sees_an_event_before_the_runs_end(tmp_path: Path) -> None:
     log = EventLog()
     log.on_event(RunStarted(0.5, 2, None, str(tmp_path / "i.json")))
     log.on_event(EVENTS[0])
-    assert log.path is not None
     path = Path(log.path)
     eventually(lambda: path.exists() and event_line(EVENTS[0]) in path.read_text(), "the event is written")
     log.on_event(EVENTS[-1])

@@ -115,11 +115,7 @@ def test_a_pattern_matches_its_step_alone(name: str) -> None:
             {"UV_RUN_RECURSION_DEPTH": "1", "MARIN_PREFIX": "gs://b"},
             "uv run python a.py --prefix gs://b --run_only '^d/x$'",
         ),
-        (
-            ["/work/venv/bin/python", "-m", "exp.a"],
-            {"IRIS_JOB_ID": "/u/j"},
-            "uv run iris job run -- python -m exp.a --run_only '^d/x$'",
-        ),
+        (["/v/python", "a.py"], {"IRIS_JOB_ID": "/u/j"}, "uv run iris job run -- python a.py --run_only '^d/x$'"),
         (
             ["python", "-m", "exp.a"],
             {"IRIS_JOB_ID": "/u/j", "IRIS_RUN_COMMAND": "iris --cluster c job run --cpu 2"},

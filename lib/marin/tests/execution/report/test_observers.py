@@ -12,11 +12,7 @@ from marin.execution.report.log_lines import LogLines
 from marin.execution.report.observers import default_observers, is_terminal
 from rigging.errors import StepFailed
 from support.marin.recorder import Recorder
-from support.marin.steps import MakeExecutor, MakeStep
-
-
-def fail(config: Any) -> None:
-    raise ValueError("no shards")
+from support.marin.steps import MakeExecutor, MakeStep, fail
 
 
 def test_the_events_of_a_run_tell_how_and_why_each_step_ended(make_step: MakeStep, make_executor: MakeExecutor) -> None:
@@ -30,8 +26,8 @@ def test_the_events_of_a_run_tell_how_and_why_each_step_ended(make_step: MakeSte
     assert watcher.ends() == {"bad": StepEnd.FAILED, "fine": StepEnd.SUCCEEDED, **left_out}
     ends = {event.name: event for event in watcher.of(StepEnded)}
     paths = {step.name: path for step, path in watched.output_paths.items()}
-    why = f"dependency bad failed ({paths['bad']}): ValueError: no shards"
-    assert ends["bad"].error == "ValueError: no shards"
+    why = f"dependency bad failed ({paths['bad']}): ValueError: bad"
+    assert ends["bad"].error == "ValueError: bad"
     assert str(ends["after"].error).endswith(why)
     assert str(ends["last"].error).endswith(why), "of the first of a row, which is the one to be mended"
     assert ends["fine"].error is None

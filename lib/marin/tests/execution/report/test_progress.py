@@ -43,7 +43,7 @@ from marin.execution.report.progress import LEAST_MEASURED_SECONDS, StepProgress
 from marin.execution.report.run_progress import MOST_ENDS, Activity, RunProgress, seconds_left
 from rigging.errors import InvalidRequest, StepFailed
 from support.marin.recorder import Recorder
-from support.marin.steps import MakeExecutor, MakeStep
+from support.marin.steps import MakeExecutor, MakeStep, fail
 
 
 def watched(executor: Executor) -> Recorder:
@@ -75,11 +75,8 @@ def test_what_a_step_tells_and_uses_is_recorded(make_step: MakeStep, make_execut
     outcomes = [(attempt.outcome, attempt.error) for attempt in end.attempts]
     assert outcomes == [("failed", "ValueError: no cheese"), ("succeeded", None)]
     for attempt in end.attempts:
-        assert attempt.cpu_seconds is not None
         assert attempt.cpu_seconds >= 0
-        assert attempt.peak_bytes is not None
         assert attempt.peak_bytes > 1 << 20
-    assert executor.executor_info_path is not None
     [log] = Path(executor.executor_info_path).parent.glob("*.events.jsonl")
     events = [json.loads(line) for line in log.read_text().splitlines()]
     [recorded] = [event for event in events if event["event"] == "step_ended"]
@@ -87,12 +84,7 @@ def test_what_a_step_tells_and_uses_is_recorded(make_step: MakeStep, make_execut
     assert recorded["attempts"][1]["peak_bytes"] == end.attempts[1].peak_bytes
 
 
-def test_of_failed_steps_the_attempts_are_told_and_of_those_that_were_there_none(
-    make_step: MakeStep, make_executor: MakeExecutor
-) -> None:
-    def fail(_config: Any) -> None:
-        raise ValueError
-
+def test_attempts_are_told_of_steps_that_ran(make_step: MakeStep, make_executor: MakeExecutor) -> None:
     make_executor().run([make_step("there")])
     executor = make_executor()
     recorder = watched(executor)
@@ -131,7 +123,6 @@ def test_a_jobs_process_tells_its_run_by_lines(capfd: pytest.CaptureFixture[str]
     assert [line for line in said.splitlines() if note_in(line) is None] == ["half", "", ""]
     assert without_notes(f"half{said.removeprefix('half')}end") == "half\nend"
     assert [(event.done, event.total) for event in seen.of(StepProgressed)] == [(1, 100), (100, 100)]
-    assert taker.use is not None
     assert taker.use.peak_bytes > 1 << 20
 
 
@@ -183,9 +174,7 @@ def test_replicas_add_up() -> None:
         (200.0, (1.0, 4.0, 110.0), None, 0.0), (110.0, (0.0, 4.0, 110.0), 15.0, 5.0),
     ],
 )  # fmt: skip
-def test_time_that_is_left(
-    now: float, far: tuple[float, float, float] | None, usual: float | None, left: float | None
-) -> None:
+def test_time_left(now: float, far: tuple[float, float, float] | None, usual: float | None, left: float | None) -> None:
     assert seconds_left(now, 100.0, far, usual) == left
 
 
@@ -273,6 +262,5 @@ def test_what_earlier_runs_took_is_read_beside_the_info_file(make_step: MakeStep
     executor = make_executor()
     watched(executor)
     executor.run([make_step("a", fn=lambda _: threading.Event().wait(0.05) and None)])
-    assert executor.executor_info_path is not None
     assert read_usual_seconds(executor.executor_info_path)["a"] >= 0.05
     assert read_usual_seconds("/nowhere/at/all-123456.json") == {}

@@ -19,7 +19,7 @@ from marin.execution.report.events import (
 )
 from marin.execution.report.log_lines import MOST_CACHED_LINES, LogLines, count_words, end_words
 from marin.execution.report.run_progress import clock_text
-from marin.execution.version.differences import Difference, differences, value_differences
+from marin.execution.version.differences import differences
 
 
 def ended(name: str, status: StepEnd = StepEnd.SUCCEEDED, **fields: Any) -> StepEnded:
@@ -38,10 +38,7 @@ def ended(name: str, status: StepEnd = StepEnd.SUCCEEDED, **fields: Any) -> Step
         (ended("a", StepEnd.DEP_FAILED, error="bad"), "a: not run, because a dependency failed -> /p/a: bad"),
         (ended("a", StepEnd.FAILED, error="bad"), "a: failed -> /p/a: bad"),
         (ended("a", StepEnd.FAILED, error="bad", log="/l"), "a: failed -> /p/a: bad (log: /l)"),
-        (
-            ended("a", StepEnd.LOST, error="gone", log="/l"),
-            "a: lost its lease, so its work does not count -> /p/a: gone (log: /l)",
-        ),
+        (ended("a", StepEnd.LOST, error="x"), "a: lost its lease, so its work does not count -> /p/a: x"),
     ],
 )
 def test_how_a_step_ended(event: StepEnded, words: str) -> None:
@@ -99,9 +96,7 @@ def test_a_log_line_for_each_thing_that_happens(caplog: pytest.LogCaptureFixture
 
 
 @pytest.mark.parametrize(("steps", "named"), [(None, False), (MOST_CACHED_LINES, True), (MOST_CACHED_LINES + 1, False)])
-def test_of_many_steps_cached_ones_are_counted(
-    steps: int | None, named: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_of_many_steps_the_cached_are_counted(steps: int | None, named: bool, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     lines = LogLines()
     lines.on_event(RunStarted(0, steps))
@@ -165,7 +160,6 @@ def test_differences_of_values_and_their_paths() -> None:
     assert words({}, version({"a": 1}))[0] == 'name: "n" (not there before)'
     for size, cut in ((118, False), (119, True)):
         [found] = differences(version({"a": ""}), version({"a": "x" * size}))
-        assert found.after is not None
         assert len(found.after) == 120
         assert found.after.endswith("...") is cut
 
@@ -191,17 +185,3 @@ def test_differences_of_dependencies() -> None:
     assert words(version(dependencies=["a-bc89a9"]), version(dependencies=[a])) == [
         f"dependency [0]: a-bc89a9 -> a-{digits}"
     ]
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "found"),
-    [
-        (1, 1, []),
-        (1, 2, [Difference("", "1", "2")]),
-        ({"a": 1}, {"a": 1, "b": 2}, [Difference("b", None, "2")]),
-        ({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}, [Difference("a.[1].b", "2", "3")]),
-        ([1], [2], [Difference("[0]", "1", "2")]),
-    ],
-)
-def test_differences_of_plain_values(before: Any, after: Any, found: list[Difference]) -> None:
-    assert value_differences(before, after) == found

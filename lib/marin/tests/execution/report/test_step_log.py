@@ -128,8 +128,6 @@ def test_specs_have_logs(prefix: str) -> None:
 
 
 class Held:
-    """A lease."""
-
     held = True
 
     def write(self, name: str, content: bytes) -> None:
@@ -147,9 +145,7 @@ def test_who_lost_the_lease_writes_nothing(tmp_path: Path) -> None:
     assert not Path(tmp_path, ".error").exists()
 
 
-def test_a_log_that_cannot_be_written_fails_no_step(
-    make_step: MakeStep, make_executor: MakeExecutor, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unwritable_log(make_step: MakeStep, make_executor: MakeExecutor, caplog: pytest.LogCaptureFixture) -> None:
     def work(_config: Any) -> None:
         os.makedirs(os.path.join(step_lease().output_path, ".log"))
         print("said")
@@ -198,7 +194,6 @@ def test_a_store_is_asked_once_for_a_new_log_and_twice_for_a_longer_one() -> Non
     more = UploadedFile("s3://b/a", False, store.read, store.upload, uploads)
     more.write(b"more\n")
     more.upload_now()
-    assert store.content is not None
     assert store.content.endswith(b"999\nmore\n")
     more.upload_now()
     more.write(b"last\n")
@@ -213,7 +208,6 @@ def test_a_log_without_end_is_cut() -> None:
     for _ in range(MOST_BYTES // (1 << 20) + 3):
         file.write(b"x" * (1 << 20))
     file.close(keep=True)
-    assert store.content is not None
     assert store.content.endswith(f"=== {3 << 20} bytes more are left out\n".encode())
 
 
@@ -256,9 +250,7 @@ def test_logs_on_other_storage(memory: str, make_step: MakeStep) -> None:
 
 
 @pytest.mark.process
-def test_a_job_in_its_own_process_has_its_log_and_tells_its_run(
-    make_step: MakeStep, make_executor: MakeExecutor
-) -> None:
+def test_a_job_in_its_own_process_has_its_log(make_step: MakeStep, make_executor: MakeExecutor) -> None:
     def work(config: Any) -> None:
         print("said", config.x)
         progress(1, 2)
@@ -274,9 +266,7 @@ def test_a_job_in_its_own_process_has_its_log_and_tells_its_run(
     assert "SIGKILL" in Path(executor.output_paths[steps[1]], ".error").read_text()
 
 
-def test_parallel_runs_have_their_own_logs_whichever_ends_first(
-    prefix: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_parallel_runs_have_their_own_logs(prefix: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A run that ends takes nothing away from one that goes on."""
     began, first_ended = threading.Event(), threading.Event()
 

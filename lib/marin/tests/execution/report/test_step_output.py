@@ -1,18 +1,13 @@
 """What steps print: whole lines with their names, bars and prompts on a terminal with a view."""
 
-from __future__ import annotations
-
 import contextlib
 import contextvars
 import errno
 import io
 import os
-import pty
 import signal
-import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +16,6 @@ import pytest
 
 from fray.current_client import set_current_client
 from fray.local_backend import LocalClient
-from fray.testing.waiting import eventually
 from fray.types import ResourceConfig
 from marin.execution.jobs.remote import remote
 from marin.execution.report.live.view import LiveView
@@ -56,9 +50,7 @@ def test_a_bar_that_ended_is_a_line() -> None:
     assert rows.feed("after\n") == ["after"]
 
 
-def test_lines_of_steps_that_print_at_once_do_not_mix(
-    make_step: MakeStep, make_executor: MakeExecutor, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lines_do_not_mix(make_step: MakeStep, make_executor: MakeExecutor, capsys: pytest.CaptureFixture[str]) -> None:
     turn = threading.Barrier(4, timeout=20)
 
     def talk(config: Any) -> None:
@@ -96,9 +88,7 @@ def test_what_comes_after_an_unfinished_line_begins_a_line_of_its_own(
     assert (Path(executor.output_paths[step]) / ".log").read_text().splitlines()[1:] == ["the end"]
 
 
-def test_replicas_in_this_process_print_whole_lines(
-    make_step: MakeStep, make_executor: MakeExecutor, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_replica_lines(make_step: MakeStep, make_executor: MakeExecutor, capsys: pytest.CaptureFixture[str]) -> None:
     turn = threading.Barrier(3, timeout=20)
 
     def talk(_config: Any) -> None:
@@ -155,8 +145,6 @@ def test_a_bar_in_a_log_is_written_now_and_then() -> None:
 
 
 class Unread(io.StringIO):
-    """A pipe whose reader has gone."""
-
     def write(self, text: str = "") -> int:
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
@@ -230,9 +218,7 @@ def test_the_streams_are_put_back(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("name", "closed"), [("stdout", contextlib.redirect_stdout), ("stderr", contextlib.redirect_stderr)]
 )
-def test_a_stream_that_was_closed_before_the_program_began(
-    make_step: MakeStep, make_executor: MakeExecutor, name: str, closed: Any
-) -> None:
+def test_a_stream_closed_before(make_step: MakeStep, make_executor: MakeExecutor, name: str, closed: Any) -> None:
     with closed(None):
         make_executor().run([make_step(f"s{index}", fn=lambda _: print("said")) for index in range(2)])
         assert getattr(sys, name) is None
@@ -289,86 +275,3 @@ def test_a_fork_prints_though_the_view_was_being_drawn() -> None:
     assert ends_in_a_fork(lambda: view.write_above("said\n"))
     terminal.go_on.set()
     other.join()
-
-
-SCRIPT = """
-import sys, threading, time
-from marin.execution import ExecutorStep, ExecutorMainConfig, executor_main
-asked, done = threading.Event(), threading.Event()
-def debug(config):
-    secret = "apricot"
-    asked.set()
-    breakpoint()
-    done.set()
-def talk(config):
-    asked.wait(20)
-    for index in range(10):
-        print("talk", index)
-        time.sleep(0.1)
-def bar(config):
-    for index in range(20):
-        sys.stderr.write(f"\\rbar at {index} ")
-        sys.stderr.flush()
-        time.sleep(0.05)
-    sys.stderr.write("\\n")
-functions = {"debug": debug, "talk": talk, "bar": bar}
-names = sys.argv[2].split(",")
-steps = [ExecutorStep(name=name, fn=functions[name], config=None) for name in names]
-executor_main(ExecutorMainConfig(prefix=sys.argv[1]), steps=steps)
-"""
-
-
-class Terminal:
-    """A program on a pseudo terminal."""
-
-    def __init__(self, directory: Path, steps: str) -> None:
-        (directory / "script.py").write_text(SCRIPT)
-        command = [sys.executable, str(directory / "script.py"), str(directory / "p"), steps]
-        environment = {name: value for name, value in os.environ.items() if name != "CI"}
-        environment |= {"TERM": "xterm", "PYTHONBREAKPOINT": "pdb.set_trace"}
-        self.text = ""
-        self._ours, theirs = pty.openpty()
-        self.process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
-        os.close(theirs)
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                self.text += os.read(self._ours, 65536).decode(errors="replace")
-
-    def wait_for(self, text: str) -> None:
-        eventually(lambda: text in self.text, f"{text!r} is shown", instead=lambda: self.text[-2000:])
-
-    def type(self, text: str) -> None:
-        os.write(self._ours, text.encode())
-
-    def close(self) -> None:
-        assert self.process.wait(40) == 0, self.text[-3000:]
-        self._reader.join(10)
-        os.close(self._ours)
-
-
-@pytest.mark.process
-def test_a_debugger_has_the_terminal_while_it_is_answered(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, "debug,talk")
-    terminal.wait_for("(Pdb) ")
-    time.sleep(0.6)  # the other step talks, and the view would be drawn three times
-    assert terminal.text.endswith("(Pdb) "), terminal.text[-300:]
-    terminal.type("p secret\n")
-    terminal.wait_for("'apricot'")
-    terminal.type("continue\n")
-    terminal.close()
-    for index in range(10):
-        assert f"[talk] talk {index}" in terminal.text
-
-
-@pytest.mark.process
-def test_a_bar_is_part_of_the_view(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, "bar")
-    terminal.close()
-    # Below its step, and drawn over as it goes on; its end stays.
-    assert terminal.text.count("\r\n    bar at ") >= 3
-    assert terminal.text.count("bar at 19 \r\n") >= 1
-    assert "1 done, 0 cached, 0 failed" in terminal.text

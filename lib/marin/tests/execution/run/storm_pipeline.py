@@ -4,8 +4,6 @@
 works, which ends with its process, and writes an output of two parts. Whatever is wrong goes to `{directory}/trouble`.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -51,7 +49,6 @@ def report(directory: str, text: str) -> None:
 
 
 def complete(path: str) -> bool:
-    """Whether an output has both parts, of one attempt."""
     first, second = (read_bytes_or_none(f"{path}/{name}") for name in ("first", "second"))
     return first is not None and first == second
 

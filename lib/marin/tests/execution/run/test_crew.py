@@ -1,7 +1,5 @@
 """The rule of how many threads take tasks."""
 
-from __future__ import annotations
-
 import pytest
 
 from marin.execution.run.crew import Crew

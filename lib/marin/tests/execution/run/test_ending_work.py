@@ -110,9 +110,7 @@ def test_every_step_is_told_and_those_without_processes_are_waited_for_shortly(e
     ],
     ids=["jobs", "processes", "ended by the keyboard", "deaf to the keyboard"],
 )
-def test_processes_are_asked_then_killed(
-    ending: Ending, options: dict[str, Any], waited: list[float], log: list[Any]
-) -> None:
+def test_processes_are_killed(ending: Ending, options: dict[str, Any], waited: list[float], log: list[Any]) -> None:
     assert ending(Lease(), **options) == (waited, [*log, "closed"])
 
 
@@ -149,7 +147,3 @@ def test_what_has_ended_since_is_left_alone(ending: Ending, at_exit: list[Callab
         leave()
     assert first.done == ["interrupt"]
     assert second.done[:2] == ["interrupt", "leave"]
-
-
-def test_the_documented_times() -> None:
-    assert (EndingTerms().notice_seconds, EndingTerms().grace_seconds) == (1.0, 10.0)

@@ -1,7 +1,5 @@
 """A child that a step's function forks is no part of the run: it speaks for nothing, and ends with its function."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Runs that are interrupted: nobody else gets an output whose function, or its child, is still at work on it."""
 
-from __future__ import annotations
-
 import os
 import re
 import resource
@@ -142,7 +140,6 @@ class Script:
         return found[0].parent
 
     def _state(self) -> str:
-        """What it said, and what it is at; it does not go on."""
         code = self.process.poll()
         self.process.send_signal(signal.SIGABRT)
         self.process.wait(30)
@@ -216,35 +213,25 @@ def test_which_processes_are_a_steps() -> None:
     assert sorted(process.pid for process in found) == [11, 14, 15]
 
 
-def test_children_are_found_signalled_and_seen_to_end() -> None:
-    before = ticks_now()
-    child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
-    with StepProcesses([], before) as processes:
-        assert child.pid not in processes.pids
-    with StepProcesses([threading.get_native_id()], before) as processes:
-        assert processes.pids == [child.pid]
-        assert not processes.wait(0.01)
-        processes.signal(signal.SIGKILL)
-        assert processes.wait(20)
-        assert not processes
-    assert child.wait() == -signal.SIGKILL
-
-
-def test_children_are_seen_to_end_though_many_files_are_open() -> None:
+@pytest.mark.parametrize("open_files", [0, 1100])
+def test_children_are_found_signalled_and_seen_to_end(open_files: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
     before = ticks_now()
-    child = subprocess.Popen(["sleep", "1000"])
-    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(open_files)]
     try:
+        with StepProcesses([], before) as processes:
+            assert child.pid not in processes.pids
         with StepProcesses([threading.get_native_id()], before) as processes:
             assert processes.pids == [child.pid]
             assert not processes.wait(0.0)
             processes.signal(signal.SIGKILL)
             assert processes.wait(20)
+            assert not processes
     finally:
         for each in opened:
             os.close(each)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         child.kill()
-        child.wait()
+    assert child.wait() == -signal.SIGKILL

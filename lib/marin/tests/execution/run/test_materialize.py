@@ -1,12 +1,10 @@
 """Making what a config refers to, outside of any experiment."""
 
-from typing import Any
-
 import pytest
 
 from marin.execution import materialize, output_path_of, this_output_path, versioned
 from rigging.errors import InvalidRequest, StepFailed
-from support.marin.steps import MakeStep
+from support.marin.steps import MakeStep, fail
 
 
 def test_inputs_are_made_and_filled_in(make_step: MakeStep, prefix: str) -> None:
@@ -31,9 +29,6 @@ def test_without_an_output_path_there_is_no_output(prefix: str) -> None:
 def test_the_prefix_is_the_processes_own_by_default_and_a_failure_is_raised(
     make_step: MakeStep, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_: Any) -> None:
-        raise ValueError("bad")
-
     monkeypatch.setenv("MARIN_PREFIX", prefix)
     assert materialize([versioned(1)]) == [1]
     with pytest.raises(StepFailed, match="ValueError: bad"):

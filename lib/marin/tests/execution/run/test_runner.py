@@ -3,19 +3,16 @@
 import errno
 import json
 import os
-import signal
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fray.testing.waiting import eventually
 from marin.execution import Executor, output_path_of, versioned
 from marin.execution.lease.status_file import PreviousTaskFailedError, StatusFile
-from marin.execution.lease.status_words import STATUS_DEP_FAILED, STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS
+from marin.execution.lease.status_words import STATUS_DEP_FAILED, STATUS_FAILED, STATUS_SUCCESS
 from marin.execution.report.events import StepEnd
 from marin.execution.run.plan_source import PlanSource, run_tasks
 from marin.execution.run.runner import StepRun
@@ -25,8 +22,6 @@ from support.marin.steps import MakeExecutor, MakeStep
 
 
 class Journal:
-    """A thread-safe list of what ran."""
-
     def __init__(self) -> None:
         self.names: list[str] = []
 
@@ -56,7 +51,6 @@ def test_a_step_that_fails_on_a_full_disk_says_which(tmp_path: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     [result] = run_tasks([StepTask("a", str(tmp_path / "out"), frozenset(), fill)], {})
-    assert result.error is not None
     [note] = result.error.__notes__
     assert note.startswith(f"the disk of {tmp_path}/out is full: ")
     assert note.endswith(" are free; make room, and run it again")
@@ -126,7 +120,6 @@ def test_files_in_an_output_path(make_step: MakeStep, make_executor: MakeExecuto
         "source": {},
         "classes": {"(config)": f"{type(b.config).__module__}.AnyConfig"},
     }
-    assert executor.executor_info_path is not None
     assert executor.executor_info_path.startswith(f"{prefix}/experiments/test_runner-")
     run_info = json.loads(Path(executor.executor_info_path).read_text())
     assert {"worker_id", "git_commit", "caller_path", "created_date", "user", "prefix", "steps"} <= set(run_info)
@@ -136,32 +129,7 @@ def test_files_in_an_output_path(make_step: MakeStep, make_executor: MakeExecuto
     assert executor.get_experiment_url() == executor.executor_info_path
 
 
-def test_ready_steps_run_at_once(make_step: MakeStep, make_executor: MakeExecutor) -> None:
-    together, met = threading.Barrier(30, timeout=20), list[int]()
-    executor = make_executor()
-    executor.run([make_step(f"s{index}", fn=lambda _: met.append(together.wait())) for index in range(30)])
-    assert sorted(met) == list(range(30))
-    assert set(statuses(executor).values()) == {STATUS_SUCCESS}
-
-
-@pytest.mark.parametrize("limit", [0, -1])
-def test_a_limit_below_one_is_refused(make_executor: MakeExecutor, limit: int) -> None:
-    with pytest.raises(ValueError, match=f"max_concurrent={limit}: must be at least 1"):
-        make_executor().run([], max_concurrent=limit)
-
-
-def test_a_chain_waits_for_events_and_not_for_ticks(make_step: MakeStep, make_executor: MakeExecutor) -> None:
-    step = make_step("s0")
-    for index in range(1, 40):
-        step = make_step(f"s{index}", step)
-    started = time.monotonic()
-    make_executor().run([step])
-    assert time.monotonic() - started < 10  # a tick of a second per link would take 40
-
-
-def test_failures_are_reported_and_the_rest_runs(
-    make_step: MakeStep, make_executor: MakeExecutor, journal: Journal
-) -> None:
+def test_failures_are_told_the_rest_runs(make_step: MakeStep, make_executor: MakeExecutor, journal: Journal) -> None:
     bad, worse = make_step("bad", y="luck", fn=fail), make_step("worse", y="news", fn=fail)
     after = make_step("after", [bad], fn=journal.fn("after"))
     last = make_step("last", [after], fn=journal.fn("last"))
@@ -179,10 +147,8 @@ def test_failures_are_reported_and_the_rest_runs(
     ):
         assert expected in message
     assert journal.names == ["fine"]
-    failed, left_out = (
-        dict.fromkeys(("bad", "worse"), STATUS_FAILED),
-        dict.fromkeys(("after", "last"), STATUS_DEP_FAILED),
-    )
+    failed = dict.fromkeys(("bad", "worse"), STATUS_FAILED)
+    left_out = dict.fromkeys(("after", "last"), STATUS_DEP_FAILED)
     assert statuses(executor) == {**failed, **left_out, "fine": STATUS_SUCCESS}
 
 
@@ -206,9 +172,7 @@ def test_what_failed_is_tried_again_or_not(make_step: MakeStep, make_executor: M
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), SystemExit()])
-def test_an_exit_in_a_step_is_its_failure(
-    make_step: MakeStep, make_executor: MakeExecutor, error: BaseException
-) -> None:
+def test_an_exit_is_the_steps_failure(make_step: MakeStep, make_executor: MakeExecutor, error: BaseException) -> None:
     def leave(_: Any) -> None:
         raise error
 
@@ -219,9 +183,7 @@ def test_an_exit_in_a_step_is_its_failure(
     assert statuses(executor) == {"a": STATUS_FAILED}
 
 
-def test_run_only_takes_what_matches_and_its_inputs(
-    make_step: MakeStep, make_executor: MakeExecutor, journal: Journal
-) -> None:
+def test_run_only_takes_what_it_needs(make_step: MakeStep, make_executor: MakeExecutor, journal: Journal) -> None:
     a = make_step("raw/a", fn=journal.fn("a"))
     b = make_step("tokenized/b", a, fn=journal.fn("b"))
     c = make_step("train/c", b, fn=journal.fn("c"))
@@ -260,20 +222,7 @@ def test_a_dry_run_touches_no_storage(
     assert not os.path.exists(prefix)
 
 
-def test_a_status_without_a_holder_is_taken_over(
-    make_step: MakeStep, make_executor: MakeExecutor, journal: Journal
-) -> None:
-    step = make_step("a", fn=journal.fn("a"))
-    executor = make_executor()
-    executor.compute_version(step)
-    StatusFile(executor.output_paths[step]).write_status(STATUS_RUNNING)
-    executor.run([step])
-    assert journal.names == ["a"]
-
-
-def test_executors_at_once_run_each_step_once(
-    make_step: MakeStep, make_executor: MakeExecutor, journal: Journal
-) -> None:
+def test_executors_at_once_run_steps_once(make_step: MakeStep, make_executor: MakeExecutor, journal: Journal) -> None:
     steps = [make_step(f"s{index}", fn=journal.fn(f"s{index}")) for index in range(8)]
     last = make_step("last", steps, fn=journal.fn("last"))
     runs = [threading.Thread(target=make_executor().run, args=([last],)) for _ in range(3)]
@@ -284,34 +233,12 @@ def test_executors_at_once_run_each_step_once(
     assert sorted(journal.names) == sorted([*(f"s{index}" for index in range(8)), "last"])
 
 
-def test_an_interrupt_of_the_run_leaves_true_statuses(make_step: MakeStep, make_executor: MakeExecutor) -> None:
-    go_on, started = threading.Event(), threading.Event()
-
-    def work(_: Any) -> None:
-        started.set()
-        go_on.wait(20)
-
-    def interrupt() -> None:
-        started.wait(20)
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-
-    threading.Thread(target=interrupt).start()
-    executor = make_executor()
-    with pytest.raises(KeyboardInterrupt):
-        executor.run([make_step("a", make_step("before"), fn=work)])
-    assert statuses(executor) == {"before": STATUS_SUCCESS, "a": STATUS_RUNNING}
-    go_on.set()
-    eventually(lambda: statuses(executor) == {"before": STATUS_SUCCESS, "a": STATUS_FAILED}, "the function has ended")
-    paths = list(executor.output_paths.values())
-    eventually(lambda: not any(StatusFile(path).has_active_lock() for path in paths), "its lock is given up")
-
-
 def test_threads_that_waited_for_work_all_take_it_up_again(make_step: MakeStep, make_executor: MakeExecutor) -> None:
     """Wide, narrow and wide again, often: whoever counts them wrong ends with too few, and steps wait for nothing."""
-    gates = [threading.Barrier(12, timeout=20) for _ in range(4)]
+    gates = [threading.Barrier(30, timeout=20) for _ in range(4)]
     step = make_step("start")
     for index, gate in enumerate(gates):
-        wide = [make_step(f"w{index}-{number}", step, fn=lambda _, gate=gate: gate.wait()) for number in range(12)]
+        wide = [make_step(f"w{index}-{number}", step, fn=lambda _, gate=gate: gate.wait()) for number in range(30)]
         step = make_step(f"narrow{index}", wide)
     executor = make_executor()
     executor.run([step])

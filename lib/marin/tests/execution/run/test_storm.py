@@ -4,8 +4,6 @@ No output ever has two writers at once, and none of which only a part is there i
 MARIN_STORM_SEED repeats it.
 """
 
-from __future__ import annotations
-
 import collections
 import json
 import os
@@ -115,7 +113,6 @@ class Storm:
         new.rename(self.directory / f"clock-{slot}")
 
     def findings(self) -> list[str]:
-        """Everything that was wrong."""
         trouble = self.directory / "trouble"
         found = [trouble.read_text()] if trouble.exists() else []
         paths = json.loads((self.directory / "paths").read_text())
@@ -124,7 +121,6 @@ class Storm:
         return found + [f"{path}: {wrong}" for name, path in paths.items() for wrong in wrong_with(name, path)]
 
     def summary(self) -> str:
-        """The course of it in words."""
         attempts = (self.directory / "attempts").read_text().split("\n")[:-1]
         return f"seed {self.seed}: {dict(self.sent)}; {len(attempts)} attempts at {self.steps} steps"
 
@@ -147,7 +143,6 @@ def wrong_with(name: str, path: str) -> list[str]:
 
 
 def storm(tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch, **size: int) -> list[str]:
-    """Everything that was wrong after a storm."""
     seed = int(os.environ.get("MARIN_STORM_SEED") or secrets.randbits(32))
     prefix = str(tmp_path / "prefix")
     if scheme:
@@ -174,7 +169,5 @@ def test_a_small_storm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.process
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("scheme", ["", "gs", "s3"])
-def test_eight_pipelines_of_a_hundred_steps_in_a_storm_of_seventy_signals(
-    tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_eight_pipelines_in_a_large_storm(tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert storm(tmp_path, scheme, monkeypatch, processes=8, steps=100, signals=70) == []

@@ -1,7 +1,5 @@
 """Breakpoints of an editor in steps: debugpy, which VS Code uses, in a script whose steps run in threads."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -93,7 +91,6 @@ def test_a_breakpoint_in_a_step_is_hit(tmp_path: Path) -> None:
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     with subprocess.Popen(words, env={**os.environ, "CI": "1"}, **pipes) as process:
         try:
-            assert process.stdout is not None
             seen = stops(int(process.stdout.readline()), script)
             out, _ = process.communicate(timeout=SECONDS)
         finally:

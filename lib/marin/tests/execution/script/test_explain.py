@@ -16,7 +16,7 @@ from marin.execution.lease.status_words import STATUS_RUNNING
 from marin.execution.script.explain import EarlierOutputs, Explanation, PlannedAction, explain_steps, explanation_lines
 from marin.execution.version.differences import Difference
 from rigging.errors import InvalidRequest, StepFailed
-from support.marin.steps import MakeExecutor, MakeStep
+from support.marin.steps import MakeExecutor, MakeStep, fail
 
 Explain = Callable[..., dict[str, Explanation]]
 
@@ -37,9 +37,7 @@ def test_what_is_there_is_cached(make_step: MakeStep, make_executor: MakeExecuto
     assert {name: found.action for name, found in explain(b).items()} == dict.fromkeys("ab", PlannedAction.CACHED)
 
 
-def test_what_differs_from_the_nearest_output(
-    make_step: MakeStep, make_executor: MakeExecutor, explain: Explain
-) -> None:
+def test_what_differs_from_the_nearest(make_step: MakeStep, make_executor: MakeExecutor, explain: Explain) -> None:
     def experiment(n: int, lr: float) -> ExecutorStep[Any]:
         data = make_step("raw/data", {"n": versioned(n), "seed": versioned(0)})
         return make_step("train", data / "x", {"optimizer": {"lr": versioned(lr)}})
@@ -58,9 +56,6 @@ def test_what_differs_from_the_nearest_output(
 
 
 def test_statuses_other_than_success(make_step: MakeStep, make_executor: MakeExecutor, explain: Explain) -> None:
-    def fail(_: Any) -> None:
-        raise ValueError("bad")
-
     bad = make_step("bad", versioned(1), fn=fail)
     after = make_step("after", bad)
     with pytest.raises(StepFailed):

@@ -1,7 +1,5 @@
 """The graph of a run: layers, families, the tree, the layout and the picture."""
 
-from __future__ import annotations
-
 import itertools
 import xml.etree.ElementTree as ET
 
@@ -9,15 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marin.recorded.deciding.dag import graph_of, layers_of, tree_lines
+from marin.recorded.deciding.dag import graph_of, tree_lines
 from marin.recorded.deciding.run_steps import RunStep
 from marin.recorded.deciding.svg import svg_of
-from rigging.web.layout import place_nodes
 
 
 @st.composite
 def graphs(draw: st.DrawFn) -> dict[str, tuple[str, ...]]:
-    """Graphs without circles: each node depends on some before it."""
     count = draw(st.integers(min_value=0, max_value=25))
     needs: dict[str, tuple[str, ...]] = {}
     for number in range(count):
@@ -30,25 +26,6 @@ def steps_of(needs: dict[str, tuple[str, ...]], status: str = "succeeded") -> li
     return [RunStep(path, path, wanted, status, 1.0) for path, wanted in needs.items()]
 
 
-@given(graphs())
-def test_every_need_is_in_an_earlier_layer(needs: dict[str, tuple[str, ...]]) -> None:
-    layers = layers_of(needs)
-    assert all(layers[need] < layers[node] for node, wanted in needs.items() for need in wanted)
-    assert all(layers[node] == 0 or any(layers[need] == layers[node] - 1 for need in needs[node]) for node in needs)
-
-
-@given(graphs())
-def test_no_two_nodes_are_in_one_place(needs: dict[str, tuple[str, ...]]) -> None:
-    places = place_nodes(layers_of(needs), needs)
-    columns: dict[int, list[float]] = {}
-    for place in places.values():
-        columns.setdefault(place.column, []).append(place.row)
-    for rows in columns.values():
-        ordered = sorted(rows)
-        assert all(later - earlier > 0.999 for earlier, later in itertools.pairwise(ordered))
-    assert min((place.row for place in places.values()), default=0) == 0
-
-
 @given(graphs(), st.integers(0, 3))
 def test_every_step_is_in_exactly_one_node_and_in_the_tree(needs: dict[str, tuple[str, ...]], fold: int) -> None:
     nodes = graph_of(steps_of(needs), fold)
@@ -59,7 +36,6 @@ def test_every_step_is_in_exactly_one_node_and_in_the_tree(needs: dict[str, tupl
 
 
 def test_a_circle_that_a_damaged_file_claims_ends() -> None:
-    assert layers_of({"a": ["b"], "b": ["a"], "c": []}) == {"a": 1, "b": 1, "c": 0}
     assert len(graph_of(steps_of({"a": ("b",), "b": ("a",), "c": ()}))) == 3
 
 
@@ -102,8 +78,6 @@ def test_two_thousand_steps_can_be_read(fold: int) -> None:
     for group in ET.fromstring(svg_of(nodes, "2,000 steps")).iter(f"{space}g"):
         if group.get("class") == "node":
             box, text = group.find(f"{space}rect"), group.find(f"{space}text")
-            assert box is not None
-            assert text is not None
             assert text.text
             x, y, width = (float(box.get(name, "")) for name in ("x", "y", "width"))
             assert len(text.text) * 7 < width

@@ -1,7 +1,5 @@
 """Which files are runs, and which run a word means."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,9 +49,7 @@ def test_other_files_are_no_runs_and_do_no_harm(names: list[str]) -> None:
 
 
 @given(st.binary(max_size=400), st.binary(max_size=400), st.booleans(), st.sampled_from(ProcessState))
-def test_any_content_of_an_event_log_gives_a_state(
-    head: bytes, tail: bytes, is_whole: bool, process: ProcessState
-) -> None:
+def test_any_event_log_gives_a_state(head: bytes, tail: bytes, is_whole: bool, process: ProcessState) -> None:
     summary = summarize(RUNS[0], EventsRead(head, tail, is_whole), info_head(head), process, None)
     assert summary.state in (RunState.RUNNING, RunState.DIED, RunState.UNFINISHED)
 

@@ -20,7 +20,6 @@ INFRA = Path(__file__).parents[5] / "infra"
 
 @pytest.fixture
 def gcp(monkeypatch: pytest.MonkeyPatch) -> Iterator[GcpServer]:
-    """Google's APIs as the operations see them."""
     with GcpServer() as server:
 
         def nodes(provider: Mapping[str, Any]) -> GoogleNodes:

@@ -30,12 +30,9 @@ OURS = (
 )
 
 
-@pytest.mark.parametrize(
-    "words", [*(tuple(shlex.split(line)[1:]) for line in DOCUMENTS), *(each.words for each in OURS)]
-)
+@pytest.mark.parametrize("words", [*(tuple(shlex.split(line)[1:]) for line in DOCUMENTS), *(c.words for c in OURS)])
 def test_ray_knows_the_options(words: tuple[str, ...]) -> None:
     command = scripts.cli.get_command(click.Context(scripts.cli), words[0])
-    assert command is not None
     context = command.make_context(words[0], list(words[1:]))
     assert context.params["cluster_config_file"] == FILE
 

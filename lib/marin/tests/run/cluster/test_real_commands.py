@@ -26,11 +26,7 @@ def test_up_commands_on_the_head_and_down(machine: SshMachine) -> None:
     assert up.returncode == 0, up.stdout + up.stderr
     assert (machine.head / "starts").read_text() == "started\n"
 
-    for command, code, printed in (
-        ("echo out; exit 42", 42, "out\n"),
-        ("printf 'a\\nb'", 0, "a\nb"),
-        ("cat ~/starts", 0, "started\n"),
-    ):
+    for command, code, printed in (("echo out; exit 42", 42, "out\n"), ("printf 'a\\nb'", 0, "a\nb")):
         done = machine.run("ssh", "--", command)
         assert (done.returncode, done.stdout) == (code, printed), done.stdout + done.stderr
 

@@ -9,6 +9,5 @@ from fray.backends.local import LocalClient
 
 @pytest.fixture
 def threads() -> Iterator[LocalClient]:
-    """Workers are threads of this process."""
     with LocalClient() as client:
         yield client

@@ -28,9 +28,7 @@ def run_and_kill(harness: BackendHarness, place: Path, count: int) -> tuple[list
     return command, env
 
 
-def test_kills_of_workers_and_of_the_driver_and_a_run_that_goes_on(
-    fray_harness: BackendHarness, tmp_path: Path
-) -> None:
+def test_kills_of_workers_and_driver_and_a_run_that_goes_on(fray_harness: BackendHarness, tmp_path: Path) -> None:
     command, env = run_and_kill(fray_harness, tmp_path, 80)
     assert 30 <= len(made(tmp_path / "out")) < 80
     # Of a worker that died, what it had found there counts as made, too.

@@ -144,9 +144,7 @@ def test_failures_are_tried_again_and_then_named_with_their_inputs(
     assert (result.succeeded, result.existed, result.failed) == (4, 56, 0)
 
 
-def test_outputs_on_an_object_store_are_put_once_and_whole(
-    threads: LocalClient, inputs: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_outputs_on_a_store(threads: LocalClient, inputs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     store = fsspec.filesystem("memory")
     puts: list[str] = []
     pipe = type(store).pipe_file

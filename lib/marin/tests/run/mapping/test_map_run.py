@@ -118,20 +118,13 @@ def test_queues_that_are_lost_again_and_again_are_given_up() -> None:
     with pytest.raises(ActorLost, match="lost 10"):
         bench.run.work()
     bench = Bench()
-    Queue.answers = [
-        *(ActorLost("lost") for _ in range(10)),
-        done(0),
-        *(ActorLost("lost") for _ in range(10)),
-        done(1, 2, 3),
-    ]
+    Queue.answers = [*(ActorLost("") for _ in range(10)), done(0), *(ActorLost("") for _ in range(10)), done(1, 2, 3)]
     bench.run.work()
     assert len(Queue.made) == 21, "a file that was done counts for all"
 
 
 @pytest.mark.parametrize(("at_once", "terminated"), [(True, [1, 1]), (False, [1, 0])])
-def test_at_the_end_those_that_wait_are_ended_and_those_that_work_end_by_themselves(
-    at_once: bool, terminated: list[int]
-) -> None:
+def test_at_the_end_those_that_wait_are_ended_and_others_end_themselves(at_once: bool, terminated: list[int]) -> None:
     bench = Bench()
     Queue.answers = [QueueUpdate((), 0, 4, ()), done(0, 1, 2, 3)]
     bench.run.work()

@@ -61,9 +61,7 @@ def content(url: str) -> str | None:
     return fs.cat_file(path).decode() if fs.exists(path) else None
 
 
-def test_a_manifest_elsewhere_is_sent_now_and_then_and_put_in_its_place_at_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_manifest_elsewhere_is_sent_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = f"memory://{tmp_path.name}/m.jsonl"
     manifest = Manifest(url)
     assert content(f"{url}.partial") == "", "that it can be written is known before the work"
@@ -79,9 +77,7 @@ def test_a_manifest_elsewhere_is_sent_now_and_then_and_put_in_its_place_at_the_e
     assert content(f"{url}.partial") is None
 
 
-def test_a_manifest_that_was_replaced_while_it_was_opened_is_anothers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_manifest_replaced_while_it_was_opened_is_anothers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lockf, partial = manifest_module.fcntl.lockf, tmp_path / "m.jsonl.partial"
 
     def late(stream: object, operation: int) -> None:
@@ -95,9 +91,7 @@ def test_a_manifest_that_was_replaced_while_it_was_opened_is_anothers(
 
 
 @pytest.mark.parametrize("able", [True, False])
-def test_where_there_are_no_links_and_no_locks_names_are_enough(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, able: bool
-) -> None:
+def test_without_links_and_locks_names_are_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, able: bool) -> None:
     def refuse(*_: object) -> None:
         raise OSError(errno.EPERM, "not here")
 

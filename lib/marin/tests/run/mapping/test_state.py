@@ -191,7 +191,6 @@ class AnyStory(RuleBasedStateMachine):
         assert self.queue.held <= max(2 * RULES.workers, 10_000)
 
     def teardown(self) -> None:
-        """One good worker ends what is left."""
         for worker in {who[0] for who in self.has}:
             self._note(self.queue.sync([], True, [EndedWorker(worker)]))
         reports: list[FileReport] = []

@@ -34,25 +34,17 @@ def ended(code: int | None, status: str = "", log: str = LINES, message: str = "
         (ended(255), 255, "exit code 255"),
         (ended(None, message="pip: no matching distribution"), 1, "pip: no matching distribution"),
         (ended(None, "STOPPED"), 1, "was stopped"),
-        (
-            ended(None, message="Unexpected error occurred: failed to get job supervisor."),
-            1,
-            "lost with its node or with",
-        ),
+        (ended(None, message="Unexpected error occurred: failed to get job supervisor."), 1, "lost with its node"),
     ],
 )
-def test_the_end_of_the_job_is_the_end_of_the_command(
-    server: JobsServer, quick: FollowTimes, job: Job, code: int, said: str
-) -> None:
+def test_the_end_is_the_commands(server: JobsServer, quick: FollowTimes, job: Job, code: int, said: str) -> None:
     watched = Watched(server, quick, job)
     assert watched.run() == code
     assert watched.text == LINES
     assert said in watched.said[-1]
 
 
-def test_a_log_that_cannot_be_had_is_asked_for_less_and_less_and_told_of_once(
-    server: JobsServer, quick: FollowTimes
-) -> None:
+def test_a_log_that_cannot_be_had_is_asked_for_ever_more_rarely(server: JobsServer, quick: FollowTimes) -> None:
     """The cluster knows the job, and the node that has its log is not there."""
     job = Job({}, log=LINES)
     server.tail_limits = [(0, "cut"), *[(90, "cut")] * 100]
@@ -64,9 +56,7 @@ def test_a_log_that_cannot_be_had_is_asked_for_less_and_less_and_told_of_once(
     assert server.tails < 12
 
 
-def test_a_log_that_cannot_be_shown_is_no_end_of_the_job_and_its_reason_is_told(
-    server: JobsServer, quick: FollowTimes
-) -> None:
+def test_a_log_that_cannot_be_shown_is_told_and_no_end_of_the_job(server: JobsServer, quick: FollowTimes) -> None:
     job = Job({}, log=LINES)
     watched = Watched(server, quick, job)
 
@@ -156,8 +146,6 @@ def test_a_job_that_does_not_stop_is_told_of_once_and_waited_for(server: JobsSer
 
 
 class Watched:
-    """A job that is followed here, and what was written and said meanwhile."""
-
     def __init__(self, server: JobsServer, times: FollowTimes, job: Job, *, auto_stop: bool = False) -> None:
         server.jobs["j"] = job
         self._server, self._times, self._auto_stop = server, times, auto_stop

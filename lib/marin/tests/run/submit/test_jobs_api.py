@@ -103,9 +103,7 @@ class Interrupted:
         ([Unavailable("away")], "job j may run (away): `ray job stop --address http://h:1 j` stops it"),
     ],
 )
-def test_a_submission_that_was_interrupted_is_taken_back_as_far_as_can_be_known(
-    answers: list[MarinError | None], told: str
-) -> None:
+def test_an_interrupted_submission_is_taken_back_as_far_as_can_be(answers: list[MarinError | None], told: str) -> None:
     api: Any = Interrupted(*answers)
     assert asyncio.run(take_back(api, "j", look_seconds=0.0)) == told
     assert api.answers == []
@@ -131,9 +129,7 @@ def test_a_submission_that_was_interrupted_is_taken_back_as_far_as_can_be_known(
         ("secret", 403, "", Denied, "access is refused"),
     ],
 )
-def test_each_refusal_has_its_kind_and_words(
-    question: str, status: int, body: str, error: type[MarinError], said: str
-) -> None:
+def test_kinds_and_words_of_refusals(question: str, status: int, body: str, error: type[MarinError], said: str) -> None:
     questions: dict[str, Question] = {
         "check": lambda api: api.check(),
         "submit": lambda api: api.submit({"entrypoint": "true"}),

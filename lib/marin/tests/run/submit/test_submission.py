@@ -59,9 +59,7 @@ def test_the_home_directory_does_not_go_along(project: Path) -> None:
         ({"PYTHONPATH": "x"}, ("lib/a/src", "b"), {}, {"PYTHONPATH": "x:lib/a/src:b"}),
     ],
 )
-def test_variables_that_are_passed_on(
-    given: dict[str, str], paths: tuple[str, ...], shell: dict[str, str], sent: dict[str, str]
-) -> None:
+def test_variables(given: dict[str, str], paths: tuple[str, ...], shell: dict[str, str], sent: dict[str, str]) -> None:
     assert job_env(given, ProjectNeeds(import_paths=paths), shell) == (sent, ())
 
 
@@ -71,9 +69,7 @@ def test_a_prefix_on_this_machine_is_for_this_machine_unless_it_is_named() -> No
     assert "/scratch/me is a folder of this machine" in note
 
 
-def test_what_ray_refuses_or_is_gone_is_left_out_and_what_cannot_be_read_is_named(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_ray_refuses_is_left_out_and_unreadable_is_named(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("back\\slash", "gone", "kept"):
         (project / name).write_text("12345")
     listing = list_working_directory(project, {})

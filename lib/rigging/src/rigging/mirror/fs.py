@@ -1,11 +1,13 @@
 """The fsspec filesystem of the protocol `mirror`."""
 
+import contextlib
 import dataclasses
 import errno
 import io
 import os
 import threading
-from collections.abc import Callable, Iterable
+import uuid
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from fsspec.callbacks import DEFAULT_CALLBACK, Callback
@@ -13,6 +15,7 @@ from fsspec.core import has_magic
 from fsspec.utils import stringify_path
 
 from rigging.errors import InvalidRequest
+from rigging.filesystem.atomic import TEMPORARY_PREFIX, write_bytes_atomic
 from rigging.filesystem.bound import BoundToBudget, BudgetBinding
 from rigging.filesystem.fences import check_writable
 from rigging.mirror.copying.fetch import fetch, fetch_many
@@ -216,7 +219,10 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
             raise _taken(relative)
         store = local_store()
         self._make_parent(store, relative)
-        store.fs.pipe_file(store.path(relative), value, mode=mode, **kwargs)
+        if store.kind is StoreKind.LOCAL:
+            write_bytes_atomic(store.path(relative), value)
+        else:
+            store.fs.pipe_file(store.path(relative), value, mode=mode, **kwargs)
 
     def put_file(
         self,
@@ -235,7 +241,8 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
             return
         store = local_store()
         self._make_parent(store, relative)
-        store.fs.put_file(lpath, store.path(relative), callback=callback, **kwargs)
+        with _whole(store, relative) as own:
+            store.fs.put_file(lpath, own, callback=callback, **kwargs)
 
     def cp_file(self, path1: MirrorPath, path2: MirrorPath, **kwargs: Any) -> None:
         """Copy a file within the local prefix, bringing it there first; a directory is only made."""
@@ -247,7 +254,8 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
         self._fetch_many([source])
         store = local_store()
         self._make_parent(store, target)
-        store.fs.cp_file(store.path(source), store.path(target), **kwargs)
+        with _whole(store, target) as own:
+            store.fs.cp_file(store.path(source), own, **kwargs)
 
     def mv(
         self, path1: MirrorPath, path2: MirrorPath, recursive: bool = False, maxdepth: int | None = None, **kwargs: Any
@@ -413,6 +421,26 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
         parent, _, _ = relative.rpartition("/")
         if store.kind in (StoreKind.LOCAL, StoreKind.OTHER):
             store.fs.makedirs(store.path(parent), exist_ok=True)
+
+
+@contextlib.contextmanager
+def _whole(store: PrefixStore, relative: str) -> Iterator[str]:
+    """Give a path to write to, of which the file is made at the end of the block.
+
+    One that is written in part (a full disk) would hide what other regions have. Buckets make whole objects.
+    """
+    own = store.path(relative)
+    if store.kind is not StoreKind.LOCAL:
+        yield own
+        return
+    temporary = os.path.join(os.path.dirname(own), f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}")
+    try:
+        yield temporary
+        os.replace(temporary, own)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
 
 
 def _not_there(relative: str) -> FileNotFoundError:

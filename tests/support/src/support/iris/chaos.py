@@ -31,11 +31,7 @@ class Blow(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stroke:
-    """One blow against one process.
-
-    Args:
-        rest_s: Before it. pause_s: Until the process runs, or is connected, again.
-    """
+    """One blow against one process: `rest_s` before it, `pause_s` until the process runs, or is connected, again."""
 
     target: str
     blow: Blow
@@ -44,14 +40,7 @@ class Stroke:
 
 
 def draw_strokes(source: random.Random, targets: list[str], count: int, most_pause_s: float) -> list[Stroke]:
-    """Draw strokes at random; half of the pauses are below an eighth of the longest.
-
-    Args:
-        source: Of the randomness.
-        targets: Names of processes.
-        count: Number of strokes.
-        most_pause_s: The longest pause before one, in seconds.
-    """
+    """Draw strokes at random; half of the pauses are below an eighth of the longest."""
     strokes = []
     for _ in range(count):
         target = source.choice(targets)
@@ -62,11 +51,7 @@ def draw_strokes(source: random.Random, targets: list[str], count: int, most_pau
 
 
 class Fleet:
-    """One controller and some workers, as processes on this machine.
-
-    Args:
-        root: Everything is kept below it. settings: Numbers of ControllerConfig.
-    """
+    """One controller and some workers, as processes on this machine; `settings` are numbers of ControllerConfig."""
 
     def __init__(self, root: Path, workers: int, settings: Mapping[str, float]) -> None:
         self.root = root

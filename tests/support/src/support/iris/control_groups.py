@@ -18,12 +18,10 @@ FILES_V2 = {
 
 
 def make_v1(path: str) -> None:
-    """Act as mkdir does in a tree of version 1."""
     _make(path, FILES_V1)
 
 
 def make_v2(path: str) -> None:
-    """Act as mkdir does in a tree of version 2."""
     _make(path, FILES_V2)
 
 

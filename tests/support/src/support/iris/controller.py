@@ -39,7 +39,6 @@ class RunningController:
         self.secret = load_or_create_secret(config.state_dir / "secret")
 
     def token(self, kind: PrincipalKind, name: str) -> str:
-        """The token of any caller."""
         return make_token(self.secret, kind, name)
 
     def attempt_token(self, attempt_id: str) -> str:
@@ -162,15 +161,9 @@ class _WithMetadata(
 
 @contextmanager
 def running_controller(state_dir: Path, **settings: Any) -> Iterator[RunningController]:
-    """Run a controller in this process; it ends in order at the end of the block.
-
-    Args:
-        state_dir: Its state.
-        settings: Fields of ControllerConfig to change.
-    """
-    controller = RunningController(
-        replace(ControllerConfig(state_dir=state_dir, disk_reserve_bytes=_RESERVE_BYTES), **settings)
-    )
+    """Run a controller in this process; it ends in order at the end of the block. `settings` are its config's."""
+    config = replace(ControllerConfig(state_dir=state_dir, disk_reserve_bytes=_RESERVE_BYTES), **settings)
+    controller = RunningController(config)
     try:
         yield controller
     finally:

@@ -39,12 +39,7 @@ def fixed_port() -> int:
 
 
 class ControllerProcess:
-    """Starts the process and waits until it answers; `kill` is kill -9.
-
-    Args:
-        settings: Numbers of ControllerConfig to change.
-        tls: It serves with TLS, by certificates in `state_dir`.
-    """
+    """Starts the process and waits until it answers; `kill` is kill -9, `settings` are numbers of ControllerConfig."""
 
     def __init__(
         self,

@@ -61,15 +61,9 @@ class Cluster:
     ) -> "subprocess.Popen[str]":
         """Start the installed program, in a session of its own."""
         return subprocess.Popen(
-            [str(IRIS), *arguments],
-            cwd=cwd,
-            env=self.environment(env),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+            [str(IRIS), *arguments], cwd=cwd, env=self.environment(env), stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
 
     def iris(
         self,
@@ -79,15 +73,7 @@ class Cluster:
         timeout: float = 90,
         program: bool = False,
     ) -> Result:
-        """Run a command to its end.
-
-        Args:
-            arguments: The words after `iris`.
-            cwd: Where it runs.
-            env: Variables besides those of the test's process.
-            timeout: Seconds after which the test fails.
-            program: Start the installed program; else a fork that has imported it, which costs a tenth.
-        """
+        """Run a command to its end: the installed program, or a fork that has imported it, which costs a tenth."""
         begin = time.monotonic()
         if not program:
             try:

@@ -12,11 +12,7 @@ _WAIT_S: Final = 30.0
 
 
 class MetadataServer:
-    """Serves on loopback as a context manager. `refused` are the questions that the real one would not answer.
-
-    Args:
-        flavor: What it calls itself; the real one is "Google".
-    """
+    """Serves on loopback as a context manager. `refused` are the questions that the real one would not answer."""
 
     def __init__(self, flavor: str = "Google") -> None:
         self.flavor = flavor

@@ -20,16 +20,7 @@ WAIT_S: Final = 60.0
 
 
 def until(condition: Callable[[], object], what: str, seconds: float = WAIT_S) -> Any:
-    """Return what `condition` returns as soon as that is true.
-
-    Args:
-        condition: Asked ten times a second.
-        what: For the error.
-        seconds: To wait.
-
-    Raises:
-        TimeoutError: It was not true in time.
-    """
+    """Return what `condition` returns as soon as that is true; TimeoutError when it does not come to that."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         found = condition()
@@ -40,13 +31,7 @@ def until(condition: Callable[[], object], what: str, seconds: float = WAIT_S) -
 
 
 class Cluster:
-    """A controller on the host `ctl`, and workers on others. Its commands run on `ctl`, as its admin.
-
-    Args:
-        root: Where the files of all hosts are.
-        hosts: By name.
-        lost_after: Seconds of silence after which a worker is lost.
-    """
+    """A controller on the host `ctl`, and workers on others. Its commands run on `ctl`, as its admin."""
 
     def __init__(self, root: Path, hosts: dict[str, Host], lost_after: int) -> None:
         self.root = root

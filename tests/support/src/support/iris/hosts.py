@@ -33,12 +33,7 @@ def why_not() -> str:
 
 
 class Host:
-    """One host: an address of its own, and whatever is started on it.
-
-    Args:
-        namespace: Of its network.
-        address: Its address on the bridge.
-    """
+    """One host: an address of its own, and whatever is started on it."""
 
     def __init__(self, name: str, namespace: str, switch: str, address: str) -> None:
         self.name = name
@@ -51,14 +46,7 @@ class Host:
         return ["nsenter", f"--net=/run/netns/{self._namespace}", *argv]
 
     def start(self, argv: Sequence[str], log: Path, env: Mapping[str, str], cwd: Path) -> "subprocess.Popen[bytes]":
-        """Start a process on this host.
-
-        Args:
-            argv: Its command line.
-            log: Where both of its outputs go, appended.
-            env: All of its variables.
-            cwd: Its directory.
-        """
+        """Start a process on this host; both of its outputs are appended to `log`."""
         with open(log, "ab") as output:
             return subprocess.Popen(
                 self.command(argv), stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, cwd=cwd
@@ -86,11 +74,7 @@ class Host:
 
 @contextlib.contextmanager
 def network(names: Sequence[str]) -> Iterator[dict[str, Host]]:
-    """Make hosts, the first of which has the address 10.0.0.1; at the end all that runs on them is killed.
-
-    Args:
-        names: Of the hosts; at most ten letters each.
-    """
+    """Make hosts (names of at most ten letters), the first of which is 10.0.0.1; at the end all on them is killed."""
     prefix = f"iris-{secrets.token_hex(3)}"
     switch = f"{prefix}-switch"
     hosts = {

@@ -19,7 +19,6 @@ def numbered_lines(count: int, first: int = 0) -> bytes:
 
 
 def fill(store: LogStore, count: int, first: int = 0, key: LogKey = KEY) -> None:
-    """Append so many numbered lines."""
     for begin in range(first, first + count, 500):
         store.append(key, store.size(key), numbered_lines(min(500, first + count - begin), begin))
 

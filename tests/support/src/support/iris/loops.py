@@ -7,34 +7,24 @@ from typing import Any, TypeVar
 
 
 class ShiftedLoop(asyncio.SelectorEventLoop):
-    """A loop whose clock is ahead of the real one by as much as the test says.
-
-    Attributes:
-        ahead_s: Seconds; what is due by then happens in the loop's next turns.
-    """
+    """A loop whose clock is `ahead_s` seconds ahead of the real one: what is due by then happens in its next turns."""
 
     def __init__(self) -> None:
         self.ahead_s = 0.0
         super().__init__()
 
     def time(self) -> float:
-        """The loop's time, in seconds."""
         return super().time() + self.ahead_s
 
 
 class FrozenLoop(asyncio.SelectorEventLoop):
-    """A loop whose clock stands still.
-
-    Attributes:
-        now_s: Its time, in seconds; what is due by then happens in the loop's next turns.
-    """
+    """A loop whose clock stands still at `now_s`; what is due by then happens in its next turns."""
 
     def __init__(self) -> None:
         self.now_s = time.monotonic()
         super().__init__()
 
     def time(self) -> float:
-        """The loop's time, in seconds."""
         return self.now_s
 
 

@@ -37,14 +37,7 @@ build_editable = build_wheel
 
 
 def make_wheel(path: Path, name: str, version: str, files: Mapping[str, str]) -> None:
-    """Write a wheel.
-
-    Args:
-        path: The file.
-        name: Of the distribution.
-        version: Of the distribution.
-        files: Contents by path.
-    """
+    """Write a wheel with these contents by path."""
     dist_info = f"{name}-{version}.dist-info"
     contents = {
         **files,
@@ -59,14 +52,7 @@ def make_wheel(path: Path, name: str, version: str, files: Mapping[str, str]) ->
 
 
 def write_package(folder: Path, name: str, version: str, code: str) -> None:
-    """Write a project whose one module, in a folder of its own layout, is only found once the project is built.
-
-    Args:
-        folder: The project.
-        name: Of the distribution and the module.
-        version: Of the distribution.
-        code: Of the module.
-    """
+    """Write a project whose one module, in a folder of its own layout, is only found once the project is built."""
     (folder / "python").mkdir(parents=True, exist_ok=True)
     (folder / "python" / f"{name}.py").write_text(code)
     (folder / "backend.py").write_text(_BACKEND.format(name=name, version=version))

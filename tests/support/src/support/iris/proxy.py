@@ -12,11 +12,9 @@ _KERNEL_BYTES: Final = 8 * 1024 * 1024
 
 
 class TcpProxy:
-    """Forwards connections to `target` ("host:port"), which may be changed.
+    """Forwards connections to `target` ("host:port"), which may be changed; counts them, and the bytes of both ways.
 
-    Attributes:
-        accepted: Connections made so far. forwarded: Bytes passed on, both ways together.
-        bytes_a_second: What each direction of a connection lets through; 0: as fast as it goes.
+    `bytes_a_second` is what each direction of a connection lets through; 0: as fast as it goes.
     """
 
     def __init__(self, target: str) -> None:
@@ -127,7 +125,6 @@ def _received(end: socket.socket) -> bytes:
 
 @contextmanager
 def tcp_proxy(target: str) -> Iterator[TcpProxy]:
-    """A proxy for the length of the block."""
     proxy = TcpProxy(target)
     try:
         yield proxy

@@ -14,11 +14,9 @@ class FakeRpcError(grpc.RpcError):
         self._code, self._details = code, details
 
     def code(self) -> grpc.StatusCode:
-        """Return the status code."""
         return self._code
 
     def details(self) -> str:
-        """Return the server's explanation."""
         return self._details
 
 

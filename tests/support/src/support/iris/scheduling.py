@@ -9,13 +9,7 @@ from iris.core.state.changes import Reduction
 from iris.core.state.view import ClusterView
 from iris.domain.effects import Effect
 from iris.domain.entities import Job, Task
-from iris.domain.events import (
-    AttemptObserved,
-    Event,
-    JobSubmitted,
-    StopRequested,
-    WorkerConnected,
-)
+from iris.domain.events import AttemptObserved, Event, JobSubmitted, StopRequested, WorkerConnected
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId
 from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.resources import Device, Resources
@@ -31,11 +25,7 @@ def resources(cpu: float = 1, memory_gb: float = 1, disk_gb: float = 0, device: 
 
 
 class InMemoryCluster:
-    """Applies events at a time that only moves forward, and checks every invariant after each.
-
-    Attributes:
-        view: The truth. now_ms: Time of the next event; one more after each. effects: All effects so far, in order.
-    """
+    """Applies events, a millisecond after each other, and checks every invariant after each."""
 
     def __init__(self) -> None:
         self.view = ClusterView()
@@ -43,7 +33,6 @@ class InMemoryCluster:
         self.effects: list[Effect] = []
 
     def do(self, event: Event) -> Reduction:
-        """Reduce and apply one event."""
         outcome = reduce(self.view, event, self.now_ms)
         self.view.apply(outcome.changes)
         self.effects.extend(outcome.effects)
@@ -52,7 +41,6 @@ class InMemoryCluster:
         return outcome
 
     def connect(self, name: str, capacity: Resources, instance: str = "a", **attributes: str) -> WorkerId:
-        """Connect a worker."""
         self.do(WorkerConnected(WorkerId(name), instance, capacity, attributes))
         return WorkerId(name)
 
@@ -95,13 +83,10 @@ class InMemoryCluster:
         return self.do(AttemptObserved(AttemptId(attempt), worker_id, state, **fields))
 
     def stop(self, name: str, reason: str = "") -> Reduction:
-        """Stop a job."""
         return self.do(StopRequested(JobId(name), reason))
 
     def job(self, name: str = "/u/job") -> Job:
-        """The job of that id."""
         return self.view.job(JobId(name))
 
     def task(self, name: str = "/u/job/0") -> Task:
-        """The task of that id."""
         return self.view.task(TaskId(name))

@@ -32,7 +32,6 @@ class SmallDisk:
                     continue
 
     def empty(self) -> None:
-        """Give it back."""
         self._filler.unlink(missing_ok=True)
 
 

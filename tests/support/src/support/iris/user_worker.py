@@ -57,14 +57,7 @@ class OneTaskJobs:
         self._jobs = 0
 
     def start(self, *argv: str, user: str = "ann", place: str = "", **launch: Any) -> str:
-        """Start a job; its attempt.
-
-        Args:
-            argv: The command.
-            user: Whose job it is.
-            place: Its working directory in its workspace.
-            launch: As of `run_command`.
-        """
+        """Start a job in a place of its workspace, launched as by `run_command`; returns its attempt."""
         self._jobs += 1
         request = run_command(*argv, job_id=f"/{user}/job{self._jobs}", **launch)
         request.launch.runtime.working_dir = place
@@ -83,28 +76,18 @@ class OneTaskJobs:
         """What a task has written when it has ended, which must be in success."""
         end = await self.end(attempt)
         output = self.controller.output(attempt).decode()
-        assert TaskState(end.state) is TaskState.SUCCEEDED, (
-            end.error,
-            output,
-            self.controller.output(attempt, stderr=True),
-        )
+        assert TaskState(end.state) is TaskState.SUCCEEDED, (end.error, self.controller.output(attempt, stderr=True))
         return output
 
     async def run(self, *argv: str, **launch: Any) -> str:
-        """What a command writes."""
         return await self.output(self.start(*argv, **launch))
 
     async def call(self, code: str, **launch: Any) -> str:
-        """What a callable writes."""
         return await self.output(self.start_call(code, **launch))
 
 
 class WorkerPlace(OneTaskJobs):
-    """A controller with one worker process.
-
-    Attributes:
-        python: One that the worker's user can run.
-    """
+    """A controller with one worker process, and a Python that the worker's user can run."""
 
     def __init__(self, controller: FakeController, work_dir: Path, python: str) -> None:
         super().__init__(controller)
@@ -133,15 +116,9 @@ async def worker_place(
     max_processes: int = 0,
     groups: Sequence[str] = (),
 ) -> AsyncIterator[WorkerPlace]:
-    """Start a worker; skips the test where there is no such user.
+    """Start a worker (in control groups of version 1: `groups`) below a directory that all can reach.
 
-    Args:
-        open_path: A directory that every user can reach.
-        as_root: Whether root is its user.
-        isolation: The best way of keeping tasks apart that it tries.
-        limits: How it holds tasks to their limits.
-        max_processes: Of one task; 0: found out.
-        groups: Control groups of version 1 that it is put into.
+    Skips the test where there is no such user.
     """
     if as_root and os.geteuid() != 0:
         pytest.skip("needs root")

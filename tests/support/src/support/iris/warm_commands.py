@@ -20,14 +20,9 @@ from pathlib import Path
 _LARGEST_REQUEST = 2**20
 # What most commands import.
 _PRELOADED = (
-    "iris.cli.cluster.commands",
-    "iris.cli.job.commands",
-    "iris.cli.job.follow",
-    "iris.cli.user",
-    "iris.client",
-    "iris.client.connection.discovery",
-    "iris.local.start",
-)
+    "iris.cli.cluster.commands", "iris.cli.job.commands", "iris.cli.job.follow", "iris.cli.user", "iris.client",
+    "iris.client.connection.discovery", "iris.local.start",
+)  # fmt: skip
 
 
 class CommandTimeout(Exception):
@@ -46,14 +41,7 @@ class WarmCommands:
         theirs.close()
 
     def run(self, argv: list[str], cwd: Path, env: Mapping[str, str], timeout: float) -> tuple[int, str, str]:
-        """Run `iris` with these words.
-
-        Returns:
-            The exit code, negative for a signal, and what was written to stdout and stderr.
-
-        Raises:
-            CommandTimeout: It took longer than `timeout` seconds.
-        """
+        """Run `iris`; its exit code (negative for a signal), stdout and stderr, or CommandTimeout."""
         request = json.dumps({"argv": argv, "cwd": str(cwd), "env": dict(env)}).encode()
         reply, its_reply = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         (out, its_out), (err, its_err) = os.pipe(), os.pipe()

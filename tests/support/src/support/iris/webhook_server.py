@@ -10,8 +10,6 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One request as it came."""
-
     path: str
     headers: dict[str, str]
     body: bytes
@@ -19,12 +17,7 @@ class Told:
 
 @dataclass
 class WebhookServer:
-    """Keeps what it was told.
-
-    Args:
-        answers: Status codes of the next requests, 200 when there are none left; 0: no answer at all.
-        location: Where redirects point.
-    """
+    """Keeps what it was told; answers with these codes, then with 200 (0: not at all); redirects to `location`."""
 
     port: int = 0
     answers: list[int] = field(default_factory=list)

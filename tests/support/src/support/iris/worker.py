@@ -40,13 +40,7 @@ def succeed_at_once(starts: Sequence[Start]) -> pb.WorkerMessage:
 
 
 class ScriptedWorker:
-    """One session of one worker process. Use as a context manager; what the controller said is in the fields.
-
-    Args:
-        capacity: Default: 2 cores, 8 GiB of memory, 100 GiB of disk.
-        inventory: What it says to have in its hello.
-        ca_pem: The authority of a controller with TLS.
-    """
+    """One session of one worker process. Use as a context manager; what the controller said is in the fields."""
 
     def __init__(
         self,

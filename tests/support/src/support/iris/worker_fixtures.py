@@ -94,11 +94,7 @@ class FakeController(iris_pb2_grpc.WorkerServiceServicer, iris_pb2_grpc.BlobServ
         return self.add_blob(manifest.SerializeToString(deterministic=True))
 
     def send(
-        self,
-        *,
-        run: Iterable[pb.RunAttempts] = (),
-        stop: Iterable[pb.StopAttempt] = (),
-        forget: Iterable[str] = (),
+        self, *, run: Iterable[pb.RunAttempts] = (), stop: Iterable[pb.StopAttempt] = (), forget: Iterable[str] = ()
     ) -> None:
         """Change the desired set, in the open session."""
         self._revision += 1
@@ -135,7 +131,6 @@ class FakeController(iris_pb2_grpc.WorkerServiceServicer, iris_pb2_grpc.BlobServ
     async def Session(
         self, request_iterator: AsyncIterator[pb.WorkerMessage], context: Any
     ) -> AsyncIterator[pb.ControllerMessage]:
-        """The servicer method."""
         del context
         hello = (await anext(request_iterator)).hello
         self.hellos.append(hello)
@@ -156,7 +151,6 @@ class FakeController(iris_pb2_grpc.WorkerServiceServicer, iris_pb2_grpc.BlobServ
             reader.cancel()
 
     async def FetchBlobs(self, request: pb.FetchBlobsRequest, context: Any) -> AsyncIterator[pb.FetchBlobsResponse]:
-        """The servicer method."""
         self.blob_requests.append(list(request.digests))
         await self.serve_blobs.wait()
         for digest in request.digests:
@@ -171,11 +165,8 @@ class FakeController(iris_pb2_grpc.WorkerServiceServicer, iris_pb2_grpc.BlobServ
                 yield pb.FetchBlobsResponse(chunks=[chunk])
 
     async def UploadBlobs(
-        self,
-        request_iterator: AsyncIterator[pb.UploadBlobsRequest],
-        context: Any,
+        self, request_iterator: AsyncIterator[pb.UploadBlobsRequest], context: Any
     ) -> pb.UploadBlobsResponse:
-        """The servicer method."""
         sent: dict[str, bytes] = {}
         async for request in request_iterator:
             for chunk in request.chunks:
@@ -233,44 +224,20 @@ def run_command(
     resources: pb.Resources | None = None,
     enforced: str = "",
 ) -> pb.RunAttempts:
-    """Return the message by which a controller starts attempts of one job.
-
-    Args:
-        argv: The command.
-        job_id: The job.
-        indexes: Of the tasks to start.
-        attempt: The number of each attempt.
-        bundle: Digest of the bundle; empty: none.
-        payload: Digest of the callable; empty: a command.
-        environment: Of the job.
-        ports: Names of ports.
-        resources: Of each task.
-        enforced: The limits that it is held to.
-    """
+    """Return the message by which a controller starts attempts of one job; a digest that is empty: none."""
     entrypoint = pb.Entrypoint(command=pb.Command(argv=argv))
     if payload:
         entrypoint = pb.Entrypoint(callable=pb.Callable(payload_digest=payload))
     refs = [pb.AttemptRef(task_index=index, attempt=attempt) for index in indexes]
     launch = pb.Launch(
-        job_id=job_id,
-        entrypoint=entrypoint,
-        environment=environment,
-        bundle_digest=bundle,
-        ports=ports,
-        replicas=len(refs),
-        resources=resources,
-        enforced=enforced,
-        job_token=f"j:{job_id}:token",
-    )
+        job_id=job_id, entrypoint=entrypoint, environment=environment, bundle_digest=bundle, ports=ports,
+        replicas=len(refs), resources=resources, enforced=enforced, job_token=f"j:{job_id}:token",
+    )  # fmt: skip
     return pb.RunAttempts(launch=launch, attempts=refs)
 
 
 class InProcessWorker:
-    """A worker on this process's loop, with a guardian of its own: everything is real but that it shares a process.
-
-    Args:
-        guardian: Its tasks are taken up.
-    """
+    """A worker on this loop, which takes up the tasks of the guardian: all is real but that it shares a process."""
 
     def __init__(
         self, paths: WorkPaths, guardian: GuardianClient, controller: FakeController, environ: dict[str, str]

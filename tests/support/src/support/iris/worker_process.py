@@ -14,12 +14,7 @@ WAIT_S: Final = 30.0
 
 
 class WorkerProcess:
-    """Starts the process; it finds its controller at one address for ever.
-
-    Args:
-        work_dir: The worker's own; a worker started there later takes over what is left of the former one.
-        cores: What it offers, with a GiB of memory for each.
-    """
+    """Starts the process; it finds its controller at one address for ever. A later one takes over what is left."""
 
     def __init__(self, work_dir: Path, worker_id: str, address: Address, token: str, cores: int = 4) -> None:
         self.worker_id = worker_id

@@ -11,7 +11,6 @@ from support.rigging.shared import shared_gcs_server, shared_s3_server
 
 @contextlib.contextmanager
 def bucket_root(protocol: str, name: str) -> Iterator[str]:
-    """Yield the URL of a bucket that gs:// or s3:// URLs of this process reach."""
     server = shared_gcs_server() if protocol == "gs" else shared_s3_server()
     with pytest.MonkeyPatch.context() as patch:
         for variable, value in server.environment().items():

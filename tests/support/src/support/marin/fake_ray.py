@@ -54,14 +54,12 @@ class FakeRay:
         return self.home / "head"
 
     def write_program(self) -> Path:
-        """Write the program and return its path."""
         program = self.home / "ray"
         program.write_text(_PROGRAM.format(python=sys.executable, home=str(self.home)))
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
         return program
 
     def calls(self) -> list[list[str]]:
-        """Return the words of every call of the program."""
         return [words for words, _ in self._notes()]
 
     def v2(self) -> list[str | None]:
@@ -75,7 +73,6 @@ class FakeRay:
         file.write_text(json.dumps({**state, **values}))
 
     def tunnels(self) -> list[int]:
-        """Return the process ids of the tunnels that were opened."""
         notes = self.home / "tunnels"
         return [int(line) for line in notes.read_text().split()] if notes.exists() else []
 

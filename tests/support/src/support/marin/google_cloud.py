@@ -37,13 +37,8 @@ _DONE: Final = {"name": "operation-1", "status": "DONE", "done": True, "response
 class GcpServer:
     """The APIs; a VM or slice that is created is a record, there and ready at once.
 
-    Args:
-        machines: VMs by name, as they were asked for.
-        slices: TPU slices by their full name.
-        requests: Method and path of each request.
-        stockouts: How many slices are not to be had before there are any again.
-        page: How many slices are on a page of their list.
-        failing: Status code to answer everything with; 0: none.
+    Slices are known by their full names: so many `stockouts` come before there are any, and `page` are on a page.
+    Everything is answered with `failing`, unless that is 0.
     """
 
     machines: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -78,14 +73,7 @@ class GcpServer:
             self.slices[name]["state"] = "PREEMPTED"
 
     def answer(self, method: str, path: str, query: dict[str, str], body: dict[str, Any]) -> _Answer:
-        """Return the answer to a request.
-
-        Args:
-            method: The HTTP method.
-            path: The URL's path.
-            query: The URL's query.
-            body: The request's JSON.
-        """
+        """Return the answer to a request."""
         with self.lock:
             self.requests.append(f"{method} {path}")
             if self.failing:

@@ -30,16 +30,10 @@ class JobsServer:
     """Ray's Jobs API, with jobs that do nothing by themselves.
 
     Args:
-        token: What it wants to be sent; empty: nothing.
-        on_submit: Called with each new job.
-        on_package: Called when a package is sent.
         tail_limits: For each connection to a log in its turn, after how many characters and how it breaks off: "cut"
             (without a word), "close" (in good order), "stall" (nothing more comes); later ones work.
         failing: Status codes to answer with, by how a path ends; 0: the connection is cut.
         unready: How many submissions come before the cluster can start jobs.
-        submit_seconds: How long it takes to answer that a job was submitted.
-        package_seconds: The same for a package.
-        stop_seconds: The same for a stop.
     """
 
     token: str = ""
@@ -121,7 +115,7 @@ class JobsServer:
         return response
 
     async def _version(self, _: web.Request) -> web.Response:
-        return await _answer({"version": "4", "ray_version": "2.60.0"})
+        return web.json_response({"version": "4", "ray_version": "2.60.0"})
 
     async def _get_package(self, request: web.Request) -> web.Response:
         known = request.match_info["name"] in self.packages
@@ -141,10 +135,10 @@ class JobsServer:
         job = self.jobs[body["submission_id"]] = Job(body)
         self.on_submit(job)
         await asyncio.sleep(self.submit_seconds)
-        return await _answer({"submission_id": body["submission_id"], "job_id": body["submission_id"]})
+        return web.json_response({"submission_id": body["submission_id"], "job_id": body["submission_id"]})
 
     async def _list(self, _: web.Request) -> web.Response:
-        return await _answer([_described(job) for job in self.jobs.values()])
+        return web.json_response([_described(job) for job in self.jobs.values()])
 
     def _find(self, request: web.Request) -> Job:
         name = request.match_info["job"]
@@ -154,7 +148,7 @@ class JobsServer:
 
     async def _info(self, request: web.Request) -> web.Response:
         job = self._find(request)
-        return await _answer({"status": job.status, "message": job.message, "driver_exit_code": job.exit_code})
+        return web.json_response({"status": job.status, "message": job.message, "driver_exit_code": job.exit_code})
 
     async def _stop(self, request: web.Request) -> web.Response:
         job = self._find(request)
@@ -162,10 +156,10 @@ class JobsServer:
         runs = job.status in ("PENDING", "RUNNING")
         self.on_stop(job)
         await asyncio.sleep(self.stop_seconds)
-        return await _answer({"stopped": runs})
+        return web.json_response({"stopped": runs})
 
     async def _logs(self, request: web.Request) -> web.Response:
-        return await _answer({"logs": self._find(request).log})
+        return web.json_response({"logs": self._find(request).log})
 
     async def _tail(self, request: web.Request) -> web.StreamResponse:
         job = self._find(request)
@@ -193,19 +187,11 @@ class JobsServer:
         return socket
 
 
-async def _answer(value: object) -> web.Response:
-    return web.json_response(value)
-
-
 def _described(job: Job) -> dict[str, Any]:
     """Return a job as Ray lists it: what was asked for its entrypoint is left out."""
     body = job.body
     return {
-        "type": "SUBMISSION",
-        "submission_id": body["submission_id"],
-        "entrypoint": body["entrypoint"],
-        "runtime_env": body.get("runtime_env", {}),
-        "metadata": body.get("metadata", {}),
-        "status": job.status,
+        "type": "SUBMISSION", "submission_id": body["submission_id"], "entrypoint": body["entrypoint"],
+        "runtime_env": body.get("runtime_env", {}), "metadata": body.get("metadata", {}), "status": job.status,
         "message": job.message,
-    }
+    }  # fmt: skip

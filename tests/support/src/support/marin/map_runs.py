@@ -62,16 +62,11 @@ print(json.dumps([result.total, result.succeeded, result.existed]))
 
 
 def made(out: Path) -> list[str]:
-    """Return the outputs; not what is being written."""
     return [name for name in os.listdir(out) if not name.startswith(".")] if out.exists() else []
 
 
 def run_again(command: Sequence[str], env: Mapping[str, str], place: Path, count: int) -> int:
-    """Run a driver to its end after others were killed, check that all outputs are whole and those there untouched.
-
-    Returns:
-        How many of the outputs it found.
-    """
+    """Run a driver to its end after others were killed, and check all outputs; returns how many it found."""
     out = place / "out"
     before = {name: os.stat(out / name).st_mtime_ns for name in made(out)}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, check=False)

@@ -1,10 +1,31 @@
 """Programs that tests run to their end."""
 
+import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended, waited for or not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+@contextlib.contextmanager
+def printed_address(words: Sequence[str | Path], cwd: str | None = None) -> Iterator[str]:
+    """The address that a program prints first, for as long as the block runs; it ends with its input."""
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=cwd) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        assert url.startswith("http://")
+        yield url
+        process.stdin.close()
 
 
 def run_program(
@@ -17,12 +38,7 @@ def run_program(
 ) -> subprocess.CompletedProcess[str]:
     """Run a program; AssertionError with all that it wrote where it does not end with `code`.
 
-    Args:
-        words: Its words; a text: lines for bash, in which the programs of this environment are on PATH.
-        cwd: Where it runs.
-        env: All of its variables; None: those of this process.
-        code: How it has to end.
-        seconds: How long it may take.
+    A text is lines for bash, in which the programs of this environment are on PATH.
     """
     variables = dict(os.environ if env is None else env)
     if isinstance(words, str):

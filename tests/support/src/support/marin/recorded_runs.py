@@ -1,7 +1,5 @@
 """Runs and outputs as the executor leaves them in storage, written by hand: for tests of what reads them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +11,7 @@ STARTED = 1_700_000_000.0
 
 @dataclass
 class RecordedStorage:
-    """A storage root on disk.
-
-    Args:
-        root: Its directory.
-    """
+    """A storage root on disk."""
 
     root: Path
 
@@ -49,14 +43,10 @@ class RecordedStorage:
         directory = self.root / "experiments"
         directory.mkdir(parents=True, exist_ok=True)
         head = {
-            "worker_id": f"elsewhere-{pid}-1",
-            "git_commit": "c0ffee",
-            "caller_path": "/work/train.py",
-            "created_date": "2023-11-14T22:13:20+00:00",
-            "user": "ada",
-            "prefix": str(self.root),
+            "worker_id": f"elsewhere-{pid}-1", "git_commit": "c0ffee", "caller_path": "/work/train.py",
+            "created_date": "2023-11-14T22:13:20+00:00", "user": "ada", "prefix": str(self.root),
             "description": "Train.",
-        }
+        }  # fmt: skip
         (directory / f"{stem}.json").write_text(json.dumps({**head, "steps": steps}, indent=2))
         if events is None:
             return stem
@@ -66,29 +56,18 @@ class RecordedStorage:
 
 
 def started(steps: int = 1, **more: Any) -> dict[str, Any]:
-    """Return the event of a run's start."""
     return {"event": "run_started", "time": STARTED, "steps": steps, "description": "Train.", **more}
 
 
 def step_ended(step: dict[str, Any], status: str = "succeeded", **more: Any) -> dict[str, Any]:
-    """Return the event of a step's end."""
     return {
-        "event": "step_ended",
-        "time": STARTED + 1,
-        "name": step["name"],
-        "path": step["output_path"],
-        "status": status,
-        "seconds": 61.5,
-        "queued_seconds": 0.0,
-        "error": None,
-        "log": None,
-        "differences": [],
+        "event": "step_ended", "time": STARTED + 1, "name": step["name"], "path": step["output_path"],
+        "status": status, "seconds": 61.5, "queued_seconds": 0.0, "error": None, "log": None, "differences": [],
         **more,
-    }
+    }  # fmt: skip
 
 
 def ended(error: str | None = None, **more: Any) -> dict[str, Any]:
-    """Return the event of a run's end."""
     return {"event": "run_ended", "time": STARTED + 2, "seconds": 62.0, "error": error, **more}
 
 
@@ -102,5 +81,4 @@ class Done:
 
     @property
     def json(self) -> Any:
-        """Return the JSON document in `out`."""
         return json.loads(self.out)

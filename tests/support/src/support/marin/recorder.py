@@ -15,15 +15,12 @@ class Recorder:
         self.events: list[RunEvent] = []
 
     def on_event(self, event: RunEvent) -> None:
-        """Keep an event."""
         self.events.append(event)
 
     def of(self, kind: type[Any]) -> list[Any]:
-        """Return the events of a kind."""
         return [event for event in self.events if isinstance(event, kind)]
 
     def ends(self) -> dict[str, StepEnd]:
-        """Return how each step ended, by name."""
         return {event.name: event.status for event in self.of(StepEnded)}
 
 
@@ -35,6 +32,5 @@ class RecordingClient(LocalClient):
         self.requests: list[JobRequest] = []
 
     def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
-        """Submit a job."""
         self.requests.append(request)
         return super().submit(request, adopt_existing)

@@ -1,7 +1,5 @@
 """A storage root with runs of all kinds, for tests and pictures of what shows them."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import time
@@ -14,12 +12,7 @@ Step = dict[str, Any]
 
 
 def sample_root(root: Path, *, shards: int = 40) -> RecordedStorage:
-    """Write runs of a data pipeline: one that ended, one that goes on, one that failed; and the files of their steps.
-
-    Args:
-        root: An empty directory.
-        shards: How many steps like one another it has.
-    """
+    """Write runs of a data pipeline, one that ended, one that goes on, one that failed, and their steps' files."""
     storage = RecordedStorage(root)
     first = _pipeline(storage, shards, rate=0.001)
     ends = [step_ended(step, attempts=_attempts()) for step in first]
@@ -122,15 +115,7 @@ def _files(path: Path) -> None:
 
 
 def running_step(storage: RecordedStorage, name: str = "train/live-111111") -> tuple[str, Step, Path]:
-    """Record a run of this process that goes on: one step that runs, one that waits.
-
-    Args:
-        storage: Where.
-        name: The output path of the step that runs, below the root.
-
-    Returns:
-        The run's name, the running step, and the run's event log, to which a test appends.
-    """
+    """Record a run of this process that goes on; returns its name, the step that runs, and the event log."""
     import os
 
     step = storage.step(name, status="RUNNING")

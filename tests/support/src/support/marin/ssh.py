@@ -39,11 +39,7 @@ exec cp -rT "$(there "${{@: -2:1}}")" "$(there "${{@: -1}}")"
 
 
 class SshMachine:
-    """A user's machine with the file of a cluster whose only node is a directory beside it; `ray` is the real program.
-
-    Args:
-        dashboard_port: Where tunnels to the head lead.
-    """
+    """A user's machine with the file of a cluster whose one node is a directory beside it; `ray` is real."""
 
     def __init__(self, folder: Path, dashboard_port: int = 0) -> None:
         self.head, self.home, programs = folder / "head", folder / "home", folder / "bin"
@@ -80,7 +76,6 @@ class SshMachine:
         return [sys.executable, "-m", "marin.run.cluster", words[0], "--cluster", str(self.file), *words[1:]]
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run it to its end."""
         return subprocess.run(
             self.command(*words), env=self.environment, capture_output=True, text=True, timeout=200, cwd=self.home
         )

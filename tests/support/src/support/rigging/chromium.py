@@ -14,15 +14,9 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 _ARGUMENTS: Final = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-)
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
+)  # fmt: skip
 #: Names a folder for screenshots; without it none are kept.
 SCREENSHOTS_VARIABLE: Final = "PAGES_SCREENSHOTS"
 #: Width and colour scheme of each screenshot.
@@ -37,11 +31,7 @@ def chromium_path() -> str | None:
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """Context manager: a browser without windows.
-
-    Raises:
-        FileNotFoundError: Chromium is not installed.
-    """
+    """Context manager: a browser without windows."""
     from playwright.sync_api import sync_playwright
 
     path = chromium_path()
@@ -57,27 +47,15 @@ def chromium() -> Iterator[Browser]:
 
 @dataclass
 class Watched:
-    """Errors of a page, as the browser reports them.
-
-    Attributes:
-        problems: Errors on its console, exceptions of its scripts, requests to other servers.
-    """
+    """Errors on a page's console, exceptions of its scripts, and requests to other servers."""
 
     problems: list[str] = field(default_factory=list)
 
 
 def watch(page: Page, origin: str) -> Watched:
-    """Note what goes wrong in a page from now on.
-
-    Args:
-        page: The page.
-        origin: The only server that it may ask.
-    """
+    """Note what goes wrong in a page from now on; `origin` is the only server that it may ask."""
     watched = Watched()
-    page.on(
-        "console",
-        lambda message: watched.problems.append(message.text) if message.type in ("error", "warning") else None,
-    )
+    page.on("console", lambda said: watched.problems.append(said.text) if said.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: watched.problems.append(str(error)))
 
     def check(request: Any) -> None:
@@ -89,12 +67,7 @@ def watch(page: Page, origin: str) -> Watched:
 
 
 def serious_findings(page: Page, axe: Path) -> list[str]:
-    """Return what axe-core finds wrong in a page, the serious things.
-
-    Args:
-        page: The page.
-        axe: The file `axe.min.js`.
-    """
+    """Return what `axe.min.js` finds wrong in a page, the serious things."""
     # Not by a script element, which the page's policy would refuse.
     page.evaluate(axe.read_text(encoding="utf-8") + "; undefined")
     found = page.evaluate("async () => (await axe.run()).violations")
@@ -106,13 +79,7 @@ def serious_findings(page: Page, axe: Path) -> list[str]:
 
 
 def screenshots(page: Page, name: str, *, full_page: bool = True) -> list[Path]:
-    """Write screenshots of a page in each of `VIEWS` to the folder that PAGES_SCREENSHOTS names; return their files.
-
-    Args:
-        page: The page; it has the first view's size and colours afterwards.
-        name: The beginning of the files' names.
-        full_page: Whether what must be scrolled to is in them.
-    """
+    """Write screenshots of a page in each of `VIEWS` to the folder that PAGES_SCREENSHOTS names; return their files."""
     folder = os.environ.get(SCREENSHOTS_VARIABLE)
     if not folder:
         return []

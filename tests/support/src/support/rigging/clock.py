@@ -6,12 +6,7 @@ from dataclasses import dataclass
 
 
 class FakeClock:
-    """A `SleepingClock` under the test's control; sleeping advances it and is recorded in `sleeps`.
-
-    Args:
-        now: Wall time at the start, seconds since the epoch.
-        monotonic: Monotonic time at the start, seconds.
-    """
+    """A `SleepingClock` under the test's control; sleeping advances it and is recorded in `sleeps`."""
 
     def __init__(self, now: float = 1_700_000_000.0, monotonic: float = 1_000.0) -> None:
         self.sleeps: list[float] = []

@@ -31,16 +31,9 @@ class Barrier(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """A lease that several processes fight for.
+    """A lease that several processes fight for, until there were so many critical sections of all of them together.
 
-    Args:
-        path: The lock file, a path or URL.
-        directory: A local directory that all contenders share.
-        acquisitions: How many critical sections all of them together are to run.
-        heartbeat_timeout: As for `create_lock`.
-        skew: Each contender's wall clock is wrong by up to so many seconds.
-        abandoned_share: Which share of the attempts takes the lease as one who crashed long ago, and leaves it.
-        pause_seconds: The longest pause before trying again.
+    Each one's wall clock is wrong by up to `skew`; a share of attempts takes the lease as one who crashed long ago.
     """
 
     path: str
@@ -56,11 +49,9 @@ class Contest:
         return _read_journal(self._journal)
 
     def abandoned_numbers(self) -> list[int]:
-        """Return the fencing numbers of the leases that were left."""
         return _read_journal(self._journal + "-abandoned")
 
     def is_over(self) -> bool:
-        """Say whether enough critical sections have run."""
         try:
             return os.stat(self._journal).st_size >= self.acquisitions * _LINE_BYTES
         except FileNotFoundError:
@@ -109,15 +100,7 @@ def compete(contest: Contest, seed: int) -> None:
 
 
 def race_for_takeovers(prefix: str, directory: str, races: int, barrier: Barrier, index: int) -> None:
-    """Race the other processes for `races` abandoned leases; each writes the races it wins to `won-{index}`.
-
-    Args:
-        prefix: What the lock files' names begin with, a path or URL.
-        directory: A local directory.
-        races: How many.
-        barrier: Shared by all racers.
-        index: This racer's number; the first also makes the leases.
-    """
+    """Race the others for `races` abandoned leases, made by the first; each writes its own to `won-{index}`."""
     for race in range(races):
         path = f"{prefix}{race}.lock"
         if index == 0:
@@ -138,7 +121,6 @@ def _crashed() -> str:
 
 
 def races_won(directory: str, index: int) -> list[int]:
-    """Return the races that a racer won."""
     return _read_journal(os.path.join(directory, f"won-{index}"))
 
 

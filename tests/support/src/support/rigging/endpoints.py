@@ -3,8 +3,6 @@
 The parameters are those that the handlers' source names, so that a new one is tried without being listed anywhere.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import re
@@ -21,15 +19,7 @@ _HEADER: Final = re.compile(r"""headers\.get\(\s*"([\w-]+)\"""")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A path and a method that are served.
-
-    Attributes:
-        path: As the route has it, such as `/static/{name:path}`.
-        method: In capitals.
-        query: Names of parameters of its query.
-        form: Names of fields of its form.
-        headers: Names of headers that it reads.
-    """
+    """A path, as its route has it, and a method that are served, with the names of what it reads."""
 
     path: str
     method: str
@@ -39,12 +29,7 @@ class Endpoint:
 
 
 def endpoints_of(routes: Iterable[BaseRoute], shared: Iterable[Callable[..., Any]] = ()) -> list[Endpoint]:
-    """Return the endpoints of plain routes; of a handler all parameters count that its module names.
-
-    Args:
-        routes: The routes; mounted applications are left out.
-        shared: Functions that look at every request: parameters that their modules name are those of all.
-    """
+    """Return the endpoints of plain routes; of a handler, and of what all `shared`, all names in the module count."""
     common = "\n".join(_module_source(function) for function in shared)
     found = []
     for route in routes:
@@ -59,7 +44,6 @@ def endpoints_of(routes: Iterable[BaseRoute], shared: Iterable[Callable[..., Any
 
 
 def _handlers(handler: Any) -> list[Callable[..., Any]]:
-    """Return a handler, and those that it wraps."""
     if isinstance(handler, functools.partial):
         return _handlers(handler.func)
     cells = getattr(handler, "__closure__", None) or ()

@@ -27,13 +27,9 @@ class Fault:
     """A fault and the requests it befalls.
 
     Args:
-        kind: What goes wrong.
-        match: Regular expression searched in "METHOD path?query" (percent-decoded), e.g. r"^DELETE .*x\\.lock"; empty
-            for every request.
-        status: The HTTP status of ERROR and APPLIED_ERROR.
-        seconds: The delay of LATENCY.
-        times: After how many requests it is over; None for never.
-        probability: Which share of the matching requests it befalls.
+        match: Regular expression searched in "METHOD path?query" (percent-decoded); empty for every request.
+        status: Of ERROR and APPLIED_ERROR. seconds: Of LATENCY.
+        times: After how many requests it is over; None for never. probability: Of befalling one that matches.
     """
 
     kind: FaultKind
@@ -44,21 +40,15 @@ class Fault:
     probability: float = 1.0
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `from_json` reads."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, parsed: dict[str, Any]) -> "Fault":
-        """Read what `to_json` gave."""
         return cls(**{**parsed, "kind": FaultKind(parsed["kind"])})
 
 
 class FaultPlan:
-    """The faults that are in force, in the order in which they were added.
-
-    Args:
-        seed: Of the dice that `probability` throws.
-    """
+    """The faults that are in force, in the order in which they were added."""
 
     def __init__(self, seed: int = 0) -> None:
         self._faults: list[tuple[Fault, re.Pattern[str]]] = []
@@ -66,12 +56,10 @@ class FaultPlan:
         self._dice = random.Random(seed)
 
     def add(self, fault: Fault) -> None:
-        """Put `fault` in force."""
         self._faults.append((fault, re.compile(fault.match)))
         self._left.append(fault.times)
 
     def clear(self) -> None:
-        """End all faults."""
         self._faults.clear()
         self._left.clear()
 

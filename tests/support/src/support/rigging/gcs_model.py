@@ -46,12 +46,8 @@ class Conditions:
             except ValueError:
                 raise GcsError(400, f"Invalid value for if{source}{name}: {text!r}") from None
 
-        return cls(
-            number("GenerationMatch"),
-            number("GenerationNotMatch"),
-            number("MetagenerationMatch"),
-            number("MetagenerationNotMatch"),
-        )
+        kinds = ("GenerationMatch", "GenerationNotMatch", "MetagenerationMatch", "MetagenerationNotMatch")
+        return cls(*map(number, kinds))
 
     def check(self, found: "StoredObject | None", *, reading: bool = False) -> None:
         """Raise 412 when a condition does not hold (304 for a negative one when reading)."""
@@ -65,8 +61,6 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """One live version of an object."""
-
     name: str
     body: Body
     generation: int
@@ -87,7 +81,6 @@ class StoredObject:
         return base64.b64encode(f"{self.generation}/{self.metageneration}".encode()).decode()
 
     def resource(self, bucket: str, base_url: str) -> dict[str, Any]:
-        """Return the JSON that the API gives."""
         resource: dict[str, Any] = {
             "kind": "storage#object",
             "id": f"{bucket}/{self.name}/{self.generation}",
@@ -111,20 +104,13 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """One page of a listing."""
-
     items: list[StoredObject]
     prefixes: list[str]
     next_page: str | None
 
 
 class Bucket:
-    """Objects of one bucket. Every method is atomic as long as one thread calls them.
-
-    Args:
-        name: The bucket's name.
-        location: Its region, in capitals in the API's answers.
-    """
+    """Objects of one bucket. Every method is atomic as long as one thread calls them."""
 
     _generations = itertools.count(1_700_000_000_000_000)
 
@@ -135,7 +121,6 @@ class Bucket:
         self._objects: dict[str, StoredObject] = {}
 
     def resource(self) -> dict[str, Any]:
-        """Return the JSON that the API gives."""
         return {
             "kind": "storage#bucket",
             "id": self.name,
@@ -153,7 +138,6 @@ class Bucket:
         return len(self._objects)
 
     def find(self, name: str) -> StoredObject | None:
-        """Return the live object of that name."""
         return self._objects.get(name)
 
     def get(self, name: str, conditions: Conditions, generation: str | None = None) -> StoredObject:
@@ -174,7 +158,6 @@ class Bucket:
         metadata: Mapping[str, str] | None = None,
         components: int | None = None,
     ) -> StoredObject:
-        """Make a new generation of the object."""
         if not name or len(name.encode()) > 1024:
             raise GcsError(400, f"Invalid object name: {name!r}")
         conditions.check(self._objects.get(name))
@@ -218,13 +201,9 @@ class Bucket:
             raise GcsError(400, f"The number of source components provided ({len(sources)}) exceeds the maximum (32)")
         parts = [self.get(source, Conditions(generation=expected)) for source, expected in sources]
         return self.put(
-            name,
-            b"".join(part.body for part in parts),
-            conditions,
-            content_type=change.get("contentType"),
-            metadata=change.get("metadata"),
-            components=sum(part.components or 1 for part in parts),
-        )
+            name, b"".join(part.body for part in parts), conditions, content_type=change.get("contentType"),
+            metadata=change.get("metadata"), components=sum(part.components or 1 for part in parts),
+        )  # fmt: skip
 
     def patch(self, name: str, change: Mapping[str, Any], conditions: Conditions) -> StoredObject:
         """Change content type and metadata (a None value removes a key)."""
@@ -243,7 +222,6 @@ class Bucket:
         return patched
 
     def delete(self, name: str, conditions: Conditions, generation: str | None = None) -> None:
-        """Delete the live object."""
         found = self._objects.get(name)
         if found is None or (generation is not None and generation != str(found.generation)):
             raise GcsError(404, f"No such object: {self.name}/{name}")

@@ -63,8 +63,6 @@ class GcsServer(TestServer):
 
 
 class GcsApi:
-    """Answers requests of the JSON API."""
-
     def __init__(self) -> None:
         self.traffic = TrafficCounters()
         self._buckets: dict[str, Bucket] = {}
@@ -302,15 +300,10 @@ def _answer_object(request: Request, bucket: Bucket, stored: StoredObject) -> An
 def _media(request: Request, stored: StoredObject) -> Answer:
     hashes = f"crc32c={stored.crc32c}" + (f",md5={stored.md5}" if stored.md5 else "")
     headers = {
-        "Content-Type": stored.content_type,
-        "ETag": stored.etag,
-        "Last-Modified": stored.last_modified,
-        "X-Goog-Generation": str(stored.generation),
-        "X-Goog-Metageneration": str(stored.metageneration),
-        "X-Goog-Hash": hashes,
-        "X-Goog-Stored-Content-Length": str(len(stored.body)),
-        "Accept-Ranges": "bytes",
-    }
+        "Content-Type": stored.content_type, "ETag": stored.etag, "Last-Modified": stored.last_modified,
+        "X-Goog-Generation": str(stored.generation), "X-Goog-Metageneration": str(stored.metageneration),
+        "X-Goog-Hash": hashes, "X-Goog-Stored-Content-Length": str(len(stored.body)), "Accept-Ranges": "bytes",
+    }  # fmt: skip
     size = len(stored.body)
     match = _RANGE.fullmatch(request.headers.get("Range", ""))
     if match is None or match.groups() == ("", ""):

@@ -36,13 +36,7 @@ class ResumableSession:
     received: bytearray = field(default_factory=bytearray)
 
     def take(self, content_range: str | None, chunk: bytes) -> bool:
-        """Append a chunk, skipping what is there already; return whether the object is whole now.
-
-        Args:
-            content_range: The Content-Range header: "bytes a-b/total", with * for what is unknown; None when the chunk
-                is all there is.
-            chunk: The bytes a to b.
-        """
+        """Append a chunk, skipping what is there already; return whether the object is whole now."""
         if content_range is None:
             self.received = bytearray(chunk)
             return True
@@ -62,7 +56,6 @@ class ResumableSession:
         return total != "*" and len(self.received) == int(total)
 
     def progress(self) -> dict[str, str]:
-        """Return the headers of a 308 answer."""
         return {"Range": f"bytes=0-{len(self.received) - 1}"} if self.received else {}
 
 

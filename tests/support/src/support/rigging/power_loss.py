@@ -26,13 +26,10 @@ class _Synced:
 
 
 class LossyDisk:
-    """A directory whose disk keeps for certain only what `os.fsync` was called for.
+    """A directory whose disk keeps for certain only what `os.fsync` was called for; what is above it is safe.
 
     POSIX promises no more: a file's content is safe once its descriptor was synced, a name (new, renamed or removed)
     once its directory was. What is there when the recording begins is safe. Linux only; SQLite syncs out of its sight.
-
-    Args:
-        root: The directory; it and what is above it are safe.
     """
 
     def __init__(self, root: Path) -> None:
@@ -62,10 +59,7 @@ class LossyDisk:
     def after_power_loss(self, target: Path, *, names_survive: bool) -> Path:
         """Write to `target` what is left if the power fails now; return it.
 
-        Args:
-            target: A directory that is made.
-            names_survive: What was not synced of contents is lost, but every change of names made it to the disk (a
-                file that was never synced is empty). Otherwise all is lost that was not synced.
+        Contents that were not synced are lost; of names all changes may have made it to the disk, or only synced ones.
         """
         self._write(_key(os.stat(self._root)), self._root, target, names_survive)
         return target

@@ -61,7 +61,6 @@ class MotoApi:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="moto")
 
     async def handle(self, request: Request) -> Answer:
-        """Answer one request."""
         answer = await asyncio.get_running_loop().run_in_executor(self._worker, self._run, request)
         match = _PATH.match(request.raw_path)
         if match is not None:
@@ -89,7 +88,6 @@ class MotoApi:
 
 
 def _environ(request: Request) -> dict[str, Any]:
-    """Return the request as WSGI has it."""
     host = request.base_url.removeprefix("http://")
     environ: dict[str, Any] = {
         "REQUEST_METHOD": request.method,

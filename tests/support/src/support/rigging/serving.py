@@ -24,14 +24,7 @@ _MAX_BODY_BYTES = 2**33
 
 @dataclass(slots=True)
 class BucketTraffic:
-    """Requests to one bucket since the last reset.
-
-    Attributes:
-        requests: How often, by operation (such as "objects.get", "objects.media", "objects.insert", or "GET object").
-        bytes_in: Payload that clients wrote.
-        bytes_out: Payload that clients read.
-        bytes_copied: Payload that the server itself copied into this bucket.
-    """
+    """Requests to one bucket since the last reset, by operation ("objects.get", "GET object"), and payload bytes."""
 
     requests: Counter[str] = field(default_factory=Counter)
     bytes_in: int = 0
@@ -49,7 +42,6 @@ class Answer:
 
     @classmethod
     def of_json(cls, value: object, status: int = 200) -> "Answer":
-        """Answer with JSON."""
         return cls(status, json.dumps(value).encode(), {"Content-Type": "application/json; charset=UTF-8"})
 
 
@@ -72,11 +64,9 @@ class TrafficCounters:
         self.by_bucket: dict[str, BucketTraffic] = {}
 
     def of(self, bucket: str) -> BucketTraffic:
-        """Return the counters of `bucket`."""
         return self.by_bucket.setdefault(bucket, BucketTraffic())
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `TestServer.traffic` reads."""
         return {
             name: {"requests": dict(t.requests), "in": t.bytes_in, "out": t.bytes_out, "copied": t.bytes_copied}
             for name, t in self.by_bucket.items()
@@ -84,11 +74,7 @@ class TrafficCounters:
 
 
 class TestServer:
-    """A test server in a process of its own, which ends with this one; a context manager.
-
-    Args:
-        module: The module that is run, `python -m module`; it calls `serve`.
-    """
+    """A test server (`python -m module`, which calls `serve`), which ends with this process; a context manager."""
 
     __test__ = False  # pytest: this is no test class
 
@@ -128,7 +114,6 @@ class TestServer:
         self._admin("POST", "faults", fault.to_json())
 
     def clear_faults(self) -> None:
-        """End all faults."""
         self._admin("DELETE", "faults")
 
     def traffic(self) -> dict[str, BucketTraffic]:
@@ -139,7 +124,6 @@ class TestServer:
         }
 
     def reset_traffic(self) -> None:
-        """Set all counters to zero."""
         self._admin("DELETE", "traffic")
 
     def _admin(self, method: str, path: str, body: object = None) -> Any:
@@ -158,7 +142,6 @@ class Door:
         self._faults = FaultPlan()
 
     async def enter(self, request: "web.Request") -> "web.StreamResponse":
-        """Answer one HTTP request."""
         raw_path, _, raw_query = request.raw_path.partition("?")
         if raw_path.startswith(_ADMIN):
             return await self._send(request, self._administer(request.method, raw_path, await request.read()))

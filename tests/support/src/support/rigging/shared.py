@@ -12,8 +12,6 @@ from support.rigging.gcs_server import GcsServer
 from support.rigging.s3_server import S3Server
 from support.rigging.serving import TestServer
 
-__all__ = ["shared_gcs_server", "shared_s3_server"]
-
 Server = TypeVar("Server", bound=TestServer)
 
 
@@ -25,7 +23,6 @@ def shared_gcs_server() -> GcsServer:
 
 @functools.cache
 def shared_s3_server() -> S3Server:
-    """The S3 server of this process, likewise."""
     return _until_the_end(S3Server())
 
 

@@ -69,9 +69,7 @@ def log(directory: Path) -> list[str]:
     return (directory / ".log").read_text().splitlines()
 
 
-def test_lines_are_there_while_the_function_runs_and_at_its_end(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_lines_are_there_while_the_function_runs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     source = Pipes(FIRST)
     own = part(source, tmp_path)
     own.begin()
@@ -96,9 +94,7 @@ def test_a_failure_is_in_both_files(tmp_path: Path) -> None:
     assert "in the bucket" in (tmp_path / ".error").read_text()
 
 
-def test_output_that_cannot_be_read_is_left_to_the_run(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unreadable_output(tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
     own = part(Overrun(FIRST), tmp_path)
     own.begin()
     own.end(None)

@@ -20,7 +20,6 @@ from marin.execution.report.run_progress import RunProgress
 
 @pytest.fixture(autouse=True)
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A terminal without any styles."""
     monkeypatch.setenv("TERM", "dumb")
 
 

@@ -6,20 +6,12 @@ from typing import Any
 
 import pytest
 
-from marin.execution.report.events import (
-    RunEnded,
-    RunStarted,
-    StepEnd,
-    StepEnded,
-    StepRetrying,
-    StepStarted,
-)
+from marin.execution.report.events import RunEnded, RunStarted, StepEnd, StepEnded, StepRetrying, StepStarted
 from marin.execution.report.live.view import LiveView
 
 
 @pytest.fixture(autouse=True)
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A terminal without any styles."""
     monkeypatch.setenv("TERM", "dumb")
 
 
@@ -31,13 +23,13 @@ def ended(name: str, status: StepEnd = StepEnd.SUCCEEDED, **fields: Any) -> Step
 ERASE_THREE = "\x1b[3F" + 3 * "\x1b[2K\x1b[B" + "\x1b[3F"
 
 
-class Terminal(io.StringIO):
+class Tty(io.StringIO):
     def isatty(self) -> bool:
         return True
 
 
 def test_a_view_is_erased_before_anything_is_written_and_drawn_below_it() -> None:
-    terminal = Terminal()
+    terminal = Tty()
     view = LiveView(terminal, size=lambda: (80, 24), now=lambda: 160.0)
     for name in "ab":
         view.on_event(StepStarted(100, name, f"/p/{name}"))
@@ -64,7 +56,7 @@ def test_a_view_is_erased_before_anything_is_written_and_drawn_below_it() -> Non
 
 
 def test_what_is_said_while_somebody_answers_comes_after_the_answer() -> None:
-    terminal = Terminal()
+    terminal = Tty()
     view = LiveView(terminal, size=lambda: (80, 24), now=lambda: 160.0)
     view.on_event(StepStarted(100, "s0", "/p/0"))
     with view.answering("(Pdb) "):
@@ -104,27 +96,22 @@ def test_only_ends_that_are_news_scroll_by_and_a_run_of_a_program_ends_with_its_
     ]  # fmt: skip
 
 
-class Plain(Terminal):
+class Plain(Tty):
     def isatty(self) -> bool:
         return False
 
 
 @pytest.mark.parametrize(
     ("keyboard", "screen", "is_replaced"),
-    [
-        (Terminal(), Terminal(), True),
-        (Plain(), Terminal(), False),
-        (Terminal(), Plain(), False),
-        (None, Terminal(), False),
-    ],
+    [(Tty(), Tty(), True), (Plain(), Tty(), False), (Tty(), Plain(), False), (None, Tty(), False)],
 )
 def test_only_who_types_on_the_terminal_of_the_view_has_it_to_answer(
-    monkeypatch: pytest.MonkeyPatch, keyboard: Terminal | None, screen: Terminal, is_replaced: bool
+    monkeypatch: pytest.MonkeyPatch, keyboard: Tty | None, screen: Tty, is_replaced: bool
 ) -> None:
     """Else what is said while a step reads a pipe would be held back until that ends."""
     for name, stream in (("stdin", keyboard), ("stdout", screen), ("stderr", screen)):
         monkeypatch.setattr(sys, name, stream)
-    view = LiveView(Terminal(), size=lambda: (80, 24), now=lambda: 160.0)
+    view = LiveView(Tty(), size=lambda: (80, 24), now=lambda: 160.0)
     view.on_event(RunStarted(100.0, 0))
     during = sys.stdin
     view.on_event(RunEnded(101.0, 1.0))

@@ -1,7 +1,5 @@
 """IPython's debugger shows where a step failed."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from pathlib import Path
@@ -24,7 +22,6 @@ executor_main(steps=[ExecutorStep(name="fails", fn=fail, config="cheese")])
 
 
 async def look_at_a_failure(client: Any) -> str:
-    """Return what IPython's debugger prints after a failed run."""
     printed: list[str] = []
     answers = iter(["exceptions 0", "p 'config is ' + config", "q"])
 

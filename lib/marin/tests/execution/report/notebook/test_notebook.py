@@ -1,7 +1,5 @@
 """`day.ipynb` in a real kernel: runs, reruns, failures, an interrupt, a job, and what is left behind."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Callable

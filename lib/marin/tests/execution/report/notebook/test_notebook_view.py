@@ -22,8 +22,6 @@ WHERE = contextvars.ContextVar("where", default="nowhere")
 
 
 class Cell:
-    """Keeps what a notebook would show."""
-
     def __init__(self) -> None:
         self.shown: list[tuple[str, bool, str]] = []
 
@@ -37,9 +35,7 @@ def test_a_run_is_shown_once_and_updated_in_the_context_of_its_cell() -> None:
     WHERE.set("the cell")
     view.on_event(RunStarted(1.0, 2, None, "/p/experiments/day-0a1b2c.json"))
     view.on_event(StepStarted(1.0, "a", "/p/a"))
-    eventually(
-        lambda: any("a: running, 9.0s left" in text for text, _, _ in list(cell.shown)), "an update with the time left"
-    )
+    eventually(lambda: any("a: running, 9.0s left" in text for text, _, _ in list(cell.shown)), "the time left")
     view.on_event(StepEnded(2.0, "a", "/p/a", StepEnd.SUCCEEDED, seconds=1.0))
     view.on_event(StepEnded(2.0, "b", "/p/b", StepEnd.CACHED, differences=("n: 1 -> 2",)))
     view.on_event(StepEnded(2.0, "c", "/p/c", StepEnd.CACHED))
@@ -70,7 +66,6 @@ def test_a_notebook_that_shows_no_updates_does_not_hold_up_the_run(caplog: pytes
 
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """A kernel's shell with the names of its cells."""
     shell = SimpleNamespace(kernel=object(), user_global_ns={"__name__": "__main__"})
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
     return shell

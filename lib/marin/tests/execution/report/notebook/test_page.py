@@ -1,6 +1,5 @@
 """What a notebook shows of a run, from its events alone."""
 
-import re
 from html.parser import HTMLParser
 
 from marin.execution.report.events import (
@@ -135,30 +134,3 @@ def test_failures_come_first_and_the_rest_is_counted() -> None:
     assert seen.rows[1][1] == f"s{100 - (MOST_ROWS - 1)}"
     assert seen.rows[MOST_ROWS] == [f"and {101 - MOST_ROWS} more that have ended"]
     assert seen.rows[-1] == ["and 10 more at work"]
-
-
-def test_colours_can_be_read_on_light_and_on_dark() -> None:
-    """Each colour stands out by 3:1 at least (WCAG, for parts of an interface) against white and against #1e1e1e."""
-    progress = state(
-        RunStarted(0.0, 9),
-        started("a"),
-        StepJobQueued(0.0, "q", "/p/q", ""),
-        *(ended(status.value, status) for status in StepEnd),
-    )
-    written = run_html(progress.shown(1.0), progress.ends)
-    colours = set(re.findall(r"#[0-9a-f]{6}", written))
-    assert len(colours) >= 4
-    for colour in colours:
-        for ground in ("#ffffff", "#1e1e1e"):
-            assert contrast(colour, ground) >= 3, (colour, ground)
-
-
-def contrast(first: str, second: str) -> float:
-    light, dark = sorted((luminance(first), luminance(second)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-def luminance(colour: str) -> float:
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

@@ -15,9 +15,7 @@ from marin.run.cluster.cli.commands import main
 FILE = "infra/marin-cluster.yaml"
 
 
-def test_it_lasts_for_as_long_as_somebody_answers(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_it_lasts_while_somebody_answers(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     server = socket.create_server(("127.0.0.1", 0))
     port = server.getsockname()[1]
     looks: list[float] = []

@@ -11,6 +11,7 @@ from marin.run.cluster.jobs.backup import select_jobs
 from marin.run.cluster.ray_commands import READ_TOKEN
 from support.marin.fake_ray import FakeRay
 from support.marin.jobs_server import Job, JobsServer
+from support.marin.programs import is_gone
 
 pytestmark = pytest.mark.process
 
@@ -57,9 +58,7 @@ Output = pytest.CaptureFixture[str]
         ),
     ],
 )
-def test_a_dry_run_prints_what_would_be_run_and_runs_nothing(
-    ray: FakeRay, capsys: Output, words: str, printed: str
-) -> None:
+def test_a_dry_run_prints_and_runs_nothing(ray: FakeRay, capsys: Output, words: str, printed: str) -> None:
     command, *rest = words.split()
     assert main([command, "--dry-run", *rest]) == 0
     assert re.sub(r"http://127\.0\.0\.1:\d+/", "SERVER/", capsys.readouterr().out) == f"{printed}\n"
@@ -138,9 +137,7 @@ def test_what_destroys_is_not_done_where_nobody_can_be_asked(ray: FakeRay, capsy
     ("command", "code"),
     [("echo out; exit 42", 42), ("echo out", 0), ("printf 'out\\n'", 0), ("echo out; kill -9 $$", None)],
 )
-def test_a_command_on_the_head_has_its_own_output_and_exit_code(
-    ray: FakeRay, capfd: Output, command: str, code: int | None
-) -> None:
+def test_a_command_on_the_head_has_its_own_end(ray: FakeRay, capfd: Output, command: str, code: int | None) -> None:
     found = main(["ssh", "--", command])
     out, err = capfd.readouterr()
     if code is None:
@@ -166,9 +163,7 @@ def test_list(ray: FakeRay, project: Path, capsys: Output) -> None:
         ("refused", "the working directory of job-1, job-2 cannot be had on the head: Failed to set up runtime env"),
     ],
 )
-def test_nothing_is_stopped_when_a_working_directory_cannot_be_had(
-    ray: FakeRay, server: JobsServer, capsys: Output, state: str, said: str
-) -> None:
+def test_a_restart_is_refused(ray: FakeRay, server: JobsServer, capsys: Output, state: str, said: str) -> None:
     if state == "unpacked as nothing":  # Ray makes the folder, and nothing is in it
         (ray.head / "tmp/ray/session_latest/runtime_resources/working_dir_files/_ray_pkg_1").mkdir(parents=True)
     elif state == "refused":
@@ -209,7 +204,7 @@ def test_jobs_and_stopping_one(ray: FakeRay, server: JobsServer, capsys: Output)
     assert main(["stop-job", "raysubmit_1", "--yes", "--cluster", server.address]) == 0
     assert "job raysubmit_1 had ended" in capsys.readouterr().err
     assert main(["stop-job", "raysubmit_9", "--yes", "--cluster", server.address]) == 4
-    assert not any(_runs(pid) for pid in ray.tunnels())
+    assert all(map(is_gone, ray.tunnels()))
 
 
 def test_a_restart_saves_jobs_and_submits_them_again(ray: FakeRay, server: JobsServer, capsys: Output) -> None:
@@ -238,7 +233,7 @@ def test_a_restart_saves_jobs_and_submits_them_again(ray: FakeRay, server: JobsS
     assert others == []
     assert server.jobs[unpacked_by].body["runtime_env"] == {"working_dir": "gcs://_ray_pkg_1.zip"}
     assert server.requests.count("POST /api/jobs/") == 2
-    assert not any(_runs(pid) for pid in ray.tunnels())
+    assert all(map(is_gone, ray.tunnels()))
 
 
 def test_jobs_that_could_not_be_submitted_again_are_kept(ray: FakeRay, server: JobsServer, capsys: Output) -> None:
@@ -277,16 +272,7 @@ def test_which_jobs_are_submitted_again_and_in_which_order() -> None:
     }
 
 
-def _runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def test_names_that_vms_may_have_are_those_of_a_start_that_failed_or_of_the_head(
-    ray: FakeRay, project: Path, capsys: Output
-) -> None:
+def test_names_of_vms_are_those_of_a_failed_start_or_of_the_head(ray: FakeRay, project: Path, capsys: Output) -> None:
     running = yaml.safe_load((project / FILE).read_text())
     running["available_node_types"]["tpu_other"] = running["available_node_types"].pop("tpu_v4_8")
     running["setup_commands"] = ["filled out by ray"]

@@ -58,9 +58,7 @@ def test_a_cluster_that_cannot_start_jobs_yet_is_waited_for(
     assert len(json.loads((tmp_path / "jobs.json").read_text())) == 1, "it is kept for another try"
 
 
-def test_a_no_ends_a_command_and_a_wrong_word_is_named(
-    ray: FakeRay, capsys: Output, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_no_and_a_wrong_word_end_a_command(ray: FakeRay, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     for answer in (click.Abort, KeyboardInterrupt):
         confirm = Mock(side_effect=answer)
@@ -72,9 +70,7 @@ def test_a_no_ends_a_command_and_a_wrong_word_is_named(
     assert "No such command 'dwon'" in capsys.readouterr().err
 
 
-def test_ctrl_c_is_for_the_program_in_the_terminal_and_other_ends_are_for_both(
-    ray: FakeRay, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_is_for_the_program_in_the_terminal_alone(ray: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
     program = Mock()
     monkeypatch.setattr("marin.run.cluster.execute.subprocess.Popen", lambda *_, **__: program)
     program.wait.side_effect = [KeyboardInterrupt, KeyboardInterrupt, -2]
@@ -119,9 +115,7 @@ def test_a_working_directory_that_is_not_unpacked_in_time_is_given_up_and_its_jo
     assert stopped[0].startswith(JOB_PREFIX)
 
 
-def test_jobs_that_cannot_be_saved_are_named_before_a_restart(
-    ray: FakeRay, server: JobsServer, tmp_path: Path, capsys: Output
-) -> None:
+def test_jobs_that_cannot_be_saved_are_named(ray: FakeRay, server: JobsServer, tmp_path: Path, capsys: Output) -> None:
     for content in (None, "{", "[{}]", "[1]"):
         if content is not None:
             (tmp_path / "jobs.json").write_text(content)

@@ -33,15 +33,12 @@ FILES = sorted(path.name for path in INFRA.glob("marin-*.yaml") if not path.stem
 IN_SHORT = ("marin-cluster.yaml", "marin-us-west4.yaml")
 
 
-def read(name: str) -> dict[str, Any]:
-    found = yaml.safe_load((INFRA / name).read_text())
-    assert isinstance(found, dict)
-    return found
+def read(name: str) -> Any:
+    return yaml.safe_load((INFRA / name).read_text())
 
 
 @pytest.fixture
 def gcp(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[GcpServer]:
-    """The test server, as Google's APIs for Ray's provider."""
     with GcpServer() as server:
 
         class Discovery:
@@ -59,14 +56,12 @@ def gcp(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[GcpServer]:
         yield server
 
 
-def as_ray_up(name: str) -> dict[str, Any]:
+def as_ray_up(name: str) -> Any:
     config = read(name)
     config["provider"]["gcp_credentials"] = {"type": "credentials_token", "credentials": "t"}
     prepared = GCPNodeProvider.fillout_available_node_types_resources(prepare_config(config))
     validate_config(prepared)
-    found = GCPNodeProvider.bootstrap_config(prepared)
-    assert isinstance(found, dict)
-    return found
+    return GCPNodeProvider.bootstrap_config(prepared)
 
 
 def test_the_files_are_as_the_generator_makes_them(capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,18 +108,6 @@ def test_the_provider_makes_a_node_of_each_type(gcp: GcpServer, name: str) -> No
     for node in provider.non_terminated_nodes({}):
         provider.terminate_node(node)
     assert (gcp.machines, gcp.slices) == ({}, {})
-
-
-def test_the_documents_cluster() -> None:
-    config = read("marin-cluster.yaml")
-    assert config["provider"]["availability_zone"] == "us-central2-b"
-    worker = config["available_node_types"]["tpu_v4_8"]
-    assert (worker["min_workers"], worker["max_workers"]) == (4, 64)
-    assert worker["resources"] == {"CPU": 120, "TPU": 4, "TPU-v4-8-head": 1}
-    assert config["available_node_types"][config["head_node_type"]]["resources"] == {"CPU": 0}
-    options = " ".join(config["docker"]["run_options"])
-    assert "MARIN_PREFIX=gs://marin-us-central2" in options
-    assert "RAY_AUTH_MODE=token" in options
 
 
 GCLOUD = """#!/bin/bash

@@ -24,22 +24,16 @@ def edited(edit: Edit) -> dict[str, Any]:
     return config
 
 
-def head(config: dict[str, Any]) -> dict[str, Any]:
-    found = config["available_node_types"]["head_default"]
-    assert isinstance(found, dict)
-    return found
+def head(config: Any) -> Any:
+    return config["available_node_types"]["head_default"]
 
 
-def worker(config: dict[str, Any]) -> dict[str, Any]:
-    found = config["available_node_types"]["tpu_v4_8"]
-    assert isinstance(found, dict)
-    return found
+def worker(config: Any) -> Any:
+    return config["available_node_types"]["tpu_v4_8"]
 
 
-def node(config: dict[str, Any]) -> dict[str, Any]:
-    found = worker(config)["node_config"]
-    assert isinstance(found, dict)
-    return found
+def node(config: Any) -> Any:
+    return worker(config)["node_config"]
 
 
 def topology(config: dict[str, Any], kind: str, shape: str) -> None:
@@ -173,11 +167,7 @@ def rename_head(config: dict[str, Any]) -> None:
         (lambda c: c.update(cluster_name="other"), "cluster_name 'marin-us-central2' became 'other'", "orphans"),
         (rename_type, "worker type 'tpu_v4_8' became 'tpu_renamed'", "orphans"),
         (lambda c: c["available_node_types"].pop("tpu_v4_16"), "keep the type, with max_workers: 0, until", "orphans"),
-        (
-            lambda c: c["provider"].update(availability_zone="us-central2-c"),
-            "'us-central2-b' became 'us-central2-c'",
-            "orphans",
-        ),
+        (lambda c: c["provider"].update(availability_zone="us-central2-c"), "'us-central2-b' became", "orphans"),
         (lambda c: c["provider"].update(project_id="p"), "provider.project_id 'hai-gcp-models' became 'p'", "orphans"),
         (rename_head, "head_node_type 'head_default' became 'head_two'", "all of its jobs"),
     ],

@@ -55,9 +55,7 @@ def test_down_leaves_nothing_of_the_cluster(ray: FakeRay, filled: GcpServer, cap
 
 @pytest.mark.process
 @pytest.mark.parametrize("option", ["--preempted-only", "--workers-only"])
-def test_where_the_cluster_goes_on_only_what_was_taken_away_is_removed(
-    ray: FakeRay, filled: GcpServer, option: str
-) -> None:
+def test_in_a_cluster_that_goes_on_only_what_is_gone_is_removed(ray: FakeRay, filled: GcpServer, option: str) -> None:
     before = left(filled)
     assert main(["down", "--yes", option]) == 0
     assert before - left(filled) == {"preempted", "ended"}
@@ -74,9 +72,7 @@ def test_a_restart_is_not_kept_by_what_is_left(ray: FakeRay, gcp: GcpServer, cap
     assert main(["down", "--yes"]) == 5
 
 
-def test_a_node_that_is_being_stopped_is_asked_again_ever_more_rarely_and_named_when_it_stays(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_node_that_stays_is_asked_again_ever_more_rarely_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node may take minutes, and the quotas of Google's APIs are the whole project's."""
     waits: list[float] = []
     monkeypatch.setattr(leftovers.time, "sleep", waits.append)
@@ -90,8 +86,6 @@ def test_a_node_that_is_being_stopped_is_asked_again_ever_more_rarely_and_named_
 
 
 class Stubborn:
-    """A node that cannot be deleted for a while."""
-
     def __init__(self, asked: int) -> None:
         self.asked = asked
 

@@ -20,7 +20,6 @@ CONFIG = {"cluster_name": "here", "provider": PROVIDER}
 
 @pytest.fixture(autouse=True)
 def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Ray's records are in a folder of the test."""
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     folder = Path(local_config.get_state_path("here")).parent
     assert folder.is_relative_to(tmp_path)
