@@ -121,6 +121,18 @@ esac
 """
 
 
+def test_the_documents_cluster() -> None:
+    config = read("marin-cluster.yaml")
+    assert config["provider"]["availability_zone"] == "us-central2-b"
+    worker = config["available_node_types"]["tpu_v4_8"]
+    assert (worker["min_workers"], worker["max_workers"]) == (4, 64)
+    assert worker["resources"] == {"CPU": 120, "TPU": 4, "TPU-v4-8-head": 1}
+    assert config["available_node_types"][config["head_node_type"]]["resources"] == {"CPU": 0}
+    options = " ".join(config["docker"]["run_options"])
+    assert "MARIN_PREFIX=gs://marin-us-central2" in options
+    assert "RAY_AUTH_MODE=token" in options
+
+
 @pytest.mark.parametrize("name", IN_SHORT)
 def test_the_first_node_makes_the_token_and_all_have_it(name: str, tmp_path: Path) -> None:
     config = read(name)
