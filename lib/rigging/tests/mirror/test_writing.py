@@ -151,6 +151,12 @@ def test_a_directory_is_not_moved_into_itself(regions: Any, target: str) -> None
     assert regions.fs.find("ckpt") == ["ckpt/x", "ckpt/y"]
 
 
+def test_what_a_pattern_matches_is_moved_and_not_what_it_matches_then(regions: Any) -> None:
+    regions.fs.pipe({"e/x": b"1", "e/y": b"2"})
+    regions.fs.mv("e/*", "e/sub/", recursive=True)
+    assert {path: regions.fs.cat(path) for path in regions.fs.find("e")} == {"e/sub/x": b"1", "e/sub/y": b"2"}
+
+
 @pytest.mark.parametrize("how", ["pipe", "put", "cp"])
 def test_a_write_that_fails_leaves_what_was_seen(make_regions: Any, how: str, tmp_path: Path, monkeypatch: Any) -> None:
     regions = make_regions("local", "local")

@@ -265,6 +265,9 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
         Raises:
             InvalidRequest: The target is below what is moved; nothing was moved.
         """
+        if not isinstance(path1, list) and has_magic(self._strip_protocol(path1)):
+            # Now: after the copy the pattern may match the copies, too, which would be removed.
+            path1 = self._matches(self._strip_protocol(path1))
         for source in path1 if isinstance(path1, list) else [path1]:
             for target in path2 if isinstance(path2, list) else [path2]:
                 if f"{self._strip_protocol(target)}/".startswith(f"{self._strip_protocol(source)}/"):
