@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, TypeVar, overload
 
 from marin.output_files import ARTIFACT_DIGEST_FILE, ARTIFACT_FILE
 from rigging.errors import InvalidRequest, NotFound
-from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
+from rigging.filesystem import local_path, read_bytes_or_none, write_bytes_atomic
 from rigging.filesystem.fences import check_writable
 from rigging.filesystem.location import path_in
 
@@ -92,7 +92,9 @@ class Artifact:
         output_path = _one_path("Artifact.save(value, path)", path, base_path)
         check_writable(output_path)
         write_artifact(
-            lambda name, content: write_bytes_atomic(path_in(output_path, name), content), artifact_bytes(stored)
+            output_path,
+            lambda name, content: write_bytes_atomic(path_in(output_path, name), content),
+            artifact_bytes(stored),
         )
 
     @overload
@@ -137,7 +139,7 @@ class Artifact:
         content = read_bytes_or_none(file)
         if content is None:
             raise ArtifactNotFound(f"no artifact at {file}; the step that writes it has not succeeded")
-        if content != _NULL and not _is_sound(content, output_path):
+        if not _is_sound(content, output_path):
             # It may have been stored anew between the two reads.
             content = read_bytes_or_none(file) or b""
             if not _is_sound(content, output_path):
@@ -166,20 +168,25 @@ def artifact_path(output_path: str) -> str:
     return path_in(output_path, ARTIFACT_FILE)
 
 
-def write_artifact(write: Callable[[str, bytes], object], content: bytes) -> None:
-    """Write an artifact file, and its digest (in the form of `sha256sum`) beside it; null has none.
+def write_artifact(output_path: str, write: Callable[[str, bytes], object], content: bytes) -> None:
+    """Write an artifact file and, on disks, its digest (in the form of `sha256sum`) beside it; null has none.
+
+    Buckets keep and check a digest of each object themselves; one more request for each step would say nothing new.
 
     Args:
+        output_path: Where.
         write: Writes a file of the output path, by its name.
         content: What `artifact_bytes` returned.
     """
     write(ARTIFACT_FILE, content)
-    if content != _NULL:
+    if content != _NULL and local_path(output_path) is not None:
         write(ARTIFACT_DIGEST_FILE, f"{hashlib.sha256(content).hexdigest()}  {ARTIFACT_FILE}\n".encode())
 
 
 def _is_sound(content: bytes, output_path: str) -> bool:
     """Whether a value is the one that was stored; those of older releases have no digest."""
+    if content == _NULL or local_path(output_path) is None:
+        return True
     digest = read_bytes_or_none(path_in(output_path, ARTIFACT_DIGEST_FILE))
     return digest is None or digest.split()[:1] == [hashlib.sha256(content).hexdigest().encode()]
 

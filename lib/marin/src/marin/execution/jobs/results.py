@@ -84,10 +84,12 @@ def keep_content(
     """
     try:
         if files is None:
-            write_artifact(lambda name, data: write_bytes_atomic(path_in(output_path, name), data), content)
+            write_artifact(
+                output_path, lambda name, data: write_bytes_atomic(path_in(output_path, name), data), content
+            )
             return
         retry_with_backoff(
-            lambda: write_artifact(files.write, content),
+            lambda: write_artifact(output_path, files.write, content),
             retryable=lambda error: isinstance(error, OSError) and error.errno not in _WILL_NOT_PASS,
             max_attempts=1000,
             max_elapsed=patience_seconds,
@@ -176,7 +178,7 @@ def take_result_of_job(output_path: str, job_id: str, files: ResultFiles) -> boo
         content = read_bytes_or_none(left)
         if content is None:
             return False
-        write_artifact(files.write, content)
+        write_artifact(output_path, files.write, content)
         fs, path = url_to_fs(left)
         fs.rm_file(path)
     except LeaseLostError:

@@ -243,7 +243,7 @@ class Attempt:
         with lease.together():
             if result is not None:
                 try:
-                    write_artifact(lease.write, result)
+                    write_artifact(lease.output_path, lease.write, result)
                 except LeaseLostError:
                     raise
                 # Storage libraries may raise any exception; what cannot be stored at all is said at the next try.
