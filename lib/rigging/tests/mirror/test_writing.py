@@ -143,7 +143,17 @@ def test_appending_brings_the_file_first_and_a_transaction_publishes_at_its_end(
     assert regions.has(0, "d/x") == b"x"
 
 
-@pytest.mark.parametrize("target", ["ckpt/old", "ckpt/old/", "ckpt"])
+def test_a_move_to_the_same_place_does_nothing(regions: Any) -> None:
+    regions.fs.pipe({"ckpt/x": b"1", "y": b"2"})
+    regions.fs.mv("ckpt", "ckpt/", recursive=True)
+    regions.fs.mv("y", "mirror://y")
+    assert (regions.fs.cat("ckpt/x"), regions.fs.cat("y")) == (b"1", b"2")
+    with pytest.raises(InvalidRequest, match="cannot be moved"):
+        regions.fs.mv(["y", "ckpt/x"], ["z", "ckpt/x"])
+    assert (regions.fs.cat("ckpt/x"), regions.fs.cat("y")) == (b"1", b"2")
+
+
+@pytest.mark.parametrize("target", ["ckpt/old", "ckpt/old/"])
 def test_a_directory_is_not_moved_into_itself(regions: Any, target: str) -> None:
     regions.fs.pipe({"ckpt/x": b"1", "ckpt/y": b"2"})
     with pytest.raises(InvalidRequest, match="mirror://ckpt cannot be moved to ckpt"):

@@ -6,6 +6,7 @@ the prefix, and of callers at once one computes while the others wait.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import logging
@@ -119,8 +120,8 @@ class disk_cache(Generic[P, R]):
         return self if instance is None else types.MethodType(self, instance)
 
     def _temporary_paths(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[str]:
-        for digest_of in (bound_call_digest, call_digest):
-            path = marin_temp_bucket(1, f"disk_cache_{digest_of(fn, args, kwargs, self._identity)[:_HASH_DIGITS]}")
+        for digest in _digests(fn, args, kwargs, self._identity):
+            path = marin_temp_bucket(1, f"disk_cache_{digest}")
             yield local_path(path) or path
 
     def _wrapping(self, *args: Any, **kwargs: Any) -> disk_cache[..., Any]:
@@ -306,9 +307,17 @@ def cache_path(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
 
 
 def _cache_paths(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[str]:
-    for digest_of in (bound_call_digest, call_digest):
-        name = f"{function_name(fn)}-{digest_of(fn, args, kwargs)[:_HASH_DIGITS]}"
-        yield os.path.join(prefix_or_default(None), "cache", name)
+    for digest in _digests(fn, args, kwargs):
+        yield os.path.join(prefix_or_default(None), "cache", f"{function_name(fn)}-{digest}")
+
+
+def _digests(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], identity: str | None = None
+) -> Iterator[str]:
+    """Yield the digits that a result is kept under, then those of earlier releases, if they could tell the call."""
+    yield bound_call_digest(fn, args, kwargs, identity)[:_HASH_DIGITS]
+    with contextlib.suppress(Unidentified):
+        yield call_digest(fn, args, kwargs, identity)[:_HASH_DIGITS]
 
 
 def _identity_now(fn: Callable[..., Any]) -> str:

@@ -1,5 +1,6 @@
 """Code that waits for itself: the circle is told, where it would wait for ever."""
 
+import contextvars
 import json
 import threading
 from collections.abc import Callable
@@ -128,3 +129,17 @@ def test_waits_without_a_circle_are_none(tmp_path: Path) -> None:
         end_wait(c)
     with making(c), making(d):
         begin_wait(b)
+
+
+def test_a_wait_that_ended_with_inner_code_is_no_wait_of_the_outer(tmp_path: Path) -> None:
+    outer, inner, other = (str(tmp_path / name) for name in ("outer", "inner", "other"))
+    with making(outer):
+        with making(inner):
+            begin_wait(other)  # its run was interrupted, so that it is never ended
+
+        def elsewhere() -> None:
+            with making(other):
+                begin_wait(outer)
+                end_wait(outer)
+
+        contextvars.Context().run(elsewhere)

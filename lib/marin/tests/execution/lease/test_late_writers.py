@@ -110,6 +110,8 @@ def test_an_interrupted_function_may_clean_up(output: str) -> None:
     keeper, lease = begun(output, FakeClock())
     lease.interrupt()
     by_open_url(output)
+    with open_url(f"{output}/data/part") as stream:
+        assert stream.read() == b"x"
     keeper.drop(lease)
     keeper.stop()
 

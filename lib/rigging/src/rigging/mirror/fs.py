@@ -265,13 +265,13 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
         Raises:
             InvalidRequest: The target is below what is moved; nothing was moved.
         """
-        if not isinstance(path1, list) and has_magic(self._strip_protocol(path1)):
-            # Now: after the copy the pattern may match the copies, too, which would be removed.
-            path1 = self._matches(self._strip_protocol(path1))
-        for source in path1 if isinstance(path1, list) else [path1]:
-            for target in path2 if isinstance(path2, list) else [path2]:
-                if f"{self._strip_protocol(target)}/".startswith(f"{self._strip_protocol(source)}/"):
-                    raise InvalidRequest(f"mirror://{source} cannot be moved to {target}, which is itself or below it")
+        if not isinstance(path1, list):
+            if self._strip_protocol(path1) == self._strip_protocol(path2):
+                return
+            if has_magic(self._strip_protocol(path1)):
+                # Now: after the copy the pattern may match the copies, too, which would be removed.
+                path1 = self._matches(self._strip_protocol(path1))
+        _check_apart(self._strip_protocol(path1), self._strip_protocol(path2))
         if isinstance(path1, list) or isinstance(path2, list) or maxdepth is not None:
             super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **kwargs)
             return
@@ -292,6 +292,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
         """Remove a file: the local one, and from sight what other regions have; they keep theirs."""
         relative = self._strip_protocol(path)
         local = local_store()
+        check_writable(local.url(relative))
         is_here = local.info(relative) is not None
         if not is_here or other_stores():
             found = elsewhere(relative)
@@ -301,7 +302,6 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
                 # Before the local one: whoever looks between the two sees one or the other, and no former version.
                 mark_removed(local, [relative])
         if is_here:
-            check_writable(local.path(relative))
             local.fs.rm_file(local.path(relative))
 
     def _rm(self, path: MirrorPath) -> None:
@@ -327,7 +327,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
         own: list[str] = []
         hidden: set[str] = set()
         for top in [found for relative in paths for found in self._matches(relative)]:
-            check_writable(local.path(top))
+            check_writable(local.url(top))
             is_here = local.info(top) is not None
             if is_here:
                 own.append(local.path(top))
@@ -424,6 +424,15 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
         parent, _, _ = relative.rpartition("/")
         if store.kind in (StoreKind.LOCAL, StoreKind.OTHER):
             store.fs.makedirs(store.path(parent), exist_ok=True)
+
+
+def _check_apart(sources: MirrorPath, targets: MirrorPath) -> None:
+    """Refuse to move anything to a place below it: what is copied there would be removed with the rest."""
+    sources = sources if isinstance(sources, list) else [sources]
+    pairs = zip(sources, targets, strict=False) if isinstance(targets, list) else ((one, targets) for one in sources)
+    for source, target in pairs:
+        if f"{target}/".startswith(f"{source}/"):
+            raise InvalidRequest(f"{PROTOCOL}://{source} cannot be moved to {target}, which is the same or below it")
 
 
 @contextlib.contextmanager

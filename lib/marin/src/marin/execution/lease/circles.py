@@ -41,7 +41,8 @@ class Making(NamedTuple):
 _nothing = Making(uuid.uuid4().hex)
 _current: ContextVar[Making] = ContextVar("marin_making", default=_nothing)
 _guard = threading.Lock()
-_waits: dict[str, list[str]] = {}
+# The outputs that code makes, and the one that it waits for.
+_waits: list[tuple[tuple[str, ...], str]] = []
 
 
 def making_here() -> Making:
@@ -75,7 +76,7 @@ class making:
         _current.reset(self._token)
         if _waits:
             with _guard:
-                _waits.pop(self._made, None)
+                _waits[:] = [wait for wait in _waits if self._made not in wait[0]]
 
 
 def begin_wait(output_path: str) -> None:
@@ -91,8 +92,7 @@ def begin_wait(output_path: str) -> None:
     with _guard:
         circle = _path_to(here.outputs, awaited)
         if circle is None:
-            for output in here.outputs:
-                _waits.setdefault(output, []).append(awaited)
+            _waits.append((here.outputs, awaited))
     if circle is not None:
         raise CircularWait(_told(here.outputs, circle))
     # Storage that fails here hides a circle, and ends no run.
@@ -112,11 +112,8 @@ def end_wait(output_path: str) -> None:
     if not here.outputs:
         return
     with _guard:
-        for output in here.outputs:
-            if awaited in (waits := _waits.get(output, [])):
-                waits.remove(awaited)
-                if not waits:
-                    del _waits[output]
+        if (here.outputs, awaited) in _waits:
+            _waits.remove((here.outputs, awaited))
     with contextlib.suppress(Exception):
         fs, path = url_to_fs(path_in(here.outputs[-1], WAITING_FILE))
         fs.rm_file(path)
@@ -133,8 +130,8 @@ def _path_to(goals: tuple[str, ...], start: str) -> list[str] | None:
         path = paths.pop()
         if path[-1] in goals:
             return path
-        for following in _waits.get(path[-1], []):
-            if following not in seen:
+        for outputs, following in _waits:
+            if path[-1] in outputs and following not in seen:
                 seen.add(following)
                 paths.append([*path, following])
     return None

@@ -128,6 +128,8 @@ def _parts_of(fn: Any) -> Iterator[tuple[str, str]]:
         if isinstance(item, type):
             waiting += item.__bases__
         for function in _functions_of(item):
+            if function.__module__ == "dataclasses":  # `__replace__` of Python 3.13
+                continue
             for name, value in _names_of(function):
                 value = value if isinstance(value, type) else _followed(value)
                 if isinstance(value, _FUNCTIONS):

@@ -139,7 +139,7 @@ def _stable(value: Any, path: str, left_out: list[str]) -> Any:
     elif isinstance(value, (set, frozenset)):
         members = [_stable(item, path, left_out) for item in value]
         return sorted(members, key=lambda member: json.dumps(member, sort_keys=True))
-    elif hasattr(value, "tobytes") and hasattr(value, "dtype") and not value.dtype.hasobject:
+    elif hasattr(value, "tobytes") and not getattr(getattr(value, "dtype", None), "hasobject", True):
         content = hashlib.sha256(value.tobytes()).hexdigest()  # a numpy array
         return {"dtype": str(value.dtype), "shape": list(value.shape), "sha256": content}
     else:
