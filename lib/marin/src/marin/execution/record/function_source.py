@@ -12,6 +12,7 @@ import hashlib
 import inspect
 import io
 import json
+import re
 import textwrap
 import tokenize
 import types
@@ -269,7 +270,10 @@ def _code_source(code: types.CodeType, filename: str) -> str | None:
 def _class_source(kind: type[Any]) -> str | None:
     if kind not in _class_sources:
         try:
-            _class_sources[kind] = _bare(inspect.getsource(kind))
+            text = inspect.getsource(kind)
+            # Python 3.13 gives the lines of this number, of whatever file `__main__` has.
+            is_it = re.search(rf"^\s*class\s+{kind.__name__}\b", text, re.MULTILINE)
+            _class_sources[kind] = _bare(text) if is_it else _members_source(kind)
         except (OSError, TypeError, SyntaxError, tokenize.TokenError, IndentationError):
             _class_sources[kind] = _members_source(kind)
     return _class_sources[kind]
