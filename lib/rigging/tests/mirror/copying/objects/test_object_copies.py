@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -177,8 +178,10 @@ def test_a_part_that_waits_on_disk_is_sent_anew_from_its_start(make_regions: Any
     if times == 2:
         assert regions.fs.cat_file("d/x") == data
     else:
-        with pytest.raises(OSError, match="the part did not arrive"):
+        with pytest.raises(OSError, match="the part did not arrive") as caught:
             regions.fs.cat_file("d/x")
+        assert caught.tb is not None, "it holds the frames of the copy"
+        assert not [here.name for here in threading.enumerate() if here.name.startswith("mirror-read")]
     assert regions.files(0) == ["d/x"] * (times == 2)
     assert uploads(regions) == []
 

@@ -8,7 +8,7 @@ import functools
 import hashlib
 import io
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any, Self
 
 from rigging.errors import LeaseLost
@@ -102,12 +102,15 @@ def upload_to_s3(
 
     with upload.aborted_by_errors():
         in_memory = part_bytes <= settings.s3_memory_bytes
-        parts: Iterator[bytes | io.BufferedRandom] = (
+        made: Generator[bytes | io.BufferedRandom] = (
             _regroup(counted(), part_bytes) if in_memory else _spooled(counted(), part_bytes)
         )
-        for (number, _, _), body in zip(upload.missing(), parts, strict=True):
-            check()
-            upload.add(upload.send(number, body))
+        # Closed here. A traceback would keep it until garbage is collected, maybe in a thread that is starting: that
+        # holds the lock without which the thread that reads ahead cannot be joined (before Python 3.13).
+        with contextlib.closing(made) as parts:
+            for (number, _, _), body in zip(upload.missing(), parts, strict=True):
+                check()
+                upload.add(upload.send(number, body))
         if not resumed:
             # Parts of an upload cannot be read back, so a resumed one is checked by sizes and part checksums only.
             check_digest(digest, request.source, request.path)
@@ -231,7 +234,7 @@ class _Upload:
         return etags
 
 
-def _regroup(data: Iterator[bytes], part_bytes: int) -> Iterator[bytes]:
+def _regroup(data: Iterator[bytes], part_bytes: int) -> Generator[bytes]:
     """Yield the same bytes in pieces of `part_bytes`."""
     pending: list[bytes] = []
     have = 0
@@ -249,7 +252,7 @@ def _regroup(data: Iterator[bytes], part_bytes: int) -> Iterator[bytes]:
         yield b"".join(pending)
 
 
-def _spooled(data: Iterator[bytes], part_bytes: int) -> Iterator[io.BufferedRandom]:
+def _spooled(data: Iterator[bytes], part_bytes: int) -> Generator[io.BufferedRandom]:
     """Yield the same bytes as open files of `part_bytes`; each is gone when the next is asked for."""
     rest = b""
     while True:
