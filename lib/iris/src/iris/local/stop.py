@@ -164,7 +164,11 @@ def _end_leftovers(paths: LocalPaths) -> None:
 
 def _end(lock: Path, term_seconds: float) -> int | None:
     pid = lock_holder(lock)
-    if pid is None or not _is_ours(pid):
+    if pid is None:
+        return None
+    if not _is_ours(pid):
+        # One that ends already has no command line any more, and for a moment its lock still.
+        wait_unlocked(lock, timeout=term_seconds)
         return None
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):

@@ -143,6 +143,7 @@ def test_messages_of_anyone_are_not_kept_while_they_come() -> None:
                 assert client.echo.remote(b"x" * 3_000_000).result(5) == b"x" * 3_000_000
             codes = {stranger.code().name for stranger in strangers}
             assert codes <= {"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNAVAILABLE"}
-        assert peak_mib() - at_first < 40  # of 288 MB that were sent
+        # Of 288 MB that were sent; how many small pieces are on their way at once depends on the machine.
+        assert peak_mib() - at_first < 64
     finally:
         process.communicate("", 10)
