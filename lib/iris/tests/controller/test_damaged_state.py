@@ -33,30 +33,6 @@ def damage(state: Path) -> None:
         (state / f"iris.db{suffix}").unlink(missing_ok=True)
 
 
-def test_a_start_says_what_is_damaged_and_what_salvages(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    state = tmp_path / "state"
-    assert run(["cluster", "controller", "salvage", "--state-dir", str(state)]) == 4
-    assert "there is no state directory" in capfd.readouterr().err
-    used(state)
-    wal = state / "iris.db-wal"
-    data = bytearray(wal.read_bytes())
-    data[len(data) // 2 : len(data) // 2 + 4096] = bytes(4096)
-    wal.write_bytes(data)
-    with pytest.raises(MarinError, match=f"is damaged.*`iris cluster controller salvage --state-dir {state}`"):
-        ControllerProcess(state)
-    assert "Traceback" not in capfd.readouterr().err
-    where = ["--state-dir", str(state)]
-    assert run(["cluster", "controller", "salvage", "--check", *where]) == 1
-    assert "pages cannot be read" in capfd.readouterr().err
-    assert run(["cluster", "controller", "salvage", *where]) in (0, 1), "1: pages are lost, and that is said"
-    said = capfd.readouterr().err
-    assert f"the damaged files are in {state}/damaged-" in said
-    assert "the new database has " in said
-    assert run(["cluster", "controller", "salvage", "--check", *where]) == 0
-    assert "nothing is wrong" in capfd.readouterr().err
-    ControllerProcess(state).kill()
-
-
 def test_with_a_remote_state_what_restores_is_told_and_works(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     state, remote = tmp_path / "state", tmp_path / "remote"
     used(state, remote)
@@ -85,6 +61,6 @@ def test_the_local_cluster_says_it_to_whoever_wants_to_list_jobs(
     assert run(["job", "list"]) == 5
     said = capfd.readouterr()
     assert "iris.db is damaged: the file is empty (0 bytes)" in said.err
-    assert f"`iris cluster controller salvage --state-dir {state}`" in said.err
+    assert f"`iris cluster controller restore --state-dir {state} " in said.err
     assert "Traceback" not in said.err
     assert "no jobs" not in said.err

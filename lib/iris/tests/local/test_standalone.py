@@ -14,7 +14,7 @@ from iris.controller.app import Address, ControllerConfig
 from iris.local import standalone
 from iris.local.fresh_state import left_as_found
 from iris.local.settings import LocalSettings, write_settings
-from iris.local.standalone import Checked, Restored, restore_state, salvage_state, serve_standalone
+from iris.local.standalone import Restored, restore_state, serve_standalone
 from iris.local.state import LocalPaths
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, verify_token
 from iris.store.db import lock
@@ -22,7 +22,7 @@ from iris.store.replicate.remote import RemoteState
 from iris.store.replicate.rewind import Rewound
 from iris.tls.certificates import read_authority
 from iris.tls.pins import parse_token
-from rigging.errors import Conflict, InvalidRequest, NotFound, Unavailable
+from rigging.errors import Conflict, InvalidRequest, Unavailable
 
 
 class Served:
@@ -140,21 +140,6 @@ def test_what_others_may_use_stays(tmp_path: Path, why: str) -> None:
     assert (state / "iris.db").read_bytes() == b"its own"
     for descriptor in held:
         os.close(descriptor)
-
-
-def test_only_a_directory_that_is_there_is_salvaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[Path] = []
-    monkeypatch.setattr(standalone, "salvage", lambda directory: done.append(directory) or "salvaged")
-    monkeypatch.setattr(standalone, "damage_of", lambda directory: "its head is torn")
-    with pytest.raises(NotFound, match=r"there is no state directory .*/none"):
-        salvage_state(None, state_dir=tmp_path / "none", check_only=False)
-    assert salvage_state(None, state_dir=tmp_path, check_only=True) == Checked(tmp_path, "its head is torn")
-    assert not done
-    result: Any = salvage_state(None, state_dir=tmp_path, check_only=False)
-    assert result == "salvaged"
-    monkeypatch.setenv("IRIS_STATE_DIR", str(tmp_path))
-    assert salvage_state(None, state_dir=None, check_only=True) == Checked(tmp_path, "its head is torn")
-    assert done == [tmp_path]
 
 
 def test_a_state_is_restored_from_where_it_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,8 +118,7 @@ def test_the_message_says_what_helps(tmp_path: Path) -> None:
     assert (told.database, told.what) == (place / DATABASE_NAME, "it was cut")
     text = str(told)
     assert text.startswith(f"the database {place / DATABASE_NAME} is damaged: it was cut. Nothing was changed. ")
-    assert f"`iris cluster controller salvage --state-dir '{place}'` keeps what can be read" in text
-    assert "if it is kept off the machine, `iris cluster controller restore" in text
+    assert f"`iris cluster controller restore --state-dir '{place}' --remote-state-dir URL` gets back" in text
+    assert "move the directory aside" in text
     remote = str(DatabaseDamaged(place / DATABASE_NAME, "it was cut", "s3://b/x y"))
     assert f"restore --state-dir '{place}' --remote-state-dir 's3://b/x y'` gets the state back" in remote
-    assert remote.index("restore") < remote.index("salvage")

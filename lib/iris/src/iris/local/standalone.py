@@ -18,7 +18,6 @@ from iris.local.start import LocalCluster
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
 from iris.store.replicate.remote import RemoteState
 from iris.store.replicate.rewind import rewind
-from iris.store.salvage.salvage import Salvaged, damage_of, salvage
 from iris.tls.certificates import AUTHORITY_FILES, DIRECTORY_NAME, ServerIdentity, ensure_certificates, write_authority
 from iris.tls.pins import PinnedToken
 from iris.tls.trust import is_loopback
@@ -47,14 +46,6 @@ class Restored:
     remote_state_dir: str
     sequence: int
     moved_to: Path | None
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """The damage of the database in a directory; empty: none was found."""
-
-    state_dir: Path
-    damage: str
 
 
 def serve_standalone(
@@ -166,26 +157,6 @@ def controller_certificates(
             "makes a CA at its first start, `iris cluster certs --make` before it"
         )
     return place, ensure_certificates(directory, renew=renew)
-
-
-def salvage_state(config_path: Path | None, *, state_dir: Path | None, check_only: bool) -> Salvaged | Checked:
-    """Make a controller's damaged database again from what can be read of it.
-
-    Args:
-        config_path: The config file.
-        state_dir: Where the state is. Without a config file and a directory it is the local cluster's.
-        check_only: Only tell what is wrong with it.
-
-    Raises:
-        Conflict: A controller runs on it, or nothing is wrong with it.
-        MarinError: Nothing can be read.
-    """
-    if config_path is None and state_dir is None:
-        state_dir = LocalCluster().paths.root
-    directory = controller_config(config_path, Given(state_dir)).state_dir
-    if not directory.is_dir():
-        raise NotFound(f"there is no state directory {directory}")
-    return Checked(directory, damage_of(directory)) if check_only else salvage(directory)
 
 
 def _make(state_dir: Path) -> None:

@@ -26,12 +26,15 @@ class DatabaseDamaged(Conflict):
 
     def __init__(self, database: Path, what: str, remote: str = "") -> None:
         where = f"--state-dir {shlex.quote(str(database.parent))}"
-        salvage = f"`iris cluster controller salvage {where}` keeps what can be read of it"
         if remote:
             restore = f"`iris cluster controller restore {where} --remote-state-dir {shlex.quote(remote)}`"
-            remedy = f"{restore} gets the state back from there; {salvage}"
+            remedy = f"{restore} gets the state back from there"
         else:
-            remedy = f"{salvage}; if it is kept off the machine, `iris cluster controller restore {where}` gets it back"
+            restore = f"`iris cluster controller restore {where} --remote-state-dir URL`"
+            remedy = (
+                f"{restore} gets back a state that is kept off the machine, too; "
+                "without one, move the directory aside and start the controller anew: its jobs are lost"
+            )
         super().__init__(f"the database {database} is damaged: {what}. Nothing was changed. {remedy}")
         self.database = database
         self.what = what

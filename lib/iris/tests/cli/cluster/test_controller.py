@@ -14,8 +14,7 @@ import pytest
 from iris.cli.cluster.controller import parse_time, storage_lines
 from iris.client import Checkpoint, ClusterStatus
 from iris.local import standalone
-from iris.local.standalone import Checked, Restored
-from iris.store.salvage.salvage import Salvaged
+from iris.local.standalone import Restored
 from support.iris.cli import Client, Iris
 
 NOW_MS = 1_700_000_000_000
@@ -36,7 +35,7 @@ def client() -> Client:
 def controller(monkeypatch: pytest.MonkeyPatch) -> Any:
     """What works on a state directory."""
     found = create_autospec(standalone)
-    for name in ("restore_state", "salvage_state", "serve_standalone"):
+    for name in ("restore_state", "serve_standalone"):
         monkeypatch.setattr(standalone, name, getattr(found, name))
     return found
 
@@ -75,29 +74,6 @@ def test_restoring_to_a_time(iris: Iris, controller: Any) -> None:
         call(None, state_dir=None, remote_state_dir=None, at_ms=NOW_MS),
         call(None, state_dir=Path("/s"), remote_state_dir="there", at_ms=None),
     ]
-
-
-def test_salvage_and_its_check(iris: Iris, controller: Any) -> None:
-    notes = ("job /a/b is lost", "so is /a/c")
-    controller.salvage_state.side_effect = [
-        Checked(Path("/s"), ""),
-        Checked(Path("/s"), "a page is torn"),
-        Salvaged("a page is torn", {"jobs": 3, "tasks": 5}, notes, Path("/aside")),
-    ]
-    salvage = ("cluster", "controller", "salvage")
-    assert iris(*salvage, "--check") == (0, "", "nothing is wrong with it\n")
-    told = "the database in /s is damaged: a page is torn\n"
-    assert iris(*salvage, "--check", "--state-dir", "/s") == (1, "", told)
-    code, out, said = iris(*salvage)
-    assert (code, out) == (0, "")
-    assert said.splitlines() == [
-        "the database was damaged (a page is torn); the damaged files are in /aside",
-        *(f"iris: {note}" for note in notes),
-        "iris: the new database has 3 jobs, 5 tasks",
-    ]
-    given = [(None, True), (Path("/s"), True), (None, False)]
-    calls = [call(None, state_dir=place, check_only=check) for place, check in given]
-    assert controller.salvage_state.mock_calls == calls
 
 
 def test_a_checkpoint_says_what_is_safe(iris: Iris, client: Client) -> None:

@@ -1,4 +1,4 @@
-"""`iris cluster controller serve|status|checkpoint|restore|salvage`."""
+"""`iris cluster controller serve|status|checkpoint|restore`."""
 
 import time
 from datetime import datetime
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from iris.cli import exit_codes
 from iris.cli.context import CliContext, pass_context
 from iris.cli.groups import SuggestingGroup
 from iris.cli.output import duration, echo, moment, output, say
@@ -177,32 +176,6 @@ def restore(context: CliContext, at: str | None, state_dir: Path | None, remote_
     if done.moved_to is not None:
         say(f"the database that was there is in {done.moved_to}")
     say(f"{done.state_dir} has the state of {done.remote_state_dir} as of commit {done.sequence}")
-
-
-@controller.command()
-@click.option("--state-dir", type=DIRECTORY, metavar="DIR", help=_STATE_DIR_HELP)
-@click.option("--check", is_flag=True, help="Only say whether the database is damaged (exit code 1: it is).")
-@pass_context
-def salvage(context: CliContext, state_dir: Path | None, check: bool) -> int:
-    """Make a damaged database again from what can be read of it.
-
-    No controller may run on it. The damaged files are moved aside, not removed. Live jobs of which anything is missing
-    are ended; where commits are lost, all live jobs are, as each may have ended in them. Exit code 1: something is
-    lost, and is named. Where the state is kept off the machine, `restore` gets back more.
-    """
-    from iris.local.standalone import Checked, salvage_state
-
-    done = salvage_state(context.config_path(), state_dir=state_dir, check_only=check)
-    if isinstance(done, Checked):
-        say(
-            f"the database in {done.state_dir} is damaged: {done.damage}" if done.damage else "nothing is wrong with it"
-        )
-        return exit_codes.FAILURE if done.damage else exit_codes.OK
-    say(f"the database was damaged ({done.damage}); the damaged files are in {done.moved_to}")
-    for note in done.notes:
-        say(note)
-    say("the new database has " + ", ".join(f"{count} {name}" for name, count in done.rows.items()))
-    return exit_codes.OK if done.is_whole else exit_codes.FAILURE
 
 
 def parse_time(text: str) -> int:

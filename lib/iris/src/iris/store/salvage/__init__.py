@@ -1,1 +1,0 @@
-"""Making a database again from the readable part of a damaged one."""
