@@ -20,6 +20,7 @@ from iris.local.state import WORKER_ID, ClusterRecord, LocalPaths, held_lock, re
 from iris.local.worker_keeper import WorkerStart
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, verify_token
 from iris.rpc.protocol import PROTOCOL_VERSION
+from iris.store.db import SchemaTooOld
 from rigging.errors import Conflict, InvalidRequest, Unavailable
 
 ADDRESS = Address("127.0.0.1", 4711)
@@ -195,6 +196,20 @@ def test_it_comes_back_at_its_port(played: Played, former: str, refusal: str, po
     with pytest.raises(Conflict, match=error) if error else contextlib.nullcontext():
         played.run(idle_exit_s=7.0)
     assert [(config.port, config.idle_exit_s) for config in played.config] == [(port, 7.0) for port in ports]
+
+
+def test_a_state_of_an_older_release_is_kept_aside(played: Played) -> None:
+    database, log = played.paths.root / "iris.db", played.paths.root / "logs/ann/~0.0.log"
+    database.write_bytes(b"older")
+    log.parent.mkdir(parents=True)
+    log.touch()
+    played.refuse = SchemaTooOld("version 15")
+    played.run()
+    (aside,) = played.paths.root.glob("older-*")
+    assert (aside / "iris.db").read_bytes() == b"older"
+    assert (aside / "logs/ann/~0.0.log").exists()
+    assert not log.exists()
+    assert played.told == ["listening"]
 
 
 def test_a_conflict_after_it_has_served_does_not_begin_a_second_life(played: Played) -> None:

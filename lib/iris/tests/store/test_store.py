@@ -1,4 +1,5 @@
 import os
+import shutil
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from iris.domain.job_spec import CommandEntrypoint
 from iris.domain.resources import Device, Resources
 from iris.domain.states import JobState, PriorityBand, TaskState
 from iris.store.damage import DatabaseDamaged
-from iris.store.db import DATABASE_NAME, SchemaTooNew, migrations
+from iris.store.db import DATABASE_NAME, MIGRATIONS, SchemaTooNew, SchemaTooOld, migrate_to, migrations
 from iris.store.store import Store
 from rigging.errors import Conflict
 from support.iris.stored_jobs import FULL_SPEC, PLAIN_SPEC, WORKER, make_job, make_tasks
@@ -154,15 +155,15 @@ def test_a_disk_that_does_not_answer_is_no_damage(tmp_path: Path) -> None:
     store.close()
 
 
-@pytest.mark.parametrize("trouble", ["in use", "newer", "no database", "head", "content"])
+@pytest.mark.parametrize("trouble", ["in use", "newer", "older", "no database", "head", "content"])
 def test_what_cannot_be_opened_is_let_go_at_once(trouble: str, tmp_path: Path) -> None:
     """Else who moves it away and tries again is refused by what was left open."""
     Store.open(tmp_path).close()
     path = tmp_path / DATABASE_NAME
     held = Store.open(tmp_path) if trouble == "in use" else None
-    if trouble == "newer":
+    if trouble in ("newer", "older"):
         connection = sqlite3.connect(path)
-        connection.execute("INSERT INTO schema_version VALUES (999)")
+        connection.execute("UPDATE schema_version SET version = ?", (999 if trouble == "newer" else 15,))
         connection.commit()
         connection.close()
     elif trouble != "in use":
@@ -170,14 +171,32 @@ def test_what_cannot_be_opened_is_let_go_at_once(trouble: str, tmp_path: Path) -
         begin = {"no database": 0, "head": 18, "content": 4096}[trouble]
         path.write_bytes(content[:begin] + b"?" * 80 + content[begin + 80 :])
     before = len(os.listdir("/proc/self/fd"))
-    known = len(migrations())
-    words = {"in use": "another controller already uses", "newer": f"version 999, this release knows .* up to {known}:"}
-    kind = {"in use": Conflict, "newer": SchemaTooNew}.get(trouble, DatabaseDamaged)
+    first, last = migrations()[0][0], migrations()[-1][0]
+    words = {
+        "in use": "another controller already uses",
+        "newer": f"version 999, this release knows versions up to {last}:",
+        "older": f"version 15, this release knows versions from {first} on. Nothing was changed: ",
+    }
+    kind = {"in use": Conflict, "newer": SchemaTooNew, "older": SchemaTooOld}.get(trouble, DatabaseDamaged)
     with pytest.raises(kind, match=words.get(trouble, "is damaged: ")):
         Store.open(tmp_path)
     assert len(os.listdir("/proc/self/fd")) == before
     if held is not None:
         held.close()
+
+
+def test_a_step_to_the_next_schema_is_taken_whole_or_not_at_all(connection: sqlite3.Connection, tmp_path: Path) -> None:
+    steps = tmp_path / "steps"
+    shutil.copytree(MIGRATIONS, steps)
+    last = migrations()[-1][0]
+    (steps / f"{last + 1:04}_colours.sql").write_text("ALTER TABLE workers ADD COLUMN colour TEXT;")
+    (steps / f"{last + 2:04}_twice.sql").write_text("CREATE TABLE more (a);\nCREATE TABLE more (a);")
+    with pytest.raises(sqlite3.OperationalError, match="table more already exists"):
+        migrate_to(connection, last + 2, steps)
+    connection.execute("ROLLBACK")
+    assert connection.execute("SELECT max(version) FROM schema_version").fetchone() == (last + 1,)
+    assert "colour" in {row[1] for row in connection.execute("PRAGMA table_info(workers)")}
+    assert not connection.execute("PRAGMA table_info(more)").fetchall()
 
 
 def test_a_lean_load_leaves_the_tasks_of_ended_jobs_to_be_asked_for(tmp_path: Path) -> None:

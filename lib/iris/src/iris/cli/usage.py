@@ -37,7 +37,4 @@ def totals(tasks: Iterable["TaskStatus"]) -> str:
     disk = max(item.disk_peak_bytes for item in found)
     parts += [f"memory up to {format_bytes(memory)}"] if memory else []
     parts += [f"disk up to {format_bytes(disk)}"] if disk else []
-    sent, received = sum(item.sent_bytes for item in found), sum(item.received_bytes for item in found)
-    parts += [f"sent at least {format_bytes(sent)}"] if sent else []
-    parts += [f"received at least {format_bytes(received)}"] if received else []
     return ", ".join(parts)

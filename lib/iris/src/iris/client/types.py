@@ -107,7 +107,6 @@ class AttemptUsage(Record):
         disk_bytes: In its working directory and TMPDIR.
         processes: Processes and threads.
         at_ms: When it was last looked at (Unix time).
-        sent_bytes: By TCP since it began, as far as the looks at its sockets saw it: at least. received_bytes likewise.
         began_at_ms: When the attempt began (Unix time); 0: not known, as of those that ended under earlier releases.
     """
 
@@ -122,8 +121,6 @@ class AttemptUsage(Record):
     processes: int = 0
     processes_peak: int = 0
     at_ms: int = 0
-    sent_bytes: int = 0
-    received_bytes: int = 0
     began_at_ms: int = 0
 
 

@@ -20,8 +20,6 @@ class Usage:
         processes: Processes and threads now.
         processes_peak: The most that was seen.
         at_ms: When (Unix time).
-        sent_bytes: By TCP since it began, at least.
-        received_bytes: Likewise.
         began_at_ms: When the attempt began (Unix time), as the controller keeps it; 0: not known.
     """
 
@@ -35,12 +33,10 @@ class Usage:
     processes_peak: int = 0
     at_ms: int = 0
     # In the order in which releases came to know them: so they are told, and older ones pass over what is at the end.
-    sent_bytes: int = 0
-    received_bytes: int = 0
     began_at_ms: int = 0
 
     def later(self, now: "Usage") -> "Usage":
-        """This, and what was seen after it: peaks, processor time and traffic never fall."""
+        """This, and what was seen after it: peaks and processor time never fall."""
         return Usage(
             cpu_ms=max(self.cpu_ms, now.cpu_ms),
             cpu_millis=now.cpu_millis,
@@ -51,8 +47,6 @@ class Usage:
             processes=now.processes,
             processes_peak=max(self.processes_peak, now.processes_peak, now.processes),
             at_ms=now.at_ms,
-            sent_bytes=max(self.sent_bytes, now.sent_bytes),
-            received_bytes=max(self.received_bytes, now.received_bytes),
             began_at_ms=self.began_at_ms or now.began_at_ms,
         )
 

@@ -22,6 +22,8 @@ from iris.local.state import WORKER_ID, ClusterRecord, LocalPaths, read_record, 
 from iris.local.worker_keeper import WorkerKeeper, WorkerStart
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
 from iris.rpc.protocol import PROTOCOL_VERSION
+from iris.store.db import SchemaTooOld
+from iris.store.replicate.restore import set_aside_all
 from iris.user_name import default_user
 from rigging.clock import unix_ms
 from rigging.errors import Conflict, Unavailable
@@ -69,6 +71,9 @@ def serve_local(
     pauses = (look_seconds, save_again_seconds)
     run = _Run(paths, idle_exit_seconds, worker, on_listening, on_ready, on_trouble, pauses)
     try:
+        asyncio.run(run.serve(port))
+    except SchemaTooOld as error:
+        logger.warning("%s. It is kept in %s, and the cluster begins anew", error, set_aside_all(paths.root))
         asyncio.run(run.serve(port))
     except Conflict as error:
         if not port or run.listened:

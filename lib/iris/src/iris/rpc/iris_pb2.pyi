@@ -791,8 +791,6 @@ class AttemptUsage(_message.Message):
     PROCESSES_FIELD_NUMBER: _builtins.int
     PROCESSES_PEAK_FIELD_NUMBER: _builtins.int
     AT_MS_FIELD_NUMBER: _builtins.int
-    SENT_BYTES_FIELD_NUMBER: _builtins.int
-    RECEIVED_BYTES_FIELD_NUMBER: _builtins.int
     BEGAN_AT_MS_FIELD_NUMBER: _builtins.int
     attempt_id: _builtins.str
     worker_id: _builtins.str
@@ -811,9 +809,6 @@ class AttemptUsage(_message.Message):
     processes_peak: _builtins.int
     at_ms: _builtins.int
     """when, by the clock of the observations"""
-    sent_bytes: _builtins.int
-    """by TCP since it began, at least"""
-    received_bytes: _builtins.int
     began_at_ms: _builtins.int
     """the attempt; from the controller only; 0: not known"""
     def __init__(
@@ -830,13 +825,11 @@ class AttemptUsage(_message.Message):
         processes: _builtins.int = ...,
         processes_peak: _builtins.int = ...,
         at_ms: _builtins.int = ...,
-        sent_bytes: _builtins.int = ...,
-        received_bytes: _builtins.int = ...,
         began_at_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt_id", b"attempt_id", "began_at_ms", b"began_at_ms", "cpu_millis", b"cpu_millis", "cpu_ms", b"cpu_ms", "disk_bytes", b"disk_bytes", "disk_peak_bytes", b"disk_peak_bytes", "memory_bytes", b"memory_bytes", "memory_peak_bytes", b"memory_peak_bytes", "processes", b"processes", "processes_peak", b"processes_peak", "received_bytes", b"received_bytes", "sent_bytes", b"sent_bytes", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt_id", b"attempt_id", "began_at_ms", b"began_at_ms", "cpu_millis", b"cpu_millis", "cpu_ms", b"cpu_ms", "disk_bytes", b"disk_bytes", "disk_peak_bytes", b"disk_peak_bytes", "memory_bytes", b"memory_bytes", "memory_peak_bytes", b"memory_peak_bytes", "processes", b"processes", "processes_peak", b"processes_peak", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -11,9 +11,18 @@ from rigging.errors import Conflict, MarinError
 from rigging.file_lock import open_lock_file, try_lock
 from rigging.filesystem.atomic import sync_names
 
-__all__ = ["DATABASE_NAME", "SchemaTooNew", "connect", "lock", "migrate_to", "migrations", "schema_version"]
+__all__ = [
+    "DATABASE_NAME",
+    "SchemaTooNew",
+    "SchemaTooOld",
+    "connect",
+    "lock",
+    "migrate_to",
+    "migrations",
+    "schema_version",
+]
 
-_MIGRATIONS: Final = Path(__file__).parent / "migrations"
+MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _LOCK_NAME: Final = "iris.db.lock"
 
 
@@ -21,11 +30,16 @@ class SchemaTooNew(Conflict):
     """The database was written by a newer release than this one."""
 
 
-def migrations() -> list[tuple[int, Path]]:
-    """The numbered scripts (`0001_what.sql`), in the order in which they are applied."""
-    found = sorted((int(path.name.partition("_")[0]), path) for path in _MIGRATIONS.glob("*.sql"))
-    if [number for number, _ in found] != list(range(1, len(found) + 1)):
-        raise MarinError(f"the migrations in {_MIGRATIONS} are not numbered 1, 2, 3, ...: {[p.name for _, p in found]}")
+class SchemaTooOld(Conflict):
+    """The database was written by an older release, whose schema this one cannot bring up to date."""
+
+
+def migrations(folder: Path = MIGRATIONS) -> list[tuple[int, Path]]:
+    """Return the numbered scripts (`NNNN_what.sql`) in order: the first makes the schema, each later one a step."""
+    found = sorted((int(path.name.partition("_")[0]), path) for path in folder.glob("*.sql"))
+    first = found[0][0]
+    if [number for number, _ in found] != list(range(first, first + len(found))):
+        raise MarinError(f"the migrations in {folder} are not numbered in a row: {[p.name for _, p in found]}")
     return found
 
 
@@ -46,7 +60,7 @@ def lock(state_dir: Path) -> int:
 def connect(state_dir: Path) -> sqlite3.Connection:
     """Open the database in `state_dir`, made 0600 when new, and bring its schema to this release.
 
-    Raises SchemaTooNew, DatabaseDamaged, and MarinError when it cannot be used for another reason.
+    Raises SchemaTooNew, SchemaTooOld, DatabaseDamaged, and MarinError when it cannot be used for another reason.
     """
     path = state_dir / DATABASE_NAME
     damage = file_damage(path)
@@ -83,7 +97,7 @@ def _make(path: Path) -> None:
     os.close(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     try:
         with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
-            migrate_to(connection, len(migrations()))
+            migrate_to(connection, migrations()[-1][0])
     except sqlite3.Error as error:
         raise MarinError(f"cannot make the database {path}: {error}") from error
     os.replace(fresh, path)
@@ -98,19 +112,25 @@ def schema_version(connection: sqlite3.Connection) -> int:
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    known = migrations()
+    (first, _), (last, _) = migrations()[0], migrations()[-1]
     version = schema_version(connection)
-    if version > len(known):
+    if version > last:
         raise SchemaTooNew(
-            f"the database {path} has schema version {version}, this release knows versions up to {len(known)}: "
+            f"the database {path} has schema version {version}, this release knows versions up to {last}: "
             "use the newer release of iris that wrote it"
         )
-    migrate_to(connection, len(known))
+    if version < first:
+        raise SchemaTooOld(
+            f"the database {path} has schema version {version}, this release knows versions from {first} on. Nothing "
+            "was changed: use the release of iris that wrote it, or move the state directory aside"
+        )
+    migrate_to(connection, last)
 
 
-def migrate_to(connection: sqlite3.Connection, version: int) -> None:
-    """Apply the migrations that are missing up to `version`."""
-    for number, script in migrations()[schema_version(connection) : version]:
+def migrate_to(connection: sqlite3.Connection, version: int, folder: Path = MIGRATIONS) -> None:
+    """Apply the migrations that are missing up to `version`, each in a transaction of its own."""
+    present = schema_version(connection)
+    for number, script in [step for step in migrations(folder) if present < step[0] <= version]:
         # executescript commits what is open first, so the transaction is part of the script.
         connection.executescript(
             f"BEGIN IMMEDIATE;\n{script.read_text()}\nINSERT INTO schema_version VALUES ({number});\nCOMMIT;"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _MOST_JOBS: Final = 100
 _COLUMNS: Final = (
-    "task", "worker", "cores", "cpu time", "memory", "peak", "disk", "processes", "runs for", "sent", "received",
+    "task", "worker", "cores", "cpu time", "memory", "peak", "disk", "processes", "runs for",
 )  # fmt: skip
 
 
@@ -82,7 +82,7 @@ def _row(item: "TaskStatus", now_ms: int) -> list[str]:
     used = latest(item)
     runs = duration(item.duration_seconds(now_ms))
     if used is None:
-        return [item.task_id, item.worker_id, *("-",) * 6, runs, "-", "-"]
+        return [item.task_id, item.worker_id, *("-",) * 6, runs]
     return [
         item.task_id,
         item.worker_id,
@@ -93,8 +93,6 @@ def _row(item: "TaskStatus", now_ms: int) -> list[str]:
         size(used.disk_bytes),
         str(used.processes or "-"),
         runs,
-        size(used.sent_bytes),
-        size(used.received_bytes),
     ]
 
 

@@ -138,8 +138,6 @@ def attempt_usage(message: pb.AttemptUsage) -> AttemptUsage:
         processes=message.processes,
         processes_peak=message.processes_peak,
         at_ms=message.at_ms,
-        sent_bytes=message.sent_bytes,
-        received_bytes=message.received_bytes,
         began_at_ms=message.began_at_ms,
     )
 

@@ -4,6 +4,7 @@ import logging
 import os
 import shutil
 import sqlite3
+import time
 from pathlib import Path
 
 from iris.store.db import DATABASE_NAME, lock, migrate_to, schema_version
@@ -85,6 +86,18 @@ def _replay(remote: RemoteState, plan: RestorePlan, database: Path) -> int:
     with database.open("rb") as file:
         os.fsync(file.fileno())
     return int(head)
+
+
+def set_aside_all(state_dir: Path) -> Path:
+    """Move a database that this release cannot use away, and its logs; return where they are."""
+    descriptor = lock(state_dir)
+    try:
+        place = set_aside(state_dir, time.strftime("%Y%m%d-%H%M%S"), "older")
+        if (state_dir / "logs").is_dir():
+            shutil.move(state_dir / "logs", place / "logs")
+        return place
+    finally:
+        os.close(descriptor)
 
 
 def set_aside(state_dir: Path, name: str, kind: str = "superseded") -> Path:

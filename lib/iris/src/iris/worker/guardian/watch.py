@@ -15,7 +15,6 @@ from iris.worker.guardian.held import HeldAttempt
 from iris.worker.guardian.process import ProcessRuntime
 from iris.worker.guardian.reactor import Reactor
 from iris.worker.limits.disk import DiskScan, free_bytes
-from iris.worker.limits.network import NetworkCounts, network_counts
 from iris.worker.limits.plan import NO_LIMITS, PROCESSES, Breach, LimitRequest, LimitsMode
 from iris.worker.limits.probe import LimitsAbility
 from iris.worker.limits.processes import ProcessStat, Tally, members, pids_of, proportional_bytes, read_table, tally
@@ -49,7 +48,6 @@ class Watch:
         live: The attempts.
         tell: Called when the worker is to hear of an attempt.
         table: As `read_table`.
-        network: Counts their traffic; None: of this process's host.
         usage_s: So often everything is measured.
     """
 
@@ -61,12 +59,9 @@ class Watch:
         live: Mapping[str, HeldAttempt],
         tell: Callable[[HeldAttempt], None],
         table: Callable[[], dict[int, ProcessStat]] = read_table,
-        network: NetworkCounts | None = None,
         usage_s: float = USAGE_S,
     ) -> None:
         self._usage_s = usage_s
-        self._network = network or network_counts()
-        self._refusal = ""
         self._reactor = reactor
         self._runtime = runtime
         self._ability = ability
@@ -132,7 +127,6 @@ class Watch:
         if now >= self._usage_due:
             self._usage_due = now + self._usage_s
             self._soft_due = now + SOFT_S
-            self._count_traffic(attempts, now)
             self._look_at(attempts, is_told=True)
         elif now >= self._soft_due:
             self._soft_due = now + SOFT_S
@@ -158,8 +152,7 @@ class Watch:
                 continue
             name = attempt.spec.owner
             reading = self._runtime.measure(process)
-            traffic = self._network.of(name)
-            usage = usage_of(attempt.usage, reading, seen.get(name), self._counted, at_ms, traffic)
+            usage = usage_of(attempt.usage, reading, seen.get(name), self._counted, at_ms)
             limits = attempt.spec.limits
             breach = soft_breach(limits, usage, self._counted)
             if breach is not None and breach.what == "memory":
@@ -178,23 +171,6 @@ class Watch:
     def _use(self, attempt: HeldAttempt, usage: Usage) -> None:
         attempt.used(usage)
         self._tell(attempt)
-
-    # --- network ---
-
-    def _count_traffic(self, attempts: list[HeldAttempt], now: float) -> None:
-        running = {item.spec.owner: item.process for item in attempts if item.process is not None}
-
-        def pids() -> Mapping[str, Sequence[int]]:
-            if self._counted:
-                return {owner: self._runtime.group_pids(process) for owner, process in running.items()}
-            return self._members(now)
-
-        self._network.look(now, {owner: process.pid for owner, process in running.items()}, pids)
-        if self._network.refusal != self._refusal:
-            self._refusal = self._network.refusal
-            logger.info(
-                "bytes sent and received are %s", f"not counted: {self._refusal}" if self._refusal else "counted"
-            )
 
     def _pids(self, attempt: HeldAttempt, now: float) -> Sequence[int]:
         if attempt.process is None:

@@ -5,7 +5,6 @@ from typing import Final
 
 from iris.domain.usage import Usage
 from iris.worker.limits.breach import beyond_soft, out_of_memory, processes_refused
-from iris.worker.limits.network import NO_TRAFFIC, Traffic
 from iris.worker.limits.plan import DISK, MEMORY, PROCESSES, Breach, GroupReading, LimitRequest
 from iris.worker.limits.processes import Tally
 
@@ -30,7 +29,6 @@ def usage_of(
     seen: Tally | None,
     counted: frozenset[str],
     at_ms: int,
-    traffic: Traffic = NO_TRAFFIC,
 ) -> Usage:
     """Return the present use of an attempt.
 
@@ -40,7 +38,6 @@ def usage_of(
         seen: Its processes, where control groups do not count everything; None: they do, or it has none.
         counted: The controllers by which groups count.
         at_ms: Unix time.
-        traffic: What it has sent and received so far.
     """
     reading, seen = reading or GroupReading(), seen or Tally()
     cpu_ms = reading.cpu_ms if counted & {"cpu", "cpuacct"} else seen.cpu_ms
@@ -53,8 +50,6 @@ def usage_of(
         disk_bytes=before.disk_bytes,
         processes=reading.processes if "pids" in counted else seen.processes,
         at_ms=at_ms,
-        sent_bytes=traffic.sent,
-        received_bytes=traffic.received,
     )
 
 
