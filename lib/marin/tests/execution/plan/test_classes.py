@@ -5,10 +5,10 @@ import logging
 import subprocess
 import sys
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 import pydantic
@@ -61,6 +61,27 @@ class Kind(StrEnum):
     A = "a"
 
 
+class AdamName(StrEnum):
+    A = "a"
+
+
+class SgdName(StrEnum):
+    A = "a"
+
+
+def choice(names: str) -> Any:
+    """An enum whose members have the values 1 and 2 in the order in which they stand, as with `auto()`."""
+    return Enum("Choice", names, module=__name__)
+
+
+class AdamPair(NamedTuple):
+    lr: float = 0.1
+
+
+class SgdPair(NamedTuple):
+    lr: float = 0.1
+
+
 @dataclass(frozen=True)
 class Train:
     optimizer: Any
@@ -86,12 +107,17 @@ CLASSES = [
     (AdamModel(), SgdModel()),
     (AdamAttrs(), SgdAttrs()),
     (versioned(AdamPlain()), versioned(SgdPlain())),
+    (versioned(AdamName.A), versioned(SgdName.A)),
+    (versioned(choice("Adam Sgd").Adam), versioned(choice("Sgd Adam").Sgd)),
+    (versioned(AdamPair()), versioned(SgdPair())),
 ]
 KINDS = [
     (versioned(PurePosixPath("a")), versioned("a")),
     (versioned(Kind.A), versioned("a")),
     (versioned((1, 2)), versioned([1, 2])),
     (versioned(Adam()), versioned({"lr": 0.1})),
+    (versioned(AdamPair()), versioned([0.1])),
+    (versioned({1: "a"}), versioned({"1": "a"})),
 ]
 
 
@@ -99,14 +125,14 @@ KINDS = [
 def test_two_classes_are_refused_in_one_run_and_told_beside_an_output(
     first: Any, second: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.raises(Conflict, match=r"different classes \(class of optimizer.*Adam\w* -> .*Sgd"):
+    with pytest.raises(Conflict, match=r"different classes \(class of optimizer.*Adam[\w.]* -> .*Sgd"):
         executor(tmp_path).run([step(first), step(second)])
     assert not (tmp_path / "experiments").exists(), "nothing has run"
     executor(tmp_path).run([step(first), step(first)])
     caplog.clear()
     executor(tmp_path).run([step(second)])
     assert "class of optimizer" in caplog.text
-    with pytest.raises(Conflict, match=r"class of optimizer.*Adam\w* -> .*Sgd"):
+    with pytest.raises(Conflict, match=r"class of optimizer.*Adam[\w.]* -> .*Sgd"):
         executor(tmp_path).run([step(second)], strict=True)
     (told,) = explain_steps(executor(tmp_path), [step(second)])
     assert "class of optimizer" in "\n".join(told.lines())
@@ -145,7 +171,7 @@ def test_what_is_recorded() -> None:
     assert classes_of(config) == {
         "(config)": f"{here}.Train",
         "optimizer.a.[0]": f"{here}.Adam",
-        "optimizer.a.[1]": f"kind {here}.Kind",
+        "optimizer.a.[1]": f"{here}.Kind.A",
         "optimizer.b": "kind tuple",
         "optimizer.b.[0]": "kind pathlib.PurePosixPath",
         "optimizer.c": "types.SimpleNamespace",

@@ -73,3 +73,20 @@ def test_deps_may_be_given_by_a_generator() -> None:
     spec = StepSpec("second", deps=(dep for dep in [first]), fn=lambda _: None)  # type: ignore[arg-type]
     assert spec.deps == [first]
     assert spec.output_path == StepSpec("second", deps=[first]).output_path
+
+
+def test_two_specs_at_one_place_by_a_symlink(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    one, other = (
+        StepSpec("s", fn=write, hash_attrs={"n": number}, override_output_path=str(folder / "s"))
+        for number, folder in enumerate([tmp_path, tmp_path / "link"])
+    )
+    with pytest.raises(StepFailed, match="another step of this run has this output path"):
+        StepRunner().run([one, other])
+
+
+def test_an_output_at_a_fixed_path_that_other_attributes_made(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for number in (1, 1, 2):
+        assert "config.n" not in caplog.text
+        StepRunner().run([StepSpec("s", fn=write, hash_attrs={"n": number}, override_output_path=str(tmp_path / "s"))])
+    assert "config.n: 1 -> 2" in caplog.text

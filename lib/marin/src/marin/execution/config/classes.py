@@ -26,8 +26,9 @@ _PASSED: Final = LEAF_TYPES | {ExecutorStep, InputName, OutputName}
 def classes_of(config: Any) -> dict[str, str]:
     """Return the class of every object in a config by its dotted path.
 
-    Dataclasses, pydantic models, attrs classes and plain objects stand by their name (`experiments.train.Adam`); what
-    is written like a plain value stands as a kind (`kind tuple`, `kind pathlib.PosixPath`). Plain texts, numbers, lists
+    Dataclasses, pydantic models, attrs classes, named tuples and plain objects stand by their name
+    (`experiments.train.Adam`), members of enums by theirs (`experiments.train.Optimizer.ADAM`); what else is written
+    like a plain value stands as a kind (`kind tuple`, `kind pathlib.PosixPath`). Plain texts, numbers, lists
     and dicts, steps and inputs are left out.
     """
     found: dict[str, str] = {}
@@ -89,9 +90,9 @@ class _Classes(ConfigVisitor):
         self.visit_at(obj.value, path)
 
     def visit_constant(self, obj: Any, path: str) -> None:
-        """Note the class of an enum's member; a class stands in the version by its name."""
+        """Note class and name of an enum's member, of which the version has the value; it has the name of a class."""
         if isinstance(obj, enum.Enum):
-            self._note(path, _KIND + class_name(type(obj)))
+            self._note(path, f"{class_name(type(obj))}.{obj.name}")
 
     def visit_scalar(self, obj: Any, path: str) -> None:
         """Note a subclass of texts or numbers."""
@@ -104,16 +105,19 @@ class _Classes(ConfigVisitor):
         self._each(((name, getattr(obj, name, None)) for name in dataclass_field_names(cls) if name != MARK), path)
 
     def visit_dict(self, obj: Mapping[Any, Any], path: str) -> None:
-        """Note a subclass, and look at the items."""
+        """Note a subclass, and keys that JSON writes as texts; look at the items."""
         if type(obj) is not dict:
             self._note(path, _KIND + class_name(type(obj)))
+        elif not all(isinstance(key, str) for key in obj):
+            self._note(path, _KIND + "dict with keys that are no texts")
         self._each(obj.items(), path)
 
     def visit_sequence(self, obj: Iterable[Any], path: str) -> None:
-        """Note what is no list, and look at the members."""
+        """Note what is no list, and look at the members; a named tuple has the name of its class."""
         cls = type(obj)
         if cls is not list:
-            self._note(path, _KIND + ("tuple" if cls is tuple else class_name(cls)))
+            is_named = issubclass(cls, tuple) and hasattr(cls, "_fields")
+            self._note(path, class_name(cls) if is_named else _KIND + ("tuple" if cls is tuple else class_name(cls)))
         self._each(((f"[{index}]", item) for index, item in enumerate(obj)), path)
 
     def visit_set(self, obj: Any, path: str) -> None:

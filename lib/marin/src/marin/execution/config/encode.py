@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from marin.execution.config.hidden import find_inside, is_inert
-from marin.execution.config.partial_text import left_out_of_text
+from marin.execution.config.partial_text import is_shortened, left_out_of_text
 from marin.execution.config.placeholder import OMIT_DEFAULT_METADATA, described_in
 from marin.execution.config.step import PLACEHOLDERS, ExecutorStep, InputName
 from marin.execution.config.values import DEFAULT_MIRROR_BUDGET_GB, MirroredValue
@@ -34,7 +34,7 @@ _TEXT_TYPES = (
     complex,
     datetime.date,
     datetime.time,
-    datetime.tzinfo,
+    datetime.timezone,
     decimal.Decimal,
     fractions.Fraction,
     uuid.UUID,
@@ -304,6 +304,11 @@ def stable_text(value: Any, field: str) -> str:
         raise UnstableValue(
             f"field {field!r}: the text of {_short(value)} shows a memory address, which differs from run to run; "
             "version a name or a plain value in its place (a dataclass is encoded by its fields)"
+        )
+    if is_shortened(text):
+        raise UnstableValue(
+            f"field {field!r}: the text of the versioned {type(value).__name__} is shortened (three dots stand for "
+            "members), so the rest would not count; version what it is made from: a list or a dict of plain values"
         )
     return text
 

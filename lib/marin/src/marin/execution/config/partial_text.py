@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
+import zoneinfo
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, Final
 
@@ -12,6 +13,8 @@ from marin.execution.config.shapes import PLAIN_SEQUENCES
 
 # Python's own limit for what the text of a pattern shows.
 _PATTERN_TEXT: Final = 200
+# How libraries shorten a long text: three dots where a member, or a line of members, would stand.
+_SHORTENED: Final = re.compile(r"^\s*\.\.\.,?$|[\[(,] ?\.\.\.[\]),]", re.MULTILINE)
 _RANDOM: Final = ("Generator", "RandomState", "BitGenerator")
 _SECRETS: Final = ("SecretStr", "SecretBytes", "Secret")
 
@@ -28,6 +31,11 @@ def left_out_of_text(value: Any) -> str:
     return _of_libraries(value) or _of_fields(value, kind) or _of_members(value)
 
 
+def is_shortened(text: str) -> bool:
+    """True if three dots in a text stand for members that were left out."""
+    return _SHORTENED.search(text) is not None
+
+
 def _of_libraries(value: Any) -> str:
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, tuple(getattr(numpy.random, name) for name in _RANDOM)):
@@ -40,6 +48,11 @@ def _of_libraries(value: Any) -> str:
         value, tuple(getattr(pydantic, n) for n in _SECRETS if hasattr(pydantic, n))
     ):
         return "a secret"
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(value, pandas.CategoricalDtype):
+        return "its categories"
+    if isinstance(value, zoneinfo.ZoneInfo) and getattr(value, "key", None) is None:
+        return "the rules of a time zone that has no name"
     return ""
 
 
@@ -57,6 +70,7 @@ def _of_fields(value: Any, kind: type[Any]) -> str:
     elif isinstance(getattr(kind, "__pydantic_fields__", None), Mapping) and _has_own_text_of_pydantic(kind):
         is_shown = {name: item.repr for name, item in kind.__pydantic_fields__.items()}
         is_shown |= dict.fromkeys(value.__pydantic_extra__ or {}, True)
+        is_shown |= dict.fromkeys(_changed_private(value), False)
     hidden = next((name for name, shown in is_shown.items() if not shown), None)
     return f"its field {hidden!r}" if hidden else _first([getattr(value, name, None) for name in is_shown])
 
@@ -67,6 +81,17 @@ def _has_generated_text(kind: type[Any]) -> bool:
     code = getattr(makes_text, "__code__", None)
     is_generated = code is not None and code.co_filename.startswith(("<string>", "<attrs generated"))
     return is_generated and getattr(kind, "__str__", None) is getattr(object, "__str__", None)
+
+
+def _changed_private(value: Any) -> list[str]:
+    """Return the private attributes of a pydantic model that are not at their defaults."""
+    declared = type(value).__private_attributes__
+    private = value.__pydantic_private__ or {}
+    return [name for name, item in private.items() if name in declared and item != _default_of(declared[name])]
+
+
+def _default_of(declared: Any) -> Any:
+    return declared.default if declared.default_factory is None else declared.default_factory()
 
 
 def _has_own_text_of_pydantic(kind: type[Any]) -> bool:

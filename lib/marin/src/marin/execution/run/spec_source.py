@@ -26,7 +26,7 @@ from marin.execution.run.dependencies import Dependencies
 from marin.execution.run.spec_task import spec_differences, spec_task
 from marin.execution.run.step_task import Run, StepResult, StepTask, check_end, dependency_error
 from marin.execution.step_spec import StepSpec
-from marin.execution.version.paths import check_path_length
+from marin.execution.version.paths import Places, check_path_length
 from rigging.errors import Conflict, StepFailed
 
 logger = logging.getLogger(__name__)
@@ -100,6 +100,8 @@ class SpecSource:
         # Paths with what was to be made there, in a number: see `_identity`.
         self._outputs: OrderedDict[str, int | None] = OrderedDict()
         self._failed: dict[str, int | None] = {}
+        self._places = Places()
+        self._spellings: dict[str, str] = {}
         self._refused = 0
         self._listed: list[str] = []
         self._left_out = 0
@@ -150,6 +152,9 @@ class SpecSource:
         if path in self._nodes or path in self._failed or path in self._outputs:
             self._check_same(spec, path)
             return False
+        spelled = self._first_spelling(path)
+        if spelled != path and not self._check_same(spec, spelled):
+            return False
         self._nodes[path] = _Node(spec, was_asked_for)
         self._dependencies.add(path)
         self._run.tell_queued(spec.name, path)
@@ -157,21 +162,28 @@ class SpecSource:
             self._readers.submit(self._look, spec, path)
         return True
 
-    def _check_same(self, spec: StepSpec, path: str) -> None:
-        """Fail a spec when another one of this run has its output path: it would never run."""
+    def _first_spelling(self, path: str) -> str:
+        """Return the output path by which a path's place was known first: symlinked folders have several."""
+        if len(self._spellings) >= self._terms.remembered_outputs:
+            self._places, self._spellings = Places(), {}
+        return self._spellings.setdefault(self._places.of(path), path)
+
+    def _check_same(self, spec: StepSpec, path: str) -> bool:
+        """Fail a spec when another one of this run has its output path, as it would never run; False then."""
         node = self._nodes.get(path)
         if node is not None:
             there = None if node.spec is spec else _identity(node.spec)
         else:
-            there = self._outputs[path] if path in self._outputs else self._failed[path]
+            there = self._outputs.get(path, self._failed.get(path))
         if there is None or _identity(spec) in (None, there):
-            return
+            return True
         error = Conflict(
             "another step of this run has this output path, with another name, attributes, order of deps or function"
         )
         logger.error("step %s: not run: %s", spec.name, error)
         self._refused += 1
         self._list_failure(spec, path, error)
+        return False
 
     def _look(self, spec: StepSpec, path: str) -> None:
         """Read the status of a spec's output, and give the run its task or result. Never raises."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 from marin.execution.config.prefix import prefix_or_default
@@ -16,8 +17,8 @@ from marin.execution.record.provenance import parse_info, source_differences
 from marin.execution.record.redacted import redacted
 from marin.execution.run.step_task import StepTask
 from marin.execution.step_spec import StepSpec
-from marin.execution.version.canonical import to_bytes
-from marin.execution.version.differences import Difference
+from marin.execution.version.canonical import strict, to_bytes
+from marin.execution.version.differences import Difference, value_differences
 
 #: What `.executor_info` says about who wrote it.
 EXECUTOR_VERSION = "step_runner"
@@ -76,7 +77,8 @@ def spec_info(spec: StepSpec) -> dict[str, Any]:
 def spec_differences(spec: StepSpec, output_path: str) -> list[Difference]:
     """Return the differences in code and in the order of deps between what made a spec's output and the spec.
 
-    The hash has the deps sorted, so `diff(a, b)` and `diff(b, a)` have one path. Returns [] if nothing was recorded.
+    The hash has the deps sorted, so `diff(a, b)` and `diff(b, a)` have one path. At a fixed path the attributes and the
+    deps are compared, too, as no hash tells them apart. Returns [] if nothing was recorded.
     """
     there = parse_info(read_infos([output_path])[output_path])
     if there is None:
@@ -84,4 +86,14 @@ def spec_differences(spec: StepSpec, output_path: str) -> list[Difference]:
     old, new = there.get("dependencies"), spec.dep_paths
     is_reordered = isinstance(old, list) and old != new and sorted(map(str, old)) == sorted(new)
     order = [Difference("order of deps", str(old), str(new))] if is_reordered else []
-    return order + source_differences(there, function_source(spec.fn))
+    return order + _of_fixed_path(there, spec) + source_differences(there, function_source(spec.fn))
+
+
+def _of_fixed_path(there: Mapping[str, Any], spec: StepSpec) -> list[Difference]:
+    if spec.override_output_path is None:
+        return []
+    now = spec_info(spec)
+    pairs = [({name: there.get(name)}, {name: now[name]}) for name in ("name", "config")]
+    if sorted(map(str, there.get("dependencies") or ())) != sorted(now["dependencies"]):
+        pairs.append(({"deps": there.get("dependencies")}, {"deps": now["dependencies"]}))
+    return [item for old, new in pairs for item in value_differences(strict(old), strict(new))]
