@@ -148,6 +148,9 @@ CODE = "K = 10\ndef half(x):\n    return x / 2\ndef train(config):\n    return h
          ("K(1)", "K(2)"), "attribute n: 1 -> 2"),
         ("def a(): return 1\nclass K:\n    @property\n    def p(s): return a()\ndef f(c): return K().p\n", ("1", "2"),
          "source of a: "),
+        ("n = 1\ndef f(c, d=1, lr=n * 2): return lr\n", ("n = 1", "n = 3"), "default lr of f: 2 -> 6"),
+        ("n = 1\ndef f(c, *, d=1, lr=n): return lr\n", ("n = 1", "n = 3"), "default lr of f: 1 -> 3"),
+        ("def a(): return 1\ndef f(c, g=a): return g()\n", ("1", "2"), "source of a: "),
     ],
 )  # fmt: skip
 def test_functions(source: str, edit: tuple[str, str], named: str, load: Load, make_executor: MakeExecutor) -> None:

@@ -45,8 +45,8 @@ def function_source(fn: Callable[..., Any] | None) -> dict[str, str]:
 
     Functions and classes count with a digest of their source, without comments, docstrings, blank lines and `remote`
     decorators: the function itself, those of its module that it names (also as base classes or in tables), and so on.
-    Plain values count with their text: those that it names or closes over, that are bound to it, or that its object
-    holds. Names of other modules are not followed. Empty when the source cannot be read.
+    Plain values count with their text: those that it names or closes over, that are bound to it, that its object
+    holds, or that its parameters have as computed defaults. Names of other modules are not followed. Empty when the source cannot be read.
     """
     return {} if fn is None else {**dict(_bound_values(fn)), **dict(_parts_of(fn))}
 
@@ -131,6 +131,9 @@ def _parts_of(fn: Any) -> Iterator[tuple[str, str]]:
         for function in _functions_of(item):
             if function.__module__ == "dataclasses":  # `__replace__` of Python 3.13
                 continue
+            for name, value in _computed_defaults(function):
+                yield from _constant_text(name, value, f"default {name} of {function.__qualname__}", may_change=True)
+                waiting += _functions_in([value])
             for name, value in _names_of(function):
                 value = value if isinstance(value, type) else _followed(value)
                 if isinstance(value, _FUNCTIONS):
@@ -171,6 +174,41 @@ def _names_of(fn: types.FunctionType) -> Iterator[tuple[str, Any]]:
             yield name, cell.cell_contents
         except ValueError:
             continue  # not filled yet
+
+
+def _computed_defaults(fn: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """Yield the defaults of a function that its source does not show: those that are no literals, with their values."""
+    if not fn.__defaults__ and not fn.__kwdefaults__:
+        return
+    code = fn.__code__
+    positional = code.co_varnames[: code.co_argcount][-len(fn.__defaults__ or ()) :]
+    values = dict(zip(positional, fn.__defaults__ or (), strict=False)) | (fn.__kwdefaults__ or {})
+    for name in _parameters_with_expressions(code, code.co_filename):
+        if name in values:
+            yield name, values[name]
+
+
+@functools.lru_cache(maxsize=4096)
+def _parameters_with_expressions(code: types.CodeType, filename: str) -> tuple[str, ...]:
+    source = _code_source(code, filename)
+    try:
+        tree = ast.parse(source or "")
+    except SyntaxError:  # of a lambda that is cut out of its line
+        return ()
+    found: dict[str, None] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            positional = [*node.args.posonlyargs, *node.args.args]
+            pairs = [*zip(reversed(positional), reversed(node.args.defaults), strict=False)]
+            keywords = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+            found |= dict.fromkeys(item.arg for item, default in (*pairs, *keywords) if _is_computed(default))
+    return tuple(found)
+
+
+def _is_computed(default: ast.expr | None) -> bool:
+    return default is not None and any(
+        isinstance(part, (ast.Name, ast.Attribute, ast.Call)) for part in ast.walk(default)
+    )
 
 
 @functools.lru_cache(maxsize=4096)
