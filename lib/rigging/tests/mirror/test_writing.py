@@ -2,8 +2,8 @@
 
 import contextlib
 import errno
-import os
-import shutil
+import resource
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -167,25 +167,55 @@ def test_what_a_pattern_matches_is_moved_and_not_what_it_matches_then(regions: A
     assert {path: regions.fs.cat(path) for path in regions.fs.find("e")} == {"e/sub/x": b"1", "e/sub/y": b"2"}
 
 
-@pytest.mark.parametrize("how", ["pipe", "put", "cp"])
-def test_a_write_that_fails_leaves_what_was_seen(make_regions: Any, how: str, tmp_path: Path, monkeypatch: Any) -> None:
+@contextlib.contextmanager
+def full_disk() -> Iterator[None]:
+    """No file grows beyond 50 bytes: a write ends in the middle, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("how", ["pipe", "put", "cp", "open", "open text", "transaction", "raised"])
+def test_a_write_that_fails_leaves_what_was_seen(make_regions: Any, how: str, tmp_path: Path) -> None:
     regions = make_regions("local", "local")
     regions.put(1, "d/name", b"good")
     regions.fs.pipe("big", b"x" * 100)
     (tmp_path / "big").write_bytes(b"x" * 100)
 
-    def full(*_: Any, **__: Any) -> Any:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    def write(mode: str, content: Any, *, within: Any = None, error: str = "") -> None:
+        with within or contextlib.nullcontext(), regions.fs.open("d/name", mode) as out:
+            out.write(content)
+            if error:
+                raise OSError(errno.EFBIG, error)
 
     calls = {
         "pipe": lambda: regions.fs.pipe("d/name", b"n" * 100),
         "put": lambda: regions.fs.put_file(str(tmp_path / "big"), "d/name"),
         "cp": lambda: regions.fs.cp_file("big", "d/name"),
+        "open": lambda: write("wb", b"n" * 100),
+        "open text": lambda: write("w", "n" * 100),
+        "transaction": lambda: write("wb", b"n" * 100, within=regions.fs.transaction),
+        "raised": lambda: write("wb", b"n", error="File too large, says the caller"),
     }
-    with monkeypatch.context() as disk:
-        for owner, name in ((os, "write"), (shutil, "copyfileobj"), (shutil, "copyfile")):
-            disk.setattr(owner, name, full)
-        with pytest.raises(OSError, match="No space left"):
-            calls[how]()
+    with full_disk(), pytest.raises(OSError, match="File too large"):
+        calls[how]()
     assert regions.fs.find("d") == ["d/name"]
     assert regions.fs.cat("d/name") == b"good"
+    assert not list(Path(regions.prefixes[0]).rglob(".marin-tmp-*"))
+
+
+def test_a_file_has_its_name_once_it_is_closed_or_its_transaction_ends(make_regions: Any) -> None:
+    regions = make_regions("local", "local")
+    regions.put(1, "d/name", b"old")
+    with regions.fs.open("d/name", "wb") as out:
+        out.write(b"new")
+        assert regions.fs.cat("d/name") == b"old"
+    assert regions.fs.cat("d/name") == b"new"
+    with regions.fs.transaction:
+        with regions.fs.open("d/name", "wb") as out:
+            out.write(b"newer")
+        assert regions.fs.cat("d/name") == b"new"
+    assert regions.fs.cat("d/name") == b"newer"

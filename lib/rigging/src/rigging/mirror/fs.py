@@ -1,13 +1,11 @@
 """The fsspec filesystem of the protocol `mirror`."""
 
-import contextlib
 import dataclasses
 import errno
 import io
 import os
 import threading
-import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from fsspec.callbacks import DEFAULT_CALLBACK, Callback
@@ -15,7 +13,7 @@ from fsspec.core import has_magic
 from fsspec.utils import stringify_path
 
 from rigging.errors import InvalidRequest
-from rigging.filesystem.atomic import TEMPORARY_PREFIX, write_bytes_atomic
+from rigging.filesystem.atomic import write_bytes_atomic
 from rigging.filesystem.bound import BoundToBudget, BudgetBinding
 from rigging.filesystem.fences import check_writable
 from rigging.mirror.copying.fetch import fetch, fetch_many
@@ -25,6 +23,7 @@ from rigging.mirror.prefix_store import PrefixStore, StoreKind, local_store, oth
 from rigging.mirror.removed import described, mark_removed, read_removal
 from rigging.mirror.union import elsewhere, files_elsewhere, union_info
 from rigging.mirror.union_fs import MirrorPath, UnionFileSystem, missing
+from rigging.mirror.writing import open_whole, whole
 
 #: The most files that only other regions have and that one removal hides; each costs a request.
 MOST_REMOVED_ELSEWHERE = 10_000
@@ -115,6 +114,8 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
             self._fetch_many([path])
         store = local_store()
         self._make_parent(store, path)
+        if store.kind is StoreKind.LOCAL and mode[0] in "wx":
+            return open_whole(store.path(path), mode, kwargs.get("autocommit", True))
         return store.fs.open(store.path(path), mode, block_size=block_size, **kwargs)
 
     def _open_here(self, store: PrefixStore, path: str, block_size: int | None, **kwargs: Any) -> Any:
@@ -241,7 +242,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
             return
         store = local_store()
         self._make_parent(store, relative)
-        with _whole(store, relative) as own:
+        with whole(store, relative) as own:
             store.fs.put_file(lpath, own, callback=callback, **kwargs)
 
     def cp_file(self, path1: MirrorPath, path2: MirrorPath, **kwargs: Any) -> None:
@@ -254,7 +255,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
         self._fetch_many([source])
         store = local_store()
         self._make_parent(store, target)
-        with _whole(store, target) as own:
+        with whole(store, target) as own:
             store.fs.cp_file(store.path(source), own, **kwargs)
 
     def mv(
@@ -433,26 +434,6 @@ def _check_apart(sources: MirrorPath, targets: MirrorPath) -> None:
     for source, target in pairs:
         if f"{target}/".startswith(f"{source}/"):
             raise InvalidRequest(f"{PROTOCOL}://{source} cannot be moved to {target}, which is the same or below it")
-
-
-@contextlib.contextmanager
-def _whole(store: PrefixStore, relative: str) -> Iterator[str]:
-    """Give a path to write to, of which the file is made at the end of the block.
-
-    One that is written in part (a full disk) would hide what other regions have. Buckets make whole objects.
-    """
-    own = store.path(relative)
-    if store.kind is not StoreKind.LOCAL:
-        yield own
-        return
-    temporary = os.path.join(os.path.dirname(own), f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}")
-    try:
-        yield temporary
-        os.replace(temporary, own)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
 
 
 def _not_there(relative: str) -> FileNotFoundError:
