@@ -29,6 +29,10 @@ from rigging.errors import InvalidRequest, NotFound
 T = TypeVar("T")
 
 
+class Number(enum.IntEnum):
+    NONE = 0
+
+
 class Letter(enum.Enum):
     A = "a"
 
@@ -157,7 +161,7 @@ def loaded(tmp_path: Path, raw: Any, kind: Any) -> Any:
         ({"0.5": ["a"]}, dict[float, list[Letter]], {0.5: [Letter.A]}),
         ("2024-01-02T03:04:05", datetime.datetime, datetime.datetime(2024, 1, 2, 3, 4, 5)),
         ("03:04:00", datetime.time, datetime.time(3, 4)),
-        ({"path": "/a"}, None | Inner | PathMetadata, Inner(Path("/a"))),
+        ({"path": "/a"}, None | Inner | Point, Inner(Path("/a"))), ({"0": 5}, dict[Number, int], {Number.NONE: 5}),
     ],
 )  # fmt: skip
 def test_a_value_comes_back_as_the_type_that_is_asked_for(tmp_path: Path, raw: Any, kind: Any, value: Any) -> None:
@@ -180,6 +184,8 @@ def test_a_value_comes_back_as_the_type_that_is_asked_for(tmp_path: Path, raw: A
         ("t", int | float, r"expected int, not 't'; expected float, not 't'"),
         (5, Letter | None, "5 is not a valid Letter"),
         ({"k": 1}, dict[int, int], "invalid literal for int"), ({"other": 1}, None | Inner, "no field 'other'"),
+        ({"path": "/a"}, None | Inner | PathMetadata, "it fits Inner and PathMetadata, so which it was cannot be told"),
+        ({"2": 5}, dict[Number, int], "'2' is not a valid Number"),
     ],
 )  # fmt: skip
 def test_what_is_of_another_type_says_so(tmp_path: Path, raw: Any, kind: Any, words: str) -> None:

@@ -245,6 +245,7 @@ def test_a_session_that_is_used_does_not_end(opened: Any) -> None:
         stream.say(ended("/u/b"))
         assert waiting.result(20)[1]
     assert stream.is_done()
+    assert stream.is_done(), "it stays over"
 
 
 def test_a_message_says_whether_anybody_waits(opened: Any) -> None:

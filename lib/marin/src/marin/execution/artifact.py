@@ -330,6 +330,10 @@ def _decode_literal(arguments: tuple[Any, ...], raw: Any) -> Any:
 def _decode_key(type_: Any, key: str) -> Any:
     if type_ in (bool, types.NoneType):
         key = json.loads(key)
+    if isinstance(type_, type) and issubclass(type_, enum.Enum):
+        # JSON has texts as keys, whatever the members' values are.
+        found = [m for m in type_ if key == (m.value if isinstance(m.value, str) else json.dumps(m.value, default=str))]
+        return found[0] if found else type_(key)
     return _decode(type_, type_(key) if type_ in (int, float) else key)
 
 
@@ -337,10 +341,23 @@ def _decode_union(alternatives: tuple[Any, ...], raw: Any) -> Any:
     if raw is None and types.NoneType in alternatives:
         return None
     problems = []
+    found: list[Any] = []
     for alternative in alternatives:
-        if alternative is not types.NoneType:
+        if alternative is not types.NoneType and not (found and not _has_fields(alternative)):
             try:
-                return _decode(alternative, raw)
+                found.append(_decode(alternative, raw))
             except (ValueError, TypeError, KeyError) as error:
                 problems.append(str(error))
-    raise TypeError("; ".join(problems) or f"{raw!r} fits none of the alternatives")
+            if found and not _has_fields(type(found[0])):
+                break
+    if len(found) > 1:
+        names = " and ".join(type(value).__name__ for value in found)
+        raise TypeError(f"it fits {names}, so which it was cannot be told; load it as one of them")
+    if not found:
+        raise TypeError("; ".join(problems) or f"{raw!r} fits none of the alternatives")
+    return found[0]
+
+
+def _has_fields(type_: Any) -> bool:
+    """Say whether a type has fields by name, of which JSON keeps the names, but not that of the type."""
+    return dataclasses.is_dataclass(type_) or hasattr(type_, "model_validate")

@@ -23,6 +23,7 @@ def test_local_outputs_become_absolute_and_others_stay(tmp_path: Path, monkeypat
     ("inputs", "outputs", "reason"),
     [
         (["a", "b"], ["/o/x", "/o/./x"], r"'/o/./x' of input 'b' .number 1. is another input's output"),
+        (["a", "b"], ["/o/x", "/proc/self/root/o/x"], r"of input 'b'.*another"),
         (["a", "b"], ["gs://o/x", "gcs://o/x"], r"of input 'b'.*another"),
         (["a", "b"], lambda _: "/o/x", r"of input 'b'.*another"),
         (["a", "b"], ["/o/x"], r"1 outputs; input 'b' \(number 1\) has none"),

@@ -46,7 +46,8 @@ def function_source(fn: Callable[..., Any] | None) -> dict[str, str]:
     Functions and classes count with a digest of their source, without comments, docstrings, blank lines and `remote`
     decorators: the function itself, those of its module that it names (also as base classes or in tables), and so on.
     Plain values count with their text: those that it names or closes over, that are bound to it, that its object
-    holds, or that its parameters have as computed defaults. Names of other modules are not followed. Empty when the source cannot be read.
+    holds, or that its parameters have as computed defaults. Names of other modules are not followed. Empty when the
+    source cannot be read.
     """
     return {} if fn is None else {**dict(_bound_values(fn)), **dict(_parts_of(fn))}
 

@@ -58,10 +58,11 @@ class Places:
         """Return a path's place, as it was when it was first asked for."""
         place = self._known.get(path)
         if place is None:
-            place = self._known[path] = self._found(path)
+            place = self._known[path] = self.resolve(path)
         return place
 
-    def _found(self, path: str) -> str:
+    def resolve(self, path: str) -> str:
+        """Return a path's place as it is now, which is not remembered; that of its folder is."""
         local = local_path(path)
         if local is None:
             scheme, separator, rest = path.partition("://")

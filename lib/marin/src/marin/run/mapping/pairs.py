@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 
+from marin.execution.version.paths import Places
 from marin.run.mapping.manifest import UNFINISHED
 from marin.run.mapping.state import FileTask
 from rigging.errors import InvalidRequest
@@ -52,6 +53,7 @@ def _checked(
     inputs: Paths, outputs: OutputPaths, manifest: str | os.PathLike[str] | None, processes: bool
 ) -> Iterator[FileTask]:
     seen = _Seen()
+    places = Places()
     manifests = _written_for(manifest)
     for number, (source, output) in enumerate(_pairs(inputs, outputs)):
         path = _path("output", output, source)
@@ -66,12 +68,13 @@ def _checked(
                 "lost with it; give a file or an object of a store"
             )
         origin = source if (local := local_path(source)) is None else local
-        if _normal(target) == _normal(origin):
+        made = places.resolve(_normal(target))
+        if made == places.resolve(_normal(origin)):
             raise InvalidRequest(f"map_files: input {source!r} is its own output; it would be taken for done")
         for what, given, at in (("input", source, origin), ("output", path, target)):
             if _normal(at) in manifests:
                 raise InvalidRequest(f"map_files: {what} {given!r} is where the manifest is written")
-        if not seen.add(_normal(target)):
+        if not seen.add(made):
             raise InvalidRequest(
                 f"map_files: output {path!r} of input {source!r} (number {number}) is another input's output, too"
             )
