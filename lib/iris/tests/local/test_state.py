@@ -53,7 +53,7 @@ def test_the_record_is_private_and_one_that_others_could_have_written_is_refused
     with pytest.raises(Denied, match=r"cluster\.json has mode 622, so others can write it: .* set IRIS_STATE_DIR"):
         read_record(paths)
     paths.record.chmod(0o600)
-    paths.root.chmod(0o777)
+    paths.root.chmod(0o777)  # where the socket is
     with pytest.raises(Denied, match=r"state directory .* mode 777, so others can write to it: .* set IRIS_STATE_DIR"):
         read_record(paths)
 

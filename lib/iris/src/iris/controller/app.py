@@ -13,6 +13,7 @@ import grpc.aio
 from iris.controller.access.authority import check_live
 from iris.controller.access.credentials import Credentials
 from iris.controller.access.interceptor import ServerInterceptor
+from iris.controller.access.stream_server import StreamServer
 from iris.controller.assembly import assemble
 from iris.controller.config.controller_config import Address, ControllerConfig
 from iris.controller.context import Controller, Shutdown
@@ -24,7 +25,7 @@ from iris.controller.logs.recovery import recover_notes
 from iris.controller.logs.remote import RemotePieces
 from iris.controller.notices.debts import FileDebts, StoredDebts
 from iris.controller.notices.notifier import Notifier
-from iris.controller.services.servers import make_server
+from iris.controller.services.servers import make_servers
 from iris.controller.storage.disk_space import DiskSpace
 from iris.controller.upkeep.idle import IdleWatch
 from iris.controller.upkeep.retention import Retention
@@ -187,8 +188,9 @@ class _Run:
         stop: asyncio.Event | None,
         on_leaving: Callable[[], None] | None,
     ) -> None:
-        server, address = self._bind()
+        server, local, address = self._bind()
         await server.start()
+        await local.start()
         chores: list[asyncio.Task[None]] = []
         try:
             self.controller.sessions.start()
@@ -222,9 +224,9 @@ class _Run:
             self.controller.end_waits()
             self._engine.close()
             self._usage.save_or_tell()
-            await server.stop(_LAST_ANSWERS_S)
+            await asyncio.gather(server.stop(_LAST_ANSWERS_S), local.stop(_LAST_ANSWERS_S))
 
-    def _bind(self) -> tuple[grpc.aio.Server, Address]:
+    def _bind(self) -> tuple[grpc.aio.Server, StreamServer, Address]:
         view = self._engine.view
         interceptor = ServerInterceptor(
             self.controller.secret,
@@ -235,7 +237,7 @@ class _Run:
             protocol_version=self._config.protocol_version,
             figures=self._engine.figures,
         )
-        server = make_server(self.controller, interceptor)
+        server, local = make_servers(self.controller, interceptor)
         wanted = Address(self._config.host, self._config.port)
         try:
             tls = self._config.tls
@@ -246,7 +248,7 @@ class _Run:
                 port = server.add_secure_port(str(wanted), identity)
         except RuntimeError as error:
             raise Conflict(f"cannot listen on {wanted}: port taken, or not a host of this machine") from error
-        return server, Address(self._config.host, port)
+        return server, local, Address(self._config.host, port)
 
     async def _wait_for_exit(self, stop: asyncio.Event | None) -> Shutdown:
         if stop is None:

@@ -121,7 +121,7 @@ def run_worker_process(paths: LocalPaths, go_fd: int, words: Pipe) -> int:
         record = read_record(paths)
         if record is None:
             raise Unavailable(f"there is no {paths.record}")
-        return ControllerAddress(record.address, record.worker_token)
+        return ControllerAddress(record.address, record.worker_token, str(paths.socket))
 
     if go_fd >= 0:
         # One line, or the end of file when the controller ended before it listened.

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from iris.rpc.protocol import SOCKET_NAME
 from rigging.errors import Denied, InvalidRequest, MarinError, Unavailable
 from rigging.file_lock import open_lock_file, try_lock
 from rigging.filesystem.private import check_own_folder, read_private
@@ -44,6 +45,11 @@ class LocalPaths:
     def start_lock(self) -> Path:
         """Locked by the command that starts a controller."""
         return self.root / "start.lock"
+
+    @property
+    def socket(self) -> Path:
+        """The controller's socket for processes of this machine; not there with an older controller."""
+        return self.root / SOCKET_NAME
 
     @property
     def controller_log(self) -> Path:
@@ -237,6 +243,7 @@ def read_record(paths: LocalPaths) -> ClusterRecord | None:
         found = read_private(paths.record, "the record of the local cluster")
         if found is None:
             return None
+        # The socket is beside it.
         check_own_folder(paths.root, "the state directory", "remove it")
         fields = json.loads(found)
         known = {field.name for field in dataclasses.fields(ClusterRecord)}

@@ -10,6 +10,7 @@ class ControllerAddress:
     """Where a controller listens ("host:port") and the token to show it. The repr hides the token.
 
     Args:
+        socket: Path of its Unix socket, when it is on this machine and has one.
         ca_sha256: SHA-256 (hex) of the authority to which alone the token may be shown; empty: it pins none, and the
             connection is in the clear.
         insecure: The token may be shown in the clear beyond loopback.
@@ -17,6 +18,7 @@ class ControllerAddress:
 
     address: str
     token: str
+    socket: str = ""
     ca_sha256: str = ""
     insecure: bool = False
 

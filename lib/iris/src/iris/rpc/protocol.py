@@ -47,6 +47,9 @@ ATTEMPT_ID_KEY: Final = "iris-attempt-id"
 PROTOCOL_VERSION_KEY: Final = "iris-protocol-version"
 """Metadata key of the caller's PROTOCOL_VERSION; a caller that leaves it out is taken to speak ours."""
 
+SOCKET_NAME: Final = "controller.sock"
+"""Where a controller serves processes of its machine, in its state directory, which only its user may enter."""
+
 ChannelOption = tuple[str, int | str]
 
 CHANNEL_OPTIONS: Final[tuple[ChannelOption, ...]] = (

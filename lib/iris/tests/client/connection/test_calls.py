@@ -53,6 +53,8 @@ class CallSession:
 class Connection(PlayedConnection):
     """A channel: calls by themselves are counted; `sessions` are those that were begun on it."""
 
+    socket = "/s/controller.sock"
+
     def __init__(self) -> None:
         super().__init__(
             SubmitJob=lambda request: self._count(request.spec.job_id) or pb.SubmitJobResponse(job_id=self.alone[-1]),
@@ -76,10 +78,10 @@ def connection(monkeypatch: pytest.MonkeyPatch) -> Connection:
 
     def open_stream(*given: Any) -> Any:
         found.opened.append(given)
-        return given[0]
+        return given[1]
 
     monkeypatch.setattr(module, "CallSession", CallSession)
-    monkeypatch.setattr(module, "GrpcStream", open_stream)
+    monkeypatch.setattr(module, "open_stream", open_stream)
     return found
 
 
@@ -134,7 +136,7 @@ def test_a_session_that_is_over_is_replaced_and_nothing_of_it_is_kept(connection
         calls.submit(submit(f"/u/{number}", "/u/x"))
         connection.sessions[-1].is_over = True
     assert len(connection.sessions) == 3
-    assert connection.opened == [(connection, connection.metadata)] * 3
+    assert connection.opened == [("/s/controller.sock", connection, connection.metadata, 12.0)] * 3
     calls.stop(stop("/u/1"))
     assert connection.alone == ["/u/1"]
     [close] = connection.closing

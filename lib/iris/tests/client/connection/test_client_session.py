@@ -1,4 +1,4 @@
-"""A client's session with a real controller, pushed ends, many calls a message, restarts."""
+"""A client's session with a real controller, by gRPC and by socket: pushed ends, many calls a message, restarts."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,11 +10,12 @@ import pytest
 from fray.testing.waiting import eventually
 from iris.client import IrisClient, JobAlreadyExists, JobPlan, SomeRefused, Stopped
 from iris.client.connection.connection import Connection
-from iris.client.connection.streams import GrpcStream
+from iris.client.connection.streams import GrpcStream, SocketStream
 from iris.cluster.types import Entrypoint, JobState, ResourceSpec
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind
 from iris.rpc.controller_address import ControllerAddress
+from iris.rpc.protocol import SOCKET_NAME
 from rigging.errors import DeadlineExceeded, Denied, NotFound, Unavailable
 from support.iris.controller import RunningController, running_controller
 from support.iris.controller_process import fixed_port
@@ -26,6 +27,13 @@ SMALL = ResourceSpec(cpu=0.001, memory="1MB", disk="1MB")
 pytestmark = pytest.mark.process
 
 Open = Callable[..., IrisClient]
+both_ways = pytest.mark.parametrize("by_socket", [False, True], ids=["grpc", "socket"])
+
+
+@pytest.fixture
+def by_socket() -> bool:
+    """Whether clients are told of the controller's socket."""
+    return True
 
 
 @pytest.fixture
@@ -35,12 +43,13 @@ def real(tmp_path: Path) -> Iterator[RunningController]:
 
 
 @pytest.fixture
-def open_client() -> Iterator[Open]:
+def open_client(by_socket: bool) -> Iterator[Open]:
     made: list[IrisClient] = []
 
     def opened(controller: RunningController, user: str = "ann") -> IrisClient:
         token = controller.token(PrincipalKind.USER, user)
-        where = ControllerAddress(str(controller.address), token)
+        socket = str(controller.config.state_dir / SOCKET_NAME) if by_socket else ""
+        where = ControllerAddress(str(controller.address), token, socket)
         made.append(IrisClient(Connection(lambda _: where, reconnect_timeout=30), user=user))
         return made[-1]
 
@@ -73,14 +82,15 @@ def end(worker: ScriptedWorker, job_id: str, state: int = pb.TASK_STATE_SUCCEEDE
     worker.observe(f"{job_id}/0:0", state, **fields)
 
 
+@both_ways
 def test_waits_are_answered_by_push_without_a_call_each_until_the_client_is_shut_down(
-    busy: IrisClient, worker: ScriptedWorker, monkeypatch: pytest.MonkeyPatch
+    busy: IrisClient, worker: ScriptedWorker, monkeypatch: pytest.MonkeyPatch, by_socket: bool
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a wait made a call of its own")
 
     session = busy._calls._session[1]
-    assert isinstance(session._stream, GrpcStream)
+    assert isinstance(session._stream, SocketStream if by_socket else GrpcStream)
     jobs = [busy.submit(TRUE, f"job-{number}", SMALL) for number in range(3)]
     with monkeypatch.context() as alone, ThreadPoolExecutor(1) as pool:
         alone.setattr("iris.client.connection.waiting.poll_jobs", refuse)
@@ -119,6 +129,7 @@ def test_jobs_submitted_or_stopped_together_fail_each_for_itself(busy: IrisClien
     assert {status.state for status in busy.wait_jobs([first, last], timeout=20)} == {JobState.KILLED}
 
 
+@both_ways
 def test_open_waits_and_submissions_survive_a_restart_of_the_controller(tmp_path: Path, open_client: Open) -> None:
     port = fixed_port()
     with ThreadPoolExecutor(2) as pool:
@@ -163,6 +174,7 @@ def test_what_does_not_exist_or_is_others_cannot_be_waited_for(
     assert results[1] == Stopped(("/ann/mine",))
 
 
+@both_ways
 def test_an_unused_session_does_not_keep_a_cluster_up(tmp_path: Path, open_client: Open) -> None:
     with running_controller(tmp_path / "state", idle_exit_s=1.0) as controller:
         client = open_client(controller)

@@ -146,7 +146,7 @@ def test_the_local_cluster_is_started_until_it_has_answered_and_only_looked_for_
     target = local_cluster(local)
     assert (target.name, target.is_local, target.same_machine) == ("local", True, True)
     first = target.resolve(False)
-    assert (first.address, first.token) == ("h:1", "u:ann:x")
+    assert (first.address, first.token, first.socket) == ("h:1", "u:ann:x", str(local.paths.socket))
     assert target.resolve(True) == first
     assert asked == ["ensure", "find"]
     local.found = None

@@ -163,6 +163,8 @@ def test_a_token_that_has_ended_opens_nothing(server: Server) -> None:
     server.over = True
     with pytest.raises(Aborted, match="has ended"):
         run(server)
+    with pytest.raises(Denied, match="has ended"):
+        server.interceptor.admit_stream("/iris.v1.ClientService/Session", call_metadata(ANN), lines(1), bytes)
 
 
 def test_a_message_that_cannot_be_read_is_told_now_and_then(server: Server, caplog: pytest.LogCaptureFixture) -> None:

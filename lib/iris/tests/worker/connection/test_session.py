@@ -16,6 +16,7 @@ from iris.rpc.controller_address import ControllerAddress
 from iris.rpc.protocol import PROTOCOL_VERSION
 from iris.worker.connection.agent import Agent, AgentEnd
 from iris.worker.connection.session import AgentSession, GrpcControllerLink, Incompatible, SessionEnd, WorkerIdentity
+from iris.worker.connection.socket_call import SocketCall
 from iris.worker.host.disk_offer import CapacityOffer
 from iris.worker.reports.outbox import ReportOutbox
 from iris.worker.types import Observation
@@ -277,6 +278,7 @@ class Agents:
 
     def __init__(self, *answers: Any, orphan_timeout_s: float = 60.0) -> None:
         self.answers = list(answers)
+        self.sockets: list[str] = []
         self.token = "token"
         self.links: list[ControllerLink] = []
         self.supervisor = Supervisor()
@@ -295,7 +297,7 @@ class Agents:
             raise NotFound("no controller")
         if isinstance(self.answers[0], Exception):
             raise self.answers.pop(0)
-        return ControllerAddress(f"c:{len(self.links)}", self.token)
+        return ControllerAddress(f"c:{len(self.links)}", self.token, self.sockets.pop(0) if self.sockets else "")
 
     def _open(self, place: ControllerAddress) -> ControllerLink:
         call = Call()
@@ -335,6 +337,19 @@ class TestAgents:
         monkeypatch.setattr(ExponentialBackoff, "next_interval", lambda backoff: waited.append("longer") or 0.0)
         assert await Agents(*[Unavailable("away")] * 2, [welcome(), GOODBYE], [welcome(), EXIT]).run()
         assert waited == ["longer", "longer", "from the start", "longer"]
+
+    async def test_without_a_socket_none_is_tried(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        tried: list[str] = []
+
+        async def connect(path: str, token: str) -> Call:
+            tried.append(path)
+            raise OSError("nobody listens")
+
+        monkeypatch.setattr(SocketCall, "connect", connect)
+        agents = Agents([welcome(), GOODBYE], [welcome(), EXIT])
+        agents.sockets = ["", "/run/c"]
+        assert await agents.run() is AgentEnd.GOODBYE
+        assert tried == ["/run/c"], "and where nobody listens there is the network"
 
     @pytest.mark.parametrize(
         ("first", "token", "live", "end"),

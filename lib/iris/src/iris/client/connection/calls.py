@@ -8,7 +8,7 @@ import grpc
 
 from iris.client.connection.connection import Connection, Stubs
 from iris.client.connection.session import CallSession, KnownEnds, error_of
-from iris.client.connection.streams import GrpcStream
+from iris.client.connection.streams import open_stream
 from iris.client.errors import ControllerUnreachable
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.iris_pb2_grpc import ClientServiceStub
@@ -114,7 +114,7 @@ class JobCalls:
             known = self._session
             if known is not None and known[0] is call.clients and not known[1].is_over:
                 return known[1]
-            stream = GrpcStream(call.clients, call.metadata)
+            stream = open_stream(call.socket, call.clients, call.metadata, call.timeout)
             session = CallSession(stream, self._ends).start()
             if known is not None and known[1].close in call.closing:
                 call.closing.remove(known[1].close)

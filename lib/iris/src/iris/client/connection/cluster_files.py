@@ -81,7 +81,7 @@ def local_run(name: str, paths: LocalPaths, file: Path | None) -> ClusterTarget:
         if record is None:
             raise Unavailable(not_running(name, file))
         _check_file(name, paths, file)
-        return ControllerAddress(record.address, record.token)
+        return ControllerAddress(record.address, record.token, str(paths.socket))
 
     return ClusterTarget(name, resolve, is_local=True, same_machine=True, paths=paths, file=file)
 

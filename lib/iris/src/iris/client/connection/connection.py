@@ -64,6 +64,8 @@ class Stubs:
     metadata: Metadata
     timeout: float
     """Seconds that a call which need not wait may take."""
+    socket: str = ""
+    """Path of the controller's Unix socket; empty: it has none here."""
     closing: list[Callable[[], None]] = field(default_factory=list)
     """To be called when the channel is closed: what else is to end with it."""
 
@@ -293,6 +295,7 @@ class Connection:
                 DashboardServiceStub(self._channel),
                 call_metadata(self._endpoint.token, self._attempt_id),
                 CALL_TIMEOUT if self._answered else self._connect_timeout,
+                self._endpoint.socket,
             )
             return self._call
 

@@ -79,7 +79,7 @@ def local_cluster(local: LocalCluster | None = None) -> ClusterTarget:
         record = record or read_record(cluster.paths)
         if record is None:
             return ControllerAddress("127.0.0.1:1", "")
-        return ControllerAddress(record.address, record.token)
+        return ControllerAddress(record.address, record.token, str(cluster.paths.socket))
 
     return ClusterTarget(LOCAL, resolve, is_local=True, same_machine=True)
 

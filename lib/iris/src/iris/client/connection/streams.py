@@ -1,18 +1,26 @@
-"""A client's session with its controller: one stream of a gRPC channel."""
+"""The two ways of a client's session to its controller: a Unix socket on the controller's own machine, else gRPC."""
 
 import contextlib
 import queue
+import socket
+import struct
+import threading
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from iris.rpc import iris_pb2 as pb
+from iris.rpc.frames import FrameKind, FrameReader, Metadata, Opening, frame, read_end
 from iris.rpc.iris_pb2_grpc import ClientServiceStub
+from iris.rpc.protocol import MAX_MESSAGE_BYTES
+from rigging.errors import InvalidRequest
 
+_METHOD: Final = "/iris.v1.ClientService/Session"
+_CHUNK: Final = 256 * 1024
 _IDLE_SECONDS: Final = 60.0
-
-Metadata = tuple[tuple[str, str], ...]
+_TIMEVAL: Final = struct.Struct("ll")
 
 Take = Callable[[], pb.ClientMessage | None]
 """The next message to be sent; None: nothing at present."""
@@ -97,3 +105,106 @@ class GrpcStream:
                 self._wake.get(timeout=self._idle_s)
             if is_done():
                 return
+
+
+class SocketStream:
+    """A stream of the controller's socket: the thread that wakes it sends."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        self._lock = threading.Lock()
+        self._take: Take | None = None
+
+    @classmethod
+    def connect(cls, path: str, metadata: Metadata, timeout_s: float) -> "SocketStream":
+        """Connect to the controller.
+
+        Args:
+            path: The socket.
+            metadata: Of the call.
+            timeout_s: For the connection, and for a message that the controller does not take.
+
+        Raises:
+            OSError: The controller does not listen there.
+        """
+        connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connected.settimeout(timeout_s)
+            connected.connect(path)
+            connected.settimeout(None)
+            # Of sending alone: reading waits as long as it takes.
+            seconds = _TIMEVAL.pack(int(timeout_s), int(timeout_s % 1 * 1e6))
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
+            connected.sendall(Opening(_METHOD, metadata).to_frame())
+        except BaseException:
+            connected.close()
+            raise
+        return cls(connected)
+
+    def begin(self, take: Take, is_done: Callable[[], bool]) -> None:
+        del is_done  # it costs nothing
+        self._take = take
+
+    def wake(self) -> None:
+        assert self._take is not None
+        with self._lock:
+            try:
+                while (message := self._take()) is not None:
+                    self._socket.sendall(frame(FrameKind.MESSAGE, message.SerializeToString()))
+            except OSError:
+                self.close()  # a part of a message may have gone: who reads tells all who wait
+            except BaseException:  # Ctrl-C: the same, as what was taken may be of others, too
+                self.close()
+                raise
+
+    def news(self) -> Iterator[pb.ClientNews]:
+        try:
+            yield from self._received()
+        finally:
+            with self._lock:  # nothing is sent meanwhile by a descriptor that may soon be another's
+                self._socket.close()
+
+    def _received(self) -> Iterator[pb.ClientNews]:
+        frames = FrameReader(MAX_MESSAGE_BYTES)
+        while True:
+            try:
+                data = self._socket.recv(_CHUNK)
+            except OSError as error:
+                raise SessionBroken(grpc.StatusCode.UNAVAILABLE, f"the session broke: {error}") from None
+            if not data:
+                raise SessionBroken(grpc.StatusCode.UNAVAILABLE, "the controller ended the session")
+            try:
+                received = [(kind, content) for kind, content in frames.feed(data)]
+            except InvalidRequest as error:
+                raise SessionBroken(grpc.StatusCode.UNAVAILABLE, f"the session broke: {error}") from None
+            for kind, content in received:
+                if kind is FrameKind.END:
+                    raise SessionBroken(*read_end(content))
+                yield _news_from(content)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+
+def _news_from(content: bytes) -> pb.ClientNews:
+    try:
+        return pb.ClientNews.FromString(content)
+    except DecodeError:
+        text = "the controller's words cannot be decoded: use the same release of iris on both sides"
+        raise SessionBroken(grpc.StatusCode.UNAVAILABLE, text) from None
+
+
+def open_stream(path: str, stub: ClientServiceStub, metadata: Metadata, timeout_s: float) -> SessionStream:
+    """Open a stream to the controller.
+
+    Args:
+        path: Its Unix socket; empty, or out of order: gRPC is used.
+        stub: For gRPC.
+        metadata: Of the call.
+        timeout_s: For the connection by the socket.
+    """
+    if path:
+        with contextlib.suppress(OSError):
+            return SocketStream.connect(path, metadata, timeout_s)
+    return GrpcStream(stub, metadata)

@@ -124,6 +124,26 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
         serve_for(principal)  # the call is served in this task
         return handler
 
+    def admit_stream(
+        self, method: str, metadata: Metadata, behaviour: Behaviour, parse: Decoder
+    ) -> tuple[Decoder, Callable[..., Awaitable[None]]]:
+        """Return decoder and behaviour for a stream that did not come by gRPC; both are used in the calling task.
+
+        Raises MarinError when its caller may not.
+
+        Args:
+            method: As gRPC names it ("/iris.v1.ClientService/Session").
+            metadata: The metadata of the call.
+            behaviour: The servicer's method.
+            parse: Makes a message of bytes.
+        """
+        principal = self._authenticate(metadata)
+        rule = rule_of(method)
+        check_caller(principal, rule)
+        self._check_live(principal)
+        serve_for(principal)
+        return self._decoder(method, parse), self._streamed(behaviour, method, rule, None)
+
     def _authenticate(self, metadata: Any) -> Principal:
         pairs = dict(metadata or ())
         principal = self._principal(pairs.get(AUTHORIZATION_KEY, ""))

@@ -94,7 +94,7 @@ def run_host_process(paths: LocalPaths, name: str, say: Callable[[str], None]) -
         if record is None:
             raise Unavailable(f"there is no {paths.record}")
         token = make_token(load_or_create_secret(paths.root / "secret"), PrincipalKind.WORKER, worker_id)
-        return ControllerAddress(record.address, token)
+        return ControllerAddress(record.address, token, str(paths.socket))
 
     config = WorkerConfig(files.worker_dir, worker_id, host.capacity, dict(host.attributes))
     try:

@@ -12,6 +12,7 @@ from iris.rpc.auth import CREDENTIAL_PREFIX, Unauthenticated
 from iris.rpc.controller_address import ControllerAddress
 from iris.worker.attempts.supervisor import Supervisor
 from iris.worker.connection.session import AgentSession, GrpcControllerLink, Incompatible, SessionEnd, WorkerIdentity
+from iris.worker.connection.socket_call import SocketCall
 from iris.worker.guardian.protocol import boot_ms
 from iris.worker.host.disk_offer import CapacityOffer
 from rigging.errors import MarinError, Unavailable
@@ -144,7 +145,7 @@ class Agent:
             if self._link is not None:
                 await self._link.close()
             self._link = self._open_link(address)
-            call = self._link.open_session()
+            call = await self._open_session(address, self._link)
             self._session = AgentSession(call, self._identity, supervisor, self._contact_clock, self._offer)
             end = await self._session.run()
         except Incompatible as error:
@@ -159,6 +160,13 @@ class Agent:
             return None
         self._last_complaint = ""
         return AgentEnd.GOODBYE if end is SessionEnd.EXIT else None
+
+    async def _open_session(self, address: ControllerAddress, link: ControllerLink) -> Any:
+        """The stream by the socket, or by gRPC where there is none."""
+        if address.socket:
+            with contextlib.suppress(OSError):
+                return await SocketCall.connect(address.socket, address.token)
+        return link.open_session()
 
     def _complain(self, text: str) -> None:
         if text != self._last_complaint:  # the same line every second does not help
