@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from iris.client.connection.calls import JobCalls
-from iris.client.connection.connection import Connection
+from iris.client.connection.connection import QUERY_TIMEOUT, Connection
 from iris.client.connection.waiting import poll_jobs, wait_jobs
 from iris.client.connection.wire import cluster_status, job_status, query_result, task_status
 from iris.client.job import Job
@@ -213,10 +213,10 @@ class ClusterReader:
         Raises:
             InvalidRequest: It is no valid SELECT.
             Denied: It is more than a SELECT.
-            BudgetExceeded: It took too long.
+            BudgetExceeded: It took too long or too much memory, or another query of the user is still being answered.
         """
         request = pb.QueryRequest(sql=sql, max_rows=check_count(max_rows, "max_rows"))
-        return query_result(self._connection.ask(lambda c: c.cluster.Query, request))
+        return query_result(self._connection.ask(lambda c: c.cluster.Query, request, seconds=QUERY_TIMEOUT))
 
 
 def _job_state(state: object) -> "pb.JobState.ValueType":

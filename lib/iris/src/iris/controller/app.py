@@ -216,6 +216,7 @@ class _Run:
                 chore.cancel()
             if self.controller.barrier is not None:
                 self.controller.barrier.close()
+            await self.controller.queries.close()
             await self.controller.dashboard.close(for_good=self._leaves_for_good)
             self._idle.close()
             self._log_keeper.close()

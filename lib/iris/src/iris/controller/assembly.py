@@ -20,6 +20,7 @@ from iris.controller.logs.store import LogStore
 from iris.controller.notices.notifier import Notifier
 from iris.controller.storage.blobs import BlobStore
 from iris.controller.storage.disk_space import DiskSpace
+from iris.controller.storage.query_processes import QueryProcesses
 from iris.controller.workers.attempt_waits import AttemptWaits
 from iris.controller.workers.live_usage import LiveUsage
 from iris.controller.workers.sessions import Sessions
@@ -103,6 +104,7 @@ def assemble(
                 config.state_dir, secret, config.dashboard_port, config.cluster_name, ca_sha256=config.ca_sha256
             )
         ),
+        queries=QueryProcesses(config.state_dir),
         credentials=credentials,
         notifier=notifier,
         replicator=replicator,

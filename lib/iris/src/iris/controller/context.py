@@ -21,6 +21,7 @@ from iris.controller.logs.hub import LogHub
 from iris.controller.notices.notifier import Notifier
 from iris.controller.storage.blobs import BlobStore
 from iris.controller.storage.disk_space import DiskSpace
+from iris.controller.storage.query_processes import QueryProcesses
 from iris.controller.workers.attempt_waits import AttemptWaits
 from iris.controller.workers.live_usage import LiveUsage
 from iris.controller.workers.sessions import Sessions
@@ -79,6 +80,7 @@ class Controller:
     endpoints: EndpointWatchers
     changes: ChangeWatchers
     dashboard: DashboardProcess
+    queries: QueryProcesses
     credentials: Credentials
     notifier: Notifier | None
     replicator: Replicator | None

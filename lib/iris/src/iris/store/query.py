@@ -46,7 +46,10 @@ class QueryRows:
 def run_query(
     state_dir: Path, sql: str, max_rows: int = 0, time_limit_s: float = TIME_LIMIT_S, *, reader: str | None = None
 ) -> QueryRows:
-    """Answer one SELECT over the views. To be called in a thread of its own: it may take `time_limit_s` seconds.
+    """Answer one SELECT over the views.
+
+    To be called in a process of its own with hard limits: one step of SQLite (`printf('%.*c', 2e9, 'x')`) may take
+    longer than `time_limit_s`, and what a query sorts or gathers lies in memory.
 
     Args:
         state_dir: The controller's directory.
@@ -70,6 +73,7 @@ def run_query(
     deadline = time.monotonic() + time_limit_s
     connection = sqlite3.connect(f"file:{state_dir / DATABASE_NAME}?mode=ro", uri=True, isolation_level=None)
     try:
+        connection.execute("PRAGMA temp_store=MEMORY")  # a large sort meets the limit of memory and fills no disk
         authorize = _authorize if reader is None else _restrict(connection, reader)
         if reader is None:
             for name, select in VIEWS.items():
@@ -81,14 +85,19 @@ def run_query(
         return _fetch(connection.execute(sql), max_rows or DEFAULT_ROWS)
     except (sqlite3.Error, sqlite3.Warning) as error:
         if time.monotonic() > deadline:
-            raise BudgetExceeded(
-                f"the query took longer than {time_limit_s:g} s and was ended; ask for less, e.g. for one user or job"
-            ) from None
+            raise too_slow(time_limit_s) from None
         if isinstance(error, sqlite3.Error) and is_corruption(error):
             raise DatabaseDamaged(state_dir / DATABASE_NAME, str(error)) from None
         raise _explain(error) from None
     finally:
         connection.close()
+
+
+def too_slow(time_limit_s: float) -> BudgetExceeded:
+    """Return the error of a query that took longer than its limit."""
+    return BudgetExceeded(
+        f"the query took longer than {time_limit_s:g} s and was ended; ask for less, e.g. for one user or job"
+    )
 
 
 def _fetch(cursor: sqlite3.Cursor, max_rows: int) -> QueryRows:
@@ -100,7 +109,7 @@ def _fetch(cursor: sqlite3.Cursor, max_rows: int) -> QueryRows:
     while True:
         part = cursor.fetchmany(_FETCH)
         for row in part:
-            size += sum(len(value) if isinstance(value, str | bytes) else 8 for value in row)
+            size += sum(8 + len(value) if isinstance(value, str | bytes) else 8 for value in row)
             if len(rows) >= max_rows or size > _MAX_ANSWER_BYTES:
                 return QueryRows(columns, tuple(rows), True)
             rows.append(row)

@@ -30,6 +30,8 @@ DEFAULT_RECONNECT_TIMEOUT: Final = 60.0
 CONNECT_TIMEOUT: Final = 10.0
 CALL_TIMEOUT: Final = 60.0
 UPLOAD_TIMEOUT: Final = 600.0
+QUERY_TIMEOUT: Final = 20.0
+"""More than a controller takes to end a query that waited for its turn and is too slow."""
 _SILENT_SECONDS: Final = 1.0
 
 # gRPC's own back-off between attempts to connect would make a restarted controller seem away for a second and more.

@@ -3,12 +3,12 @@
 import asyncio
 import contextlib
 import json
-import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from iris.controller.helper_process import end_helper, start_helper
 from iris.controller.logs.search_process import FAILED, FRAME, ROUND_ENDED, Task
 from iris.controller.logs.store import LogKey
 from iris.rpc.logformat import Record, decode_all
@@ -41,16 +41,12 @@ class Searchers:
         self._running += 1
         process = None
         try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "iris.controller.logs.search_process", stdin=PIPE, stdout=PIPE
-            )
+            process = await start_helper("iris.controller.logs.search_process")
             yield Searcher(process, task, self.patience_s)
         finally:
             self._running -= 1
-            if process is not None and process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
+            if process is not None:
+                await end_helper(process)
 
 
 class Searcher:

@@ -10,7 +10,6 @@ from iris.controller.access.authority import may_read
 from iris.controller.access.interceptor import current_principal
 from iris.controller.clients.sessions import StoppedJobs
 from iris.controller.context import Controller, Shutdown
-from iris.controller.services.convert_query import query_response
 from iris.domain.entities import UserBudget, Worker
 from iris.domain.events import BudgetSet
 from iris.domain.ids import WorkerId, validate_name
@@ -21,11 +20,9 @@ from iris.rpc import iris_pb2_grpc
 from iris.rpc.auth import PrincipalKind
 from iris.rpc.convert import budget_from_wire, budget_to_wire
 from iris.rpc.convert_job import resources_to_wire
-from iris.store.query import run_query
 from rigging.errors import Conflict
 
 _STOP_MARGIN_S: Final = 5.0
-_QUERIES_AT_ONCE: Final = 2
 _NAMES_SHOWN: Final = 5
 
 Context = Any  # grpc's own, which is untyped here
@@ -36,8 +33,6 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
-        # More at a time would only take the cores from the scheduler.
-        self._queries = asyncio.Semaphore(_QUERIES_AT_ONCE)
 
     async def Status(self, request: pb.ClusterStatusRequest, context: Context) -> pb.ClusterStatusResponse:
         controller, view = self._controller, self._controller.view
@@ -145,11 +140,9 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
         await self._controller.engine.settled()
         principal = current_principal()
         reader = None if principal.kind is PrincipalKind.ADMIN else principal.user
-        async with self._queries:
-            result = await asyncio.to_thread(
-                run_query, self._controller.config.state_dir, request.sql, request.max_rows, reader=reader
-            )
-        return query_response(result)
+        return pb.QueryResponse.FromString(
+            await self._controller.queries.ask(principal.user, request.sql, request.max_rows, reader)
+        )
 
     def _worker(self, worker: Worker) -> pb.WorkerInfo:
         view = self._controller.view

@@ -1,0 +1,67 @@
+"""A process that answers queries for a controller: `python -m iris.controller.services.query_process`.
+
+Lines of JSON come in, each a query; for each a frame goes out: the number of a gRPC status and the length of what
+follows (both 4 bytes), then a `QueryResponse`, or the words of the error. Who wrote a query decides what it costs, so
+the kernel holds the limits: SIGALRM ends the process of a query that is too slow, also when the controller is gone.
+"""
+
+import json
+import os
+import resource
+import signal
+import sys
+from pathlib import Path
+from typing import Final
+
+from iris.controller.services.convert_query import query_response
+from iris.controller.storage.query_processes import FRAME, MEMORY_LIMIT
+from iris.rpc.status_map import to_status
+from iris.store.query import run_query
+from rigging.errors import BudgetExceeded, MarinError
+from rigging.quantities import format_size
+
+_NICE: Final = 5
+# SQLite looks at the clock between its steps, and says by itself that a query is too slow; this is for long steps.
+_PAST_THE_LIMIT_S: Final = 0.5
+
+
+def answer(line: str) -> tuple[int, bytes]:
+    """Return the number of the status of a query and the bytes of its answer or error."""
+    asked = json.loads(line)
+    error: MarinError
+    try:
+        signal.setitimer(signal.ITIMER_REAL, asked["time_limit_s"] + _PAST_THE_LIMIT_S)
+        found = run_query(
+            Path(asked["state_dir"]), asked["sql"], asked["max_rows"], asked["time_limit_s"], reader=asked["reader"]
+        )
+        return 0, query_response(found).SerializeToString()
+    except MemoryError:
+        error = BudgetExceeded(
+            f"the query needed more than {format_size(MEMORY_LIMIT)} of memory and was ended; ask for less, e.g. for "
+            "one user or job"
+        )
+    except MarinError as told:
+        error = told
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    code, words = to_status(error)
+    return code.value[0], words.encode()
+
+
+def main() -> None:
+    """Serve the controller at the other end of stdin and stdout."""
+    os.nice(_NICE)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the controller ends this when it ends
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
+    for line in iter(sys.stdin.readline, ""):
+        status, data = answer(line)
+        try:
+            sys.stdout.buffer.write(FRAME.pack(status, len(data)) + data)
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
