@@ -77,6 +77,29 @@ def shown(url: str) -> str:
     return url if webhook.target == "/" and not webhook.userinfo and "#" not in url else str(webhook)
 
 
+# Networks of IPv6 whose addresses hold one of IPv4, and the bits below that: NAT64 (RFC 6052), 6to4, IPv4-compatible.
+_HOLDS_IPV4: Final = (
+    (ipaddress.IPv6Network("64:ff9b::/96"), 0),
+    (ipaddress.IPv6Network("2002::/16"), 80),
+    (ipaddress.IPv6Network("::/96"), 0),
+)
+_LOCAL_NAT64: Final = ipaddress.IPv6Network("64:ff9b:1::/48")  # RFC 8215; not every Python calls it private
+
+
+def _reached(address: IpAddress) -> IpAddress:
+    """Return the IPv4 address that an IPv6 address stands for, or the address itself."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    for network, bits_below in _HOLDS_IPV4:
+        if address in network:
+            return ipaddress.IPv4Address((int(address) >> bits_below) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address
+
+
+def _is_public(address: IpAddress) -> bool:
+    return address.is_global and not address.is_multicast and address not in _LOCAL_NAT64
+
+
 def refusal(webhook: Webhook, address: IpAddress, allow: Sequence[str], *, is_private: bool) -> str:
     """Why a host may not be told, or nothing.
 
@@ -91,10 +114,12 @@ def refusal(webhook: Webhook, address: IpAddress, allow: Sequence[str], *, is_pr
         if any(fnmatchcase(webhook.host.lower(), entry.lower()) or _is_within(address, entry) for entry in allow):
             return ""
         return f"{webhook} at {address} is not among what the operator allows: {', '.join(allow)} (notify.allow)"
-    if is_private or (address.is_global and not address.is_multicast):
+    reached = _reached(address)
+    if is_private or _is_public(reached):
         return ""
+    means = "" if reached == address else f" (that is {reached})"
     return (
-        f"{webhook} is at {address}, which is no public address; the operator can allow it in the cluster file: "
+        f"{webhook} is at {address}{means}, which is no public address; the operator can allow it in the cluster file: "
         f"notify: {{allow: [{webhook.host}]}}"
     )
 
