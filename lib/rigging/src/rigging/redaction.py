@@ -9,7 +9,7 @@ import collections
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 REDACTED = "[REDACTED]"
 
@@ -77,6 +77,8 @@ def is_secret_name(name: str) -> bool:
     return not (_HARMLESS_BEFORE.intersection(words) or _HARMLESS_AFTER.intersection(words))
 
 
+_SHORTEST_VALUE = 6
+
 #: Names that older programs import.
 REDACTED_VALUE = REDACTED
 is_sensitive_key_name = is_secret_name
@@ -122,6 +124,28 @@ def redact_value(value: object) -> object:
     if isinstance(value, tuple):
         return tuple(redact_value(item) for item in value)
     return value
+
+
+def named_secrets(text: str) -> set[str]:
+    """Return the values that stand under a secret's name in `text`, say abc123 of "HF_TOKEN=abc123"."""
+    if not _ANY_SECRET_WORD.search(text):
+        return set()
+    found = (match for assignment in _ASSIGNMENTS for match in assignment.finditer(text))
+    return {match["quoted"] or match["bare"] or "" for match in found if is_secret_name(match["name"])}
+
+
+def redact_values(text: str, values: Iterable[str]) -> str:
+    """Return `text` without these values, wherever they stand, also quoted in JSON.
+
+    A value of several lines is looked for line by line. What has less than six characters is left: it would take
+    words and numbers with it that tell nothing.
+    """
+    lines = {line.strip() for value in values for line in value.splitlines()}
+    written = lines | {json.dumps(line, ensure_ascii=False)[1:-1] for line in lines}
+    for line in sorted(written, key=len, reverse=True):
+        if len(line) >= _SHORTEST_VALUE and line not in REDACTED:
+            text = text.replace(line, REDACTED)
+    return text
 
 
 def redact_json_text(text: str) -> str:

@@ -30,6 +30,8 @@ class Waiting(Client):
         for line in (b"-----BEGIN PRIVATE KEY-----", b"MIIEvQIBADANBgkq", b"-----END PRIVATE KEY-----"):
             yield LogLine(name, 0, False, 7, line)
         yield LogLine(name, 0, True, 8, b"\xff plain")
+        yield LogLine(name, 0, True, 9, b"DB_PASSWORD=horse-battery then")
+        yield LogLine(name, 0, True, 9, b'login with horse-battery, my-shells-value and two"quoted\\ failed')
 
     def cluster_status(self, all_workers: bool = False) -> Any:
         raise Unavailable("only operators")
@@ -69,8 +71,10 @@ def test_each_job_is_waited_for_once_and_those_that_ended_are_listed(iris: Iris,
     assert [found["job_id"] for found in shown] == ["/ann/good", "/ann/bad"]
 
 
-def test_a_report_has_everything_and_no_secrets(iris: Iris, tmp_path: Path) -> None:
+def test_a_report_has_everything_and_no_secrets(iris: Iris, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "report.tar.gz"
+    monkeypatch.setenv("WANDB_API_KEY", "my-shells-value")
+    monkeypatch.setenv("OTHER_SECRET", 'first line\ntwo"quoted\\')
     assert iris("job", "bug-report", "bad", "-o", str(target))[0] == 0
     assert target.stat().st_mode & 0o777 == 0o600
     with tarfile.open(target) as archive:
@@ -88,7 +92,9 @@ def test_a_report_has_everything_and_no_secrets(iris: Iris, tmp_path: Path) -> N
     assert found["logs/0.txt"] == "cannot be read: the logs cannot be read now\n"
     assert "8 attempt 0 stderr: � plain" in found["logs/1.txt"]
     assert "only operators" in found["cluster.json"], "what cannot be had is said"
-    assert not any(secret in text for text in found.values() for secret in ("abcdefghijklmnop", "MIIEv"))
+    assert "login with [REDACTED], [REDACTED] and [REDACTED] failed" in found["logs/1.txt"]
+    secrets = ("abcdefghijklmnop", "MIIEv", "horse-battery", "my-shells-value")
+    assert not any(secret in text for text in found.values() for secret in secrets)
     target.write_text("mine")
     assert iris("job", "bug-report", "bad", "-o", str(target))[0] == 3
     assert target.read_text() == "mine"

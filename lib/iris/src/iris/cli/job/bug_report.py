@@ -7,7 +7,7 @@ import platform
 import sys
 import tarfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +17,7 @@ import click
 from iris.cli.context import CliContext, pass_context
 from iris.cli.output import say
 from rigging.errors import AlreadyExists, MarinError
-from rigging.redaction import redact_string, redact_value
+from rigging.redaction import is_secret_name, named_secrets, redact_string, redact_value, redact_values
 
 if TYPE_CHECKING:
     from iris.client import IrisClient, JobStatus, TaskStatus
@@ -37,15 +37,16 @@ def bug_report(context: CliContext, /, name: str, place: Path | None) -> None:
     """Put what is known about a job into one archive (tar.gz), for those who are to find out what went wrong.
 
     Its status and tasks with their attempts, the reasons why it waits, its child jobs, the end of each task's
-    output, the cluster's workers and all versions. What looks like a secret is taken out; look through it all the
-    same before you pass it on.
+    output, the cluster's workers and all versions. What looks like a secret is taken out, and so are the values of
+    variables with a secret's name, those of this shell and those that the report itself tells, wherever they stand.
+    Look through it all the same before you pass it on.
     """
     from iris.cli.job.ids import find_job
 
     with context.client() as client:
         status = find_job(client, name)
         target = place or _default_name(status.job_id)
-        files = collected(client, status)
+        files = redacted(collected(client, status), os.environ)
     write_archive(target, files)
     size = target.stat().st_size
     say(f"wrote {target}: {len(files)} files, {size:,} bytes; what looks like a secret was taken out")
@@ -56,16 +57,34 @@ def _default_name(job_id: str) -> Path:
     return Path(f"iris-bug-{name}-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz")
 
 
-def collected(client: "IrisClient", status: "JobStatus") -> dict[str, bytes]:
-    """The files of the archive by their names, redacted. What cannot be had is said in its place."""
+def redacted(files: Mapping[str, object], environ: Mapping[str, str]) -> dict[str, bytes]:
+    """Return the content of the files without secrets.
+
+    A value that stands under a secret's name in one of them, or in `environ`, is taken out of all of them.
+    """
+    texts = {name: value if isinstance(value, str) else _json(value) for name, value in files.items()}
+    secrets = {value for name, value in environ.items() if is_secret_name(name)}
+    secrets = secrets.union(*map(named_secrets, texts.values()))
+    shown = {
+        name: redact_string(value) if isinstance(value, str) else _json(redact_value(value))
+        for name, value in files.items()
+    }
+    return {name: redact_values(text, secrets).encode(errors="replace") for name, text in shown.items()}
+
+
+def collected(client: "IrisClient", status: "JobStatus") -> dict[str, object]:
+    """Return the files of the archive by their names, as text or values for JSON, with the secrets in them.
+
+    What cannot be had is said in its place.
+    """
     tasks = client.list_tasks(status.job_id)
-    files = {
-        "versions.json": _json(_versions()),
-        "job.json": _json(status.to_json()),
-        "tasks.json": _json([task.to_json() for task in tasks]),
+    files: dict[str, object] = {
+        "versions.json": _versions(),
+        "job.json": status.to_json(),
+        "tasks.json": [task.to_json() for task in tasks],
         "children.json": _try(lambda: [child.to_json() for child in _children(client, status)]),
         "cluster.json": _try(lambda: client.cluster_status(all_workers=True).to_json()),
-        "summary.txt": redact_string(_summary(status, tasks)).encode(),
+        "summary.txt": _summary(status, tasks),
     }
     for task in _most_telling(tasks, status.deciding_task_id):
         files[f"logs/{task.task_id.rpartition('/')[2]}.txt"] = _log(client, task.task_id)
@@ -91,12 +110,12 @@ def _summary(status: "JobStatus", tasks: "list[TaskStatus]") -> str:
     return "\n".join(lines) + "\n"
 
 
-def _log(client: "IrisClient", task_id: str) -> bytes:
+def _log(client: "IrisClient", task_id: str) -> str:
     """The last lines of a task, all attempts of it."""
     try:
         lines = list(client.read_logs(task_id, max_lines=_LINES_OF_A_TASK))
     except MarinError as error:
-        return f"cannot be read: {error}\n".encode()
+        return f"cannot be read: {error}\n"
     kept: list[str] = []
     size = 0
     for line in reversed(lines):
@@ -107,8 +126,7 @@ def _log(client: "IrisClient", task_id: str) -> bytes:
             kept.append("(what came before is left out)")
             break
         kept.append(text)
-    # All at once: a private key has several lines.
-    return (redact_string("\n".join(reversed(kept))) + "\n").encode(errors="replace")
+    return "\n".join(reversed(kept)) + "\n"
 
 
 def _versions() -> dict[str, Any]:
@@ -129,15 +147,15 @@ def _versions() -> dict[str, Any]:
     }
 
 
-def _try(ask: Callable[[], Any]) -> bytes:
+def _try(ask: Callable[[], Any]) -> Any:
     try:
-        return _json(ask())
+        return ask()
     except MarinError as error:
-        return _json({"cannot be had": str(error)})
+        return {"cannot be had": str(error)}
 
 
-def _json(value: Any) -> bytes:
-    return (json.dumps(redact_value(value), indent=2, ensure_ascii=False, default=str) + "\n").encode(errors="replace")
+def _json(value: object) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n"
 
 
 def write_archive(target: Path, files: dict[str, bytes]) -> None:
