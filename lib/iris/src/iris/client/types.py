@@ -342,4 +342,5 @@ class ClusterStatus(Record):
     generation: int = 0
     disk_warning: str = ""
     worker_trouble: str = ""
+    partition: str = ""
     scale_groups: tuple[ScaleGroupStatus, ...] = ()

@@ -28,6 +28,14 @@ class StopAttempt:
 
 
 @dataclass(frozen=True, slots=True)
+class WithdrawAttempt:
+    """The worker is to hand this attempt back (PENDING), unless it has begun."""
+
+    attempt_id: AttemptId
+    worker_id: WorkerId
+
+
+@dataclass(frozen=True, slots=True)
 class ForgetAttempt:
     """The end of this attempt is settled; the worker may drop it."""
 
@@ -71,5 +79,13 @@ class EndpointChanged:
 
 
 Effect = (
-    StartAttempt | StopAttempt | ForgetAttempt | JobChanged | JobEnded | JobSettled | JobForgotten | EndpointChanged
+    StartAttempt
+    | StopAttempt
+    | WithdrawAttempt
+    | ForgetAttempt
+    | JobChanged
+    | JobEnded
+    | JobSettled
+    | JobForgotten
+    | EndpointChanged
 )

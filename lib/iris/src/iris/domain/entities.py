@@ -6,6 +6,7 @@ Times are Unix milliseconds, 0 = not yet. Records are replaced, never changed.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from iris.domain.endpoints import RegisteredEndpoint
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, attempt_id
 from iris.domain.job_spec import JobSpec
 from iris.domain.resources import Resources
@@ -66,6 +67,8 @@ class Task:
         failures: Attempts ended by the user's side. preemptions: Attempts ended by loss of their worker.
         causes: One line for each ended attempt, oldest first.
         failure_times: When the latest failures were (Unix ms), as far as a job with a retry window has to know.
+        burnt: The highest number that an attempt of it had, where an earlier attempt has its place again; -1: it is
+            `attempt`.
     """
 
     task_id: TaskId
@@ -83,6 +86,12 @@ class Task:
     finished_at_ms: int = 0
     causes: tuple[str, ...] = ()
     failure_times: tuple[int, ...] = ()
+    burnt: int = -1
+
+    @property
+    def next_attempt(self) -> int:
+        """Number of its next attempt: no number is used twice."""
+        return max(self.attempt, self.burnt) + 1
 
     @property
     def attempt_id(self) -> AttemptId:
@@ -138,14 +147,23 @@ class Stopping:
 
 @dataclass(frozen=True, slots=True)
 class LostAttempt:
-    """An attempt that was given up while its worker was out of reach: it may still run, and is stopped once it is not.
+    """An attempt that was given up while its worker was out of reach: it may still run.
 
-    Never of a job for which `waits_for_host` holds.
+    Once its worker is heard it has its task back, unless a successor has begun; then it is stopped. Never of a job for
+    which `waits_for_host` holds.
+
+    Args:
+        may_return: It was wanted when it was given up; else it had been told to stop.
+        is_charged: Its loss cost its task a preemption.
+        endpoints: Where it answered: it does not register again.
     """
 
     job_id: JobId
     worker_id: WorkerId
     resources: Resources
+    may_return: bool = False
+    is_charged: bool = False
+    endpoints: tuple[RegisteredEndpoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,8 @@ class AttemptObserved:
     """A worker reports where an attempt is. May be repeated, late or out of order.
 
     Args:
-        state: BUILDING, RUNNING or an end. Of an attempt that was assigned ahead also ASSIGNED (it waits there for its
-            turn) and PENDING (handed back: it never began and never will).
+        state: BUILDING, RUNNING or an end; PENDING: handed back, it never began and never will. Of an attempt that was
+            assigned ahead also ASSIGNED (it waits there for its turn).
         started_at_ms: When it began to run; 0: not yet, or the worker does not say.
         usage: What it used in all, with its end; None: the worker does not say.
     """
@@ -110,10 +110,15 @@ class WorkerDisconnected:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLate:
-    """The worker was not heard for two heartbeats: nothing new for it; what it did not acknowledge goes elsewhere."""
+    """The worker was not heard for two heartbeats: nothing new for it; what it did not acknowledge goes elsewhere.
+
+    Args:
+        keeps: It fell silent together with too many others: what it did not acknowledge stays.
+    """
 
     worker_id: WorkerId
     silent_ms: int
+    keeps: bool = False
 
 
 @dataclass(frozen=True, slots=True)

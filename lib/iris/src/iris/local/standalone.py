@@ -57,6 +57,7 @@ def serve_standalone(
     durability: str | None,
     host: str | None = None,
     insecure: bool = False,
+    partition_patience_s: int | None = None,
     on_ready: Callable[[str, Path], None],
 ) -> None:
     """Be a controller until SIGTERM or SIGINT. Settings that are None are as the config file says.
@@ -69,15 +70,22 @@ def serve_standalone(
         durability: What an acknowledged submit has survived: "local" or "remote".
         host: To listen on; None: as the config file says, else loopback. Beyond loopback connections are encrypted.
         insecure: They are not.
+        partition_patience_s: As of `ControllerConfig`.
         on_ready: Called with the address and the file that holds this user's token.
 
     Raises:
         InvalidRequest: The settings are wrong.
         Conflict: Another controller uses the state, here or off the machine.
     """
-    config = controller_config(
-        config_path, Given(state_dir, port, remote_state_dir=remote_state_dir, durability=durability, host=host)
+    given = Given(
+        state_dir,
+        port,
+        remote_state_dir=remote_state_dir,
+        durability=durability,
+        host=host,
+        partition_patience_s=partition_patience_s,
     )
+    config = controller_config(config_path, given)
     served: list[str] = []
     with left_as_found(config.state_dir, lambda: bool(served)):
         _make(config.state_dir)

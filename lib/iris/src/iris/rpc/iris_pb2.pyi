@@ -1943,6 +1943,7 @@ class ClusterStatusResponse(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     DISK_WARNING_FIELD_NUMBER: _builtins.int
     WORKER_TROUBLE_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
     SCALE_GROUPS_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     version: _builtins.str
@@ -1967,6 +1968,8 @@ class ClusterStatusResponse(_message.Message):
     """why new jobs are refused for lack of space; empty: they are not"""
     worker_trouble: _builtins.str
     """why the local cluster's worker does not start; empty: it does"""
+    partition: _builtins.str
+    """that the controller may be cut off from its workers; empty: it does not think so"""
     @_builtins.property
     def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerInfo]: ...
     @_builtins.property
@@ -1992,11 +1995,12 @@ class ClusterStatusResponse(_message.Message):
         generation: _builtins.int = ...,
         disk_warning: _builtins.str = ...,
         worker_trouble: _builtins.str = ...,
+        partition: _builtins.str = ...,
         scale_groups: _abc.Iterable[Global___ScaleGroupInfo] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["disk_warning", b"disk_warning", "durability", b"durability", "generation", b"generation", "idle_exit_ms", b"idle_exit_ms", "last_snapshot_at_ms", b"last_snapshot_at_ms", "pending_tasks", b"pending_tasks", "pid", b"pid", "protocol_version", b"protocol_version", "remote_state_dir", b"remote_state_dir", "running_tasks", b"running_tasks", "scale_groups", b"scale_groups", "started_at_ms", b"started_at_ms", "state_dir", b"state_dir", "unreplicated_commits", b"unreplicated_commits", "version", b"version", "worker_trouble", b"worker_trouble", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["disk_warning", b"disk_warning", "durability", b"durability", "generation", b"generation", "idle_exit_ms", b"idle_exit_ms", "last_snapshot_at_ms", b"last_snapshot_at_ms", "partition", b"partition", "pending_tasks", b"pending_tasks", "pid", b"pid", "protocol_version", b"protocol_version", "remote_state_dir", b"remote_state_dir", "running_tasks", b"running_tasks", "scale_groups", b"scale_groups", "started_at_ms", b"started_at_ms", "state_dir", b"state_dir", "unreplicated_commits", b"unreplicated_commits", "version", b"version", "worker_trouble", b"worker_trouble", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2702,6 +2706,7 @@ class Desired(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     STOP_FIELD_NUMBER: _builtins.int
     FORGET_FIELD_NUMBER: _builtins.int
+    WITHDRAW_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
     @_builtins.property
     def run(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunAttempts]: ...
@@ -2711,6 +2716,10 @@ class Desired(_message.Message):
     def forget(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """ended attempts whose end is committed: the worker may drop them"""
 
+    @_builtins.property
+    def withdraw(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """to be handed back (PENDING), unless they have begun"""
+
     def __init__(
         self,
         *,
@@ -2718,10 +2727,11 @@ class Desired(_message.Message):
         run: _abc.Iterable[Global___RunAttempts] | None = ...,
         stop: _abc.Iterable[Global___StopAttempt] | None = ...,
         forget: _abc.Iterable[_builtins.str] | None = ...,
+        withdraw: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["forget", b"forget", "revision", b"revision", "run", b"run", "stop", b"stop"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["forget", b"forget", "revision", b"revision", "run", b"run", "stop", b"stop", "withdraw", b"withdraw"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

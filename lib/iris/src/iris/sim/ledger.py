@@ -1,7 +1,7 @@
 """Record of all commits beside the real store: every message may say only what is in it."""
 
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 from iris.core.state.changes import Changes
 from iris.domain.entities import Job, Task, Worker
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, parse_attempt_id
+from iris.domain.job_spec import is_gang
 from iris.domain.states import JobState
 from iris.rpc import iris_pb2 as pb
 from iris.sim.world import Crash
@@ -30,7 +31,8 @@ class Ledger:
 
     Attributes:
         granted: The worker of every attempt that was ever committed as live. violations: What was said too early.
-        stop_sent: Attempts that a worker was told to stop.
+        stop_sent: Attempts that a worker was told to stop. unwanted: Those that were to stop by a commit.
+        begun: Attempts whose process has begun anywhere. running: Those that have not ended. exits: How others did.
     """
 
     jobs: dict[JobId, Job] = field(default_factory=dict)
@@ -38,6 +40,10 @@ class Ledger:
     workers: dict[WorkerId, Worker] = field(default_factory=dict)
     granted: dict[AttemptId, WorkerId] = field(default_factory=dict)
     stop_sent: set[AttemptId] = field(default_factory=set)
+    unwanted: set[AttemptId] = field(default_factory=set)
+    begun: Container[AttemptId] = ()
+    running: Container[AttemptId] = ()
+    exits: Mapping[AttemptId, int] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     commits: int = 0
 
@@ -55,6 +61,10 @@ class Ledger:
             if task.worker_id is not None and task.attempt >= 0:
                 self.granted[task.attempt_id] = task.worker_id
         self.workers.update(changes.workers)
+        # None: what was to stop may have ended within the same commit.
+        self.unwanted |= {name for name, stopping in changes.stopping.items() if not (stopping and stopping.found)}
+        # What had been told to stop before its worker was lost has no claim either.
+        self.unwanted |= {name for name, lost in changes.lost.items() if lost and not lost.may_return}
 
     def compare(self, store: Store) -> None:
         """A new life begins: the store must give back what was committed."""
@@ -110,13 +120,31 @@ class Ledger:
                     self.violations.append(f"{name} was sent to a worker and is not committed")
         for stop in desired.stop:
             self.stop_sent.add(AttemptId(stop.attempt_id))
+            if stop.attempt_id in self.running and self._has_claim(AttemptId(stop.attempt_id)):
+                self.violations.append(
+                    f"{stop.attempt_id} was told to stop ({stop.reason}), and no successor had begun"
+                )
             if self._is_live(AttemptId(stop.attempt_id)):
                 self.violations.append(
                     f"{stop.attempt_id} was told to stop ({stop.reason}) and lives by what is committed"
                 )
         for ended in desired.forget:
+            if self.exits.get(AttemptId(ended)) == 0 and self._has_claim(AttemptId(ended)):
+                self.violations.append(f"the success of {ended} was dropped; no successor had begun")
             if self._is_live(AttemptId(ended)):
                 self.violations.append(f"the end of {ended} was acknowledged and is not committed")
+
+    def _has_claim(self, name: AttemptId) -> bool:
+        """True if an attempt's work is what its live job waits for: it was wanted, and no successor has begun."""
+        task_id, number = parse_attempt_id(name)
+        task = self.tasks.get(task_id)
+        job = None if task is None else self.jobs[task.job_id]
+        if task is None or job is None or task.state.is_terminal or is_gang(job.spec) or job.spec.exclusive:
+            return False
+        if name in self.unwanted or not job.first_attempt <= number < task.next_attempt:
+            return False
+        later = range(number + 1, task.next_attempt)
+        return not any(AttemptId(f"{task_id}:{other}") in self.begun for other in later)
 
     def _is_live(self, name: AttemptId) -> bool:
         task_id, number = parse_attempt_id(name)

@@ -90,12 +90,13 @@ class Simulation:
         self.world = World(trace)
         self._source = random.Random(f"run {scenario.seed}")
         self.network = Network(self.world, random.Random(f"network {scenario.seed}"), scenario.weather)
-        self.ledger = Ledger()
         self.physics = Physics(lambda: self.world.now)
+        self.ledger = Ledger(begun=self.physics.seen, running=self.physics.running, exits=self.physics.exits)
         self.book = Book()
         self._config = ControllerConfig(
             state_dir=root / "controller",
             worker_timeout_s=scenario.worker_timeout_s,
+            partition_patience_s=scenario.partition_patience_s,
             stop_grace_s=2,
             fence_margin_s=2,
             log_wait_s=10,

@@ -89,6 +89,7 @@ class Scenario:
     weather: Weather
     worker_timeout_s: float
     calm_s: float
+    partition_patience_s: float = 0
 
 
 def make_scenario(seed: int) -> Scenario:
@@ -102,7 +103,11 @@ def make_scenario(seed: int) -> Scenario:
     silence = random.Random(f"silence {seed}")
     plans = tuple(_exclusive(silence, plan) for plan in plans)
     plans = (*plans, *_swift_plans(random.Random(f"swift {seed}"), calm_s))
-    faults = tuple(sorted([*struck, *_freezes(silence, hosts, calm_s)], key=lambda fault: fault.at_s))
+    cut_source = random.Random(f"cuts {seed}")
+    cuts = list(_cuts(cut_source, hosts, calm_s))
+    if cuts:
+        plans = (*plans, *_long_plans(cut_source, calm_s))
+    faults = tuple(sorted([*struck, *cuts, *_freezes(silence, hosts, calm_s)], key=lambda fault: fault.at_s))
     return Scenario(
         seed,
         hosts,
@@ -111,7 +116,8 @@ def make_scenario(seed: int) -> Scenario:
         tuple(_life(source) for _ in range(source.choice([0, 1, 2, 3]))),
         _weather(source),
         source.choice([15.0, 30.0, 60.0]),
-        calm_s,
+        max([calm_s, *(cut.at_s + cut.for_s + 5 for cut in cuts)]),
+        cut_source.choice([0.0, 20.0, 300.0]),
     )
 
 
@@ -191,6 +197,16 @@ def _freezes(source: random.Random, hosts: tuple[HostPlan, ...], calm_s: float) 
         yield Fault(source.uniform(0.5, calm_s), kind, source.choice(hosts).name, 10 ** source.uniform(0, 1.9))
 
 
+def _cuts(source: random.Random, hosts: tuple[HostPlan, ...], calm_s: float) -> Iterator[Fault]:
+    """Outages of the network between the controller and one, half or all of the hosts at once."""
+    for _ in range(source.choice([0, 0, 1, 1, 2])):
+        count = source.choice([1, (len(hosts) + 1) // 2, len(hosts)])
+        at_s, for_s = source.uniform(0.5, calm_s), source.choice([source.uniform(5, 90), source.uniform(60, 300)])
+        ways = source.choice([(True, True), (True, True), (True, False), (False, True)])
+        for host in source.sample(hosts, count):
+            yield Fault(at_s + source.uniform(0, 2), FaultKind.PARTITION, host.name, for_s, *ways)
+
+
 # ---- jobs ----
 
 
@@ -209,6 +225,14 @@ def _swift_plans(source: random.Random, calm_s: float) -> Iterator[PlannedJob]:
     for number in range(source.choice([0, 0, 1, 2, 3])):
         plan = _swift(source, f"/{source.choice(_USERS)}/swift{number}")
         yield _at(plan, begin_s + source.uniform(0, 5), source)
+
+
+def _long_plans(source: random.Random, calm_s: float) -> Iterator[PlannedJob]:
+    """Jobs that outlast an outage of the network."""
+    for number in range(source.choice([1, 2, 3])):
+        spec = _spec(source, f"/{source.choice(_USERS)}/long{number}", 0.5, replicas=source.randint(1, 3))
+        plan = PlannedJob(spec, _program(source, seconds=source.uniform(40, 150)))
+        yield _at(plan, source.uniform(0, calm_s / 2), source)
 
 
 def _exclusive(source: random.Random, plan: PlannedJob) -> PlannedJob:

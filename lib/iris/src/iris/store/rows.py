@@ -32,7 +32,7 @@ JOB_COLUMNS: Final = (
 )  # fmt: skip
 TASK_COLUMNS: Final = (
     "job_id", "task_index", "state", "attempt", "worker_id", "failures", "preemptions", "exit_code", "exit_signal",
-    "error", "started_at_ms", "finished_at_ms", "causes", "failure_times",
+    "error", "started_at_ms", "finished_at_ms", "causes", "failure_times", "burnt",
 )  # fmt: skip
 WORKER_COLUMNS: Final = (
     "worker_id", "instance_id", "capacity", "attributes", "last_seen_at_ms", "cordon_reason", "strikes",
@@ -40,7 +40,7 @@ WORKER_COLUMNS: Final = (
 BUDGET_COLUMNS: Final = ("user", "max_weight", "max_band")
 USAGE_COLUMNS: Final = ("user", "use", "at_ms")
 STOPPING_COLUMNS: Final = ("attempt_id", "job_id", "worker_id", "resources", "found")
-LOST_COLUMNS: Final = ("attempt_id", "job_id", "worker_id", "resources")
+LOST_COLUMNS: Final = ("attempt_id", "job_id", "worker_id", "resources", "may_return", "is_charged", "endpoints")
 ATTEMPT_USAGE_COLUMNS: Final = ("job_id", "task_index", "attempt", "worker_id", *USAGE_FIELDS)
 ENDPOINT_COLUMNS: Final = ("endpoint_id", "name", "attempt_id", "address", "metadata", "registered_at_ms")
 
@@ -93,6 +93,7 @@ def task_row(task: Task) -> Row:
         task.job_id, task.index, int(task.state), task.attempt, task.worker_id, task.failures, task.preemptions,
         task.exit_code, task.exit_signal, task.error, task.started_at_ms, task.finished_at_ms,
         _dump(task.causes) if task.causes else "[]", _dump(task.failure_times) if task.failure_times else "[]",
+        task.burnt,
     )  # fmt: skip
 
 
@@ -115,6 +116,7 @@ def task_of(row: Row) -> Task:
         row[11],
         () if row[12] == "[]" else tuple(json.loads(row[12])),
         () if row[13] == "[]" else tuple(json.loads(row[13])),
+        row[14],
     )
 
 
@@ -186,12 +188,27 @@ def stopping_of(row: Row) -> tuple[AttemptId, Stopping]:
 
 def lost_row(name: AttemptId, lost: LostAttempt) -> Row:
     """Return the row of an attempt that was given up."""
-    return name, lost.job_id, lost.worker_id, _dump(_resources_to_json(lost.resources))
+    return (
+        name,
+        lost.job_id,
+        lost.worker_id,
+        _dump(_resources_to_json(lost.resources)),
+        int(lost.may_return),
+        int(lost.is_charged),
+        _dump([endpoint_row(endpoint) for endpoint in lost.endpoints]),
+    )
 
 
 def lost_of(row: Row) -> tuple[AttemptId, LostAttempt]:
     """Return the lost attempt of a row, with its id."""
-    return AttemptId(row[0]), LostAttempt(JobId(row[1]), WorkerId(row[2]), _resources_of(json.loads(row[3])))
+    return AttemptId(row[0]), LostAttempt(
+        JobId(row[1]),
+        WorkerId(row[2]),
+        _resources_of(json.loads(row[3])),
+        bool(row[4]),
+        bool(row[5]),
+        tuple(map(endpoint_of, json.loads(row[6]))),
+    )
 
 
 def attempt_usage_row(name: AttemptId, use: AttemptUse) -> Row:

@@ -88,6 +88,7 @@ class DesiredChange:
     start: tuple[StartRequest, ...]
     stop: tuple[StopRequest, ...]
     forget: tuple[str, ...]
+    withdraw: tuple[str, ...] = ()
 
 
 class TaskResult(NamedTuple):

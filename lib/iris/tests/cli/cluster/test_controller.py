@@ -48,7 +48,14 @@ def test_serving_says_where_and_hands_on_what_was_given(iris: Iris, controller: 
     config.write_text("")
     given = ("--state-dir", str(tmp_path), "--port", "0", "--remote-state-dir", "", "--durability", "local")
     iris("--config", str(config), "cluster", "controller", "serve", *given, "--insecure")
-    nothing = {"state_dir": None, "port": None, "host": None, "remote_state_dir": None, "durability": None}
+    nothing = {
+        "state_dir": None,
+        "port": None,
+        "host": None,
+        "remote_state_dir": None,
+        "durability": None,
+        "partition_patience_s": None,
+    }
     said_of = {"state_dir": tmp_path, "port": 0, "remote_state_dir": "", "durability": "local", "insecure": True}
     assert controller.serve_standalone.mock_calls == [
         call(None, **nothing, insecure=False, on_ready=ANY),

@@ -224,7 +224,10 @@ def test_names_that_begin_alike_are_not_the_same_user_or_tree() -> None:
 class View:
     """Of one job with one task, whose second attempt runs."""
 
-    def __init__(self, job_ended: bool = False, attempt: int = 1, task_live: bool = True) -> None:
+    def __init__(
+        self, job_ended: bool = False, attempt: int = 1, task_live: bool = True, may_return: bool = False
+    ) -> None:
+        self.lost = {"/ann/top/train/0:1": SimpleNamespace(may_return=may_return)}
         self._task = SimpleNamespace(attempt=attempt, state=SimpleNamespace(is_live=task_live))
         state = SimpleNamespace(is_terminal=job_ended, word="killed" if job_ended else "running")
         self.jobs = {"/ann/top/train": SimpleNamespace(state=state)}
@@ -243,6 +246,7 @@ class View:
         (ATTEMPT, View(job_ended=True), r"job /ann/top/train has ended \(killed\)"),
         (ATTEMPT, View(attempt=2), "attempt /ann/top/train/0:1 is over"),
         (ATTEMPT, View(task_live=False), "attempt /ann/top/train/0:1 is over"),
+        (ATTEMPT, View(task_live=False, may_return=True), "attempt /ann/top/train/0:1 was given up while its host"),
         (Principal(PrincipalKind.JOB, "/ann/gone"), View(), "job /ann/gone is not known"),
     ],
 )

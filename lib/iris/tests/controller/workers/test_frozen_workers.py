@@ -71,15 +71,16 @@ def test_an_exclusive_attempt_has_ended_before_the_next_one_begins(join: Any, us
     assert len(living(tmp_path)) == 1
 
 
-def test_no_second_attempt_runs_beside_the_first_on_one_host(join: Any, user: Any, tmp_path: Path) -> None:
+def test_what_was_given_up_and_has_no_successor_goes_on(join: Any, user: Any, tmp_path: Path) -> None:
     worker = join("w1")
     begin(user, tmp_path, "trap '' TERM; for i in $(seq 600); do sleep 0.05; done")
     worker.freeze()
     # Given up, and its task waits for another worker: only this one comes.
     eventually(lambda: user.task("/ann/a/0").state != pb.TASK_STATE_RUNNING, "its worker is lost")
     worker.thaw()
-    eventually(lambda: len(pids(tmp_path)) == 2, "the second attempt runs")
-    assert living(tmp_path) == pids(tmp_path)[1:], "the first attempt was dead before the second began"
+    eventually(lambda: user.task("/ann/a/0").state == pb.TASK_STATE_RUNNING, "it has its task back")
+    assert (user.task("/ann/a/0").attempt, living(tmp_path)) == (0, pids(tmp_path))
+    assert len(pids(tmp_path)) == 1
 
 
 def begin(user: Any, directory: Path, then: str, **spec: Any) -> None:

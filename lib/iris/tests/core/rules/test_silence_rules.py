@@ -1,8 +1,10 @@
 """Workers that are late, lost, or known to be gone; what an exclusive job and a gang on accelerators make of it."""
 
+from collections.abc import Iterable
+
 import pytest
 
-from iris.domain.effects import JobSettled, StopAttempt
+from iris.domain.effects import Effect, JobSettled, StopAttempt, WithdrawAttempt
 from iris.domain.entities import LostAttempt
 from iris.domain.events import (
     AttemptFenced,
@@ -30,6 +32,10 @@ def seen(name: str, state: TaskState, worker_id: WorkerId = W) -> AttemptObserve
     return AttemptObserved(AttemptId(name), worker_id, state)
 
 
+def withdrawn(effects: Iterable[Effect]) -> list[str]:
+    return [effect.attempt_id for effect in effects if isinstance(effect, WithdrawAttempt)]
+
+
 @pytest.fixture
 def two(cluster: InMemoryCluster) -> InMemoryCluster:
     """A job of two tasks is on w, of which one runs and one was never acknowledged; v has joined since."""
@@ -42,13 +48,13 @@ def two(cluster: InMemoryCluster) -> InMemoryCluster:
 class TestLate:
     def test_what_was_never_acknowledged_goes_elsewhere_at_once_and_free_of_charge(self, two):
         outcome = two.do(WorkerLate(W, 10_000))
-        assert [e.attempt_id for e in outcome.effects if isinstance(e, StopAttempt)] == ["/u/job/1:0"]
+        assert withdrawn(outcome.effects) == ["/u/job/1:0"]
         assert two.task("/u/job/0").state is TaskState.RUNNING
         two.schedule()
         moved = two.task("/u/job/1")
         assert (moved.worker_id, moved.attempt, moved.preemptions) == (V, 1, 0)
         assert moved.causes == ("attempt 0 on w: never acknowledged by its worker, which was not heard for 10 s",)
-        assert two.view.lost == {"/u/job/1:0": LostAttempt(JobId("/u/job"), W, resources())}
+        assert two.view.lost == {"/u/job/1:0": LostAttempt(JobId("/u/job"), W, resources(), may_return=True)}
 
     def test_nothing_new_goes_there_until_it_is_heard(self, two):
         two.do(WorkerLate(W, 10_000))
@@ -59,39 +65,28 @@ class TestLate:
         two.schedule()
         assert two.task("/u/b/0").worker_id == W
 
-    def test_a_superseded_start_that_runs_after_all_is_stopped_and_accounted_for(self, two):
-        two.do(WorkerLate(W, 10_000))
-        two.schedule()
-        two.effects.clear()
-        two.reconnect(W, "a", [seen("/u/job/0:0", TaskState.RUNNING), seen("/u/job/1:0", TaskState.RUNNING)])
-        assert [effect.attempt_id for effect in two.effects if isinstance(effect, StopAttempt)] == ["/u/job/1:0"]
-        assert two.view.bookings["/u/job/1:0"].found
-        assert not two.view.lost
-        two.do(seen("/u/job/1:0", TaskState.KILLED))
-        assert "/u/job/1:0" not in two.view.bookings
-        assert two.task("/u/job/1").attempt == 1
+    def test_a_start_that_never_ran_is_remembered_until_it_is_handed_back(self, two):
+        two.observe("/u/job/1:0", TaskState.RUNNING)
         two.submit("/u/next")
         two.schedule()
         start = two.task("/u/next/0").attempt_id
         two.do(WorkerLate(two.task("/u/next/0").worker_id, 10_000))
         assert list(two.view.lost) == [start]
-        two.do(seen(start, TaskState.KILLED))
-        assert not two.view.lost, "one that never ran is remembered no more"
+        two.do(seen(start, TaskState.PENDING, two.view.lost[start].worker_id))
+        assert not two.view.lost
 
     @pytest.mark.parametrize("had_begun", [False, True])
-    def test_nothing_takes_the_place_of_a_superseded_start_until_its_stop_is_answered(self, cluster, had_begun):
-        """The worker reads starts and stops in their order: what is assigned too early would begin beside those."""
+    def test_nothing_takes_the_place_of_a_superseded_start_until_its_withdrawal_is_answered(self, cluster, had_begun):
+        """The worker reads orders one after the other: what is assigned too early would begin beside the start."""
         cluster.launch("/u/old", resources(2), replicas=2)
         cluster.do(WorkerLate(W, 10_000))
         cluster.do(WorkerHeard(W))
-        assert not cluster.view.lost
         assert not cluster.schedule().assignments, "the successors, too, would begin beside what they come after"
-        if had_begun:
-            assert not cluster.do(seen("/u/old/0:0", TaskState.RUNNING)).effects, "the stop is on its way"
-        cluster.do(seen("/u/old/0:0", TaskState.KILLED))
+        cluster.do(seen("/u/old/0:0", TaskState.RUNNING if had_begun else TaskState.PENDING))
         cluster.schedule()
-        assert [cluster.task(f"/u/old/{index}").worker_id for index in (0, 1)] == [W, None]
-        cluster.do(seen("/u/old/1:0", TaskState.KILLED))
+        first = cluster.task("/u/old/0")
+        assert (first.worker_id, first.attempt) == (W, 0 if had_begun else 1), "what had begun has its task back"
+        cluster.do(seen("/u/old/1:0", TaskState.PENDING))
         cluster.schedule()
         assert cluster.task("/u/old/1").worker_id == W
 
@@ -102,7 +97,8 @@ class TestLate:
             two.do(WorkerDisconnected(W, "a"))
         two.do(WorkerLate(W, 10_000))
         two.do(WorkerHeard(W))
-        assert list(two.view.lost) == ([] if has_session else ["/u/job/1:0"])
+        assert list(two.view.lost) == ["/u/job/1:0"]
+        assert ("/u/job/1:0" in two.view.bookings) == has_session
         two.do(WorkerCordoned(W, "bad fan"))
         two.schedule()
         assert (two.task("/u/job/1").worker_id, two.task("/u/job/1").attempt) == (V, 1)
@@ -146,8 +142,7 @@ class TestLate:
         cluster.observe("/u/runs/0:0", TaskState.RUNNING)
         cluster.stop("/u/stops")
         outcome = cluster.do(WorkerLate(W, 10_000))
-        stopped = [effect.attempt_id for effect in outcome.effects if isinstance(effect, StopAttempt)]
-        assert stopped == ["/u/new/0:0", "/u/new/1:0"]
+        assert withdrawn(outcome.effects) == ["/u/new/0:0", "/u/new/1:0"]
         states = [cluster.task(f"/u/{name}/0").state for name in ("holds", "runs", "new")]
         assert states == [TaskState.ASSIGNED, TaskState.RUNNING, TaskState.PENDING]
 
@@ -178,11 +173,8 @@ class TestLost:
     def test_what_is_given_up_is_remembered_until_the_worker_says_what_it_has(self, two):
         two.do(WorkerLost(W, "not heard"))
         assert set(two.view.lost) == {"/u/job/0:0", "/u/job/1:0"}
-        two.effects.clear()
         result = two.reconnect("w", "a", [seen("/u/job/0:0", TaskState.RUNNING)])
-        assert not two.view.lost
-        assert (result.to_start, two.view.bookings["/u/job/0:0"].found) == ([], True)
-        assert [effect.attempt_id for effect in two.effects if isinstance(effect, StopAttempt)] == ["/u/job/0:0"]
+        assert (result.to_start, dict(two.view.lost)) == ([], {})
 
     def test_it_is_remembered_over_a_restart_of_the_controller(self, two, restarted):
         two.do(WorkerLost(W, "not heard"))

@@ -176,6 +176,9 @@ class Bench:
     def stop(self, name: str, grace_ms: int = 50, reason: str = "enough") -> None:
         self.supervisor.apply(DesiredChange(1, (), (StopRequest(name, grace_ms, reason),), ()))
 
+    def withdraw(self, *names: str) -> None:
+        self.supervisor.apply(DesiredChange(1, (), (), (), names))
+
     def forget(self, *names: str) -> None:
         self.supervisor.apply(DesiredChange(1, (), (), names))
 

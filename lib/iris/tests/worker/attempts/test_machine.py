@@ -143,7 +143,7 @@ EVENTS: dict[str, Event] = {
 }
 POSSIBLE = {
     AttemptPhase.NEW: {"handed back", "accepted", "handed", "spawn failed", "stop"},
-    AttemptPhase.BUILDING: {"prepared", "prepare failed", "handed", "spawn failed", "stop"},
+    AttemptPhase.BUILDING: {"handed back", "prepared", "prepare failed", "handed", "spawn failed", "stop"},
     AttemptPhase.STARTING: {"spawned", "spawn failed", "stop"},
     AttemptPhase.RUNNING: {"exited", "stop"},
     AttemptPhase.ENDED: {"stop"},

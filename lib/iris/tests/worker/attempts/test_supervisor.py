@@ -173,6 +173,22 @@ class TestStops:
         assert bench.preparer.cancelled == 1
         assert bench.states() == {prepared: TaskState.KILLED}
 
+    async def test_one_that_is_withdrawn_is_handed_back_unless_it_has_begun(self, bench: Bench) -> None:
+        running, ahead = (await bench.run()).spec.owner, bench.ask(1, ahead=True)
+        bench.preparer.go.clear()
+        prepared = bench.ask(2, launch=BUNDLE)
+        await settle()
+        bench.said()
+        bench.withdraw(running, ahead, prepared, "/u/none/0:0")
+        await settle()
+        assert bench.states() == {
+            running: TaskState.RUNNING, ahead: TaskState.PENDING, prepared: TaskState.PENDING,
+            "/u/none/0:0": TaskState.PENDING,
+        }  # fmt: skip
+        assert bench.preparer.cancelled == 1
+        assert list(bench.runtime.commands) == [running]
+        assert bench.runtime.commands[running].stops == []
+
     async def test_a_leaving_worker_ends_all_and_starts_nothing_more(self, bench: Bench) -> None:
         command = await bench.run()
         ahead = bench.ask(2, ahead=True)

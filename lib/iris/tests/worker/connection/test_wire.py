@@ -35,12 +35,14 @@ def test_tasks_of_an_array_share_what_they_need_to_start_and_single_ones_stops_a
     message.revision = 9
     message.stop.append(pb.StopAttempt(attempt_id="/ann/b/0:0", grace_ms=50, reason="enough"))
     message.forget.extend(["/ann/c/0:0", "/ann/d/0:0"])
+    message.withdraw.append("/ann/e/0:1")
     change = desired_from_wire(message)
     start, ahead = change.start
     assert (start.attempt_id, start.task_id, start.task_index) == ("/ann/a/2:4", "/ann/a/2", 2)
     assert (start.ahead, ahead.ahead) == (False, True)
     assert change.stop == (StopRequest("/ann/b/0:0", 50, "enough"),)
     assert (change.revision, change.forget) == (9, ("/ann/c/0:0", "/ann/d/0:0"))
+    assert change.withdraw == ("/ann/e/0:1",)
 
 
 def test_all_that_a_launch_says_is_understood() -> None:

@@ -14,7 +14,7 @@ from iris.controller.engine import load
 from iris.controller.workers import sessions
 from iris.controller.workers.connected import ConnectedWorker, Report
 from iris.controller.workers.sessions import Sessions
-from iris.core.rules import draft, gang_rules, silence_rules, task_rules
+from iris.core.rules import draft, gang_rules, return_rules, silence_rules, task_rules
 from iris.core.rules.contact import ContactRules
 from iris.core.rules.draft import Draft
 from iris.core.rules.reconcile import Reconciliation, reconcile
@@ -226,6 +226,16 @@ def _begin_what_was_handed_back(patch: Patch) -> None:
     patch.setattr(AheadQueue, "remove", remove)
 
 
+def _stop_what_returns(patch: Patch) -> None:
+    """What was given up is stopped when its host is heard, also where no successor has begun."""
+    patch.setattr(return_rules, "hear", lambda draft, event: None)
+
+
+def _use_burnt_numbers_again(patch: Patch) -> None:
+    """The number of a successor that was handed back is used a second time."""
+    patch.setattr(Task, "next_attempt", property(lambda self: self.attempt + 1))
+
+
 PLANTED: dict[str, Planted] = {
     function.__name__.strip("_"): Planted(function, seeds)
     for function, seeds in (
@@ -235,7 +245,7 @@ PLANTED: dict[str, Planted] = {
         (_give_back_twice, (0, 1, 2, 3)),
         (_give_back_at_once, (0, 1, 3, 4)),
         (_no_inventory, (4,)),
-        (_start_again_under_the_same_number, (22, 89)),
+        (_start_again_under_the_same_number, (101, 103)),
         (_restart_one_member_alone, (10, 21)),
         (_share_hosts, (0, 17, 39)),
         (_forget_what_is_stopping, (263, 316)),
@@ -247,6 +257,8 @@ PLANTED: dict[str, Planted] = {
         (_fence_by_half_the_time, (39, 42)),
         (_begin_ahead_at_once, (3, 4, 5)),
         (_begin_what_was_handed_back, (3, 4, 5)),
+        (_stop_what_returns, (1, 8, 17)),
+        (_use_burnt_numbers_again, (28,)),
     )
 }
 

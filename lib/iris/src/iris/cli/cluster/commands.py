@@ -167,6 +167,7 @@ def _status_lines(found: "ClusterStatus", address: str, now_ms: int) -> list[str
         f"tasks:      {found.running_tasks} running, {found.pending_tasks} pending",
     ]
     lines += storage_lines(found, now_ms)
+    lines += [f"partition:  {found.partition}"] if found.partition else []
     lines += [f"worker:     does not start: {found.worker_trouble}"] if found.worker_trouble else []
     lines += [
         f"worker:     {worker.worker_id} takes no tasks: {worker.trouble}" for worker in found.workers if worker.trouble

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 _STATE_DIR_HELP: Final = "Where the controller's state is.  [default: controller.state_dir of the config]"
 _REMOTE_HELP: Final = "Where the state is kept off the machine: gs://..., s3://..., a path; '' for nowhere."
+_PATIENCE_HELP: Final = (
+    "So long nothing of workers that fell silent together, half of them or more, starts elsewhere.  [default: 300]"
+)
 _AT_HELP: Final = "The state as of then: 2026-11-21T07:30:00 (local time, or with an offset), or Unix seconds."
 
 
@@ -34,6 +37,7 @@ def controller() -> None:
 @click.option("--config", "config", metavar="FILE", help="As the global --config.")
 @click.option("--remote-state-dir", metavar="URL", help=_REMOTE_HELP)
 @click.option("--durability", type=click.Choice(["local", "remote"]), help="Where an acknowledged submit is.")
+@click.option("--partition-patience", type=click.IntRange(0, 86_400), metavar="SECONDS", help=_PATIENCE_HELP)
 @pass_context
 def serve(
     context: CliContext,
@@ -44,6 +48,7 @@ def serve(
     config: str | None,
     remote_state_dir: str | None,
     durability: str | None,
+    partition_patience: int | None,
 ) -> None:
     """Be the controller, in this terminal, until Ctrl-C. It listens on loopback unless told otherwise.
 
@@ -70,6 +75,7 @@ def serve(
         durability=durability,
         host=host,
         insecure=insecure or context.insecure,
+        partition_patience_s=partition_patience,
         on_ready=tell,
     )
 

@@ -166,6 +166,7 @@ def cluster_status(message: pb.ClusterStatusResponse) -> ClusterStatus:
         generation=message.generation,
         disk_warning=message.disk_warning,
         worker_trouble=message.worker_trouble,
+        partition=message.partition,
         workers=tuple(_worker_status(worker) for worker in message.workers),
         scale_groups=tuple(_scale_group(group) for group in message.scale_groups),
     )

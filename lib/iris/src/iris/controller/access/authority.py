@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from iris.core.state.view import ClusterView
 from iris.domain.ids import AttemptId, JobId
+from iris.domain.states import TaskState
 from iris.rpc.auth import Principal, PrincipalKind
-from rigging.errors import Denied, InvalidRequest
+from rigging.errors import Denied, InvalidRequest, Unavailable
 
 ADMIN_WORDS: Final = "an admin (the owner of the controller's state directory)"
 
@@ -221,7 +222,12 @@ def as_attempt(principal: Principal, attempt_id: str) -> Principal:
 
 
 def check_live(principal: Principal, view: ClusterView) -> None:
-    """Raise Denied when the token is that of a job or attempt which has ended: its process may still run."""
+    """Check that the token is not that of a job or attempt which has ended: its process may still run.
+
+    Raises:
+        Denied: It has ended.
+        Unavailable: The attempt was given up, and may have its task back once its worker is heard.
+    """
     if principal.kind is not PrincipalKind.JOB:
         return
     job = view.jobs.get(JobId(principal.name))
@@ -231,6 +237,12 @@ def check_live(principal: Principal, view: ClusterView) -> None:
     if principal.attempt_id:
         task, number = view.find_attempt(principal.attempt_id)
         if task is None or task.attempt != number or not task.state.is_live:
+            lost = view.lost.get(principal.attempt_id)
+            if lost is not None and lost.may_return and task is not None and task.state is not TaskState.RUNNING:
+                raise Unavailable(
+                    f"attempt {principal.attempt_id} was given up while its host was out of reach; whether it goes on "
+                    "is decided once its worker is heard"
+                )
             raise Denied(f"attempt {principal.attempt_id} is over, so its token is no longer good for anything")
 
 

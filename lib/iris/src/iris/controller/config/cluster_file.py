@@ -62,6 +62,7 @@ class ClusterConfig:
     dashboard_port: int = 0
     insecure: bool = False
     worker_timeout_s: int = 0
+    partition_patience_s: int = 300
     state_dir: str = ""
     remote_state_dir: str = ""
     durability: Durability = Durability.LOCAL
@@ -108,6 +109,7 @@ def _parse(file: Document) -> ClusterConfig:
         host=controller.text("host"),
         insecure=controller.flag("insecure"),
         worker_timeout_s=controller.whole("worker_lost_after", 0, 2, 86_400),
+        partition_patience_s=controller.whole("partition_patience", 300, 0, 86_400),
         port=controller.whole("port", 0, 0, 65_535),
         dashboard_port=controller.whole("dashboard_port", 0, 0, 65_535),
         state_dir=os.path.expanduser(controller.text("state_dir")),

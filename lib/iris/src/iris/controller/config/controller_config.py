@@ -52,6 +52,8 @@ class ControllerConfig:
         port: 0 takes any free one.
         idle_exit_s: Exit after this long without a live job or a client's call; 0: never.
         heartbeat_interval_s: Of both sides of a worker's session.
+        partition_patience_s: So long no worker is lost that fell silent together with at least half of three or more;
+            0: it is lost like others.
         worker_timeout_s: A worker that was not heard for this long is lost: its attempts are given up, but for
             exclusive ones and gangs on accelerators (docs/durability.md).
         fence_margin_s: Beyond the `fence_after` of an exclusive attempt on a silent worker, for its host to kill it.
@@ -82,6 +84,7 @@ class ControllerConfig:
     idle_exit_s: float = 0
     heartbeat_interval_s: float = 5
     worker_timeout_s: float = 60
+    partition_patience_s: float = 300
     fence_margin_s: float = 10
     stop_grace_s: float = 5
     log_wait_s: float = 30
@@ -116,6 +119,8 @@ class ControllerConfig:
                 f"worker_timeout_s ({self.worker_timeout_s}) must be longer than heartbeat_interval_s "
                 f"({self.heartbeat_interval_s}), which must be above 0"
             )
+        if self.partition_patience_s < 0:
+            raise InvalidRequest(f"partition_patience_s is {self.partition_patience_s}; it must be 0 or more")
         if self.fence_margin_s < 0:
             raise InvalidRequest(f"fence_margin_s is {self.fence_margin_s}; it must be 0 or more")
 
@@ -127,4 +132,5 @@ class ControllerConfig:
             late_after_ms=round(late_s * 1000),
             lost_after_ms=round(self.worker_timeout_s * 1000),
             fence_margin_ms=round(self.fence_margin_s * 1000),
+            partition_patience_ms=round(self.partition_patience_s * 1000),
         )

@@ -5,7 +5,7 @@ from typing import Final
 SECTIONS: Final = ("name", "controller", "storage", "scale_groups", "user_budgets", "notify", "limits")
 CONTROLLER_KEYS: Final = (
     *("address", "token_file", "host", "port", "insecure", "state_dir", "log_limit", "worker_lost_after"),
-    "dashboard_port",
+    *("dashboard_port", "partition_patience"),
 )
 STORAGE_KEYS: Final = ("remote_state_dir", "durability", "disk_reserve")
 GROUP_KEYS: Final = (

@@ -19,6 +19,7 @@ class Given:
     remote_state_dir: str | None = None
     durability: str | None = None
     host: str | None = None
+    partition_patience_s: int | None = None
 
 
 def controller_config(path: Path | None, given: Given) -> ControllerConfig:
@@ -50,7 +51,8 @@ def controller_config(path: Path | None, given: Given) -> ControllerConfig:
         log_limit_bytes=file.log_limit_bytes,
         disk_reserve_bytes=file.disk_reserve_bytes,
     )
-    return _contact(config, file.worker_timeout_s)
+    patience_s = file.partition_patience_s if given.partition_patience_s is None else given.partition_patience_s
+    return _contact(replace(config, partition_patience_s=patience_s), file.worker_timeout_s)
 
 
 def _contact(config: ControllerConfig, lost_after_s: int) -> ControllerConfig:

@@ -36,6 +36,7 @@ from iris.domain.effects import (
     JobSettled,
     StartAttempt,
     StopAttempt,
+    WithdrawAttempt,
 )
 from iris.domain.errors import StorageUnavailable
 from iris.domain.events import Event
@@ -49,7 +50,7 @@ SHARE_COMMIT_S: Final = 0.01
 _LEAVING: Final = "the controller is shutting down"
 
 # Named, because a union written in the loop is made anew for each effect.
-_URGENT: Final = (StartAttempt, StopAttempt, EndpointChanged)
+_URGENT: Final = (StartAttempt, StopAttempt, WithdrawAttempt, EndpointChanged)
 _OF_JOBS: Final = (JobChanged, JobEnded, JobSettled)
 
 Listener = Callable[[Sequence[Effect]], None]

@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-from iris.domain.effects import Effect, ForgetAttempt, StartAttempt, StopAttempt
+from iris.domain.effects import Effect, ForgetAttempt, StartAttempt, StopAttempt, WithdrawAttempt
 from iris.store.replicate.replicator import Replicator
+
+_FOR_WORKERS = StartAttempt | StopAttempt | WithdrawAttempt | ForgetAttempt
 
 
 class ReplicationBarrier:
@@ -17,7 +19,7 @@ class ReplicationBarrier:
         self._task: asyncio.Task[None] | None = None
 
     def on_effects(self, effects: Sequence[Effect]) -> None:
-        self._held += (effect for effect in effects if isinstance(effect, StartAttempt | StopAttempt | ForgetAttempt))
+        self._held += (effect for effect in effects if isinstance(effect, _FOR_WORKERS))
         if self._held and self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._pass_on())
 

@@ -60,6 +60,7 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
             generation=0 if replicator is None else replicator.generation,
             disk_warning=controller.space.low if controller.space is not None else "",
             worker_trouble=controller.worker_trouble(),
+            partition=controller.sessions.partition(),
             scale_groups=[_scale_group(group) for group in controller.config.scale_groups],
         )
 

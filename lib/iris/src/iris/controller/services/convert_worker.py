@@ -148,6 +148,7 @@ def outgoing_to_wire(
                     pb.StopAttempt(attempt_id=attempt, grace_ms=grace_ms, reason=reason)
                     for attempt, reason in outgoing.stop.items()
                 ],
+                withdraw=list(outgoing.withdraw),
                 forget=list(outgoing.forget),
             )
         )

@@ -23,12 +23,14 @@ class Outgoing:
 
     Args:
         start: (task index, attempt number) by job, and whether it is assigned ahead. stop: Reason by attempt.
+        withdraw: To be handed back, unless they have begun.
         log_acks: Bytes held of each log that grew.
         beat_ack: The highest beat received since the last answer; 0: none.
     """
 
     start: dict[JobId, dict[tuple[int, int], bool]] = field(default_factory=dict)
     stop: dict[AttemptId, str] = field(default_factory=dict)
+    withdraw: dict[AttemptId, None] = field(default_factory=dict)
     forget: dict[AttemptId, None] = field(default_factory=dict)
     log_acks: dict[AttemptId, int] = field(default_factory=dict)
     goodbye: Farewell | None = None
@@ -36,7 +38,7 @@ class Outgoing:
 
     @property
     def has_desired(self) -> bool:
-        return bool(self.start or self.stop or self.forget)
+        return bool(self.start or self.stop or self.withdraw or self.forget)
 
     @property
     def is_empty(self) -> bool:
@@ -71,8 +73,14 @@ class WorkerOrders:
         self._pending.stop[attempt] = reason
         self._wake.set()
 
+    def withdraw(self, attempt: AttemptId) -> None:
+        # As with `stop`, a start of it that was not sent yet stays.
+        self._pending.withdraw[attempt] = None
+        self._wake.set()
+
     def forget(self, attempt: AttemptId) -> None:
         self._pending.stop.pop(attempt, None)
+        self._pending.withdraw.pop(attempt, None)
         self._pending.forget[attempt] = None
         self._wake_later()
 

@@ -13,7 +13,7 @@ from iris.controller.workers.connected import ConnectedWorker, Greeting, Report,
 from iris.core.rules.contact import ContactRules, Contacts
 from iris.core.rules.reconcile import reconcile
 from iris.domain.constraints import AHEAD_ATTRIBUTE
-from iris.domain.effects import Effect, ForgetAttempt, StartAttempt, StopAttempt
+from iris.domain.effects import Effect, ForgetAttempt, StartAttempt, StopAttempt, WithdrawAttempt
 from iris.domain.events import (
     Begun,
     WorkerConnected,
@@ -31,7 +31,7 @@ from rigging.errors import Unavailable
 
 logger = logging.getLogger(__name__)
 
-_FOR_WORKERS: Final = (StartAttempt, StopAttempt, ForgetAttempt)
+_FOR_WORKERS: Final = (StartAttempt, StopAttempt, WithdrawAttempt, ForgetAttempt)
 
 STOP_REASON_UNKNOWN: Final = "the controller does not know this attempt"
 _LOOKS: Final = 8
@@ -64,6 +64,7 @@ class Sessions:
         self._confirm = confirm
         self._loop = asyncio.get_running_loop()
         self._open: dict[WorkerId, ConnectedWorker] = {}
+        self._rules = rules
         self._contacts = Contacts(rules, self._now_ms())
         self._look_every_s = rules.late_after_ms / 1000 / _LOOKS
         self._look_timer: asyncio.TimerHandle | None = None
@@ -88,6 +89,18 @@ class Sessions:
     def fenced_in_ms(self, worker_id: WorkerId, spec: JobSpec) -> int:
         """Return the ms from now until an exclusive attempt on a silent worker is known to have ended."""
         return self._contacts.fenced_in_ms(worker_id, spec, self._now_ms())
+
+    def partition(self) -> str:
+        """Say that the controller may be cut off from its workers, and what follows; empty: it does not suspect so."""
+        suspicion = self._contacts.suspicion
+        if suspicion is None:
+            return ""
+        left_ms = max(suspicion.since_ms + self._rules.partition_patience_ms - self._now_ms(), 0)
+        return (
+            f"{len(suspicion.hosts)} of {suspicion.known} workers fell silent together, so this controller may be cut "
+            "off itself: what runs there is not started elsewhere until one of them is heard, or for "
+            f"{left_ms / 1000:.0f} s"
+        )
 
     # ---- a session's life ----
 
@@ -184,6 +197,7 @@ class Sessions:
         """The worker ends its attempts and goes: it reports their ends, and gets nothing new."""
         if not session.is_leaving and self._open.get(session.worker_id) is session:
             session.is_leaving = True
+            self._contacts.left(session.worker_id)
             self._engine.post(WorkerDisconnected(session.worker_id, session.instance_id))
 
     async def say_goodbye(self, reason: str, exit: bool, timeout_s: float) -> None:
@@ -213,6 +227,7 @@ class Sessions:
             return False
         session.orders.goodbye(reason, exit=True)
         session.superseded = True
+        self._contacts.left(worker_id)
         self._release_held(session)
         del self._open[worker_id]
         if not self._open:
@@ -239,6 +254,8 @@ class Sessions:
                 self._send_start(session, effect.attempt_id, effect.ahead)
             elif isinstance(effect, StopAttempt):
                 session.orders.stop(effect.attempt_id, effect.reason)
+            elif isinstance(effect, WithdrawAttempt):
+                session.orders.withdraw(effect.attempt_id)
             else:
                 session.orders.forget(effect.attempt_id)
 
@@ -298,6 +315,7 @@ class Sessions:
             session.orders.forget(attempt)
         if greeting.leaving:
             session.is_leaving = True
+            self._contacts.left(worker_id)
             transaction.apply(WorkerDisconnected(worker_id, greeting.instance_id))
 
     def _start_again(self, transaction: Transaction, session: ConnectedWorker, attempt: AttemptId) -> None:
@@ -319,7 +337,10 @@ class Sessions:
         if not event.state.is_terminal or not report.log_size:
             return False
         task, number = self._engine.view.find_attempt(event.attempt_id)
-        wanted = task is not None and task.attempt == number and event.attempt_id in self._engine.view.bookings
+        view = self._engine.view
+        wanted = task is not None and task.attempt == number and event.attempt_id in view.bookings
+        lost = view.lost.get(event.attempt_id)
+        wanted = wanted or (lost is not None and lost.may_return)
         return wanted and self._hub.attempt_size(event.attempt_id) < report.log_size
 
     def _hold(self, session: ConnectedWorker, report: Report) -> None:
@@ -355,7 +376,11 @@ class Sessions:
         self._look_timer = self._loop.call_later(self._look_every_s, self._look)
         if self._engine.stalled:
             return  # no worker can be accepted now, so this time counts as no worker's silence
-        for event in self._contacts.look(self._engine.view, self._now_ms()):
+        before = self._contacts.suspicion
+        events = self._contacts.look(self._engine.view, self._now_ms())
+        if (before is None) != (self._contacts.suspicion is None):
+            logger.warning("%s", self.partition() or "the controller does not suspect any more that it is cut off")
+        for event in events:
             if isinstance(event, WorkerLost):
                 logger.warning("%s: it is lost", event.reason)
                 session = self._open.get(event.worker_id)

@@ -34,6 +34,8 @@ def silent_attempts(view: ClusterView, sessions: Sessions, job_id: JobId) -> Ite
             if booking.stopping and booking.job_id == job_id and booking.attempt_id not in current:
                 yield from _if_silent(view, sessions, booking, is_wanted=False)
     for name in view.lost_of(job_id) if view.lost else ():
+        if name in view.bookings:
+            continue  # it is heard of again, and told above
         worker_id = view.lost[name].worker_id
         yield SilentAttempt(name, worker_id, sessions.silent_ms(worker_id), False, 0)
 

@@ -4,14 +4,16 @@ All times here are milliseconds of one clock that is never set, e.g. CLOCK_MONOT
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
+from iris.core.rules.partition import HostSilence, Suspicion, silent_together
 from iris.core.state.view import ClusterView
 from iris.domain.events import AttemptFenced, Event, WorkerLate, WorkerLost
 from iris.domain.ids import WorkerId
 from iris.domain.job_spec import JobSpec
+from iris.domain.tpu import SLICE_ATTRIBUTE
 
 _CLOCK_ERROR: Final = 1000
 """Two hosts' clocks may run apart by one part in so many."""
@@ -33,11 +35,14 @@ class ContactRules:
         late_after_ms: Nothing new is assigned to a worker that was not heard for so long.
         lost_after_ms: Its attempts are given up, but for those that wait for their host.
         fence_margin_ms: Beyond an attempt's fence, for its host to kill it.
+        partition_patience_ms: So long no worker is lost that fell silent together with too many others
+            (`iris.core.rules.partition`), unless one of them is heard.
     """
 
     late_after_ms: int
     lost_after_ms: int
     fence_margin_ms: int
+    partition_patience_ms: int = 300_000
 
     def fenced_after_ms(self, spec: JobSpec) -> int:
         """After so long a silence no attempt of an exclusive job lives on its host."""
@@ -48,6 +53,7 @@ class ContactRules:
 class _Contact:
     heard_ms: int
     silence: Silence = Silence.NONE
+    has_left: bool = False
 
 
 class Contacts:
@@ -57,10 +63,14 @@ class Contacts:
         self._rules = rules
         self._looked_ms = now_ms
         self._known: dict[WorkerId, _Contact] = {}
+        self._given_up: frozenset[WorkerId] = frozenset()
+        self.suspicion: Suspicion | None = None
+        """Why silent workers are not lost at present: the controller may be cut off itself."""
 
     def begin(self, worker_id: WorkerId, now_ms: int) -> None:
         """A session begins; or the controller does, for which all that it knows count as heard."""
         self._known[worker_id] = _Contact(now_ms)
+        self._given_up -= {worker_id}
 
     def heard(self, worker_id: WorkerId, now_ms: int) -> bool:
         """A message came; whether the worker was late until now."""
@@ -69,10 +79,17 @@ class Contacts:
             self.begin(worker_id, now_ms)
             return False
         contact.heard_ms = now_ms
+        self._given_up -= {worker_id}
         if contact.silence is Silence.NONE:
             return False
         contact.silence = Silence.NONE
         return True
+
+    def left(self, worker_id: WorkerId) -> None:
+        """The worker said goodbye: its silence means nothing."""
+        contact = self._known.get(worker_id)
+        if contact is not None:
+            contact.has_left = True
 
     def is_present(self, worker_id: WorkerId) -> bool:
         """True if the worker is heard, or may still come back before it is lost."""
@@ -97,19 +114,53 @@ class Contacts:
     def look(self, view: ClusterView, now_ms: int) -> list[Event]:
         """Return the events that are due now; each step of a worker's silence once.
 
-        When the controller itself was held up (stopped, suspended), what workers said meanwhile has not been read
-        yet: everybody then counts as heard now.
+        Time in which the controller itself was held up (stopped, suspended) is nobody's silence: what workers said
+        meanwhile has not been read yet.
         """
-        if now_ms - self._looked_ms > self._rules.late_after_ms:
+        held_up_ms = now_ms - self._looked_ms
+        if held_up_ms > self._rules.late_after_ms:
             for contact in self._known.values():
-                contact.heard_ms = now_ms
+                contact.heard_ms = min(contact.heard_ms + held_up_ms, now_ms)
         self._looked_ms = now_ms
+        self._suspect(view, now_ms)
         events: list[Event] = []
         for worker_id, contact in list(self._known.items()):
             silent_ms = now_ms - contact.heard_ms
             if silent_ms >= self._rules.late_after_ms:
                 events += self._steps(view, worker_id, contact, silent_ms)
         return events
+
+    def _suspect(self, view: ClusterView, now_ms: int) -> None:
+        """Begin to suspect that the controller is cut off, or end it."""
+        hosts = list(self._hosts(view, now_ms))
+        before = self.suspicion
+        if before is None:
+            found = silent_together(hosts) - self._given_up
+            if found:
+                self.suspicion = Suspicion(now_ms, found, len(hosts))
+            return
+        silent = frozenset(host.worker_id for host in hosts if host.is_silent)
+        is_back = any(host.worker_id in before.hosts and not host.is_silent for host in hosts)
+        if is_back or not before.hosts & silent:
+            # One of them is back: so are the others, in a moment, if it was the controller that was away.
+            for worker_id in before.hosts & silent:
+                contact = self._known[worker_id]
+                contact.heard_ms = max(contact.heard_ms, now_ms - self._rules.late_after_ms)
+            self.suspicion = None
+        elif now_ms - before.since_ms >= self._rules.partition_patience_ms:
+            self._given_up = before.hosts
+            self.suspicion = None
+        else:
+            self.suspicion = replace(before, hosts=before.hosts | silent - self._given_up)
+
+    def _hosts(self, view: ClusterView, now_ms: int) -> Iterator[HostSilence]:
+        for worker_id, contact in self._known.items():
+            worker = view.workers.get(worker_id)
+            if worker is None or worker.cordon_reason or contact.has_left or contact.silence is Silence.LOST:
+                continue
+            is_silent = now_ms - contact.heard_ms >= self._rules.late_after_ms
+            group = worker.attributes.get(SLICE_ATTRIBUTE) or worker_id
+            yield HostSilence(worker_id, group, contact.heard_ms, is_silent)
 
     def _steps(self, view: ClusterView, worker_id: WorkerId, contact: _Contact, silent_ms: int) -> Iterator[Event]:
         worker = view.workers.get(worker_id)
@@ -119,11 +170,12 @@ class Contacts:
             return
         # Of a worker that went long ago there is nothing to say.
         matters = worker.connected or any(view.attempts_on(worker_id))
+        is_suspected = self.suspicion is not None and worker_id in self.suspicion.hosts
         if contact.silence is Silence.NONE:
             contact.silence = Silence.LATE
             if matters:
-                yield WorkerLate(worker_id, silent_ms)
-        if contact.silence is Silence.LATE and silent_ms >= self._rules.lost_after_ms:
+                yield WorkerLate(worker_id, silent_ms, keeps=is_suspected)
+        if contact.silence is Silence.LATE and silent_ms >= self._rules.lost_after_ms and not is_suspected:
             contact.silence = Silence.LOST
             if matters:
                 yield WorkerLost(

@@ -108,6 +108,18 @@ class Draft:
         """Remember an attempt that may still run on a worker out of reach."""
         self._changes.lost[name] = lost
 
+    def give_up_wanted(self, name: AttemptId, worker_id: WorkerId, is_charged: bool) -> None:
+        """Give up a live attempt on a worker out of reach; it may have its task back (`iris.core.rules.return_rules`).
+
+        Args:
+            name: The attempt.
+            worker_id: Where it is.
+            is_charged: Its loss costs its task a preemption.
+        """
+        booking, endpoints = self.view.bookings[name], self.view.endpoints
+        kept = tuple(filter(None, map(endpoints.get, endpoints.of_attempt(name))))
+        self.give_up(name, LostAttempt(booking.job_id, worker_id, booking.resources, True, is_charged, kept))
+
     def forget_lost(self, worker_id: WorkerId) -> None:
         """Note that the lost attempts on that worker are gone."""
         self._changes.lost.update(dict.fromkeys(self.view.lost_on(worker_id)))
@@ -121,7 +133,7 @@ class Draft:
             worker_id: The worker that reported it, or may run it.
         """
         lost = self.view.lost.get(name)
-        if lost is not None:
+        if lost is not None and not lost.may_return:
             self._changes.lost[name] = None
         resources = self.job(job_id).spec.resources if lost is None else lost.resources
         self._changes.stopping[name] = Stopping(job_id, worker_id, resources, found=True)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from iris.core.rules import gang_rules
+from iris.core.rules import gang_rules, return_rules
 from iris.core.rules.draft import Draft, with_state
 from iris.core.rules.task_rules import Verdict, kill
 from iris.core.state.view import ClusterView
@@ -36,7 +36,7 @@ def submit(draft: Draft, event: JobSubmitted) -> None:
     last_attempt = -1
     if known is not None:
         # Attempt numbers fence reports of the ended job of that name: no number is ever used twice.
-        last_attempt = max(task.attempt for task in view.tasks[spec.job_id])
+        last_attempt = max(task.next_attempt - 1 for task in view.tasks[spec.job_id])
         last_attempt = max(last_attempt, known.first_attempt - 1)
         draft.changes.replaced.add(spec.job_id)
     spec = _with_place_of_parent(draft, spec)
@@ -135,8 +135,12 @@ def follow_task(draft: Draft, task: Task, verdict: Verdict) -> None:
     if verdict is Verdict.FINAL and not _is_tolerated(draft, job, task):
         _end_for_task(draft, job, task)
         return
-    if verdict is Verdict.RETRY and is_gang(job.spec):
-        gang_rules.restart_with(draft, task)
+    if verdict is Verdict.RETRY:
+        if is_gang(job.spec):
+            gang_rules.restart_with(draft, task)
+        if (back := return_rules.take_back(draft, task)) is not None:
+            follow_task(draft, *back)
+            return
     counts = draft.counts(task.job_id)
     if counts[TaskState.SUCCEEDED] + counts[TaskState.FAILED] == job.spec.replicas:
         end_job(draft, job, JobState.SUCCEEDED, "")
@@ -148,6 +152,13 @@ def follow_task(draft: Draft, task: Task, verdict: Verdict) -> None:
         draft.put_job(with_state(job, state, started))
     if state is not job.state or (verdict is Verdict.FINAL and task.state is TaskState.FAILED):
         draft.effects.append(JobChanged(task.job_id))
+
+
+def take_back_returned(draft: Draft) -> None:
+    """Give every task that waits the attempt back that was heard of again, as far as it can have it by now."""
+    for task in return_rules.returned_tasks(draft):
+        if (back := return_rules.take_back(draft, task)) is not None:
+            follow_task(draft, *back)
 
 
 def _live_state(job: Job, counts: list[int]) -> JobState:
@@ -211,6 +222,7 @@ def end_job(
             code, number = decider.exit_code, decider.exit_signal
             ended = replace(ended, exit_code=code, exit_signal=number, deciding_task_id=decider.task_id)
         draft.put_job(ended)
+        return_rules.let_go(draft, job_id, f"job ended ({state.word})")
         draft.check_settled(job_id)
         draft.effects += (JobChanged(job_id), JobEnded(job_id))
         if keep_children:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from iris.core.state.view import ClusterView
 from iris.domain.events import AttemptMissing, AttemptObserved, Event
-from iris.domain.ids import AttemptId, WorkerId
+from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.states import TaskState
 
 
@@ -44,7 +44,8 @@ def reconcile(
             continue
         task, _ = view.find_attempt(name)
         never_started = task is not None and task.state is TaskState.ASSIGNED and not booking.stopping
-        if never_started and not new_instance:
+        # One whose original is heard of again is not begun any more.
+        if never_started and not new_instance and not _has_original(view, booking.job_id):
             result.to_start.append(name)
             continue
         reason = "its worker restarted" if new_instance else "its worker does not have it any more"
@@ -57,6 +58,10 @@ def reconcile(
         if not new_instance and _need_not_wait(view, observation):
             result.to_start.append(observation.attempt_id)
     return result
+
+
+def _has_original(view: ClusterView, job_id: JobId) -> bool:
+    return any(view.lost[name].job_id == job_id for name in view.returned)
 
 
 def _need_not_wait(view: ClusterView, observation: AttemptObserved) -> bool:
@@ -75,7 +80,7 @@ def _compare(view: ClusterView, worker_id: WorkerId, observation: AttemptObserve
     if booking is not None or name in view.lost or view.find_attempt(name)[0] is not None:
         result.events.append(observation)  # the reducer tells stale from live and says what to stop or forget
         told_before = booking is not None and booking.stopping and booking.worker_id == worker_id
-        if told_before and not observation.state.is_terminal:
+        if told_before and name not in view.lost and not observation.state.is_terminal:
             result.to_stop.append(name)
     elif observation.state.is_terminal or observation.state is TaskState.PENDING:
         result.to_forget.append(name)

@@ -2,7 +2,7 @@
 
 from typing import assert_never
 
-from iris.core.rules import endpoint_rules, job_rules, silence_rules, task_rules, worker_rules
+from iris.core.rules import endpoint_rules, job_rules, return_rules, silence_rules, task_rules, worker_rules
 from iris.core.rules.draft import Draft
 from iris.core.state.changes import Changes, Reduction
 from iris.core.state.view import ClusterView
@@ -52,8 +52,11 @@ def reduce(view: ClusterView, event: Event, now_ms: int) -> Reduction:
     draft = Draft(view, now_ms)
     match event:
         case AttemptObserved():
-            task, verdict = task_rules.observe(draft, event)
+            heard = return_rules.hear(draft, event) if view.lost else None
+            task, verdict = heard or task_rules.observe(draft, event)
             if task is not None:
+                if view.returned and heard is None:
+                    return_rules.follow(draft, task)
                 job_rules.follow_task(draft, task, verdict)
         case Assigned():
             job_rules.follow_task(draft, task_rules.assign(draft, event), task_rules.Verdict.MOVED)
@@ -101,4 +104,6 @@ def reduce(view: ClusterView, event: Event, now_ms: int) -> Reduction:
             endpoint_rules.remove(draft, event)
         case _:
             assert_never(event)
+    if view.returned:
+        job_rules.take_back_returned(draft)
     return draft.finish()

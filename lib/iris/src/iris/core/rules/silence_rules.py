@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from iris.core.rules import job_rules
 from iris.core.rules.draft import Draft
-from iris.core.rules.task_rules import evict
+from iris.core.rules.task_rules import lose
 from iris.core.rules.worker_rules import lose_attempt
-from iris.domain.effects import StopAttempt
-from iris.domain.entities import LostAttempt, Worker
+from iris.domain.effects import StopAttempt, WithdrawAttempt
+from iris.domain.entities import Worker
 from iris.domain.events import AttemptFenced, WorkerGone, WorkerHeard, WorkerLate, WorkerLost
 from iris.domain.ids import WorkerId
 from iris.domain.job_spec import waits_for_host
@@ -27,21 +27,23 @@ def be_late(draft: Draft, event: WorkerLate) -> None:
     draft.changes.workers[event.worker_id] = replace(worker, is_late=True, last_seen_at_ms=seen)
     silence = f"{round(event.silent_ms / 1000, 1):g} s"
     reason = f"never acknowledged by its worker, which was not heard for {silence}"
-    for booking in list(draft.view.attempts_on(event.worker_id)):
+    for booking in [] if event.keeps else list(draft.view.attempts_on(event.worker_id)):
         found, number = draft.view.find_attempt(booking.attempt_id)
         if booking.stopping or found is None or waits_for_host(draft.job(booking.job_id).spec):
             continue
         task = draft.task(found.job_id, found.index)
         if task.attempt == number and task.state is TaskState.ASSIGNED:
-            task, verdict = evict(draft, task, reason, is_charged=False)
+            draft.give_up_wanted(booking.attempt_id, event.worker_id, is_charged=False)
+            draft.effects.append(WithdrawAttempt(booking.attempt_id, event.worker_id))
+            task, verdict = lose(draft, task, reason, is_charged=False)
             job_rules.follow_task(draft, task, verdict)
 
 
 def be_heard(draft: Draft, event: WorkerHeard) -> None:
-    """The worker is used again; starts that it never acknowledged hold their resources until it says they are gone.
+    """The worker is used again; what was given up there holds its resources until the worker says what became of it.
 
-    In the open session it finds each such start, if any, before its stop, and answers every stop: what is assigned now
-    must not begin beside them. Without a session there is nothing to wait for: `reconcile` asks when it comes.
+    It is asked to hand that back. In the open session it finds each start, if any, before that, and answers: what is
+    assigned now must not begin beside it. Without a session there is nothing to wait for: `reconcile` asks later.
     """
     worker = draft.view.workers.get(event.worker_id)
     if worker is None or not worker.is_late:
@@ -49,13 +51,17 @@ def be_heard(draft: Draft, event: WorkerHeard) -> None:
     draft.changes.workers[event.worker_id] = replace(worker, is_late=False, last_seen_at_ms=draft.now_ms)
     if worker.connected:
         for name in draft.view.lost_on(event.worker_id):
-            draft.track_stray(name, draft.view.lost[name].job_id, event.worker_id)
+            lost = draft.view.lost[name]
+            draft.track_stray(name, lost.job_id, event.worker_id)
+            if lost.may_return:
+                draft.effects.append(WithdrawAttempt(name, event.worker_id))
 
 
 def lose_worker(draft: Draft, event: WorkerLost) -> None:
     """Give up the worker's attempts: live ones are retried or end, stopping ones are waited for no more.
 
-    What waits for its host stays as it is. What is given up may still run, and is remembered.
+    What waits for its host stays as it is. What is given up may still run, and is remembered: it may have its task
+    back.
 
     Raises:
         NotFound: No such worker.
@@ -63,8 +69,9 @@ def lose_worker(draft: Draft, event: WorkerLost) -> None:
     _disconnect(draft, _known(draft, event.worker_id))
     for booking in list(draft.view.attempts_on(event.worker_id)):
         if not booking.stopping and not waits_for_host(draft.job(booking.job_id).spec):
-            lost = LostAttempt(booking.job_id, event.worker_id, booking.resources)
-            draft.give_up(booking.attempt_id, lost)
+            if booking.attempt_id in draft.changes.lost:
+                continue  # with another member of its gang
+            draft.give_up_wanted(booking.attempt_id, event.worker_id, is_charged=not booking.ahead)
             lose_attempt(draft, booking.attempt_id, event.reason)
     draft.release_worker(event.worker_id, is_gone=False)
 

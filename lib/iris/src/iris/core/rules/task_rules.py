@@ -12,7 +12,7 @@ from iris.domain.constraints import AHEAD_ATTRIBUTE
 from iris.domain.effects import ForgetAttempt, StartAttempt, StopAttempt
 from iris.domain.entities import Stopping, Task, Worker
 from iris.domain.events import Assigned, AttemptObserved, Begun
-from iris.domain.job_spec import JobSpec, is_gang, may_be_ahead
+from iris.domain.job_spec import JobSpec, is_gang, may_be_ahead, waits_for_host
 from iris.domain.resources import NOTHING
 from iris.domain.states import LIVE_TASK_STATES, TERMINAL_TASK_STATES, FailureKind, TaskState
 from iris.domain.usage import AttemptUse
@@ -70,7 +70,7 @@ def assign(draft: Draft, event: Assigned) -> Task:
         task.job_id,
         task.index,
         TaskState.ASSIGNED,
-        task.attempt + 1,
+        task.next_attempt,
         event.worker_id,
         task.failures,
         task.preemptions,
@@ -118,13 +118,34 @@ def observe(draft: Draft, event: AttemptObserved) -> tuple[Task | None, Verdict]
         and task.worker_id == event.worker_id
         and task.state in LIVE_TASK_STATES
     )
-    if event.usage is not None and task is not None and number >= draft.job(task.job_id).first_attempt:
-        began = (task.started_at_ms if current else 0) or event.started_at_ms
-        use = replace(event.usage, began_at_ms=_past(began, draft.now_ms) if began else 0)
-        draft.changes.usage[event.attempt_id] = AttemptUse(event.worker_id, use)
+    if task is not None and number >= draft.job(task.job_id).first_attempt:
+        note_usage(draft, event, task.started_at_ms if current else 0)
     if task is None or not current:
         _observe_stale(draft, event, task)
         return task, Verdict.NOTHING
+    return take_in(draft, task, event)
+
+
+def note_usage(draft: Draft, event: AttemptObserved, began_at_ms: int = 0) -> None:
+    """Keep what an attempt has used, if its worker says so.
+
+    Args:
+        draft: Gets the changes.
+        event: The report.
+        began_at_ms: When it began to run (Unix time); 0: as the report says.
+    """
+    if event.usage is not None:
+        began = began_at_ms or event.started_at_ms
+        use = replace(event.usage, began_at_ms=_past(began, draft.now_ms) if began else 0)
+        draft.changes.usage[event.attempt_id] = AttemptUse(event.worker_id, use)
+
+
+def take_in(draft: Draft, task: Task, event: AttemptObserved) -> tuple[Task, Verdict]:
+    """Take in a report of a task's live attempt.
+
+    Raises:
+        InvalidRequest: The reported state is not one that a worker can see.
+    """
     state = event.state
     if state is TaskState.BUILDING or state is TaskState.RUNNING:
         return _advance(draft, task, event)
@@ -140,7 +161,7 @@ def observe(draft: Draft, event: AttemptObserved) -> tuple[Task | None, Verdict]
     draft.effects.append(ForgetAttempt(event.attempt_id, event.worker_id))
     judge_host(draft, event, task.state is TaskState.RUNNING)
     if state is TaskState.SUCCEEDED:
-        return _succeed(draft, task, event), Verdict.MOVED
+        return succeed(draft, task, event), Verdict.MOVED
     if state is TaskState.FAILED and event.failure_kind not in HOST_FAULTS:
         return fail(draft, task, event)
     # KILLED without having been asked to is the worker's doing, like PREEMPTED and WORKER_FAILED.
@@ -188,6 +209,7 @@ def _advance(draft: Draft, task: Task, event: AttemptObserved) -> tuple[Task, Ve
         started_at_ms=started,
         causes=task.causes,
         failure_times=task.failure_times,
+        burnt=task.burnt,
     )
     draft.put_task(task, new)
     return new, Verdict.MOVED
@@ -198,7 +220,8 @@ def _past(at_ms: int, now_ms: int) -> int:
     return min(at_ms or now_ms, now_ms)
 
 
-def _succeed(draft: Draft, task: Task, event: AttemptObserved) -> Task:
+def succeed(draft: Draft, task: Task, event: AttemptObserved) -> Task:
+    """End a task by the success of one of its attempts, of which `task` has the number."""
     finished = max(_past(event.at_ms, draft.now_ms), task.started_at_ms)
     new = Task(
         task.task_id,
@@ -216,6 +239,7 @@ def _succeed(draft: Draft, task: Task, event: AttemptObserved) -> Task:
         finished,
         task.causes,
         task.failure_times,
+        task.burnt,
     )
     draft.put_task(task, new)
     return new
@@ -328,7 +352,11 @@ def requeue(draft: Draft, task: Task, reason: str) -> None:
         task: A member of a gang.
         reason: Added to the task's causes.
     """
-    if task.state in LIVE_TASK_STATES:
+    waits = waits_for_host(draft.job(task.job_id).spec)
+    if task.worker_id and task.state is TaskState.RUNNING and not waits and draft.worker(task.worker_id).is_late:
+        # It cannot be told, and may have its task back with the rest of its gang.
+        draft.give_up_wanted(task.attempt_id, task.worker_id, is_charged=False)
+    elif task.state in LIVE_TASK_STATES:
         draft.stop_attempt(task, reason)
     _retry(draft, task, task.failures, task.preemptions, _with_cause(task, reason))
 
@@ -345,6 +373,7 @@ def _retry(draft: Draft, task: Task, failures: int, preemptions: int, causes: tu
         preemptions,
         causes=causes,
         failure_times=task.failure_times,
+        burnt=task.burnt,
     )
     draft.put_task(task, new)
     return new

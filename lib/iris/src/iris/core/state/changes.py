@@ -7,18 +7,21 @@ from typing import Self
 from iris.domain.effects import Effect
 from iris.domain.endpoints import RegisteredEndpoint
 from iris.domain.entities import Job, LostAttempt, Stopping, Task, UserBudget, Worker
+from iris.domain.events import AttemptObserved
 from iris.domain.ids import AttemptId, EndpointId, JobId, TaskId, WorkerId
 from iris.domain.usage import AttemptUse
 
 
 @dataclass(slots=True)
 class Changes:
-    """Records to replace. All are stored but `lending` and `ahead`, which live in memory only.
+    """Records to replace. All are stored but `lending`, `ahead` and `returned`, which live in memory only.
 
     Args:
         replaced: Jobs whose stored tasks must be deleted before `tasks` is written: an ended job's name used again.
         stopping: Attempts that begin (a record) or cease (None) to be on their way out.
         lost: Attempts given up (a record) that may still run, or that do so no more (None).
+        returned: What was last heard of attempts in `lost` whose worker is back, until it is decided who goes on; None:
+            it is.
         lending: Waits during which an attempt lends its cpu; 0: it takes its cpu back.
         ahead: Attempts that are assigned ahead (True) or that are known to begin after all (False).
         endpoints: To write (a record) or to remove (None).
@@ -34,6 +37,7 @@ class Changes:
     replaced: set[JobId] = field(default_factory=set)
     stopping: dict[AttemptId, Stopping | None] = field(default_factory=dict)
     lost: dict[AttemptId, LostAttempt | None] = field(default_factory=dict)
+    returned: dict[AttemptId, AttemptObserved | None] = field(default_factory=dict)
     lending: dict[AttemptId, int] = field(default_factory=dict)
     ahead: dict[AttemptId, bool] = field(default_factory=dict)
     budgets: dict[str, UserBudget] = field(default_factory=dict)
@@ -92,7 +96,7 @@ class Changes:
         )
 
     def __bool__(self) -> bool:
-        return bool(self.is_durable or self.lending or self.ahead)
+        return bool(self.is_durable or self.lending or self.ahead or self.returned)
 
 
 @dataclass(slots=True)

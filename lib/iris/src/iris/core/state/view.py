@@ -18,6 +18,7 @@ from iris.core.state.usage import UsageLedger
 from iris.domain.constraints import Constraint
 from iris.domain.endpoints import RegisteredEndpoint
 from iris.domain.entities import Job, LostAttempt, Stopping, Task, UserBudget, Worker
+from iris.domain.events import AttemptObserved
 from iris.domain.ids import (
     AttemptId,
     JobId,
@@ -53,6 +54,7 @@ class ClusterView:
         ahead_on: Workers that have attempts which were assigned ahead and are not known to have begun.
         run_times: How long attempts have run lately.
         lost: Attempts that were given up and may still run. endpoints: Where live attempts answer.
+        returned: What was said of those in `lost` that were heard of since, until it is decided whether they go on.
         usage: What each user has had lately. budgets: What each user may have; not all users have one.
     """
 
@@ -79,6 +81,7 @@ class ClusterView:
         self.ahead_on = self.bookings.ahead_on
         self.budgets: dict[str, UserBudget] = {}
         self.lost: dict[AttemptId, LostAttempt] = {}
+        self.returned: dict[AttemptId, AttemptObserved] = {}
         self.endpoints = EndpointTable()
         self.run_times = RunTimes()
         self._now_ms = 0
@@ -207,8 +210,15 @@ class ClusterView:
         for name, given_up in changes.lost.items():
             if given_up is None:
                 self.lost.pop(name, None)
+                self.returned.pop(name, None)
             else:
                 self.lost[name] = given_up
+                self.returned.pop(name, None)
+        for name, heard in changes.returned.items():
+            if heard is None or name not in self.lost:
+                self.returned.pop(name, None)
+            else:
+                self.returned[name] = heard
         for name, waits in changes.lending.items():
             booking = self.bookings.get(name)
             if booking is not None:
@@ -221,6 +231,7 @@ class ClusterView:
         """Know nothing more of a job that has settled; those below it are to be forgotten first."""
         for name in self.lost_of(job_id):
             del self.lost[name]
+            self.returned.pop(name, None)
         job = self.jobs.pop(job_id)
         if dict.__contains__(self.tasks, job_id):
             del self.tasks[job_id]
@@ -232,6 +243,7 @@ class ClusterView:
         """Know nothing more of a worker on which nothing is booked."""
         for name in self.lost_on(worker_id):
             del self.lost[name]
+            self.returned.pop(name, None)
         del self.workers[worker_id]
         del self.loads[worker_id]
 
@@ -315,7 +327,7 @@ class ClusterView:
         if now is TaskState.PENDING:
             if was is not TaskState.PENDING:
                 self._add_pending(new)
-        elif now is TaskState.ASSIGNED and (was is not TaskState.ASSIGNED or old.attempt != new.attempt):
+        elif now in LIVE_TASK_STATES and (was not in LIVE_TASK_STATES or old.attempt != new.attempt):
             self._book(new, self.jobs[new.job_id], changes)
         elif was is TaskState.ASSIGNED and now in LIVE_TASK_STATES:
             self.bookings.begin(self.bookings[attempt_id(new.task_id, new.attempt)], self._now_ms)
@@ -325,6 +337,8 @@ class ClusterView:
         if worker_id is None:
             raise NotFound(f"task {task.task_id} is {task.state.word} on no worker")
         name = attempt_id(task.task_id, task.attempt)
+        if name in self.bookings:
+            self.bookings.release(name, self._now_ms)  # it was found again, and has its task back
         booking = self._booking(name, job, worker_id, job.spec.resources, changes.ahead.get(name, False))
         self.bookings.hold(booking, self._now_ms)
 

@@ -36,6 +36,7 @@ CREATE TABLE tasks (
     started_at_ms   INTEGER NOT NULL,
     finished_at_ms  INTEGER NOT NULL,
     causes          TEXT NOT NULL,    -- JSON list, one line for each ended attempt
+    burnt           INTEGER NOT NULL DEFAULT -1,  -- the highest number of an attempt, where an earlier one has its place again
     failure_times   TEXT NOT NULL DEFAULT '[]',  -- JSON: Unix ms of the latest, for jobs whose retries are counted in a span of time
     PRIMARY KEY (job_id, task_index)
 ) WITHOUT ROWID;
@@ -109,14 +110,17 @@ CREATE TABLE usage (
     at_ms INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- Attempts that were given up while their worker was out of reach. Each may still run, and is stopped when its worker is
--- back; until then a job's summary names it.
+-- Attempts that were given up while their worker was out of reach. Each may still run, and has its task back, or is
+-- stopped, when its worker is heard; until then a job's summary names it.
 
 CREATE TABLE lost_attempts (
     attempt_id TEXT PRIMARY KEY,
     job_id     TEXT NOT NULL,
     worker_id  TEXT NOT NULL,
-    resources  TEXT NOT NULL          -- JSON
+    resources  TEXT NOT NULL,         -- JSON
+    may_return INTEGER NOT NULL,      -- 1: it has its task back if it is heard of before a successor begins
+    is_charged INTEGER NOT NULL,
+    endpoints  TEXT NOT NULL          -- JSON: rows of those that it had
 ) WITHOUT ROWID;
 
 -- Who may join: tokens for new workers, and the credentials that those got. Of secrets only digests are here. Rows stay

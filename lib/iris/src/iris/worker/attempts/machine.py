@@ -2,7 +2,7 @@
 
     NEW -> BUILDING -> STARTING -> RUNNING -> ENDED       (BUILDING is left out when there is nothing to prepare)
 
-One that was assigned ahead waits as NEW for its turn; handed back, it ends as PENDING: it never began.
+One that was assigned ahead waits as NEW for its turn. One that is handed back ends as PENDING: it never began.
 
 An attempt that was asked to stop ends KILLED whatever its command does then; one whose worker leaves ends
 WORKER_FAILED, so that it is tried elsewhere and never booked as the user's failure.
@@ -114,7 +114,7 @@ class Unhealthy:
 
 @dataclass(frozen=True, slots=True)
 class HandedBack:
-    """The attempt's turn did not come in time: another worker is to have the task."""
+    """The attempt has not begun, and never will: its turn did not come in time, or another one has the task."""
 
     reason: str
 
@@ -174,8 +174,10 @@ def advance(state: AttemptState, event: Event) -> Step:
             if state.phase is AttemptPhase.RUNNING:
                 return _exited(state, event)
         case HandedBack(reason):
-            if state.phase is AttemptPhase.NEW:
-                return AttemptState(AttemptPhase.ENDED, TaskState.PENDING, error=reason), _REPORT
+            if state.phase in (AttemptPhase.NEW, AttemptPhase.BUILDING):
+                handed_back = AttemptState(AttemptPhase.ENDED, TaskState.PENDING, error=reason)
+                is_building = state.phase is AttemptPhase.BUILDING
+                return handed_back, (Act.CANCEL_PREPARE, Act.REPORT) if is_building else _REPORT
         case Handed():
             if state.phase in (AttemptPhase.NEW, AttemptPhase.BUILDING):
                 return AttemptState(AttemptPhase.STARTING, state.task_state, state.stop), NOTHING

@@ -160,6 +160,8 @@ class Supervisor:
             self._accept(request)
         for stop in change.stop:
             self._stop(stop)
+        for attempt_id in change.withdraw:
+            self._withdraw(attempt_id)
         for attempt_id in change.forget:
             self._forget(attempt_id)
 
@@ -260,6 +262,16 @@ class Supervisor:
             self.outbox.observe(attempt.observation())
             return
         self._advance(attempt, StopAsked(stop.reason or "stopped", stop.grace_ms))
+
+    def _withdraw(self, attempt_id: str) -> None:
+        attempt = self._attempts.get(attempt_id)
+        if attempt is None:
+            why = "handed back, not begun: it had not reached its worker"
+            self.outbox.observe(Observation(attempt_id, TaskState.PENDING, self.now_ms(), error=why))
+        elif attempt.state.phase in (AttemptPhase.NEW, AttemptPhase.BUILDING):
+            self._advance(attempt, HandedBack("handed back, not begun: an earlier attempt has its task"))
+        else:
+            self._report(attempt, at_once=True)
 
     def _forget(self, attempt_id: str) -> None:
         attempt = self._attempts.get(attempt_id)

@@ -33,6 +33,7 @@ def desired_from_wire(message: pb.Desired) -> DesiredChange:
         start=tuple(start),
         stop=tuple(StopRequest(stop.attempt_id, stop.grace_ms, stop.reason) for stop in message.stop),
         forget=tuple(message.forget),
+        withdraw=tuple(message.withdraw),
     )
 
 
