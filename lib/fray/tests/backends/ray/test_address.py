@@ -1,21 +1,27 @@
 """Where Ray is looked for: what is not there is told at once, by its address."""
 
 import contextlib
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from fray.backends.ray import cluster as ray_cluster
-from fray.backends.ray import connect
-from fray.testing.ray_harness import RayHarness
-from rigging.errors import Unavailable
+from fray.backends.ray import address, connect
+from fray.backends.ray.auth_token import Token
+from fray.testing.ray_harness import RayHarness, need_namespaces
+from rigging.errors import Denied, Unavailable
 
 pytestmark = [pytest.mark.ray]
 
 SHORT = 0.3
+NONE = Token("", "nowhere")
+TOKEN = "0123456789abcdef" * 4
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +52,7 @@ def server(answer: bytes | None) -> Iterator[str]:
                 while True:
                     connection, _ = listener.accept()
                     with connection:
-                        connection.recv(100)
+                        connection.recv(4096)
                         connection.sendall(answer or b"")
 
         if answer is not None:
@@ -71,22 +77,86 @@ def test_a_dead_address_is_told_in_seconds_with_what_can_be_done(dead: str, monk
     [(None, "no answer in time"), (b"", "closed without an answer"), (b"HTTP/1.1 400 Bad Request", "no gRPC server")],
 )
 def test_what_listens_but_is_no_ray_is_told_apart(answer: bytes | None, problem: str) -> None:
-    with server(answer) as address, pytest.raises(Unavailable, match=problem):
-        ray_cluster.check_reachable(address, SHORT)
+    with server(answer) as place, pytest.raises(Unavailable, match=problem):
+        address.check_reachable(place, "as given", NONE, SHORT)
 
 
-def test_the_address_of_a_client_server_is_looked_at_and_one_without_host_and_port_is_left_to_ray(
-    dead: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for address in (None, "auto", "local", ""):
-        ray_cluster.check_reachable(address, SHORT)
-    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+def test_the_address_of_a_client_server_is_looked_at_and_one_without_host_and_port_is_left_to_ray(dead: str) -> None:
+    for place in ("auto", "local", ""):
+        address.check_reachable(place, "as given", NONE, SHORT)
     with pytest.raises(Unavailable, match=f"'ray://{dead}' .as given"):
-        ray_cluster.check_reachable(f"ray://{dead}", SHORT)
+        address.check_reachable(f"ray://{dead}", "as given", NONE, SHORT)
 
 
-def test_a_grpc_server_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-    with server(settings) as address:
-        monkeypatch.setenv("RAY_ADDRESS", address)
-        ray_cluster.check_reachable("auto", 20)
+SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+REFUSAL = b"\x40\x0bgrpc-status\x0216"
+
+
+@pytest.mark.parametrize("token", ["", "short", TOKEN * 5])
+def test_a_grpc_server_is_found_and_one_that_wants_another_token_is_told(token: str) -> None:
+    with server(SETTINGS) as place:
+        address.check_reachable(place, "as given", Token(token, "here"), 20)
+    refusal = bytes([0, 0, len(REFUSAL), 1, 5, 0, 0, 0, 1]) + REFUSAL
+    with server(SETTINGS + refusal) as place, pytest.raises(Denied) as caught:
+        address.check_reachable(place, "as given", Token(token, "here"), 20)
+    said = "the one of here is not the cluster's" if token else "there is none (here)"
+    assert f"the Ray cluster at {place} wants a token, and {said}: `ray get-auth-token`" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"HTTP/1.1 404 Not Found\r\n\r\n", "is no Ray dashboard: HTTP 404"),
+        (b"HTTP/1.1 200 OK\r\n\r\n{}", "is no Ray dashboard"),
+        (b'HTTP/1.1 200 OK\r\n\r\n{"data": {"summary": []}}', "does not tell the cluster's address yet"),
+        (b"HTTP/1.1 401 Unauthorized\r\n\r\n", "wants a token, and there is none"),
+    ],
+)
+def test_what_a_dashboard_answers(answer: bytes, said: str) -> None:
+    with server(answer) as place, pytest.raises((Unavailable, Denied), match=said):
+        address.ask_dashboard(f"http://{place}", "from RAY_ADDRESS", NONE)
+
+
+# In a process of its own: what Ray is told of tokens holds for the whole process.
+CLUSTER = f"""
+import os, sys
+from fray.testing.ray_harness import RayCluster
+with RayCluster(cpus=2, jobs_api=True, token={TOKEN!r}).running() as cluster:
+    print(cluster.jobs_address, cluster.address, flush=True)
+    sys.stdin.read()
+"""
+USE = """
+import os, ray
+from fray import Entrypoint, JobRequest, ResourceConfig, current_client
+job = JobRequest("x", Entrypoint.from_callable(print, ["let in"]), ResourceConfig.with_cpu(cpu=0.1, ram="64m"))
+handle = current_client().submit(job)
+handle.wait(60)
+print(handle.logs(), flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.process
+@pytest.mark.timeout(300)
+def test_a_cluster_with_a_token_and_the_address_of_its_dashboard(tmp_path: Path) -> None:
+    need_namespaces()
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray/auth_token").write_text(f"{TOKEN}\n")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_A")}
+    with subprocess.Popen([sys.executable, "-c", CLUSTER], stdin=-1, stdout=-1, text=True, env=kept) as cluster:
+        assert cluster.stdout is not None
+        dashboard, gcs = cluster.stdout.readline().split()
+
+        def use(place: str, **env: str) -> str:
+            env = {**kept, "FRAY_CLIENT": "ray", "RAY_ADDRESS": place, **env}
+            done = subprocess.run([sys.executable, "-c", USE], env=env, capture_output=True, text=True, timeout=100)
+            return done.stdout + done.stderr
+
+        for place in (dashboard, gcs):
+            assert "let in" in use(place, HOME=str(tmp_path))
+        told = use(gcs, RAY_AUTH_TOKEN="f" * 64)
+        assert f"the Ray cluster at {gcs} wants a token, and the one of RAY_AUTH_TOKEN is not the cluster's" in told
+        assert "InvalidAuthToken" not in told, "what Ray says each second, for 20 s"
+        told = use(dashboard, HOME=str(tmp_path / "none"))
+        assert f"{dashboard} wants a token, and there is none ({tmp_path / 'none/.ray/auth_token'})" in told
+        cluster.stdin.close()

@@ -1,24 +1,15 @@
 """Typed questions to Ray about its cluster, and where it cannot be asked."""
 
-import contextlib
 import logging
 import os
-import re
-import socket
 import threading
 import time
 from typing import Any, cast
 
 import ray
 
+from fray.backends.ray.address import find_cluster
 from rigging.errors import Conflict, Unavailable
-
-PROBE_SECONDS = 5.0
-_PAUSE_SECONDS = 0.2
-_HOST_AND_PORT = re.compile(r"(?:ray://)?(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:/\s]+)):(?P<port>\d{1,5})(?:[/?].*)?")
-_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-_FRAME_HEADER_BYTES = 9
-_SETTINGS_FRAME = 4
 
 _LATELY_SECONDS = 1.0
 
@@ -26,6 +17,7 @@ _in_fork = False
 _free: tuple[float, dict[str, float]] = (float("-inf"), {})
 _asking = threading.Lock()
 _connecting = threading.Lock()
+_ray_logger = logging.getLogger("ray._private.worker")
 
 
 def _look_after_fork() -> None:
@@ -76,76 +68,32 @@ def is_remote() -> bool:
 def ensure_connected(address: str | None, namespace: str) -> None:
     """Connect this process to Ray, unless it is connected.
 
+    Args:
+        address: As for `ray.init`; None for the one in RAY_ADDRESS, which may be that of a dashboard.
+        namespace: Ray namespace of this process.
+
     Raises:
         Unavailable: No cluster answers.
+        Denied: It wants a token, or another one.
     """
     refuse_forks("the Ray backend")
     with _connecting:
-        if not ray.is_initialized():
-            check_reachable(address)
-            options: dict[str, Any] = {}
-            if address is not None:
-                # The code of a client outside of the cluster has to get there.
-                options["runtime_env"] = {"working_dir": os.getcwd()}
-            try:
-                ray.init(
-                    address=address, namespace=namespace, log_to_driver=False, logging_level=logging.WARNING, **options
-                )
-            except ConnectionError as error:
-                raise Unavailable(f"cannot connect to Ray at {address or 'its default address'}: {error}") from error
+        if ray.is_initialized():
+            return
+        found = find_cluster(address)
+        options: dict[str, Any] = {}
+        if address is not None:
+            # The code of a client outside of the cluster has to get there.
+            options["runtime_env"] = {"working_dir": os.getcwd()}
+        _ray_logger.addFilter(_is_worth_telling)
+        try:
+            ray.init(address=found, namespace=namespace, log_to_driver=False, logging_level=logging.WARNING, **options)
+        except ConnectionError as error:
+            raise Unavailable(f"cannot connect to Ray at {found or 'its default address'}: {error}") from error
+        finally:
+            _ray_logger.removeFilter(_is_worth_telling)
 
 
-def check_reachable(address: str | None, timeout: float = PROBE_SECONDS) -> None:
-    """Look whether a gRPC server answers where `ray.init` would connect; that waits more than a minute and a half.
-
-    Addresses that name no host and port ("auto", "local") are Ray's to look after.
-
-    Args:
-        address: As for `ray.init`; None for the one in RAY_ADDRESS.
-        timeout: Seconds until it is given up.
-
-    Raises:
-        Unavailable: Nothing answers there.
-    """
-    given_by = "as given"
-    if address is None or address == "auto":
-        address, given_by = os.environ.get("RAY_ADDRESS", ""), "from RAY_ADDRESS"
-    found = _HOST_AND_PORT.fullmatch(address)
-    if found is None:
-        return
-    target = (found["v6"] or found["host"], int(found["port"]))
-    deadline = time.monotonic() + timeout
-    while (problem := _problem(target, deadline)) is not None:
-        # A head that is being started may listen in a moment.
-        if time.monotonic() + _PAUSE_SECONDS >= deadline:
-            raise Unavailable(
-                f"no Ray cluster answers at {address!r} ({given_by}): {problem}. Start the cluster, or give the "
-                "address of one that runs (RAY_ADDRESS=host:port, FRAY_CLIENT=ray://host:port); unset RAY_ADDRESS "
-                "to use or start one on this machine; or choose another backend, for example FRAY_CLIENT=local"
-            )
-        time.sleep(_PAUSE_SECONDS)
-
-
-def _problem(target: tuple[str, int], deadline: float) -> str | None:
-    """Why no gRPC server can be spoken to there; None when one can."""
-    try:
-        with contextlib.closing(socket.create_connection(target, _left(deadline))) as connection:
-            if os.environ.get("RAY_USE_TLS", "0") not in ("0", ""):
-                return None
-            connection.sendall(_HTTP2_PREFACE)
-            header = b""
-            while len(header) < _FRAME_HEADER_BYTES:
-                connection.settimeout(_left(deadline))
-                chunk = connection.recv(_FRAME_HEADER_BYTES - len(header))
-                if not chunk:
-                    return "the connection was closed without an answer"
-                header += chunk
-    except TimeoutError:
-        return "no answer in time"
-    except (OSError, OverflowError, UnicodeError) as error:
-        return (isinstance(error, OSError) and error.strerror) or str(error)
-    return None if header[3] == _SETTINGS_FRAME else "what listens there is no gRPC server"
-
-
-def _left(deadline: float) -> float:
-    return max(0.01, deadline - time.monotonic())
+def _is_worth_telling(record: logging.LogRecord) -> bool:
+    # Steps connect in threads of their own; what SIGTERM does there is not Ray's to say.
+    return not record.getMessage().startswith("SIGTERM handler is not set")

@@ -1,0 +1,135 @@
+"""Where a Ray cluster is, and whether it lets this user in: found out before Ray tries, which takes it long."""
+
+import json
+import os
+import re
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Final
+
+from fray.backends.ray.auth_token import Token, find_token, refusal, send_token
+from fray.backends.ray.grpc_probe import NoAnswerError, lets_in
+from rigging.errors import Unavailable
+from rigging.redaction import redact_string
+
+_PROBE_SECONDS: Final = 5.0
+_PAUSE_SECONDS: Final = 0.2
+_HOST_AND_PORT: Final = re.compile(r"(?:ray://)?(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:/\s]+)):(?P<port>\d{1,5})(?:[/?].*)?")
+_DASHBOARD: Final = re.compile(r"https?://.+")
+_TOLD_BY_HEAD: Final = re.compile(r"--gcs-address=([^\s\"]+)")
+_MOST_BYTES: Final = 64 << 20
+
+
+def find_cluster(address: str | None) -> str | None:
+    """Return the address for `ray.init`, and have Ray send the user's token if the cluster wants one.
+
+    Args:
+        address: As for `ray.init`, or the URL of a dashboard, which tells the cluster's own address; None for the one
+            in RAY_ADDRESS.
+
+    Raises:
+        Unavailable: No cluster answers there.
+        Denied: It wants a token, or another one.
+    """
+    given_by = "as given"
+    if address is None or address == "auto":
+        address, given_by = os.environ.get("RAY_ADDRESS") or address, "from RAY_ADDRESS"
+    if address is None:
+        return None
+    token = find_token(os.environ, Path.home())
+    if _DASHBOARD.fullmatch(address):
+        url, address = address, ask_dashboard(address, given_by, token)
+        given_by = f"as the dashboard at {redact_string(url)} says"
+    check_reachable(address, given_by, token)
+    return address
+
+
+def ask_dashboard(url: str, given_by: str, token: Token, timeout: float = _PROBE_SECONDS) -> str:
+    """Return the address of the cluster that a dashboard belongs to, "host:port".
+
+    Args:
+        url: Of the dashboard.
+        given_by: Where that was given, for messages.
+        token: Sent if it is asked for.
+        timeout: Seconds that the dashboard may take to answer.
+
+    Raises:
+        Unavailable: It does not answer, or does not know.
+        Denied: It wants a token, or another one.
+    """
+    shown = redact_string(url)
+    try:
+        try:
+            text = _get(url, {}, timeout)
+        except urllib.error.HTTPError as error:
+            if error.code not in (401, 403):
+                raise
+            text = _get(url, {"Authorization": f"Bearer {token.value}"} if token.value else {}, timeout)
+        summary = json.loads(text)["data"]["summary"]
+    except urllib.error.HTTPError as error:
+        if error.code in (401, 403):
+            raise refusal(shown, token) from None
+        raise Unavailable(f"what answers at {shown} ({given_by}) is no Ray dashboard: HTTP {error.code}") from None
+    except (KeyError, TypeError, ValueError) as error:
+        raise Unavailable(f"what answers at {shown} ({given_by}) is no Ray dashboard: {error}") from None
+    except OSError as error:
+        raise Unavailable(
+            f"no Ray dashboard answers at {shown} ({given_by}): {getattr(error, 'reason', error)}. Start the cluster, "
+            "or open a connection to it; or set RAY_ADDRESS=host:port"
+        ) from None
+    found = _TOLD_BY_HEAD.search(json.dumps(summary))
+    if found is None:
+        raise Unavailable(
+            f"the Ray dashboard at {shown} ({given_by}) does not tell the cluster's address yet; try again, or set "
+            "RAY_ADDRESS=host:port"
+        )
+    return found[1]
+
+
+def _get(url: str, headers: dict[str, str], timeout: float) -> bytes:
+    request = urllib.request.Request(f"{url.rstrip('/')}/nodes?view=summary", headers=headers)
+    # As for Ray itself: a cluster's address never goes through the proxy of the user's shell.
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=timeout) as answer:
+        data: bytes = answer.read(_MOST_BYTES)
+    return data
+
+
+def check_reachable(address: str, given_by: str, token: Token, timeout: float = _PROBE_SECONDS) -> None:
+    """Look whether a gRPC server answers where `ray.init` would connect, and lets this user in.
+
+    `ray.init` itself waits more than a minute and a half for one, and 20 s for one that wants a token. Addresses that
+    name no host and port ("auto", "local") are Ray's to look after.
+
+    Args:
+        address: As for `ray.init`.
+        given_by: Where that was given, for messages.
+        token: The user's; from here on Ray sends it, if it is wanted.
+        timeout: Seconds until it is given up.
+
+    Raises:
+        Unavailable: Nothing answers there.
+        Denied: It wants a token, or another one.
+    """
+    found = _HOST_AND_PORT.fullmatch(address)
+    if found is None:
+        return
+    target = (found["v6"] or found["host"], int(found["port"]))
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            if not lets_in(target, deadline, ""):
+                if not token.value or not lets_in(target, deadline, token.value):
+                    raise refusal(address, token)
+                send_token()
+            return
+        except NoAnswerError as problem:
+            # A head that is being started may listen in a moment.
+            if time.monotonic() + _PAUSE_SECONDS >= deadline:
+                raise Unavailable(
+                    f"no Ray cluster answers at {address!r} ({given_by}): {problem}. Start the cluster, or give the "
+                    "address of one that runs (RAY_ADDRESS=host:port, FRAY_CLIENT=ray://host:port); unset RAY_ADDRESS "
+                    "to use or start one on this machine; or choose another backend, for example FRAY_CLIENT=local"
+                ) from None
+        time.sleep(_PAUSE_SECONDS)
