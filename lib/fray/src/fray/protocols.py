@@ -169,7 +169,7 @@ class RunsRayFunctions(Protocol):
     def run_remote_function(self, fn: Any, args: Sequence[Any]) -> Any:
         """Run `fn`, which is `@ray.remote` already, as its decorator says; return what it returns, or raise its error.
 
-        It is no job: it has no name and no log.
+        It is no job, and has no log: what it prints is printed here.
         """
         ...
 

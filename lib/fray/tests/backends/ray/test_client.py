@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from fray.client import RunsRayFunctions
+from fray.errors import JobFailed
 from fray.testing import LONG, Flag
 from fray.testing.ray_harness import RayCluster, RayHarness
 from fray.types import Entrypoint, JobRequest, ResourceConfig
+from rigging.errors import InvalidRequest
 
 FRAY_BACKENDS = ["ray"]
 pytestmark = [pytest.mark.ray, pytest.mark.process]
@@ -44,22 +46,52 @@ def test_code_in_a_ray_task_that_fray_did_not_start_finds_ray(cluster: RayCluste
     assert flag.is_set()
 
 
-def test_a_function_that_is_rays_already(cluster: RayCluster) -> None:
+def test_a_function_that_is_rays_already(cluster: RayCluster, capsys: pytest.CaptureFixture[str]) -> None:
     import ray
 
     from fray.backends.ray.client import RayClient
 
+    class Odd(Exception):
+        def __reduce__(self) -> str:
+            raise TypeError("it stays here")
+
     @ray.remote(num_cpus=0.1)
     def double(n: int) -> int:
+        print(f"doubling {n}")
+        if n == 0:
+            raise Odd("zero")
+        if n < -1:
+            os._exit(3)
         if n < 0:
             raise LookupError("no such shard")
         return 2 * n
 
+    once = ray.remote(num_cpus=0.1, max_retries=0)(double.remote.__wrapped__)
+    once.remote.__name__ = "once"
+
+    @ray.remote(num_cpus=0.1)
+    def outer() -> None:
+        ray.get(double.remote(-1))
+
     with RayClient.connect() as client:
         assert isinstance(client, RunsRayFunctions)
         assert client.run_remote_function(double, [21]) == 42
-        with pytest.raises(LookupError, match="no such shard"):
-            client.run_remote_function(double, [-1])
+        for fn, args in ((double, [-1]), (outer, []), (double.options(num_cpus=0.2), [-1])):
+            with pytest.raises(LookupError, match="no such shard") as caught:
+                client.run_remote_function(fn, args)
+            trace = str(caught.value.__cause__)
+            assert 'in double\n    raise LookupError("no such shard")\n' in trace
+            assert "\x1b" not in trace
+            assert "ray::" not in trace
+        for fn, n, words in ((double, 0, "double failed: .*Odd: zero$"), (once, -2, "once failed: its process ended")):
+            with pytest.raises(JobFailed, match=words):
+                client.run_remote_function(fn, [n])
+        with pytest.raises(InvalidRequest, match=r"function .double. fits on no node .*: odd: 1 asked"):
+            client.run_remote_function(ray.remote(resources={"odd": 1})(double.remote.__wrapped__), [1])
+    printed = capsys.readouterr().out
+    assert printed.count("doubling 21\n") == 1
+    assert printed.count("doubling -1\n") == 1, "what its tasks print is theirs, and so are options given later"
+    assert "doubling 0\n" in printed
 
 
 def test_jobs_that_are_all_alike_but_for_what_they_captured(cluster: RayCluster) -> None:

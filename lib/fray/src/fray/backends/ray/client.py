@@ -20,13 +20,14 @@ from fray.backends.ray import cluster as ray_cluster
 from fray.backends.ray.actor import RayActorGroup
 from fray.backends.ray.actors import RayActors
 from fray.backends.ray.capabilities import CAPABILITIES
+from fray.backends.ray.functions import host_needs, name_of_function, result_of, wait_and_print, with_output_reported
 from fray.backends.ray.jobs.canceller import TaskCanceller
 from fray.backends.ray.jobs.completion import CompletionWatcher
 from fray.backends.ray.jobs.gang import GangJob
 from fray.backends.ray.jobs.job import Plan, RayJob, stop_all
 from fray.backends.ray.jobs.launcher import TaskLauncher
 from fray.backends.ray.jobs.slices import GangPlacer
-from fray.backends.ray.payload import NAMESPACE_ENV, PARENT_ENV, JobEnvironment, TaskPayload, task_name
+from fray.backends.ray.payload import NAMESPACE_ENV, PARENT_ENV, JobEnvironment, TaskPayload, Work, task_name
 from fray.backends.ray.resources import (
     ResolvedEnvironment,
     host_resources,
@@ -134,7 +135,7 @@ class RayClient(BaseClient):
         resources = self._chosen(request.resources)
         around = resolve_environment(request.environment, resources, budget_environment(), request.name)
         taken = host_resources(resources)
-        self._check_feasible(request, taken)
+        self._check_feasible(f"job {request.name!r}", taken)
         plan = self._plan(request, resources, taken, around)
         key = (self.parent, request.name)
         with self._lock:
@@ -161,15 +162,33 @@ class RayClient(BaseClient):
     def run_remote_function(self, fn: Any, args: Sequence[Any]) -> Any:
         """Run a function that is `@ray.remote` already, as its decorator says, and return what it returns.
 
-        For old experiments, whose steps are such functions; it is no job of fray's, with no name and no log. The
-        packages of the job that calls it are installed by Ray itself for it and for the tasks that it starts, on
-        whichever node they run; for that the nodes' Python needs pip.
+        For old experiments, whose steps are such functions; it is no job of fray's, and has no log: what it prints is
+        printed here. The packages of the job that calls it are installed by Ray itself for it and for the tasks that it
+        starts, on whichever node they run; for that the nodes' Python needs pip.
+
+        Raises:
+            InvalidRequest: No node of the cluster can hold it, and FRAY_RAY_ELASTIC=0 says that none will join.
+            JobFailed: It failed by another cause than an exception of its own.
+            BaseException: The function's own.
         """
         self._owner.check("run_remote_function()")
+        name = name_of_function(fn)
+        needs = host_needs(fn)
+        if needs is not None:
+            self._check_feasible(f"function {name!r}", needs)
         packages = entry.current_job_packages()
+        environment = JobEnvironment(self._namespace, self._address, {}, None, packages, uses_tpu=False)
+        work = Work(f"ray-{self._serial}-{next(self._numbers)}-{name}", 1, 0, environment)
+        reporting = with_output_reported(fn, work)
+        if reporting is None:
+            logger.warning("what function %r prints stays in the logs of Ray's workers", name)
+        else:
+            self.sessions.get()
+        run = reporting or fn
         if packages:
-            fn = fn.options(runtime_env={"pip": {"packages": list(packages), "pip_check": False}})
-        return ray.get(fn.remote(*args))
+            run = run.options(runtime_env={"pip": {"packages": list(packages), "pip_check": False}})
+        ref = run.remote(*args)
+        return result_of(ref, name) if reporting is None else wait_and_print(ref, work, self.sessions)
 
     def shutdown(self, wait: bool = True) -> None:
         """Refuse new work, let the jobs end (or, without `wait`, stop them), then end the actors and the session.
@@ -282,7 +301,7 @@ class RayClient(BaseClient):
                 return replace(resources, device=TpuConfig(variant))
         return resources
 
-    def _check_feasible(self, request: JobRequest, taken: Mapping[str, float]) -> None:
+    def _check_feasible(self, what: str, taken: Mapping[str, float]) -> None:
         shape = tuple(sorted(taken.items()))
         if shape in self._feasible:
             return
@@ -290,9 +309,9 @@ class RayClient(BaseClient):
         if missing is None:
             self._feasible.add(shape)
         elif self._elastic:
-            logger.warning("job %r waits until a node joins that can hold it: %s", request.name, missing)
+            logger.warning("%s waits until a node joins that can hold it: %s", what, missing)
         else:
-            raise InvalidRequest(f"job {request.name!r} fits on no node of the cluster; the nearest: {missing}")
+            raise InvalidRequest(f"{what} fits on no node of the cluster; the nearest: {missing}")
 
     def _check_open(self, what: str) -> None:
         if self._closed:

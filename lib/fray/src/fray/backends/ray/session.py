@@ -62,6 +62,10 @@ class ClientSession:
         """Return the output of each replica of an attempt so far."""
         return {key[2]: bytes(text) for key, text in self._output.items() if key[:2] == (job_id, attempt)}
 
+    def output_of(self, key: Key) -> bytes:
+        """Return the output of one replica so far."""
+        return bytes(self._output.get(key, b""))
+
     def take(self, key: Key, reported: bool) -> bytes:
         """Return, and forget, the output that an ended replica had reported.
 

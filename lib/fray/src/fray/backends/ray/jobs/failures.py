@@ -1,9 +1,18 @@
 """Classify ends of tasks on Ray by cause: preemption and failure have separate retry budgets."""
 
+import re
+
 import ray.exceptions as ray_errors
 
 from fray.backends.common.job_life import SUCCESS, AttemptEnd, AttemptStatus
 from fray.backends.ray.payload import TaskResult
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def without_colours(text: str) -> str:
+    """Return a text of Ray's without the codes of terminals."""
+    return _COLOUR.sub("", text)
 
 
 def describe_outcome(outcome: TaskResult | None) -> AttemptEnd:
@@ -23,7 +32,7 @@ def describe_error(error: BaseException) -> AttemptEnd:
     """
     if isinstance(error, ray_errors.TaskCancelledError):
         return AttemptEnd(AttemptStatus.STOPPED, "it was cancelled")
-    text = " ".join(str(error).split())
+    text = " ".join(without_colours(str(error)).split())
     if isinstance(error, (ray_errors.NodeDiedError, ray_errors.LocalRayletDiedError)):
         return AttemptEnd(AttemptStatus.PREEMPTED, f"its node is gone: {text}")
     if isinstance(error, ray_errors.ObjectLostError):

@@ -82,6 +82,18 @@ def run_entry(environment: JobEnvironment, payload: bytes) -> TaskResult | None:
     return (outcome or TaskResult())._replace(output=rest, reported=reported)
 
 
+@contextlib.contextmanager
+def output_reported(work: Work) -> Iterator[None]:
+    """Context manager: what this process writes is told to the session of `work`, all of it by the end."""
+    _streams.to_job(reporter.begin(work))
+    try:
+        yield
+    finally:
+        _streams.to_ray()
+        reporter.tell_all()
+        reporter.end()
+
+
 def _run(work: Work, payload: bytes, output: OutputFile) -> TaskResult | None:
     entry = cloudpickle.loads(payload)
     _environment.enter(work)

@@ -15,6 +15,7 @@ _SLOWEST_SECONDS = 0.25
 _PARK_AFTER_SECONDS = 2.0
 _ACKNOWLEDGED_SECONDS = 30.0
 _LOOK_AFTER_SECONDS = 5.0
+_TRIES = 3
 
 
 class Reporter:
@@ -51,6 +52,14 @@ class Reporter:
             if not self._wake.is_set():
                 self._wake.set()
             return self._output
+
+    def tell_all(self) -> None:
+        """Tell the session all output so far; what it cannot take now is lost."""
+        for _ in range(_TRIES):
+            with self._lock:
+                if self._output is None or self._output.size() <= self._sent:
+                    return
+            self._report()
 
     def end(self) -> tuple[bytes, bool]:
         """The job has ended: the output that was not reported, and whether the session was told of the job."""

@@ -1,0 +1,110 @@
+"""Functions under `@ray.remote`, run as their decorators say, with their output and errors brought to the caller."""
+
+import functools
+import inspect
+import re
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import ray
+
+from fray.backends.ray.jobs.failures import describe_error, without_colours
+from fray.backends.ray.jobs.output import SESSION_SECONDS
+from fray.backends.ray.payload import Work
+from fray.backends.ray.session_link import SessionLink
+from fray.backends.ray.worker import entry
+from fray.errors import JobFailed
+from fray.growing_text import GrowingText
+from fray.remote_errors import RemoteTraceback
+
+_LOOK_SECONDS: Final = 0.5
+# What Ray writes above the frames of a process, and before the error of a task that a task waited for.
+_ELSEWHERE: Final = re.compile(r"^(?:ray\.exceptions\.RayTaskError\(.*?\): )?ray::\S+ \(pid=[^)]*\)$", re.MULTILINE)
+
+
+def name_of_function(fn: Any) -> str:
+    """Return the name of a remote function."""
+    return str(getattr(fn.remote, "__name__", None) or type(fn).__name__)
+
+
+def host_needs(fn: Any) -> Mapping[str, float] | None:
+    """Return what a remote function takes of one node, by Ray's names; None where Ray does not tell its options."""
+    # Ray has no public way to ask for what a function's decorator was given.
+    options: Mapping[str, Any] | None = getattr(fn, "_default_options", None)
+    if options is None:
+        return None
+    cpus = options.get("num_cpus")
+    needs = {"CPU": 1 if cpus is None else cpus, "GPU": options.get("num_gpus"), "memory": options.get("memory")}
+    return {name: float(amount) for name, amount in {**needs, **(options.get("resources") or {})}.items() if amount}
+
+
+def with_output_reported(fn: Any, work: Work) -> Any:
+    """Return a remote function that does the same, and reports its output to the client's session as that of `work`.
+
+    None where that cannot be made: Ray does not tell the options, or the function is a generator.
+    """
+    inner: Callable[..., Any] | None = getattr(fn.remote, "__wrapped__", None)
+    options = getattr(fn, "_default_options", None)
+    if inner is None or options is None or inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
+        return None
+    around = _around(inner, work)
+    return ray.remote(**options)(around) if options else ray.remote(around)
+
+
+def _around(inner: Callable[..., Any], work: Work) -> Callable[..., Any]:
+    @functools.wraps(inner)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with entry.output_reported(work):
+            return inner(*args, **kwargs)
+
+    return run
+
+
+def wait_and_print(ref: Any, work: Work, sessions: SessionLink) -> Any:
+    """Return the result of the task that does `work`, and print what it writes to this process's standard output.
+
+    Raises:
+        JobFailed: It failed by another cause than an exception of its own, or by one that cannot be sent.
+        BaseException: The function's own.
+    """
+    shown = GrowingText()
+    is_done = False
+    while not is_done:
+        ready, _ = ray.wait([ref], timeout=_LOOK_SECONDS)
+        is_done = bool(ready)
+        _print_new(shown, work, sessions, ended=is_done)
+    return result_of(ref, work.job_id)
+
+
+def _print_new(shown: GrowingText, work: Work, sessions: SessionLink, *, ended: bool) -> None:
+    key = (work.job_id, work.attempt, work.replica)
+
+    def ask(session: Any) -> Any:
+        return session.take.remote(key, False) if ended else session.output_of.remote(key)
+
+    output: bytes | None = sessions.ask_if_up(ask, SESSION_SECONDS)
+    if output:
+        sys.stdout.write(shown.take_new(output.decode("utf-8", errors="replace"), ended=ended))
+
+
+def result_of(ref: Any, name: str) -> Any:
+    """Return what a task returned. Raises as `wait_and_print`."""
+    try:
+        return ray.get(ref)
+    except ray.exceptions.RayTaskError as error:
+        own, trace = _own_error(error, name)
+        raise own from trace
+    except ray.exceptions.RayError as error:
+        raise JobFailed(f"{name} failed: {describe_error(error).reason}") from None
+
+
+def _own_error(error: Any, name: str) -> tuple[BaseException, RemoteTraceback]:
+    """Return the exception that a Ray task raised, and its traceback there."""
+    text = _ELSEWHERE.sub("Traceback (most recent call last):", without_colours(str(error)))
+    own: object = error.cause
+    while isinstance(own, ray.exceptions.RayTaskError):
+        own = own.cause
+    if not isinstance(own, BaseException) or isinstance(own, ray.exceptions.RayError):
+        own = JobFailed(f"{name} failed: {text.rstrip().rpartition(chr(10))[2]}")
+    return own, RemoteTraceback(text)
