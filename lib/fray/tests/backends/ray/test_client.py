@@ -4,12 +4,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fray.client import RunsRayFunctions
 from fray.errors import JobFailed
-from fray.testing import LONG, Flag
+from fray.testing import LONG, Flag, eventually
+from fray.testing.contract.lifecycle import HOLD_LOCK, is_held
 from fray.testing.ray_harness import RayCluster, RayHarness
 from fray.types import Entrypoint, JobRequest, ResourceConfig
 from rigging.errors import InvalidRequest
@@ -66,7 +68,8 @@ def test_a_function_that_is_rays_already(cluster: RayCluster, capsys: pytest.Cap
             raise LookupError("no such shard")
         return 2 * n
 
-    once = ray.remote(num_cpus=0.1, max_retries=0)(double.remote.__wrapped__)
+    of_double: Any = getattr(double.remote, "__wrapped__")  # noqa: B009 - Ray's types do not tell of it
+    once: Any = ray.remote(num_cpus=0.1, max_retries=0)(of_double)
     once.remote.__name__ = "once"
 
     @ray.remote(num_cpus=0.1)
@@ -83,11 +86,15 @@ def test_a_function_that_is_rays_already(cluster: RayCluster, capsys: pytest.Cap
             assert 'in double\n    raise LookupError("no such shard")\n' in trace
             assert "\x1b" not in trace
             assert "ray::" not in trace
-        for fn, n, words in ((double, 0, "double failed: .*Odd: zero$"), (once, -2, "once failed: its process ended")):
+        failing: tuple[tuple[Any, int, str], ...] = (
+            (double, 0, "double failed: .*Odd: zero$"),
+            (once, -2, "once failed: its process ended"),
+        )
+        for failing_fn, n, words in failing:
             with pytest.raises(JobFailed, match=words):
-                client.run_remote_function(fn, [n])
+                client.run_remote_function(failing_fn, [n])
         with pytest.raises(InvalidRequest, match=r"function .double. fits on no node .*: odd: 1 asked"):
-            client.run_remote_function(ray.remote(resources={"odd": 1})(double.remote.__wrapped__), [1])
+            client.run_remote_function(ray.remote(resources={"odd": 1})(of_double), [1])
     printed = capsys.readouterr().out
     assert printed.count("doubling 21\n") == 1
     assert printed.count("doubling -1\n") == 1, "what its tasks print is theirs, and so are options given later"
@@ -136,3 +143,20 @@ def test_through_the_client_server(cluster: RayCluster, tmp_path: Path) -> None:
         [sys.executable, "script.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=LONG, check=False
     )
     assert "succeeded hello from afar\n\nstopped\n" in done.stdout, done.stderr[-3000:]
+
+
+def test_what_a_program_has_started_ends_with_a_driver_that_is_killed(cluster: RayCluster, tmp_path: Path) -> None:
+    script = f"""
+from fray import Entrypoint, JobRequest, ResourceConfig
+from fray.backends.ray import RayClient
+client = RayClient.connect()
+small = ResourceConfig.with_cpu(cpu=0.1, ram="64m", disk="1m")
+program = Entrypoint.from_binary("sh", ["-c", {HOLD_LOCK!r}, "sh", {str(tmp_path / "p")!r}])
+client.submit(JobRequest("p", program, small)).wait()
+"""
+    holds = Flag(str(tmp_path / "p"))
+    with subprocess.Popen([sys.executable, "-c", script]) as driver:
+        holds.wait()
+        assert is_held(holds)
+        driver.kill()
+    eventually(lambda: not is_held(holds), "the program is gone with all it started", timeout=10)
