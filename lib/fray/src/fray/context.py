@@ -1,7 +1,7 @@
 """The client that code uses when it names none."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
@@ -19,6 +19,8 @@ _SET_INSIDE_RAY = ("RAY_JOB_ID", "RAY_JOB_CONFIG_JSON_ENV_VAR")
 
 chosen_client: ContextVar[Client | None] = ContextVar("fray_client", default=None)
 """The client that `set_current_client` set; None outside of it."""
+
+_offered: ContextVar[Callable[[], Client] | None] = ContextVar("fray_offered_client", default=None)
 
 _shared: dict[tuple[int, str], Client] = {}
 _shared_lock = ForkLock()
@@ -44,6 +46,14 @@ def adopt_client(client: Client) -> None:
         chosen_client.set(client)
 
 
+def offer_client(make: Callable[[], Client]) -> None:
+    """For backends: have work run in this contextvars context find the client that `make` returns, unless one is set.
+
+    Most work asks for none, and a client's modules take a while to import.
+    """
+    _offered.set(make)
+
+
 def close_shared_clients(wait: bool) -> None:
     """Shut down the clients that `current_client()` has made in this process, before it ends."""
     with _shared_lock:
@@ -66,15 +76,17 @@ def default_spec(environ: Mapping[str, str]) -> str:
 def current_client() -> Client:
     """The client to submit jobs with.
 
-    In this order: what `set_current_client` set; what the variable FRAY_CLIENT names; Iris when running inside an
-    Iris job; Ray when inside a Ray job; local. All but the first are made once per process and spec, and again after a
-    shutdown.
+    In this order: what `set_current_client` set, or the backend of the job that this is; what the variable FRAY_CLIENT
+    names; Iris when running inside an Iris job; Ray when inside a Ray job; local. All but the first are made once per
+    process and spec, and again after a shutdown.
 
     Raises:
         InvalidRequest: FRAY_CLIENT names no known backend, or one that is not installed.
     """
     if (client := chosen_client.get()) is not None:
         return client
+    if (make := _offered.get()) is not None:
+        return make()
     spec = default_spec(os.environ)
     # A forked child must not use its parent's threads and connections: hence the process id in the key.
     key = (os.getpid(), spec)

@@ -153,7 +153,7 @@ def _is_importable(name: str, module: ModuleType, roots: tuple[str, ...]) -> boo
 @cache
 def _is_found(name: str, file: str, roots: tuple[str, ...]) -> bool:
     """Whether importing `name` with `roots` on the path finds `file`."""
-    real = os.path.realpath(file)
+    real = _real_path(file)
     stem = os.path.join(*name.split("."))
     candidates = (stem + ".", os.path.join(stem, "__init__."))
     for root in roots:
@@ -162,6 +162,22 @@ def _is_found(name: str, file: str, roots: tuple[str, ...]) -> bool:
             if inside.startswith(candidates) or f"{os.sep}site-packages{os.sep}" in real:
                 return True
             # Extension modules and the standard library's own layout (lib-dynload).
-            if root == os.path.realpath(sysconfig.get_path("stdlib")):
+            if root == _standard_library():
                 return True
     return False
+
+
+def _real_path(file: str) -> str:
+    """`os.path.realpath`, which a process asks for a thousand modules, most of them in the same folders."""
+    folder, name = os.path.split(file)
+    return os.path.realpath(file) if os.path.islink(file) else os.path.join(_real_folder(folder), name)
+
+
+@cache
+def _real_folder(folder: str) -> str:
+    return os.path.realpath(folder)
+
+
+@cache
+def _standard_library() -> str:
+    return os.path.realpath(sysconfig.get_path("stdlib"))

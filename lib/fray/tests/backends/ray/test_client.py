@@ -13,7 +13,7 @@ from fray.errors import JobFailed
 from fray.testing import LONG, Flag, eventually
 from fray.testing.contract.lifecycle import HOLD_LOCK, is_held
 from fray.testing.ray_harness import RayCluster, RayHarness
-from fray.types import Entrypoint, JobRequest, ResourceConfig
+from fray.types import Entrypoint, EnvironmentConfig, JobRequest, ResourceConfig
 from rigging.errors import InvalidRequest
 
 FRAY_BACKENDS = ["ray"]
@@ -99,6 +99,27 @@ def test_a_function_that_is_rays_already(cluster: RayCluster, capsys: pytest.Cap
     assert printed.count("doubling 21\n") == 1
     assert printed.count("doubling -1\n") == 1, "what its tasks print is theirs, and so are options given later"
     assert "doubling 0\n" in printed
+
+
+def test_a_worker_process_loads_a_client_for_those_jobs_alone_that_ask_for_one(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    from fray.backends.ray.client import RayClient
+
+    def loaded() -> bool:
+        return "fray.backends.ray.client" in sys.modules
+
+    def ask() -> str:
+        from fray import current_client
+
+        return type(current_client()).__name__ if not loaded() else "there already"
+
+    fresh = EnvironmentConfig(workspace=str(tmp_path), env_vars={"PROCESSES": "of their own", "FRAY_CLIENT": "local"})
+    with RayClient.connect() as client:
+        for fn, told in ((loaded, False), (ask, "RayClient"), (loaded, True)):
+            job = client.submit(JobRequest(fn.__name__, Entrypoint.from_callable(fn), SMALL, fresh))
+            job.wait(LONG)
+            assert job.result() == told
 
 
 def test_jobs_that_are_all_alike_but_for_what_they_captured(cluster: RayCluster) -> None:

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import ray
 
-from fray.backends.ray.address import find_cluster
 from rigging.errors import Conflict, Unavailable
 
 _LATELY_SECONDS = 1.0
@@ -80,6 +79,8 @@ def ensure_connected(address: str | None, namespace: str) -> None:
     with _connecting:
         if ray.is_initialized():
             return
+        from fray.backends.ray.address import find_cluster  # not needed in Ray's worker processes
+
         found = find_cluster(address)
         options: dict[str, Any] = {}
         if address is not None:

@@ -11,6 +11,7 @@ import ray
 
 from fray.backends.ray.jobs.failures import describe_error, without_colours
 from fray.backends.ray.jobs.output import SESSION_SECONDS
+from fray.backends.ray.lookup import LOST
 from fray.backends.ray.payload import Work
 from fray.backends.ray.session_link import SessionLink
 from fray.backends.ray.worker import entry
@@ -68,24 +69,20 @@ def wait_and_print(ref: Any, work: Work, sessions: SessionLink) -> Any:
         JobFailed: It failed by another cause than an exception of its own, or by one that cannot be sent.
         BaseException: The function's own.
     """
-    shown = GrowingText()
-    is_done = False
-    while not is_done:
-        ready, _ = ray.wait([ref], timeout=_LOOK_SECONDS)
-        is_done = bool(ready)
-        _print_new(shown, work, sessions, ended=is_done)
+    shown, key = GrowingText(), (work.job_id, work.attempt, work.replica)
+
+    def show(output: bytes | None, *, ended: bool = False) -> None:
+        if output:
+            sys.stdout.write(shown.take_new(output.decode("utf-8", errors="replace"), ended=ended))
+
+    while not ray.wait([ref], timeout=_LOOK_SECONDS)[0]:
+        show(sessions.ask_if_up(lambda session: session.output_of.remote(key), SESSION_SECONDS))
+    try:
+        rest: bytes = sessions.ask(lambda session: session.take.remote(key, False), SESSION_SECONDS)
+    except ray.exceptions.RayError:
+        rest = LOST
+    show(rest, ended=True)
     return result_of(ref, work.job_id)
-
-
-def _print_new(shown: GrowingText, work: Work, sessions: SessionLink, *, ended: bool) -> None:
-    key = (work.job_id, work.attempt, work.replica)
-
-    def ask(session: Any) -> Any:
-        return session.take.remote(key, False) if ended else session.output_of.remote(key)
-
-    output: bytes | None = sessions.ask_if_up(ask, SESSION_SECONDS)
-    if output:
-        sys.stdout.write(shown.take_new(output.decode("utf-8", errors="replace"), ended=ended))
 
 
 def result_of(ref: Any, name: str) -> Any:

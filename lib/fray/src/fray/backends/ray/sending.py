@@ -30,7 +30,7 @@ def dumps(value: Any, what: str) -> bytes:
 
 def pack_returned(value: Any) -> bytes:
     """Pack what a callable returned, by value where it belongs to modules that Ray's workers cannot import."""
-    with pickling.sent_by_value((), cloudpickle):
+    with sent_as_by_dumps((value,), {}):
         return pack_result(value, cloudpickle)
 
 

@@ -19,10 +19,9 @@ from fray.actor import enter_actor
 from fray.backends.common.processes import OutputFile
 from fray.backends.ray.payload import NAMESPACE_ENV, PARENT_ENV, JobEnvironment, TaskResult, Work
 from fray.backends.ray.sending import dumps, pack_returned
-from fray.backends.ray.worker.packages import ensure_packages
 from fray.backends.ray.worker.program import run_program
 from fray.backends.ray.worker.reporter import Reporter
-from fray.context import adopt_client
+from fray.context import offer_client
 from fray.protocols import Client, JobHandle
 from fray.registry import load_backend
 from fray.remote_errors import pickle_error, title_of
@@ -161,6 +160,8 @@ class _Environment:
             "RAY_ADDRESS": environment.address,
         }
         if environment.packages:
+            from fray.backends.ray.worker.packages import ensure_packages  # most jobs have none
+
             directory = ensure_packages(environment.packages)
             if directory not in sys.path:
                 sys.path.insert(0, directory)
@@ -195,14 +196,16 @@ _environment = _Environment()
 def _run_callable(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], work: Work, output: OutputFile
 ) -> TaskResult | None:
-    client = nested_client(work.environment.namespace, work.job_id)
+    make_client = functools.partial(nested_client, work.environment.namespace, work.job_id)
+    if work.environment.namespace in _clients:
+        make_client()  # code that has kept it from an earlier job submits children of this one
 
     def call() -> Any:
         enter_actor(None)
         enter_replica(work.replica)
-        adopt_client(client)
+        offer_client(make_client)
         # Ray gives a task's CPU to others only while its main thread, this one, waits by Ray's own means.
-        set_wait_hook(client.block_on)
+        set_wait_hook(lambda handles, timeout: make_client().block_on(handles, timeout))
         return call_to_end(function, *args, **kwargs)
 
     _streams.to_job(output)
