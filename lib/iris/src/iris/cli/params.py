@@ -49,19 +49,29 @@ class Directory(click.Path):
 
 
 class Size(click.types.StringParamType):
-    """A size as people write it, as text."""
+    """A size as people write it, as text.
+
+    Args:
+        zero: What 0 would mean, for the refusal; empty: 0 is a size like others.
+    """
 
     name = "size"
 
+    def __init__(self, zero: str = "") -> None:
+        self._zero = zero
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            check_unit(value, param.name or "size" if param is not None else "size")
+            size = check_unit(value, param.name or "size" if param is not None else "size")
         except InvalidRequest as error:
             self.fail(str(error), param, ctx)
+        if not size and self._zero:
+            self.fail(f"{value!r} is nothing; give at least 1MB. {self._zero}", param, ctx)
         return value
 
 
 SIZE: Final = Size()
+MEMORY: Final = Size("Left out, it is 1GB for the scheduler, and --soft-limits says whether it is a limit.")
 SECONDS: Final = NumberRange(min=0, min_open=True, max=MAX_SECONDS)
 SECONDS_OR_ZERO: Final = NumberRange(min=0, max=MAX_SECONDS)
 COUNT: Final = click.IntRange(min=1, max=MAX_COUNT)

@@ -165,6 +165,12 @@ def test_an_option_without_the_one_that_it_is_of(given: set[str], said: str) -> 
     assert unused_option(given) == said
 
 
+def test_no_memory_at_all_is_refused(iris: Iris, cluster: Cluster) -> None:
+    code, _, said = iris("--memory", "0MB", "--", "true")
+    assert code == 2
+    assert "'0MB' is nothing; give at least 1MB" in said
+
+
 @pytest.mark.parametrize(
     ("words", "chosen"),
     [

@@ -240,6 +240,14 @@ async def test_an_end_that_waits_is_told_again_by_the_next_session_and_not_passe
     assert [event for event in rig.posted if isinstance(event, AttemptObserved)] == []
 
 
+async def test_of_a_worker_that_is_expelled_the_ends_count_that_it_has_told(rig: Rig) -> None:
+    session = await rig.given()
+    rig.sessions.report(session, seen(TaskState.SUCCEEDED, len(LINE)))
+    assert rig.sessions.expel(W, "its credential was revoked")
+    await rig.settled()
+    assert rig.state() is TaskState.SUCCEEDED
+
+
 async def test_what_a_worker_has_when_it_comes_back_counts_with_its_log(rig: Rig) -> None:
     rig.sessions.close(await rig.given())
     session = await rig.open(inventory=(seen(TaskState.SUCCEEDED, len(LINE)),))

@@ -21,7 +21,7 @@ from iris.cli.job.argv import (
 from iris.cli.job.request import RunOptions, gang_of, resources_of, submit_job
 from iris.cli.job.unused import unused_option
 from iris.cli.output import echo, say
-from iris.cli.params import COUNT, NAME, SECONDS, SIZE, SPAN, NumberRange
+from iris.cli.params import COUNT, MEMORY, NAME, SECONDS, SIZE, SPAN, NumberRange
 from rigging.errors import InvalidRequest, Unavailable
 from rigging.forwarding import FORWARDED_ENV_VARS
 
@@ -70,7 +70,7 @@ def _program(ctx: click.Context) -> list[str]:
     epilog="MARIN_* of your environment are passed on, and when set " + ", ".join(FORWARDED_ENV_VARS) + ".",
 )
 @click.option("--cpu", type=NumberRange(min=0, max=1e6), default=0.1, show_default=True, help="Cores of each task.")
-@click.option("--memory", type=SIZE, default="1GB", show_default=True, help="Memory of each task, with a unit.")
+@click.option("--memory", type=MEMORY, default="1GB", show_default=True, help="Memory of each task, with a unit.")
 @click.option("--disk", type=SIZE, help="Scratch space kept for each task; left out: what is free.")
 @click.option("--soft-limits/--no-soft-limits", default=None, help="Whether a task may use more than it asked for.")
 @click.option("--cpu-quota", is_flag=True, help="No more cpu than --cpu, even while the host is idle.")

@@ -228,7 +228,8 @@ class Sessions:
         session.orders.goodbye(reason, exit=True)
         session.superseded = True
         self._contacts.left(worker_id)
-        self._release_held(session)
+        for attempt in list(session.held):
+            self._pass_on(session, attempt)  # nobody will tell it again
         del self._open[worker_id]
         if not self._open:
             self._all_closed.set()
