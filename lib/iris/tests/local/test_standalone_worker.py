@@ -1,10 +1,12 @@
 """A worker's start by hand: what it needs, what it keeps, and what it never sends."""
 
+import errno
 import json
 import os
 import stat
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -48,7 +50,9 @@ def options(place: Path, token: str | None = None, **more: object) -> WorkerOpti
     return WorkerOptions(NOWHERE, place / "work", file, **more)  # type: ignore[arg-type]
 
 
-def test_what_cannot_be_a_workers_start_is_refused_and_leaves_no_credential(tmp_path: Path) -> None:
+def test_what_cannot_be_a_workers_start_is_refused_and_leaves_no_credential(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(InvalidRequest, match="has no credential yet: give --join-token-file FILE"):
         start_worker(options(tmp_path))
     with pytest.raises(InvalidRequest, match=r"join-token: this is no join token"):
@@ -59,10 +63,11 @@ def test_what_cannot_be_a_workers_start_is_refused_and_leaves_no_credential(tmp_
     with pytest.raises(Denied, match=in_the_clear):
         start_worker(options(tmp_path, JoinTokenText("abcd", "s" * 43).text))
     assert not (tmp_path / "work" / FILE_NAME).exists()
-    (tmp_path / "work" / f".{FILE_NAME}").mkdir(parents=True)
-    with pytest.raises(InvalidRequest, match=f"cannot keep the worker's credential in {tmp_path}/work: Is a directory"):
-        start_worker(options(tmp_path, JoinTokenText("abcd", "s" * 43, "ab" * 32).text))
-    (tmp_path / "work" / f".{FILE_NAME}").rmdir()
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with monkeypatch.context() as patch:
+        patch.setattr("os.replace", Mock(side_effect=full))
+        with pytest.raises(InvalidRequest, match=f"cannot keep the worker's credential in {tmp_path}/work: No space"):
+            start_worker(options(tmp_path, JoinTokenText("abcd", "s" * 43, "ab" * 32).text))
     write_credential(tmp_path / "work", accepted(new_credential("a", "")))
     with pytest.raises(Conflict, match="belongs to the worker 'a': start it under that name, or give 'b' a --work-dir"):
         start_worker(options(tmp_path, name="b"))

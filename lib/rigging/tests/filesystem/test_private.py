@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rigging.errors import Denied
-from rigging.filesystem.private import check_own_folder, load_or_create, read_private
+from rigging.filesystem.private import check_own_folder, load_or_create, read_private, write_private
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can write files as another user")
@@ -158,3 +158,13 @@ def test_another_users_folder_is_refused(shared: Path) -> None:
     as_nobody("mkdir -m 755 theirs", shared)
     with pytest.raises(Denied, match=f"belongs to uid {NOBODY}, not to you"):
         check_own_folder(shared / "theirs", "the folder", "remove it")
+
+
+def test_a_replaced_file_is_private_and_a_failure_leaves_no_trace(tmp_path: Path) -> None:
+    place = written(tmp_path / "key", 0o644)
+    write_private(place, b"new", durable=True)
+    assert read_private(place, "the key") == b"new"
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError):
+        write_private(tmp_path / "folder", b"new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "key"]

@@ -5,7 +5,6 @@ import dataclasses
 import json
 import os
 import re
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -15,7 +14,7 @@ from typing import Final
 from iris.rpc.protocol import SOCKET_NAME
 from rigging.errors import Denied, InvalidRequest, MarinError, Unavailable
 from rigging.file_lock import open_lock_file, try_lock
-from rigging.filesystem.private import check_own_folder, read_private
+from rigging.filesystem.private import check_own_folder, read_private, write_private
 
 STATE_DIR_ENV: Final = "IRIS_STATE_DIR"
 WORKER_ID: Final = "local"
@@ -219,17 +218,7 @@ class ClusterRecord:
 
 def write_record(paths: LocalPaths, record: ClusterRecord) -> None:
     """Replace the record at once: a reader sees the old one or the new one."""
-    descriptor, temporary = tempfile.mkstemp(dir=paths.root, prefix=".cluster.", suffix=".tmp")  # mode 0600
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            # A former release can read what has no trouble to tell of.
-            fields = {name: value for name, value in asdict(record).items() if name != "worker_trouble" or value}
-            json.dump(fields, file, indent=1)
-        os.replace(temporary, paths.record)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
+    write_private(paths.record, json.dumps(asdict(record), indent=1).encode())
 
 
 def read_record(paths: LocalPaths) -> ClusterRecord | None:

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rigging.errors import InvalidRequest, MarinError, NotFound
-from rigging.filesystem.atomic import sync_names
-from rigging.filesystem.private import read_private
+from rigging.filesystem.private import read_private, write_private
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -122,7 +121,7 @@ def write_authority(state_dir: Path, files: Mapping[str, bytes]) -> None:
         return
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name in AUTHORITY_FILES:
-        _write(place / name, files[name])
+        write_private(place / name, files[name], durable=True)
 
 
 def authority_in(server_der: bytes) -> bytes | None:
@@ -182,8 +181,8 @@ def _make_authority(place: Path, now: datetime.datetime) -> None:
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     builder = builder.add_extension(_usage(signs=True), critical=True)
     # The key first: without its certificate it means nothing, and the next try makes both anew.
-    _write(place / "ca-key.pem", _pem_of(key))
-    _write(place / "ca.pem", _pem(builder.sign(key, hashes.SHA256())))
+    write_private(place / "ca-key.pem", _pem_of(key), durable=True)
+    write_private(place / "ca.pem", _pem(builder.sign(key, hashes.SHA256())), durable=True)
 
 
 def _make_server(place: Path, now: datetime.datetime) -> None:
@@ -207,8 +206,8 @@ def _make_server(place: Path, now: datetime.datetime) -> None:
     builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(SERVER_NAME)]), critical=False)
     carried = x509.UnrecognizedExtension(x509.ObjectIdentifier(_CA_EXTENSION), authority.public_bytes(Encoding.DER))
     builder = builder.add_extension(carried, critical=False)
-    _write(place / "server-key.pem", _pem_of(key))
-    _write(place / "server.pem", _pem(builder.sign(ca_key, hashes.SHA256())))
+    write_private(place / "server-key.pem", _pem_of(key), durable=True)
+    write_private(place / "server.pem", _pem(builder.sign(ca_key, hashes.SHA256())), durable=True)
 
 
 def _builder(
@@ -256,16 +255,3 @@ def _pem_of(key: "EllipticCurvePrivateKey") -> bytes:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Replace a file at once; only its owner can read it."""
-    made = path.with_name(f".{path.name}.new")
-    made.unlink(missing_ok=True)
-    descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(made, path)
-    sync_names(path)

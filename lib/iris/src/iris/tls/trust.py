@@ -9,6 +9,7 @@ from typing import Final
 
 from iris.tls.certificates import SERVER_NAME, authority_in, digest_of
 from rigging.errors import Denied, Unavailable
+from rigging.filesystem.private import write_private
 
 HANDSHAKE_S: Final = 5.0
 
@@ -155,10 +156,5 @@ def _words(error: Exception) -> str:
 
 
 def _keep(place: Path, pem: bytes) -> None:
-    import tempfile
-
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=place.parent, prefix=".ca.")
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(pem)
-    os.replace(temporary, place)
+    write_private(place, pem)

@@ -91,6 +91,34 @@ def load_or_create(path: LocalPath, make: Callable[[], bytes], what: str) -> byt
     return found
 
 
+def write_private(path: LocalPath, data: bytes, *, durable: bool = False) -> None:
+    """Replace a file, which only this user can read; a reader sees the old content or the new, never a part.
+
+    Args:
+        path: The file, in a folder that exists. A symbolic link is replaced, not followed.
+        data: Its whole new content.
+        durable: Also wait until the disk has it.
+
+    Raises:
+        OSError: It cannot be written; no temporary file is left.
+    """
+    temporary = f"{os.fspath(path)}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            if durable:
+                os.fsync(descriptor)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    if durable:
+        sync_names(path)
+
+
 def check_own_folder(path: LocalPath, what: str, cure: str, *, follow_links: bool = True) -> None:
     """Make sure that no other user can put files into a folder, or replace files of it.
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import secrets
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -11,8 +10,7 @@ from typing import Final
 from iris.rpc.auth import credential_token
 from iris.rpc.controller_address import ControllerAddress
 from rigging.errors import Conflict, Denied, InvalidRequest
-from rigging.filesystem.atomic import sync_names
-from rigging.filesystem.private import read_private
+from rigging.filesystem.private import read_private, write_private
 
 FILE_NAME: Final = "credential.json"
 
@@ -70,15 +68,7 @@ def read_credential(work_dir: Path) -> Credential | None:
 
 def write_credential(work_dir: Path, credential: Credential) -> None:
     """Keep a credential, readable by this user only. Raises OSError."""
-    place = work_dir / FILE_NAME
-    made = place.with_name(f".{FILE_NAME}")
-    made.unlink(missing_ok=True)
-    with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
-        json.dump(asdict(credential), file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(made, place)
-    sync_names(place)
+    write_private(work_dir / FILE_NAME, json.dumps(asdict(credential)).encode(), durable=True)
 
 
 def check_owner(found: Credential, worker_id: str, work_dir: Path) -> None:

@@ -1,13 +1,12 @@
 """The token of a cluster, in the file where Ray's own tools look for it."""
 
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from marin.run.auth_token import DEFAULT_FILE, FILE_VARIABLE, TOKEN_VARIABLE
 from rigging.errors import InvalidRequest
+from rigging.filesystem.private import write_private
 
 _ASKED = "RAY_AUTH_MODE=token"
 
@@ -42,14 +41,7 @@ def store_token(value: str, environ: Mapping[str, str], home: Path) -> str:
         return ""
     path.parent.mkdir(parents=True, exist_ok=True)
     if before:
-        _write(path.with_name(f"{path.name}.before"), before)
-    _write(path, value)
+        write_private(path.with_name(f"{path.name}.before"), before.encode())
+    write_private(path, value.encode())
     kept = f"; the one that was there is in {path}.before" if before else ""
     return f"the cluster's token is in {path}{kept}{shadowed}"
-
-
-def _write(path: Path, value: str) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(value)
-    os.replace(name, path)
