@@ -261,6 +261,8 @@ class WorkerStatus(Record):
     clock_skew_ms: int | None = None
     """Its clock minus the controller's, give or take `clock_error_ms`; None: not measured yet."""
     clock_error_ms: int = 0
+    rival_address: str = ""
+    """From which a second host has asked for its session in the last minute, and was refused; empty: none."""
 
     @property
     def has_far_clock(self) -> bool:
@@ -269,10 +271,14 @@ class WorkerStatus(Record):
 
     @property
     def state(self) -> str:
-        """ "connected", or the reasons against it: "away", "late" (unheard for two heartbeats), "stuck", "cordoned"."""
+        """ "connected", or the reasons against it: "away", "late" (unheard for two heartbeats), "stuck", "cordoned".
+
+        "copied": a second host uses its name, and is refused.
+        """
         words = ["late" if self.is_late else ""] if self.connected else ["away"]
         words += ["stuck"] if self.trouble else []
         words += ["cordoned"] if self.cordon_reason else []
+        words += ["copied"] if self.rival_address else []
         return ", ".join(filter(None, words)) or "connected"
 
 

@@ -1846,6 +1846,7 @@ class WorkerInfo(_message.Message):
     PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
     CLOCK_SKEW_MS_FIELD_NUMBER: _builtins.int
     CLOCK_ERROR_MS_FIELD_NUMBER: _builtins.int
+    RIVAL_ADDRESS_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     connected: _builtins.bool
     last_seen_at_ms: _builtins.int
@@ -1867,6 +1868,8 @@ class WorkerInfo(_message.Message):
     """its clock minus the controller's"""
     clock_error_ms: _builtins.int
     """the largest error of that"""
+    rival_address: _builtins.str
+    """from which another host asked for its session lately, and was refused; empty: none did"""
     @_builtins.property
     def capacity(self) -> Global___Resources: ...
     @_builtins.property
@@ -1892,10 +1895,11 @@ class WorkerInfo(_message.Message):
         protocol_version: _builtins.int = ...,
         clock_skew_ms: _builtins.int | None = ...,
         clock_error_ms: _builtins.int = ...,
+        rival_address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms", "capacity", b"capacity", "clock_skew_ms", b"clock_skew_ms", "committed", b"committed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms", "address", b"address", "attributes", b"attributes", "capacity", b"capacity", "clock_error_ms", b"clock_error_ms", "clock_skew_ms", b"clock_skew_ms", "committed", b"committed", "connected", b"connected", "cordon_reason", b"cordon_reason", "is_late", b"is_late", "last_seen_at_ms", b"last_seen_at_ms", "protocol_version", b"protocol_version", "running_tasks", b"running_tasks", "strikes", b"strikes", "trouble", b"trouble", "version", b"version", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms", "address", b"address", "attributes", b"attributes", "capacity", b"capacity", "clock_error_ms", b"clock_error_ms", "clock_skew_ms", b"clock_skew_ms", "committed", b"committed", "connected", b"connected", "cordon_reason", b"cordon_reason", "is_late", b"is_late", "last_seen_at_ms", b"last_seen_at_ms", "protocol_version", b"protocol_version", "rival_address", b"rival_address", "running_tasks", b"running_tasks", "strikes", b"strikes", "trouble", b"trouble", "version", b"version", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clock_skew_ms: _TypeAlias = _typing.Literal["clock_skew_ms"]  # noqa: Y015
     _WhichOneofArgType__clock_skew_ms: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms"]  # noqa: Y015
@@ -2991,12 +2995,15 @@ class Hello(_message.Message):
     PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
     INVENTORY_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    PLACE_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     instance_id: _builtins.str
     """new for every process start"""
     protocol_version: _builtins.int
     version: _builtins.str
     """its release"""
+    place: _builtins.str
+    """the boot of its host and its work directory; empty: it does not say (former releases)"""
     @_builtins.property
     def capacity(self) -> Global___Resources: ...
     @_builtins.property
@@ -3013,10 +3020,11 @@ class Hello(_message.Message):
         protocol_version: _builtins.int = ...,
         inventory: _abc.Iterable[Global___Observation] | None = ...,
         version: _builtins.str = ...,
+        place: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "capacity", b"capacity", "instance_id", b"instance_id", "inventory", b"inventory", "protocol_version", b"protocol_version", "version", b"version", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "capacity", b"capacity", "instance_id", b"instance_id", "inventory", b"inventory", "place", b"place", "protocol_version", b"protocol_version", "version", b"version", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -371,7 +371,7 @@ class SimHost:
         paths.make()
         token = make_token(context.secret, PrincipalKind.WORKER, self.name)
         attributes = {**self.attributes, FENCE_ATTRIBUTE: "true", AHEAD_ATTRIBUTE: "true"}
-        identity = WorkerIdentity(self.name, f"life {self._lives}", self.capacity, attributes)
+        identity = WorkerIdentity(self.name, f"life {self._lives}", self.capacity, attributes, place=self.name)
         self.agent = Agent(
             identity,
             lambda: ControllerAddress("controller", token),

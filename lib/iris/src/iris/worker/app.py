@@ -24,7 +24,7 @@ from iris.worker.host.disk_offer import CapacityOffer
 from iris.worker.host.environment import hide_own_environment
 from iris.worker.host.oom import OomKills
 from iris.worker.host.preemption import GceHost, Platform
-from iris.worker.host.probe import disk_size, free_disk, own_oom_counters, probe_attributes, probe_resources
+from iris.worker.host.probe import disk_size, free_disk, own_oom_counters, place_of, probe_attributes, probe_resources
 from iris.worker.host.termination import TerminationSignals
 from iris.worker.isolation.plan import IsolationMode, variables_of
 from iris.worker.limits.plan import LimitsMode
@@ -235,6 +235,7 @@ def _identity(config: WorkerConfig, paths: WorkPaths, guardian_id: str) -> Worke
             AHEAD_ATTRIBUTE: "true",
         },
         version=importlib.metadata.version("marin-iris"),
+        place=place_of(paths.root),
     )
 
 

@@ -8,7 +8,7 @@ from unittest.mock import call
 import click
 import pytest
 
-from iris.cli.cluster.hosts import clock_lines, host_cells
+from iris.cli.cluster.hosts import clock_lines, host_cells, rival_lines
 from iris.cli.cluster.token import parse_lifetime
 from iris.client.tokens import JoinTokenStatus, UserTokenStatus
 from iris.client.types import WorkerStatus
@@ -123,7 +123,7 @@ def test_services_run_the_command_with_the_same_options(iris: Iris) -> None:
         assert (code, complaint in said) == (2, True)
 
 
-def test_clocks_that_are_far_off_are_told() -> None:
+def test_clocks_that_are_far_off_and_names_that_two_hosts_use_are_told() -> None:
     def worker(skew_ms: int | None, error_ms: int = 1) -> WorkerStatus:
         return WorkerStatus(
             "w1", True, 1, 1, 1, "", 0, 0, 0, address="10.0.0.2", version="0.1", protocol_version=2,
@@ -136,3 +136,9 @@ def test_clocks_that_are_far_off_are_told() -> None:
     behind, ahead = clock_lines([worker(-600_000), worker(600_000)])
     assert behind.startswith("clock:      w1 is 10 min 0 s behind the controller; nothing waits for clocks")
     assert "10 min 0 s ahead of the controller" in ahead
+    copied = replace(worker(None), rival_address="10.0.0.9")
+    assert (rival_lines([worker(None)]), copied.state) == ([], "copied")
+    assert (
+        "w1 runs at 10.0.0.2, and a copy of its work directory at 10.0.0.9, which is refused"
+        in rival_lines([copied])[0]
+    )

@@ -14,6 +14,7 @@ from iris.controller.workers.connected import ConnectedWorker, Greeting, Report,
 from iris.controller.workers.orders import Farewell, Outgoing
 from iris.controller.workers.sessions import Sessions
 from iris.core.rules.contact import ContactRules
+from iris.core.rules.rivals import Life
 from iris.core.state.changes import Changes
 from iris.core.state.view import ClusterView
 from iris.domain.errors import StorageUnavailable
@@ -32,10 +33,11 @@ from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.resources import Resources
 from iris.domain.states import TaskState
 from iris.rpc.logformat import encode
-from rigging.errors import Unavailable
+from rigging.errors import Conflict, Unavailable
 from support.iris.loops import FrozenLoop
 
 W, JOB, ATTEMPT = WorkerId("w1"), JobId("/ann/a"), AttemptId("/ann/a/0:0")
+LIFE = Life("one", "here")
 LINE = encode(False, 1, b"all that it said")
 RULES = ContactRules(late_after_ms=2000, lost_after_ms=10_000, fence_margin_ms=500)
 
@@ -81,10 +83,16 @@ class Rig:
             await asyncio.sleep(0)
 
     async def open(
-        self, name: str = W, instance: str = "one", inventory: tuple[Report, ...] = (), leaving: bool = False
+        self,
+        name: str = W,
+        life: Life = LIFE,
+        inventory: tuple[Report, ...] = (),
+        leaving: bool = False,
+        host: WorkerHost | None = None,
     ) -> ConnectedWorker:
-        capacity = Resources(cpu_millis=8000)
-        return await self.sessions.open(Greeting(WorkerId(name), instance, capacity, {}, inventory, leaving))
+        capacity, host = Resources(cpu_millis=8000), host or WorkerHost()
+        greeting = Greeting(WorkerId(name), life.instance_id, capacity, {}, inventory, leaving, host, life.place)
+        return await self.sessions.open(greeting)
 
     async def given(self) -> ConnectedWorker:
         """A session whose worker was given the job's one attempt."""
@@ -177,10 +185,10 @@ async def test_one_that_leaves_is_given_nothing_and_says_so_once(rig: Rig) -> No
     rig.sessions.begin_leaving(session)
     rig.sessions.begin_leaving(session)
     assert rig.posted == [WorkerDisconnected(W, "one")]
-    again = await rig.open(instance="two", leaving=True)
+    again = await rig.open(life=Life("two", "here"), leaving=True)
     assert again.is_leaving
     assert not rig.view.workers[W].connected
-    assert not (await rig.open(instance="three")).is_leaving
+    assert not (await rig.open(life=Life("three", "here"))).is_leaving
     assert rig.view.workers[W].connected
 
 
@@ -274,16 +282,46 @@ async def test_what_a_worker_never_heard_of_is_sent_again_and_what_nobody_knows_
     rig.sessions.close(await rig.given())
     outgoing = await rig.sent(await rig.open(inventory=(seen(TaskState.SUCCEEDED, 9, AttemptId("/bob/x/0:0")),)))
     assert (outgoing.start, list(outgoing.forget)) == ({JOB: {(0, 0): False}}, ["/bob/x/0:0"])
-    again = await rig.open(instance="two")
+    again = await rig.open(life=Life("two", "here"))
     await rig.settled()
     assert (await rig.sent(again)).start == {JOB: {(0, 1): False}}, "its former life lost what ran there"
 
 
-async def test_a_name_that_two_hosts_use_at_once_is_warned_of(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
-    for instance in ("one", "one", "two"):
-        await rig.open(instance=instance)
-    words = "worker w1 began anew from an unknown address while its session from an unknown address was open"
-    assert (caplog.text.count(words), caplog.text.count("began anew")) == (1, 1)
+@pytest.mark.parametrize(
+    ("life", "silent_s", "succeeds"),
+    [
+        (Life("one", "boot:dir"), 0, True),  # a new connection, or a new process that speaks for the same guardian
+        (Life("one"), 0, True),
+        (Life("two", "boot:dir"), 0, True),  # its guardian was killed with it: one work directory, one worker
+        (Life("two", "boot:copy"), 0, False),
+        (Life("two", "reboot:dir"), 4.75, False),
+        (Life("two", "reboot:dir"), 5, True),
+        (Life("two"), 4.75, False),  # of a former release
+        (Life("two"), 5, True),
+    ],
+)
+async def test_of_two_that_use_one_name_the_one_that_is_heard_has_it(
+    rig: Rig, caplog: pytest.LogCaptureFixture, life: Life, silent_s: float, succeeds: bool
+) -> None:
+    holder = await rig.open(life=Life("one", "boot:dir"))
+    await rig.silent(silent_s)
+    if succeeds:
+        await rig.open(life=life)
+        assert (holder.superseded, rig.sessions.rival_of(W)) == (True, "")
+        return
+    for _ in range(3):
+        with pytest.raises(
+            Conflict, match="'w1' is connected from an unknown address, and is heard: this one, at copy's"
+        ):
+            await rig.open(life=life, host=WorkerHost("copy's"))
+    assert (holder.superseded, rig.sessions.rival_of(W), caplog.text.count("a second worker w1")) == (
+        False,
+        "copy's",
+        1,
+    )
+    assert rig.sessions.silent_ms(W) == silent_s * 1000, "what is refused is no sign of life"
+    await rig.silent(60.25)
+    assert rig.sessions.rival_of(W) == ""
 
 
 async def test_a_clock_that_is_far_off_is_told_once(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:

@@ -12,6 +12,7 @@ from iris.worker.host.probe import (
     disk_size,
     free_disk,
     own_oom_counters,
+    place_of,
     probe_attributes,
     probe_resources,
     python_versions,
@@ -82,3 +83,15 @@ def test_pythons_of_uv_and_of_the_path_are_found_in_order(tmp_path: Path, monkey
     assert python_versions({**chosen, **data, **home}) == ["3.9", OWN]
     assert python_versions({**data, **home}) == [OWN, "3.100"]
     assert python_versions(home) == [OWN, "3.101"]
+
+
+def test_a_place_is_one_work_directory_in_one_boot(tmp_path: Path) -> None:
+    for name in ("original", "copy"):
+        (tmp_path / name).mkdir()
+    boots = [tmp_path / "boot", tmp_path / "next"]
+    for boot in boots:
+        boot.write_text(f"{boot.name}\n")
+    places = [place_of(tmp_path / name, boot) for name in ("original", "copy") for boot in boots]
+    assert len({*places, ""}) == 5
+    assert place_of(tmp_path / "original", boots[0]) == places[0]
+    assert place_of(tmp_path / "original", tmp_path / "none") == ""

@@ -27,6 +27,16 @@ def clock_lines(workers: Iterable["WorkerStatus"]) -> list[str]:
     ]
 
 
+def rival_lines(workers: Iterable["WorkerStatus"]) -> list[str]:
+    """Return a warning for each worker whose name a second host uses."""
+    return [
+        f"copy:       {worker.worker_id} runs at {worker.address or 'an unknown address'}, and a copy of its work "
+        f"directory at {worker.rival_address}, which is refused; is it no copy, `iris worker revoke {worker.worker_id}`"
+        for worker in workers
+        if worker.rival_address
+    ]
+
+
 def _clock(worker: "WorkerStatus") -> str:
     if worker.clock_skew_ms is None:
         return "-"

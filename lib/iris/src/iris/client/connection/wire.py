@@ -209,6 +209,7 @@ def _worker_status(message: pb.WorkerInfo) -> WorkerStatus:
         protocol_version=message.protocol_version,
         clock_skew_ms=message.clock_skew_ms if message.HasField("clock_skew_ms") else None,
         clock_error_ms=message.clock_error_ms,
+        rival_address=message.rival_address,
     )
 
 

@@ -168,6 +168,7 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
             protocol_version=host.protocol_version if host is not None else 0,
             clock_skew_ms=None if skew is None else skew[0],
             clock_error_ms=0 if skew is None else skew[1],
+            rival_address=self._controller.sessions.rival_of(worker.worker_id) if worker.connected else "",
         )
 
 

@@ -127,6 +127,7 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
             inventory=tuple(self._report(observation, worker_id, shift_ms) for observation in hello.inventory),
             leaving=first.leaving,
             host=WorkerHost(address, hello.version[:_LONGEST_VERSION], hello.protocol_version),
+            place=hello.place,
         )
 
     async def _read(self, session: ConnectedWorker, messages: AsyncIterator[pb.WorkerMessage]) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from iris.controller.workers.orders import WorkerOrders
+from iris.core.rules.rivals import Life
 from iris.domain.events import AttemptObserved
 from iris.domain.ids import AttemptId, WorkerId
 from iris.domain.resources import Resources
@@ -34,12 +35,16 @@ class WorkerHost:
         address: From which it is connected; "unix": the controller's own machine.
         version: Its release; empty: it does not say.
         skew: Its clock minus the controller's and the largest error of that, in ms; None: not measured yet.
+        rival: The address of another host that asked for its session, and was refused; empty: none did.
+        rival_ms: When that was, by the sessions' clock.
     """
 
     address: str = ""
     version: str = ""
     protocol_version: int = 0
     skew: tuple[int, int] | None = None
+    rival: str = ""
+    rival_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,7 @@ class Greeting:
     inventory: tuple[Report, ...]
     leaving: bool = False
     host: WorkerHost = field(default_factory=WorkerHost)
+    place: str = ""
 
 
 class ConnectedWorker:
@@ -62,9 +68,11 @@ class ConnectedWorker:
         worker_id: The worker.
         instance_id: Its life: another one when it began anew.
         host: Its host, for people.
+        place: As of `rivals.Life`.
     """
 
-    def __init__(self, worker_id: WorkerId, instance_id: str, host: WorkerHost) -> None:
+    def __init__(self, worker_id: WorkerId, instance_id: str, host: WorkerHost, place: str = "") -> None:
+        self.life = Life(instance_id, place)
         self.host = host
         self.worker_id = worker_id
         self.instance_id = instance_id

@@ -12,6 +12,7 @@ from iris.controller.logs.hub import LogHub
 from iris.controller.workers.connected import ConnectedWorker, Greeting, Report, WorkerHost, is_far
 from iris.core.rules.contact import ContactRules, Contacts
 from iris.core.rules.reconcile import reconcile
+from iris.core.rules.rivals import may_succeed
 from iris.domain.constraints import AHEAD_ATTRIBUTE
 from iris.domain.effects import Effect, ForgetAttempt, StartAttempt, StopAttempt, WithdrawAttempt
 from iris.domain.events import (
@@ -27,13 +28,15 @@ from iris.domain.ids import AttemptId, WorkerId, parse_attempt_id, parse_task_id
 from iris.domain.job_spec import JobSpec
 from iris.domain.resources import Resources
 from iris.domain.states import TaskState
-from rigging.errors import Unavailable
+from rigging.errors import Conflict, Unavailable
 
 logger = logging.getLogger(__name__)
 
 _FOR_WORKERS: Final = (StartAttempt, StopAttempt, WithdrawAttempt, ForgetAttempt)
 
 STOP_REASON_UNKNOWN: Final = "the controller does not know this attempt"
+RIVAL_SHOWN_MS: Final = 60_000
+"""So long a refused copy of a worker is shown."""
 _LOOKS: Final = 8
 """So often in the time after which a worker is late."""
 
@@ -107,22 +110,17 @@ class Sessions:
     async def open(self, greeting: Greeting) -> ConnectedWorker:
         """Begin a session: it takes the place of an older one of the same worker. Returns once that is committed.
 
-        Raises Unavailable when the controller is on its way out.
+        Raises:
+            Unavailable: The controller is on its way out.
+            Conflict: Another host uses the name, and is heard.
         """
         if self._leaving:
             raise Unavailable(f"the controller is leaving: {self._leaving}")
         worker_id = greeting.worker_id
-        session = ConnectedWorker(worker_id, greeting.instance_id, greeting.host)
+        session = ConnectedWorker(worker_id, greeting.instance_id, greeting.host, greeting.place)
         older = self._open.get(worker_id)
         if older is not None:
-            if older.instance_id != session.instance_id:
-                logger.warning(
-                    "worker %s began anew from %s while its session from %s was open: what ran there is lost; where "
-                    "both live, one uses a copy of the other's work directory",
-                    worker_id,
-                    session.host.address or "an unknown address",
-                    older.host.address or "an unknown address",
-                )
+            self._refuse_rival(older, session)
             older.superseded = True
             older.orders.close()
             self._release_held(older)
@@ -138,6 +136,27 @@ class Sessions:
             raise
         self._on_worker(worker_id)
         return session
+
+    def _refuse_rival(self, holder: ConnectedWorker, newcomer: ConnectedWorker) -> None:
+        """Raise Conflict, and note it, when the newcomer is a copy of a worker that is heard."""
+        if may_succeed(holder.life, newcomer.life, self.silent_ms(holder.worker_id)):
+            return
+        now_ms, name = self._now_ms(), holder.worker_id
+        asks, has = (session.host.address or "an unknown address" for session in (newcomer, holder))
+        if holder.host.rival != asks or now_ms - holder.host.rival_ms > RIVAL_SHOWN_MS:
+            logger.warning("a second worker %s, at %s, is refused: the one at %s is heard", name, asks, has)
+        holder.host.rival, holder.host.rival_ms = asks, now_ms
+        raise Conflict(
+            f"a worker {name!r} is connected from {has}, and is heard: this one, at {asks}, uses a copy of its work "
+            "directory. Give it a --work-dir and a --name of its own, with a new join token; if it is to replace the "
+            "other, end that first"
+        )
+
+    def rival_of(self, worker_id: WorkerId) -> str:
+        """Return from where another host has asked for this worker's session in the last minute; empty: none has."""
+        host = self.host_of(worker_id)
+        recent = host is not None and self._now_ms() - host.rival_ms <= RIVAL_SHOWN_MS
+        return host.rival if host is not None and recent else ""
 
     def close(self, session: ConnectedWorker) -> None:
         """The stream is over; the worker is lost unless it comes back in time."""

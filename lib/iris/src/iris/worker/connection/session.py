@@ -64,6 +64,7 @@ class WorkerIdentity:
     attributes: Mapping[str, str]
     version: str = ""
     protocol_version: int = PROTOCOL_VERSION
+    place: str = ""
 
 
 class SessionEnd(StrEnum):
@@ -213,6 +214,7 @@ class AgentSession:
                 outbox.leaving,
                 self._supervisor.now_ms(),
                 identity.version,
+                identity.place,
             )
         )
         self._said_leaving = outbox.leaving

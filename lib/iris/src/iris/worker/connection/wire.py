@@ -124,6 +124,7 @@ def hello(
     leaving: bool = False,
     sent_at_ms: int = 0,
     version: str = "",
+    place: str = "",
 ) -> pb.WorkerMessage:
     """Make the first message of a session.
 
@@ -137,6 +138,7 @@ def hello(
         leaving: It goes away and takes nothing new.
         sent_at_ms: Now, by the clock of the observations.
         version: Its release.
+        place: The boot of its host and its work directory.
     """
     return pb.WorkerMessage(
         hello=pb.Hello(
@@ -147,6 +149,7 @@ def hello(
             attributes=attributes,
             inventory=observations_to_wire(inventory),
             version=version,
+            place=place,
         ),
         leaving=leaving,
         sent_at_ms=sent_at_ms,

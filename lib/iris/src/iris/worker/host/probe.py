@@ -17,6 +17,20 @@ from iris.worker.host.oom import oom_counters
 from rigging.control_groups import CGROUP_ROOT, OWN_CGROUPS, cgroup_limits
 
 
+def place_of(work_dir: Path, boot: Path = Path("/proc/sys/kernel/random/boot_id")) -> str:
+    """Return what a copy of a work directory does not share with it: the host's boot, and the directory itself.
+
+    Args:
+        work_dir: The worker's directory; its lock lets one worker at a time use it.
+        boot: The kernel's id of the boot; without it the place is empty.
+    """
+    try:
+        status = work_dir.stat()
+        return f"{boot.read_text().strip()}:{status.st_dev}:{status.st_ino}"
+    except OSError:
+        return ""
+
+
 def _cpus() -> int:
     return len(os.sched_getaffinity(0))
 
