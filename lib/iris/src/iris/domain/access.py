@@ -79,6 +79,7 @@ class WorkerCredential:
         secret_sha256: Of the credential, in hex; names it, too.
         token_id: The join token by which it came.
         revoked_at_ms: 0: it is good.
+        public_key: In hex, of the key that its worker proves in each session; empty: it has not connected with one yet.
     """
 
     secret_sha256: str
@@ -87,3 +88,4 @@ class WorkerCredential:
     created_at_ms: int
     revoked_by: str = ""
     revoked_at_ms: int = 0
+    public_key: str = ""

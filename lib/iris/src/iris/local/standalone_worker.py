@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from iris.domain.resources import Device, Resources, format_bytes
 from iris.local.declared_devices import declared_device, device_attributes
 from iris.rpc.channels import CA_VARIABLE, INSECURE_VARIABLE
+from iris.rpc.key_proof import load_or_create_key
 from iris.tls.pins import JoinTokenText, parse_join_token
 from iris.tls.token_file import privacy_warning, token_in
 from iris.tls.trust import is_loopback
@@ -29,7 +32,7 @@ from iris.worker.host.environment import hide_own_environment
 from iris.worker.host.probe import probe_resources
 from iris.worker.limits.plan import LimitsMode
 from iris.worker.limits.service_group import leave_service_group
-from rigging.errors import Conflict, Denied, InvalidRequest
+from rigging.errors import Conflict, Denied, InvalidRequest, MarinError
 
 logger = logging.getLogger(__name__)
 
@@ -119,6 +122,7 @@ def start_worker(options: WorkerOptions) -> int:
         limits=LimitsMode(options.limits),
         max_processes=options.max_processes,
         task_variables=variables,
+        key=_key(options.work_dir),
     )
     logger.info("worker %s of the cluster at %s, in %s", credential.worker_id, options.controller, options.work_dir)
     return run_worker(config, lambda: address)
@@ -184,6 +188,15 @@ def _credential(options: WorkerOptions) -> Credential:
     _keep(options.work_dir, found)
     logger.info("joined the cluster at %s (iris %s) as %s", options.controller, release, found.worker_id)
     return found
+
+
+def _key(work_dir: Path) -> Ed25519PrivateKey:
+    try:
+        return load_or_create_key(work_dir)
+    except OSError as error:
+        if isinstance(error, MarinError):
+            raise
+        raise InvalidRequest(f"cannot keep the worker's key in {work_dir}: {error.strerror}") from None
 
 
 def _keep(work_dir: Path, credential: Credential) -> None:

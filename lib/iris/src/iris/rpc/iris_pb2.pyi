@@ -2822,9 +2822,12 @@ class ControllerMessage(_message.Message):
     WELCOME_FIELD_NUMBER: _builtins.int
     DESIRED_FIELD_NUMBER: _builtins.int
     GOODBYE_FIELD_NUMBER: _builtins.int
+    CHALLENGE_FIELD_NUMBER: _builtins.int
     LOG_ACKS_FIELD_NUMBER: _builtins.int
     SENT_AT_MS_FIELD_NUMBER: _builtins.int
     BEAT_ACK_FIELD_NUMBER: _builtins.int
+    challenge: _builtins.bytes
+    """instead of welcome, before it: a nonce that the worker's key is to sign"""
     sent_at_ms: _builtins.int
     """with a beat_ack: the controller's clock"""
     beat_ack: _builtins.int
@@ -2843,15 +2846,16 @@ class ControllerMessage(_message.Message):
         welcome: Global___Welcome | None = ...,
         desired: Global___Desired | None = ...,
         goodbye: Global___Goodbye | None = ...,
+        challenge: _builtins.bytes = ...,
         log_acks: _abc.Iterable[Global___LogAck] | None = ...,
         sent_at_ms: _builtins.int = ...,
         beat_ack: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["desired", b"desired", "goodbye", b"goodbye", "kind", b"kind", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["challenge", b"challenge", "desired", b"desired", "goodbye", b"goodbye", "kind", b"kind", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat_ack", b"beat_ack", "desired", b"desired", "goodbye", b"goodbye", "kind", b"kind", "log_acks", b"log_acks", "sent_at_ms", b"sent_at_ms", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat_ack", b"beat_ack", "challenge", b"challenge", "desired", b"desired", "goodbye", b"goodbye", "kind", b"kind", "log_acks", b"log_acks", "sent_at_ms", b"sent_at_ms", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["welcome", "desired", "goodbye"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["welcome", "desired", "goodbye", "challenge"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -2995,6 +2999,7 @@ class Hello(_message.Message):
     PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
     INVENTORY_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    PUBLIC_KEY_FIELD_NUMBER: _builtins.int
     PLACE_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     instance_id: _builtins.str
@@ -3002,6 +3007,8 @@ class Hello(_message.Message):
     protocol_version: _builtins.int
     version: _builtins.str
     """its release"""
+    public_key: _builtins.bytes
+    """Ed25519, 32 bytes, of a worker that has joined; empty: it has none (former releases)"""
     place: _builtins.str
     """the boot of its host and its work directory; empty: it does not say (former releases)"""
     @_builtins.property
@@ -3020,11 +3027,12 @@ class Hello(_message.Message):
         protocol_version: _builtins.int = ...,
         inventory: _abc.Iterable[Global___Observation] | None = ...,
         version: _builtins.str = ...,
+        public_key: _builtins.bytes = ...,
         place: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "capacity", b"capacity", "instance_id", b"instance_id", "inventory", b"inventory", "place", b"place", "protocol_version", b"protocol_version", "version", b"version", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "capacity", b"capacity", "instance_id", b"instance_id", "inventory", b"inventory", "place", b"place", "protocol_version", b"protocol_version", "public_key", b"public_key", "version", b"version", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3035,6 +3043,7 @@ class WorkerMessage(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HELLO_FIELD_NUMBER: _builtins.int
+    PROOF_FIELD_NUMBER: _builtins.int
     OBSERVATIONS_FIELD_NUMBER: _builtins.int
     LOGS_FIELD_NUMBER: _builtins.int
     APPLIED_REVISION_FIELD_NUMBER: _builtins.int
@@ -3046,6 +3055,8 @@ class WorkerMessage(_message.Message):
     CLOCK_SKEW_MS_FIELD_NUMBER: _builtins.int
     CLOCK_ERROR_MS_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
+    proof: _builtins.bytes
+    """the answer to a challenge, before anything else (iris.rpc.key_proof)"""
     applied_revision: _builtins.int
     leaving: _builtins.bool
     """it ends its attempts and goes: nothing more is to be assigned to it"""
@@ -3080,6 +3091,7 @@ class WorkerMessage(_message.Message):
         self,
         *,
         hello: Global___Hello | None = ...,
+        proof: _builtins.bytes = ...,
         observations: _abc.Iterable[Global___Observation] | None = ...,
         logs: _abc.Iterable[Global___LogAppend] | None = ...,
         applied_revision: _builtins.int = ...,
@@ -3092,15 +3104,15 @@ class WorkerMessage(_message.Message):
         clock_error_ms: _builtins.int = ...,
         usage: _abc.Iterable[Global___AttemptUsage] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms", "_trouble", b"_trouble", "capacity", b"capacity", "clock_skew_ms", b"clock_skew_ms", "hello", b"hello", "kind", b"kind", "trouble", b"trouble"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms", "_trouble", b"_trouble", "capacity", b"capacity", "clock_skew_ms", b"clock_skew_ms", "hello", b"hello", "kind", b"kind", "proof", b"proof", "trouble", b"trouble"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms", "_trouble", b"_trouble", "applied_revision", b"applied_revision", "beat", b"beat", "capacity", b"capacity", "clock_error_ms", b"clock_error_ms", "clock_skew_ms", b"clock_skew_ms", "hello", b"hello", "kind", b"kind", "leaving", b"leaving", "logs", b"logs", "observations", b"observations", "sent_at_ms", b"sent_at_ms", "trouble", b"trouble", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms", "_trouble", b"_trouble", "applied_revision", b"applied_revision", "beat", b"beat", "capacity", b"capacity", "clock_error_ms", b"clock_error_ms", "clock_skew_ms", b"clock_skew_ms", "hello", b"hello", "kind", b"kind", "leaving", b"leaving", "logs", b"logs", "observations", b"observations", "proof", b"proof", "sent_at_ms", b"sent_at_ms", "trouble", b"trouble", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clock_skew_ms: _TypeAlias = _typing.Literal["clock_skew_ms"]  # noqa: Y015
     _WhichOneofArgType__clock_skew_ms: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms"]  # noqa: Y015
     _WhichOneofReturnType__trouble: _TypeAlias = _typing.Literal["trouble"]  # noqa: Y015
     _WhichOneofArgType__trouble: _TypeAlias = _typing.Literal["_trouble", b"_trouble"]  # noqa: Y015
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["hello"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["hello", "proof"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__clock_skew_ms) -> _WhichOneofReturnType__clock_skew_ms | None: ...

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from iris.domain.constraints import AHEAD_ATTRIBUTE, FENCE_ATTRIBUTE
 from iris.domain.resources import Resources
 from iris.worker.attempts.ports import PortChooser
@@ -61,6 +63,7 @@ class WorkerConfig:
         guardian_linger_s: How long a guardian without worker and tasks waits for a worker to report their ends to.
         port_range: First and last port that tasks get; None: any free one.
         task_variables: How tasks reach the cluster, beside its address and their token.
+        key: What it proves in each session; None: its token is enough (embedded).
         leave_s: Time for a controller to take the last reports.
     """
 
@@ -79,6 +82,7 @@ class WorkerConfig:
     max_processes: int = 0
     port_range: tuple[int, int] | None = None
     task_variables: Mapping[str, str] = field(default_factory=dict)
+    key: Ed25519PrivateKey | None = field(default=None, repr=False)
 
 
 def run_worker(config: WorkerConfig, resolve: Resolver) -> int:
@@ -236,6 +240,7 @@ def _identity(config: WorkerConfig, paths: WorkPaths, guardian_id: str) -> Worke
         },
         version=importlib.metadata.version("marin-iris"),
         place=place_of(paths.root),
+        key=config.key,
     )
 
 

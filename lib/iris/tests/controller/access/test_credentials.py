@@ -170,3 +170,16 @@ def test_what_cannot_be_written_has_not_happened() -> None:
     assert [(token.uses, token.revoked_at_ms) for token in credentials.tokens()] == [(0, 0)]
     assert not credentials.has_joined(W1)
     assert credentials.has_joined(W2)
+
+
+def test_a_credential_counts_with_the_key_of_its_first_session_only(house: House) -> None:
+    assert not house.credentials.check_key(W1, b"k1"), "an embedded worker has not joined"
+    house.credentials.join(house.token(), W1, ONE)
+    assert not house.credentials.check_key(W1, b""), "a former release has no key"
+    assert house.credentials.check_key(W1, b"k1")
+    house.credentials.bind_key(W1, b"k1")
+    after = house.again().credentials
+    assert after.check_key(W1, b"k1")
+    for key, words in ((b"k2", "'w1' shows another key than the one"), (b"", "'w1' shows no key, not the one")):
+        with pytest.raises(Denied, match=words):
+            after.check_key(W1, key)

@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from iris.client import IrisClient
 from iris.client.connection.connection import Connection
@@ -16,6 +17,7 @@ from iris.rpc import access_pb2, endpoints_pb2, endpoints_pb2_grpc, iris_pb2, ir
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind, credential_token
 from iris.rpc.controller_address import ControllerAddress
+from iris.rpc.key_proof import public_bytes
 from iris.rpc.logformat import encode
 from iris.rpc.protocol import call_metadata
 from iris.tls.certificates import ServerIdentity, ensure_certificates
@@ -58,12 +60,12 @@ def joined(secured: RunningController, admin: IrisClient, name: str = "w1") -> C
 
 
 def session(
-    secured: RunningController, credential: Credential, name: str | None = None, instance: str = "first"
+    secured: RunningController, credential: Credential, name: str | None = None, instance: str = "first", **key: Any
 ) -> ScriptedWorker:
     token = credential_token(credential.worker_id, credential.secret)
     name = credential.worker_id if name is None else name
     ca_pem = secured.config.tls.ca_certificate if secured.config.tls else None
-    return ScriptedWorker(secured.address, token, name, instance, ca_pem=ca_pem)
+    return ScriptedWorker(secured.address, token, name, instance, ca_pem=ca_pem, **key)
 
 
 def refused(worker: ScriptedWorker) -> str:
@@ -79,6 +81,19 @@ def test_a_host_joins_and_works_over_tls(secured: RunningController, admin: Iris
         assert [found.worker_id for found in admin.cluster_status().workers] == ["w1"]
     (token,) = admin.operator.join_tokens()
     assert (token.uses, token.workers, token.created_by) == (1, ("w1",), "admin root")
+
+
+def test_a_copied_credential_is_useless_without_its_key(secured: RunningController, admin: IrisClient) -> None:
+    credential, key, other = joined(secured, admin), Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+    with session(secured, credential) as former:
+        assert former.welcome is not None, "a worker of a former release"
+    for name in ("first", "again"):
+        with session(secured, credential, instance=name, key=key) as worker:
+            assert worker.welcome is not None
+    assert "not the one that its credential is bound to" in refused(session(secured, credential))
+    assert "shows another key than the one" in refused(session(secured, credential, key=other))
+    said = refused(session(secured, credential, key=other, shown=public_bytes(key)))
+    assert "worker 'w1' has not proved its key" in said
 
 
 def test_what_a_worker_says_about_anothers_task_changes_nothing(

@@ -1,11 +1,13 @@
 """Conversations of a worker with controllers that are played, message by message, and when it has another."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from iris.domain.resources import Resources
 from iris.domain.states import TaskState
@@ -13,6 +15,7 @@ from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
 from iris.rpc.auth import Unauthenticated
 from iris.rpc.controller_address import ControllerAddress
+from iris.rpc.key_proof import check_proof
 from iris.rpc.protocol import PROTOCOL_VERSION
 from iris.worker.connection.agent import Agent, AgentEnd
 from iris.worker.connection.session import AgentSession, GrpcControllerLink, Incompatible, SessionEnd, WorkerIdentity
@@ -427,3 +430,15 @@ async def test_a_fetch_that_is_given_up_ends_and_one_whose_channel_went_is_tried
             await fetching
         await link.close()
     await server.stop(0)
+
+
+async def test_a_worker_with_a_key_answers_the_challenge_before_anything_else() -> None:
+    key, bench = Ed25519PrivateKey.generate(), Bench()
+    identity = replace(IDENTITY, key=key)
+    session = AgentSession(bench.call, identity, bench.supervisor, lambda: bench.now)  # type: ignore[arg-type]
+    for message in (pb.ControllerMessage(challenge=b"nonce"), welcome(), GOODBYE):
+        bench.call.say(message)
+    assert await session.run() is SessionEnd.RECONNECT
+    hello, answer = bench.call.sent[:2]
+    check_proof(hello.hello.public_key, "w1", b"nonce", answer.proof)
+    assert key.private_bytes_raw() not in b"".join(sent.SerializeToString() for sent in bench.call.sent)

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from iris.controller.config.controller_config import Address
 from iris.domain.constraints import FENCE_ATTRIBUTE
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
+from iris.rpc.key_proof import prove, public_bytes
 from iris.rpc.protocol import PROTOCOL_VERSION, call_metadata
 from support.iris.controller import channel_to
 
@@ -55,7 +57,10 @@ class ScriptedWorker:
         script: Script | None = None,
         protocol_version: int = PROTOCOL_VERSION,
         ca_pem: bytes | None = None,
+        key: Ed25519PrivateKey | None = None,
+        shown: bytes | None = None,
     ) -> None:
+        self._key = key
         self.worker_id = worker_id
         self.welcome: pb.Welcome | None = None
         self.starts: list[Start] = []
@@ -78,6 +83,7 @@ class ScriptedWorker:
             attributes={FENCE_ATTRIBUTE: "true"} if attributes is None else attributes,
             protocol_version=protocol_version,
             inventory=inventory,
+            public_key=shown or (b"" if key is None else public_bytes(key)),
         )
         self.send(pb.WorkerMessage(hello=hello))
         stub = iris_pb2_grpc.WorkerServiceStub(self._channel)
@@ -163,7 +169,9 @@ class ScriptedWorker:
             self.log_acks[ack.attempt_id] = ack.offset
         self.beat_ack = max(self.beat_ack, message.beat_ack)
         kind = message.WhichOneof("kind")
-        if kind == "welcome":
+        if kind == "challenge" and self._key is not None:
+            self.send(pb.WorkerMessage(proof=prove(self._key, self.worker_id, message.challenge)))
+        elif kind == "welcome":
             self.welcome = message.welcome
         elif kind == "goodbye":
             self.goodbye = message.goodbye

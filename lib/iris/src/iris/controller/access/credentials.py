@@ -177,6 +177,36 @@ class Credentials:
         """True if a worker of that name holds a credential that is good."""
         return self.is_known(worker_id) and not self._of_worker[worker_id].revoked_at_ms
 
+    def check_key(self, worker_id: WorkerId, public_key: bytes) -> bool:
+        """Return whether a worker has to prove this key: one that joined does, and it is the one of its first session.
+
+        Args:
+            worker_id: Who opens a session.
+            public_key: What it says its key is; empty: it has none, as releases before this.
+
+        Raises:
+            Denied: It is another than the one that is bound to the credential.
+        """
+        if not self.has_joined(worker_id):
+            return False  # embedded: its token is signed, and is in no file
+        bound = self._of_worker[worker_id].public_key
+        if bound and bound != public_key.hex():
+            raise Denied(
+                f"worker {worker_id!r} shows {'another key than' if public_key else 'no key, not'} the one that its "
+                "credential is bound to: it uses a copy of credential.json without worker-key. If the key is lost, "
+                f"`iris worker revoke {worker_id}`, remove credential.json, and give it a new join token"
+            )
+        return bool(public_key)
+
+    def bind_key(self, worker_id: WorkerId, public_key: bytes) -> None:
+        """Let a worker's credential count only with this key, which it has proved, from now on."""
+        known = self._of_worker[worker_id]
+        if known.public_key != public_key.hex():
+            bound = replace(known, public_key=public_key.hex())
+            self._store.save_access([], [bound])
+            self._remember(bound)
+            logger.info("the credential of worker %s is bound to its key", worker_id)
+
     def is_known(self, worker_id: WorkerId) -> bool:
         """True if a worker of that name has joined, be it that its credential was revoked since."""
         return worker_id in self._of_worker

@@ -3,6 +3,7 @@
 # every method takes grpc's context and a request, needed or not
 
 import asyncio
+import secrets
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any, Final
@@ -28,8 +29,9 @@ from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
 from iris.rpc.auth import PrincipalKind, make_token
 from iris.rpc.convert_job import resources_from_wire
+from iris.rpc.key_proof import NONCE_BYTES, check_proof
 from iris.rpc.protocol import version_mismatch
-from rigging.errors import Conflict, InvalidRequest
+from rigging.errors import Conflict, Denied, InvalidRequest
 from rigging.printable import is_printable_line
 from rigging.results import pack_problem
 
@@ -76,7 +78,13 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
     async def Session(
         self, request_iterator: AsyncIterator[pb.WorkerMessage], context: Context
     ) -> AsyncGenerator[pb.ControllerMessage, None]:
-        greeting = await self._greeting(request_iterator, address_of(context.peer()))
+        first = await anext(aiter(request_iterator), pb.WorkerMessage())
+        greeting = self._greeting(first, address_of(context.peer()))
+        if self._controller.credentials.check_key(greeting.worker_id, first.hello.public_key):
+            nonce = secrets.token_bytes(NONCE_BYTES)
+            yield pb.ControllerMessage(challenge=nonce)
+            answer = await anext(aiter(request_iterator), pb.WorkerMessage())
+            self._bind_key(greeting.worker_id, first.hello.public_key, nonce, answer.proof)
         sessions = self._controller.sessions
         session = await sessions.open(greeting)
         reader = asyncio.create_task(self._read(session, request_iterator))
@@ -103,9 +111,16 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
             reader.cancel()
             sessions.close(session)
 
-    async def _greeting(self, messages: AsyncIterator[pb.WorkerMessage], address: str) -> Greeting:
-        first = await anext(aiter(messages), None)
-        if first is None or first.WhichOneof("kind") != "hello":
+    def _bind_key(self, worker_id: WorkerId, public_key: bytes, nonce: bytes, proof: bytes) -> None:
+        """Bind the worker's credential to a key that it has proved. Raises Denied."""
+        check_proof(public_key, worker_id, nonce, proof)
+        # Once more: another session may have bound another key meanwhile, or the credential was revoked.
+        if not self._controller.credentials.check_key(worker_id, public_key):
+            raise Denied(f"the credential of worker {worker_id!r} was revoked")
+        self._controller.credentials.bind_key(worker_id, public_key)
+
+    def _greeting(self, first: pb.WorkerMessage, address: str) -> Greeting:
+        if first.WhichOneof("kind") != "hello":
             raise InvalidRequest("a session begins with hello")
         hello = first.hello
         mismatch = version_mismatch(

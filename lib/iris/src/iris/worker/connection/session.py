@@ -4,12 +4,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
 import grpc
 import grpc.aio
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from iris.domain.resources import Resources
 from iris.rpc import iris_pb2 as pb
@@ -18,6 +19,7 @@ from iris.rpc.channels import open_aio_channel
 from iris.rpc.controller_address import ControllerAddress
 from iris.rpc.convert_job import resources_to_wire
 from iris.rpc.convert_usage import usage_to_wire
+from iris.rpc.key_proof import prove, public_bytes
 from iris.rpc.protocol import (
     CHANNEL_OPTIONS,
     MAX_BLOB_CHUNK_BYTES,
@@ -65,6 +67,7 @@ class WorkerIdentity:
     version: str = ""
     protocol_version: int = PROTOCOL_VERSION
     place: str = ""
+    key: Ed25519PrivateKey | None = field(default=None, repr=False)
 
 
 class SessionEnd(StrEnum):
@@ -215,10 +218,15 @@ class AgentSession:
                 self._supervisor.now_ms(),
                 identity.version,
                 identity.place,
+                b"" if identity.key is None else public_bytes(identity.key),
             )
         )
         self._said_leaving = outbox.leaving
         message = await self._call.read()
+        if message is not grpc.aio.EOF and message.challenge and identity.key is not None:
+            proof = prove(identity.key, identity.worker_id, message.challenge)
+            await self._call.write(pb.WorkerMessage(proof=proof))
+            message = await self._call.read()
         if message is grpc.aio.EOF:
             raise Unavailable(f"the controller ended the session before it began: {await self._call.details()}")
         if message.WhichOneof("kind") != "welcome":

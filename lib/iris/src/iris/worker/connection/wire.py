@@ -125,6 +125,7 @@ def hello(
     sent_at_ms: int = 0,
     version: str = "",
     place: str = "",
+    public_key: bytes = b"",
 ) -> pb.WorkerMessage:
     """Make the first message of a session.
 
@@ -139,6 +140,7 @@ def hello(
         sent_at_ms: Now, by the clock of the observations.
         version: Its release.
         place: The boot of its host and its work directory.
+        public_key: Of the key that it proves; empty: it has none.
     """
     return pb.WorkerMessage(
         hello=pb.Hello(
@@ -150,6 +152,7 @@ def hello(
             inventory=observations_to_wire(inventory),
             version=version,
             place=place,
+            public_key=public_key,
         ),
         leaving=leaving,
         sent_at_ms=sent_at_ms,
