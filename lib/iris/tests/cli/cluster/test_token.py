@@ -8,7 +8,7 @@ from unittest.mock import call
 import click
 import pytest
 
-from iris.cli.cluster.hosts import clock_lines, host_cells, rival_lines
+from iris.cli.cluster.hosts import clock_lines, host_cells, rival_lines, shared_identity_lines
 from iris.cli.cluster.token import parse_lifetime
 from iris.client.tokens import JoinTokenStatus, UserTokenStatus
 from iris.client.types import WorkerStatus
@@ -136,6 +136,11 @@ def test_clocks_that_are_far_off_and_names_that_two_hosts_use_are_told() -> None
     behind, ahead = clock_lines([worker(-600_000), worker(600_000)])
     assert behind.startswith("clock:      w1 is 10 min 0 s behind the controller; nothing waits for clocks")
     assert "10 min 0 s ahead of the controller" in ahead
+    embedded = [replace(worker(None), address=address) for address in ("", "unix")]
+    assert shared_identity_lines([*embedded, replace(worker(None), connected=False)]) == []
+    assert (
+        "on 2 hosts tasks run as their worker's user" in shared_identity_lines([worker(None), worker(1), *embedded])[0]
+    )
     copied = replace(worker(None), rival_address="10.0.0.9")
     assert (rival_lines([worker(None)]), copied.state) == ([], "copied")
     assert (

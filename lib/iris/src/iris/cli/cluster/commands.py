@@ -10,7 +10,7 @@ from iris.cli import exit_codes
 from iris.cli.cluster.certs import certs
 from iris.cli.cluster.controller import controller, storage_lines
 from iris.cli.cluster.dashboard import dashboard
-from iris.cli.cluster.hosts import HOST_COLUMNS, clock_lines, host_cells, rival_lines
+from iris.cli.cluster.hosts import HOST_COLUMNS, clock_lines, host_cells, rival_lines, shared_identity_lines
 from iris.cli.cluster.import_file import import_command
 from iris.cli.cluster.local_run import config_of, group_lines, slice_lines, start_run
 from iris.cli.cluster.token import token
@@ -172,7 +172,11 @@ def _status_lines(found: "ClusterStatus", address: str, now_ms: int) -> list[str
     lines += [
         f"worker:     {worker.worker_id} takes no tasks: {worker.trouble}" for worker in found.workers if worker.trouble
     ]
-    lines += clock_lines(found.workers) + rival_lines(found.workers)
+    lines += (
+        clock_lines(found.workers)
+        + rival_lines(found.workers)
+        + [f"identity:   {line}" for line in shared_identity_lines(found.workers)]
+    )
     are_elsewhere = any(worker.address not in ("", "unix") for worker in found.workers)
     rows = [
         [

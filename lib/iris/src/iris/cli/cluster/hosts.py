@@ -37,6 +37,13 @@ def rival_lines(workers: Iterable["WorkerStatus"]) -> list[str]:
     ]
 
 
+def shared_identity_lines(workers: Iterable["WorkerStatus"]) -> list[str]:
+    """Return the one line that says on how many hosts tasks run as their worker's user; none for an embedded worker."""
+    count = sum(worker.connected and worker.address not in ("", "unix") for worker in workers)
+    hosts = "1 host" if count == 1 else f"{count} hosts"
+    return [f"on {hosts} tasks run as their worker's user, and can read its credential"] if count else []
+
+
 def _clock(worker: "WorkerStatus") -> str:
     if worker.clock_skew_ms is None:
         return "-"

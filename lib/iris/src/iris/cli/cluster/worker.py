@@ -4,12 +4,14 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from iris.cli.cluster.hosts import shared_identity_lines
 from iris.cli.context import CliContext, pass_context
 from iris.cli.groups import SuggestingGroup
 from iris.cli.output import moment, output, say
 
 if TYPE_CHECKING:
     from iris.client import IrisClient
+    from iris.client.types import WorkerStatus
 
 _SHOWN: Final = 5
 
@@ -34,12 +36,14 @@ def list_command(context: CliContext, as_json: bool) -> None:
             str(item.running_tasks),
             str(item.strikes),
             moment(item.last_seen_at_ms, now),
-            item.cordon_reason or item.trouble or "-",
+            item.cordon_reason or item.trouble or _copy(item) or "-",
         ]
         for item in found
     ]
     if not rows and not as_json:
         say("no worker is known")
+    for line in () if as_json else shared_identity_lines(found):
+        say(line)
     output(as_json).rows(
         ("worker", "state", "tasks", "strikes", "since", "because"), rows, [item.to_json() for item in found]
     )
@@ -91,6 +95,10 @@ def remove(context: CliContext, name: str, reason: str) -> None:
         lost = client.operator.remove_worker(_find(client, name), reason)
     names = ", ".join(lost[:_SHOWN]) + (f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else "")
     say(f"worker {name} is removed; " + (f"no longer waited for: {names}" if lost else "nothing waited for it"))
+
+
+def _copy(item: "WorkerStatus") -> str:
+    return f"a copy of it at {item.rival_address} is refused" if item.rival_address else ""
 
 
 def _find(client: "IrisClient", name: str) -> str:
