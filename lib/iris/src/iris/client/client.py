@@ -208,6 +208,7 @@ class IrisClient(JobStopper):
         description: str = "",
         notify_url: str = "",
         retry_window: float | None = None,
+        retry_delay: float = 1.0,
         health: HealthCheck | None = None,
         stall_timeout: float | None = None,
         soft_limits: bool | None = None,
@@ -238,6 +239,8 @@ class IrisClient(JobStopper):
             health: A command that says whether a task does its work; None: none is asked.
             stall_timeout: Seconds: an attempt that has not called `iris.report_progress()` for so long writes its
                 threads into its log and is ended, as a failure of the task. None: it never is.
+            retry_delay: Seconds before the first retry after a failure, give or take a quarter; each further one waits
+                twice as long, up to 5 minutes. Retries after a preemption do not wait.
             retry_window: Seconds: only failures of the last so many count against `max_retries_failure`, so that a
                 service which fails now and then lives on; None: all count.
             max_retries_preemption: Number of times that a task starts again after its worker was lost.
@@ -282,7 +285,9 @@ class IrisClient(JobStopper):
             environment=EnvironmentSpec() if environment is None else environment,
             replicas=replicas, coscheduling=coscheduling, ports=() if ports is None else ports,
             constraints=() if constraints is None else constraints, priority_band=priority_band,
-            limits=JobLimits(max_retries_failure, max_retries_preemption, *times, max_task_failures, retry_window),
+            limits=JobLimits(
+                max_retries_failure, max_retries_preemption, *times, max_task_failures, retry_window, retry_delay
+            ),
             exclusive=exclusive, fence_after=fence_after, notify_url=notify_url,
             health=health, stall_timeout=stall_timeout,
         )  # fmt: skip

@@ -29,6 +29,7 @@ class JobLimits:
     scheduling_timeout: float | None = None
     max_task_failures: int = 0
     retry_window: float | None = None
+    retry_delay: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,7 @@ def spec_of(
         max_retries_preemption=check_count(limits.max_retries_preemption, "max_retries_preemption"),
         max_task_failures=check_count(limits.max_task_failures, "max_task_failures"),
         retry_window_ms=_to_ms(limits.retry_window, "retry_window"),
+        retry_delay_ms=_retry_delay_ms(limits),
         timeout_ms=_to_ms(limits.timeout, "timeout"),
         scheduling_timeout_ms=_to_ms(limits.scheduling_timeout, "scheduling_timeout"),
         constraints=tuple(plan.constraints),
@@ -196,6 +198,11 @@ def _health(health: HealthCheck | None) -> dict[str, Any]:
         "health_timeout_ms": _to_ms(health.timeout, "health.timeout"),
         "health_retries": max(check_count(health.retries, "health.retries"), 1),
     }
+
+
+def _retry_delay_ms(limits: JobLimits) -> int:
+    delay_ms = round(check_seconds(limits.retry_delay, "retry_delay", zero=True) * 1000)
+    return delay_ms if limits.max_retries_failure else 0  # without retries nothing is said of them
 
 
 def _to_ms(seconds: float | None, name: str) -> int:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Final
 
 from iris.controller.access.credentials import Credentials
@@ -116,9 +117,15 @@ class Controller:
         """Return why the first pending task of a job is not placed, or another waits on its worker; "": neither."""
         reason = self.engine.reasons.get(job_id, "")
         if not reason:
-            return self.attempt_waits.of_job(job_id)
+            return self.attempt_waits.of_job(job_id) or self._retry_wait(job_id)
         trouble = self.worker_trouble() if reason else ""
         return f"{reason}; a worker does not start: {trouble}" if trouble else reason
+
+    def _retry_wait(self, job_id: JobId) -> str:
+        for at_ms, index in self.view.delays.of_job(job_id):
+            at = datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M:%S UTC")
+            return f"task {index} has failed and is tried again at {at}"
+        return ""
 
     async def begin_submit(
         self, spec: JobSpec, idempotency_key: str, existing: ExistingJobPolicy

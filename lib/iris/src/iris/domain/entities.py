@@ -67,6 +67,7 @@ class Task:
         failures: Attempts ended by the user's side. preemptions: Attempts ended by loss of their worker.
         causes: One line for each ended attempt, oldest first.
         failure_times: When the latest failures were (Unix ms), as far as a job with a retry window has to know.
+        retry_at_ms: Of one that waits: it is not assigned before then, as it has failed; 0: at any time.
         burnt: The highest number that an attempt of it had, where an earlier attempt has its place again; -1: it is
             `attempt`.
     """
@@ -87,6 +88,7 @@ class Task:
     causes: tuple[str, ...] = ()
     failure_times: tuple[int, ...] = ()
     burnt: int = -1
+    retry_at_ms: int = 0
 
     @property
     def next_attempt(self) -> int:

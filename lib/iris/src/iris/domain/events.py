@@ -169,6 +169,13 @@ class TimedOut:
 
 
 @dataclass(frozen=True, slots=True)
+class RetryDue:
+    """A task that failed has waited for its retry. Not stored."""
+
+    task_id: TaskId
+
+
+@dataclass(frozen=True, slots=True)
 class LendCpu:
     """A live attempt began (or ended) a wait for its children: each `on` is paired with one off. Not stored."""
 
@@ -238,6 +245,7 @@ Event = (
     | AttemptFenced
     | AttemptMissing
     | TimedOut
+    | RetryDue
     | LendCpu
     | Preempted
     | WorkerCordoned

@@ -53,6 +53,7 @@ class JobSpec:
         fence_after_ms: Of an exclusive job: its attempts end so long after their host's last contact.
         description: For people.
         retry_window_ms: Only failures of the last so many ms count against max_retries_failure; 0: all.
+        retry_delay_ms: Wait about so long before the first retry after a failure, and twice as long each further time.
         health_cmd: A line for the shell, run where each task is, every `health_interval_ms`; one that takes longer than
             `health_timeout_ms` has failed, and `health_retries` failures in a row end the attempt. Empty: none.
         stall_timeout_ms: An attempt that reports no progress for so long is ended; 0: never.
@@ -86,6 +87,7 @@ class JobSpec:
     enforced: str = ""
     notify_url: str = ""
     retry_window_ms: int = 0
+    retry_delay_ms: int = 0
     health_cmd: str = ""
     health_interval_ms: int = 0
     health_timeout_ms: int = 0

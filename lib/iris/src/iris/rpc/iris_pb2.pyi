@@ -522,6 +522,7 @@ class JobSpec(_message.Message):
     HEALTH_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     HEALTH_RETRIES_FIELD_NUMBER: _builtins.int
     STALL_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    RETRY_DELAY_MS_FIELD_NUMBER: _builtins.int
     RETRY_WINDOW_MS_FIELD_NUMBER: _builtins.int
     NOTIFY_URL_FIELD_NUMBER: _builtins.int
     ENFORCED_FIELD_NUMBER: _builtins.int
@@ -560,6 +561,8 @@ class JobSpec(_message.Message):
     """so many failures in a row end the attempt, as a failure"""
     stall_timeout_ms: _builtins.int
     """an attempt that reports no progress for so long is ended, as a failure; 0: never"""
+    retry_delay_ms: _builtins.int
+    """before the first retry after a failure; twice as long each further time, up to 5 minutes"""
     retry_window_ms: _builtins.int
     """only failures of the last so many ms count against max_retries_failure; 0: all"""
     notify_url: _builtins.str
@@ -610,6 +613,7 @@ class JobSpec(_message.Message):
         health_timeout_ms: _builtins.int = ...,
         health_retries: _builtins.int = ...,
         stall_timeout_ms: _builtins.int = ...,
+        retry_delay_ms: _builtins.int = ...,
         retry_window_ms: _builtins.int = ...,
         notify_url: _builtins.str = ...,
         enforced: _builtins.str = ...,
@@ -617,7 +621,7 @@ class JobSpec(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["entrypoint", b"entrypoint", "environment", b"environment", "resources", b"resources", "runtime", b"runtime"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["band", b"band", "bundle_digest", b"bundle_digest", "constraints", b"constraints", "coscheduling_group_by", b"coscheduling_group_by", "description", b"description", "enforced", b"enforced", "entrypoint", b"entrypoint", "environment", b"environment", "exclusive", b"exclusive", "fence_after_ms", b"fence_after_ms", "health_cmd", b"health_cmd", "health_interval_ms", b"health_interval_ms", "health_retries", b"health_retries", "health_timeout_ms", b"health_timeout_ms", "job_id", b"job_id", "limits_mode", b"limits_mode", "max_retries_failure", b"max_retries_failure", "max_retries_preemption", b"max_retries_preemption", "max_task_failures", b"max_task_failures", "notify_url", b"notify_url", "ports", b"ports", "replicas", b"replicas", "reserve", b"reserve", "resources", b"resources", "retry_window_ms", b"retry_window_ms", "runtime", b"runtime", "scheduling_timeout_ms", b"scheduling_timeout_ms", "stall_timeout_ms", b"stall_timeout_ms", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["band", b"band", "bundle_digest", b"bundle_digest", "constraints", b"constraints", "coscheduling_group_by", b"coscheduling_group_by", "description", b"description", "enforced", b"enforced", "entrypoint", b"entrypoint", "environment", b"environment", "exclusive", b"exclusive", "fence_after_ms", b"fence_after_ms", "health_cmd", b"health_cmd", "health_interval_ms", b"health_interval_ms", "health_retries", b"health_retries", "health_timeout_ms", b"health_timeout_ms", "job_id", b"job_id", "limits_mode", b"limits_mode", "max_retries_failure", b"max_retries_failure", "max_retries_preemption", b"max_retries_preemption", "max_task_failures", b"max_task_failures", "notify_url", b"notify_url", "ports", b"ports", "replicas", b"replicas", "reserve", b"reserve", "resources", b"resources", "retry_delay_ms", b"retry_delay_ms", "retry_window_ms", b"retry_window_ms", "runtime", b"runtime", "scheduling_timeout_ms", b"scheduling_timeout_ms", "stall_timeout_ms", b"stall_timeout_ms", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -32,7 +32,7 @@ JOB_COLUMNS: Final = (
 )  # fmt: skip
 TASK_COLUMNS: Final = (
     "job_id", "task_index", "state", "attempt", "worker_id", "failures", "preemptions", "exit_code", "exit_signal",
-    "error", "started_at_ms", "finished_at_ms", "causes", "failure_times", "burnt",
+    "error", "started_at_ms", "finished_at_ms", "causes", "failure_times", "burnt", "retry_at_ms",
 )  # fmt: skip
 WORKER_COLUMNS: Final = (
     "worker_id", "instance_id", "capacity", "attributes", "last_seen_at_ms", "cordon_reason", "strikes",
@@ -93,7 +93,7 @@ def task_row(task: Task) -> Row:
         task.job_id, task.index, int(task.state), task.attempt, task.worker_id, task.failures, task.preemptions,
         task.exit_code, task.exit_signal, task.error, task.started_at_ms, task.finished_at_ms,
         _dump(task.causes) if task.causes else "[]", _dump(task.failure_times) if task.failure_times else "[]",
-        task.burnt,
+        task.burnt, task.retry_at_ms,
     )  # fmt: skip
 
 
@@ -117,6 +117,7 @@ def task_of(row: Row) -> Task:
         () if row[12] == "[]" else tuple(json.loads(row[12])),
         () if row[13] == "[]" else tuple(json.loads(row[13])),
         row[14],
+        row[15],
     )
 
 

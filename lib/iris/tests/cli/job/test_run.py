@@ -112,7 +112,7 @@ def test_what_is_not_said_has_its_documented_default(iris: Iris, cluster: Cluste
     assert sent == {
         **dict.fromkeys(nothing.split()), "constraints": [], "replicas": 1, "max_retries_failure": 0,
         "max_retries_preemption": 1000, "max_task_failures": 0, "existing": "fail", "reserve": False, "reservation": [],
-        "exclusive": False, "description": "", "notify_url": "", "cpu_quota": False,
+        "exclusive": False, "description": "", "notify_url": "", "cpu_quota": False, "retry_delay": 1.0,
     }  # fmt: skip
     assert (cluster.guarded, cluster.followed) == (["/ann/j"], [("/ann/j", 1, True)])
     assert (cluster.opened["user"], cluster.opened["inherit_workspace"]) == (None, True)
@@ -124,8 +124,8 @@ def test_every_option_reaches_the_cluster(iris: Iris, cluster: Cluster) -> None:
         "--max-retries 4 --max-retries-preemption 5 --max-task-failures 2 --scheduling-timeout 6 --existing adopt "
         "--reserve --exclusive --fence-after 8 --timeout 9 --region r1 --region r2 --zone z --priority batch "
         "--job-name j --user bob --no-preemptible --no-terminate-on-exit --description d --notify-url http://n "
-        "--retry-window 1h --stall-timeout 20m --health-cmd true --health-interval 5 --health-timeout 2s "
-        "--health-retries 7 --cpu-quota"
+        "--retry-delay 3 --retry-window 1h --stall-timeout 20m --health-cmd true --health-interval 5 "
+        "--health-timeout 2s --health-retries 7 --cpu-quota"
     )
     iris(*words.split(), "--", "true")
     sent = cluster.submitted
@@ -141,7 +141,8 @@ def test_every_option_reaches_the_cluster(iris: Iris, cluster: Cluster) -> None:
         "replicas": 3, "max_retries_failure": 4, "max_retries_preemption": 5, "max_task_failures": 2,
         "scheduling_timeout": 6, "existing": "adopt", "reserve": True, "exclusive": True, "fence_after": 8,
         "timeout": 9, "priority_band": "batch", "name": "j", "description": "d", "notify_url": "http://n",
-        "retry_window": 3600, "stall_timeout": 1200, "health": HealthCheck("true", 5, 2, 7), "cpu_quota": True,
+        "retry_delay": 3, "retry_window": 3600, "stall_timeout": 1200, "health": HealthCheck("true", 5, 2, 7),
+        "cpu_quota": True,
     }  # fmt: skip
     assert {name: sent[name] for name in wanted} == wanted
     assert cluster.opened["user"] == "bob"

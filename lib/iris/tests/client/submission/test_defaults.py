@@ -22,7 +22,7 @@ WITH_CHILDREN = {"include_children": True}
 @pytest.mark.parametrize(
     ("function", "expected"),
     [
-        (IrisClient.submit, {"replicas": 1, "max_retries_preemption": 1000, **FAIL}),
+        (IrisClient.submit, {"replicas": 1, "max_retries_preemption": 1000, "retry_delay": 1.0, **FAIL}),
         (IrisClient.submit_many, FAIL),
         (IrisClient.terminate, WITH_CHILDREN),
         (IrisClient.stop, WITH_CHILDREN),
@@ -42,7 +42,7 @@ WITH_CHILDREN = {"include_children": True}
         (Connection.__init__, {"connect_timeout": CONNECT_TIMEOUT}),
         (Connection.run, {"retry": True}),
         (JobPlan, {"limits": JobLimits(0, 1000), "replicas": 1}),
-        (JobLimits, {"max_retries_preemption": 1000}),
+        (JobLimits, {"max_retries_preemption": 1000, "retry_delay": 1.0}),
         (JobStatus, {"replicas": 1}),
         (TaskStatus, {"attempt": -1}),
         (WorkerStatus, {}),

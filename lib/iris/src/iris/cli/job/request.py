@@ -43,6 +43,7 @@ class RunOptions:
     description: str
     notify_url: str | None
     retry_window: float | None
+    retry_delay: float
     health_cmd: str | None
     health_interval: float
     health_timeout: float
@@ -115,6 +116,7 @@ def submit_job(
         description=options.description,
         notify_url=options.notify_url or "",
         retry_window=options.retry_window,
+        retry_delay=options.retry_delay,
         health=None if options.health_cmd is None else _health(options, options.health_cmd),
         stall_timeout=options.stall_timeout,
         soft_limits=options.soft_limits,

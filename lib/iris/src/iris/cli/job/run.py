@@ -84,6 +84,14 @@ def _program(ctx: click.Context) -> list[str]:
 @click.option("--replicas", type=int, help="Number of tasks.  [default: the hosts of a TPU slice, as a gang; else 1]")
 @click.option("--max-retries", type=int, default=0, show_default=True, help="New tries of a task that failed.")
 @click.option(
+    "--retry-delay",
+    type=NumberRange(min=0, max=300),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Wait before the first retry after a failure; twice as long each further time, up to 5 minutes.",
+)
+@click.option(
     "--retry-window",
     type=SPAN,
     metavar="T",

@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Final
 
 from iris.controller.storage.blobs import check_digest
+from iris.core.rules.retry_budget import MAX_DELAY_MS
 from iris.domain.constraints import validate_constraint
 from iris.domain.job_spec import LIMIT_WORDS, MAX_FENCE_AFTER_MS, CommandEntrypoint, JobSpec
 from iris.domain.resources import validate_resources
@@ -100,6 +101,8 @@ def _validate_health(job: str, spec: JobSpec) -> None:
 
 
 def _validate_fence(job: str, spec: JobSpec) -> None:
+    if spec.retry_delay_ms > MAX_DELAY_MS:
+        raise InvalidRequest(f"{job}: retry_delay_ms is {spec.retry_delay_ms}; it must be at most {MAX_DELAY_MS}")
     if spec.fence_after_ms and not spec.exclusive:
         raise InvalidRequest(f"{job}: fence_after_ms is {spec.fence_after_ms}, but the job is not exclusive")
     if spec.exclusive and not 0 < spec.fence_after_ms <= MAX_FENCE_AFTER_MS:

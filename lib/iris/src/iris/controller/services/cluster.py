@@ -48,7 +48,7 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
                 for worker in view.workers.values()
                 if request.all_workers or controller.sessions.present(worker.worker_id)
             ],
-            pending_tasks=sum(len(waiting) for waiting in view.pending.values()),
+            pending_tasks=sum(map(len, view.pending.values())) + len(view.delays),
             running_tasks=running,
             idle_exit_ms=round(controller.config.idle_exit_s * 1000),
             state_dir=str(controller.config.state_dir),

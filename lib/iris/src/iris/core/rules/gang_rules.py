@@ -17,7 +17,7 @@ def restart_with(draft: Draft, member: Task) -> None:
             continue
         if task.state in LIVE_TASK_STATES or task.state is TaskState.SUCCEEDED:
             was = "taken back" if task.state is TaskState.SUCCEEDED else "killed"
-            requeue(draft, task, f"{was}: gang restarted because {why}")
+            requeue(draft, task, f"{was}: gang restarted because {why}", member.retry_at_ms)
 
 
 def _why(draft: Draft, member: Task) -> str:

@@ -19,6 +19,7 @@ from iris.domain.events import (
     JobSubmitted,
     LendCpu,
     Preempted,
+    RetryDue,
     StopRequested,
     TimedOut,
     WorkerConnected,
@@ -68,6 +69,8 @@ def reduce(view: ClusterView, event: Event, now_ms: int) -> Reduction:
             job_rules.stop(draft, event)
         case TimedOut():
             job_rules.time_out(draft, event)
+        case RetryDue():
+            draft.changes.due.append(event.task_id)
         case AttemptMissing():
             worker_rules.miss(draft, event)
         case LendCpu():

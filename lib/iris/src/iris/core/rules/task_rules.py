@@ -6,7 +6,7 @@ from signal import Signals
 
 from iris.core.rules.draft import Draft
 from iris.core.rules.host_health import judge_host
-from iris.core.rules.retry_budget import may_retry, recent_failures
+from iris.core.rules.retry_budget import may_retry, recent_failures, retry_delay_ms
 from iris.core.state.load import WorkerLoad
 from iris.domain.constraints import AHEAD_ATTRIBUTE
 from iris.domain.effects import ForgetAttempt, StartAttempt, StopAttempt
@@ -260,7 +260,9 @@ def fail(draft: Draft, task: Task, event: AttemptObserved) -> tuple[Task, Verdic
     window_ms, budget = spec.retry_window_ms, spec.max_retries_failure
     recent = recent_failures(task.failure_times, draft.now_ms, window_ms, budget + 1) if window_ms else ()
     if may_retry(recent, failures, window_ms, budget):
-        return _retry(draft, replace(task, failure_times=recent), failures, task.preemptions, causes), Verdict.RETRY
+        delay_ms = retry_delay_ms(spec.retry_delay_ms, len(recent) if window_ms else failures, task.attempt_id)
+        again = replace(task, failure_times=recent, retry_at_ms=draft.now_ms + delay_ms if delay_ms else 0)
+        return _retry(draft, again, failures, task.preemptions, causes), Verdict.RETRY
     if window_ms:
         error = f"{error}; that is failure {len(recent)} within {window_ms / 1000:g} s, and {budget} are tried again"
     finished = max(_past(event.at_ms, draft.now_ms), task.started_at_ms)
@@ -344,13 +346,14 @@ def kill(draft: Draft, task: Task, state: TaskState, reason: str) -> None:
     draft.put_task(task, replace(task, state=state, error=reason, finished_at_ms=finished, causes=causes))
 
 
-def requeue(draft: Draft, task: Task, reason: str) -> None:
+def requeue(draft: Draft, task: Task, reason: str, retry_at_ms: int = 0) -> None:
     """Send a member of a gang back to the start without charging it; a live attempt is told to stop.
 
     Args:
         draft: Gets the changes.
         task: A member of a gang.
         reason: Added to the task's causes.
+        retry_at_ms: When the member at fault may begin again (Unix ms).
     """
     waits = waits_for_host(draft.job(task.job_id).spec)
     if task.worker_id and task.state is TaskState.RUNNING and not waits and draft.worker(task.worker_id).is_late:
@@ -358,10 +361,12 @@ def requeue(draft: Draft, task: Task, reason: str) -> None:
         draft.give_up_wanted(task.attempt_id, task.worker_id, is_charged=False)
     elif task.state in LIVE_TASK_STATES:
         draft.stop_attempt(task, reason)
-    _retry(draft, task, task.failures, task.preemptions, _with_cause(task, reason))
+    again = replace(task, retry_at_ms=retry_at_ms)
+    _retry(draft, again, task.failures, task.preemptions, _with_cause(task, reason))
 
 
 def _retry(draft: Draft, task: Task, failures: int, preemptions: int, causes: tuple[str, ...]) -> Task:
+    """Have the task wait for its next attempt, until its `retry_at_ms` at least."""
     new = Task(
         task.task_id,
         task.job_id,
@@ -374,6 +379,7 @@ def _retry(draft: Draft, task: Task, failures: int, preemptions: int, causes: tu
         causes=causes,
         failure_times=task.failure_times,
         burnt=task.burnt,
+        retry_at_ms=task.retry_at_ms,
     )
     draft.put_task(task, new)
     return new

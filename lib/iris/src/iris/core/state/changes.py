@@ -14,7 +14,7 @@ from iris.domain.usage import AttemptUse
 
 @dataclass(slots=True)
 class Changes:
-    """Records to replace. All are stored but `lending`, `ahead` and `returned`, which live in memory only.
+    """Records to replace. All are stored but `lending`, `ahead`, `returned` and `due`, which live in memory only.
 
     Args:
         replaced: Jobs whose stored tasks must be deleted before `tasks` is written: an ended job's name used again.
@@ -22,6 +22,7 @@ class Changes:
         lost: Attempts given up (a record) that may still run, or that do so no more (None).
         returned: What was last heard of attempts in `lost` whose worker is back, until it is decided who goes on; None:
             it is.
+        due: Tasks that have waited for their retry.
         lending: Waits during which an attempt lends its cpu; 0: it takes its cpu back.
         ahead: Attempts that are assigned ahead (True) or that are known to begin after all (False).
         endpoints: To write (a record) or to remove (None).
@@ -38,6 +39,7 @@ class Changes:
     stopping: dict[AttemptId, Stopping | None] = field(default_factory=dict)
     lost: dict[AttemptId, LostAttempt | None] = field(default_factory=dict)
     returned: dict[AttemptId, AttemptObserved | None] = field(default_factory=dict)
+    due: list[TaskId] = field(default_factory=list)
     lending: dict[AttemptId, int] = field(default_factory=dict)
     ahead: dict[AttemptId, bool] = field(default_factory=dict)
     budgets: dict[str, UserBudget] = field(default_factory=dict)
@@ -96,7 +98,7 @@ class Changes:
         )
 
     def __bool__(self) -> bool:
-        return bool(self.is_durable or self.lending or self.ahead or self.returned)
+        return bool(self.is_durable or self.lending or self.ahead or self.returned or self.due)
 
 
 @dataclass(slots=True)

@@ -82,7 +82,10 @@ def _lost_for_good(job: Job, tasks: list[Task]) -> bool:
 def _queue(view: ClusterView) -> Iterator[str]:
     waiting = {}
     for job_id, tasks in view.tasks.items():
-        indexes = [-task.index for task in reversed(tasks) if task.state is TaskState.PENDING]
+        pending = [task for task in reversed(tasks) if task.state is TaskState.PENDING]
+        indexes = [-task.index for task in pending if task.task_id not in view.delays]
+        if any(view.delays.get(task.task_id, task.retry_at_ms) != task.retry_at_ms for task in pending):
+            yield f"{job_id}: retries wait until {view.delays}, tasks say {pending}"
         if indexes:
             waiting[job_id] = indexes
     if waiting != view.pending:

@@ -9,6 +9,7 @@ from iris.core.state.booking import Booking
 from iris.core.state.bookings import BookingTable, count
 from iris.core.state.changes import Changes
 from iris.core.state.deadlines import Deadlines
+from iris.core.state.delays import Delays
 from iris.core.state.demand import Demand
 from iris.core.state.endpoint_table import EndpointTable
 from iris.core.state.load import WorkerLoad
@@ -51,6 +52,7 @@ class ClusterView:
         stopping_counts: How many attempts of a job are on their way out, for jobs that have any.
         held_counts: The same without attempts that were thought gone; no task of such a job may start until they are.
         deadlines: Limits of jobs that will run out.
+        delays: Pending tasks that are not in `pending` yet, as they have failed.
         ahead_on: Workers that have attempts which were assigned ahead and are not known to have begun.
         run_times: How long attempts have run lately.
         lost: Attempts that were given up and may still run. endpoints: Where live attempts answer.
@@ -72,6 +74,7 @@ class ClusterView:
         self.waiting_users: dict[str, int] = {}
         self.demands: dict[JobId, Demand] = {}
         self.deadlines = Deadlines()
+        self.delays = Delays()
         self.next_sequence = 1
         self.usage = UsageLedger()
         self.bookings = BookingTable(self.usage)
@@ -219,6 +222,9 @@ class ClusterView:
                 self.returned.pop(name, None)
             else:
                 self.returned[name] = heard
+        for task_id in changes.due:
+            if self.delays.pop(task_id, None) is not None:
+                self._add_pending(self.task(task_id))
         for name, waits in changes.lending.items():
             booking = self.bookings.get(name)
             if booking is not None:
@@ -274,7 +280,11 @@ class ClusterView:
     def _fill_job(self, job: Job, tasks: list[Task], changes: Changes) -> None:
         job_id = job.spec.job_id
         self.tasks[job_id] = tasks
-        waiting = [-task.index for task in reversed(tasks) if task.state is TaskState.PENDING]
+        pending = [task for task in reversed(tasks) if task.state is TaskState.PENDING]
+        waiting = [-task.index for task in pending if task.retry_at_ms <= self._now_ms]
+        for task in pending if len(waiting) < len(pending) else ():
+            if task.retry_at_ms > self._now_ms:
+                self.delays.add(task.task_id, task.retry_at_ms)
         if waiting:
             self.pending[job_id] = waiting
             self._queue_job(job)
@@ -356,6 +366,9 @@ class ClusterView:
         count(self.waiting_users, user_of(job_id), 1)
 
     def _add_pending(self, task: Task) -> None:
+        if task.retry_at_ms > self._now_ms:
+            self.delays.add(task.task_id, task.retry_at_ms)
+            return
         waiting = self.pending.get(task.job_id)
         if waiting is None:
             job = self.jobs[task.job_id]
@@ -367,6 +380,8 @@ class ClusterView:
             insort(waiting, -task.index)
 
     def _remove_pending(self, task: Task) -> None:
+        if self.delays.pop(task.task_id, None) is not None:
+            return
         waiting = self.pending[task.job_id]
         if waiting[-1] == -task.index:
             waiting.pop()

@@ -36,6 +36,7 @@ CREATE TABLE tasks (
     started_at_ms   INTEGER NOT NULL,
     finished_at_ms  INTEGER NOT NULL,
     causes          TEXT NOT NULL,    -- JSON list, one line for each ended attempt
+    retry_at_ms     INTEGER NOT NULL DEFAULT 0,   -- of one that waits after a failure: not before then
     burnt           INTEGER NOT NULL DEFAULT -1,  -- the highest number of an attempt, where an earlier one has its place again
     failure_times   TEXT NOT NULL DEFAULT '[]',  -- JSON: Unix ms of the latest, for jobs whose retries are counted in a span of time
     PRIMARY KEY (job_id, task_index)
