@@ -15,6 +15,8 @@ from typing import Any, Final
 
 NETWORK: Final = "10.0.0"
 _PROGRAMS: Final = ("ip", "nsenter")
+_NOBODY: Final = "02:00:00:00:00:01"
+"""A hardware address that no host has: what goes there is lost without a word."""
 
 
 def why_not() -> str:
@@ -40,6 +42,7 @@ class Host:
         self.address = address
         self._namespace = namespace
         self._switch = switch
+        self._deaf = ""
 
     def command(self, argv: Sequence[str]) -> list[str]:
         """Return the command line that runs `argv` on this host; files and processes are this machine's."""
@@ -56,13 +59,20 @@ class Host:
         """Run a command on this host to its end; `options` are those of subprocess.run."""
         return subprocess.run(self.command(argv), capture_output=True, text=True, check=False, **options)
 
-    def cut(self) -> None:
-        """Let nothing through to it or from it; nobody is told."""
-        _ip("-n", self._switch, "link", "set", self.name, "down")
+    def cut(self, deaf: str = "") -> None:
+        """Let nothing through to it or from it; nobody is told. `deaf`: only that address hears nothing from it."""
+        if deaf:
+            _ip("-n", self._namespace, "neigh", "replace", deaf, "lladdr", _NOBODY, "nud", "permanent", "dev", "eth0")
+        else:
+            _ip("-n", self._switch, "link", "set", self.name, "down")
+        self._deaf = deaf
 
     def mend(self) -> None:
         """Let everything through again."""
         _ip("-n", self._switch, "link", "set", self.name, "up")
+        if self._deaf:
+            _ip("-n", self._namespace, "neigh", "del", self._deaf, "dev", "eth0")
+        self._deaf = ""
 
     def kill(self) -> None:
         """End all that runs on it, as a loss of power does."""

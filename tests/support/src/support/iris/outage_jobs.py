@@ -1,0 +1,68 @@
+"""Jobs of two users, from one host of a cluster: `python -m support.iris.outage_jobs PLAN RESULT`, both JSON."""
+
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from iris.client import IrisClient, Job
+from iris.cluster.types import CoschedulingConfig, Entrypoint, ResourceSpec
+
+_SMALL = ResourceSpec(cpu=0.5, memory="16MB", disk="1MB")
+
+
+def _submit(client: IrisClient, job: dict[str, Any]) -> Job:
+    fence: dict[str, Any] = (
+        {"exclusive": True, "fence_after": job["fence_after_s"]} if job["kind"] == "exclusive" else {}
+    )
+    gang: dict[str, Any] = {"replicas": 2, "coscheduling": CoschedulingConfig("slice")} if job["kind"] == "gang" else {}
+    return client.submit(Entrypoint.from_command("sh", "-c", job["script"]), job["name"], _SMALL, **fence, **gang)
+
+
+def _result(client: IrisClient, job: Job, kind: str, wait_s: float) -> dict[str, Any]:
+    status = job.wait(timeout=wait_s)
+    tasks = [
+        {
+            "id": task.task_id,
+            "attempt": task.attempt,
+            "failures": task.failures,
+            "causes": task.causes,
+            "lines": [(line.attempt, line.note, line.text) for line in client.read_logs(task.task_id)],
+        }
+        for task in client.list_tasks(job.job_id)
+    ]
+    return {"id": job.job_id, "kind": kind, "state": status.state.word, "error": status.error, "tasks": tasks}
+
+
+def _watch(client: IrisClient, heard: list[tuple[float, str, bool]], ended: threading.Event) -> None:
+    """Note when the controller hears each worker again, and when no more."""
+    before: dict[str, bool] = {}
+    while not ended.wait(0.2):
+        now = {worker.worker_id: worker.connected for worker in client.cluster_status().workers}
+        heard += [(time.time(), name, is_heard) for name, is_heard in now.items() if before.get(name) != is_heard]
+        before = now
+
+
+def main() -> None:
+    """Submit the planned jobs one by one, and write what became of each, and when which worker was heard."""
+    plan = json.loads(Path(sys.argv[1]).read_text())
+    clients = [IrisClient.remote(plan["address"], token_file=token) for token in plan["tokens"]]
+    heard: list[tuple[float, str, bool]] = []
+    ended = threading.Event()
+    watch = threading.Thread(target=_watch, args=(clients[0], heard, ended), daemon=True)
+    watch.start()
+    submitted = []
+    for number, job in enumerate(plan["jobs"]):
+        client = clients[number % len(clients)]
+        submitted.append((client, _submit(client, job), job["kind"]))
+        time.sleep(plan["every_s"])
+    results = [_result(client, job, kind, plan["wait_s"]) for client, job, kind in submitted]
+    ended.set()
+    watch.join()
+    Path(sys.argv[2]).write_text(json.dumps({"jobs": results, "heard": heard}))
+
+
+if __name__ == "__main__":
+    main()
