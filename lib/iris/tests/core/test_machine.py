@@ -167,12 +167,15 @@ class Anything(RuleBasedStateMachine):
                     del self.maybe_alive[name]
 
     def begin_contact(self, worker_id: WorkerId) -> None:
+        self.note_contact(worker_id)
+        self.contacts.begin(worker_id, self.cluster.now_ms)
+
+    def note_contact(self, worker_id: WorkerId) -> None:
         now_ms = self.cluster.now_ms
         before = self.heard.get(worker_id, now_ms)
         for name, (where, spec) in list(self.maybe_alive.items()):
             if where == worker_id and now_ms >= before + spec.fence_after_ms:
                 del self.maybe_alive[name]  # its host ended it while there was no contact
-        self.contacts.begin(worker_id, now_ms)
         self.heard[worker_id] = now_ms
 
     def check_exclusive(self, started: list[tuple[AttemptId, WorkerId]]) -> None:
@@ -278,7 +281,7 @@ class Anything(RuleBasedStateMachine):
         for _ in range(0, for_ms, LOOK_EVERY_MS):
             for worker in list(cluster.view.workers.values()):
                 if worker.connected and worker.worker_id not in silent:
-                    self.heard[worker.worker_id] = cluster.now_ms
+                    self.note_contact(worker.worker_id)
                     if contacts.heard(worker.worker_id, cluster.now_ms):
                         self.do(WorkerHeard(worker.worker_id))
             for event in contacts.look(cluster.view, cluster.now_ms):
@@ -437,7 +440,8 @@ class Anything(RuleBasedStateMachine):
             self.note_ends(event)
         result = self.cluster.reconnect(worker_id, instance, inventory)
         self.begin_contact(worker_id)
-        assert not view.lost_on(worker_id), "the worker has said what it has"
+        undecided = {name for name in view.lost_on(worker_id) if name not in view.bookings}
+        assert undecided <= view.returned.keys(), "the worker has said what it has"
         held = {booking.attempt_id for booking in view.attempts_on(worker_id)}
         assert held <= set(names) | set(result.to_start), "something is booked that the worker does not have"
         for name in result.to_start:

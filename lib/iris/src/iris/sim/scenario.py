@@ -254,7 +254,6 @@ def _at(plan: PlannedJob, submit_s: float, source: random.Random) -> PlannedJob:
 def _spec(source: random.Random, name: str, cores: float, **fields: Any) -> JobSpec:
     fields.setdefault("band", source.choice([PriorityBand.INTERACTIVE, PriorityBand.INTERACTIVE, *PriorityBand]))
     fields.setdefault("resources", Resources(round(cores * 1000), source.choice([1, 1, 2]) * _GB))
-    fields.setdefault("retry_delay_ms", 1000 * (len(name) % 2))
     return JobSpec(JobId(name), CommandEntrypoint(("simulated",)), **fields)
 
 

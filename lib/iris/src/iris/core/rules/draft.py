@@ -122,7 +122,8 @@ class Draft:
 
     def forget_lost(self, worker_id: WorkerId) -> None:
         """Note that the lost attempts on that worker are gone."""
-        self._changes.lost.update(dict.fromkeys(self.view.lost_on(worker_id)))
+        given_up = [name for name, lost in self._changes.lost.items() if lost and lost.worker_id == worker_id]
+        self._changes.lost.update(dict.fromkeys([*self.view.lost_on(worker_id), *given_up]))
 
     def track_stray(self, name: AttemptId, job_id: JobId, worker_id: WorkerId) -> None:
         """Hold the resources of an attempt that runs, or may run, although it was presumed lost.

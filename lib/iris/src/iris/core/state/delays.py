@@ -8,16 +8,29 @@ from iris.domain.ids import JobId, TaskId, parse_task_id
 class Delays(dict[TaskId, int]):
     """When each task may be assigned again (Unix ms)."""
 
-    __slots__ = ("_heap",)
+    __slots__ = ("_heap", "_jobs")
 
     def __init__(self) -> None:
         super().__init__()
         self._heap: list[tuple[int, TaskId]] = []
+        self._jobs: dict[JobId, dict[TaskId, None]] = {}
 
     def add(self, task_id: TaskId, at_ms: int) -> None:
         """Let a task wait."""
         self[task_id] = at_ms
+        self._jobs.setdefault(parse_task_id(task_id)[0], {})[task_id] = None
         heapq.heappush(self._heap, (at_ms, task_id))
+
+    def remove(self, task_id: TaskId) -> bool:
+        """A task waits no more; returns whether it did."""
+        if self.pop(task_id, None) is None:
+            return False
+        job_id = parse_task_id(task_id)[0]
+        waiting = self._jobs[job_id]
+        del waiting[task_id]
+        if not waiting:
+            del self._jobs[job_id]
+        return True
 
     def next_at(self) -> int | None:
         """The earliest retry in Unix ms, or None."""
@@ -26,12 +39,18 @@ class Delays(dict[TaskId, int]):
         return self._heap[0][0] if self._heap else None
 
     def due(self, now_ms: int) -> list[TaskId]:
-        """The tasks that need not wait any more, earliest first."""
-        if (first := self.next_at()) is None or first > now_ms:
-            return []
-        return [name for _, name in sorted((at_ms, name) for name, at_ms in self.items() if at_ms <= now_ms)]
+        """The tasks that need not wait any more, earliest first; looks only at those."""
+        found: list[tuple[int, TaskId]] = []
+        nodes = [0]
+        while nodes:
+            node = nodes.pop()
+            if node < len(self._heap) and self._heap[node][0] <= now_ms:
+                at_ms, task_id = self._heap[node]
+                if self.get(task_id) == at_ms:
+                    found.append((at_ms, task_id))
+                nodes += (2 * node + 1, 2 * node + 2)
+        return [task_id for _, task_id in sorted(set(found))]
 
     def of_job(self, job_id: JobId) -> list[tuple[int, int]]:
         """When each waiting task of a job may be assigned (Unix ms), and its index; the earliest first."""
-        found = ((at_ms, parse_task_id(name)) for name, at_ms in self.items())
-        return sorted((at_ms, index) for at_ms, (owner, index) in found if owner == job_id)
+        return sorted((self[name], parse_task_id(name)[1]) for name in self._jobs.get(job_id, ()))

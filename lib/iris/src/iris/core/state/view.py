@@ -223,7 +223,7 @@ class ClusterView:
             else:
                 self.returned[name] = heard
         for task_id in changes.due:
-            if self.delays.pop(task_id, None) is not None:
+            if self.delays.remove(task_id):
                 self._add_pending(self.task(task_id))
         for name, waits in changes.lending.items():
             booking = self.bookings.get(name)
@@ -380,7 +380,7 @@ class ClusterView:
             insort(waiting, -task.index)
 
     def _remove_pending(self, task: Task) -> None:
-        if self.delays.pop(task.task_id, None) is not None:
+        if self.delays.remove(task.task_id):
             return
         waiting = self.pending[task.job_id]
         if waiting[-1] == -task.index:
