@@ -4,7 +4,15 @@ import pytest
 
 from iris.domain.effects import Effect, ForgetAttempt, StopAttempt, WithdrawAttempt
 from iris.domain.endpoints import RegisteredEndpoint
-from iris.domain.events import AttemptMissing, AttemptObserved, EndpointRegistered, Preempted, WorkerLate, WorkerLost
+from iris.domain.events import (
+    AttemptMissing,
+    AttemptObserved,
+    EndpointRegistered,
+    Preempted,
+    WorkerHeard,
+    WorkerLate,
+    WorkerLost,
+)
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId
 from iris.domain.states import JobState, TaskState
 from support.iris.scheduling import InMemoryCluster, resources
@@ -162,6 +170,18 @@ def test_a_job_that_is_stopped_meanwhile_stops_it(cut_off):
     cut_off.observe("/u/job/0:0", S.KILLED, worker_id=W)
     cut_off.observe("/u/job/0:1", S.KILLED)
     assert cut_off.view.is_settled(JobId("/u/job"))
+
+
+def test_what_was_given_up_but_never_told_to_stop_is_told_once_its_job_is_stopped(cluster):
+    cluster.launch()
+    cluster.connect("v", resources(4, 16, 100))
+    cluster.do(WorkerLate(W, 10_000))
+    cluster.schedule()
+    cluster.stop("/u/job")
+    cluster.do(WorkerHeard(W))
+    cluster.effects.clear()
+    cluster.do(seen("/u/job/0:0", S.RUNNING))
+    assert told(cluster.effects, StopAttempt) == ["/u/job/0:0"]
 
 
 def test_what_was_preempted_before_it_was_lost_has_no_claim(cluster):

@@ -179,7 +179,8 @@ def _observe_stale(draft: Draft, event: AttemptObserved, task: Task | None) -> N
         if booking is not None and booking.stopping and booking.worker_id == worker_id:
             draft.release(name, booking.job_id)
         return
-    if booking is not None and booking.stopping and booking.worker_id == worker_id:
+    is_given_up = name in draft.view.lost  # it was withdrawn, not told to stop
+    if booking is not None and booking.stopping and booking.worker_id == worker_id and not is_given_up:
         # It was told to stop; a lost message is repeated when the worker reconnects.
         if booking.held == NOTHING and event.state is not TaskState.ASSIGNED:
             whole = draft.job(booking.job_id).spec.resources  # it had begun before it heard
