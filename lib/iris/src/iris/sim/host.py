@@ -111,6 +111,7 @@ class Process:
     def terminate(self, grace_ms: int, note: Mapping[str, Any] | None = None) -> None:
         del note  # no other agent takes it up
         context = self.host.context
+        context.physics.told.add(self.attempt_id)
         if not self.program.ignores_term:
             context.world.call_in(context.source.uniform(0, 1), self._end, Exit(0, signal.SIGTERM))
         context.world.call_in(grace_ms / 1000 + _KILL_TAKES_S, self._end, Exit(0, signal.SIGKILL))

@@ -33,6 +33,7 @@ class Ledger:
         granted: The worker of every attempt that was ever committed as live. violations: What was said too early.
         stop_sent: Attempts that a worker was told to stop. unwanted: Those that were to stop by a commit.
         begun: Attempts whose process has begun anywhere. running: Those that have not ended. exits: How others did.
+        told: Those whose process was asked to end, also by its host that leaves.
     """
 
     jobs: dict[JobId, Job] = field(default_factory=dict)
@@ -44,6 +45,7 @@ class Ledger:
     begun: Container[AttemptId] = ()
     running: Container[AttemptId] = ()
     exits: Mapping[AttemptId, int] = field(default_factory=dict)
+    told: Container[AttemptId] = ()
     violations: list[str] = field(default_factory=list)
     commits: int = 0
 
@@ -129,7 +131,8 @@ class Ledger:
                     f"{stop.attempt_id} was told to stop ({stop.reason}) and lives by what is committed"
                 )
         for ended in desired.forget:
-            if self.exits.get(AttemptId(ended)) == 0 and self._has_claim(AttemptId(ended)):
+            is_success = self.exits.get(AttemptId(ended)) == 0 and ended not in self.told
+            if is_success and self._has_claim(AttemptId(ended)):
                 self.violations.append(f"the success of {ended} was dropped; no successor had begun")
             if self._is_live(AttemptId(ended)):
                 self.violations.append(f"the end of {ended} was acknowledged and is not committed")

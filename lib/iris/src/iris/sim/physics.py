@@ -38,6 +38,7 @@ class Physics:
             those before the worker is reached again, so each may overlap with its successor, and only these may; but
             never of an exclusive job, whose host has to end them in time.
         exits: How the attempts ended that ended by themselves: exit code, or minus the signal.
+        told: Attempts whose process was asked to end: that it exits with 0 then is no success.
     """
 
     now: Callable[[], float]
@@ -47,6 +48,7 @@ class Physics:
     excused: set[AttemptId] = field(default_factory=set)
     exits: dict[AttemptId, int] = field(default_factory=dict)
     seen: set[AttemptId] = field(default_factory=set)
+    told: set[AttemptId] = field(default_factory=set)
     starts: int = 0
     overlaps: int = 0
 

@@ -91,7 +91,9 @@ class Simulation:
         self._source = random.Random(f"run {scenario.seed}")
         self.network = Network(self.world, random.Random(f"network {scenario.seed}"), scenario.weather)
         self.physics = Physics(lambda: self.world.now)
-        self.ledger = Ledger(begun=self.physics.seen, running=self.physics.running, exits=self.physics.exits)
+        self.ledger = Ledger(
+            begun=self.physics.seen, running=self.physics.running, exits=self.physics.exits, told=self.physics.told
+        )
         self.book = Book()
         self._config = ControllerConfig(
             state_dir=root / "controller",
