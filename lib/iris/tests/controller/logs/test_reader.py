@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest import mock
 
 import pytest
 
@@ -14,7 +15,7 @@ from iris.controller.logs.searcher import Searchers
 from iris.controller.logs.store import LogKey, LogStore
 from iris.domain.ids import JobId
 from iris.rpc.logfilter import LineChoice
-from iris.rpc.logformat import encode
+from iris.rpc.logformat import Record, encode
 
 LIMITS = ReadLimits()
 T = 1_790_000_000_000
@@ -22,7 +23,7 @@ TOP, CHILD = JobId("/ann/a"), JobId("/ann/a/b")
 
 
 class Hub:
-    """A job and its child; what is new of them is taken from `dirty`, and `complete` says when all is there."""
+    """A job and its child; what is new of them is taken from `grown`, and `complete` says when all is there."""
 
     def __init__(self, store: LogStore) -> None:
         self.store = store
@@ -30,7 +31,7 @@ class Hub:
         self.view = SimpleNamespace(jobs={TOP: SimpleNamespace(sequence=1)})
         self.complete = True
         self.subscriptions = 0
-        self.dirty: set[JobId] = set()
+        self.grown: set[LogKey] = set()
         self.wake = asyncio.Event()
 
     def subscribe(self, job_id: JobId, include_children: bool) -> "Hub":
@@ -44,15 +45,15 @@ class Hub:
         await self.wake.wait()
         self.wake.clear()
 
-    def take(self) -> set[JobId]:
-        taken, self.dirty = self.dirty, set()
+    def take(self) -> set[LogKey]:
+        taken, self.grown = self.grown, set()
         return taken
 
     def is_complete(self, job_id: JobId, include_children: bool) -> bool:
         return self.complete
 
-    def keys(self, job_id: JobId, index: int | None = None) -> list[LogKey]:
-        return self.store.keys(job_id, index)
+    def keys(self, job_id: JobId) -> list[LogKey]:
+        return self.store.keys(job_id)
 
     def descendants(self, job_id: JobId) -> list[JobId]:
         return [CHILD]
@@ -61,7 +62,7 @@ class Hub:
         key = (job_id, index, 0)
         for at_ms in at:
             self.store.append(key, self.store.size(key), encode(False, T + at_ms, b"x" * size))
-        self.dirty.add(job_id)
+        self.grown.add(key)
         self.wake.set()
 
 
@@ -108,7 +109,10 @@ async def test_very_many_logs_come_one_after_another(hub: Hub) -> None:
     hub.add(TOP, 1, 2, 3)
     assert await whole(hub, ReadLimits(merged=2)) == [[(TOP, 0, 1), (TOP, 1, 2), (TOP, 1, 3), (TOP, 0, 4)]]
     hub.add(TOP, 2, 0)
-    assert await whole(hub, ReadLimits(merged=2)) == [[(TOP, 0, 1), (TOP, 0, 4), (TOP, 1, 2), (TOP, 1, 3), (TOP, 2, 0)]]
+    assert await whole(hub, ReadLimits(merged=2)) == [
+        [(TOP, 0, 1), (TOP, 0, 4), (TOP, 1, 2), (TOP, 1, 3)],
+        [(TOP, 2, 0)],
+    ]
 
 
 async def test_a_batch_is_bounded_by_lines_and_by_bytes(hub: Hub) -> None:
@@ -142,6 +146,36 @@ async def test_following_gives_what_is_new_of_what_has_changed_until_all_is_ther
     assert shown(await anext(lines)) == [(TOP, 1, 4)]
     with pytest.raises(StopAsyncIteration):
         await anext(lines)
+
+
+async def test_following_very_many_logs_reads_those_that_grow_and_leaves_others_their_turns(hub: Hub) -> None:
+    hub.complete = False
+    for index in range(20):
+        hub.add(TOP, index, 1)
+    hub.take()
+    hub.wake.clear()
+    asked: list[LogKey] = []
+    read_store = hub.store.read
+
+    def overhear(key: LogKey, start: int, since_ms: int = 0) -> Iterator[Record]:
+        asked.append(key)
+        return read_store(key, start, since_ms)
+
+    with mock.patch.object(hub.store, "read", overhear):
+        lines = read(hub, ReadLimits(merged=4), follow=True)
+        turns: list[int] = []
+        assert len(await anext(lines)) == 4
+        for part in range(1, 5):
+            asyncio.get_running_loop().call_soon(turns.append, part)
+            assert len(await anext(lines)) == 4
+            assert (len(asked), turns) == (4 * part + 4, list(range(1, part + 1)))
+        asked.clear()
+        telling = asyncio.create_task(anext(lines))
+        await asyncio.sleep(0)
+        hub.add(TOP, 7, 2)
+        assert shown(await telling) == [(TOP, 7, 2)]
+        assert asked == [(TOP, 7, 0)]
+        await lines.aclose()
 
 
 @pytest.mark.parametrize(

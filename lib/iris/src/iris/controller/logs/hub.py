@@ -21,21 +21,23 @@ _EXCEPTION_BYTES: Final = 64 * 1024
 
 
 class Subscription:
-    """Collects the jobs of a scope that have something new, until they are taken."""
+    """Collects the logs of a scope that have grown, until they are taken, and wakes for its jobs' changes, too."""
 
     def __init__(self, job_id: JobId, include_children: bool) -> None:
         self.job_id = job_id
         self.include_children = include_children
-        self._dirty: set[JobId] = set()
+        self._grown: set[LogKey] = set()
         self._wake = asyncio.Event()
 
-    def mark(self, job_id: JobId) -> None:
-        self._dirty.add(job_id)
+    def mark(self, log: LogKey | None) -> None:
+        """Wake the reader; `log` has something new, None: it is the job that has changed."""
+        if log is not None:
+            self._grown.add(log)
         self._wake.set()
 
-    def take(self) -> set[JobId]:
-        """The jobs marked since the last call."""
-        taken, self._dirty = self._dirty, set()
+    def take(self) -> set[LogKey]:
+        """The logs marked since the last call."""
+        taken, self._grown = self._grown, set()
         self._wake.clear()
         return taken
 
@@ -79,7 +81,7 @@ class LogHub:
         before = self.store.size(key)
         size = self.store.append(key, offset, data)
         if size > before:
-            self._notify(JobId(key[0]))
+            self._notify(JobId(key[0]), key)
         return size
 
     def keep_exception(self, attempt: AttemptId, worker: WorkerId, data: bytes) -> None:
@@ -132,11 +134,11 @@ class LogHub:
         task = self.view.task(task_id)
         return self.store.exception((task.job_id, task.index, task.attempt))
 
-    def keys(self, job_id: JobId, index: int | None = None) -> list[LogKey]:
-        """The logs of the present job of that name, or of one task of it."""
+    def keys(self, job_id: JobId) -> list[LogKey]:
+        """The logs of the present job of that name."""
         job = self.view.jobs.get(job_id)
         first = 0 if job is None else job.first_attempt
-        return [key for key in self.store.keys(job_id, index) if key[2] >= first]
+        return [key for key in self.store.keys(job_id) if key[2] >= first]
 
     def is_known(self, key: LogKey) -> bool:
         """False if there is no such attempt: its job is forgotten, or of a later life, or its number not given yet."""
@@ -211,14 +213,14 @@ class LogHub:
         logger.warning("worker %s sends output of %s, which is worker %s's: dropped", worker, attempt, task.worker_id)
         return False
 
-    def _notify(self, job_id: JobId) -> None:
+    def _notify(self, job_id: JobId, log: LogKey | None = None) -> None:
         if not self._subscriptions:
             return
         for subscription in self._subscriptions.get(job_id, ()):
-            subscription.mark(job_id)
+            subscription.mark(log)
         above = parent_of(job_id)
         while above is not None:
             for subscription in self._subscriptions.get(above, ()):
                 if subscription.include_children:
-                    subscription.mark(job_id)
+                    subscription.mark(log)
             above = parent_of(above)

@@ -5,7 +5,7 @@ import heapq
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from iris.controller.logs.hub import LogHub, Subscription
@@ -49,7 +49,7 @@ class ReadLimits:
     Args:
         batch_lines: Lines of a batch.
         batch_bytes: Bytes at which a batch ends.
-        merged: Logs that are merged by time; more come one after another.
+        merged: Logs that are merged by time; more come one after another, so many before others have their turn.
         late_ms: How long after the end of the chosen time lines of it may still come in, for those who follow.
     """
 
@@ -106,25 +106,27 @@ async def _read_here(
     done = hub.is_complete(query.job_id, query.include_children)
     keys = _all_keys(hub, query)
     if query.max_lines and not query.from_start:
-        tails = _tails(hub, keys, query, positions)
+        tails = await _tails(hub, keys, query, positions, limits)
         reached.update(positions)
         for batch in _batches(tails, limits):
             yield batch
-        first: Iterator[Line] = iter(())
-    else:
-        first = _merged(hub, keys, query.since_ms, positions, limits.merged)
+        keys = []
     while True:
-        for batch in _batches(first if left is None else islice(first, left), limits):
-            reached.update((key, record.end) for key, record in batch)
-            yield batch
-            left = None if left is None else left - len(batch)
-        if done or not query.follow or left == 0 or _sequence(hub, query) != sequence:
+        for lines in _in_turns(hub, keys, query.since_ms, positions, limits.merged):
+            for batch in _batches(lines if left is None else islice(lines, left), limits):
+                reached.update((key, record.end) for key, record in batch)
+                yield batch
+                left = None if left is None else left - len(batch)
+            if left == 0:
+                return
+            await asyncio.sleep(0)  # a job may have 100,000 logs
+        if done or not query.follow or _sequence(hub, query) != sequence:
             return
         await subscription.wait()
-        dirty = subscription.take()
+        grown = subscription.take()
         # Asked before reading: what is complete now is read completely below.
         done = hub.is_complete(query.job_id, query.include_children)
-        first = _merged(hub, _keys_of(hub, query, dirty), query.since_ms, positions, limits.merged)
+        keys = _all_keys(hub, query) if done else _chosen(query, grown)
 
 
 async def _read_elsewhere(
@@ -151,10 +153,10 @@ async def _read_elsewhere(
             if last or left == 0:
                 return
             over = not await _something_new(subscription, query, limits, now_ms)
-            dirty = subscription.take()
+            grown = subscription.take()
             done = over or hub.is_complete(query.job_id, query.include_children)
             # At the end all are looked at once more, for lines that have no end.
-            keys = _all_keys(hub, query) if done else _keys_of(hub, query, dirty)
+            keys = _all_keys(hub, query) if done else _chosen(query, grown)
 
 
 async def _something_new(
@@ -174,9 +176,14 @@ async def _something_new(
     return True
 
 
-def _keys_of(hub: LogHub, query: LogQuery, job_ids: Iterable[JobId]) -> list[LogKey]:
-    found = [key for job_id in sorted(job_ids) for key in hub.keys(job_id, query.index)]
-    return [key for key in found if query.choice.attempt in (ANY_ATTEMPT, key[2])]
+def _chosen(query: LogQuery, keys: Iterable[LogKey]) -> list[LogKey]:
+    """Those of the logs that the query asks for, in order; `index` is a task of the job itself."""
+
+    def is_chosen(key: LogKey) -> bool:
+        is_of_task = query.index in (None, key[1]) or key[0] != query.job_id
+        return is_of_task and query.choice.attempt in (ANY_ATTEMPT, key[2])
+
+    return sorted(filter(is_chosen, keys))
 
 
 def _sequence(hub: LogHub, query: LogQuery) -> int:
@@ -187,10 +194,7 @@ def _sequence(hub: LogHub, query: LogQuery) -> int:
 
 def _all_keys(hub: LogHub, query: LogQuery) -> list[LogKey]:
     below = hub.descendants(query.job_id) if query.include_children else []
-    keys = _keys_of(hub, query, [query.job_id])
-    for job_id in below:
-        keys += _keys_of(hub, replace(query, index=None), [job_id])
-    return keys
+    return _chosen(query, (key for job_id in (query.job_id, *below) for key in hub.keys(job_id)))
 
 
 def _lines(hub: LogHub, key: LogKey, since_ms: int, positions: dict[LogKey, int]) -> Iterator[Line]:
@@ -199,22 +203,26 @@ def _lines(hub: LogHub, key: LogKey, since_ms: int, positions: dict[LogKey, int]
         yield key, record
 
 
-def _merged(hub: LogHub, keys: list[LogKey], since_ms: int, positions: dict[LogKey, int], most: int) -> Iterator[Line]:
-    if len(keys) == 1:
-        return _lines(hub, keys[0], since_ms, positions)
-    sources = (_lines(hub, key, since_ms, positions) for key in keys)
-    if len(keys) > most:
-        return (line for source in sources for line in source)
-    return heapq.merge(*sources, key=_at_ms)
+def _in_turns(
+    hub: LogHub, keys: list[LogKey], since_ms: int, positions: dict[LogKey, int], most: int
+) -> Iterator[Iterator[Line]]:
+    """The lines of all logs, merged by time; of more than `most`, one after another, in parts of so many."""
+    for begin in range(0, len(keys), most):
+        sources = (_lines(hub, key, since_ms, positions) for key in keys[begin : begin + most])
+        yield chain.from_iterable(sources) if len(keys) > most else heapq.merge(*sources, key=_at_ms)
 
 
-def _tails(hub: LogHub, keys: list[LogKey], query: LogQuery, positions: dict[LogKey, int]) -> list[Line]:
+async def _tails(
+    hub: LogHub, keys: list[LogKey], query: LogQuery, positions: dict[LogKey, int], limits: ReadLimits
+) -> list[Line]:
     kept: list[Line] = []
-    for key in keys:
+    for number, key in enumerate(keys, 1):
         # Before reading: what comes in later is given by the following.
         positions[key] = hub.store.complete_size(key)
         tail = [(key, record) for record in hub.store.tail(key, query.max_lines, query.since_ms)]
         kept = list(heapq.merge(kept, tail, key=_at_ms))[-query.max_lines :]
+        if number % limits.merged == 0:
+            await asyncio.sleep(0)
     return kept
 
 

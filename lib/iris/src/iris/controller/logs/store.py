@@ -107,9 +107,9 @@ class LogStore:
         """(task index, attempt number) of the attempts of a job that have written anything."""
         return set(self._found(job_id))
 
-    def keys(self, job_id: str, index: int | None = None) -> list[LogKey]:
-        """The logs of a job, or of one of its tasks, in order of task and attempt."""
-        return [(job_id, i, attempt) for i, attempt in sorted(self.attempts(job_id)) if index is None or i == index]
+    def keys(self, job_id: str) -> list[LogKey]:
+        """The logs of a job, in order of task and attempt."""
+        return [(job_id, index, attempt) for index, attempt in sorted(self.attempts(job_id))]
 
     def complete_size(self, key: LogKey) -> int:
         """Offset of the end of what can be read now."""

@@ -343,8 +343,26 @@ def kill(draft: Draft, task: Task, state: TaskState, reason: str) -> None:
         causes = _with_cause(task, f"stopped: {reason}")
         draft.stop_attempt(task, reason)
         state = TaskState.KILLED
-    finished = max(draft.now_ms, task.started_at_ms)
-    draft.put_task(task, replace(task, state=state, error=reason, finished_at_ms=finished, causes=causes))
+    ended = Task(  # not `replace`: a job of 100,000 tasks is stopped in one turn
+        task.task_id,
+        task.job_id,
+        task.index,
+        state,
+        task.attempt,
+        task.worker_id,
+        task.failures,
+        task.preemptions,
+        task.exit_code,
+        task.exit_signal,
+        reason,
+        task.started_at_ms,
+        max(draft.now_ms, task.started_at_ms),
+        causes,
+        task.failure_times,
+        task.burnt,
+        task.retry_at_ms,
+    )
+    draft.put_task(task, ended)
 
 
 def requeue(draft: Draft, task: Task, reason: str, retry_at_ms: int = 0) -> None:
