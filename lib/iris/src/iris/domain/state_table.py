@@ -38,10 +38,11 @@ _EVIDENCE: Final = {
     ),
     FailureKind.ENVIRONMENT: ("failure", "the environment could not be built"),
     FailureKind.START: ("failure", "the command does not exist or is not executable"),
-    FailureKind.WORKER: ("preemption", "the worker's fault, e.g. disk full; speaks against the host unless it ran"),
+    FailureKind.WORKER: ("preemption", "the worker's fault; speaks against the host unless it ran"),
     FailureKind.OOM: ("failure", "it used more memory than it asked for"),
     FailureKind.DEVICE: ("preemption", "the accelerator failed or was busy; speaks against the host"),
     FailureKind.PREEMPTED: ("preemption", "the platform took the host away"),
+    FailureKind.DISK: ("preemption", "the host's disk was full when it was to begin; does not speak against the host"),
 }
 
 

@@ -69,10 +69,11 @@ class FailureKind(IntEnum):
     USER = 1  # the command ended with a code or signal of its own
     ENVIRONMENT = 2  # the environment could not be built
     START = 3  # the command could not be started
-    WORKER = 4  # the worker's fault: bundle unreachable, disk full, worker restarted
+    WORKER = 4  # the worker's fault: bundle unreachable, files unreadable, worker restarted
     OOM = 5  # the task used more memory than it asked for
     DEVICE = 6  # the accelerator failed or was held by another process
     PREEMPTED = 7  # the platform took the host away
+    DISK = 8  # the host's disk was full when it was to begin
 
 
 class PriorityBand(IntEnum):

@@ -211,12 +211,14 @@ class _FailureKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureKi
     FAILURE_KIND_START: _FailureKind.ValueType  # 3
     """the command could not be started (not found, not executable)"""
     FAILURE_KIND_WORKER: _FailureKind.ValueType  # 4
-    """the worker's fault: bundle unreachable, disk full, worker restarted"""
+    """the worker's fault: bundle unreachable, files unreadable, worker restarted"""
     FAILURE_KIND_OOM: _FailureKind.ValueType  # 5
     FAILURE_KIND_DEVICE: _FailureKind.ValueType  # 6
     """the accelerator failed or was held by somebody else"""
     FAILURE_KIND_PREEMPTED: _FailureKind.ValueType  # 7
     """the platform took the host away"""
+    FAILURE_KIND_DISK: _FailureKind.ValueType  # 8
+    """the host's disk was full when the attempt was to begin"""
 
 class FailureKind(_FailureKind, metaclass=_FailureKindEnumTypeWrapper): ...
 
@@ -228,12 +230,14 @@ FAILURE_KIND_ENVIRONMENT: FailureKind.ValueType  # 2
 FAILURE_KIND_START: FailureKind.ValueType  # 3
 """the command could not be started (not found, not executable)"""
 FAILURE_KIND_WORKER: FailureKind.ValueType  # 4
-"""the worker's fault: bundle unreachable, disk full, worker restarted"""
+"""the worker's fault: bundle unreachable, files unreadable, worker restarted"""
 FAILURE_KIND_OOM: FailureKind.ValueType  # 5
 FAILURE_KIND_DEVICE: FailureKind.ValueType  # 6
 """the accelerator failed or was held by somebody else"""
 FAILURE_KIND_PREEMPTED: FailureKind.ValueType  # 7
 """the platform took the host away"""
+FAILURE_KIND_DISK: FailureKind.ValueType  # 8
+"""the host's disk was full when the attempt was to begin"""
 Global___FailureKind: _TypeAlias = FailureKind  # noqa: Y015
 
 @_typing.final

@@ -4,7 +4,7 @@ import pytest
 
 from iris.core.rules.timers import expired, next_deadline
 from iris.domain.events import Preempted
-from iris.domain.ids import AttemptId, JobId
+from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.states import FailureKind, TaskState
 from support.iris.scheduling import InMemoryCluster, resources
 
@@ -65,6 +65,28 @@ def test_a_preemption_restarts_at_once(cluster):
     cluster.observe("/u/job/0:0", TaskState.RUNNING)
     cluster.do(Preempted(AttemptId("/u/job/0:0"), "more urgent work"))
     cluster.observe("/u/job/0:0", TaskState.KILLED)
+    cluster.schedule()
+    assert cluster.task().attempt == 1
+
+
+@pytest.mark.parametrize("kind", [FailureKind.DISK, FailureKind.WORKER])
+def test_starts_that_fail_by_the_host_come_later_each_time_and_a_full_disk_does_not_close_it(cluster, kind):
+    cluster.launch(max_retries_preemption=9)
+    waits = []
+    for attempt in range(3):
+        cluster.observe(f"/u/job/0:{attempt}", TaskState.WORKER_FAILED, failure_kind=kind, error="no room")
+        assert not cluster.schedule().assignments
+        waits.append(pass_time(cluster))
+        cluster.schedule()
+    assert [round(wait / 1000 / 2**n) for n, wait in enumerate(waits)] == [1, 1, 1]
+    worker = cluster.view.workers[WorkerId("w")]
+    assert (worker.strikes, bool(worker.cordon_reason)) == ((0, False) if kind is FailureKind.DISK else (3, True))
+
+
+def test_what_ran_and_was_lost_by_its_host_restarts_at_once(cluster):
+    cluster.launch(max_retries_preemption=9)
+    cluster.observe("/u/job/0:0", TaskState.RUNNING)
+    cluster.observe("/u/job/0:0", TaskState.WORKER_FAILED, failure_kind=FailureKind.WORKER)
     cluster.schedule()
     assert cluster.task().attempt == 1
 

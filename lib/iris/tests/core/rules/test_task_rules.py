@@ -2,6 +2,7 @@
 
 import pytest
 
+from iris.core.rules.timers import expired
 from iris.domain.effects import ForgetAttempt, StartAttempt, StopAttempt
 from iris.domain.errors import IllegalTransition
 from iris.domain.events import (
@@ -91,6 +92,9 @@ def test_each_end_is_charged_to_its_budget_and_the_last_one_ends_the_job(cluster
         assert job.deciding_task_id == "/u/job/0"
         return
     assert (task.state, task.failures, task.preemptions) == (TaskState.PENDING, 0, 1)
+    cluster.now_ms = max(cluster.now_ms, task.retry_at_ms)
+    for event in expired(cluster.view, cluster.now_ms):
+        cluster.do(event)
     cluster.schedule()
     cluster.observe(A1, state, **fields)
     assert (cluster.task().state, cluster.job().state) == (TaskState.WORKER_FAILED, JobState.WORKER_FAILED)

@@ -29,6 +29,7 @@ LEAVE = StopAsked("worker ends", 500, leaving=True)
 PREEMPTED = StopAsked("the platform takes it", 500, leaving=True, preempted=True)
 STARTED: tuple[Event, ...] = (Accepted(prepare=False), Handed())
 RUNS: tuple[Event, ...] = (*STARTED, Spawned(7))
+FULL = "x: No space left on device (os error 28)"
 SICK = Unhealthy("stalled", 700)
 TERM = Exited(0, 15, "killed by SIGTERM")
 
@@ -75,6 +76,10 @@ def play(*events: Event) -> tuple[AttemptState, list[Instruction]]:
         pytest.param((*STARTED, SpawnFailed(F.START, "x")), S.FAILED, F.START, "x", id="failed start"),
         pytest.param((Accepted(True), PrepareFailed(F.ENVIRONMENT, "x")), S.FAILED, F.ENVIRONMENT, "x", id="job"),
         pytest.param((Accepted(True), PrepareFailed(F.WORKER, "x")), S.WORKER_FAILED, F.WORKER, "x", id="host"),
+        pytest.param((Accepted(True), PrepareFailed(F.WORKER, FULL)), S.WORKER_FAILED, F.DISK, FULL, id="full"),
+        pytest.param((Accepted(True), PrepareFailed(F.ENVIRONMENT, FULL)), S.WORKER_FAILED, F.DISK, FULL, id="uv"),
+        pytest.param((*STARTED, SpawnFailed(F.WORKER, FULL)), S.WORKER_FAILED, F.DISK, FULL, id="full at the start"),
+        pytest.param((*STARTED, SpawnFailed(F.START, FULL)), S.FAILED, F.START, FULL, id="words of a command"),
         pytest.param((HandedBack("too late"),), S.PENDING, F.UNSPECIFIED, "too late", id="handed back"),
     ],
 )  # fmt: skip

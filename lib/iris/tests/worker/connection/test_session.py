@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from iris.domain.resources import Resources
-from iris.domain.states import TaskState
+from iris.domain.states import FailureKind, TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
 from iris.rpc.auth import Unauthenticated
@@ -117,10 +117,10 @@ class Bench:
         await self.supervisor.is_resumed.wait()
         return task
 
-    async def news(self, seconds: int = 0) -> pb.WorkerMessage:
+    async def news(self, seconds: int = 0, seen: Observation = SEEN) -> pb.WorkerMessage:
         """The message by which the next observation goes, so much later."""
         self.now += seconds * 1000
-        self.supervisor.outbox.observe(SEEN)
+        self.supervisor.outbox.observe(seen)
         return await self.next_sent(len(self.call.sent) + 1)
 
     async def next_sent(self, count: int) -> pb.WorkerMessage:
@@ -246,6 +246,9 @@ async def test_what_is_offered_is_told_at_the_beginning_and_with_a_beat_once_it_
         message = await bench.news(seconds)
         told.append(message.capacity.disk_bytes // MB if message.HasField("capacity") else None)
     assert told == [None, None, 200, None, 60]
+    free[0] = 1 * MB
+    message = await bench.news(0, replace(SEEN, state=TaskState.WORKER_FAILED, failure=FailureKind.DISK))
+    assert message.capacity.disk_bytes == 1 * MB, "with the news of a full disk, not later"
 
 
 async def test_that_it_leaves_is_said_at_once_and_the_last_words_are_delivered(bench: Bench) -> None:

@@ -23,7 +23,10 @@ _FIRST_CAUSES = 20
 
 
 # Ends that are charged to the host, never to the user.
-HOST_FAULTS = frozenset({FailureKind.WORKER, FailureKind.DEVICE, FailureKind.PREEMPTED})
+HOST_FAULTS = frozenset({FailureKind.WORKER, FailureKind.DEVICE, FailureKind.PREEMPTED, FailureKind.DISK})
+# Of a host that cannot start it the next start comes later each time.
+_BACKS_OFF = frozenset({FailureKind.WORKER, FailureKind.DISK})
+_START_DELAY_MS = 1000
 
 
 class Verdict(Enum):
@@ -166,6 +169,9 @@ def take_in(draft: Draft, task: Task, event: AttemptObserved) -> tuple[Task, Ver
         return fail(draft, task, event)
     # KILLED without having been asked to is the worker's doing, like PREEMPTED and WORKER_FAILED.
     is_told = event.error or event.failure_kind in _WORDS
+    if event.failure_kind in _BACKS_OFF and task.state is not TaskState.RUNNING:
+        delay_ms = retry_delay_ms(_START_DELAY_MS, task.preemptions + 1, task.attempt_id)
+        task = replace(task, retry_at_ms=draft.now_ms + delay_ms)
     return lose(draft, task, describe_end(event) if is_told else f"{state.word} by its worker")
 
 
@@ -417,6 +423,7 @@ _WORDS = {
     FailureKind.START: "the command could not be started",
     FailureKind.DEVICE: "device error",
     FailureKind.PREEMPTED: "the platform took the host away",
+    FailureKind.DISK: "the host's disk was full",
 }
 
 

@@ -9,7 +9,7 @@ from iris.domain.states import FailureKind, TaskState
 from iris.worker.attempts.attempt import Attempt
 
 HAND_BACK_S: float = 0.5
-_HOST_FAULTS: Final = frozenset({FailureKind.WORKER, FailureKind.DEVICE, FailureKind.PREEMPTED})
+_HOST_FAULTS: Final = frozenset({FailureKind.WORKER, FailureKind.DEVICE, FailureKind.PREEMPTED, FailureKind.DISK})
 
 
 class AheadQueue:

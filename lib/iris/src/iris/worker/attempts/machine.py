@@ -8,12 +8,17 @@ An attempt that was asked to stop ends KILLED whatever its command does then; on
 WORKER_FAILED, so that it is tried elsewhere and never booked as the user's failure.
 """
 
+import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 from iris.domain.states import FailureKind, TaskState
 from rigging.errors import MarinError
+
+# As the system says it, and uv in its words.
+_FULL_DISK: Final = re.compile(r"No space left on device|Disk quota exceeded")
+_BY_FILES: Final = frozenset({FailureKind.WORKER, FailureKind.ENVIRONMENT})
 
 
 class AttemptPhase(StrEnum):
@@ -231,7 +236,9 @@ def _ended_early(state: AttemptState, kind: FailureKind, error: str, exit_code: 
         task_state, error, kind = _stopped_end(state.stop)
     else:
         # The worker's own faults (no disk, no bundle) must not eat the user's retries.
-        hosts = kind in (FailureKind.WORKER, FailureKind.PREEMPTED)
+        if kind in _BY_FILES and _FULL_DISK.search(error):
+            kind = FailureKind.DISK  # neither the user's nor a broken host's
+        hosts = kind in (FailureKind.WORKER, FailureKind.PREEMPTED, FailureKind.DISK)
         task_state = TaskState.WORKER_FAILED if hosts else TaskState.FAILED
     return replace(
         state, phase=AttemptPhase.ENDED, task_state=task_state, error=error, failure=kind, exit_code=exit_code

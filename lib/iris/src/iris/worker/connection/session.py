@@ -13,6 +13,7 @@ import grpc.aio
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from iris.domain.resources import Resources
+from iris.domain.states import FailureKind
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
 from iris.rpc.channels import open_aio_channel
@@ -304,7 +305,9 @@ class AgentSession:
 
     def _message(self, batch: ReportBatch) -> pb.WorkerMessage:
         beat = self._next_beat()
-        renewed = beat and self._offer.renew(self._supervisor.reserved_disk)
+        # With the news of a full disk comes what is left of it: else the same attempt comes back at once.
+        is_full = any(item.failure is FailureKind.DISK for item in batch.observations)
+        renewed = (beat or is_full) and self._offer.renew(self._supervisor.reserved_disk)
         skew = self._skew.best if beat else None
         return pb.WorkerMessage(
             clock_skew_ms=None if skew is None else skew.skew_ms,
