@@ -16,8 +16,8 @@ OPTIONS = ("--no-workspace", "--memory", "100MB", "--job-name")
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    with small_disk(tmp_path / "disk") as found:
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SmallDisk]:
+    with small_disk(tmp_path / "disk", getattr(request, "param", "20m")) as found:
         if found is None:
             pytest.skip("no tmpfs can be mounted here (root is needed): what a full disk does is NOT tested")
         yield found
@@ -46,3 +46,21 @@ def test_more_output_than_the_disk_holds(small: Cluster, disk: SmallDisk, worksp
     assert logs.out.splitlines()[-1].startswith("line 329999 "), "the newest is kept"
     lost = re.findall(r"^iris: task \S+: ([\d,]+) bytes of (?:output|the log) lost: ", logs.err, re.MULTILINE)
     assert sum(int(number.replace(",", "")) for number in lost) > 10 * 2**20
+
+
+@pytest.mark.parametrize("disk", ["400m"], indirect=True)
+def test_who_fills_the_hosts_disk_is_ended_and_others_go_on(small: Cluster, disk: SmallDisk, workspace: Path) -> None:
+    """Without a stated --disk; the neighbour runs through it, a job that comes meanwhile begins once there is room."""
+    run = ("job", "run", "--no-workspace", "--cpu", "0.1", "--job-name")
+    assert small.iris(*run, "neighbour", "--no-wait", "--", "sh", "-c", "sleep 8; echo done", cwd=workspace).code == 0
+    hog = "import time\nwith open('x', 'wb', 0) as file:\n    try:\n        while file.write(bytes(1 << 16)): pass\n"
+    hog += "    except OSError:\n        time.sleep(60)\n"
+    assert small.iris(*run, "hog", "--no-wait", "--", "python3", "-c", hog, cwd=workspace).code == 0
+    assert small.iris("job", "wait", "hog").code != 0
+    assert (
+        "out of disk: the host's disk was full, and it had written the most" in small.iris("job", "summary", "hog").out
+    )
+    later = small.iris(*run, "later", "--", "true", cwd=workspace)
+    assert later.code == 0, later.text
+    assert small.iris("job", "wait", "neighbour").code == 0
+    assert " cordoned" not in small.iris("cluster", "worker", "list").out

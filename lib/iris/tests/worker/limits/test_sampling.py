@@ -12,6 +12,8 @@ from iris.worker.limits.sampling import (
     DISK_UNLIMITED_S,
     DiskSchedule,
     hurt,
+    is_full,
+    one_to_end,
     soft_breach,
     soft_line,
     usage_of,
@@ -133,3 +135,28 @@ class TestDisk:
         schedule.looked(10.0, 0.0, 40, 1000)
         assert not schedule.is_due(10.0 + DISK_UNLIMITED_S - 0.1, 0)
         assert schedule.is_due(10.0 + DISK_UNLIMITED_S, 1000)
+
+    @pytest.mark.parametrize(
+        ("used", "limits", "free", "victim"),
+        [
+            ({"a": 90, "b": 2}, {}, 0, ("a", 46)),
+            ({"a": 2, "b": 90, "c": 4}, {"c": 10}, 4, ("b", 45)),
+            ({"a": 90, "c": 2}, {"c": 10}, 0, ("a", 82)),
+            ({"a": 50, "b": 50}, {}, 0, None),
+            ({"a": 90}, {}, 0, None),
+            ({"c": 90}, {"c": 100}, 0, None),
+        ],
+        ids=["the largest", "limits are kept free", "one beside a promise", "equal", "alone", "all limited"],
+    )
+    def test_on_a_full_disk_the_largest_beyond_its_share_ends(
+        self, used: dict[str, int], limits: dict[str, int], free: int, victim: tuple[str, int] | None
+    ) -> None:
+        assert one_to_end(used, limits, free) == victim
+
+    def test_a_disk_is_full_below_a_fiftieth_and_64_mib(self) -> None:
+        assert [is_full(free * MIB, size * MIB) for free, size in ((63, 10**6), (64, 10**6), (3, 100), (1, 100))] == [
+            True,
+            False,
+            False,
+            True,
+        ]

@@ -14,17 +14,22 @@ from iris.domain.usage import Usage
 from iris.worker.guardian.held import HeldAttempt
 from iris.worker.guardian.process import ProcessRuntime
 from iris.worker.guardian.reactor import Reactor
-from iris.worker.limits.disk import DiskScan, free_bytes
+from iris.worker.limits.breach import beyond_share
+from iris.worker.limits.disk import DiskScan, disk_room
 from iris.worker.limits.plan import NO_LIMITS, PROCESSES, Breach, LimitRequest, LimitsMode
 from iris.worker.limits.probe import LimitsAbility
 from iris.worker.limits.processes import ProcessStat, Tally, members, pids_of, proportional_bytes, read_table, tally
 from iris.worker.limits.sampling import (
     DISK_TICK_S,
+    ROOM_PAUSE_S,
+    ROOM_S,
     SOFT_S,
     USAGE_S,
     DiskSchedule,
     disk_breach,
     hurt,
+    is_full,
+    one_to_end,
     soft_breach,
     soft_line,
     usage_of,
@@ -73,6 +78,7 @@ class Watch:
         self._ticks_at = 0.0  # when the next tick is; 0: none is to come
         self._disks: dict[str, DiskSchedule] = {}
         self._scans: dict[str, tuple[DiskScan, float]] = {}
+        self._full_since = self._room_due = 0.0
         self._limits: dict[LimitRequest, LimitRequest] = {}
         self._members_due = 0.0
         self._seen_members: Mapping[str, Sequence[int]] = {}
@@ -108,7 +114,7 @@ class Watch:
         limits = attempt.spec.limits
         if limits.disk_bytes:
             return DISK_TICK_S
-        return SOFT_S if self._is_soft(limits) else self._usage_s
+        return min(SOFT_S if self._is_soft(limits) else self._usage_s, ROOM_S if attempt.places else self._usage_s)
 
     def _is_soft(self, limits: LimitRequest) -> bool:
         is_memory = bool(limits.memory_bytes) and "memory" not in self._counted
@@ -189,16 +195,17 @@ class Watch:
     # --- disk ---
 
     def _look_at_disks(self, attempts: list[HeldAttempt], now: float) -> None:
-        entries, free = _ENTRIES_PER_TICK, -1
+        entries, free, size = _ENTRIES_PER_TICK, -1, 0
         for attempt in attempts:
             name, places = attempt.spec.owner, attempt.places
             if not places or attempt.breach is not None:
                 continue
             if free < 0:
                 try:
-                    free = free_bytes(places[0])
+                    free, size = disk_room(places[0])
                 except OSError:
                     return
+                self._look_for_room(attempts, now, free, size)
             schedule = self._disks.get(name)
             if schedule is None:
                 limit = attempt.spec.limits.disk_bytes
@@ -217,6 +224,26 @@ class Watch:
             for gone in self._disks.keys() - self._live.keys():
                 del self._disks[gone]
                 self._scans.pop(gone, None)
+
+    def _look_for_room(self, attempts: list[HeldAttempt], now: float, free: int, size: int) -> None:
+        """On a full disk: look at everybody's directories, and end who has written the most beyond its share."""
+        if now < self._room_due or not is_full(free, size) or self._ability.mode is LimitsMode.OFF:
+            self._full_since = 0.0
+            return
+        self._full_since = self._full_since or now
+        writers = {item.spec.owner: item for item in attempts if item.places and item.breach is None}
+        seen = {name: schedule for name in writers if (schedule := self._disks.get(name)) is not None}
+        late = [schedule for schedule in seen.values() if schedule.looked_at < self._full_since]
+        for schedule in late:
+            schedule.hurry()
+        if late or len(seen) < len(writers):
+            return
+        limits = {name: item.limit_bytes for name, item in seen.items() if item.limit_bytes}
+        found = one_to_end({name: item.total_bytes for name, item in seen.items()}, limits, free)
+        self._full_since, self._room_due = 0.0, now + ROOM_PAUSE_S
+        if found is not None:
+            name, share = found
+            self._end(writers[name], beyond_share(share, seen[name].total_bytes))
 
     def _scan(self, attempt: HeldAttempt, schedule: DiskSchedule, now: float, free: int, entries: int) -> int:
         name = attempt.spec.owner

@@ -47,6 +47,20 @@ def beyond_soft(what: str, limit: int, used: int) -> Breach:
     )
 
 
+def beyond_share(share: int, used: int) -> Breach:
+    """The attempt was ended because the host's disk was full and it had written the most.
+
+    Args:
+        share: Bytes that it might have written.
+        used: That it has written.
+    """
+    return Breach(
+        DISK,
+        f"out of disk: the host's disk was full, and it had written the most: {format_bytes(used)}, its share was "
+        f"{format_bytes(share)} (--disk has room kept); it was ended",
+    )
+
+
 def processes_refused(limit: int, refused: int) -> Breach:
     """The kernel let the attempt start no more processes.
 

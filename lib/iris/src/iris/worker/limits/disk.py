@@ -111,7 +111,7 @@ class DiskScan:
         return status.st_blocks * _BLOCK_BYTES
 
 
-def free_bytes(place: str) -> int:
-    """Bytes that are free on the file system of a directory. Raises OSError."""
+def disk_room(place: str) -> tuple[int, int]:
+    """Bytes that are free on the file system of a directory, and its size. Raises OSError."""
     status = os.statvfs(place)
-    return status.f_bfree * status.f_frsize
+    return status.f_bfree * status.f_frsize, status.f_blocks * status.f_frsize

@@ -1,5 +1,6 @@
 """When to look at what of an attempt, and what the looks mean. Pure: moments and numbers come as arguments."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +20,12 @@ DISK_S: Final = 2.0
 DISK_UNLIMITED_S: Final = 30.0
 DELETED_S: Final = 10.0
 """So often deleted files are looked for, which takes a look at each descriptor; and whenever much was written."""
+ROOM_S: Final = 1.0
+"""So often the file system is asked how much is free, while no attempt's disk is limited."""
+ROOM_PAUSE_S: Final = 30.0
+"""So long the files of an attempt that was ended for room may take to go, before another is."""
+_FULL_BYTES: Final = 64 * 1024 * 1024
+_FULL_SHARE: Final = 50
 _DISK_PAUSE: Final = 100
 """After a look through the directories, so many times what it took goes by before the next."""
 
@@ -75,6 +82,30 @@ def disk_breach(limits: LimitRequest, disk_bytes: int) -> Breach | None:
     return None
 
 
+def is_full(free_bytes: int, size_bytes: int) -> bool:
+    """True if a file system has less than 64 MiB left, and less than a fiftieth of its size."""
+    return free_bytes < min(_FULL_BYTES, size_bytes // _FULL_SHARE)
+
+
+def one_to_end(used: Mapping[str, int], limits: Mapping[str, int], free_bytes: int) -> tuple[str, int] | None:
+    """Return who is to end on a full disk, and what its share was: who has written most of those beyond their share.
+
+    What others than attempts have left of the disk belongs to the attempts: to each that named its `--disk` so much,
+    to the others equal shares of the rest. One that is alone has all of it. None: nobody is beyond its share.
+
+    Args:
+        used: Bytes of each attempt.
+        limits: Of those that are limited, all of them within their limits.
+        free_bytes: That are free.
+    """
+    others = {name: count for name, count in used.items() if name not in limits}
+    if not others:
+        return None
+    largest = max(others, key=others.__getitem__)
+    share = max(sum(used.values()) + free_bytes - sum(limits.values()), 0) // len(others)
+    return (largest, share) if others[largest] > share else None
+
+
 def hurt(limits: LimitRequest, reading: GroupReading, peak_bytes: int) -> list[Breach]:
     """Return the limit that a running attempt has met, by the kernel's counts; it may go on all the same.
 
@@ -102,6 +133,7 @@ class DiskSchedule:
         total_bytes: That the last look has found.
         deleted_due: Moment of the next look for deleted files that are open.
         deleted_bytes: What the last one has found.
+        looked_at: Moment of the last look; 0: there was none.
     """
 
     limit_bytes: int
@@ -110,6 +142,11 @@ class DiskSchedule:
     total_bytes: int = 0
     deleted_due: float = 0.0
     deleted_bytes: int = 0
+    looked_at: float = 0.0
+
+    def hurry(self) -> None:
+        """Let the next look, for deleted files as well, be due at once."""
+        self.due = self.deleted_due = 0.0
 
     def is_due(self, now: float, free_bytes: int) -> bool:
         """Whether it is time: sooner, when the file system has lost half of what the attempt may still write.
@@ -146,7 +183,7 @@ class DiskSchedule:
             total_bytes: That it has found.
             free_bytes: That are free on the file system.
         """
-        self.total_bytes, self.free_bytes = total_bytes, free_bytes
+        self.total_bytes, self.free_bytes, self.looked_at = total_bytes, free_bytes, now
         self.due = now + max(DISK_S if self.limit_bytes else DISK_UNLIMITED_S, took_s * _DISK_PAUSE)
 
 
