@@ -68,8 +68,8 @@ def test_a_fence_may_end_before_the_worker_is_lost(contacts, cluster):
     assert [(at_ms, type(event)) for at_ms, event in found] == [(10_000, WorkerLate), (26_000, AttemptFenced)]
 
 
-def test_time_in_which_the_controller_itself_stood_still_is_nobodys_silence(contacts, cluster):
-    """What workers said meanwhile has not been read yet. But what was silence before is silence still."""
+def test_time_in_which_the_controller_itself_stood_still_is_nobodys_silence_until_it_has_read(contacts, cluster):
+    """What workers said meanwhile has not been read yet; once it would have been, it was silence."""
     cluster.launch("/u/a", exclusive=True, fence_after_ms=20_000)
     watch(contacts, cluster, 1000, 8000)
     assert not contacts.look(cluster.view, 98_000)
@@ -77,7 +77,26 @@ def test_time_in_which_the_controller_itself_stood_still_is_nobodys_silence(cont
     contacts.look(cluster.view, 205_000)
     assert contacts.silent_ms(W, 205_000) == 15_000
     found = watch(contacts, cluster, 206_000, 224_000)
-    assert [(at_ms, type(event)) for at_ms, event in found] == [(216_000, AttemptFenced)]
+    assert [(at_ms, type(event)) for at_ms, event in found] == [(208_000, WorkerLost), (208_000, AttemptFenced)]
+    assert contacts.silent_ms(W, 224_000) == 224_000
+
+
+def test_one_pause_leaves_workers_all_the_time_to_come_back(contacts, cluster):
+    watch(contacts, cluster, 1000, 9000)
+    contacts.look(cluster.view, 109_000)
+    found = watch(contacts, cluster, 110_000, 120_000)
+    assert [(at_ms, type(event)) for at_ms, event in found] == [(110_000, WorkerLate), (119_000, WorkerLost)]
+
+
+def test_pauses_again_and_again_do_not_hide_a_silence(contacts, cluster):
+    now_ms = 0
+    for _ in range(8):  # it runs for 4 s of every 16
+        watch(contacts, cluster, now_ms + 1000, now_ms + 4000)
+        now_ms += 16_000
+        contacts.look(cluster.view, now_ms)
+    assert watch(contacts, cluster, now_ms + 1000, now_ms + 3000) == []
+    assert not contacts.is_present(W)
+    assert contacts.silent_ms(W, now_ms + 3000) == 131_000
 
 
 def test_a_new_session_counts_from_its_begin(contacts, cluster):

@@ -15,6 +15,8 @@ from iris.domain.ids import WorkerId
 from iris.domain.job_spec import JobSpec
 from iris.domain.tpu import SLICE_ATTRIBUTE
 
+_READS_SHARE: Final = 5
+"""After a pause of its own the controller has read what waited for it within this part of `late_after_ms`."""
 _CLOCK_ERROR: Final = 1000
 """Two hosts' clocks may run apart by one part in so many."""
 
@@ -51,9 +53,43 @@ class ContactRules:
 
 @dataclass(slots=True)
 class _Contact:
+    """The last receipt from a worker.
+
+    Args:
+        paused_ms: So long the controller itself was held up since. first_pause_ms: When that was first.
+        resumed_ms: When it last went on.
+    """
+
     heard_ms: int
     silence: Silence = Silence.NONE
     has_left: bool = False
+    paused_ms: int = 0
+    first_pause_ms: int = 0
+    resumed_ms: int = 0
+
+    def heard(self, at_ms: int) -> None:
+        self.heard_ms, self.paused_ms = at_ms, 0
+
+    def pause(self, from_ms: int, to_ms: int) -> None:
+        """The controller was held up."""
+        begin = max(from_ms, self.heard_ms)
+        if not self.paused_ms:
+            self.first_pause_ms = begin
+        self.paused_ms += max(to_ms - begin, 0)
+        self.resumed_ms = to_ms
+
+    def silent_ms(self, now_ms: int, late_after_ms: int) -> int:
+        """For how long the worker is silent.
+
+        Pauses of the controller count once it has run for `late_after_ms` since the first of them, in one piece or
+        several: what the worker said meanwhile would have been read by then.
+        """
+        silent_ms = now_ms - self.heard_ms
+        if not self.paused_ms:
+            return silent_ms
+        has_run_ms = now_ms - self.first_pause_ms - self.paused_ms
+        has_read = now_ms - self.resumed_ms >= late_after_ms // _READS_SHARE
+        return silent_ms if has_run_ms >= late_after_ms and has_read else silent_ms - self.paused_ms
 
 
 class Contacts:
@@ -78,7 +114,7 @@ class Contacts:
         if contact is None:
             self.begin(worker_id, now_ms)
             return False
-        contact.heard_ms = now_ms
+        contact.heard(now_ms)
         self._given_up -= {worker_id}
         if contact.silence is Silence.NONE:
             return False
@@ -99,7 +135,7 @@ class Contacts:
     def silent_ms(self, worker_id: WorkerId, now_ms: int) -> int:
         """For how long the worker was not heard; at least so long when it is not known."""
         contact = self._known.get(worker_id)
-        return now_ms - contact.heard_ms if contact is not None else 0
+        return contact.silent_ms(now_ms, self._rules.late_after_ms) if contact is not None else 0
 
     def fenced_in_ms(self, worker_id: WorkerId, spec: JobSpec, now_ms: int) -> int:
         """Return the ms, at least 1, from now until an exclusive attempt on a silent worker is known to have ended.
@@ -114,18 +150,17 @@ class Contacts:
     def look(self, view: ClusterView, now_ms: int) -> list[Event]:
         """Return the events that are due now; each step of a worker's silence once.
 
-        Time in which the controller itself was held up (stopped, suspended) is nobody's silence: what workers said
-        meanwhile has not been read yet.
+        Time in which the controller itself was held up (stopped, suspended) is nobody's silence at first: what workers
+        said meanwhile has not been read yet.
         """
-        held_up_ms = now_ms - self._looked_ms
-        if held_up_ms > self._rules.late_after_ms:
+        if now_ms - self._looked_ms > self._rules.late_after_ms:
             for contact in self._known.values():
-                contact.heard_ms = min(contact.heard_ms + held_up_ms, now_ms)
+                contact.pause(self._looked_ms, now_ms)
         self._looked_ms = now_ms
         self._suspect(view, now_ms)
         events: list[Event] = []
         for worker_id, contact in list(self._known.items()):
-            silent_ms = now_ms - contact.heard_ms
+            silent_ms = contact.silent_ms(now_ms, self._rules.late_after_ms)
             if silent_ms >= self._rules.late_after_ms:
                 events += self._steps(view, worker_id, contact, silent_ms)
         return events
@@ -145,7 +180,7 @@ class Contacts:
             # One of them is back: so are the others, in a moment, if it was the controller that was away.
             for worker_id in before.hosts & silent:
                 contact = self._known[worker_id]
-                contact.heard_ms = max(contact.heard_ms, now_ms - self._rules.late_after_ms)
+                contact.heard(max(contact.heard_ms, now_ms - self._rules.late_after_ms))
             self.suspicion = None
         elif now_ms - before.since_ms >= self._rules.partition_patience_ms:
             self._given_up = before.hosts
@@ -158,7 +193,7 @@ class Contacts:
             worker = view.workers.get(worker_id)
             if worker is None or worker.cordon_reason or contact.has_left or contact.silence is Silence.LOST:
                 continue
-            is_silent = now_ms - contact.heard_ms >= self._rules.late_after_ms
+            is_silent = contact.silent_ms(now_ms, self._rules.late_after_ms) >= self._rules.late_after_ms
             group = worker.attributes.get(SLICE_ATTRIBUTE) or worker_id
             yield HostSilence(worker_id, group, contact.heard_ms, is_silent)
 
