@@ -99,7 +99,10 @@ class JobSpec:
 LIMIT_MODES: Final = ("enforced", "soft")
 """Tasks are ended beyond their limits, or only placed by them."""
 
-LIMIT_WORDS: Final = ("memory", "disk", "cpu")
+MEMORY_WARNING: Final = "memory-warning"
+"""A task that uses more memory than it is placed by is told so, and not ended."""
+
+LIMIT_WORDS: Final = ("memory", "disk", "cpu", MEMORY_WARNING)
 """The resources to which a job's tasks can be held."""
 
 PLAIN_FIELDS: Final = tuple(item.name for item in fields(JobSpec) if item.type in (int, bool, str))

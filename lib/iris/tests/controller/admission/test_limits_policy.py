@@ -1,15 +1,21 @@
 """Whose choice of limits holds."""
 
+from dataclasses import replace
+
 import pytest
 
 from iris.controller.admission.limits_policy import LimitsPolicy
 from iris.domain.ids import JobId
 from iris.domain.job_spec import CommandEntrypoint, JobSpec
+from iris.domain.resources import Device, Resources
 from rigging.errors import InvalidRequest
 
 
 def job(enforced: str = "memory,disk", mode: str = "") -> JobSpec:
     return JobSpec(JobId("/ann/j"), CommandEntrypoint(("true",)), enforced=enforced, limits_mode=mode)
+
+
+ON_TPU = Resources(memory_bytes=1, device=Device("tpu", "v5p-8", 4))
 
 
 @pytest.mark.parametrize(
@@ -24,6 +30,12 @@ def job(enforced: str = "memory,disk", mode: str = "") -> JobSpec:
         (LimitsPolicy("enforced", force=True), job(mode="enforced"), "memory,disk"),
         (LimitsPolicy("soft", force=True), job(), ""),
         (LimitsPolicy("soft", force=True), job("", "soft"), ""),
+        (LimitsPolicy(unstated="warn"), job(), "memory,disk"),
+        (LimitsPolicy(unstated="warn"), job("disk"), "disk,memory-warning"),
+        (LimitsPolicy(unstated="enforce"), job(""), "memory"),
+        (LimitsPolicy(unstated="enforce"), job("", "soft"), ""),
+        (LimitsPolicy("soft", unstated="enforce"), job(""), ""),
+        (LimitsPolicy(unstated="enforce"), replace(job(""), resources=ON_TPU), ""),
     ],
 )
 def test_a_job_chooses_and_else_the_cluster(policy: LimitsPolicy, spec: JobSpec, held_to: str) -> None:

@@ -94,6 +94,9 @@ def test_limits_of_logs_the_disks_reserve_and_of_jobs(tmp_path: Path) -> None:
     file = written(tmp_path, "limits: {mode: soft, force: true}")
     assert controller_config(file, Given(tmp_path)).limits == LimitsPolicy("soft", force=True)
     assert controller_config(written(tmp_path, ""), Given(tmp_path)).limits == LimitsPolicy("enforced")
+    beyond = Given(tmp_path, host="10.0.0.1")
+    assert controller_config(written(tmp_path, ""), beyond).limits == LimitsPolicy(unstated="warn")
+    assert controller_config(written(tmp_path, "limits: {unstated: enforce}"), beyond).limits.unstated == "enforce"
     with pytest.raises(InvalidRequest, match=r"c.yaml: controller.log_limit is 10; it must be 1MB or more"):
         parse_cluster_config({"controller": {"log_limit": 10}}, path)
 

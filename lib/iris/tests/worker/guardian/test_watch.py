@@ -4,9 +4,11 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from iris.worker.guardian.held import HeldAttempt
 from iris.worker.guardian.watch import Watch
-from iris.worker.limits.plan import LimitsMode
+from iris.worker.limits.plan import LimitRequest, LimitsMode
 from iris.worker.limits.probe import LimitsAbility
 from iris.worker.limits.processes import ProcessStat
 from iris.worker.processes import ProcessSpec
@@ -28,17 +30,29 @@ class Reactor:
             work()
 
 
-def test_without_groups_all_is_measured_by_proc() -> None:
+@pytest.mark.parametrize(("told_at", "words"), [(8191, 1), (8192, 0), (0, 0)])
+def test_without_groups_all_is_measured_by_proc_and_who_named_no_memory_is_told_once(told_at: int, words: int) -> None:
     reactor: Any = Reactor()
     runtime: Any = SimpleNamespace(measure=lambda process: None, owners=lambda: {100: "a"})
     keeper: Any = None
-    attempt: Any = HeldAttempt(ProcessSpec("a", ("true",), {}, "/"), keeper, lambda: 0)
+    spec = ProcessSpec("a", ("true",), {}, "/", limits=LimitRequest(memory_told=told_at))
+    lines: list[str] = []
+
+    class Attempt(HeldAttempt):
+        def note_line(self, text: str) -> None:
+            lines.append(text)
+
+    attempt: Any = Attempt(spec, keeper, lambda: 0)
     attempt.process = SimpleNamespace(pid=100)
     told: list[Any] = []
     watch = Watch(
         reactor, runtime, LimitsAbility(LimitsMode.SOFT), {"a": attempt}, told.append, lambda: TABLE, usage_s=0.0
     )
     watch.began(attempt)
-    reactor.turn()
+    for _ in range(2):
+        reactor.turn()
     assert told
     assert (attempt.usage.cpu_ms, attempt.usage.memory_bytes, attempt.usage.processes) == (55, 8192, 3)
+    assert len(lines) == words
+    assert all("`limits: {unstated: enforce}` would have ended it" in line for line in lines)
+    assert attempt.breach is None

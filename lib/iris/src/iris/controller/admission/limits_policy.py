@@ -3,10 +3,12 @@
 from dataclasses import dataclass, replace
 from typing import Final
 
-from iris.domain.job_spec import LIMIT_MODES, JobSpec
+from iris.domain.job_spec import LIMIT_MODES, MEMORY_WARNING, JobSpec
 from rigging.errors import InvalidRequest
 
 ENFORCED, SOFT = LIMIT_MODES
+UNSTATED: Final = ("warn", "enforce")
+WARN, ENFORCE = UNSTATED
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,10 +18,13 @@ class LimitsPolicy:
     Args:
         mode: One of LIMIT_MODES, for jobs that choose none. Clients of earlier releases never say that they chose.
         force: Jobs may not choose the other one.
+        unstated: One of UNSTATED: what becomes of tasks that use more memory than the default of a submitter who
+            named none; "": nothing. Those on TPUs have their hosts for themselves.
     """
 
     mode: str = ENFORCED
     force: bool = False
+    unstated: str = ""
 
     def applied(self, spec: JobSpec) -> JobSpec:
         """Return the job with the limits that its tasks are held to.
@@ -36,9 +41,18 @@ class LimitsPolicy:
             )
         if self.force and spec.limits_mode not in ("", self.mode):
             raise InvalidRequest(f"job {spec.job_id}: {_REFUSALS[spec.limits_mode]}; limits.force of its file says so")
-        if (spec.limits_mode or self.mode) == ENFORCED or not spec.enforced:
+        if (spec.limits_mode or self.mode) == ENFORCED:
+            return self._with_unstated(spec)
+        if not spec.enforced:
             return spec
         return replace(spec, enforced="cpu" if "cpu" in spec.enforced.split(",") else "")
+
+    def _with_unstated(self, spec: JobSpec) -> JobSpec:
+        words = list(filter(None, spec.enforced.split(",")))
+        device = spec.resources.device
+        if not self.unstated or "memory" in words or (device is not None and device.kind == "tpu"):
+            return spec
+        return replace(spec, enforced=",".join([*words, "memory" if self.unstated == ENFORCE else MEMORY_WARNING]))
 
 
 AS_SAID: Final = LimitsPolicy()

@@ -6,7 +6,7 @@ scale_groups:
   - {name: v5p-64-b, accelerator: {type: tpu, variant: v5p-64, count: 4}, cpu: 208, memory: 448GB, disk: 100GB,
      hosts_per_slice: 8, region: us-east5, zone: us-east5-b, preemptible: true, min_slices: 0, max_slices: 4}
 user_budgets: {ann: {max_weight: 500, max_band: interactive}}
-limits: {mode: enforced, force: true}
+limits: {mode: enforced, force: true, unstated: warn}
 notify: {url: https://hooks.example.com/iris, allow: ["*.example.com", 10.0.0.0/8]}
 
 Older files are translated into this first (`older_file`).
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from iris.controller.admission.limits_policy import LimitsPolicy
+from iris.controller.admission.limits_policy import UNSTATED, LimitsPolicy
 from iris.controller.config.controller_config import Durability
 from iris.controller.config.keys import (
     ACCELERATOR_KEYS,
@@ -124,7 +124,8 @@ def _parse(file: Document) -> ClusterConfig:
 
 
 def _limits(section: Section) -> LimitsPolicy:
-    return LimitsPolicy(section.choice("mode", [*LIMIT_MODES], LimitsPolicy().mode), section.flag("force"))
+    unstated = section.choice("unstated", [*UNSTATED], "") if section.has("unstated") else ""
+    return LimitsPolicy(section.choice("mode", [*LIMIT_MODES], LimitsPolicy().mode), section.flag("force"), unstated)
 
 
 def _notify_url(section: Section) -> str:

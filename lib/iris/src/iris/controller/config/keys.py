@@ -13,6 +13,6 @@ GROUP_KEYS: Final = (
     *("region", "zone", "preemptible", "attributes"),
 )
 ACCELERATOR_KEYS: Final = ("type", "variant", "count")
-LIMITS_KEYS: Final = ("mode", "force")
+LIMITS_KEYS: Final = ("mode", "force", "unstated")
 NOTIFY_KEYS: Final = ("url", "allow")
 BUDGET_KEYS: Final = ("name", "max_weight", "max_band")

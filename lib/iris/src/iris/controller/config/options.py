@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from iris.controller.admission.limits_policy import WARN
 from iris.controller.config.cluster_file import ClusterConfig, read_cluster_config
 from iris.controller.config.controller_config import LOOPBACK, ControllerConfig, Durability
 from iris.controller.notices.notifier import NoticeRules
@@ -46,7 +47,8 @@ def controller_config(path: Path | None, given: Given) -> ControllerConfig:
         remote_state_dir=file.remote_state_dir if given.remote_state_dir is None else given.remote_state_dir,
         durability=durability,
         scale_groups=file.scale_groups,
-        limits=file.limits,
+        # On this machine alone who says nothing of memory may use all of it.
+        limits=file.limits if host == LOOPBACK else replace(file.limits, unstated=file.limits.unstated or WARN),
         user_budgets=file.user_budgets,
         log_limit_bytes=file.log_limit_bytes,
         disk_reserve_bytes=file.disk_reserve_bytes,

@@ -130,9 +130,13 @@ class HeldAttempt:
 
     def met(self, breach: Breach) -> None:
         """It ran into a limit and goes on; its log says so once."""
-        if breach.what not in self._met:
+        if not self.has_met(breach.what):
             self._met = (*self._met, breach.what)
             self.note_line(breach.text)
+
+    def has_met(self, what: str) -> bool:
+        """Whether its log has said so."""
+        return what in self._met
 
     def used(self, usage: Usage) -> None:
         """It was seen to use this."""

@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from iris.domain.job_spec import MEMORY_WARNING
 from iris.domain.usage import Usage
 from iris.worker.guardian.held import HeldAttempt
 from iris.worker.guardian.process import ProcessRuntime
 from iris.worker.guardian.reactor import Reactor
-from iris.worker.limits.breach import beyond_share
+from iris.worker.limits.breach import beyond_share, would_have_ended
 from iris.worker.limits.disk import DiskScan, disk_room
 from iris.worker.limits.plan import NO_LIMITS, PROCESSES, Breach, LimitRequest, LimitsMode
 from iris.worker.limits.probe import LimitsAbility
@@ -161,11 +162,15 @@ class Watch:
             usage = usage_of(attempt.usage, reading, seen.get(name), self._counted, at_ms)
             limits = attempt.spec.limits
             breach = soft_breach(limits, usage, self._counted)
-            if breach is not None and breach.what == "memory":
+            told_at = 0 if attempt.has_met(MEMORY_WARNING) else limits.memory_told
+            is_beyond = 0 < told_at < usage.memory_bytes
+            if "memory" not in self._counted and (is_beyond or (breach is not None and breach.what == "memory")):
                 # What forks share counts for each of them; this is dearer and exact.
                 exact = proportional_bytes(pids_of(name, table, owners))
                 usage = replace(usage, memory_bytes=min(exact or usage.memory_bytes, usage.memory_bytes))
                 breach = soft_breach(limits, usage, self._counted)
+            if 0 < told_at < usage.memory_bytes:
+                attempt.met(would_have_ended(told_at, usage.memory_bytes))
             if reading is not None:
                 for met in hurt(limits, reading, attempt.usage.memory_peak_bytes):
                     attempt.met(met)

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from iris.domain.job_spec import MEMORY_WARNING
 from iris.domain.resources import format_bytes
 from iris.worker.limits.plan import DISK, MEMORY, PROCESSES, Breach
 
@@ -44,6 +45,20 @@ def beyond_soft(what: str, limit: int, used: int) -> Breach:
     return Breach(
         what,
         f"{lead}: limit {format_bytes(limit)} ({_CURE[what]}), used {format_bytes(used)}{where}; it was ended",
+    )
+
+
+def would_have_ended(placed_by: int, used: int) -> Breach:
+    """The attempt uses more memory than it was placed by, and its submitter named none.
+
+    Args:
+        placed_by: Bytes.
+        used: Bytes.
+    """
+    return Breach(
+        MEMORY_WARNING,
+        f"it uses {format_bytes(used)} of memory and was placed by {format_bytes(placed_by)}, as none was named "
+        "(--memory); a cluster with `limits: {unstated: enforce}` would have ended it",
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from iris.domain.job_spec import MEMORY_WARNING
 from iris.domain.resources import Resources
 
 MEMORY: Final = "memory"
@@ -41,6 +42,7 @@ class LimitRequest:
         processes: Processes and threads.
         cpu_millis: Its share when the host's cores are all busy: by this weight against others'.
         cpu_quota: It gets no more than `cpu_millis`, even of an idle host.
+        memory_told: Beyond so many bytes of memory it is told that a limit would have ended it; it goes on.
     """
 
     memory_bytes: int = 0
@@ -48,6 +50,7 @@ class LimitRequest:
     processes: int = 0
     cpu_millis: int = 0
     cpu_quota: bool = False
+    memory_told: int = 0
 
     def words(self) -> dict[str, Any]:
         """For JSON; what is not limited is left out."""
@@ -62,7 +65,8 @@ def limits_from(words: object) -> LimitRequest:
     """The inverse of `LimitRequest.words`; what is not known is passed over. Raises ValueError for a negative limit."""
     if not isinstance(words, Mapping):
         return NO_LIMITS
-    numbers = {name: int(words.get(name, 0)) for name in ("memory_bytes", "disk_bytes", "processes", "cpu_millis")}
+    names = ("memory_bytes", "disk_bytes", "processes", "cpu_millis", "memory_told")
+    numbers = {name: int(words.get(name, 0)) for name in names}
     if min(numbers.values()) < 0:
         raise ValueError(f"a limit below 0: {dict(words)}")
     return LimitRequest(**numbers, cpu_quota=bool(words.get("cpu_quota", False)))
@@ -81,6 +85,7 @@ def requested_limits(resources: Resources, enforced: str) -> LimitRequest:
         disk_bytes=resources.disk_bytes if DISK in words else 0,
         cpu_millis=resources.cpu_millis,
         cpu_quota="cpu" in words and resources.cpu_millis > 0,
+        memory_told=resources.memory_bytes if MEMORY_WARNING in words else 0,
     )
 
 
