@@ -8,13 +8,10 @@ from experiments.quickstart import BOUNDS, DATA
 from experiments.quickstart_steps.duplicates import UniqueConfig, jaccard, remove_duplicates, shingles, split_duplicates
 from experiments.quickstart_steps.filtering import FilterConfig, filter_documents, out_of_bounds
 from experiments.quickstart_steps.quality import (
-    AttributesConfig,
     ClassifierConfig,
     SamplesConfig,
     count_attributes,
     digest_of_samples,
-    example,
-    rate_documents,
     read_samples,
     take_samples,
     train_classifier,
@@ -42,24 +39,6 @@ def test_exact_and_near_duplicates_name_the_document_that_is_kept() -> None:
     assert shingles("The cat, the CAT sat", 2) == {"the cat", "cat the", "cat sat"}
     assert (shingles("one", 3), shingles("", 3)) == ({"one"}, {""})
     assert (jaccard(frozenset("ab"), frozenset("bc")), jaccard(frozenset(), frozenset())) == (1 / 3, 1)
-
-
-def test_the_classifier_tells_prose_from_advertising_the_same_each_time(tmp_path: Path) -> None:
-    classifier = train(tmp_path)
-    stats = read_json(str(classifier / "stats.json"))
-    assert stats["trained_on"] + stats["tested_on"] == len(read_samples(str(DATA / "samples")))
-    assert stats["accuracy"] > 0.8
-    assert (classifier / "model.vw").read_bytes() == (train(tmp_path, "again") / "model.vw").read_bytes()
-    documents = str(tmp_path / "documents.jsonl")
-    prose = (
-        "The miller opened the sluice in the morning, and the wheel began to turn, slowly at first, as it always did."
-    )
-    write_rows(documents, [document("good", prose), document("bad", "Buy now! Best price! Click here! Free offer!")])
-    rate_documents(AttributesConfig(documents, str(classifier), str(tmp_path)))
-    good, bad = read_rows(str(tmp_path / "attributes.jsonl"))
-    assert good["quality"] > 0.8
-    assert bad["quality"] < 0.2
-    assert example("a|b:2 C_d\n| e") == "| a b 2 c d e", "signs of its own format do not reach it"
 
 
 def test_attributes_are_counted_and_bounds_inclusive_and_of_known_ones() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.quickstart_steps.evaluation import EvaluateConfig, bits_per_byte, evaluate_model, unigram_loss, windows
+from experiments.quickstart_steps.evaluation import bits_per_byte, unigram_loss, windows
 from experiments.quickstart_steps.storage import read_json, sha256, write_rows
 from experiments.quickstart_steps.tokens import (
     PackConfig,
@@ -56,20 +56,6 @@ def trained(tokens: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("trained")
     train_model(config_of(tokens, output))
     return output
-
-
-def test_the_tokenizer_and_the_shards_are_the_same_each_time(tokens: Path, tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(str(tokens))
-    assert tokenizer.get_vocab_size() == 300
-    assert tokenizer.decode(tokenizer.encode("Quite — other 字 text").ids) == "Quite — other 字 text"
-    assert len(tokenizer.encode("stood in the water").ids) < 10
-    train_tokenizer(TokenizerConfig(str(tokens / "train.jsonl"), 300, 10**6, str(tmp_path)))
-    assert (tmp_path / "tokenizer.json").read_bytes() == (tokens / "tokenizer.json").read_bytes()
-    pack_documents(PackConfig(str(tokens), str(tmp_path), 16, 2, 0, str(tmp_path / "packed")))
-    assert read_manifest(str(tmp_path / "packed")) == read_manifest(str(tokens / "packed"))
-    for vocabulary in (257, 65_537):
-        with pytest.raises(InvalidRequest, match=f"vocabulary {vocabulary} is not above 257 and at most 65536"):
-            train_tokenizer(TokenizerConfig("unread", vocabulary, 1, str(tmp_path)))
 
 
 def test_the_manifest_says_what_the_shards_are_and_a_changed_one_is_not_read(tokens: Path, tmp_path: Path) -> None:
@@ -157,14 +143,3 @@ def test_training_goes_on_from_a_checkpoint_as_if_it_had_never_stopped(
     with np.load(trained / "parameters.npz") as one, np.load(tmp_path / "parameters.npz") as other:
         assert set(one.files) == set(other.files)
         assert all(np.allclose(one[name], other[name], atol=1e-4) for name in one.files)
-
-
-def test_a_trained_model_is_better_than_counting(tokens: Path, trained: Path, tmp_path: Path) -> None:
-    evaluate_model(EvaluateConfig(str(trained), str(tokens / "packed"), str(tokens), 5, str(tmp_path)))
-    stats = read_json(str(tmp_path / "stats.json"))
-    assert stats["heldout_loss"] < stats["unigram"]["loss"] < stats["uniform"]["loss"]
-    assert stats["uniform"]["loss"] == pytest.approx(math.log(300), abs=1e-4)
-    assert stats["bits_per_byte"] == pytest.approx(
-        stats["heldout_loss"] * stats["heldout_tokens"] / math.log(2) / stats["heldout_bytes"], abs=1e-3
-    )
-    assert stats["sample"]

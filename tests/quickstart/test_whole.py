@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
 import tomllib
@@ -16,7 +15,6 @@ import pytest
 from experiments.quickstart import Options, make_report, read_options
 from experiments.quickstart_steps.report import headline
 from fray.testing import BackendHarness
-from fray.testing.waiting import eventually
 from marin.execution import ExecutorStep, upstream_steps
 from marin.execution.script.main import parse_command_line
 from support.iris.embedded_cluster import running_cluster
@@ -27,7 +25,8 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 SHORT = ("--steps", "20")
-LONG = ("--steps", "120", "--checkpoint_every", "10")
+
+
 STEPS = 18
 PAGE = "docs/tutorials/quickstart.md"
 
@@ -76,14 +75,6 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out, _ = run(prefix, *SHORT)
     assert out.count("SUCCESS (ran") == STEPS
     assert f"report: {folder(prefix, 'report')}/report.html" in out
-    return prefix
-
-
-@pytest.fixture(scope="session")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same, of a longer run."""
-    prefix = tmp_path_factory.mktemp("undisturbed")
-    run(prefix, *LONG)
     return prefix
 
 
@@ -188,22 +179,6 @@ def test_as_an_iris_job_whose_steps_bring_their_packages(expected: Path, tmp_pat
             assert done.code == 0, done.text
             assert done.out.count(ending) == STEPS
         assert_same(summary(expected), summary(cluster.storage))
-
-
-@pytest.mark.soak
-def test_killed_in_the_middle_it_goes_on_there(fray_harness: BackendHarness, undisturbed: Path, tmp_path: Path) -> None:
-    prefix = tmp_path
-    process = start(prefix, *LONG, spec=fray_harness.spec)
-    try:
-        eventually(lambda: list(prefix.glob("quickstart/model-*/checkpoints/*.npz")), "a checkpoint", timeout=300)
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-    out, _ = run(prefix, *LONG, spec=fray_harness.spec)
-    assert out.count("SUCCESS (already done)") == STEPS - 3
-    if not fray_harness.capabilities.jobs_outlive_client:  # else the next run waits for the job that goes on
-        assert "going on from the checkpoint of step" in (folder(prefix, "model") / ".log").read_text()
-    assert_same(summary(undisturbed), summary(prefix))
 
 
 def test_what_cannot_be_run_is_told_in_words(tmp_path: Path) -> None:

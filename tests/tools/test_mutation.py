@@ -3,7 +3,6 @@
 import ast
 import json
 import subprocess
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,15 +13,12 @@ from tools.mutation.contexts import (
     FileRecord,
     Record,
     is_isolated,
-    record_package,
     select_tests,
-    with_unrecorded,
-    without_vanished,
 )
 from tools.mutation.report import lost_text, summary, text
 from tools.mutation.sample import same_places, sample, source_files
-from tools.mutation.sandbox import Ended, Sandbox
-from tools.mutation.sites import Mutation, find_mutations, functions_of
+from tools.mutation.sandbox import Sandbox
+from tools.mutation.sites import Mutation, find_mutations
 from tools.mutation.trial import Trial, Verdict
 
 ROOT = Path(__file__).parents[2]
@@ -90,10 +86,6 @@ def test_what_no_test_should_hold_is_left_alone(source: str) -> None:
     assert changes(source) == set()
 
 
-def test_positions_are_right_behind_letters_of_several_bytes() -> None:
-    assert changes("a = 'é'; b = c == d") == {"a = 'é'; b = c != d"}
-
-
 def test_a_sample_depends_on_its_seed_only_and_each_mistake_is_a_program() -> None:
     first = sample(ROOT, ["rigging.lease"], seed=7, count=40)
     assert first == sample(ROOT, ["rigging.lease"], seed=7, count=40)
@@ -134,13 +126,10 @@ def test_generated_code_and_the_instruments_of_tests_are_left_out() -> None:
 
 FILE = "lib/iris/src/iris/core/nothing.py"  # and there are no tests of it, either
 SOURCE = b"class Load:\n    def add(self):\n        self.n += 1\n\n    def other(self):\n        return 1\n"
-NEAR = "lib/iris/tests/core/test_nothing.py::a"
+
+
 SLOW = "lib/iris/tests/core/test_y.py::c"
 FAR = "lib/iris/tests/rpc/test_x.py::b"
-
-
-def record_with(lines: dict[int, list[int]], functions: dict[str, list[int]], sha: str = "") -> Record:
-    return Record([FAR, SLOW, NEAR], [1.0, 50.0, 2.0], {FILE: FileRecord(sha, lines, functions)}, [])
 
 
 OTHER = "lib/iris/tests/core/test_other.py::d"
@@ -151,83 +140,11 @@ def chosen(record: Record, function: str, budget_s: float = 100.0) -> list[str]:
     return select_tests(record, mutation, SOURCE, budget_s)
 
 
-def test_the_nearest_tests_come_first_and_no_more_than_there_is_time_for() -> None:
-    record = record_with({}, {"Load.add": [0, 1, 2]})
-    assert chosen(record, "Load.add") == [NEAR, SLOW, FAR]
-    assert chosen(record, "Load.add", budget_s=10) == [NEAR, FAR]
-
-
 def test_only_tests_that_execute_the_function_are_run() -> None:
     files = {FILE: FileRecord("of another text", {3: [1]}, {"Load.add": [0], "": [0, 2]})}
     record = Record([FAR, SLOW, OTHER], [1.0, 50.0, 2.0], files, [])
     assert chosen(record, "Load.add") == [FAR], "the lines of the record are of another text"
     assert chosen(record, "Load") == [OTHER, FAR], "outside of functions: all that use the file"
-
-
-def test_the_modules_own_tests_always_take_part() -> None:
-    """They may execute it in a process of which nothing is recorded."""
-    record = Record([OTHER, FAR, NEAR], [1.0, 1.0, 2.0], {FILE: FileRecord("", {}, {"Load.add": [1]})}, [])
-    assert chosen(record, "Load.add") == [NEAR, FAR]
-
-
-def test_what_no_test_is_known_to_execute_meets_the_nearest_tests() -> None:
-    assert chosen(record_with({}, {}), "Load.add") == [NEAR]
-
-
-def test_a_record_is_brought_up_to_date_file_of_tests_by_file() -> None:
-    old = record_with({3: [0, 2], 6: [1]}, {"Load.add": [0, 2]}, sha="one")
-    newer = Record([NEAR + "2"], [1.0], {FILE: FileRecord("one", {3: [0]}, {"Load.add": [0]})}, [], {"a": "b"})
-    both = old.replaced(["lib/iris/tests/core/test_nothing.py"], newer)
-    assert both.tests == [FAR, SLOW, NEAR + "2"]
-    assert both.seconds == [1.0, 50.0, 1.0]
-    assert both.files[FILE] == FileRecord("one", {3: [0, 2], 6: [1]}, {"Load.add": [0, 2]})
-    assert both.modules == {"a": "b"}
-    assert without_vanished(old, ROOT).tests == [], "none of these files is here"
-    other = old.replaced([], Record([], [], {FILE: FileRecord("two", {9: []}, {})}, []))
-    assert other.files[FILE].lines == {}, "lines of two texts are not the same lines"
-    assert other.files[FILE].functions == {"Load.add": [0, 2]}
-
-
-def test_tests_of_which_nothing_is_recorded_meet_what_is_near_them() -> None:
-    new = ["lib/iris/tests/core/test_new.py::a", "lib/iris/tests/cli/test_new.py::b", FAR]
-    record = with_unrecorded(Record([FAR], [1.0], {FILE: FileRecord("", {}, {"Load.add": [0]})}, []), new)
-    assert chosen(record, "Load.add") == ["lib/iris/tests/core/test_new.py::a", FAR]
-    assert record.tests.count(FAR) == 1
-
-
-def test_a_recording_that_was_interrupted_is_none(tmp_path: Path) -> None:
-    """Else tests that had not run would be taken for tests that execute nothing."""
-
-    class Interrupted(Sandbox):
-        def run(self, argv: Sequence[str], environment: Mapping[str, str], timeout_s: float, most: int = 4000) -> Ended:
-            Path(environment["MUTATION_RESULT"]).write_text("{}")
-            return Ended(2, "KeyboardInterrupt")
-
-    with pytest.raises(RuntimeError, match="KeyboardInterrupt"):
-        record_package(Interrupted(ROOT, tmp_path), "iris")
-
-
-def test_a_file_of_slow_tests_only_is_recorded_as_such(tmp_path: Path) -> None:
-    """Else it would be new at each run, and end it."""
-
-    class NothingChosen(Sandbox):
-        def run(self, argv: Sequence[str], environment: Mapping[str, str], timeout_s: float, most: int = 4000) -> Ended:
-            Path(environment["MUTATION_RESULT"]).write_text("{}")
-            return Ended(5, "55 deselected")
-
-    box = NothingChosen(ROOT, tmp_path)
-    slow = "lib/rigging/tests/test_slow.py"
-    for name in (slow, "lib/rigging/src/rigging/timing/rates.py"):
-        (box.tree / name).parent.mkdir(parents=True, exist_ok=True)
-        (box.tree / name).write_text("x")
-    record = record_package(box, "rigging", [slow])
-    assert (record.tests, list(record.modules)) == ([], [slow])
-    with pytest.raises(RuntimeError, match="55 deselected"):
-        record_package(box, "rigging")
-
-
-def test_functions_are_known_by_qualified_names() -> None:
-    assert list(functions_of(SOURCE)) == [("Load.add", 2, 3), ("Load.other", 5, 6)]
 
 
 def test_a_report_tells_the_share_and_the_survivors() -> None:

@@ -99,27 +99,6 @@ def test_a_failure_names_its_item_and_shows_the_functions_own_frames() -> None:
     assert fourth is None
 
 
-def test_an_iterator_that_is_let_go_stops_what_runs() -> None:
-    client: Any = PlayedClient()
-
-    def items() -> Any:
-        yield 0
-        yield 1
-        client.jobs[1].end()
-        yield 2
-
-    results = fray.map(str, items(), client=client, max_in_flight=3, ordered=False)
-    assert next(results) == "1"
-    del results
-    assert [job.stopped for job in client.jobs] == [True, False, True]
-
-
-def test_the_current_client_is_taken() -> None:
-    with LocalClient() as client, fray.set_current_client(client):
-        assert list(fray.map(str, range(20), max_in_flight=3)) == [str(number) for number in range(20)]
-    assert "map" not in fray.__all__, "a star import would hide the builtin"
-
-
 @pytest.mark.parametrize("ordered", [True, False])
 def test_what_the_items_raise_comes_behind_the_results_before_it(ordered: bool) -> None:
     def items() -> Iterator[int]:

@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import socket
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -43,26 +42,6 @@ def test_nothing_in_a_bucket_is_nothing_although_its_library_gives_no_number() -
     assert place.size("x") is None
 
 
-def test_only_what_a_page_shows_of_a_directory_is_looked_at(empty: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(250):
-        (empty.root / f"file-{number:03}").touch()
-    (empty.root / "zoo").mkdir()
-    looked: list[str] = []
-    true_stat = os.stat
-
-    def counting(path: str, *args: object, **kwargs: object) -> os.stat_result:
-        looked.append(os.fspath(path))
-        return true_stat(path, *args, **kwargs)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(os, "stat", counting)
-    page = empty.get("files", page=2)
-    assert "file-099" in page
-    assert "file-098" not in page
-    assert "file-198" in page
-    assert "101–200 of 251" in page
-    assert len([path for path in looked if "file-" in path]) == 100
-
-
 def test_a_file_that_goes_while_a_directory_is_listed_is_left_out(empty: Pages) -> None:
     (empty.root / "stays").touch()
     (empty.root / "goes").touch()
@@ -91,16 +70,6 @@ def test_names_that_are_no_utf8_are_listed_and_lead_to_their_files(empty: Pages)
     assert empty.client.get("/experiments/raw?path=odd-%FF%FE.txt").content == b"what it says"
     assert "path=caf%E9%2Finner" in empty.client.get("/experiments/files?path=caf%E9").text
     assert empty.client.get("/experiments/step?path=caf%E9").status_code == 200
-
-
-@pytest.mark.parametrize("page", ["files", "raw", "step", "log"])
-def test_what_is_no_regular_file_is_refused(empty: Pages, page: str) -> None:
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(empty.root / "socket.txt"))
-    (empty.root / "circle").symlink_to("circle")
-    assert empty.status(page, path="socket.txt") in (403, 404)
-    for path in ("circle", "n" * 300, f"{'n' * 300}/inner"):
-        assert empty.status(page, path=path) == 404
 
 
 def test_the_pages_start_although_the_runs_cannot_be_listed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

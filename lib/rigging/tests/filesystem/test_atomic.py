@@ -1,7 +1,6 @@
 import errno
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -61,19 +60,6 @@ class OtherFileSystem(MemoryFileSystem):
 
 
 fsspec.register_implementation("other", OtherFileSystem)
-
-
-def test_reader_never_sees_a_part(tmp_path: Path) -> None:
-    target = tmp_path / "x"
-    contents = [bytes([n]) * 50_000 for n in range(8)]
-    write_bytes_atomic(str(target), contents[0])
-    seen = set()
-    with ThreadPoolExecutor(1) as pool:
-        writes = [pool.submit(write_bytes_atomic, str(target), content) for content in contents * 20]
-        while not writes[-1].done():
-            seen.add(read_bytes_or_none(str(target)))
-    assert seen <= set(contents)
-    assert list(tmp_path.iterdir()) == [target]
 
 
 @pytest.mark.parametrize("name", ["atomic", "in a new/directory"])

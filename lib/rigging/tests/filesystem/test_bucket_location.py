@@ -77,13 +77,6 @@ class TestAsking:
         for path in ("known-there", "gs://known-there", "gs://known-there/a/b", "gcs://known-there/a"):
             assert get_bucket_location(path) == "eu"
 
-    def test_it_is_asked_once(self, asked: list[str], location: Callable[[str], str]) -> None:
-        for _ in range(3):
-            assert location("there") == "eu"
-        assert asked == ["there"]
-        assert location("marin-us-central2") == "us-central2"
-        assert asked == ["there"], "a name that says it is not asked about"
-
     def test_a_missing_bucket_is_told_and_asked_again(self, asked: list[str], location: Callable[[str], str]) -> None:
         for _ in range(2):
             with pytest.raises(NotFound, match="gs://missing: there is no such bucket, or this account may not"):

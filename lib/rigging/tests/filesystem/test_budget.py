@@ -184,26 +184,6 @@ def test_threads_started_in_a_block_inherit_its_budget_and_so_do_their_threads()
     assert seen["earlier"] is seen["later"] is current_budget()
 
 
-def test_blocks_of_concurrent_threads_do_not_mix() -> None:
-    both_inside = threading.Barrier(2, timeout=30)
-    outcome: dict[int, int] = {}
-
-    def step(amount: int) -> None:
-        with mirror_budget(1) as budget:
-            both_inside.wait()
-            helper = threading.Thread(target=lambda: current_budget().record(amount, "x"))
-            helper.start()
-            helper.join()
-            outcome[amount] = budget.bytes_used
-
-    steps = [threading.Thread(target=step, args=(amount,)) for amount in (10, 200)]
-    for thread in steps:
-        thread.start()
-    for thread in steps:
-        thread.join()
-    assert outcome == {10: 10, 200: 200}
-
-
 def test_the_process_budget_follows_the_environment_and_keeps_what_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     process = ProcessBudget()
     monkeypatch.delenv("MARIN_MIRROR_BUDGET_GB", raising=False)

@@ -103,20 +103,6 @@ def test_every_byte_is_charged_to_the_block_and_what_it_does_not_allow_is_not_co
     assert small.bytes_used + budget.bytes_used == copied(regions)
 
 
-@pytest.mark.usefixtures("process_untouched")
-def test_files_of_several_row_groups_for_duckdb_by_way_of_arrow(regions: Any) -> None:
-    """As docs/mirror.md says: DuckDB itself reads them at wrong places, through any fsspec file system."""
-    for index in range(FILES):
-        sink = io.BytesIO()
-        pq.write_table(pa.table({"n": range(20_000)}), sink, row_group_size=1_000)
-        regions.put(1, f"groups/{index}.parquet", sink.getvalue())
-    with mirror_budget(1) as budget, duckdb.connect() as connection:
-        table = ds.dataset("groups", filesystem=fsspec.filesystem("mirror")).to_table()
-        found = connection.from_arrow(table).aggregate("count(*), sum(n)").fetchall()
-    assert found == [(FILES * 20_000, FILES * sum(range(20_000)))]
-    assert budget.bytes_used == copied(regions) > 0
-
-
 def in_a_foreign_thread(call: Callable[[], Any]) -> None:
     """Call in a thread that knows nothing of blocks, as those of C++ do not."""
     done = threading.Event()

@@ -9,7 +9,7 @@ import pytest
 
 from rigging.errors import InvalidRequest
 from rigging.filesystem import mirror_plan, mirror_prefetch
-from rigging.filesystem.budget import TransferBudget, TransferBudgetExceeded, mirror_budget
+from rigging.filesystem.budget import TransferBudget
 from rigging.mirror import __main__ as command
 from rigging.mirror.copying.fetch import copy_files
 from rigging.mirror.copying.request import Settings
@@ -47,16 +47,6 @@ def test_the_first_failure_is_raised_and_the_rest_is_whole(make_regions: Any, bu
         copy_files(plan.files, plan.destination, Settings())
     assert budget.bytes_used == 10 * len(regions.files(0))
     assert all(regions.has(0, path) == bytes(10) for path in regions.files(0))
-
-
-def test_what_does_not_fit_into_the_budget_is_refused_as_a_whole(make_regions: Any):
-    regions = make_regions("local", "memory")
-    for number in range(3):
-        regions.put(1, f"d/{number}", bytes(100))
-    with mirror_budget(250 / 2**30) as budget, pytest.raises(TransferBudgetExceeded, match="300 bytes"):
-        mirror_prefetch("d")
-    assert budget.bytes_used == 0
-    assert regions.files(0) == []
 
 
 def test_several_paths_are_one_plan_and_wrong_ones_are_refused(make_regions: Any):

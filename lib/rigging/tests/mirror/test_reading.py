@@ -126,18 +126,6 @@ def test_what_is_no_file_is_refused_without_opening_it(make_regions: Any):
     assert regions.files(0) == []
 
 
-def test_a_copy_over_the_budget_is_refused_and_leaves_nothing(make_regions: Any):
-    regions = make_regions("local", "memory")
-    regions.put(1, "d/x", DATA)
-    with (
-        mirror_budget(0) as budget,
-        pytest.raises(TransferBudgetExceeded, match=r"d/x.*10240 bytes.*MARIN_MIRROR_BUDGET"),
-    ):
-        regions.fs.open("d/x")
-    assert budget.bytes_used == 0
-    assert os.listdir(regions.prefixes[0]) == []
-
-
 @pytest.mark.parametrize("here", ["local", "gcs"])
 @pytest.mark.parametrize("name", ["cat", "get", "cat_ranges", "get of a list"])
 def test_several_files_over_the_budget_are_refused_as_a_whole(make_regions: Any, tmp_path: Any, here, name):
@@ -173,18 +161,6 @@ def test_copies_within_one_region_are_not_charged(make_prefix: Any, monkeypatch:
     assert budget.bytes_used == 0
     assert MirrorFileSystem().cat_file("y") == b"far"
     assert budget.bytes_used == 3
-
-
-def test_ranges_heads_and_several_files(make_regions: Any):
-    regions = make_regions("local", "memory")
-    for number in range(5):
-        regions.put(1, f"d/{number}", bytes([number]) * 100)
-    fs = regions.fs
-    assert fs.cat_ranges(["d/0", "d/1", "d/0"], [0, 10, 98], [3, 12, 100]) == [b"\0\0\0", b"\1\1", b"\0\0"]
-    assert fs.cat_file("d/2", -3, None) == b"\2\2\2"
-    assert fs.head("d/3", 2) == b"\3\3"
-    assert fs.tail("d/3", 2) == b"\3\3"
-    assert fs.cat("d", recursive=True) == {f"d/{number}": bytes([number]) * 100 for number in range(5)}
 
 
 @pytest.mark.parametrize("store", STORES)

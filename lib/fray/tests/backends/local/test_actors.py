@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fray.actor import ActorHandle, current_actor
+from fray.actor import current_actor
 from fray.backends.local import LocalClient
-from fray.context import current_client
-from fray.errors import JobAlreadyExists, JobFailed
-from fray.types import ActorConfig, Entrypoint, JobRequest
+from fray.types import ActorConfig
 from rigging.errors import Conflict, DeadlineExceeded, InvalidRequest
 
 LONG = 30.0
@@ -95,40 +93,3 @@ def test_an_actor_that_would_wait_for_itself_is_told_so(client: LocalClient) -> 
         client.create_actor(Counter, name="one").call_self()
     two = client.create_actor(Counter, name="two", actor_config=ActorConfig(max_concurrency=2))
     assert two.call_self() == 1
-
-
-def test_jobs_use_actors_by_their_handles_and_outnumber_the_pool() -> None:
-    with LocalClient(max_threads=1) as own:
-        counter = own.create_actor(Counter, name="counter")
-
-        def work(handle: ActorHandle) -> None:
-            handle.add(1)
-
-        for i in range(10):
-            own.submit(JobRequest(f"j{i}", Entrypoint.from_callable(work, [counter]))).wait(LONG)
-        assert counter.add(0) == 10
-
-
-def test_an_actor_outlives_the_job_that_made_it_and_may_submit_jobs() -> None:
-    class Spawner:
-        def spawn(self) -> str:
-            return str(current_client().submit(JobRequest("child", Entrypoint.from_callable(lambda: None))).wait(LONG))
-
-    with LocalClient(max_threads=1) as own:
-        made: list[ActorHandle] = []
-        make = Entrypoint.from_callable(lambda: made.append(current_client().create_actor(Spawner, name="spawner")))
-        own.submit(JobRequest("maker", make)).wait(LONG)
-        assert made[0].spawn() == "succeeded"
-
-
-def test_a_group_cannot_have_more_ready_than_it_has(client: LocalClient) -> None:
-    group = client.create_actor_group(Counter, name="workers", count=2)
-    with pytest.raises(InvalidRequest, match="has 2 actors, not 3"):
-        group.wait_ready(3)
-    with pytest.raises(InvalidRequest, match="count must be at least 1, not 0"):
-        client.create_actor_group(Counter, name="none", count=0)
-    with pytest.raises(JobAlreadyExists, match="actor 'workers' exists"):
-        client.create_actor(Counter, name="workers")
-    group.shutdown()
-    with pytest.raises(JobFailed, match="2 of 2 actors ended"):
-        group.wait_ready(1, timeout=LONG)

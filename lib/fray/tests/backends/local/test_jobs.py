@@ -9,8 +9,7 @@ import pytest
 
 from fray.backends.local import LocalClient
 from fray.client import JobHandle, wait_all
-from fray.context import current_client
-from fray.errors import JobAlreadyExists, JobFailed
+from fray.errors import JobFailed
 from fray.replica import replica_index
 from fray.testing import eventually
 from fray.testing.signals import is_running
@@ -26,10 +25,6 @@ def call(fn: Callable[..., Any], *args: Any, name: str = "job", **fields: Any) -
 
 def shell(script: str, name: str = "job", **fields: Any) -> JobRequest:
     return JobRequest(name, Entrypoint.from_binary("sh", ["-c", script]), **fields)
-
-
-def fail() -> None:
-    raise LookupError("no such shard")
 
 
 def test_a_failure_says_what_ended_how(client: LocalClient) -> None:
@@ -49,15 +44,6 @@ def test_a_failure_says_what_ended_how(client: LocalClient) -> None:
         with pytest.raises(JobFailed, match=words) as caught:
             client.submit(request).wait(LONG)
         assert exit_code is None or caught.value.exit_code == exit_code
-
-
-def test_a_live_job_is_told_by_its_id(client: LocalClient) -> None:
-    release = threading.Event()
-    first = client.submit(call(release.wait))
-    with pytest.raises(JobAlreadyExists, match=r"job 'job' is (pending|running) as local-1-job"):
-        client.submit(call(fail), adopt_existing=False)
-    release.set()
-    first.wait(LONG)
 
 
 def grandchild_of(job: JobHandle) -> int:
@@ -102,22 +88,6 @@ def test_resources_are_ignored_unless_admission_is_asked_for(client: LocalClient
             admitting.submit(call(lambda: None, resources=ResourceConfig(cpu=10_000)))
     with pytest.raises(InvalidRequest, match="max_threads must be at least 1, not 0"):
         LocalClient(max_threads=0)
-
-
-def test_a_tree_of_jobs_deeper_and_wider_than_the_pool_ends() -> None:
-    one = LocalClient(max_threads=1)
-    leaves: list[int] = []
-
-    def node(depth: int, name: str) -> None:
-        if depth == 0:
-            leaves.append(1)
-            return
-        client = current_client()
-        wait_all([client.submit(call(node, depth - 1, f"{name}.{i}", name=f"{name}.{i}")) for i in range(3)], LONG)
-
-    one.submit(call(node, 4, "root", name="root")).wait(LONG)
-    assert len(leaves) == 81
-    one.shutdown()
 
 
 def test_a_job_that_waits_for_a_queued_stranger_lends_its_place() -> None:

@@ -207,13 +207,6 @@ def test_logs_are_the_log_then_the_error(storage: RecordedStorage, marin: Marin)
     assert marin("logs", "a", "--json").json == told
 
 
-def test_runs_of_processes_that_run_or_are_gone(storage: RecordedStorage, marin: Marin) -> None:
-    here = os.uname().nodename
-    storage.run("a-0a1b2c", [], [started(host=here)], pid=999_999_999)
-    storage.run("b-0a1b2c", [], [started(host="elsewhere")], pid=999_999_999)
-    assert {run["run"][0]: run["state"] for run in marin("runs", "--json").json} == {"a": "died", "b": "unfinished"}
-
-
 def test_a_followed_log_goes_on_to_the_end_of_the_step(storage: RecordedStorage, marin: Marin) -> None:
     storage.step("a-000001", status="RUNNING")
     log = storage.root / "a-000001" / ".log"

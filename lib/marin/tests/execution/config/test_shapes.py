@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import Any
 
 import attrs
-import pydantic
 import pytest
 
 from marin.execution import (
@@ -175,23 +174,6 @@ def test_a_config_of_any_two_kinds_is_resolved_whole_or_refused(outer: str) -> N
             use(WALKED[outer](REFUSED[inner]([1])))
 
 
-class ShapedModel(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(extra="allow", arbitrary_types_allowed=True)
-    x: Any = 1
-    y: int = 2
-    _private: Any = pydantic.PrivateAttr(default="p")
-
-
-@attrs.define
-class ShapedAttrs:
-    x: Any = 1
-    _under: Any = 2
-    derived: Any = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.derived = (self.x, self._under)
-
-
 @attrs.define
 class Slots:
     x: Any = 1
@@ -233,47 +215,6 @@ def parts(obj: Any) -> list[tuple[Any, Any]]:
     return list(shape(obj).parts(obj))
 
 
-@pytest.mark.parametrize("kind", [int, str, bytes, bytearray, memoryview, range, object, set, frozenset])
-def test_what_has_no_shape(kind: type[Any]) -> None:
-    assert shape_of(kind) is None
-
-
-def test_a_dataclass_of_pydantic_is_a_dataclass() -> None:
-    @pydantic.dataclasses.dataclass
-    class Both:
-        x: int = 1
-
-    assert shape_of(Both) is None
-
-
-def test_models_have_fields_extras_and_private_attributes() -> None:
-    model = ShapedModel(x=5, more=[1])
-    model._private = "q"
-    assert parts(model) == [("x", 5), ("y", 2), ("more", [1]), ("_private", "q")]
-    again = shape(model).make(model, {"x": "any", "y": "no int", "more": 3, "_private": "r"})
-    assert parts(again) == [("x", "any"), ("y", "no int"), ("more", 3), ("_private", "r")]
-    assert parts(model) == [("x", 5), ("y", 2), ("more", [1]), ("_private", "q")], "the model itself stays"
-    assert model.model_fields_set == {"x", "more"}
-    assert parts(shape(model).make(model, {"y": 7})) == [("x", 5), ("y", 7), ("more", [1]), ("_private", "q")]
-    partial = ShapedModel.model_construct(y=3)
-    partial.__dict__.pop("x", None)
-    assert parts(partial) == [("y", 3), ("_private", "p")]
-
-    class Bare(pydantic.BaseModel):
-        x: int = 1
-
-    assert parts(Bare()) == [("x", 1)]
-    assert parts(shape(Bare()).make(Bare(), {"x": 2})) == [("x", 2)]
-
-
-def test_attrs_derive_anew_what_they_derive() -> None:
-    obj = ShapedAttrs(1, 2)
-    assert parts(obj) == [("x", 1), ("_under", 2), ("derived", (1, 2))]
-    again = shape(obj).make(obj, {"_under": 5})
-    assert parts(again) == [("x", 1), ("_under", 5), ("derived", (1, 5))]
-    assert parts(shape(obj).make(obj, {"x": 7, "derived": "given"})) == [("x", 7), ("_under", 2), ("derived", "given")]
-
-
 @pytest.mark.parametrize("kind", [Slotless, Slots])
 def test_an_attrs_field_that_is_not_set_stays_so(kind: type[Any]) -> None:
     plain = kind(3)
@@ -282,38 +223,6 @@ def test_an_attrs_field_that_is_not_set_stays_so(kind: type[Any]) -> None:
     assert (parts(changed), parts(plain)) == ([("x", 4)], [("x", 3)])
     plain.y = 5
     assert parts(shape(plain).make(plain, {"x": 4})) == [("x", 4), ("y", 5)], "what was set later goes along"
-
-
-@pytest.mark.parametrize(
-    ("obj", "expected"),
-    [
-        (Frozen({"a": 1, "b": 2}), Frozen({"a": 1, "b": 9})),
-        (MappingProxyType({"a": 1, "b": 2}), MappingProxyType({"a": 1, "b": 9})),
-        (collections.UserDict(a=1, b=2), collections.UserDict(a=1, b=9)),
-        (collections.ChainMap({"a": 1}, {"b": 2}), collections.ChainMap({"a": 1}, {"b": 9})),
-        (collections.ChainMap({"b": 2}, {"b": 3}), collections.ChainMap({"b": 9}, {"b": 9})),
-    ],
-)
-def test_mappings(obj: Any, expected: Any) -> None:
-    assert parts(obj) == list(obj.items())
-    assert not shape(obj).is_sequence
-    before = dict(obj)
-    again = shape(obj).make(obj, {"b": 9})
-    assert type(again) is type(obj)
-    assert dict(again) == dict(expected)
-    assert getattr(again, "maps", None) == getattr(expected, "maps", None)
-    assert dict(obj) == before
-
-
-@pytest.mark.parametrize(
-    "obj", [OwnSequence([1, 2, 3]), collections.deque([1, 2, 3], maxlen=3), collections.UserList([1, 2, 3])]
-)
-def test_sequences(obj: Any) -> None:
-    assert parts(obj) == [(0, 1), (1, 2), (2, 3)]
-    assert shape(obj).is_sequence
-    again = shape(obj).make(obj, {1: "x"})
-    assert (type(again), list(again), list(obj)) == (type(obj), [1, "x", 3], [1, 2, 3])
-    assert getattr(again, "maxlen", None) == getattr(obj, "maxlen", None)
 
 
 def test_what_a_container_has_besides_stays() -> None:

@@ -5,23 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import fsspec
 import pytest
 
-from fray.current_client import set_current_client
-from fray.local_backend import LocalClient
-from fray.replica import replica_index
-from fray.types import ResourceConfig
 from marin.cli.main import run as run_command
-from marin.execution import Executor, ExecutorStep
 from marin.execution.lease.fencing import LeaseToken
-from marin.execution.remote import remote
 from marin.execution.report.job_log.files import JobLogFiles
 from marin.execution.report.job_log.sections import Section
 from rigging.filesystem import read_bytes_or_none
-from support.marin.steps import MakeStep
 from support.rigging.shared import shared_gcs_server
 
 pytestmark = pytest.mark.process
@@ -44,32 +36,6 @@ def bucket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
 
 def text(path: str, name: str = ".log") -> str:
     return (read_bytes_or_none(f"{path}/{name}") or b"").decode()
-
-
-def run(prefix: str, steps: list[ExecutorStep[Any]]) -> Executor:
-    executor = Executor(prefix, f"{prefix}/experiments")
-    with LocalClient(processes=True) as client, set_current_client(client):
-        executor.run(steps)
-    return executor
-
-
-@pytest.mark.soak
-def test_replicas_write_side_by_side(bucket: str, make_step: MakeStep) -> None:
-    def work(_config: Any) -> None:
-        for number in range(3):
-            print("replica", replica_index(), "line", number)
-
-    step = make_step("a", fn=remote(work, resources=ResourceConfig.with_cpu(cpu=1, replicas=2)))
-    path = run(bucket, [step]).output_paths[step]
-    lines = text(path).splitlines()
-    for replica in (0, 1):
-        own = [line for line in lines if line.startswith(f"[{replica}] ")]
-        assert own[1:-1] == [f"[{replica}] replica {replica} line {number}" for number in range(3)]
-        assert own[0].startswith(f"[{replica}] === attempt 1, ")
-        assert own[-1].startswith(f"[{replica}] === end of attempt 1, ")
-    assert len(lines) == 10
-    names = [name.rpartition("/")[2] for name in fsspec.filesystem("gs").ls(path, refresh=True)]
-    assert not [name for name in names if name.startswith(".log.")]
 
 
 def test_a_job_whose_run_lost_the_lease_writes_beside_the_log(bucket: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import random
 import re
@@ -18,12 +17,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fray.testing.ray_harness import RayCluster
-from fray.testing.waiting import eventually
 from marin.execution.report.job_log.sections import LOST
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -45,9 +42,7 @@ class Place:
 
     def start(self, steps: int, lines: int, seed: int) -> subprocess.Popen[bytes]:
         self.said.mkdir(exist_ok=True)
-        return self.start_script([str(SCRIPT), str(self.root / "p"), str(self.root), *map(str, (steps, lines, seed))])
-
-    def start_script(self, words: list[str]) -> subprocess.Popen[bytes]:
+        words = [str(SCRIPT), str(self.root / "p"), str(self.root), *map(str, (steps, lines, seed))]
         environment = {**os.environ, **self.environment, "FRAY_CLIENT": self.client}
         workspace = self.root / "workspace"
         if not workspace.exists():
@@ -62,7 +57,7 @@ class Place:
     def count_said(self) -> int:
         return sum(path.stat().st_size for path in self.said.iterdir() if path.suffix != ".lock")
 
-    def run_with_kills(self, steps: int, lines: int, kills: int, seed: int, seconds: float = LONG) -> None:
+    def run_with_kills(self, steps: int, lines: int, kills: int, seed: int, seconds: float) -> None:
         """Run the pipeline to its end, with so many kills of the run's process while steps print."""
         dice = random.Random(seed)
         deadline = time.monotonic() + seconds
@@ -146,25 +141,24 @@ def wrong_with(directory: Path, said: Path, streams: int) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Backend:
-    """What runs go on: how many streams of a step are in its log; its processors, 0 where nobody waits for any."""
+    """What runs go on, and how many streams of a step are in its log."""
 
     client: str
     streams: int
     environment: dict[str, str]
-    cpus: int = 0
 
 
 @contextlib.contextmanager
 def ray_backend(_root: Path) -> Iterator[Backend]:
     with RayCluster(cpus=32).running():
-        yield Backend("ray", 4, {}, 32)
+        yield Backend("ray", 4, {})
 
 
 @contextlib.contextmanager
 def iris_backend(root: Path) -> Iterator[Backend]:
     environment = {"IRIS_STATE_DIR": str(root)}
     try:
-        yield Backend("iris", 4, environment, len(os.sched_getaffinity(0)))
+        yield Backend("iris", 4, environment)
     finally:
         stop = [str(Path(sys.executable).with_name("iris")), "cluster", "stop", "--force"]
         subprocess.run(stop, env={**os.environ, **environment}, capture_output=True, timeout=60, check=False)
@@ -194,82 +188,13 @@ def seed_of_test() -> int:
     return seed
 
 
-def test_logs_of_twenty_steps_are_whole_although_run_and_workers_are_killed(backend: Backend, tmp_path: Path) -> None:
+LARGE = pytest.param(200, 10, 4, 850, marks=[pytest.mark.soak, pytest.mark.timeout(900)])
+
+
+@pytest.mark.parametrize(("steps", "lines", "kills", "seconds"), [(20, 5, 1, LONG), LARGE])
+def test_logs_are_whole_although_run_and_workers_are_killed(
+    backend: Backend, tmp_path: Path, steps: int, lines: int, kills: int, seconds: float
+) -> None:
     place = Place(tmp_path, backend.client, backend.environment)
-    place.run_with_kills(steps=20, lines=5, kills=1, seed=seed_of_test())
-    assert place.findings(20, backend.streams) == []
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(900)
-def test_logs_of_200_steps_are_whole_although_run_and_workers_are_killed(backend: Backend, tmp_path: Path) -> None:
-    place = Place(tmp_path, backend.client, backend.environment)
-    place.run_with_kills(steps=200, lines=10, kills=4, seed=seed_of_test(), seconds=850)
-    assert place.findings(200, backend.streams) == []
-
-
-@contextlib.contextmanager
-def ending(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """Context manager: a process that ends with the block."""
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-IN_TURN = """
-import os, sys, time
-from fray.types import ResourceConfig
-from marin.execution import Executor, ExecutorStep, versioned
-from marin.execution.remote import remote
-from rigging.log_setup import configure_logging
-
-def work(config):
-    for _ in range(6000):
-        if os.path.exists(config["root"] + "/go"):
-            break
-        time.sleep(0.01)
-    try:
-        open(f'{config["root"]}/{config["n"]}', "x").close()
-    except FileExistsError:
-        return
-    raise LookupError("once")
-
-configure_logging()
-root, cpus = sys.argv[1], int(sys.argv[2])
-fn = remote(work, resources=ResourceConfig.with_cpu(cpu=cpus, ram="64m", disk="64m"))
-steps = [ExecutorStep(f"turn/{n}", fn, {"n": versioned(n), "root": root}, retries=1) for n in range(2)]
-Executor(root + "/p", root + "/p/experiments").run(steps)
-"""
-
-
-def test_steps_that_wait_for_room_say_why_and_each_attempt_is_told(backend: Backend, tmp_path: Path) -> None:
-    """On a backend that looks at processors; on the others nobody waits for any."""
-    place = Place(tmp_path, backend.client, backend.environment)
-    script = tmp_path / "in_turn.py"
-    script.write_text(IN_TURN)
-    with ending(place.start_script([str(script), str(tmp_path), str(backend.cpus or 1)])) as run:
-
-        def events() -> list[dict[str, Any]]:
-            logs = (tmp_path / "p" / "experiments").glob("*.events.jsonl")
-            return [json.loads(line) for log in logs for line in log.read_text().splitlines()]
-
-        def reasons() -> list[str]:
-            return [event["reason"] for event in events() if event["event"] == "step_job_queued" and event["reason"]]
-
-        if backend.cpus:
-            eventually(reasons, "a step says why it waits", timeout=LONG, instead=place.end_of_output)
-        (tmp_path / "go").touch()
-        assert run.wait(LONG) == 0, place.end_of_output()
-    assert all(re.search("CPU|cores", reason) for reason in reasons()), reasons()
-    assert bool(reasons()) == bool(backend.cpus)
-    for name in ("turn/0", "turn/1"):
-        kinds = [event["event"] for event in events() if event.get("name") == name]
-        assert kinds[0] == "step_queued"
-        assert [kind for kind in kinds if kind in ("step_started", "step_retrying", "step_ended")] == [
-            "step_started", "step_retrying", "step_started", "step_ended",
-        ]  # fmt: skip
-    output = (tmp_path / "output").read_text()
-    for words in (*(["queued: "] if backend.cpus else ()), "running -> ", "attempt 1 failed, again now", "done in "):
-        assert re.search(rf"step turn/\d: {words}", output), words
+    place.run_with_kills(steps, lines, kills, seed_of_test(), seconds)
+    assert place.findings(steps, backend.streams) == []

@@ -7,7 +7,6 @@ from typing import Any
 import fsspec
 import pytest
 
-from marin.execution.artifact import Artifact
 from marin.execution.lease.keeper import LeaseKeeper
 from marin.execution.lease.opening import open_step_lease
 from marin.execution.lease.step_lease import LeaseTerms, StepLease
@@ -102,25 +101,5 @@ def test_a_file_that_is_being_written_when_the_lease_is_lost_does_not_appear(out
         write_long()
     fs, path = fsspec.core.url_to_fs(f"{output}/data")
     assert not fs.exists(path)
-    keeper.drop(lease)
-    keeper.stop()
-
-
-def test_an_interrupted_function_may_clean_up(output: str) -> None:
-    keeper, lease = begun(output, FakeClock())
-    lease.interrupt()
-    by_open_url(output)
-    with open_url(f"{output}/data/part") as stream:
-        assert stream.read() == b"x"
-    keeper.drop(lease)
-    keeper.stop()
-
-
-def test_nor_does_a_late_holder_store_an_artifact(output: str) -> None:
-    clock = FakeClock()
-    keeper, lease = begun(output, clock)
-    clock.advance(91)
-    with pytest.raises(LeaseLostError, match="is not written"):
-        Artifact.save(1, output)
     keeper.drop(lease)
     keeper.stop()

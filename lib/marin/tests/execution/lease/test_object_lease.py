@@ -161,18 +161,6 @@ def test_statuses_that_others_write_are_looked_at_again_and_not_for_ever(bucket:
     assert bucket.says(LOCK) is None
 
 
-@pytest.mark.parametrize("unique", [True, False])
-def test_a_late_attempt_writes_nothing_over_its_successor(bucket: Bucket, open_lease: Open, unique: bool) -> None:
-    bucket.marks_are_unique = unique
-    lease = open_lease()
-    lease.begin(force_run_failed=True)
-    another(bucket)()
-    with pytest.raises(LeaseLostError):
-        lease.end(STATUS_SUCCESS)
-    assert bucket.says(STATUS) == b"RUNNING"
-    assert b"thief" in (bucket.says(LOCK) or b"")
-
-
 def test_where_marks_say_little_a_lease_that_was_not_renewed_lately_is_renewed_first(
     bucket: Bucket, open_lease: Open, clock: FakeClock
 ) -> None:
@@ -222,40 +210,6 @@ def test_a_last_word_that_is_there_already_counts_while_the_lock_is_ours(bucket:
     bucket.before[len(bucket.requests) + 1] = lambda: bucket.set(STATUS, b"SUCCESS")
     lease.end(STATUS_SUCCESS)
     assert (bucket.says(STATUS), bucket.says(LOCK)) == (b"SUCCESS", None)
-
-
-def test_a_lease_goes_on_when_its_directory_was_removed(bucket: Bucket, open_lease: Open) -> None:
-    lease = open_lease()
-    lease.begin(force_run_failed=True)
-    lease.write(".info", b"i")
-    bucket.clear()
-    lease.renew()
-    assert (bucket.says(STATUS), bucket.says(INFO)) == (b"RUNNING", b"i")
-    assert b"me-host" in (bucket.says(LOCK) or b"")
-    bucket.clear()
-    lease.end(STATUS_SUCCESS)
-    assert (bucket.says(STATUS), bucket.says(INFO), bucket.says(LOCK)) == (b"SUCCESS", b"i", None)
-
-
-def test_a_removed_directory_in_which_another_began_is_the_others(bucket: Bucket, open_lease: Open) -> None:
-    for leftover in (STATUS, LOCK):
-        bucket.clear()
-        lease = open_lease()
-        lease.begin(force_run_failed=True)
-        bucket.clear()
-        bucket.set(leftover, b"FAILED")
-        with pytest.raises(LeaseLostError):
-            lease.renew()
-        assert not lease.held
-        assert bucket.says(leftover) == b"FAILED"
-
-
-def test_a_process_that_ends_says_failed_and_leaves_its_lock(bucket: Bucket, open_lease: Open) -> None:
-    lease = open_lease()
-    lease.begin(force_run_failed=True)
-    lease.leave()
-    assert bucket.says(STATUS) == b"FAILED"
-    assert LOCK in bucket.stored
 
 
 def test_files_of_a_first_attempt_are_written_in_one_request(

@@ -6,7 +6,6 @@ import hashlib
 import json
 import logging
 import os
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -17,15 +16,12 @@ import pytest
 from fray.current_client import set_current_client
 from fray.local_backend import LocalClient
 from marin.execution import Executor, ExecutorStep, versioned
-from marin.execution.lease.opening import open_step_lease
-from marin.execution.lease.status_file import StatusFile
 from marin.execution.lease.status_words import STATUS_SUCCESS
 from marin.execution.record.output_state import read_statuses
 from marin.execution.remote import remote
 from marin.execution.report.events import StepEnd
 from rigging.filesystem import read_bytes_or_none
 from support.marin.steps import MakeStep
-from support.rigging.faults import Fault, FaultKind
 from support.rigging.gcs_server import GcsServer
 from support.rigging.s3_server import S3Server
 from support.rigging.shared import shared_gcs_server, shared_s3_server
@@ -126,16 +122,6 @@ def test_a_step_takes_six_requests_and_a_cached_one_none(server: Server, root: s
     assert requests(server).total() <= per_run, requests(server)  # of a cached step the listing is all
 
 
-def test_steps_wait_for_a_slow_store_side_by_side(server: Server, root: str, make_step: MakeStep) -> None:
-    server.inject(Fault(FaultKind.LATENCY, seconds=0.05))
-    threads: set[int] = set()
-    steps = [
-        make_step(f"s{index}", versioned(index), fn=lambda _: threads.add(threading.get_ident())) for index in range(24)
-    ]
-    run(root, steps)
-    assert len(threads) >= 8
-
-
 def test_a_thousand_statuses_take_few_requests(server: Server, root: str) -> None:
     paths = [f"{root}/all/s{index:04}-abcdef" for index in range(1000)]
     put({f"{path}/.executor_status": b"SUCCESS" for path in paths[::2]})
@@ -150,19 +136,6 @@ def test_a_thousand_statuses_take_few_requests(server: Server, root: str) -> Non
     words = [b"SUCCESS", b"FAILED", b'{"status": "RUNNING"}\n{"status": "SUCCESS"}\n', b"RUNNING"]
     put({f"{path}/.executor_status": word for path, word in zip(paths, words, strict=True)})
     assert list(read_statuses(paths).values()) == ["SUCCESS", "FAILED", "SUCCESS", "RUNNING"]
-
-
-@pytest.mark.parametrize("kind", [FaultKind.APPLIED_ERROR, FaultKind.APPLIED_DROP, FaultKind.ERROR])
-def test_answers_that_get_lost_do_no_harm(server: Server, root: str, kind: FaultKind) -> None:
-    path = f"{root}/out"
-    lease = open_step_lease(path, "n")
-    server.inject(Fault(kind, match="^(POST|PUT|DELETE)", probability=0.5))
-    assert lease.begin(force_run_failed=True)
-    lease.renew()
-    lease.end(STATUS_SUCCESS)
-    server.clear_faults()
-    assert StatusFile(path).status == STATUS_SUCCESS
-    assert read_bytes_or_none(f"{path}/.executor_status.lock") is None
 
 
 def test_many_leases_at_once_keep_their_connections(

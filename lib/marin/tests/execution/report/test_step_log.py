@@ -4,7 +4,6 @@ import logging
 import os
 import re
 import shutil
-import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -17,11 +16,11 @@ import pytest
 from fray.current_client import set_current_client
 from fray.local_backend import LocalClient
 from fray.testing.waiting import eventually
-from marin.execution import Executor, progress, step_lease
+from marin.execution import Executor, step_lease
 from marin.execution.jobs.remote import remote
 from marin.execution.report.log_files import MOST_BYTES, LocalFile, UploadedFile, Uploads
 from marin.execution.report.step_log import StepLog
-from marin.execution.run.step_runner import StepRunner, run_step
+from marin.execution.run.step_runner import run_step
 from marin.execution.step_spec import StepSpec
 from rigging.errors import StepFailed
 from support.marin.steps import MakeExecutor, MakeStep
@@ -118,13 +117,6 @@ def test_a_step_that_removes_its_directory_keeps_its_log(make_step: MakeStep, ma
     step = make_step("a", fn=work)
     path = make_executor().run([step])[step]
     assert lines(path) == ["=== 1", "before", "after"]
-
-
-def test_specs_have_logs(prefix: str) -> None:
-    for name, run in (("a", lambda spec: StepRunner().run([spec])), ("b", run_step)):
-        spec = StepSpec(name=name, output_path_prefix=prefix, fn=lambda _: print("said"))
-        run(spec)
-        assert lines(spec.output_path) == ["=== 1", "said"]
 
 
 class Held:
@@ -247,23 +239,6 @@ def test_logs_on_other_storage(memory: str, make_step: MakeStep) -> None:
         "=== 1", "call 1", "=== failed: ValueError", "=== attempt 2 follows in 0 s", "=== 2", "call 2",
     ]  # fmt: skip
     assert b"ValueError" in fs.cat_file(f"{path}/.error")
-
-
-@pytest.mark.process
-def test_a_job_in_its_own_process_has_its_log(make_step: MakeStep, make_executor: MakeExecutor) -> None:
-    def work(config: Any) -> None:
-        print("said", config.x)
-        progress(1, 2)
-        if config.x == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    executor = make_executor()
-    steps = [make_step(f"s{number}", number, fn=remote(work)) for number in range(2)]
-    with LocalClient(processes=True) as client, set_current_client(client), pytest.raises(StepFailed):
-        executor.run(steps)
-    for number, step in enumerate(steps):
-        assert lines(executor.output_paths[step])[:2] == ["=== 1 of its job", f"said {number}"]
-    assert "SIGKILL" in Path(executor.output_paths[steps[1]], ".error").read_text()
 
 
 def test_parallel_runs_have_their_own_logs(prefix: str, capsys: pytest.CaptureFixture[str]) -> None:

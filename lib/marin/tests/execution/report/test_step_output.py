@@ -69,25 +69,6 @@ def test_lines_do_not_mix(make_step: MakeStep, make_executor: MakeExecutor, caps
     assert sorted(lines) == sorted(expected)
 
 
-@pytest.mark.parametrize(("count", "most"), [(1, None), (3, 1)], ids=["one step", "one at a time"])
-def test_a_step_that_runs_alone_prints_as_it_does(
-    make_step: MakeStep, make_executor: MakeExecutor, capsys: pytest.CaptureFixture[str], count: int, most: int | None
-) -> None:
-    steps = [make_step(f"s{index}", fn=lambda _: print("said")) for index in range(count)]
-    make_executor().run(steps, max_concurrent=most)
-    assert capsys.readouterr().out == "said\n" * count
-
-
-def test_what_comes_after_an_unfinished_line_begins_a_line_of_its_own(
-    make_step: MakeStep, make_executor: MakeExecutor, capsys: pytest.CaptureFixture[str]
-) -> None:
-    executor = make_executor()
-    step = make_step("a", fn=lambda _: print("the end", end="", flush=True))
-    executor.run([step])
-    assert capsys.readouterr().out == "the end\n"
-    assert (Path(executor.output_paths[step]) / ".log").read_text().splitlines()[1:] == ["the end"]
-
-
 def test_replica_lines(make_step: MakeStep, make_executor: MakeExecutor, capsys: pytest.CaptureFixture[str]) -> None:
     turn = threading.Barrier(3, timeout=20)
 

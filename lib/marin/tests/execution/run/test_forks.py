@@ -17,9 +17,6 @@ from marin.execution import ExecutorStep, this_output_path
 from marin.execution.jobs.remote import remote
 from marin.execution.lease.status_file import StatusFile, distributed_lock, step_lock
 from marin.execution.lease.status_words import STATUS_RUNNING, STATUS_SUCCESS
-from marin.execution.run.step_runner import run_step
-from marin.execution.step_spec import StepSpec
-from marin.execution.sweep import SweepTarget, run_sweep
 from rigging.errors import Conflict
 from support.marin.steps import MakeExecutor
 
@@ -71,20 +68,6 @@ def test_it_writes_nothing_and_ends(fn: Any, code: int, make_executor: MakeExecu
         (path,) = make_executor().run([step]).values()
     assert status_of(path) == STATUS_SUCCESS
     assert json.loads(Path(path, ".artifact").read_text()) == [code, STATUS_RUNNING, False]
-
-
-def test_it_does_so_in_a_bare_spec(prefix: str) -> None:
-    spec = StepSpec("forks", fn=forks(raises), output_path_prefix=prefix)
-    run_step(spec)
-    assert status_of(spec.output_path) == STATUS_SUCCESS
-    assert json.loads(Path(spec.output_path, ".artifact").read_text()) == [1, STATUS_RUNNING, False]
-
-
-def test_it_does_so_in_a_sweep(tmp_path: Path) -> None:
-    target = SweepTarget("a", str(tmp_path / "a"))
-    seen: list[Any] = []
-    assert run_sweep(str(tmp_path), [target], lambda path: seen.extend(forks(raises)(path) or ())) == ["a"]
-    assert seen == [1, STATUS_RUNNING, False]
 
 
 def test_it_cannot_speak_about_an_output_that_its_parent_has_locked(tmp_path: Path) -> None:

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from marin.execution import Executor, output_path_of, versioned
-from marin.execution.lease.status_file import PreviousTaskFailedError, StatusFile
-from marin.execution.lease.status_words import STATUS_DEP_FAILED, STATUS_FAILED, STATUS_SUCCESS
-from marin.execution.report.events import StepEnd
+from marin.execution.lease.status_file import StatusFile
+from marin.execution.lease.status_words import STATUS_FAILED, STATUS_SUCCESS
 from marin.execution.run.plan_source import PlanSource, run_tasks
 from marin.execution.run.runner import StepRun
 from marin.execution.run.step_task import StepResult, StepTask
-from rigging.errors import InvalidRequest, StepFailed
+from rigging.errors import StepFailed
 from support.marin.steps import MakeExecutor, MakeStep
 
 
@@ -34,16 +33,8 @@ def journal() -> Journal:
     return Journal()
 
 
-def fail(config: Any) -> None:
-    raise ValueError(f"bad {config.y}")
-
-
 def statuses(executor: Executor) -> dict[str, str | None]:
     return {step.name: StatusFile(path).status for step, path in executor.output_paths.items()}
-
-
-def outcomes(executor: Executor) -> dict[str, StepEnd]:
-    return {result.task.name: result.end for result in executor.results}
 
 
 def test_a_step_that_fails_on_a_full_disk_says_which(tmp_path: Path) -> None:
@@ -54,18 +45,6 @@ def test_a_step_that_fails_on_a_full_disk_says_which(tmp_path: Path) -> None:
     [note] = result.error.__notes__
     assert note.startswith(f"the disk of {tmp_path}/out is full: ")
     assert note.endswith(" are free; make room, and run it again")
-
-
-def test_dependencies_run_first_and_once(make_step: MakeStep, make_executor: MakeExecutor, journal: Journal) -> None:
-    a = make_step("a", fn=journal.fn("a"))
-    b = make_step("b", [a, a], fn=journal.fn("b"))
-    again = make_step("a", fn=journal.fn("a"))
-    c = make_step("c", [b, again], fn=journal.fn("c"))
-    executor = make_executor()
-    paths = executor.run(iter([c, b]))  # type: ignore[arg-type]
-    assert journal.names == ["a", "b", "c"]
-    assert set(paths) == {a, b, again, c}
-    assert statuses(executor) == dict.fromkeys("abc", STATUS_SUCCESS)
 
 
 def test_a_step_without_a_function_is_done_after_its_inputs(make_step: MakeStep, make_executor: MakeExecutor) -> None:
@@ -81,18 +60,6 @@ def test_a_defect_of_the_run_itself_ends_the_run(tmp_path: Path) -> None:
 
     with pytest.raises(ZeroDivisionError, match="a defect"):
         StepRun(Broken([StepTask("a", str(tmp_path), frozenset(), lambda: None)], {})).run()
-
-
-def test_a_second_run_finds_everything_done(make_step: MakeStep, make_executor: MakeExecutor, journal: Journal) -> None:
-    b = make_step("b", make_step("a", fn=journal.fn("a")), fn=journal.fn("b"))
-    executor = make_executor()
-    for _ in range(2):
-        executor.run([b])
-    other = make_executor()
-    other.run([b])
-    assert journal.names == ["a", "b"]
-    for each in (executor, other):
-        assert outcomes(each) == dict.fromkeys("ab", StepEnd.CACHED)
 
 
 def test_files_in_an_output_path(make_step: MakeStep, make_executor: MakeExecutor, prefix: str) -> None:
@@ -129,48 +96,6 @@ def test_files_in_an_output_path(make_step: MakeStep, make_executor: MakeExecuto
     assert executor.get_experiment_url() == executor.executor_info_path
 
 
-def test_failures_are_told_the_rest_runs(make_step: MakeStep, make_executor: MakeExecutor, journal: Journal) -> None:
-    bad, worse = make_step("bad", y="luck", fn=fail), make_step("worse", y="news", fn=fail)
-    after = make_step("after", [bad], fn=journal.fn("after"))
-    last = make_step("last", [after], fn=journal.fn("last"))
-    fine = make_step("fine", fn=journal.fn("fine"))
-    executor = make_executor()
-    with pytest.raises(StepFailed, match=r"^2 step\(s\) failed:") as caught:
-        executor.run([last, worse, fine])
-    assert isinstance(caught.value, RuntimeError)
-    assert isinstance(caught.value.__cause__, ValueError)
-    message = str(caught.value)
-    for expected in (
-        f"bad    {executor.output_paths[bad]}    ValueError: bad luck  [this process's log]",
-        f"worse  {executor.output_paths[worse]}  ValueError: bad news  [this process's log]",
-        "because a dependency failed: after, last",
-    ):
-        assert expected in message
-    assert journal.names == ["fine"]
-    failed = dict.fromkeys(("bad", "worse"), STATUS_FAILED)
-    left_out = dict.fromkeys(("after", "last"), STATUS_DEP_FAILED)
-    assert statuses(executor) == {**failed, **left_out, "fine": STATUS_SUCCESS}
-
-
-def test_what_failed_is_tried_again_or_not(make_step: MakeStep, make_executor: MakeExecutor, journal: Journal) -> None:
-    broken = [True]
-
-    def sometimes(_: Any) -> None:
-        if broken[0]:
-            raise OSError("disk")
-
-    a = make_step("a", fn=sometimes)
-    b = make_step("b", a, fn=journal.fn("b"))
-    with pytest.raises(StepFailed):
-        make_executor().run([b])
-    broken[0] = False
-    with pytest.raises(StepFailed, match=r"1 step\(s\) failed[\s\S]*failed previously") as caught:
-        make_executor().run([b], force_run_failed=False)
-    assert isinstance(caught.value.__cause__, PreviousTaskFailedError)
-    make_executor().run([b])
-    assert journal.names == ["b"]
-
-
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), SystemExit()])
 def test_an_exit_is_the_steps_failure(make_step: MakeStep, make_executor: MakeExecutor, error: BaseException) -> None:
     def leave(_: Any) -> None:
@@ -181,16 +106,6 @@ def test_an_exit_is_the_steps_failure(make_step: MakeStep, make_executor: MakeEx
         executor.run([make_step("a", fn=leave)])
     assert caught.value.__cause__ is error
     assert statuses(executor) == {"a": STATUS_FAILED}
-
-
-def test_run_only_takes_what_it_needs(make_step: MakeStep, make_executor: MakeExecutor, journal: Journal) -> None:
-    a = make_step("raw/a", fn=journal.fn("a"))
-    b = make_step("tokenized/b", a, fn=journal.fn("b"))
-    c = make_step("train/c", b, fn=journal.fn("c"))
-    make_executor().run([c], run_only=["^tok"])
-    assert journal.names == ["a", "b"]
-    with pytest.raises(InvalidRequest, match="no step has such a name; there are: raw/a, tokenized/b, train/c"):
-        make_executor().run([c], run_only=["nothing"])
 
 
 def test_pseudo_dependencies_are_only_named(make_step: MakeStep, make_executor: MakeExecutor, journal: Journal) -> None:

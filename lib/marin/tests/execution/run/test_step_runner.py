@@ -256,17 +256,6 @@ def test_of_many_failures_some_are_named_and_the_rest_is_counted(recorder: Recor
     assert left_out == "not run, because a dependency failed: 1 step(s)"
 
 
-def test_what_needs_a_failure_twice_ends_once(runner: StepRunner, make_spec: MakeSpec, recorder: Recorder) -> None:
-    a = make_spec("a", fn=fail)
-    b, c = make_spec("b", a), make_spec("c", a)
-    d = make_spec("d", b, c)
-    with pytest.raises(StepFailed, match="1 step"):
-        runner.run([d])
-    ended = sorted(event.name for event in recorder.of(StepEnded))
-    assert ended == ["a", "b", "c", "d"]
-    assert recorder.ends()["d"] is StepEnd.DEP_FAILED
-
-
 def test_an_unreadable_status(runner: StepRunner, make_spec: MakeSpec, recorder: Recorder, journal: list[str]) -> None:
     broken, fine = make_spec("broken"), make_spec("fine")
     Path(broken.output_path, ".executor_status").mkdir(parents=True)

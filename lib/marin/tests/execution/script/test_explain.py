@@ -15,7 +15,7 @@ from marin.execution.lease.status_file import StatusFile
 from marin.execution.lease.status_words import STATUS_RUNNING
 from marin.execution.script.explain import EarlierOutputs, Explanation, PlannedAction, explain_steps, explanation_lines
 from marin.execution.version.differences import Difference
-from rigging.errors import InvalidRequest, StepFailed
+from rigging.errors import StepFailed
 from support.marin.steps import MakeExecutor, MakeStep, fail
 
 Explain = Callable[..., dict[str, Explanation]]
@@ -27,14 +27,6 @@ def explain(make_executor: MakeExecutor) -> Explain:
         return {found.name: found for found in explain_steps(make_executor(), steps, **options)}
 
     return explain
-
-
-def test_what_is_there_is_cached(make_step: MakeStep, make_executor: MakeExecutor, explain: Explain) -> None:
-    b = make_step("b", make_step("a", versioned(1)))
-    assert {found.action for found in explain(b).values()} == {PlannedAction.RUN}
-    assert explain(b)["a"].reason == "no output of this name is there yet"
-    make_executor().run([b])
-    assert {name: found.action for name, found in explain(b).items()} == dict.fromkeys("ab", PlannedAction.CACHED)
 
 
 def test_what_differs_from_the_nearest(make_step: MakeStep, make_executor: MakeExecutor, explain: Explain) -> None:
@@ -84,15 +76,6 @@ def test_a_pinned_path_of_another_version(make_step: MakeStep, make_executor: Ma
     assert found.action is PlannedAction.CACHED
     assert found.reason == "the output at its pinned path is there, but another version made it"
     assert found.differences == [Difference("x", "1", "2")]
-
-
-def test_only_some_steps(make_step: MakeStep, explain: Explain) -> None:
-    a, other = make_step("a"), make_step("other")
-    b = make_step("b", a)
-    assert set(explain(b, other, run_only=["^b$"])) == {"a", "b"}
-    assert set(explain(b, other, show="^b$")) == {"b"}
-    with pytest.raises(InvalidRequest, match="no step has such a name; there are: a, b, other"):
-        explain(b, other, show="nothing")
 
 
 def test_each_directory_is_listed_once(

@@ -1,29 +1,36 @@
 """Output paths equal those of a straightforward implementation of the stated format, whatever the graph and process.
 
-The implementation here reads recipes (see recipes.py) and nothing else: it shares no code with `marin.execution`.
+The implementation here reads recipes and nothing else: it shares no code with `marin.execution`. A recipe of a graph
+is a list of `[name, value, value]`; a recipe of a value is `[kind, ...]`, see `build`.
 """
 
 from __future__ import annotations
 
-import copy
+import datetime
+import enum
 import functools
 import hashlib
-import importlib.util
 import json
-import os
+import pathlib
 import random
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-from types import ModuleType
-from typing import Any
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-RECIPES = Path(__file__).with_name("recipes.py")
+from marin.execution import (
+    Executor,
+    ExecutorStep,
+    InputName,
+    mirrored,
+    output_path_of,
+    this_output_path,
+    versioned,
+)
 
 Recipe = list[Any]
 
@@ -196,47 +203,99 @@ def graphs(draw: st.DrawFn) -> list[Recipe]:
     return [[f"{draw(NAMES)}{index}", draw(values(index)), draw(values(index))] for index in range(count)]
 
 
+# --- the steps of a graph ---
+
+
+PREFIX = "/prefix"
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = 2
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+@dataclass(frozen=True)
+class Config:
+    first: Any = None
+    second: Any = None
+
+
+def do_nothing(_config: Any) -> None:
+    """Every step's function."""
+
+
+def build(recipe: list[Any], steps: list[ExecutorStep[Any]]) -> Any:
+    """The value of a recipe."""
+    kind, *rest = recipe
+    match kind:
+        case "plain":
+            return rest[0]
+        case "versioned":
+            return versioned(build(rest[0], steps))
+        case "mirrored":
+            return mirrored(build(rest[0], steps))
+        case "step":
+            return steps[rest[0]]
+        case "input":
+            return output_path_of(steps[rest[0]], rest[1])
+        case "nonblocking":
+            return output_path_of(steps[rest[0]], rest[1]).nonblocking()
+        case "hardcoded":
+            return InputName.hardcoded(rest[0])
+        case "output":
+            return this_output_path(rest[0])
+        case "list":
+            return [build(item, steps) for item in rest[0]]
+        case "tuple":
+            return tuple(build(item, steps) for item in rest[0])
+        case "pair":
+            return Pair(build(rest[0], steps), build(rest[1], steps))
+        case "dict":
+            return {key: build(item, steps) for key, item in rest[0]}
+        case "ordered":
+            return OrderedDict((key, build(item, steps)) for key, item in rest[0])
+        case "config":
+            return Config(build(rest[0], steps), build(rest[1], steps))
+        case "set_of_one":
+            return {build(rest[0], steps), *rest[1]}
+        case "numbers":
+            return set(rest[0])
+        case "colour":
+            return Colour[rest[0]]
+        case "path":
+            return pathlib.PurePosixPath(rest[0])
+        case "timedelta":
+            return datetime.timedelta(seconds=rest[0])
+        case "numpy":
+            return np.int64(rest[0])
+        case "type":
+            return {"int": int, "Config": Config}[rest[0]]
+    raise AssertionError(kind)
+
+
+def build_graph(recipe: list[Any]) -> list[ExecutorStep[Any]]:
+    """The steps of a recipe; each may refer to those before it."""
+    steps: list[ExecutorStep[Any]] = []
+    for name, first, second in recipe:
+        config = Config(build(first, steps), build(second, steps))
+        steps.append(ExecutorStep(name=name, fn=do_nothing, config=config))
+    return steps
+
+
+def paths_of(steps: list[ExecutorStep[Any]], order: list[int]) -> list[str]:
+    """The output paths of steps that an executor takes in, in the given order."""
+    executor = Executor(PREFIX, f"{PREFIX}/experiments")
+    for index in order:
+        executor.compute_version(steps[index])
+    return [executor.output_paths[step] for step in steps]
+
+
 # --- the tests ---
-
-
-@pytest.fixture(scope="module")
-def recipes() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("recipes", RECIPES)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["recipes"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-class OtherProcess:
-    """Builds graphs under another PYTHONHASHSEED."""
-
-    def __init__(self, seed: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, str(RECIPES)],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def paths(self, graph: list[Recipe]) -> list[str]:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(graph) + "\n")
-        self.process.stdin.flush()
-        return list(json.loads(self.process.stdout.readline()))
-
-
-@pytest.fixture(scope="module")
-def others() -> Iterator[list[OtherProcess]]:
-    found = [OtherProcess(seed) for seed in ("0", "1", "4242")]
-    yield found
-    for other in found:
-        other.process.communicate()
-
 
 pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
 
@@ -245,62 +304,8 @@ any_number = settings(max_examples=60, deadline=None, suppress_health_check=[Hea
 
 @any_number
 @given(graphs(), st.randoms())
-def test_paths_are_as_stated_in_any_order(recipes: ModuleType, graph: list[Recipe], dice: random.Random) -> None:
-    steps = recipes.build_graph(graph)
+def test_paths_are_as_stated_in_any_order(graph: list[Recipe], dice: random.Random) -> None:
+    steps = build_graph(graph)
     order = list(range(len(steps)))
     dice.shuffle(order)
-    assert recipes.paths_of(steps, order) == Reference(graph).paths()
-
-
-@pytest.mark.process
-@any_number
-@given(graphs())
-def test_paths_are_the_same_in_every_process(others: list[OtherProcess], graph: list[Recipe]) -> None:
-    expected = Reference(graph).paths()
-    for other in others:
-        assert other.paths(graph) == expected
-
-
-@any_number
-@given(graphs(), st.data())
-def test_another_versioned_value_is_another_path_for_all_that_depend(
-    recipes: ModuleType, graph: list[Recipe], data: st.DataObject
-) -> None:
-    index = data.draw(st.integers(0, len(graph) - 1))
-    changed = copy.deepcopy(graph)
-    for which, number in ((graph, 1), (changed, 2)):
-        which[index][1] = ["list", [which[index][1], ["versioned", ["dict", [["k", ["plain", number]]]]]]]
-    before, after = ([*recipes.paths_of(recipes.build_graph(g), list(range(len(g))))] for g in (graph, changed))
-    affected = {index}
-    for later in range(index + 1, len(graph)):
-        if affected & set(_steps_named(graph[later])):
-            affected.add(later)
-    assert {i for i, (one, other) in enumerate(zip(before, after, strict=True)) if one != other} == affected
-
-
-def _steps_named(recipe: Any) -> Iterator[int]:
-    if isinstance(recipe, list):
-        if len(recipe) >= 2 and recipe[0] in ("step", "input", "nonblocking") and isinstance(recipe[1], int):
-            yield recipe[1]
-        for part in recipe:
-            yield from _steps_named(part)
-
-
-@any_number
-@given(graphs())
-def test_configs_come_out_with_every_placeholder_replaced(recipes: ModuleType, graph: list[Recipe]) -> None:
-    """What a function sees has the shape of its config, and no placeholder in it; the config itself is as it was."""
-    from marin.execution import Executor, InputName, OutputName, VersionedValue
-    from marin.execution.config.values import MirroredValue
-
-    steps = recipes.build_graph(graph)
-    before = [repr(step.config) for step in steps]
-    executor = Executor("/prefix", "/prefix/experiments")
-    for step in steps:
-        executor.compute_version(step)
-    assert [repr(step.config) for step in steps] == before
-    for step in steps:
-        text = repr(executor.configs[step])
-        kinds = (InputName, OutputName, VersionedValue, MirroredValue, type(step))
-        assert not any(f"{kind.__name__}(" in text for kind in kinds)
-        assert type(executor.configs[step]) is type(step.config)
+    assert paths_of(steps, order) == Reference(graph).paths()

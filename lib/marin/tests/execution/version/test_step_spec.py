@@ -1,14 +1,12 @@
 """Steps without a config (their published examples are in test_vectors)."""
 
 import pickle
-from pathlib import Path
 
 import pytest
 
 from fray.types import ResourceConfig
 from marin.execution import Executor, ExecutorStep
 from marin.execution.jobs.remote import function_name
-from marin.execution.run.step_runner import StepRunner
 from marin.execution.step_spec import ExecutorStepFunction, StepSpec, resolve_executor_step
 from rigging.errors import InvalidRequest
 
@@ -85,18 +83,6 @@ def test_functions_see_what_they_expect() -> None:
     assert resolved.fn is not None
     resolved.fn(resolved.output_path)
     assert seen == [spec.output_path, {"filled": "in"}]
-
-
-def test_a_spec_runs_in_an_executor(tmp_path: Path) -> None:
-    def write(output_path: str) -> None:
-        Path(output_path, "data").write_text("data")
-
-    spec = StepSpec(name="n", output_path_prefix=str(tmp_path / "specs"), fn=write)
-    user = ExecutorStep(
-        name="user", fn=lambda path: Path(path, "data").read_text(), config=spec.as_executor_step() / ""
-    )
-    Executor(str(tmp_path), str(tmp_path / "experiments")).run([user])
-    assert StepRunner().check_cache(spec)
 
 
 def test_pickling_leaves_the_graph_behind() -> None:
