@@ -62,7 +62,16 @@ def ray_run(python: Path, address: str, cwd: Path, *words: str) -> subprocess.Co
 
 def test_the_documents_command_with_the_dependencies_of_the_project(python: Path, address: str, tmp_path: Path) -> None:
     done = ray_run(
-        python, address, ROOT, "-e", "MARIN_PREFIX", str(tmp_path), "--", "python", "experiments/hello_world.py"
+        python,
+        address,
+        ROOT,
+        "--project-deps",
+        "-e",
+        "MARIN_PREFIX",
+        str(tmp_path),
+        "--",
+        "python",
+        "experiments/hello_world.py",
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert '{"sum": 4950, "min": 0, "max": 99}' in done.stdout

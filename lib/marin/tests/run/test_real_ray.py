@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from marin.run.cluster.jobs.backup import select_jobs
+from support.iris.packages import make_wheel
 
 pytestmark = [pytest.mark.soak, pytest.mark.ray, pytest.mark.process, pytest.mark.timeout(400)]
 
@@ -63,20 +64,42 @@ def env_of(address: str, **more: str) -> dict[str, str]:
     return {**kept, "RAY_ADDRESS": address, **more}
 
 
-def ray_run(address: str, cwd: Path, words: Sequence[str], **env: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "marin.run.ray_run", *words]
+def ray_run(
+    address: str, cwd: Path, words: Sequence[str], *, before: Sequence[str] = (), **env: str
+) -> subprocess.CompletedProcess[str]:
+    command = [*before, sys.executable, "-m", "marin.run.ray_run", *words]
     return subprocess.run(command, cwd=cwd, env=env_of(address, **env), capture_output=True, text=True, timeout=300)
 
 
 def test_the_documents_command(jobs_address: str, tmp_path: Path) -> None:
-    """Word for word; what the image of a cluster has installed, the environment of this test has."""
-    words = ["-e", "MARIN_PREFIX", str(tmp_path), "--no-project-deps", "--", "python", "experiments/hello_world.py"]
-    done = subprocess.run(
-        [*SUBMIT, *words], cwd=ROOT, env=env_of(jobs_address), capture_output=True, text=True, timeout=300
-    )
+    """Word for word, in an environment without pip, and on a head whose PATH has another Python first."""
+    env = env_of(jobs_address, MARIN_PREFIX=str(tmp_path))
+    words = ["--", "python", "experiments/hello_world.py"]
+    done = subprocess.run([*SUBMIT, *words], cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr + done.stdout
     assert '{"sum": 4950, "min": 0, "max": 99}' in done.stdout
     assert list(tmp_path.glob("hello_world/stats-*/stats.json"))
+    assert "packages that it has are not sent (--project-deps sends them)" in done.stderr
+
+
+ELSEWHERE = ["unshare", "--uts", "sh", "-c", 'hostname elsewhere && exec "$@"', "sh"]
+
+
+def test_packages_come_where_the_nodes_python_has_no_pip(jobs_address: str, work: Path) -> None:
+    wheel = work / "tiny-1.0-py3-none-any.whl"
+    make_wheel(wheel, "tiny", "1.0", {"tiny.py": "NAME = 'it came'\n"})
+    words = ["--pip_deps", f"tiny @ file://{wheel}", "--", "python", "-c", "import tiny; print(tiny.NAME)"]
+    done = ray_run(jobs_address, work, words, before=ELSEWHERE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith("it came\n")
+    listed = ray_cli(jobs_address, work, f"{sys.executable} -m marin.run.cluster jobs --all")
+    assert "marin-look" not in listed, "what has asked for it is not left in the list"
+
+
+def test_a_cluster_without_a_prefix_is_told_of_before_its_disk_has_the_outputs(jobs_address: str, work: Path) -> None:
+    done = ray_run(jobs_address, work, ["--", "true"], before=ELSEWHERE, MARIN_PREFIX="/scratch/mine")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "warning: the cluster has no MARIN_PREFIX" in done.stderr
 
 
 def test_files_variables_and_import_paths_reach_the_job_and_its_tasks(jobs_address: str, work: Path) -> None:

@@ -45,6 +45,7 @@ _EXIT_CODES: Final[tuple[tuple[type[MarinError], int], ...]] = (
     (BudgetExceeded, 3),
 )
 _ENV_HELP: Final = "Variable: -e KEY VALUE, -e KEY=VALUE, or -e KEY to take your own."
+_PROJECT_DEPS_HELP: Final = "Whether pyproject's dependencies are installed; else where the cluster lacks them."
 _ENV_FILE_HELP: Final = "Variables, a line NAME=value each; several: the later win, and -e over all."
 _EPILOG: Final = (
     "Options may be written with _ or with -. MARIN_* of your environment are passed on, and when set "
@@ -85,7 +86,7 @@ class RayRunCommand(click.Command):
 @click.option("--address", metavar="URL", help="The same as --cluster URL, as `ray job submit` calls it.")
 @click.option("--extra", "extras", metavar="GROUP[,GROUP]", multiple=True, help="Optional-dependency group to install.")
 @click.option("--pip-deps", metavar="A,B[X,Y]", multiple=True, help="More packages to install, separated by commas.")
-@click.option("--project-deps/--no-project-deps", default=True, help="Whether pyproject's dependencies are installed.")
+@click.option("--project-deps/--no-project-deps", default=None, help=_PROJECT_DEPS_HELP)
 @click.option("-e", "--env", "env_shown", metavar="KEY [VALUE]", multiple=True, help=_ENV_HELP)
 @click.option(ENV_OPTION, "env", multiple=True, hidden=True)
 @click.option("--env-file", "env_files", metavar="FILE", multiple=True, help=_ENV_FILE_HELP)

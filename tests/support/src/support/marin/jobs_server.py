@@ -33,6 +33,7 @@ class JobsServer:
         tail_limits: For each connection to a log in its turn, after how many characters and how it breaks off: "cut"
             (without a word), "close" (in good order), "stall" (nothing more comes); later ones work.
         failing: Status codes to answer with, by how a path ends; 0: the connection is cut.
+        nodes: What the dashboard tells of each node; empty: it has no such page.
         unready: How many submissions come before the cluster can start jobs.
     """
 
@@ -46,6 +47,7 @@ class JobsServer:
     stops: list[str] = field(default_factory=list)
     on_stop: Callable[[Job], None] = lambda job: job.end("STOPPED")
     failing: dict[str, int] = field(default_factory=dict)
+    nodes: list[dict[str, Any]] = field(default_factory=list)
     submit_seconds: float = 0.0
     package_seconds: float = 0.0
     stop_seconds: float = 0.0
@@ -82,9 +84,11 @@ class JobsServer:
         app.router.add_get("/api/version", self._version)
         app.router.add_get("/api/packages/gcs/{name}", self._get_package)
         app.router.add_put("/api/packages/gcs/{name}", self._put_package)
+        app.router.add_get("/nodes", self._nodes)
         app.router.add_post("/api/jobs/", self._submit)
         app.router.add_get("/api/jobs/", self._list)
         app.router.add_get("/api/jobs/{job}", self._info)
+        app.router.add_delete("/api/jobs/{job}", self._delete)
         app.router.add_post("/api/jobs/{job}/stop", self._stop)
         app.router.add_get("/api/jobs/{job}/logs", self._logs)
         app.router.add_get("/api/jobs/{job}/logs/tail", self._tail)
@@ -116,6 +120,11 @@ class JobsServer:
 
     async def _version(self, _: web.Request) -> web.Response:
         return web.json_response({"version": "4", "ray_version": "2.60.0"})
+
+    async def _nodes(self, _: web.Request) -> web.Response:
+        if not self.nodes:
+            raise web.HTTPNotFound(text="404: Not Found")
+        return web.json_response({"result": True, "data": {"summary": self.nodes}})
 
     async def _get_package(self, request: web.Request) -> web.Response:
         known = request.match_info["name"] in self.packages
@@ -149,6 +158,11 @@ class JobsServer:
     async def _info(self, request: web.Request) -> web.Response:
         job = self._find(request)
         return web.json_response({"status": job.status, "message": job.message, "driver_exit_code": job.exit_code})
+
+    async def _delete(self, request: web.Request) -> web.Response:
+        self._find(request)
+        del self.jobs[request.match_info["job"]]
+        return web.json_response({"deleted": True})
 
     async def _stop(self, request: web.Request) -> web.Response:
         job = self._find(request)

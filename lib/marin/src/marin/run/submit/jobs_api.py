@@ -139,6 +139,16 @@ class JobsApi:
         found = await self._call("GET", "/api/jobs/")
         return [job for job in found if isinstance(job, dict)] if isinstance(found, list) else []
 
+    async def nodes(self) -> list[dict[str, Any]]:
+        """Return what the dashboard tells of each node. Raises NotFound when it has no such page."""
+        found = await self._call("GET", "/nodes?view=summary")
+        summaries = (found.get("data") or {}).get("summary") if isinstance(found, dict) else None
+        return [each for each in summaries or () if isinstance(each, dict)]
+
+    async def delete(self, job_id: str) -> None:
+        """Remove a job that has ended from the cluster's list. Raises NotFound."""
+        await self._call("DELETE", f"/api/jobs/{job_id}")
+
     async def stop(self, job_id: str) -> bool:
         """Ask for a job to be stopped; returns whether it was running. Raises NotFound."""
         found = await self._call("POST", f"/api/jobs/{job_id}/stop")

@@ -15,6 +15,7 @@ class RunOptions:
         command: The job's own words.
         env: Variables that were named, each with its value.
         env_of_files: Variables of files, whose values are not shown; `env` takes precedence.
+        project_dependencies: None: where the cluster lacks them.
         memory: Of the job's own process, in bytes.
     """
 
@@ -23,7 +24,7 @@ class RunOptions:
     env_of_files: Mapping[str, str] = field(default_factory=dict)
     extras: tuple[str, ...] = ()
     pip_deps: tuple[str, ...] = ()
-    project_dependencies: bool = True
+    project_dependencies: bool | None = None
     cluster: str | None = None
     working_dir: Path = Path()
     wait: bool = True

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +14,7 @@ from marin.run.auth_token import AuthToken, find_token
 from marin.run.cluster_target import DEFAULT_ADDRESS, ClusterTarget, find_target
 from marin.run.submit.follow import BY_SIGNAL, Follower, say
 from marin.run.submit.jobs_api import JobsApi, NotReady
+from marin.run.submit.nodes import PREFIX_VARIABLE, fit_to_nodes
 from marin.run.submit.options import RunOptions, new_submission_id
 from marin.run.submit.submission import EntrypointResources, Submission
 from marin.run.submit.working_directory import Package, list_working_directory, pack
@@ -24,7 +25,6 @@ from rigging.project_needs import ProjectNeeds, project_needs, read_pyprojects, 
 from rigging.quantities import format_size
 
 READY_SECONDS: Final = 60.0
-_PREFIX_VARIABLE: Final = "MARIN_PREFIX"
 _RAY: Final = "ray"
 _LOOKS_AFTER_INTERRUPT: Final = 10
 _LOOK_SECONDS: Final = 0.3
@@ -37,11 +37,12 @@ _NO_AGENT_HINT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PreparedJob:
-    """A job that is ready to be sent."""
+    """A job that is ready to be sent; `own_prefix` is a MARIN_PREFIX on this machine that it is not given."""
 
     submission: Submission
     package: Package
     notes: tuple[str, ...]
+    own_prefix: str = ""
 
 
 def submit_and_follow(options: RunOptions, environ: Mapping[str, str]) -> int:
@@ -81,7 +82,8 @@ def prepare(options: RunOptions, environ: Mapping[str, str]) -> PreparedJob:
         package_uri=package.uri,
         resources=EntrypointResources(options.num_cpus, options.num_gpus, options.memory, options.resources),
     )
-    return PreparedJob(submission, package, (*package.warnings, *needs.notes, *notes))
+    own_prefix = "" if PREFIX_VARIABLE in env_vars else environ.get(PREFIX_VARIABLE, "")
+    return PreparedJob(submission, package, (*package.warnings, *needs.notes, *notes), own_prefix)
 
 
 def job_env(
@@ -96,12 +98,12 @@ def job_env(
     """
     passed = {name: value for name, value in environ.items() if name in FORWARDED_ENV_VARS or name.startswith("MARIN_")}
     notes = []
-    prefix = passed.get(_PREFIX_VARIABLE, "")
-    if _PREFIX_VARIABLE not in given and prefix and "://" not in prefix:
-        del passed[_PREFIX_VARIABLE]
+    prefix = passed.get(PREFIX_VARIABLE, "")
+    if PREFIX_VARIABLE not in given and prefix and "://" not in prefix:
+        del passed[PREFIX_VARIABLE]
         notes.append(
-            f"{_PREFIX_VARIABLE}={prefix} is a folder of this machine and is not passed on; the job has the cluster's "
-            f"(-e {_PREFIX_VARIABLE} passes it on)"
+            f"{PREFIX_VARIABLE}={prefix} is a folder of this machine: it is passed on to a cluster on this machine "
+            f"alone (-e {PREFIX_VARIABLE} passes it on to any)"
         )
     env_vars = {**passed, **given}
     # Ray puts the working directory itself first.
@@ -142,7 +144,7 @@ def describe(options: RunOptions, prepared: PreparedJob, target: ClusterTarget) 
 
 
 def _requirements(options: RunOptions, needs: ProjectNeeds) -> tuple[str, ...]:
-    from_project = needs.requirements if options.project_dependencies else ()
+    from_project = needs.requirements if options.project_dependencies is not False else ()
     wanted = dict.fromkeys([*from_project, *options.pip_deps])
     return tuple(requirement for requirement in wanted if requirement_name(requirement) != _RAY)
 
@@ -191,6 +193,15 @@ async def _submit_and_follow(
     options: RunOptions, prepared: PreparedJob, api: JobsApi, target: ClusterTarget, early: _EarlyEnd
 ) -> int:
     early.listen()
+    submission = await fit_to_nodes(
+        api,
+        prepared.submission,
+        own_prefix=prepared.own_prefix,
+        all_packages=options.project_dependencies is True,
+        submit=lambda job: _submit_when_ready(api, job),
+        say=_say_plainly,
+    )
+    prepared = replace(prepared, submission=submission)
     job_id = await _submit(api, prepared, early)
     shown = api.shown_address
     say(f"job {job_id} submitted")

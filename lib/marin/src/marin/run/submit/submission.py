@@ -36,6 +36,7 @@ class Submission:
         withheld: Names of variables whose values are not shown, whatever they are.
         pip: Requirements to install for it.
         package_uri: Its working directory, packed.
+        installer: Of Ray's ways to install requirements, "pip" or "uv".
     """
 
     submission_id: str
@@ -45,6 +46,7 @@ class Submission:
     package_uri: str = ""
     resources: EntrypointResources = EntrypointResources()
     withheld: frozenset[str] = frozenset()
+    installer: str = "pip"
 
     def runtime_env(self) -> dict[str, Any]:
         """Return the job's runtime environment, in Ray's words."""
@@ -54,7 +56,8 @@ class Submission:
         if self.env_vars:
             found["env_vars"] = dict(self.env_vars)
         if self.pip:
-            found["pip"] = {"packages": list(self.pip), "pip_check": False}
+            check = {"pip_check": False} if self.installer == "pip" else {}
+            found[self.installer] = {"packages": list(self.pip), **check}
             found["config"] = {"setup_timeout_seconds": SETUP_SECONDS}
         return found
 
@@ -114,6 +117,7 @@ class Submission:
                 name: REDACTED if name in self.withheld or is_secret_name(name) else redact_string(value)
                 for name, value in shown["env_vars"].items()
             }
-        if "pip" in shown:
-            shown["pip"] = {**shown["pip"], "packages": [redact_string(text) for text in shown["pip"]["packages"]]}
+        if self.installer in shown:
+            packages = [redact_string(text) for text in self.pip]
+            shown[self.installer] = {**shown[self.installer], "packages": packages}
         return shown
