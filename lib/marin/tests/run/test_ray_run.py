@@ -57,6 +57,15 @@ def test_a_job_with_all_that_it_needs(at: JobsServer, capfd: pytest.CaptureFixtu
     assert len(sent) == 1, "a directory that the cluster has is not sent again"
 
 
+def test_another_version_of_ray_is_told_once(
+    at: JobsServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for own, told in (("2.60.0", 0), ("2.49.0", 1)):
+        monkeypatch.setattr(run_job, "metadata", Mock(version=Mock(return_value=own)))
+        assert main(COMMAND) == 0
+        assert capfd.readouterr().err.count(f"the cluster has Ray 2.60.0, and this environment {own}") == told
+
+
 @pytest.mark.parametrize(
     ("failing", "code", "said"),
     [

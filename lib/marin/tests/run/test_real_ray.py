@@ -10,6 +10,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -96,10 +97,17 @@ def test_packages_come_where_the_nodes_python_has_no_pip(jobs_address: str, work
     assert "marin-look" not in listed, "what has asked for it is not left in the list"
 
 
-def test_a_cluster_without_a_prefix_is_told_of_before_its_disk_has_the_outputs(jobs_address: str, work: Path) -> None:
-    done = ray_run(jobs_address, work, ["--", "true"], before=ELSEWHERE, MARIN_PREFIX="/scratch/mine")
+def test_what_is_told_before_the_job_begins(jobs_address: str, work: Path) -> None:
+    other = work / "noted.log" / "ray-2.49.0.dist-info"
+    other.mkdir(parents=True)
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: ray\nVersion: 2.49.0\n")
+    (work / "dangling").symlink_to("nowhere")
+    env = {"MARIN_PREFIX": "/scratch/mine", "PYTHONPATH": str(other.parent)}
+    done = ray_run(jobs_address, work, ["--", "true"], before=ELSEWHERE, **env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "warning: the cluster has no MARIN_PREFIX" in done.stderr
+    assert f"the cluster has Ray {version('ray')}, and this environment 2.49.0" in done.stderr
+    assert "symlink dangling points to nothing" in done.stderr
 
 
 def test_files_variables_and_import_paths_reach_the_job_and_its_tasks(jobs_address: str, work: Path) -> None:

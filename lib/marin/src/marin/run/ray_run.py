@@ -122,7 +122,7 @@ def exit_code_of(error: MarinError) -> int:
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     if words is None:
-        _leave_process_list()
+        leave_process_list()
     try:
         with unwrapped_interrupts():
             code = command_line.main(list(words) if words is not None else None, "ray_run", standalone_mode=False)
@@ -140,7 +140,7 @@ def main(words: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _leave_process_list() -> None:
+def leave_process_list() -> None:
     """Start anew without the secrets among the words of -e, which every user of this machine could read there."""
     words, secret_variables = withhold_secrets(sys.argv[1:])
     if secret_variables:

@@ -40,6 +40,23 @@ def test_links_are_packed_as_what_they_point_to_and_modes_are_kept(project: Path
     assert "noise.log" not in found
 
 
+def test_links_with_nothing_to_pack_in_their_place_are_named(project: Path) -> None:
+    links = {
+        "dangling": "nowhere",
+        "once.py": "twice.py",
+        "twice.py": "/etc/hostname",
+        "ignored": "noise.log",
+        "all": ".",
+    }
+    for name, target in links.items():
+        (project / name).symlink_to(target)
+    (project / "experiments" / "up").symlink_to("../dangling")
+    package = pack(project, list_working_directory(project, {}))
+    named = {*links, "experiments/up"}
+    assert {name for name in named if any(f"symlink {name} " in text for text in package.warnings)} == named
+    assert len(package.warnings) == len(named)
+
+
 def test_the_home_directory_does_not_go_along(project: Path) -> None:
     with pytest.raises(InvalidRequest, match="your home directory"):
         list_working_directory(Path(os.environ["HOME"]), os.environ)

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib import metadata
 from pathlib import Path
 from typing import Final
 
@@ -177,7 +178,7 @@ async def _run(
     # The tunnel to a cluster that is known by its file ends with this command; later ones are Ray's usual.
     later = DEFAULT_ADDRESS if target.file is not None else ""
     async with JobsApi(address, target.origin, token, later_address=later) as api:
-        await api.check()
+        warn_of_versions(await api.check())
         early = _EarlyEnd()
         try:
             return await _submit_and_follow(options, prepared, api, target, early)
@@ -187,6 +188,16 @@ async def _run(
             if not early.signal:
                 raise
             return BY_SIGNAL + early.signal
+
+
+def warn_of_versions(theirs: str) -> None:
+    """Tell the user if the cluster's Ray is of another version than this environment's, which Ray supports nowhere."""
+    own = metadata.version(_RAY)
+    if theirs != own:
+        say(
+            f"warning: the cluster has Ray {theirs}, and this environment {own}: what connects to it from here, as "
+            "with FRAY_CLIENT=ray, needs the cluster's; jobs have it"
+        )
 
 
 async def _submit_and_follow(

@@ -61,7 +61,7 @@ def pack(root: Path, listing: WorkspaceListing) -> Package:
     buffer = io.BytesIO()
     count = size = 0
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=5) as archive:
-        for path, source, executable in _sources(root, listing.files):
+        for path, source, executable in _sources(root, listing.files, warnings):
             if "\\" in path:
                 warnings.append(f"{path!r} has a backslash in its name, which Ray refuses; it is left out")
                 continue
@@ -91,7 +91,7 @@ def pack_all(root: Path) -> Package:
     return pack(root, WorkspaceListing(files, warnings=()))
 
 
-def _sources(root: Path, files: tuple[WorkspaceFile, ...]) -> Iterator[tuple[str, str, bool]]:
+def _sources(root: Path, files: tuple[WorkspaceFile, ...], warnings: list[str]) -> Iterator[tuple[str, str, bool]]:
     """Yield each path in the package, the file that it is read from, and whether that is executable."""
     plain = {file.path: file for file in files if file.symlink_target is None}
     for file in files:
@@ -101,7 +101,12 @@ def _sources(root: Path, files: tuple[WorkspaceFile, ...]) -> Iterator[tuple[str
         target = os.path.relpath(os.path.realpath(root / file.path), os.path.realpath(root))
         if target in plain:
             yield file.path, target, plain[target].executable
-        else:
-            for inner in plain.values():
-                if inner.path.startswith(f"{target}/"):
-                    yield f"{file.path}/{inner.path.removeprefix(f'{target}/')}", inner.path, inner.executable
+            continue
+        inside = [inner for inner in plain.values() if inner.path.startswith(f"{target}/")]
+        for inner in inside:
+            yield f"{file.path}/{inner.path.removeprefix(f'{target}/')}", inner.path, inner.executable
+        if not inside:
+            warnings.append(
+                f"symlink {file.path} points to nothing that can go along in its place (to {file.symlink_target}); "
+                "it is left out"
+            )

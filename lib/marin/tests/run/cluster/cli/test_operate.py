@@ -38,6 +38,8 @@ Output = pytest.CaptureFixture[str]
         ("monitor --lines 5", f"ray monitor --lines 5 {FILE}"),
         ("ssh", f"ray attach {FILE}"),
         ("ssh -- ls -l /tmp", f"ray exec {FILE} 'ls -l /tmp'"),
+        (f"exec {FILE} -- ls -l /tmp", f"ray exec {FILE} 'ls -l /tmp'"),
+        ("exec us-east1 ls -l /tmp", "ray exec infra/marin-us-east1.yaml 'ls -l /tmp'"),
         ("dashboard", f"ray exec {FILE} '{READ_TOKEN}'\nray dashboard --port 8265 --remote-port 8265 {FILE}"),
         ("jobs --cluster http://h:1", "GET http://h:1/api/jobs/"),
         ("stop-job raysubmit_1 --cluster http://h:1", "POST http://h:1/api/jobs/raysubmit_1/stop"),
@@ -137,14 +139,30 @@ def test_what_destroys_is_not_done_where_nobody_can_be_asked(ray: FakeRay, capsy
     ("command", "code"),
     [("echo out; exit 42", 42), ("echo out", 0), ("printf 'out\\n'", 0), ("echo out; kill -9 $$", None)],
 )
-def test_a_command_on_the_head_has_its_own_end(ray: FakeRay, capfd: Output, command: str, code: int | None) -> None:
-    found = main(["ssh", "--", command])
+@pytest.mark.parametrize("words", [["ssh", "--"], ["exec", "marin-cluster", "--"]], ids=["ssh", "exec"])
+def test_a_command_on_the_head_has_its_own_end(
+    ray: FakeRay, capfd: Output, words: list[str], command: str, code: int | None
+) -> None:
+    found = main([*words, command])
     out, err = capfd.readouterr()
     if code is None:
         assert found == 5
         assert "did not come to its end; Ray said:\nFetched IP" in err
     else:
         assert (found, out) == (code, "out\n")
+
+
+def test_a_job_by_the_name_of_its_cluster(ray: FakeRay, server: JobsServer, capfd: Output) -> None:
+    server.on_submit = lambda job: job.end("FAILED", 7)
+    words = ["--submission-id", "mine", "-e", "A", "1", "--", "python", "x.py"]
+    assert main(["submit", server.address, *words]) == 7
+    assert server.job.body["entrypoint"] == "python x.py"
+    assert server.job.body["runtime_env"]["env_vars"]["A"] == "1"
+    assert main(["submit", "nowhere", "--", "true"]) == 4
+    assert main(["submit", "--", "true"]) == 2
+    assert "put -- before the command" in capfd.readouterr().err
+    assert main(["submit", "--help"]) == 0
+    assert "--pip-deps" in capfd.readouterr().out
 
 
 def test_list(ray: FakeRay, project: Path, capsys: Output) -> None:

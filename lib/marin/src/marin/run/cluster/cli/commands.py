@@ -9,7 +9,18 @@ import click
 from marin.run.cluster.cli.dashboard import dashboard
 from marin.run.cluster.cli.generate import generate
 from marin.run.cluster.cli.jobs import jobs, restart, stop_job
-from marin.run.cluster.cli.operate import add_worker, down, list_clusters, monitor, ssh, status, up, update
+from marin.run.cluster.cli.operate import (
+    add_worker,
+    down,
+    execute,
+    list_clusters,
+    monitor,
+    ssh,
+    status,
+    submit,
+    up,
+    update,
+)
 from marin.run.ray_run import exit_code_of
 from rigging.errors import MarinError
 from rigging.interrupts import unwrapped_interrupts
@@ -33,6 +44,7 @@ for each in (
     add_worker,
     dashboard,
     down,
+    execute,
     generate,
     jobs,
     list_clusters,
@@ -41,6 +53,7 @@ for each in (
     ssh,
     status,
     stop_job,
+    submit,
     up,
     update,
 ):

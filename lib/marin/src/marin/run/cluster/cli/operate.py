@@ -1,10 +1,11 @@
-"""`cluster list|up|down|update|status|monitor|ssh|add-worker`: what `ray` does by itself, checked and asked about."""
+"""`cluster list|up|down|update|status|monitor|exec|ssh|submit|add-worker`: what `ray` does, checked and asked about."""
 
 import shlex
 import sys
 
 import click
 
+from marin.run import ray_run
 from marin.run.cluster import ray_commands
 from marin.run.cluster.cli.context import (
     clear_leftovers,
@@ -157,12 +158,49 @@ def monitor(ctx: click.Context, cluster: str, lines: int, dry_run: bool) -> None
 @click.pass_context
 def ssh(ctx: click.Context, cluster: str, dry_run: bool, words: tuple[str, ...]) -> None:
     """A shell on the head; with a command, its output and its own exit code."""
+    if words:
+        _execute(ctx, cluster, words, dry_run)
+        return
+    command = ray_commands.attach(load_cluster_file(cluster).shown)
+    if dry_run:
+        show(command)
+        return
+    ctx.exit(run_in_terminal(command))
+
+
+@click.command("exec", context_settings={"allow_interspersed_args": False})
+@dry_run_option
+@click.argument("cluster", metavar="NAME|FILE")
+@click.argument("words", metavar="-- COMMAND...", nargs=-1, type=click.UNPROCESSED, required=True)
+@click.pass_context
+def execute(ctx: click.Context, cluster: str, words: tuple[str, ...], dry_run: bool) -> None:
+    """Run a command on the head; its output, and its own exit code. One word is a line for the shell."""
+    words = words[1:] if words[0] == "--" else words
+    if not words:
+        raise click.UsageError("no command after --", ctx)
+    _execute(ctx, cluster, words, dry_run)
+
+
+def _execute(ctx: click.Context, cluster: str, words: tuple[str, ...], dry_run: bool) -> None:
     found = load_cluster_file(cluster)
     text = words[0] if len(words) == 1 else shlex.join(words)
     if dry_run:
-        show(ray_commands.execute(found.shown, text) if words else ray_commands.attach(found.shown))
+        show(ray_commands.execute(found.shown, text))
         return
-    ctx.exit(run_on_head(found.shown, text, _print) if words else run_in_terminal(ray_commands.attach(found.shown)))
+    ctx.exit(run_on_head(found.shown, text, _print))
+
+
+@click.command(
+    "submit",
+    add_help_option=False,
+    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},
+)
+@click.argument("words", metavar="NAME|FILE|URL [OPTIONS] -- COMMAND...", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def submit(ctx: click.Context, words: tuple[str, ...]) -> None:
+    """Submit a command as a job and follow it: `ray_run --cluster NAME|FILE|URL [OPTIONS] -- COMMAND`."""
+    ray_run.leave_process_list()
+    ctx.exit(ray_run.main(words if not words or words[0].startswith("-") else ["--cluster", *words]))
 
 
 @click.command("add-worker")
