@@ -13,7 +13,7 @@ from support.marin.jobs_server import JobsServer
 
 @pytest.fixture
 def quick() -> FollowTimes:
-    return FollowTimes(poll=0.01, reconnect=0.01, silence=5.0, grace=1.0, give_up=0.3, stopping=2.0)
+    return FollowTimes(poll=0.01, reconnect=0.01, silence=5.0, grace=1.0, give_up=0.3, stopping=2.0, told=0.1)
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ def limit_dashboard(jobs_api: bool) -> None:
     def start_with_jobs_only(command: list[str], process_type: str, *args: Any, **kwargs: Any) -> Any:
         if any(word.endswith("dashboard.py") for word in command):
             # Jobs begin on the head node, which one of them has to know.
-            command = [*command, "--modules-to-load=UsageStatsHead,JobHead,NodeHead"]
+            command = [*command, "--modules-to-load=UsageStatsHead,JobHead,NodeHead,StateHead"]
         return start(command, process_type, *args, **kwargs)
 
     services.start_ray_process = start_with_jobs_only

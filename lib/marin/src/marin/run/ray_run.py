@@ -99,6 +99,7 @@ class RayRunCommand(click.Command):
 @click.option("--no-wait", is_flag=True, help="Return as soon as the job is submitted, and print its id.")
 @click.option("--auto-stop", is_flag=True, help="Stop the job however this command ends, not by Ctrl-C alone.")
 @click.option("--dry-run", is_flag=True, help="Print what would be sent, and send nothing.")
+@click.option("-v", "--verbose", is_flag=True, help="Show all that Ray answers to what it refuses.")
 @click.pass_context
 def command_line(ctx: click.Context, /, **given: Any) -> None:  # noqa: D103 - its help is the module's docstring
     ctx.exit(run(_options(ctx.meta["command"], given), os.environ))
@@ -170,6 +171,7 @@ def _options(command: Sequence[str], given: Mapping[str, Any]) -> RunOptions:
         wait=not given["no_wait"],
         auto_stop=given["auto_stop"],
         dry_run=given["dry_run"],
+        verbose=given["verbose"],
         submission_id=_submission_id(given["submission_id"]),
         num_cpus=_not_negative(given["entrypoint_num_cpus"], "--entrypoint-num-cpus"),
         num_gpus=_not_negative(given["entrypoint_num_gpus"], "--entrypoint-num-gpus"),

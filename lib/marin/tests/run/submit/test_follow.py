@@ -219,6 +219,7 @@ def test_a_cluster_that_goes_away_or_forgets_the_job_is_given_up(server: JobsSer
     watched.reactions["line 29\n"] = lambda: server.failing.update({"j": 500, "tail": 500})
     assert watched.run() == GONE
     assert "how it ends is not known" in watched.said[-1]
+    assert sum("GCS" in line and "then leaves with code 6" in line for line in watched.said) == 1
     server.failing.clear()
     watched = Watched(server, quick, Job({}, log=LINES))
     watched.reactions["line 29\n"] = server.jobs.clear

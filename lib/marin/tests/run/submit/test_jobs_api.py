@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from marin.run.auth_token import AuthToken
-from marin.run.submit.jobs_api import JobsApi, NotReady, TailBroken, stop_quietly
+from marin.run.submit.jobs_api import JobsApi, NotReady, stop_quietly
+from marin.run.submit.log_file import TailBroken
 from marin.run.submit.run_job import take_back
 from rigging.errors import Conflict, Denied, InvalidRequest, MarinError, NotFound, Unavailable
 
@@ -142,3 +143,27 @@ def test_kinds_and_words_of_refusals(question: str, status: int, body: str, erro
     assert type(refused.value) is error
     assert said in str(refused.value)
     assert "secret-word" not in str(refused.value)
+
+
+TAKEN = "Traceback:\n  raise ValueError(\nValueError: Job with submission_id j exists.\n.\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "verbose", "said"),
+    [
+        (TAKEN, False, "answers 500: ValueError: Job with submission_id j exists."),
+        (TAKEN, True, f"answers 500: {TAKEN.strip()}"),
+        ("...\n7\n", False, "answers 500: nothing more"),
+    ],
+)
+def test_of_a_refusal_the_last_words_are_told_or_all(text: str, verbose: bool, said: str) -> None:
+    async def run() -> None:
+        async with (
+            answering(500, text, "text/plain") as address,
+            JobsApi(address, "here", NONE, connect_seconds=30.0, verbose=verbose) as api,
+        ):
+            await api.submit({})
+
+    with pytest.raises(Conflict) as refused:
+        asyncio.run(run())
+    assert str(refused.value).endswith(said)

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from marin.run.submit.jobs_api import JobInfo, JobsApi, TailBroken, stop_quietly
+from marin.run.submit.jobs_api import JobInfo, JobsApi, NotText, stop_quietly
+from marin.run.submit.log_file import TailBroken
 from marin.run.submit.shown_log import Rereader, ShownLog
 from rigging.errors import Conflict, Denied, NotFound, Unavailable
 from rigging.redaction import redact_string
@@ -36,6 +37,9 @@ class FollowTimes:
         grace: For the log to end by itself once the job has.
         give_up: Without an answer of the cluster.
         stopping: For a job that was asked to stop.
+        answer: For one answer about the job's status.
+        told: Without an answer, until that is told.
+        node: Between two looks at the job's node. node_gone: For the end of a job whose node is dead.
     """
 
     poll: float = 1.0
@@ -44,6 +48,19 @@ class FollowTimes:
     grace: float = 5.0
     give_up: float = 300.0
     stopping: float = 60.0
+    answer: float = 10.0
+    told: float = 15.0
+    node: float = 10.0
+    node_gone: float = 90.0
+
+
+@dataclass(slots=True)
+class _Silence:
+    """What a follower has told of a cluster that does not answer, and of a node that is dead."""
+
+    is_told: bool = False
+    next_look: float = 0.0
+    node_dead_since: float = 0.0
 
 
 class Follower:
@@ -130,6 +147,7 @@ class Follower:
         """Wait for the job's end; returns how it ended, None when that cannot be known."""
         loop = asyncio.get_running_loop()
         heard = loop.time()
+        silence = _Silence()
         stop_by: float | None = None
         message = ""
         while True:
@@ -141,19 +159,32 @@ class Follower:
                 self._say(f"job {self._job_id} was asked to stop {self._times.stopping:g} s ago and still runs")
                 stop_by = float("inf")
             try:
-                info = await self._api.info(self._job_id)
+                info = await self._api.info(self._job_id, self._times.answer)
                 heard = loop.time()
+                if silence.is_told:
+                    silence.is_told = False
+                    self._say("the cluster answers again")
             except NotFound:
                 self._say(f"the cluster does not know job {self._job_id} any more: was its head started anew?")
                 return None
             except (Unavailable, Conflict, Denied) as error:
-                if loop.time() - heard > self._times.give_up:
+                silent = loop.time() - heard
+                if silent > self._times.give_up:
                     self._say(f"{error}")
                     self._say(f"job {self._job_id} may go on; how it ends is not known here")
                     return None
+                if silent > self._times.told and not silence.is_told:
+                    silence.is_told = True
+                    left = max(self._times.give_up - silent, 0)
+                    self._say(
+                        f"{await self._api.who_is_silent()} has not answered for {silent:.0f} s; this command waits "
+                        f"another {left:.0f} s for it, then leaves with code {GONE}; job {self._job_id} may go on"
+                    )
             else:
                 if info.ended:
                     return info
+                if await self._is_lost_with_its_node(info, silence):
+                    return None
                 if info.status == "PENDING" and info.message != message:
                     message = info.message
                     self._say(f"job {self._job_id} is pending: {message}")
@@ -161,6 +192,26 @@ class Follower:
             if stop_by is not None or not self._signal:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._signalled.wait(), self._times.poll)
+
+    async def _is_lost_with_its_node(self, info: JobInfo, silence: "_Silence") -> bool:
+        """Look, now and then, whether the job's node is alive; True: Ray has not told how the job ended for long."""
+        now = asyncio.get_running_loop().time()
+        if not info.node_id or now < silence.next_look:
+            return False
+        silence.next_look = now + self._times.node
+        if not await self._api.is_node_dead(info.node_id, self._times.answer):
+            silence.node_dead_since = 0.0
+            return False
+        if not silence.node_dead_since:
+            silence.node_dead_since = now
+            self._say(
+                f"the node that runs job {self._job_id} is dead: its raylet does not answer; this command waits "
+                f"{self._times.node_gone:.0f} s for Ray to tell the job's end, then leaves with code {GONE}"
+            )
+        if now - silence.node_dead_since < self._times.node_gone:
+            return False
+        self._say(f"Ray still says that job {self._job_id} runs: it is gone with its node")
+        return True
 
     async def _ask_to_stop(self, deadline: float) -> None:
         """Ask for it until the cluster has heard of it."""
@@ -200,6 +251,8 @@ class Follower:
                     silent = True
                     continue
                 reason = f"({error})"
+            if await self._api.needs_file(self._job_id):
+                continue
             if not pause:
                 # Once, also where it is in vain for hours: the cluster is away, or the node that has the log.
                 self._say(f"the log broke off {reason}; connecting again")
@@ -219,6 +272,10 @@ class Follower:
         all_of_it = f"`ray job logs --address {self._api.shown_address} {self._job_id}`"
         try:
             text = await self._api.logs(self._job_id)
+        except NotText as error:
+            place = await self._api.log_place(self._job_id)
+            self._say(f"the log is shown up to a byte that is no UTF-8 ({error}); all of it: {place}")
+            return
         except (Unavailable, Conflict, Denied, NotFound) as error:
             if not self._tail_is_whole:
                 self._say(f"the log may end before its last line ({error}); all of it: {all_of_it}")

@@ -1,15 +1,22 @@
-"""A client of Ray's Jobs API, with timeouts, and errors that say what to do."""
+"""A client of Ray's Jobs API, with timeouts, and errors that say what to do.
+
+Not `ray.job_submission`: its requests have no timeout, so that a head that hangs holds the command for ever; it gives
+no log with a byte that is no UTF-8; and importing Ray takes seven times as long as all of this.
+"""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
 import aiohttp
+import yarl
 
 from marin.run.auth_token import AuthToken
+from marin.run.submit.log_file import TailBroken, read_log_file, reason_of
 from rigging.errors import Conflict, Denied, InvalidRequest, MarinError, NotFound, Unavailable
 from rigging.redaction import redact_string
 
@@ -18,18 +25,30 @@ CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 60.0
 UPLOAD_SECONDS: Final = 600.0
 _SHOWN: Final = 600
+_LOG_FOLDER: Final = "/tmp/ray/session_latest/logs"
+# Ray reads a log as UTF-8, and fails at the first byte that is none.
+_NOT_UTF8: Final = "UnicodeDecodeError"
 # What Ray says as long as the agent of its head node is not there.
 _NO_AGENT: Final = "No available agent"
+_TAKEN: Final = "already exists. Please use a different submission_id"
+_WORD: Final = re.compile(r"[^\W\d_]{2}")
 
 
 @dataclass(frozen=True, slots=True)
 class JobInfo:
-    """A job as the cluster describes it; `exit_code` is None until its process has ended by itself."""
+    """A job as the cluster describes it.
+
+    Args:
+        exit_code: None until its process has ended by itself.
+        node_id: The node of its driver; empty: it has none yet. agent: The address of that node's agent.
+    """
 
     status: str
     message: str = ""
     exit_code: int | None = None
     error_type: str = ""
+    node_id: str = ""
+    agent: str = ""
 
     @property
     def ended(self) -> bool:
@@ -40,12 +59,8 @@ class NotReady(Unavailable):
     """The cluster answers, and cannot start jobs yet; nothing was submitted."""
 
 
-class TailBroken(Exception):
-    """A log that was followed broke off, or was silent for longer than it was to be waited for."""
-
-    def __init__(self, reason: str, *, silent: bool = False) -> None:
-        super().__init__(reason)
-        self.silent = silent
+class NotText(Conflict):
+    """The Jobs API cannot give a log: it has a byte that is no UTF-8."""
 
 
 class JobsApi:
@@ -56,6 +71,7 @@ class JobsApi:
         origin: Where the address was given, for messages.
         connect_seconds: How long the server may take to be there.
         later_address: Where it can be reached after this command, for messages; the same by default.
+        verbose: Errors have all that the cluster answered, not only its last words.
     """
 
     def __init__(
@@ -66,7 +82,9 @@ class JobsApi:
         *,
         connect_seconds: float = CONNECT_SECONDS,
         later_address: str = "",
+        verbose: bool = False,
     ) -> None:
+        self._verbose = verbose
         self.address = address.rstrip("/")
         self.shown_address = redact_string(later_address or self.address)
         self._origin = origin
@@ -74,6 +92,7 @@ class JobsApi:
         self._connect_seconds = connect_seconds
         self._session: aiohttp.ClientSession | None = None
         self._headers = _bearer(token) if token.always else {}
+        self._by_file: set[str] = set()
 
     async def __aenter__(self) -> Self:
         timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS, sock_connect=self._connect_seconds)
@@ -123,16 +142,36 @@ class JobsApi:
         found = await self._call("POST", "/api/jobs/", json=body, timeout=timeout)
         return str(found.get("submission_id") or found.get("job_id"))
 
-    async def info(self, job_id: str) -> JobInfo:
-        """How a job is. Raises NotFound."""
-        found = await self._call("GET", f"/api/jobs/{job_id}")
+    async def info(self, job_id: str, seconds: float = ANSWER_SECONDS) -> JobInfo:
+        """How a job is, by an answer within so many seconds. Raises NotFound."""
+        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=self._connect_seconds)
+        found = await self._call("GET", f"/api/jobs/{job_id}", timeout=timeout)
         code = found.get("driver_exit_code")
         return JobInfo(
             str(found.get("status")),
             str(found.get("message") or ""),
             code if isinstance(code, int) else None,
             str(found.get("error_type") or ""),
+            str(found.get("driver_node_id") or ""),
+            str(found.get("driver_agent_http_address") or ""),
         )
+
+    async def who_is_silent(self) -> str:
+        """The part of a cluster that does not answer, where questions of jobs have no answer."""
+        try:
+            await self.check()
+        except MarinError:
+            return f"the dashboard at {self.shown_address}"
+        return "its head's GCS, which knows of jobs and nodes (the dashboard answers),"
+
+    async def is_node_dead(self, node_id: str, seconds: float) -> bool:
+        """True if the cluster says that a node is dead: its raylet has not answered for a while."""
+        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=self._connect_seconds)
+        with contextlib.suppress(MarinError):
+            found = await self._call("GET", f"/nodes/{node_id}", timeout=timeout)
+            detail = found.get("data", {}).get("detail", {}) if isinstance(found, dict) else {}
+            return bool(detail.get("raylet", {}).get("state") == "DEAD")
+        return False
 
     async def jobs(self) -> list[dict[str, Any]]:
         """Return all jobs that the cluster remembers, each as Ray describes it."""
@@ -155,10 +194,61 @@ class JobsApi:
         return bool(found.get("stopped"))
 
     async def logs(self, job_id: str) -> str:
-        """Return all that a job has printed. Raises NotFound."""
+        """Return all that a job has printed; bytes that are no UTF-8 as U+FFFD.
+
+        Raises:
+            NotFound: There is no such job. NotText: Neither the Jobs API can give it nor the file on its node.
+        """
         timeout = aiohttp.ClientTimeout(total=UPLOAD_SECONDS, sock_connect=self._connect_seconds)
-        found = await self._call("GET", f"/api/jobs/{job_id}/logs", timeout=timeout)
-        return str(found.get("logs") or "")
+        if job_id not in self._by_file:
+            try:
+                found = await self._call("GET", f"/api/jobs/{job_id}/logs", timeout=timeout)
+            except NotText:
+                self._by_file.add(job_id)
+            else:
+                return str(found.get("logs") or "")
+        try:
+            return "".join([text async for text in self._file(job_id, "file", 0.0)])
+        except TailBroken as error:
+            raise NotText(f"it has bytes that are no UTF-8, which Ray's Jobs API cannot give; {error}") from None
+
+    async def needs_file(self, job_id: str) -> bool:
+        """Look whether a job's log is to be read from its file; `tail` and `logs` do so from now on."""
+        if job_id in self._by_file:
+            return False
+        with contextlib.suppress(MarinError):
+            await self.logs(job_id)
+        return job_id in self._by_file
+
+    async def log_place(self, job_id: str) -> str:
+        """Where the file of a job's log is, for people."""
+        agent = ""
+        with contextlib.suppress(MarinError):
+            agent = (await self.info(job_id)).agent
+        node = yarl.URL(agent).host or "the node of its driver"
+        return f"{_LOG_FOLDER}/job-driver-{job_id}.log on {node}"
+
+    async def _file(self, job_id: str, kind: str, silence: float) -> AsyncGenerator[str, None]:
+        """Yield the text of the log's file as the node has it; of a "stream" also what is added until the job ends."""
+        assert self._session is not None
+        try:
+            node = (await self.info(job_id)).node_id
+        except MarinError as error:
+            raise TailBroken(str(error)) from None
+        name, seconds = f"job-driver-{job_id}.log", f"{UPLOAD_SECONDS:.0f}"
+        query = {"node_id": node, "filename": name, "lines": "-1", "timeout": seconds}
+        timeout = aiohttp.ClientTimeout(sock_connect=self._connect_seconds)
+        request = self._session.get(
+            f"{self.address}/api/v0/logs/{kind}", params=query, headers=self._headers, timeout=timeout
+        )
+        is_over = None if kind == "file" else lambda: self._is_over(job_id)
+        async for text in read_log_file(request, max(silence, ANSWER_SECONDS), is_over):
+            yield text
+
+    async def _is_over(self, job_id: str) -> bool:
+        with contextlib.suppress(MarinError):
+            return (await self.info(job_id)).ended
+        return False
 
     async def tail(self, job_id: str, silence: float) -> AsyncIterator[str]:
         """Yield all that a job has printed, and what it goes on to print, until the server ends it.
@@ -167,6 +257,11 @@ class JobsApi:
             TailBroken: The connection was lost, could not be had, or nothing came for `silence` seconds.
         """
         assert self._session is not None
+        if job_id in self._by_file:
+            async with contextlib.aclosing(self._file(job_id, "stream", silence)) as texts:
+                async for text in texts:
+                    yield text
+            return
         url = f"{self.address}/api/jobs/{job_id}/logs/tail"
         try:
             # Pings would not help: Ray's server reads nothing from this connection, so it never answers one.
@@ -182,7 +277,7 @@ class JobsApi:
         except TimeoutError:
             raise TailBroken(f"nothing came for {silence:g} s", silent=True) from None
         except (aiohttp.ClientError, OSError) as error:
-            raise TailBroken(_reason(error)) from None
+            raise TailBroken(reason_of(error)) from None
 
     async def _call(self, method: str, path: str, **request: Any) -> Any:
         assert self._session is not None
@@ -197,7 +292,7 @@ class JobsApi:
             except TimeoutError:
                 raise self._absent("no answer in time") from None
             except (aiohttp.ClientError, OSError, ValueError) as error:
-                raise self._absent(_reason(error)) from None
+                raise self._absent(reason_of(error)) from None
             if status == 401 and self._token.value and not self._headers:
                 self._headers = _bearer(self._token)
                 continue
@@ -206,7 +301,11 @@ class JobsApi:
             return found
 
     def _refused(self, status: int, text: str, path: str) -> MarinError:
-        said = _last_line(text)
+        said = redact_string(text.strip()) if self._verbose else _last_words(text)
+        if _NOT_UTF8 in text and path.endswith("/logs"):
+            return NotText(said)
+        if _TAKEN in text:
+            return InvalidRequest(f"the cluster refuses the request: {_taken(text)}")
         if status in (401, 403):
             return self._denied(status, said)
         if status == 404:
@@ -257,18 +356,15 @@ def _bearer(token: AuthToken) -> dict[str, str]:
     return {"Authorization": f"Bearer {token.value}"} if token.value else {}
 
 
-def _last_line(text: str) -> str:
-    """Return the last line of an answer, where a traceback has its error, without markup."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+def _last_words(text: str) -> str:
+    """Return the last line of an answer that has words, where a traceback has its error, without markup."""
+    lines = [line.strip() for line in text.splitlines() if _WORD.search(line)]
     if not lines or "<html" in text[:200].lower():
         return ""
     return redact_string(lines[-1][:_SHOWN])
 
 
-def _reason(error: BaseException) -> str:
-    cause = error.__cause__ or error.__context__
-    if isinstance(error, aiohttp.ClientConnectorError):
-        cause = error.os_error
-    if isinstance(cause, OSError) and cause.strerror and not isinstance(error, aiohttp.ClientResponseError):
-        return cause.strerror
-    return str(error) or type(error).__name__
+def _taken(text: str) -> str:
+    """What Ray says of a submission id that is taken."""
+    line = next(line for line in text.splitlines() if _TAKEN in line)
+    return redact_string(line.strip().removeprefix("ValueError: ")[:_SHOWN])

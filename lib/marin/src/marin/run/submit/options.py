@@ -30,6 +30,7 @@ class RunOptions:
     wait: bool = True
     auto_stop: bool = False
     dry_run: bool = False
+    verbose: bool = False
     submission_id: str | None = None
     num_cpus: float | None = None
     num_gpus: float | None = None

@@ -177,7 +177,7 @@ async def _run(
 ) -> int:
     # The tunnel to a cluster that is known by its file ends with this command; later ones are Ray's usual.
     later = DEFAULT_ADDRESS if target.file is not None else ""
-    async with JobsApi(address, target.origin, token, later_address=later) as api:
+    async with JobsApi(address, target.origin, token, later_address=later, verbose=options.verbose) as api:
         warn_of_versions(await api.check())
         early = _EarlyEnd()
         try:
