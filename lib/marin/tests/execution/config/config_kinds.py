@@ -46,6 +46,7 @@ class Attrs:
 class DerivedAttrs:
     x: Any = None
     length: int = attr.ib(init=False, default=-1)
+    _hidden: Any = None
 
     def __attrs_post_init__(self) -> None:
         self.length = len(self.x) if isinstance(self.x, str) else -1
@@ -93,6 +94,7 @@ WALKED: dict[str, Any] = {
     "pydantic extra": lambda x: OpenModel(more=x),
     "attrs": lambda x: Attrs(x=x),
     "attrs private": lambda x: Attrs(hidden=x),
+    "attrs that derives": lambda x: DerivedAttrs(hidden=x),
     "dict": lambda x: {"k": x},
     "OrderedDict": lambda x: collections.OrderedDict(k=x),
     "MappingProxyType": lambda x: MappingProxyType({"k": x}),

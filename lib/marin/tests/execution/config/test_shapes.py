@@ -51,6 +51,8 @@ def test_what_a_container_holds_counts_and_is_replaced(kind: str) -> None:
         config = make(placeholder)
         result = filled(config)
         assert type(result) is type(config)
+        assert getattr(result, "maxlen", None) == getattr(config, "maxlen", None)
+        assert len(getattr(result, "maps", ())) == len(getattr(config, "maps", ()))
         assert find_inside(result, lambda item: isinstance(item, PLACEHOLDERS)) is None
         found = find_inside(result, lambda item, value=value: type(item) is type(value) and item == value)
         assert found is not None, result

@@ -114,6 +114,17 @@ def test_one_thread_shows_what_many_far_jobs_write(capsys: pytest.CaptureFixture
     assert sorted(lines) == sorted(expected)
 
 
+def test_a_job_that_comes_after_a_pause_is_looked_at_again() -> None:
+    reader = LogReader(0.001)
+    for job in (FarJob(), FarJob()):
+        given: Any = job
+        with shown_output(given, "s", 1, reader):
+            assert job.shown.wait(10), "while it runs"
+        for thread in threading.enumerate():
+            if thread.name == "marin-job-output":
+                thread.join()
+
+
 def test_the_last_output_of_a_far_job_that_failed_is_shown_before_the_error(capsys: pytest.CaptureFixture[str]) -> None:
     job: Any = FarJob()
 

@@ -103,3 +103,13 @@ def test_a_file_that_is_being_written_when_the_lease_is_lost_does_not_appear(out
     assert not fs.exists(path)
     keeper.drop(lease)
     keeper.stop()
+
+
+def test_an_interrupted_function_may_clean_up(output: str) -> None:
+    keeper, lease = begun(output, FakeClock())
+    lease.interrupt()
+    by_open_url(output)
+    with open_url(f"{output}/data/part") as stream:
+        assert stream.read() == b"x"
+    keeper.drop(lease)
+    keeper.stop()

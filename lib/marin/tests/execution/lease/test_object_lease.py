@@ -212,6 +212,14 @@ def test_a_last_word_that_is_there_already_counts_while_the_lock_is_ours(bucket:
     assert (bucket.says(STATUS), bucket.says(LOCK)) == (b"SUCCESS", None)
 
 
+def test_a_process_that_ends_says_failed_and_leaves_its_lock(bucket: Bucket, open_lease: Open) -> None:
+    lease = open_lease()
+    lease.begin(force_run_failed=True)
+    lease.leave()
+    assert bucket.says(STATUS) == b"FAILED"
+    assert LOCK in bucket.stored
+
+
 def test_files_of_a_first_attempt_are_written_in_one_request(
     bucket: Bucket, open_lease: Open, clock: FakeClock
 ) -> None:

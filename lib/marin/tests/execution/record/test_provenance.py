@@ -4,6 +4,7 @@ import contextlib
 import functools
 import hashlib
 import importlib.util
+import inspect
 import json
 import linecache
 import logging
@@ -122,6 +123,12 @@ def test_steps_of_one_run_that_differ_in_what_does_not_count(
 CODE = "K = 10\ndef half(x):\n    return x / 2\ndef train(config):\n    return half(K)\nf = train\n"
 
 
+def test_of_a_sweep_that_is_one_step_some_points_are_told(make_step: MakeStep, make_executor: MakeExecutor) -> None:
+    steps = [make_step("a", versioned(1), {"K": k}) for k in range(50)]
+    with pytest.raises(Conflict, match=r"y.K: 0 -> 10; and 39 more\), so only the first"):
+        make_executor().run(steps, strict=True)
+
+
 @pytest.mark.parametrize(
     ("source", "edit", "named"),
     [
@@ -231,6 +238,15 @@ def test_a_lambda_is_its_own_text_alone(load: Load) -> None:
     first, second = load("step = (lambda c: c + 1, 10)\n"), load("step = (lambda c: c + 1, 99)\n")
     third = load("step = (lambda c: c + 2, 10)\n")
     assert function_source(first.step[0]) == function_source(second.step[0]) != function_source(third.step[0])
+
+
+def test_a_class_is_looked_for_once(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "class Model: pass\ndef made(k):\n    def train(c):\n        return Model, k\n    return train\n"
+    module, looked_for, getsource = load(source), [], inspect.getsource
+    monkeypatch.setattr(inspect, "getsource", lambda item: looked_for.append(item) or getsource(item))
+    sources = [function_source(module.made(k)) for k in range(10)]
+    assert {found["k"] for found in sources} == {str(k) for k in range(10)}
+    assert looked_for.count(module.Model) == 1
 
 
 def test_a_constant_that_a_notebook_changes_is_seen_by_the_next_run(make_executor: MakeExecutor, load: Load) -> None:

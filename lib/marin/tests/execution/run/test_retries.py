@@ -72,6 +72,13 @@ def test_failures_are_made_good(make_step: MakeStep, make_executor: MakeExecutor
     assert events.ends() == dict.fromkeys("ab", StepEnd.SUCCEEDED)
 
 
+def test_the_last_failure_is_the_steps(make_step: MakeStep, make_executor: MakeExecutor) -> None:
+    fn, executor = Flaky(9), make_executor()
+    with pytest.raises(StepFailed, match="call 2"):
+        executor.run([make_step("a", fn=fn, retries=1)], force_run_failed=False)
+    assert fn.calls == 2
+
+
 def test_specs_are_tried_again_too(prefix: str) -> None:
     fn = Flaky(2)
     spec = StepSpec(name="a", output_path_prefix=prefix, fn=fn, retries=1)

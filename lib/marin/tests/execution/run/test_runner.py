@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from marin.execution import Executor, output_path_of, versioned
-from marin.execution.lease.status_file import StatusFile
+from marin.execution.lease.status_file import PreviousTaskFailedError, StatusFile
 from marin.execution.lease.status_words import STATUS_FAILED, STATUS_SUCCESS
 from marin.execution.run.plan_source import PlanSource, run_tasks
 from marin.execution.run.runner import StepRun
@@ -94,6 +94,25 @@ def test_files_in_an_output_path(make_step: MakeStep, make_executor: MakeExecuto
     assert [step["name"] for step in run_info["steps"]] == ["a", "b"]
     assert "description" not in run_info["steps"][0]
     assert executor.get_experiment_url() == executor.executor_info_path
+
+
+def test_what_failed_is_tried_again_or_not(make_step: MakeStep, make_executor: MakeExecutor, journal: Journal) -> None:
+    broken = [True]
+
+    def sometimes(_: Any) -> None:
+        if broken[0]:
+            raise OSError("disk")
+
+    a = make_step("a", fn=sometimes)
+    b = make_step("b", a, fn=journal.fn("b"))
+    with pytest.raises(StepFailed):
+        make_executor().run([b])
+    broken[0] = False
+    with pytest.raises(StepFailed, match=r"1 step\(s\) failed[\s\S]*failed previously") as caught:
+        make_executor().run([b], force_run_failed=False)
+    assert isinstance(caught.value.__cause__, PreviousTaskFailedError)
+    make_executor().run([b])
+    assert journal.names == ["b"]
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), SystemExit()])

@@ -15,7 +15,7 @@ from marin.execution.lease.status_file import StatusFile
 from marin.execution.lease.status_words import STATUS_RUNNING
 from marin.execution.script.explain import EarlierOutputs, Explanation, PlannedAction, explain_steps, explanation_lines
 from marin.execution.version.differences import Difference
-from rigging.errors import StepFailed
+from rigging.errors import InvalidRequest, StepFailed
 from support.marin.steps import MakeExecutor, MakeStep, fail
 
 Explain = Callable[..., dict[str, Explanation]]
@@ -76,6 +76,15 @@ def test_a_pinned_path_of_another_version(make_step: MakeStep, make_executor: Ma
     assert found.action is PlannedAction.CACHED
     assert found.reason == "the output at its pinned path is there, but another version made it"
     assert found.differences == [Difference("x", "1", "2")]
+
+
+def test_only_some_steps(make_step: MakeStep, explain: Explain) -> None:
+    a, other = make_step("a"), make_step("other")
+    b = make_step("b", a)
+    assert set(explain(b, other, run_only=["^b$"])) == {"a", "b"}
+    assert set(explain(b, other, show="^b$")) == {"b"}
+    with pytest.raises(InvalidRequest, match="no step has such a name; there are: a, b, other"):
+        explain(b, other, show="nothing")
 
 
 def test_each_directory_is_listed_once(

@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from fray.testing.forks import exit_code_of
@@ -46,3 +47,22 @@ def test_a_forked_child_does_not_wait_for_its_parents_threads(make_regions: Any)
     finally:
         leave.set()
         thread.join()
+
+
+def test_two_threads_copy_one_file_one_after_the_other(make_regions: Any) -> None:
+    make_regions("memory")
+    inside, most = 0, 0
+    together = threading.Barrier(4, timeout=30)
+
+    def copy(_: int) -> None:
+        nonlocal inside, most
+        together.wait()
+        for _ in range(20):
+            with copy_lock("a", local_store(), Settings()):
+                inside += 1
+                most = max(most, inside)
+                inside -= 1
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(copy, range(4)))
+    assert most == 1

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from rigging.errors import Unavailable
+from rigging.filesystem.budget import TransferBudget
+from rigging.mirror.copying.charges import TransferCharge
 from rigging.mirror.copying.request import CopyMethod, FileVersion, chunks, copy_method, version_of
 from rigging.mirror.prefix_store import StoreKind
 
@@ -82,3 +84,11 @@ ONE = object()
 )
 def test_the_store_copies_by_itself_where_it_can(source: Any, destination: Any, how: CopyMethod) -> None:
     assert copy_method(source, destination) is how
+
+
+def test_a_charge_that_is_begun_anew_takes_the_place_of_the_former() -> None:
+    budget = TransferBudget(100)
+    charge = TransferCharge(budget.reserve, "gs://b/x")
+    charge.reserve(60)(40)
+    charge.reserve(80)(10)
+    assert (charge.bytes_moved, budget.bytes_used) == (10, 80)
