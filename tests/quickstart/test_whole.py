@@ -1,4 +1,4 @@
-"""The quickstart as its users start it: on each backend, again, killed in the middle, and with what it cannot use."""
+"""The quickstart as its users start it: on each backend, again, and with what it cannot use."""
 
 import json
 import os
