@@ -18,7 +18,6 @@ from iris.rpc.auth import PrincipalKind
 from iris.rpc.protocol import call_metadata
 from rigging.errors import Denied, InvalidRequest, NotFound, Unavailable
 from support.iris.controller import ControllerStubs, RunningController, running_controller
-from support.iris.proxy import tcp_proxy
 from support.iris.worker import ScriptedWorker
 
 WAIT_S = 30.0
@@ -133,20 +132,6 @@ def test_calls_wait_for_the_next_life(cluster: Cluster, bench: Any) -> None:
         cluster.fail("/ann/a/0:1")
         with pytest.raises(ActorDied, match="'note' of actor /ann/a/bench: the actor has ended: job /ann/a failed"):
             actor.note("three")
-
-
-@pytest.mark.process
-def test_an_actor_is_called_while_the_controller_is_away(cluster: Cluster, bench: Any) -> None:
-    cluster.start("/ann/a")
-    with ActorServer(context=cluster.context("/ann/a/0:0")) as server, tcp_proxy(server.address) as proxy:
-        server.register("bench", bench)
-        cluster.context("/ann/a/0:0").registry.register("bench", proxy.address)
-        with ActorClient("/ann/a/bench", client=cluster.client()) as actor:
-            assert actor.note("one") == 1
-            cluster.controller.crash()
-            assert actor.note("two") == 2
-            proxy.cut()
-            assert actor.note.remote("three").result(WAIT_S) == 3
 
 
 def test_a_pool_follows_its_members_and_keeps_nothing_of_those_that_left(cluster: Cluster) -> None:

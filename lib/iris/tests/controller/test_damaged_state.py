@@ -49,18 +49,3 @@ def test_with_a_remote_state_what_restores_is_told_and_works(tmp_path: Path, cap
     store = Store.open(state, generation=99)
     assert len(store.load().jobs) == 20
     store.close()
-
-
-def test_the_local_cluster_says_it_to_whoever_wants_to_list_jobs(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    state = tmp_path / "state"
-    used(state)
-    damage(state)
-    monkeypatch.setenv("IRIS_STATE_DIR", str(state))
-    assert run(["job", "list"]) == 5
-    said = capfd.readouterr()
-    assert "iris.db is damaged: the file is empty (0 bytes)" in said.err
-    assert f"`iris cluster controller restore --state-dir {state} " in said.err
-    assert "Traceback" not in said.err
-    assert "no jobs" not in said.err

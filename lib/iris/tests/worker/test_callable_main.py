@@ -293,7 +293,9 @@ def helper(tmp_path: Path) -> Iterator[Helper]:
 
 
 SAYS = """
-import os, subprocess, sys, threading
+import atexit, os, subprocess, sys, threading
+atexit.register(print, "exit handler", flush=True)
+threading.Thread(target=lambda: (threading.main_thread().join(), print("late thread", flush=True))).start()
 lock, results = threading.RLock(), []
 with lock:
     thread = threading.Thread(target=lambda: results.append(lock.acquire(blocking=False)))
@@ -315,7 +317,8 @@ def test_a_warm_interpreter_forks_for_each_call_and_keeps_nothing(helper: Helper
     for number in ("1", "2"):
         status, output = helper.fork(SAYS, A=number, B="b=c")
         assert status == 3
-        whole, child, first, second, words = output.splitlines()
+        whole, child, first, second, words, *late = output.splitlines()
+        assert late == ["late thread", "exit handler"]
         assert (whole, child) == ("[False] True", "child")
         assert first == f"{tmp_path} {number} b=c True ['{tmp_path}/payload']"
         assert "socket" not in second, "the next requests are not for it"

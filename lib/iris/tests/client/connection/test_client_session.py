@@ -16,7 +16,7 @@ from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind
 from iris.rpc.controller_address import ControllerAddress
 from iris.rpc.protocol import SOCKET_NAME
-from rigging.errors import DeadlineExceeded, Denied, NotFound, Unavailable
+from rigging.errors import DeadlineExceeded, NotFound, Unavailable
 from support.iris.controller import RunningController, running_controller
 from support.iris.controller_process import fixed_port
 from support.iris.worker import ScriptedWorker, succeed_at_once
@@ -144,41 +144,3 @@ def test_open_waits_and_submissions_survive_a_restart_of_the_controller(tmp_path
             assert submitting.result(20).job_id == "/ann/meanwhile"
             with ScriptedWorker(second.address, second.worker_token("w1"), script=succeed_at_once):
                 assert waiting.result(20).state is JobState.SUCCEEDED
-
-
-def test_a_handle_tells_the_end_of_its_own_job_and_an_id_of_whatever_has_it(
-    real: RunningController, busy: IrisClient, worker: ScriptedWorker, open_client: Open
-) -> None:
-    job = busy.submit(TRUE, "again", SMALL)
-    end(worker, job.job_id, pb.TASK_STATE_FAILED, exit_code=1)
-    assert job.wait(20, raise_on_failure=False).state is JobState.FAILED
-    open_client(real).submit(TRUE, "again", SMALL)
-    assert job.wait(20, raise_on_failure=False).state is JobState.FAILED
-    with pytest.raises(DeadlineExceeded):
-        busy.wait_jobs([job.job_id], timeout=0.05)
-
-
-def test_what_does_not_exist_or_is_others_cannot_be_waited_for(
-    real: RunningController, busy: IrisClient, open_client: Open
-) -> None:
-    open_client(real, "eve").submit(TRUE, "hers", SMALL)
-    with pytest.raises(NotFound, match="/ann/nothing"):
-        busy.wait_jobs(["/ann/nothing"], timeout=20)
-    with pytest.raises(Denied, match="/eve/hers"):
-        busy.wait_jobs(["/eve/hers"], timeout=20)
-    with pytest.raises(SomeRefused) as refused:
-        busy.submit_many([*plans("mine"), JobPlan(TRUE, "x", user="eve", resources=SMALL)])
-    assert isinstance(refused.value.errors[1], Denied)
-    results = busy.stop_many(["/eve/hers", "/ann/mine"])
-    assert isinstance(results[0], Denied)
-    assert results[1] == Stopped(("/ann/mine",))
-
-
-@both_ways
-def test_an_unused_session_does_not_keep_a_cluster_up(tmp_path: Path, open_client: Open) -> None:
-    with running_controller(tmp_path / "state", idle_exit_s=1.0) as controller:
-        client = open_client(controller)
-        jobs = client.submit_many(plans("a", "b"))
-        with ScriptedWorker(controller.address, controller.worker_token("w1"), script=succeed_at_once):
-            client.wait_jobs(jobs, timeout=20)
-            controller.join()

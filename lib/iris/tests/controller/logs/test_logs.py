@@ -1,15 +1,12 @@
 """Logs over real gRPC: followed, chosen by text, level, time and attempt, and from the remote state."""
 
-from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
-from fray.testing.waiting import eventually
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.logformat import encode
-from support.iris.controller import running_controller
 from support.iris.worker import ScriptedWorker
 
 SUCCEEDED = pb.TASK_STATE_SUCCEEDED
@@ -72,23 +69,6 @@ def test_lines_of_a_job_and_its_child_by_time(user: Any, worker: ScriptedWorker)
 
 
 @pytest.mark.process
-def test_following_gives_what_matches_as_it_comes(user: Any, worker: ScriptedWorker) -> None:
-    user.submit("/ann/a")
-    worker.wait_for_start(A)
-    first = lines("begin 1", "other")
-    ship(worker, A, 0, first)
-    call = user.jobs.FetchLogs(pb.FetchLogsRequest(id="/ann/a", grep="begin", follow=True), timeout=30)
-    assert [entry.data for entry in next(call).entries] == [b"begin 1"]
-    more = lines("other", "begin 2")
-    ship(worker, A, len(first), more)
-    assert [entry.data for entry in next(call).entries] == [b"begin 2"]
-    last = encode(False, T, b"begin of a line without an end", partial=True)
-    ship(worker, A, len(first) + len(more), last)
-    worker.observe(A, pb.TASK_STATE_SUCCEEDED, log_size=len(first + more + last))
-    assert [entry.data for batch in call for entry in batch.entries] == [b"begin of a line without an end"]
-
-
-@pytest.mark.process
 def test_one_attempt_of_several(user: Any, worker: ScriptedWorker) -> None:
     user.submit("/ann/a", max_retries_failure=1)
     worker.wait_for_start(A)
@@ -111,29 +91,3 @@ def test_what_is_no_choice_is_refused(user: Any, worker: ScriptedWorker, query: 
         user.logs("/ann/a", **query)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert reason in caught.value.details()
-
-
-@pytest.mark.process
-def test_what_was_moved_is_read_back(tmp_path: Path, connect: Any) -> None:
-    remote = f"file://{tmp_path}/remote"
-    with running_controller(tmp_path / "state", remote_state_dir=remote, log_limit_bytes=2**21) as controller:
-        user = connect(controller)
-        with ScriptedWorker(controller.address, controller.worker_token("w1")) as worker:
-            user.submit("/ann/a")
-            worker.wait_for_start(A)
-            texts = [f"line {number} of many lines" for number in range(10_000)]
-            position = 0
-            for first in range(0, len(texts), 1000):
-                data = lines(*texts[first : first + 1000])
-                ship(worker, A, position, data)
-                position += len(data)
-            eventually(lambda: len(list((tmp_path / "state").rglob("~*.moved"))) >= 2, "finished pieces are moved")
-            whole = [text.encode() for text in texts]
-            assert user.logs("/ann/a") == whole
-            assert user.logs("/ann/a", max_lines=9000) == whole[-9000:]
-            assert user.logs("/ann/a", max_lines=9000, from_start=True) == whole[:9000]
-            assert user.logs("/ann/a", grep="line 77 ") == [b"line 77 of many lines"]
-            worker.observe(A, pb.TASK_STATE_SUCCEEDED, log_size=position)
-            user.wait("/ann/a")
-            call = user.jobs.FetchLogs(pb.FetchLogsRequest(id="/ann/a", follow=True), timeout=60)
-            assert [entry.data for batch in call for entry in batch.entries] == whole

@@ -13,20 +13,19 @@ from iris.client import IrisClient
 from iris.client.connection.connection import Connection
 from iris.client.connection.discovery import cluster_at
 from iris.client.errors import ControllerUnreachable
-from iris.rpc import access_pb2, endpoints_pb2, endpoints_pb2_grpc, iris_pb2, iris_pb2_grpc
+from iris.rpc import access_pb2, endpoints_pb2, endpoints_pb2_grpc, iris_pb2_grpc
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind, credential_token
 from iris.rpc.controller_address import ControllerAddress
 from iris.rpc.key_proof import public_bytes
-from iris.rpc.logformat import encode
 from iris.rpc.protocol import call_metadata
 from iris.tls.certificates import ServerIdentity, ensure_certificates
 from iris.tls.pins import JoinTokenText, PinnedToken, parse_join_token, parse_token
 from iris.worker.connection.credential import Credential, new_credential
 from iris.worker.connection.joining import join_cluster
 from rigging.errors import Conflict
-from support.iris.controller import ControllerStubs, RunningController, channel_to, running_controller
-from support.iris.users import User, job_spec
+from support.iris.controller import RunningController, channel_to, running_controller
+from support.iris.users import job_spec
 from support.iris.worker import ScriptedWorker
 
 
@@ -94,31 +93,6 @@ def test_a_copied_credential_is_useless_without_its_key(secured: RunningControll
     assert "shows another key than the one" in refused(session(secured, credential, key=other))
     said = refused(session(secured, credential, key=other, shown=public_bytes(key)))
     assert "worker 'w1' has not proved its key" in said
-
-
-def test_what_a_worker_says_about_anothers_task_changes_nothing(
-    secured: RunningController, admin: IrisClient, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert secured.config.tls is not None
-    metadata = call_metadata(secured.user_token)
-    stubs = ControllerStubs(secured.address, metadata, secured.config.tls.ca_certificate)
-    user = User(stubs)
-    with session(secured, joined(secured, admin, "w1")) as owner:
-        user.submit("/ann/a")
-        owner.wait_for_start("/ann/a/0:0")
-        with session(secured, joined(secured, admin, "w2")) as liar:
-            liar.append_log("/ann/a/0:0", 0, encode(False, 1, b"a lie"))
-            liar.observe("/ann/a/0:0", iris_pb2.TASK_STATE_FAILED, exit_code=1)
-            liar.beat(1)
-            liar.wait_for_beat_ack(1)
-            assert user.get("/ann/a").state != iris_pb2.JOB_STATE_FAILED
-            assert "worker w2 sends output of /ann/a/0:0, which is worker w1's: dropped" in caplog.text
-        owner.append_log("/ann/a/0:0", 0, encode(False, 1, b"the truth"))
-        owner.observe("/ann/a/0:0", iris_pb2.TASK_STATE_SUCCEEDED)
-        owner.wait_for_forget("/ann/a/0:0")
-    assert user.wait_one("/ann/a").state == iris_pb2.JOB_STATE_SUCCEEDED
-    assert user.logs("/ann/a") == [b"the truth"]
-    stubs.close()
 
 
 def test_a_worker_that_has_no_credential_keeps_its_name(secured: RunningController, admin: IrisClient) -> None:

@@ -14,7 +14,6 @@ from iris.controller.services.worker import address_of, check_worker_id
 from iris.domain.constraints import DISK_SIZE_ATTRIBUTE, FENCE_ATTRIBUTE
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind
-from iris.rpc.logformat import encode
 from rigging.errors import InvalidRequest
 from support.iris.controller import RunningController, running_controller
 from support.iris.worker import ScriptedWorker
@@ -48,26 +47,6 @@ def test_what_only_a_worker_lost_lately_could_run_is_accepted_and_waits_for_it(t
                 user.submit("/ann/c", cpu_millis=65_000)
             with worker_of(controller, capacity=large, instance_id="second") as again:
                 again.wait_for_start("/ann/b/0:0")
-
-
-def test_the_end_of_an_attempt_counts_when_its_whole_log_is_here(controller: RunningController, user: Any) -> None:
-    log = encode(False, 1, b"first") + encode(False, 2, b"last")
-    with worker_of(controller) as worker:
-        user.submit("/ann/a")
-        worker.wait_for_start("/ann/a/0:0")
-        worker.observe("/ann/a/0:0", SUCCEEDED, log_size=len(log))
-        worker.append_log("/ann/a/0:0", 0, log[:10])
-        worker.wait_for_log_ack("/ann/a/0:0", 10)
-        assert not user.wait("/ann/a", timeout_ms=30).done
-    ended = pb.Observation(attempt_id="/ann/a/0:0", state=SUCCEEDED, log_size=len(log))
-    with worker_of(controller, inventory=[ended]) as worker:
-        assert worker.welcome is not None
-        assert [(ack.attempt_id, ack.offset) for ack in worker.welcome.log_offsets] == [("/ann/a/0:0", 10)]
-        assert not user.wait("/ann/a", timeout_ms=30).done
-        worker.append_log("/ann/a/0:0", 10, log[10:])
-        user.wait_one("/ann/a")
-        worker.wait_for_forget("/ann/a/0:0")
-    assert user.logs("/ann/a") == [b"first", b"last"]
 
 
 @pytest.mark.parametrize(
@@ -115,22 +94,6 @@ def test_both_sides_are_heard_and_an_orderly_stop_sends_workers_away_without_end
         worker.wait_for_end()
         assert worker.goodbye is not None
         assert not worker.goodbye.exit
-
-
-def test_one_that_leaves_gets_nothing_new_and_its_last_reports_count(controller: RunningController, user: Any) -> None:
-    """Once, its ended attempts were placed on it again, and it did not get away."""
-    with worker_of(controller) as worker:
-        user.submit("/ann/a")
-        worker.wait_for_start("/ann/a/0:0")
-        worker.send(pb.WorkerMessage(leaving=True))
-        worker.observe("/ann/a/0:0", pb.TASK_STATE_WORKER_FAILED, failure=pb.FAILURE_KIND_PREEMPTED, error="leaves")
-        worker.wait_for_forget("/ann/a/0:0")
-        user.submit("/ann/b")
-        assert user.get("/ann/a").state == pb.JOB_STATE_PENDING
-        assert user.get("/ann/b").pending_reason
-        assert [start.attempt_id for start in worker.starts] == ["/ann/a/0:0"]
-    with worker_of(controller, instance_id="second") as worker:
-        worker.wait_for_start("/ann/a/0:1")
 
 
 def test_a_start_says_when_its_fence_ends_it(controller: RunningController, user: Any, worker: ScriptedWorker) -> None:

@@ -1,14 +1,13 @@
 """A whole controller that assigns ahead: what the worker is told, and what people see."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from iris.domain.constraints import AHEAD_ATTRIBUTE
 from iris.rpc import iris_pb2 as pb
-from support.iris.controller import RunningController, running_controller
+from support.iris.controller import RunningController
 from support.iris.worker import ScriptedWorker
 
 REPLICAS = 12
@@ -58,20 +57,3 @@ def test_people_see_that_it_waits_there_and_holds_nothing(user: Any, worker: Scr
     assert task.pending_reason == "assigned to worker w1, where it begins when a task of its kind ends"
     (info,) = user.cluster.Status(pb.ClusterStatusRequest()).workers
     assert (info.running_tasks, info.committed.cpu_millis) == (1, 1000)
-
-
-@pytest.mark.process
-def test_a_controller_that_was_killed_does_not_count_them_as_running(tmp_path: Path, connect: Any) -> None:
-    with running_controller(tmp_path / "other") as controller, worker_of(controller) as worker:
-        begin(connect(controller), worker)
-        controller.crash()
-    with running_controller(tmp_path / "other") as controller:
-        user = connect(controller)
-        running = pb.Observation(attempt_id=NAMES[1], state=pb.TASK_STATE_RUNNING)
-        waiting = pb.Observation(attempt_id=NAMES[2], state=pb.TASK_STATE_ASSIGNED)
-        with worker_of(controller, running, waiting) as worker:
-            worker.wait(lambda: len(worker.starts) == REPLICAS - 3, "those that it lacks")
-            assert [start.attempt_id for start in worker.starts] == NAMES[3:]
-            assert all(start.ahead for start in worker.starts)
-            (info,) = user.cluster.Status(pb.ClusterStatusRequest()).workers
-            assert (info.running_tasks, info.committed.cpu_millis) == (1, 1000)

@@ -1,4 +1,4 @@
-"""What is said of attempts on workers that are out of reach, and what operators can do about them."""
+"""What operators can do about workers that are out of reach, and which of them exclusive jobs may go to."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +9,6 @@ import pytest
 
 from fray.testing.waiting import eventually
 from iris.rpc import iris_pb2 as pb
-from iris.rpc.auth import PrincipalKind
 from support.iris.controller import RunningController, running_controller
 from support.iris.worker import ScriptedWorker
 
@@ -37,59 +36,6 @@ def run_and_leave(controller: RunningController, user: Any, **spec: Any) -> None
         worker.wait_for_start(A)
         worker.observe(A, RUNNING)
         eventually(lambda: user.get("/ann/a").state == pb.JOB_STATE_RUNNING, "it runs")
-
-
-def silent_of(user: Any) -> list[pb.SilentAttempt]:
-    return list(user.task("/ann/a/0").silent)
-
-
-@pytest.mark.process
-def test_a_stop_names_what_may_live_on_and_so_does_the_summary(controller: RunningController, user: Any) -> None:
-    run_and_leave(controller, user)
-    (said,) = user.stop("/ann/a").silent
-    assert (said.attempt_id, said.worker_id, said.is_wanted, said.fenced_in_ms) == (A, "w1", False, 0)
-    eventually(lambda: user.wait("/ann/a", timeout_ms=0).done, "the worker is lost, and nobody waits for it")
-    (kept,) = silent_of(user)
-    assert kept.attempt_id == A
-    assert kept.silent_ms >= 1000
-    with ScriptedWorker(
-        controller.address, controller.worker_token("w1"), inventory=[pb.Observation(attempt_id=A, state=RUNNING)]
-    ) as worker:
-        worker.wait_for_stop(A)
-        worker.observe(A, KILLED)
-        worker.wait_for_forget(A)
-        eventually(lambda: not silent_of(user), "nothing of it lives")
-
-
-@pytest.mark.process
-def test_what_was_given_up_is_named_after_restarts_until_its_worker_is_removed(tmp_path: Path, connect: Any) -> None:
-    quick = {"heartbeat_interval_s": 0.1, "worker_timeout_s": 0.5}
-    with running_controller(tmp_path / "state", **quick) as controller:
-        user = connect(controller)
-        run_and_leave(controller, user, max_retries_preemption=0)
-        user.wait_one("/ann/a")
-    with running_controller(tmp_path / "state", **quick) as controller:
-        user = connect(controller)
-        assert [attempt.attempt_id for attempt in silent_of(user)] == [A]
-        admin = connect(controller, PrincipalKind.ADMIN, "root")
-        admin.cluster.RemoveWorker(pb.RemoveWorkerRequest(worker_id="w1", reason="gone"))
-        assert not silent_of(user)
-    with running_controller(tmp_path / "state", **quick) as controller:
-        assert not silent_of(connect(controller))
-
-
-@pytest.mark.process
-def test_a_stop_of_an_exclusive_job_says_when_its_fence_ends_it(controller: RunningController, user: Any) -> None:
-    run_and_leave(controller, user, exclusive=True, fence_after_ms=2000)
-    (running,) = silent_of(user)
-    assert running.is_wanted
-    assert 0 < running.fenced_in_ms <= 2102
-    (said,) = user.stop("/ann/a").silent
-    assert not said.is_wanted
-    assert 0 < said.fenced_in_ms <= 2102
-    assert not user.wait("/ann/a", timeout_ms=100).done, "it may live"
-    assert user.wait("/ann/a").done
-    assert not silent_of(user)
 
 
 def test_exclusive_jobs_go_only_to_hosts_that_fence(controller: RunningController, user: Any) -> None:

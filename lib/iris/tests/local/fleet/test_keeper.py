@@ -165,16 +165,6 @@ def test_a_waiting_gang_gets_its_slice_which_goes_when_it_is_idle(fleet):
                "it runs there")  # fmt: skip
 
 
-def test_a_job_that_meets_the_limit_is_told_so_and_idle_slices_make_room(fleet):
-    running = fleet(max_hosts=3)
-    gang(running, "/u/one")
-    eventually(lambda: "tpu-0-w1" in running.connected(), "its slice joins")
-    running.submit("/u/large", resources(4))
-    running.submit("/u/next", resources(4))
-    eventually(lambda: "3 of at most 3 hosts run here" in running.reason("/u/next"), "the reason is told")
-    assert running.troubles == [], "that is no trouble of the cluster's"
-
-
 def test_what_is_idle_goes_for_what_waits(fleet):
     running = fleet(max_hosts=3, crowded_seconds=0.1)
     gang(running, "/u/one")
@@ -189,18 +179,6 @@ def test_a_host_that_does_not_start_is_told(fleet):
     running = fleet(deaf=True)
     eventually(lambda: "cpu-0-w0: no such disk" in running.troubles, "its words are told")
     assert not running.ready.is_set()
-
-
-def test_the_next_controller_starts_what_was_described(fleet, tmp_path):
-    first = fleet()
-    gang(first, "/u/one")
-    eventually(lambda: "tpu-0-w1" in first.connected(), "its slice joins")
-    first.close()
-    second = fleet()
-    # Played hosts leave no process: each that was described is started again.
-    described = {"cpu-0-w0", "tpu-0-w0", "tpu-0-w1"}
-    eventually(lambda: described <= second.connected(), "all are there again")
-    assert second.connected() == described, "and no other"
 
 
 def test_it_is_ready_when_the_first_slices_have_joined_and_hosts_of_groups_that_are_gone_are_forgotten(fleet, tmp_path):

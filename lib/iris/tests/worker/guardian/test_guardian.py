@@ -19,7 +19,7 @@ from iris.worker.guardian import guardian as guardian_module
 from iris.worker.guardian.client import GuardianClient, attach
 from iris.worker.guardian.guardian import FLUSH_S, Guardian
 from iris.worker.guardian.launch import GuardianPaths
-from iris.worker.guardian.protocol import NEWEST_VERSION, OLDEST_VERSION, boot_ms
+from iris.worker.guardian.protocol import NEWEST_VERSION, OLDEST_VERSION
 from iris.worker.guardian.reactor import Reactor
 from iris.worker.processes import Exit, ProcessSpec, StartFailed
 from support.iris.user_worker import gone
@@ -563,18 +563,6 @@ class TestProcess:
         assert not gone(stray)
         assert (await place.attach()).guardian_id != guardian.guardian_id
         await soon(lambda: gone(pid) and gone(stray))
-
-    async def test_what_has_a_fence_needs_contact_and_no_worker_to_be_killed(self, place: Place) -> None:
-        guardian = await place.attach()
-        never = await place.start(guardian, "never", "true", fence_ms=1000)
-        with pytest.raises(StartFailed, match="no contact with the controller for 1 s"):
-            await never.end
-        guardian.contact(begun := boot_ms())
-        fenced = await place.start(guardian, "fenced", "exec sleep 1000", fence_ms=700)
-        await fenced.pid
-        guardian.close()
-        await soon(lambda: gone(fenced.pid.result()))
-        assert 700 <= boot_ms() - begun < 3000
 
     async def test_it_is_small(self, place: Place) -> None:
         proc = Path(f"/proc/{(await place.attach()).pid}")

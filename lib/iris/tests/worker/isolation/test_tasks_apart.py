@@ -123,24 +123,6 @@ async def test_the_workers_own_environment_and_payloads_cannot_be_written(open_p
         assert calls == ["called\n"] * 5
 
 
-async def test_what_python_compiles_of_a_bundle_is_there_for_later_attempts_but_never_stale(open_path: Path) -> None:
-    look = "import sub.m as m, os; print(m.V, os.path.exists(m.__cached__))"
-    argv = ("env", "PYTHONDONTWRITEBYTECODE=1", "python", "-c")
-    async with worker_place(open_path, os.geteuid() == 0) as here:
-        bundle = here.controller.add_bundle({"sub/m.py": "V = 1\n", "bad.py": "V = = 1\n"})
-        seen = [await here.run(*argv, look, bundle=bundle) for _ in range(2)]
-        assert seen == ["1 False\n"] * 2
-        async with asyncio.timeout(20):
-            while await here.run(*argv, look, bundle=bundle) != "1 True\n":
-                pass
-        edit = f"open('sub/m.py', 'w').write('V = 3'); {look}"
-        assert await here.run(*argv, edit, bundle=bundle) == "3 True\n"
-        assert await here.run(*argv, look, user="bob", bundle=bundle) == "1 True\n"
-        harm = "for file in sub/__pycache__/*; do echo 666 > $file; done"
-        await here.run("sh", "-c", harm, user="bob", bundle=bundle)
-        assert await here.run(*argv, look, bundle=bundle) == "1 True\n"
-
-
 async def nothing_is_left(here: WorkerPlace) -> None:
     names = ("layers", "trash", *(f"slots/*/{name}" for name in ("work", "tmp", "own/bundle", "own/environment")))
     places = [f"{name}/*" for name in names]

@@ -124,26 +124,3 @@ async def test_programs_that_look_at_the_whole_workspace_find_plain_files_and_ma
     await look("bob")
     if mode is not IsolationMode.COPY:
         assert len(places) == 1, "caches and messages that name a path mean the same in every attempt"
-
-
-@pytest.mark.process
-async def test_attempts_after_each_other_see_nothing_of_each_other(jobs: OneTaskJobs, mode: IsolationMode) -> None:
-    bundle = jobs.controller.add_bundle({"a/deep.txt": "deep", "b": "b"})
-    steps = ["echo x > a/deep.txt", "rm -r a", "chmod 700 .", "touch left; rm left"]
-    if os.geteuid() == 0 and mode is not IsolationMode.COPY:
-        # A copy is not in a namespace of its own: there a mount of root's would stay on this machine.
-        steps.append("mount -t tmpfs none a 2>/dev/null; true")
-    for step in ("true", *(word for harm in steps for word in ("true", harm)), "true"):
-        said = (await jobs.run("sh", "-c", f"stat -c %a . ; ls; cat a/deep.txt; {step}", bundle=bundle)).splitlines()
-        assert said[1:] == ["a", "b", "deep"], step
-        assert mode is not IsolationMode.OVERLAY or said[0] != "700"
-
-
-@pytest.mark.process
-@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user's layers cannot")
-@pytest.mark.parametrize("mode", [IsolationMode.OVERLAY], indirect=True)
-async def test_a_folder_of_the_workspace_can_be_renamed_where_root_may_mount(jobs: OneTaskJobs) -> None:
-    bundle = jobs.controller.add_bundle(FILES)
-    code = "import os; os.rename('a', 'moved'); print(os.listdir('moved/b'), os.path.exists('a'))"
-    for _ in range(2):
-        assert await jobs.run("python", "-c", code, bundle=bundle) == "['deep.txt'] False\n"

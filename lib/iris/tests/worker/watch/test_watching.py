@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
 import pytest
 
 from iris.domain.states import FailureKind, TaskState
@@ -91,26 +90,6 @@ async def test_one_that_is_watched_ends(
     assert end.failure == int(FailureKind.USER if end.error else FailureKind.UNSPECIFIED)
     log = controller.output(JOB, stderr=True).decode()
     assert [word for word in logged if word not in log] == []
-
-
-async def test_a_hanging_callable_writes_its_threads_too(controller: FakeController, worker: InProcessWorker) -> None:
-    def hang_for_ever() -> None:
-        import time
-
-        time.sleep(600)
-
-    payload = controller.add_blob(cloudpickle.dumps((hang_for_ever, (), {})))
-    end = await ended(controller, watched(payload=payload, stall_timeout_ms=3000))
-    assert "the threads of process" in end.error
-    assert "hang_for_ever" in controller.output(JOB, stderr=True).decode()
-
-
-async def test_a_stop_that_was_asked_before_stays_a_stop(controller: FakeController, worker: InProcessWorker) -> None:
-    controller.send(run=[watched("sh", "-c", "trap '' TERM; echo on; sleep 600", stall_timeout_ms=600)])
-    await controller.until(lambda: b"on" in controller.output(JOB))
-    controller.send(stop=[pb.StopAttempt(attempt_id=JOB, grace_ms=1500, reason="enough")])
-    (end,) = await controller.until_ended(JOB, timeout_s=60)
-    assert (end.state, end.error) == (int(TaskState.KILLED), "enough")
 
 
 async def test_the_next_worker_of_the_host_goes_on_watching(controller: FakeController, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """A local cluster of a user's own, driven through the command line as a user would: for tests of whole programs."""
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -89,10 +88,6 @@ class Cluster:
             out, err = process.communicate()
             pytest.fail(f"iris {' '.join(arguments)} did not end in {timeout} s\n{out}\n{err}")
         return Result(process.returncode, out, err, time.monotonic() - begin)
-
-    def controller_pid(self) -> int:
-        """Return the process id of its controller, as its record has it."""
-        return int(json.loads((self.state_dir / "cluster.json").read_text())["pid"])
 
 
 @contextlib.contextmanager
