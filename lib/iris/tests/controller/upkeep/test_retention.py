@@ -25,6 +25,7 @@ from iris.domain.ids import JobId
 from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.states import JobState
 from iris.rpc import iris_pb2 as pb
+from iris.rpc.logformat import encode
 from iris.store.store import Store
 from support.iris.controller import running_controller
 from support.iris.scheduling import InMemoryCluster
@@ -55,15 +56,24 @@ def test_those_below_a_job_go_before_it_and_each_once() -> None:
 
 
 @pytest.mark.parametrize(("ended_at_ms", "forgotten"), [(1_000, 1), (1 << 60, 0)], ids=["chosen", "used again since"])
-async def test_a_name_that_is_used_again_is_not_forgotten(ended_at_ms: int, forgotten: int, tmp_path: Path) -> None:
+async def test_a_name_that_is_used_again_is_not_forgotten_and_many_logs_go_a_few_at_a_time(
+    ended_at_ms: int, forgotten: int, tmp_path: Path
+) -> None:
     store = Store.open(tmp_path)
     engine = Engine(ClusterView(), store, lambda: ended_at_ms, lambda _: None)
     await engine.submit(JobSubmitted(JobSpec(JobId("/ann/a"), CommandEntrypoint(("true",)))))
     await engine.submit(StopRequested(JobId("/ann/a")))
-    rounds = Retention(
-        CONFIG, engine, LogStore(tmp_path / "logs"), BlobStore(tmp_path / "blobs"), choose=lambda *_: [JobId("/ann/a")]
-    )
-    assert await rounds.forget_jobs() == forgotten
+    logs = LogStore(tmp_path / "logs")
+    for index in range(450):
+        logs.append(("/ann/a", index, 0), 0, encode(False, 1, b"x"))
+    rounds = Retention(CONFIG, engine, logs, BlobStore(tmp_path / "blobs"), choose=lambda *_: [JobId("/ann/a")])
+    forgetting = asyncio.create_task(rounds.forget_jobs())
+    seen = set()
+    while not forgetting.done():
+        seen.add(len(logs.keys("/ann/a")))
+        await asyncio.sleep(0)
+    assert seen == ({450, 250, 50, 0} if forgotten else {450}), "others have their turns meanwhile"
+    assert await forgetting == forgotten
     assert len(store.load().jobs) == len(engine.view.jobs) == 1 - forgotten
     engine.close()
     store.close()

@@ -202,12 +202,14 @@ class LogStore:
 
     def remove_below(self, job_id: str, first_attempt: int) -> None:
         """Remove the logs of attempts with lower numbers: those of an ended job whose name was used again."""
-        attempts = self._found(job_id)
-        for index, attempt in [item for item in attempts if item[1] < first_attempt]:
-            key = (job_id, index, attempt)
-            self.log(key).remove()
-            self._logs.pop(key, None)
-            del attempts[(index, attempt)]
+        for key in [key for key in self.keys(job_id) if key[2] < first_attempt]:
+            self.remove_log(key)
+
+    def remove_log(self, key: LogKey) -> None:
+        """Remove one attempt's log."""
+        self.log(key).remove()
+        self._logs.pop(key, None)
+        self._found(key[0]).pop(key[1:], None)
 
     def remove(self, job_id: str) -> None:
         """Remove all logs of a job that is forgotten."""

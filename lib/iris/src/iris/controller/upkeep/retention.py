@@ -133,11 +133,26 @@ class Retention:
         chosen = await asyncio.to_thread(self._choose_whole, jobs, now_ms)
         count = 0
         for names in _parts(chosen, _STEP):
+            for job_id in names:
+                await self._remove_many_logs(job_id, now_ms)
             count += await self._engine.decide(partial(_forget_jobs, names, now_ms))
             await asyncio.sleep(0)
         if count:
             logger.info("forgot %d ended jobs", count)
         return count
+
+    async def _remove_many_logs(self, job_id: JobId, chosen_at_ms: int) -> None:
+        """Remove the logs of a job that is to be forgotten, a few at a time, where that would take a second at once."""
+        view = self._engine.view
+        job = view.jobs.get(job_id)
+        if job is None or job.finished_at_ms >= chosen_at_ms or job_id in view.children or not view.is_settled(job_id):
+            return
+        keys = self._logs.keys(job_id)
+        for part in _parts(keys, _STEP) if len(keys) > _STEP else ():
+            # By their numbers: a job that takes the name meanwhile has others.
+            for key in part:
+                self._logs.remove_log(key)
+            await asyncio.sleep(0)
 
     def _choose_whole(self, jobs: Sequence[Job], now_ms: int) -> list[JobId]:
         return list(with_descendants(self._choose(jobs, self._config, now_ms), (job.job_id for job in jobs)))
