@@ -1,10 +1,12 @@
 """systemd units: what they run, that systemd takes them, and that nothing is overwritten."""
 
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
+from iris.local import services
 from iris.local.services import (
     Delegation,
     delegation_of,
@@ -87,3 +89,40 @@ def test_systemd_takes_both_units_and_tells_of_a_wrong_one(tmp_path: Path) -> No
     wrong = tmp_path / "wrong.service"
     wrong.write_text(controller.replace("ExecStart=/", "ExecStart=not/"))
     assert verify_unit(wrong)
+
+
+@pytest.mark.parametrize(
+    ("given", "controller", "joined", "as_user", "found"),
+    [
+        (None, "10.0.0.1:7077", False, False, services.TASK_USERS),
+        (None, "10.0.0.1:7077", True, False, None),
+        (None, "10.0.0.1:7077", False, True, None),
+        (None, "127.0.0.1:7077", False, False, None),
+        ("off", "10.0.0.1:7077", False, False, None),
+        ("5000-5009", "127.0.0.1:7077", True, False, "5000-5009"),
+    ],
+)
+def test_new_hosts_of_clusters_beyond_loopback_run_tasks_as_users_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str | None, controller: str, joined: bool, as_user: bool,
+    found: str | None,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(services, "check_host", lambda uids, work_dir: None)
+    if joined:
+        (tmp_path / "credential.json").touch()
+    assert services.task_users_of(given, controller, tmp_path, as_user=as_user) == found
+
+
+def test_a_new_host_that_is_not_fit_for_that_is_refused_with_both_ways_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(uids: object, work_dir: Path) -> None:
+        raise InvalidRequest("--task-users: tasks with uids of their own cannot reach /root")
+
+    monkeypatch.setattr(services, "check_host", closed)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(InvalidRequest, match=r"cannot reach /root\. Or `--task-users off`: tasks run as root then"):
+        services.task_users_of(None, "10.0.0.1:7077", tmp_path, as_user=False)
+    with pytest.raises(InvalidRequest, match="must be FIRST-LAST"):
+        services.task_users_of("many", "10.0.0.1:7077", tmp_path, as_user=False)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert services.task_users_of(None, "10.0.0.1:7077", tmp_path, as_user=False) == services.TASK_USERS

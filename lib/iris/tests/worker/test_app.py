@@ -17,6 +17,7 @@ from iris.domain.resources import Resources
 from iris.rpc.controller_address import ControllerAddress
 from iris.worker import app
 from iris.worker.app import WorkerConfig, run_worker
+from iris.worker.attempts.rooms import Rooms
 from iris.worker.connection.agent import AgentEnd
 from iris.worker.connection.session import WorkerIdentity
 from iris.worker.host.preemption import Platform
@@ -31,6 +32,7 @@ SIZE = Resources(cpu_millis=4000, memory_bytes=2**30, disk_bytes=2**30)
 
 class Guardian:
     isolation = IsolationMode.OVERLAY
+    heeds_identities = True
     pid = 7
 
     def __init__(self, number: int, told: list[str]) -> None:
@@ -97,8 +99,9 @@ class Played:
         class Supervisor:
             live_attempts = ("/ann/a/0:0",)
 
-            def __init__(self, *parts: Any, **options: Any) -> None:
+            def __init__(self, paths: Any, runtime: Any, rooms: Rooms, **options: Any) -> None:
                 played.given |= options
+                rooms.find("/ann/a/0:0")
 
             async def stop_all(self, reason: str, grace_ms: int, preempted: bool) -> None:
                 played.told.append(f"stop: {reason}; {grace_ms} ms{', preempted' if preempted else ''}")
@@ -300,7 +303,7 @@ def test_tasks_are_told_the_address_of_their_host(worker: Played, monkeypatch: p
     monkeypatch.setattr(app, "source_address", lambda address: f"towards {address}")
     found: list[str] = []
 
-    def environment(paths: Any, worker_id: str, base: Any, own_address: Callable[[str], str]) -> None:
+    def environment(paths: Any, worker_id: str, base: Any, own_address: Callable[[str], str]) -> Any:
         found.append(own_address("c:1"))
 
     monkeypatch.setattr(app, "TaskEnvironment", environment)

@@ -1,6 +1,9 @@
 """Where a worker keeps what: names that never meet, directories of its owner only, and what a new worker keeps."""
 
+import os
 from pathlib import Path
+
+import pytest
 
 from iris.worker.paths import WorkPaths, safe_name, short_name
 
@@ -21,6 +24,24 @@ def test_ids_and_file_names_are_one_to_one_also_long_and_short_ones() -> None:
     names = {short_name(f"/u/job/{number}:0") for number in range(1000)}
     assert len(names) == 1000
     assert {len(name) for name in names} == {10}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: directories of other users need root")
+def test_the_part_of_a_uid_is_closed_to_others_and_its_names_are_roots(tmp_path: Path) -> None:
+    paths = WorkPaths(tmp_path / "work", 70_001)
+    paths.make()
+    paths.errors.chmod(0o000)
+    paths.make()
+    modes = {
+        path: (path.stat().st_uid, path.stat().st_gid, path.stat().st_mode & 0o777) for path in tmp_path.rglob("*")
+    }
+    for part in ("users", "caches"):
+        assert modes[paths.root / part] == (0, 0, 0o711)
+        assert modes[paths.root / part / "70001"] == (0, 70_001, 0o710)
+    assert {path for path, (uid, _, _) in modes.items() if uid == 70_001} == {paths.errors, paths.home}
+    assert modes[paths.errors] == modes[paths.home] == (70_001, 70_001, 0o700)
+    assert modes[paths.trash][2] == modes[paths.logs][2] == 0o700
+    assert modes[paths.bundles] == modes[paths.slots] == (0, 0, 0o755)
 
 
 def test_directories_are_made_for_their_owner_only_and_mended(tmp_path: Path) -> None:

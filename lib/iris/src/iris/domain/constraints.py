@@ -68,6 +68,8 @@ PLACE_KEYS = frozenset({"region", "zone"})
 FENCE_ATTRIBUTE = "iris-fence"
 # Workers have it that take attempts ahead of their turn: see `iris.sched.ahead`.
 AHEAD_ATTRIBUTE = "iris-ahead"
+# Workers have it whose tasks run as users of their own (`--task-users`).
+TASK_USERS_ATTRIBUTE = "iris-task-users"
 # Bytes of the disk of a worker that tells anew what is free of it: so much may be free some day.
 DISK_SIZE_ATTRIBUTE = "iris-disk-size"
 _ORDERED = frozenset({ConstraintOp.GT, ConstraintOp.GE, ConstraintOp.LT, ConstraintOp.LE})

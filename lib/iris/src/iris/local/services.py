@@ -10,8 +10,15 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from iris.tls.trust import is_loopback
+from iris.worker.connection.credential import FILE_NAME as CREDENTIAL_FILE
 from iris.worker.limits.service_group import LEAF
+from iris.worker.users.host import check_host
+from iris.worker.users.uids import parse_uid_range
 from rigging.errors import Conflict, InvalidRequest
+
+TASK_USERS: Final = "2000000000-2000000999"
+"""Uids that neither distributions nor containers use, for a thousand users."""
 
 _SYSTEM_DIR: Final = Path("/etc/systemd/system")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -32,6 +39,33 @@ class Delegation(StrEnum):
     OWN = "own"
     LEAF = "leaf"
     SUBGROUP = "subgroup"
+
+
+def task_users_of(given: str | None, controller: str, work_dir: Path | None, *, as_user: bool) -> str | None:
+    """Return the range of uids that a worker's service gets for tasks; None: they run as its user.
+
+    Args:
+        given: A range, "off", or None: a new host of a cluster beyond loopback gets the usual range, others none.
+        controller: "host:port".
+        work_dir: The worker's; None: not known.
+        as_user: The service is of a user's own systemd.
+
+    Raises:
+        InvalidRequest: The range is none; or it is the usual one, and this host is not fit for it.
+    """
+    if given is not None:
+        return None if given == "off" else str(parse_uid_range(given))
+    if as_user or work_dir is None or is_loopback(controller) or (work_dir / CREDENTIAL_FILE).exists():
+        return None
+    if os.geteuid() == 0:  # who is not root can only print the unit of another host
+        try:
+            check_host(parse_uid_range(TASK_USERS), work_dir)
+        except InvalidRequest as error:
+            raise InvalidRequest(
+                f"{error}. Or `--task-users off`: tasks run as root then, and can read each other's files and the "
+                "worker's credential"
+            ) from None
+    return TASK_USERS
 
 
 def delegation_of(systemd_version: int, *, is_unified: bool) -> Delegation:

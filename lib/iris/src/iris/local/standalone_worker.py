@@ -32,6 +32,8 @@ from iris.worker.host.environment import hide_own_environment
 from iris.worker.host.probe import probe_resources
 from iris.worker.limits.plan import LimitsMode
 from iris.worker.limits.service_group import leave_service_group
+from iris.worker.users.host import check_host, claim, device_groups
+from iris.worker.users.uids import TaskUsers, UidRange, parse_uid_range
 from rigging.errors import Conflict, Denied, InvalidRequest, MarinError
 
 logger = logging.getLogger(__name__)
@@ -58,6 +60,7 @@ class WorkerOptions:
         limits: How tasks are held to what they asked for.
         max_processes: Processes and threads that a task may have; 0: most of what the host allows.
         insecure: Tokens may go in the clear beyond loopback.
+        task_users: Uids for tasks, one for each user: "FIRST-LAST"; "off": tasks run as the worker's user.
     """
 
     controller: str
@@ -76,6 +79,7 @@ class WorkerOptions:
     limits: str = LimitsMode.AUTO.value
     max_processes: int = 0
     insecure: bool = False
+    task_users: str = "off"
 
 
 def start_worker(options: WorkerOptions) -> int:
@@ -97,11 +101,15 @@ def start_worker(options: WorkerOptions) -> int:
         leave_service_group()  # before the guardian is started, which is born where this process is
     device = declared_device(options.tpu, options.gpu)
     device_attributes(device, options.slice_name, options.slice_index, "")  # refused before anything is made
+    uids = None if options.task_users == "off" else parse_uid_range(options.task_users)
+    if uids is not None:
+        check_host(uids, options.work_dir)
     _make(options.work_dir)
     if holder := work_dir_holder(options.work_dir):
         raise Conflict(
             f"a worker runs in {options.work_dir} already (process {holder}); stop it first, or give another --work-dir"
         )
+    users = None if uids is None else _task_users(uids, options.work_dir)
     credential = _credential(options)
     address = credential.address(options.controller, options.insecure)
     variables = {CA_VARIABLE: credential.ca_sha256} if credential.ca_sha256 else {}
@@ -123,6 +131,7 @@ def start_worker(options: WorkerOptions) -> int:
         max_processes=options.max_processes,
         task_variables=variables,
         key=_key(options.work_dir),
+        task_users=users,
     )
     logger.info("worker %s of the cluster at %s, in %s", credential.worker_id, options.controller, options.work_dir)
     return run_worker(config, lambda: address)
@@ -188,6 +197,21 @@ def _credential(options: WorkerOptions) -> Credential:
     _keep(options.work_dir, found)
     logger.info("joined the cluster at %s (iris %s) as %s", options.controller, release, found.worker_id)
     return found
+
+
+def _task_users(uids: UidRange, work_dir: Path) -> TaskUsers:
+    try:
+        claim(uids)  # until this process ends
+        groups, closed = device_groups()
+        users = TaskUsers(work_dir, uids, groups)
+    except OSError as error:
+        if isinstance(error, MarinError):
+            raise
+        raise InvalidRequest(f"--task-users {uids} cannot be used: {error}") from None
+    if closed:
+        logger.warning("only root may use %s, so tasks cannot (--task-users); give a group of theirs access", closed)
+    logger.info("tasks run as users of their own, uids %s, groups %s", uids, list(groups))
+    return users
 
 
 def _key(work_dir: Path) -> Ed25519PrivateKey:
@@ -266,6 +290,7 @@ def overcommitments(options: WorkerOptions, found: Resources) -> list[str]:
 def _make(work_dir: Path) -> None:
     try:
         work_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        work_dir.chmod(0o700)
+        # Tasks with uids of their own pass through it to what is theirs.
+        work_dir.chmod(0o711 if (work_dir / "users").exists() else 0o700)
     except OSError as error:
         raise InvalidRequest(f"cannot keep a worker in {work_dir} (--work-dir): {error.strerror}") from None

@@ -20,6 +20,7 @@ from iris.sim.network import Network
 from iris.sim.physics import Physics, Running
 from iris.sim.programs import Program
 from iris.sim.world import Handle, Node, World
+from iris.worker.attempts.rooms import Rooms, furnish
 from iris.worker.attempts.supervisor import Supervisor
 from iris.worker.connection.agent import Agent
 from iris.worker.connection.session import WorkerIdentity
@@ -383,12 +384,12 @@ class SimHost:
             contact_clock=self.clock_ms,
         )
         self._runtime = _Runtime(self, node)
+        environment = TaskEnvironment(paths, self.name, {"PATH": ""})
+        room = furnish(paths, self._runtime.isolation, _Preparer(context), environment, self.agent.address)
         self.supervisor = Supervisor(
             paths,
             self._runtime,
-            _Preparer(context),
-            TaskEnvironment(paths, self.name, {"PATH": ""}),
-            self.agent.address,
+            Rooms(lambda identity, user, refusal: room),  # noqa: ARG005
             now=lambda: _EPOCH_S + context.world.now + self._skew_s,
         )
         node.create_task(self.agent.run(self.supervisor))

@@ -12,9 +12,10 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from iris.domain.constraints import AHEAD_ATTRIBUTE, FENCE_ATTRIBUTE
+from iris.domain.constraints import AHEAD_ATTRIBUTE, FENCE_ATTRIBUTE, TASK_USERS_ATTRIBUTE
 from iris.domain.resources import Resources
 from iris.worker.attempts.ports import PortChooser
+from iris.worker.attempts.rooms import Room, Rooms, furnish
 from iris.worker.attempts.supervisor import Supervisor
 from iris.worker.connection.agent import Agent, AgentEnd, Resolver, cancel_and_wait
 from iris.worker.connection.session import WorkerIdentity
@@ -32,7 +33,9 @@ from iris.worker.isolation.plan import IsolationMode, variables_of
 from iris.worker.limits.plan import LimitsMode
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare.preparer import BundlePreparer
-from iris.worker.prepare.task_env import ACTOR_HOST_VARIABLE, TaskEnvironment, base_variables
+from iris.worker.prepare.task_env import ACTOR_HOST_VARIABLE, TaskEnvironment, base_variables, user_variables
+from iris.worker.users.identity import TaskIdentity
+from iris.worker.users.uids import TaskUsers
 from rigging.exit_codes import INTERRUPTED
 from rigging.file_lock import open_lock_file, try_lock
 from rigging.filesystem.private import check_own_folder
@@ -40,6 +43,10 @@ from rigging.filesystem.private import check_own_folder
 logger = logging.getLogger(__name__)
 
 _MOST_NAMED: Final = 5
+_OLD_GUARDIAN: Final = (
+    "the process that starts this host's tasks (guardian) is of a release that cannot start them as users of their "
+    "own; it ends once its tasks have"
+)
 EXIT_OK: Final = 0
 EXIT_INCOMPATIBLE: Final = 1
 
@@ -64,6 +71,7 @@ class WorkerConfig:
         port_range: First and last port that tasks get; None: any free one.
         task_variables: How tasks reach the cluster, beside its address and their token.
         key: What it proves in each session; None: its token is enough (embedded).
+        task_users: Who tasks are on this host; None: who the worker is. Needs root.
         leave_s: Time for a controller to take the last reports.
     """
 
@@ -83,6 +91,7 @@ class WorkerConfig:
     port_range: tuple[int, int] | None = None
     task_variables: Mapping[str, str] = field(default_factory=dict)
     key: Ed25519PrivateKey | None = field(default=None, repr=False)
+    task_users: TaskUsers | None = None
 
 
 def run_worker(config: WorkerConfig, resolve: Resolver) -> int:
@@ -97,6 +106,8 @@ def run_worker(config: WorkerConfig, resolve: Resolver) -> int:
         Denied: Others could put files into the work directory, such as a socket in place of the guardian's.
     """
     hide_own_environment()
+    if config.task_users is not None:
+        os.umask(0o022)  # what it makes for tasks must be readable for them; directories above keep others out
     paths = WorkPaths(config.work_dir.absolute())
     paths.make()
     check_own_folder(paths.root, "the work directory", "name a directory in it that is not there yet")
@@ -135,7 +146,9 @@ async def _serve_guardian(
 ) -> int | None:
     """Be the worker of one guardian; the exit code, or None when the guardian is gone."""
     held = guardian.held()
-    paths.clear_attempts((attempt.owner, str(attempt.note.get("job", ""))) for attempt in held)
+    kept = [(attempt.owner, str(attempt.note.get("job", ""))) for attempt in held]
+    for own in (paths, *_paths_of_users(config, paths)):
+        own.clear_attempts(kept)
     if held:
         logger.info("took up %d attempts from guardian %s (process %d)", len(held), guardian.guardian_id, guardian.pid)
     logger.info("tasks are isolated by %s; %s says why", guardian.isolation, GuardianPaths(paths.root).log)
@@ -143,16 +156,12 @@ async def _serve_guardian(
     # A capacity that was configured stays as it is.
     free = None if config.capacity is not None else lambda: free_disk(paths.root)
     agent = Agent(identity, resolve, config.orphan_timeout_s, offer=CapacityOffer(identity.capacity, free))
-    base = base_variables(os.environ) | dict(config.task_variables)
     supervisor = Supervisor(
         paths,
         guardian,
-        BundlePreparer.over(paths, agent, guardian, base),
-        TaskEnvironment(paths, config.worker_id, base | variables_of(guardian.isolation), _own_address),
-        controller_address=agent.address,
+        _rooms(config, paths, guardian, agent),
         oom_kills=OomKills(own_oom_counters()),
         log_limit_bytes=config.log_limit_bytes,
-        ports=PortChooser(config.port_range),
         send_blob=agent.upload,
     )
     serving = asyncio.create_task(agent.run(supervisor))
@@ -186,6 +195,39 @@ async def _serve_guardian(
         await cancel_and_wait(serving)
         await agent.close()
         guardian.close()
+
+
+def _rooms(config: WorkerConfig, paths: WorkPaths, guardian: GuardianClient, agent: Agent) -> Rooms:
+    base = base_variables(os.environ) | dict(config.task_variables)
+    ports = PortChooser(config.port_range)
+
+    def make(identity: TaskIdentity | None, user: str, refusal: str) -> Room:
+        own, variables = paths, base
+        if identity is not None:
+            own = WorkPaths(paths.root, identity.uid)
+            own.make()
+            variables = user_variables(base, own.home, user)
+        return furnish(
+            own,
+            guardian.isolation,
+            BundlePreparer.over(own, agent, guardian, variables, identity),
+            TaskEnvironment(own, config.worker_id, variables | variables_of(guardian.isolation), _own_address),
+            agent.address,
+            log_limit_bytes=config.log_limit_bytes,
+            ports=ports,
+            identity=identity,
+            refusal=refusal,
+        )
+
+    is_able = guardian.heeds_identities or config.task_users is None
+    return Rooms(make, config.task_users, "" if is_able else _OLD_GUARDIAN)
+
+
+def _paths_of_users(config: WorkerConfig, paths: WorkPaths) -> Iterator[WorkPaths]:
+    for identity in config.task_users.known().values() if config.task_users is not None else ():
+        own = WorkPaths(paths.root, identity.uid)
+        own.make()
+        yield own
 
 
 async def _end_attempts(
@@ -237,6 +279,7 @@ def _identity(config: WorkerConfig, paths: WorkPaths, guardian_id: str) -> Worke
             **config.attributes,
             FENCE_ATTRIBUTE: "true",
             AHEAD_ATTRIBUTE: "true",
+            **({} if config.task_users is None else {TASK_USERS_ATTRIBUTE: "true"}),
         },
         version=importlib.metadata.version("marin-iris"),
         place=place_of(paths.root),

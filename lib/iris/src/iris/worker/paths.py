@@ -1,6 +1,7 @@
 """The files of a worker: everything is below one work directory, which one worker at a time owns."""
 
 import hashlib
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -10,30 +11,43 @@ _DIRECTORIES: Final = (
     *("attempts", "blobs", "bundles", "compiled", "envs", "errors", "layers", "logs", "scratch"),
     *("sites", "slots", "tmp", "tokens", "trash"),
 )
+_CACHES: Final = frozenset({"blobs", "bundles", "compiled", "envs", "sites"})
+_FOR_ROOT: Final = frozenset({"logs", "trash"})
+_FOR_USER: Final = ("errors", "home")
 _RESULT: Final = ".value"
-_PER_ATTEMPT: Final = ("errors", "logs", "tokens")
-"""Means nothing to the next worker, but for the attempts that its guardian still holds."""
 
 
 class WorkPaths:
-    """Names of files and directories below `root`."""
+    """Names of files and directories below `root`.
 
-    def __init__(self, root: Path) -> None:
+    Args:
+        root: The work directory.
+        uid: Whose tasks have a part of it for themselves: their caches below `caches`, which tasks see read-only, and
+            all else but logs below `users`. Both are root's; what tasks write is in directories in them that are
+            theirs, and which none can replace. 0: the part of tasks that run as the worker's user.
+    """
+
+    def __init__(self, root: Path, uid: int = 0) -> None:
         self.root = root
-        self.attempts = root / "attempts"
-        self.blobs = root / "blobs"
-        self.bundles = root / "bundles"
-        self.compiled = root / "compiled"
-        self.envs = root / "envs"
-        self.errors = root / "errors"
-        self.layers = root / "layers"
+        self.uid = uid
+        own = self._own = root / "users" / str(uid) if uid else root
+        caches = self._caches = root / "caches" / str(uid) if uid else root
+        self.attempts = own / "attempts"
+        self.blobs = caches / "blobs"
+        self.bundles = caches / "bundles"
+        self.compiled = caches / "compiled"
+        self.envs = caches / "envs"
+        self.errors = own / "errors"
+        self.home = own / "home"
+        """Of a uid of its own."""
+        self.layers = own / "layers"
         self.logs = root / "logs"
-        self.scratch = root / "scratch"
-        self.sites = root / "sites"
-        self.slots = root / "slots"
-        self.temporaries = root / "tmp"
-        self.tokens = root / "tokens"
-        self.trash = root / "trash"
+        self.scratch = own / "scratch"
+        self.sites = caches / "sites"
+        self.slots = own / "slots"
+        self.temporaries = own / "tmp"
+        self.tokens = own / "tokens"
+        self.trash = own / "trash"
         self.lock = root / "worker.lock"
         self._attempts = str(self.attempts)
         self._logs = str(self.logs)
@@ -43,10 +57,30 @@ class WorkPaths:
 
     def make(self) -> None:
         """Make the directories, readable by their owner only; also mends what a task has removed or closed."""
+        if self.uid:
+            self._make_for_user()
+            return
         for directory in (self.root, *(self.root / name for name in _DIRECTORIES)):
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             if directory.stat().st_mode & 0o700 != 0o700:
                 directory.chmod(0o700)  # a task has taken the rights away
+
+    def _make_for_user(self) -> None:
+        for directory in (self.root, self._own.parent, self._caches.parent):
+            directory.mkdir(exist_ok=True, mode=0o711)
+            directory.chmod(0o711)
+        for directory in (self._own, self._caches):
+            directory.mkdir(exist_ok=True, mode=0o700)
+            os.chown(directory, 0, self.uid)
+            directory.chmod(0o710)  # others do not get as far as what is below
+        for name in _DIRECTORIES:
+            directory = (self.root if name == "logs" else self._caches if name in _CACHES else self._own) / name
+            directory.mkdir(exist_ok=True, mode=0o700 if name in _FOR_ROOT else 0o755)
+        for name in _FOR_USER:
+            directory = self._own / name
+            directory.mkdir(exist_ok=True, mode=0o700)
+            directory.chmod(0o700)
+            os.chown(directory, self.uid, self.uid)
 
     def clear_attempts(self, kept: Iterable[tuple[str, str]]) -> None:
         """Remove what attempts of a former worker left, except for those that go on.
@@ -58,8 +92,8 @@ class WorkPaths:
 
         names = {safe_name(name) for pair in kept for name in pair}
         names |= {name + _RESULT for name in names}
-        for directory in _PER_ATTEMPT:
-            for path in (self.root / directory).iterdir():
+        for directory in (self.errors, self.logs, self.tokens):
+            for path in directory.iterdir():
                 if path.name in names:
                     continue
                 if path.is_dir() and not path.is_symlink():

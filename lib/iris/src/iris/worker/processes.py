@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 from iris.domain.usage import Usage
 from iris.worker.isolation.plan import IsolationMode, Mount
 from iris.worker.limits.plan import NO_LIMITS, Breach, LimitRequest
+from iris.worker.users.identity import TaskIdentity
 from rigging.errors import MarinError
 
 NOT_EXECUTABLE: Final = 126
@@ -54,6 +55,7 @@ class CommonSpec:
     fence_ms: int = 0
     note: Mapping[str, Any] = field(default_factory=dict)
     limits: LimitRequest = NO_LIMITS
+    run_as: TaskIdentity | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,8 @@ class ProcessSpec:
     """So many bytes of its log may be on the disk at a time; 0: the default."""
     limits: LimitRequest = NO_LIMITS
     """Limits of the process."""
+    run_as: TaskIdentity | None = None
+    """Who it is; None: who the guardian is."""
     common: CommonSpec | None = None
     """The common part: `env` and `note` are added to these, and the other fields of `common` count, not its own."""
 
@@ -105,6 +109,7 @@ class ProcessSpec:
             mounts=self.mounts,
             log_limit=common.log_limit,
             limits=common.limits,
+            run_as=common.run_as,
         )
 
 

@@ -12,6 +12,7 @@ from iris.cli.cluster.hosts import clock_lines, host_cells, rival_lines, shared_
 from iris.cli.cluster.token import parse_lifetime
 from iris.client.tokens import JoinTokenStatus, UserTokenStatus
 from iris.client.types import WorkerStatus
+from iris.domain.constraints import TASK_USERS_ATTRIBUTE
 from rigging.errors import InvalidRequest, NotFound
 from support.iris.cli import Client, Iris
 
@@ -100,7 +101,8 @@ def test_certificates_are_made_shown_and_renewed_but_never_at_a_mistyped_directo
 
 def test_services_run_the_command_with_the_same_options(iris: Iris) -> None:
     def worker(*words: str) -> tuple[int, str, str]:
-        return iris("worker", "install-service", "--controller", "10.0.0.1:7077", "--print", *words)
+        options = ("--controller", "10.0.0.1:7077", "--print", "--task-users", "off")
+        return iris("worker", "install-service", *options, *words)
 
     given = "--join-token-file t --cpu 2 --attributes a=b --insecure"
     unit = worker(*given.split())[1].splitlines()
@@ -141,6 +143,8 @@ def test_clocks_that_are_far_off_and_names_that_two_hosts_use_are_told() -> None
     assert (
         "on 2 hosts tasks run as their worker's user" in shared_identity_lines([worker(None), worker(1), *embedded])[0]
     )
+    apart = replace(worker(None), attributes={TASK_USERS_ATTRIBUTE: "true"})
+    assert shared_identity_lines([apart]) == []
     copied = replace(worker(None), rival_address="10.0.0.9")
     assert (rival_lines([worker(None)]), copied.state) == ([], "copied")
     assert (

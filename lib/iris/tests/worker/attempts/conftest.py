@@ -12,6 +12,7 @@ from fray.testing.waiting import eventually_async
 from iris.domain.states import TaskState
 from iris.rpc.logformat import Record, decode_all
 from iris.worker.attempts.ports import PortChooser
+from iris.worker.attempts.rooms import Room, Rooms, furnish
 from iris.worker.attempts.supervisor import Supervisor
 from iris.worker.isolation.plan import IsolationMode
 from iris.worker.paths import WorkPaths
@@ -24,6 +25,7 @@ from iris.worker.types import (
     StartRequest,
     StopRequest,
 )
+from iris.worker.users.identity import TaskIdentity
 
 COMMAND = Launch("/u/job", ("true",))
 BUNDLE = replace(COMMAND, bundle_digest="b1")
@@ -134,19 +136,23 @@ class Bench:
         self.now, self.address = 100.0, "c:1"
         self.blobs: dict[str, bytes] = {}
         self.may_send = asyncio.Event()
-        environment = TaskEnvironment(self.paths, "w1", {"PATH": "/bin"})
         self.supervisor = Supervisor(
             self.paths,
             self.runtime,  # type: ignore[arg-type]
-            self.preparer,
-            environment,
-            lambda: self.address,
+            Rooms(self.room),
             now=lambda: self.now,
             hand_back_s=60.0,
-            ports=self.ports,
             send_blob=self.send_blob,
         )
         self.outbox = self.supervisor.outbox
+
+    def room(self, identity: TaskIdentity | None, user: str, refusal: str) -> Room:
+        assert identity is None, user
+        environment = TaskEnvironment(self.paths, "w1", {"PATH": "/bin"})
+        preparer, address = self.preparer, lambda: self.address
+        return furnish(
+            self.paths, IsolationMode.OVERLAY, preparer, environment, address, ports=self.ports, refusal=refusal
+        )
 
     async def send_blob(self, digest: str, data: bytes) -> None:
         await self.may_send.wait()

@@ -118,6 +118,15 @@ def test_a_place_that_is_made_behind_a_link_of_the_bundle_is_the_attempts_own(ma
     assert os.listdir(bench.paths.layers) == []
 
 
+@pytest.mark.parametrize("mode", IsolationMode)
+def test_no_place_is_made_outside_of_the_bundle(make: Make, mode: IsolationMode, tmp_path: Path) -> None:
+    bench = make(mode)
+    (bench.bundle / "link").symlink_to(tmp_path)
+    with pytest.raises(StartFailed, match=r"the working directory .*/new is not there, and not in the workspace"):
+        bench.directories.make(NAME, bench.copied(), "link/new")
+    assert not (tmp_path / "new").exists()
+
+
 def test_with_layers_it_sees_what_was_compiled_over_its_bundle_and_environment(make: Make) -> None:
     bench = make(IsolationMode.OVERLAY)
     environment = bench.paths.envs / "e1"

@@ -138,9 +138,13 @@ def test_one_of_another_or_that_is_closed_is_not_used(bench: Bench, monkeypatch:
     def closed(path: str) -> list[str]:
         raise PermissionError(path)
 
-    slot = bench.slots.take()
     with monkeypatch.context() as patch:
-        patch.setattr(os, name, closed if name == "listdir" else lambda: 12345)
+        if name == "getuid":
+            patch.setattr(os, name, lambda: 12345)
+        slot = bench.slots.take()
+    with monkeypatch.context() as patch:
+        if name == "listdir":
+            patch.setattr(os, name, closed)
         bench.slots.give(slot)
     assert bench.discarded == [os.path.basename(slot.path)]
 

@@ -441,3 +441,7 @@ def test_a_note_gives_back_what_it_was_made_of_and_may_lack_anything() -> None:
     launch = attempt.request.launch
     assert (attempt.request.task_index, launch.replicas, launch.has_accelerator) == (0, 1, False)
     assert attempt.state.stop is None
+    as_ann = InheritedAttempt("/ann/job/3:1", 99, "/log", 40, 1234, {**NOTE, "uid": 70_001})
+    attempt = adopted(as_ann, None)  # type: ignore[arg-type]
+    assert attempt.room == 70_001
+    assert attempt.note() == {**NOTE, "uid": 70_001}

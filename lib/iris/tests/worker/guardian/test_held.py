@@ -14,6 +14,7 @@ from iris.worker.guardian.held import HeldAttempt, common_from, fields_of, field
 from iris.worker.isolation.plan import Mount
 from iris.worker.limits.plan import LimitRequest
 from iris.worker.processes import CommonSpec, Exit, ProcessSpec, StartFailed, StartFailure
+from iris.worker.users.identity import TaskIdentity
 
 NAME = "/u/job/0:0"
 
@@ -123,6 +124,7 @@ LIMITS = LimitRequest(1, 2, 3, 4, cpu_quota=True)
 MOUNTS = (Mount("/b", "/b", "/l", "/o"), Mount("/e", "/e"))
 FULL = ProcessSpec(
     NAME, ("echo", "x"), {"A": "\udcff"}, "/work", "ann", "/log", 7, 8000, True, {"n": 1}, MOUNTS, 9, LIMITS,
+    TaskIdentity(2000, (44,)),
 )  # fmt: skip
 
 
@@ -134,20 +136,31 @@ def test_a_spec_travels_whole_without_what_is_empty_and_unknown_fields_are_passe
 
 
 def test_what_is_common_travels_whole_and_is_added_to_what_is_not() -> None:
-    common = CommonSpec(("echo", "x"), {"A": "a", "B": "b"}, "ann", 7, 9, 8000, {"job": "/a/b"}, LIMITS)
+    common = CommonSpec(
+        ("echo", "x"), {"A": "a", "B": "b"}, "ann", 7, 9, 8000, {"job": "/a/b"}, LIMITS, TaskIdentity(2000)
+    )
     again = common_from(fields_of_common(common) | {"of_the_next_release": 1})
     assert asdict(again) == asdict(common)
     assert fields_of_common(CommonSpec(("true",), {})) == {"argv": ("true",), "env": {}}
     own = ProcessSpec(NAME, (), {"B": "own"}, "/", log="/log", note={"index": 0}, mounts=MOUNTS, common=again)
     assert own.whole() == ProcessSpec(
         NAME, ("echo", "x"), {"A": "a", "B": "own"}, "/", "ann", "/log", 9, 8000, False, {"job": "/a/b", "index": 0},
-        MOUNTS, 7, LIMITS,
+        MOUNTS, 7, LIMITS, TaskIdentity(2000),
     )  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "broken",
-    [{"argv": []}, {"argv": None}, {"env": []}, {"log_limit": "many"}, {"note": 7}, {"mounts": [["a"]]}, {"cwd": ...}],
+    [
+        {"argv": []},
+        {"argv": None},
+        {"env": []},
+        {"log_limit": "many"},
+        {"note": 7},
+        {"mounts": [["a"]]},
+        {"cwd": ...},
+        {"run_as": [0]},
+    ],
     ids=lambda broken: "".join(broken),
 )
 def test_what_cannot_be_run_is_refused(broken: dict[str, Any]) -> None:

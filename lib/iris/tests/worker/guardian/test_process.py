@@ -329,7 +329,8 @@ class TestViews:
         [
             (MOUNTS, False, [("enter", MOUNTS), ("put_mark_on", 7), ("leave",)]),
             ((), False, [("put_mark_on", 7)]),
-            (MOUNTS, True, [("outside",), ("put_mark_on", 7), ("inside",)]),
+            ((), True, [("outside",), ("put_mark_on", 7), ("inside",)]),
+            (MOUNTS, True, [("outside",), ("enter", MOUNTS), ("put_mark_on", 7), ("inside",)]),
         ],
     )
     def test_an_attempt_starts_in_its_own_and_a_tool_in_the_workers(

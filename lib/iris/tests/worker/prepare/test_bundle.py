@@ -157,6 +157,14 @@ class TestBundles:
         }
         assert sorted(os.listdir(bench.paths.bundles)) == sorted([digest, f"{digest}.complete"])
 
+    async def test_links_that_lead_out_by_way_of_each_other_are_refused(self, bench: Bench) -> None:
+        """The worker reads pyproject.toml, and as root could read what the job's tasks cannot."""
+        links = [("a/b/up", "../.."), ("a/b/on", "up/.."), ("pyproject.toml", "a/b/on/../credential.json")]
+        digest = bench.source.add_bundle(*(pb.BundleFile(path=path, symlink_target=target) for path, target in links))
+        kind, text = await failure(bench.store.bundle(digest))
+        assert (kind, text) == (FailureKind.START, "the bundle's link 'a/b/on' leads out of the bundle")
+        assert not (bench.paths.bundles / digest).exists()
+
     async def test_what_is_damaged_or_half_there_is_made_anew(self, bench: Bench) -> None:
         digest = bench.source.add_bundle(*self.files(bench.source))
         part = digest_of(b"second")

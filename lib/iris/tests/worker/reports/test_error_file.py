@@ -1,10 +1,12 @@
 """What a worker believes of the file in which a task has left its error: the task may have written anything there."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from iris.worker.reports.error_file import EXCEPTION_BYTES, CallableError, read_error_file
+from iris.worker.reports.result_file import remove
 
 
 @pytest.fixture
@@ -39,3 +41,21 @@ def test_a_long_text_is_cut_and_its_exception_kept(file: Path) -> None:
 @pytest.mark.parametrize("too_many", [1, 2, 100_000])
 def test_an_exception_that_is_too_large_is_none_and_not_a_part_of_one(file: Path, too_many: int) -> None:
     assert read(file, b"text\0" + bytes([1]) * (EXCEPTION_BYTES + too_many)) == CallableError("text", b"")
+
+
+def test_a_link_a_pipe_and_anothers_file_are_not_read(file: Path) -> None:
+    """The worker, which may be root, would tell the task what it cannot read itself."""
+    (file.parent / "credential").write_text("secret")
+    file.symlink_to(file.parent / "credential")
+    assert read_error_file(str(file)) == CallableError("", b"")
+    file.unlink()
+    os.mkfifo(file)
+    assert read_error_file(str(file)) == CallableError("", b"")
+    file.unlink()
+    os.link(file.parent / "credential", file)
+    assert read_error_file(str(file), owner=os.getuid() + 1) == CallableError("", b"")
+    file.unlink()
+    file.mkdir()
+    assert read_error_file(str(file)) == CallableError("", b"")
+    remove(str(file))
+    assert not file.exists()

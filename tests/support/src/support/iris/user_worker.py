@@ -7,7 +7,7 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,11 +29,13 @@ from iris.rpc.controller_address import ControllerAddress
 from iris.worker.app import WorkerConfig, run_worker
 from iris.worker.isolation.plan import IsolationMode
 from iris.worker.limits.plan import LimitsMode
-work_dir, port, isolation, limits, most = sys.argv[1:]
+from iris.worker.users.uids import TaskUsers, parse_uid_range
+work_dir, port, isolation, limits, most, uids = sys.argv[1:]
 address = ControllerAddress(f"127.0.0.1:{port}", "w:w1:token")
 config = WorkerConfig(
     Path(work_dir), "w1", Resources(8000, 1 << 33, 1 << 33), stop_grace_s=1.0, guardian_linger_s=1,
     isolation=IsolationMode(isolation), limits=LimitsMode(limits), max_processes=int(most),
+    task_users=TaskUsers(Path(work_dir), parse_uid_range(uids)) if uids else None,
 )
 sys.exit(run_worker(config, lambda: address))
 """
@@ -56,11 +58,14 @@ class OneTaskJobs:
         self.controller = controller
         self._jobs = 0
 
-    def start(self, *argv: str, user: str = "ann", place: str = "", **launch: Any) -> str:
+    def start(self, *argv: str, user: str = "ann", place: str = "", health_cmd: str = "", **launch: Any) -> str:
         """Start a job in a place of its workspace, launched as by `run_command`; returns its attempt."""
         self._jobs += 1
         request = run_command(*argv, job_id=f"/{user}/job{self._jobs}", **launch)
         request.launch.runtime.working_dir = place
+        if health_cmd:
+            watch = pb.Launch(health_cmd=health_cmd, health_interval_ms=50, health_timeout_ms=10_000, health_retries=1)
+            request.launch.MergeFrom(watch)
         self.controller.send(run=[request])
         return f"/{user}/job{self._jobs}/0:0"
 
@@ -89,14 +94,22 @@ class OneTaskJobs:
 class WorkerPlace(OneTaskJobs):
     """A controller with one worker process, and a Python that the worker's user can run."""
 
-    def __init__(self, controller: FakeController, work_dir: Path, python: str) -> None:
+    def __init__(
+        self, controller: FakeController, work_dir: Path, python: str, restart: Callable[[], Awaitable[None]]
+    ) -> None:
         super().__init__(controller)
+        self.restart = restart
+        """Waits for the end of the worker process, which is to come by itself, and starts another."""
         self.work_dir = work_dir
         self.python = python
 
     @property
     def guardian(self) -> int:
         return int((self.work_dir / "guardian.lock").read_text())
+
+    @property
+    def worker_pid(self) -> int:
+        return int((self.work_dir / "worker.lock").read_text())
 
     def of_guardian(self, name: str) -> str:
         """This file of /proc of the guardian's process."""
@@ -115,17 +128,24 @@ async def worker_place(
     limits: LimitsMode = LimitsMode.AUTO,
     max_processes: int = 0,
     groups: Sequence[str] = (),
+    task_users: str = "",
 ) -> AsyncIterator[WorkerPlace]:
     """Start a worker (in control groups of version 1: `groups`) below a directory that all can reach.
 
-    Skips the test where there is no such user.
+    Skips the test where there is no such user, or, with `task_users` (a range), no Python that one could run.
     """
     if as_root and os.geteuid() != 0:
         pytest.skip("needs root")
-    found = ([sys.executable], dict[str, str]()) if as_root else ordinary_user()
+    found = ([sys.executable], dict[str, str]()) if as_root and not task_users else ordinary_user()
     if found is None:
         pytest.skip("no Python here that an ordinary user can run (or no setpriv)")
     command, variables = found
+    if task_users:
+        # One that has a `python` beside it, which all can reach.
+        await asyncio.to_thread(
+            subprocess.run, [command[-1], "-m", "venv", "--without-pip", str(open_path / "venv")], check=True
+        )
+        command = [str(open_path / "venv" / "bin" / "python")]
     work_dir, home = open_path / WORK, open_path / "home"
     for directory in (work_dir, home):
         directory.mkdir(0o700)
@@ -134,15 +154,21 @@ async def worker_place(
     controller = FakeController()  # type: ignore[abstract]
     await controller.start()
     enter = ["sh", "-c", _ENTER, "sh", *groups, "--"] if groups else []
-    options = [str(work_dir), str(controller.port), isolation, limits, str(max_processes)]
+    options = [str(work_dir), str(controller.port), isolation, limits, str(max_processes), task_users]
     own = {"HOME": str(home), "UV_CACHE_DIR": str(home / "uv"), "UV_OFFLINE": "1"}
-    process = await asyncio.to_thread(
-        subprocess.Popen, [*enter, *command, "-c", _MAIN, *options], env={**os.environ, **variables, **own}
-    )
+    processes: list[subprocess.Popen[bytes]] = []
+
+    async def start() -> None:
+        if processes:
+            await asyncio.to_thread(processes[-1].wait)
+        count, argv = len(controller.hellos), [*enter, *command, "-c", _MAIN, *options]
+        processes.append(await asyncio.to_thread(subprocess.Popen, argv, env={**os.environ, **variables, **own}))
+        await controller.until(lambda: len(controller.hellos) > count)
+
     try:
-        await controller.until(lambda: controller.hellos)
-        yield WorkerPlace(controller, work_dir, command[-1])
+        await start()
+        yield WorkerPlace(controller, work_dir, command[-1], start)
     finally:
-        process.send_signal(signal.SIGTERM)
-        await asyncio.to_thread(process.wait, 30)
+        processes[-1].send_signal(signal.SIGTERM)
+        await asyncio.to_thread(processes[-1].wait, 30)
         await controller.stop()

@@ -16,6 +16,7 @@ from iris.rpc import iris_pb2_grpc
 from iris.rpc.controller_address import ControllerAddress
 from iris.rpc.logformat import Record, decode_all
 from iris.rpc.protocol import PROTOCOL_VERSION, SERVER_OPTIONS
+from iris.worker.attempts.rooms import Rooms, furnish
 from iris.worker.attempts.supervisor import Supervisor
 from iris.worker.connection.agent import Agent, AgentEnd, cancel_and_wait
 from iris.worker.connection.session import WorkerIdentity
@@ -250,9 +251,15 @@ class InProcessWorker:
         self.supervisor = Supervisor(
             self.paths,
             guardian,
-            BundlePreparer.over(self.paths, self.agent, guardian, base),
-            TaskEnvironment(self.paths, "w1", base | variables_of(guardian.isolation)),
-            self.agent.address,
+            Rooms(
+                lambda identity, user, refusal: furnish(
+                    self.paths,
+                    guardian.isolation,
+                    BundlePreparer.over(self.paths, self.agent, guardian, base),
+                    TaskEnvironment(self.paths, "w1", base | variables_of(guardian.isolation)),
+                    self.agent.address,
+                )
+            ),
             send_blob=self.agent.upload,
         )
         self.serving: asyncio.Task[AgentEnd] = asyncio.create_task(self.agent.run(self.supervisor))

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from iris.cli.output import duration
+from iris.domain.constraints import TASK_USERS_ATTRIBUTE
 
 if TYPE_CHECKING:
     from iris.client.types import WorkerStatus
@@ -39,9 +40,12 @@ def rival_lines(workers: Iterable["WorkerStatus"]) -> list[str]:
 
 def shared_identity_lines(workers: Iterable["WorkerStatus"]) -> list[str]:
     """Return the one line that says on how many hosts tasks run as their worker's user; none for an embedded worker."""
-    count = sum(worker.connected and worker.address not in ("", "unix") for worker in workers)
+    count = sum(
+        worker.connected and worker.address not in ("", "unix") and TASK_USERS_ATTRIBUTE not in worker.attributes
+        for worker in workers
+    )
     hosts = "1 host" if count == 1 else f"{count} hosts"
-    return [f"on {hosts} tasks run as their worker's user, and can read its credential"] if count else []
+    return [f"on {hosts} tasks run as their worker's user, and can read its credential (--task-users)"] if count else []
 
 
 def _clock(worker: "WorkerStatus") -> str:

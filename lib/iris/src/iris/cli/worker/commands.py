@@ -40,6 +40,12 @@ def worker() -> None:
 @click.option(
     "--max-processes", type=NumberRange(min=16, max=1e7), metavar="N", help="Processes and threads of a task."
 )
+@click.option(
+    "--task-users",
+    metavar="RANGE",
+    help="Run each user's tasks under a uid of its own out of FIRST-LAST, so that they read nothing of the worker's or "
+    "others'; needs root. off: as the worker's user.  [default: off]",
+)
 @click.option("--work-dir", type=DIRECTORY, metavar="DIR", help="Its files.  [default: ~/.local/state/iris/worker]")
 @click.option("--insecure", is_flag=True, help="Without TLS, on a network that you trust.")
 @pass_context
@@ -59,6 +65,7 @@ def start(
     port_range: str | None,
     limits: str,
     max_processes: float | None,
+    task_users: str | None,
     work_dir: Path | None,
     insecure: bool,
 ) -> int:
@@ -102,6 +109,7 @@ def start(
         limits=limits,
         max_processes=int(max_processes or 0),
         insecure=insecure or context.insecure,
+        task_users=task_users or "off",
     )
     configure_logging(logging.INFO)
     return start_worker(options)
@@ -122,6 +130,11 @@ def start(
 @click.option("--port-range", metavar="A-B")
 @click.option("--limits", type=click.Choice(["auto", "soft", "off"]))
 @click.option("--max-processes", type=click.IntRange(16, 10**7), metavar="N")
+@click.option(
+    "--task-users",
+    metavar="RANGE",
+    help="[default: 2000000000-2000000999 for a new host of a cluster beyond loopback, off for others and with --user]",
+)
 @click.option("--work-dir", type=DIRECTORY, metavar="DIR", help="[default: /var/lib/iris-worker; with --user your own]")
 @click.option("--insecure", is_flag=True)
 @service_options("iris-worker")
@@ -130,11 +143,13 @@ def install_service(context: CliContext, /, as_user: bool, only_print: bool, ser
     """Write a systemd unit that runs `iris worker start` with these options. It holds paths, and no secrets."""
     from iris.client.connection.address import parse_address
     from iris.local.declared_devices import declared_device
+    from iris.local.services import task_users_of
 
     parse_address(given["controller"])
     declared_device(given["tpu"], given["gpu"])
     if given["work_dir"] is None and not as_user:
         given["work_dir"] = Path("/var/lib/iris-worker")
+    given["task_users"] = task_users_of(given["task_users"], given["controller"], given["work_dir"], as_user=as_user)
     given["insecure"] = given["insecure"] or context.insecure
     install(
         "iris worker",

@@ -36,15 +36,17 @@ class Attempt:
         request: As the controller sent it.
         log_path: Its log's file.
         listener: Told of what its process does.
+        room: Names the files that it shares with others: its uid, or 0 (see `rooms`).
     """
 
     __slots__ = (
         "_listener", "at_ms", "exception", "is_ahead", "log", "log_path", "places", "ports", "prepare_task", "prepared",
-        "process", "progress", "report_timer", "request", "result", "slot", "spec", "started_at_ms", "state", "usage",
-        "waits_for",
+        "process", "progress", "report_timer", "request", "result", "room", "slot", "spec", "started_at_ms", "state",
+        "usage", "waits_for",
     )  # fmt: skip
 
-    def __init__(self, request: StartRequest, log_path: str, listener: AttemptListener) -> None:
+    def __init__(self, request: StartRequest, log_path: str, listener: AttemptListener, room: int | str = 0) -> None:
+        self.room = room
         self.request = request
         self.log_path = log_path
         self.log = AttemptLog(log_path)
@@ -135,6 +137,8 @@ class Attempt:
             "accelerator": launch.has_accelerator,
             "disk": launch.resources.disk_bytes,
         }
+        if self.room:
+            note["uid"] = self.room
         if self.slot:
             note["slot"] = self.slot
         if self.places:
@@ -162,7 +166,7 @@ def adopted(held: InheritedAttempt, listener: AttemptListener) -> Attempt:
         watch=WatchRules(**note["watch"]) if note.get("watch") else NOT_WATCHED,
     )
     request = StartRequest(held.owner, str(note.get("task", "")), int(note.get("index", 0)), launch)
-    attempt = Attempt(request, held.log, listener)
+    attempt = Attempt(request, held.log, listener, int(note.get("uid", 0)))
     attempt.slot = str(note.get("slot", ""))
     attempt.progress = str(note.get("progress", ""))
     attempt.places = tuple(map(str, note.get("places", ())))

@@ -1,6 +1,7 @@
 """The directories of attempts: each has its own, and nothing is left of them once it has ended."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import secrets
@@ -16,7 +17,7 @@ from iris.worker.attempts.slots import Slot, Slots
 from iris.worker.host.removal import move_away, remove_tree
 from iris.worker.isolation.layers import remove_unused_layers
 from iris.worker.isolation.plan import IsolationMode, Mount, bundle_layer, mounts_of, private_copy
-from iris.worker.isolation.seals import copy_tree
+from iris.worker.isolation.seals import copy_tree, own_tree
 from iris.worker.paths import WorkPaths, safe_name, short_name
 from iris.worker.prepare.task_env import PreparedEnvironment, worker_environment
 from iris.worker.processes import StartFailed
@@ -49,7 +50,7 @@ class AttemptDirectories:
         self._mode = mode
         self._run_later = run_later
         self._compiled = compiled
-        self._slots = Slots(str(paths.slots), self._throw_away)
+        self._slots = Slots(str(paths.slots), self._throw_away, owner=paths.uid)
         self._taken: dict[str, Slot] = {}
         self._keys: dict[str, tuple[str, str]] = {}
         self._plain: set[str] = set()  # attempts with nothing of their own besides
@@ -67,7 +68,7 @@ class AttemptDirectories:
         directory = self._paths.layer(attempt_id)
         given_up = threading.Event()
         try:
-            await asyncio.to_thread(_copy_unless, given_up, bundle, directory)
+            await asyncio.to_thread(_copy_unless, given_up, bundle, directory, self._paths.uid)
         except asyncio.CancelledError:
             given_up.set()
             raise
@@ -84,6 +85,9 @@ class AttemptDirectories:
         bundle = "" if prepared.bundle_dir is None else str(self._paths.bundle_of(prepared.bundle_dir))
         # The worker's own environment cannot be written anyway; a job without files needs no namespace for that.
         environment = prepared.virtual_env if bundle or prepared.virtual_env != self._own_environment else ""
+        if self._paths.uid and Path(environment).parent != self._paths.envs:
+            # It cannot write there, as whoever it is. And what is elsewhere may become a link while root mounts it.
+            environment = ""
         layered = self._mode is IsolationMode.OVERLAY
         directory = self._taken[attempt_id].own if layered else self._paths.layer(attempt_id)
         mounts = mounts_of(self._mode, bundle, environment, directory, partial(self._compiled_of, prepared))
@@ -122,21 +126,25 @@ class AttemptDirectories:
         self._keys[attempt_id] = key
         if not is_there:
             slot.has_own = True
-            os.makedirs(self._own_place(attempt_id, os.path.realpath(place)), exist_ok=True)
+            self._make_own(attempt_id, prepared, os.path.realpath(place))
         if not is_directory:
             raise StartFailed(f"the working directory {relative!r} is a file of the workspace")
         return place or slot.working
 
-    def _own_place(self, attempt_id: str, path: str) -> str:
-        """Return the attempt's own part of `path`, which is below its bundle."""
-        if self._mode is IsolationMode.COPY:
-            return path
-        bundle = str(self._paths.bundle_of(Path(path)))
+    def _make_own(self, attempt_id: str, prepared: PreparedEnvironment, path: str) -> None:
+        """Make a directory of the bundle in what the attempt has of it for itself. Raises StartFailed, OSError."""
+        own = private_copy(self._paths.layer(attempt_id))
+        bundle = own if self._mode is IsolationMode.COPY else str(self._paths.bundle_of(prepared.bundle_dir or Path()))
+        relative = os.path.relpath(path, os.path.realpath(bundle))
+        if relative.split("/")[0] == "..":
+            raise StartFailed(f"the working directory {path} is not there, and not in the workspace")
         if self._mode is IsolationMode.OVERLAY:
-            own = bundle_layer(self._taken[attempt_id].own)
-        else:
-            own = private_copy(self._paths.layer(attempt_id))
-        return own + path[len(bundle) :]
+            place = self._taken[attempt_id].own
+            own = bundle_layer(place)
+            for directory, mode in ((place, 0o700), (own, 0o755)):
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(directory, mode)
+        make_below(own, relative, self._paths.uid)
 
     def remove(self, attempt_id: str) -> None:
         """Put them out of reach, whatever modes the task gave them, and remove them soon."""
@@ -167,7 +175,7 @@ class AttemptDirectories:
 
     def adopt(self, attempt_id: str, slot: str) -> None:
         """An attempt that goes on has this slot, as a former worker process noted it."""
-        self._taken[attempt_id] = Slot(slot, has_own=True)
+        self._taken[attempt_id] = Slot(slot, has_own=True, owner=self._paths.uid)
 
     def keep_only(self, attempt_ids: Iterable[str]) -> None:
         """Remove what no attempt of these has: a former worker left it."""
@@ -202,11 +210,38 @@ def _key(prepared: PreparedEnvironment) -> tuple[str, str]:
     return ("" if prepared.bundle_dir is None else str(prepared.bundle_dir), prepared.virtual_env)
 
 
-def _copy_unless(given_up: threading.Event, bundle: Path, directory: str) -> None:
+def make_below(directory: str, relative: str, owner: int) -> None:
+    """Make directories in one that another process may write to: no link is followed. Raises OSError.
+
+    Args:
+        directory: It is there.
+        relative: Below it; what is there already stays.
+        owner: The uid of those that are made; 0: this process's.
+    """
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    at = os.open(directory, flags)
+    try:
+        for name in filter(None, relative.split("/")):
+            made = False
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, 0o755, dir_fd=at)
+                made = True
+            above, at = at, os.open(name, flags, dir_fd=at)
+            os.close(above)
+            if made and owner:
+                os.fchown(at, owner, owner)
+    finally:
+        os.close(at)
+
+
+def _copy_unless(given_up: threading.Event, bundle: Path, directory: str, owner: int) -> None:
     """Copy a bundle, and leave nothing of it if that was given up meanwhile. Raises OSError."""
     if not given_up.is_set():
         os.mkdir(directory, 0o700)
         copy_tree(bundle, Path(private_copy(directory)))
+        if owner:
+            own_tree(Path(private_copy(directory)), owner)
+            os.chmod(directory, 0o755)
     if given_up.is_set():
         remove_tree(directory)
 

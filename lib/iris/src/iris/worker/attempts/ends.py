@@ -10,8 +10,8 @@ from typing import Final
 from iris.domain.states import FailureKind
 from iris.worker.attempts.attempt import Attempt
 from iris.worker.attempts.machine import Exited
+from iris.worker.attempts.rooms import Rooms
 from iris.worker.host.oom import OomKills
-from iris.worker.paths import WorkPaths
 from iris.worker.processes import Exit
 from iris.worker.reports.error_file import read_error_file
 from iris.worker.reports.exit_cause import classify_exit
@@ -25,7 +25,7 @@ class EndReader:
     """Reads how attempts ended.
 
     Args:
-        paths: The files of the worker.
+        rooms: Have the files that attempts leave.
         oom_kills: Tells what the kernel killed for lack of memory.
         send_blob: Sends large return values to the controller; None: they are not sent.
         tell: Called with an attempt, its end and when that was (Unix ms), once its return value is there.
@@ -33,12 +33,12 @@ class EndReader:
 
     def __init__(
         self,
-        paths: WorkPaths,
+        rooms: Rooms,
         oom_kills: OomKills,
         send_blob: SendBlob | None,
         tell: Callable[[Attempt, Exited, int], None],
     ) -> None:
-        self._paths = paths
+        self._rooms = rooms
         self._oom_kills = oom_kills
         self._send_blob = send_blob
         self._tell = tell
@@ -46,10 +46,11 @@ class EndReader:
 
     def read(self, attempt: Attempt, exit: Exit) -> None:
         """Tell the end of an attempt, now or as soon as its return value has been sent."""
-        event, path = self._event(attempt, exit), self._paths.result(attempt.attempt_id)
+        paths = self._rooms.at(attempt.room).paths
+        event, path = self._event(attempt, exit), paths.result(attempt.attempt_id)
         if exit.succeeded and attempt.request.launch.payload_digest and not os.path.lexists(path):
             event = replace(event, error=_NOT_RETURNED, failure=FailureKind.USER, returned=False)
-        result = read_small(path) if exit.succeeded else NO_RESULT
+        result = read_small(path, paths.uid) if exit.succeeded else NO_RESULT
         if result is None:
             # Its end is told when its value is there, as clients ask for that next.
             task = asyncio.get_running_loop().create_task(self._send(attempt, event, exit.at_ms))
@@ -64,7 +65,8 @@ class EndReader:
         if not exit.succeeded:
             launch = attempt.request.launch
             kind, why = classify_exit(exit, exit.tail, launch.has_accelerator, self._oom_kills.claim)
-            words = read_error_file(self._paths.error(attempt.attempt_id))
+            paths = self._rooms.at(attempt.room).paths
+            words = read_error_file(paths.error(attempt.attempt_id), paths.uid)
             attempt.exception = words.exception
             error = why or words.text or exit.text()
             if exit.breach is not None and exit.signal != signal.SIGKILL:
@@ -72,5 +74,6 @@ class EndReader:
         return Exited(exit.code, exit.signal, error, kind, exit.fenced, exit.lost)
 
     async def _send(self, attempt: Attempt, event: Exited, at_ms: int) -> None:
-        attempt.result = await send_large(self._paths.result(attempt.attempt_id), self._send_blob)
+        paths = self._rooms.at(attempt.room).paths
+        attempt.result = await send_large(paths.result(attempt.attempt_id), self._send_blob, owner=paths.uid)
         self._tell(attempt, event, at_ms)

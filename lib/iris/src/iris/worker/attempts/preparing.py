@@ -5,9 +5,8 @@ from collections.abc import Callable
 
 from iris.domain.states import FailureKind
 from iris.worker.attempts.attempt import Attempt
-from iris.worker.attempts.directories import AttemptDirectories
 from iris.worker.attempts.machine import Prepared, PrepareFailed
-from iris.worker.prepare.preparer import Preparer
+from iris.worker.attempts.rooms import Rooms
 from iris.worker.processes import StartFailed
 from iris.worker.types import PreparationFailed
 
@@ -18,32 +17,32 @@ class Preparation:
     """Prepares what attempts need before they can start.
 
     Args:
-        preparer: Makes bundles and environments.
-        directories: Has the attempts' copies of their workspaces.
+        rooms: Have what prepares.
         write_log: Ends an attempt's log with a line for users.
     """
 
-    def __init__(
-        self, preparer: Preparer, directories: AttemptDirectories, write_log: Callable[[Attempt, str], None]
-    ) -> None:
-        self._preparer = preparer
+    def __init__(self, rooms: Rooms, write_log: Callable[[Attempt, str], None]) -> None:
+        self._rooms = rooms
         self._write_log = write_log
-        self._directories = directories
 
     def is_done(self, attempt: Attempt) -> bool:
         """Whether nothing must be fetched, built or copied before the attempt can start."""
         launch = attempt.request.launch
         if not launch.needs_preparation:
             return True
-        prepared = self._preparer.ready(launch)
-        attempt.prepared = None if prepared is None or self._directories.needs_copy(prepared) else prepared
+        room = self._rooms.at(attempt.room)
+        prepared = None if room.refusal else room.preparer.ready(launch)
+        attempt.prepared = None if prepared is None or room.directories.needs_copy(prepared) else prepared
         return attempt.prepared is not None
 
     async def prepare(self, attempt: Attempt) -> Prepared | PrepareFailed:
         """Do it, and return what came of it."""
+        room = self._rooms.at(attempt.room)
+        if room.refusal:
+            return PrepareFailed(FailureKind.WORKER, room.refusal)
         try:
-            prepared = await self._preparer.prepare(attempt.request.launch)
-            attempt.prepared = await self._directories.copy(attempt.attempt_id, prepared)
+            prepared = await room.preparer.prepare(attempt.request.launch)
+            attempt.prepared = await room.directories.copy(attempt.attempt_id, prepared)
         except PreparationFailed as error:
             self._write_log(attempt, str(error))
             return PrepareFailed(error.kind, str(error))

@@ -32,11 +32,13 @@ class Watched:
 
     Args:
         mode: Theirs, as long as it is not changed.
+        owner: Theirs, likewise.
     """
 
-    __slots__ = ("_is_told_apart", "_marks", "_mode", "_paths")
+    __slots__ = ("_is_told_apart", "_marks", "_mode", "_owner", "_paths")
 
-    def __init__(self, paths: Sequence[str], mode: int) -> None:
+    def __init__(self, paths: Sequence[str], mode: int, owner: int) -> None:
+        self._owner = owner
         self._paths = paths
         self._mode = stat.S_IFDIR | mode
         self._marks: list[_Mark] | None = None
@@ -59,7 +61,7 @@ class Watched:
             return True
         self._marks = marks
         self._is_told_apart = False
-        return all(_is_as_new(path, self._mode) for path in self._paths)
+        return all(_is_as_new(path, self._mode, self._owner) for path in self._paths)
 
     def _look(self) -> list[_Mark] | None:
         try:
@@ -74,14 +76,15 @@ class Layers:
 
     Args:
         directory: It has them, and nothing else.
+        owner: Of the layers.
     """
 
     __slots__ = ("_names", "_watched", "directory", "mounts")
 
-    def __init__(self, directory: str, mounts: tuple[Mount, ...]) -> None:
+    def __init__(self, directory: str, mounts: tuple[Mount, ...], owner: int) -> None:
         self.directory = directory
         self.mounts = mounts
-        self._watched = Watched([mount.layer for mount in mounts], 0o755)
+        self._watched = Watched([mount.layer for mount in mounts], 0o755, owner)
         self._names = {name for mount in mounts for name in map(os.path.basename, layer_paths(mount.layer))}
 
     def begin(self) -> bool:
@@ -103,25 +106,30 @@ class Slot:
     Args:
         path: Of both; their names are short, because programs put sockets there, whose paths must not exceed 107 bytes.
         has_own: Whether there may be something at `own`.
+        owner: Of the two directories; 0: this process.
     """
 
-    __slots__ = ("_watched", "has_own", "layers", "own", "path", "temporary", "working")
+    __slots__ = ("_watched", "has_own", "layers", "own", "owner", "path", "temporary", "working")
 
-    def __init__(self, path: str, has_own: bool = False) -> None:
+    def __init__(self, path: str, has_own: bool = False, owner: int = 0) -> None:
         self.path = path
+        self.owner = owner
         self.working = f"{path}/work"
         self.temporary = f"{path}/tmp"
         self.own = f"{path}/own"
         """Where its layers are, if it has any."""
         self.layers: Layers | None = None
         self.has_own = has_own
-        self._watched = Watched((self.working, self.temporary), 0o700)
+        self._watched = Watched((self.working, self.temporary), 0o700, owner or os.getuid())
 
     def make(self) -> None:
         """Make the directories. Raises OSError; FileExistsError when the slot is there already."""
-        os.mkdir(self.path, 0o700)
-        os.mkdir(self.working, 0o700)
-        os.mkdir(self.temporary, 0o700)
+        # Its owner gets through it, and cannot put others in the place of the two.
+        os.mkdir(self.path, 0o755 if self.owner else 0o700)
+        for path in (self.working, self.temporary):
+            os.mkdir(path, 0o700)
+            if self.owner:
+                os.chown(path, self.owner, self.owner)
 
     def begins(self) -> bool:
         """An attempt is to have it; False: it is not as it was left."""
@@ -139,9 +147,13 @@ class Slots:
         place: The directory that has them.
         discard: Removes what is at a path, soon.
         most_layered: So many free ones keep their layers.
+        owner: As of `Slot`.
     """
 
-    def __init__(self, place: str, discard: Callable[[str], None], most_layered: int = MOST_LAYERED) -> None:
+    def __init__(
+        self, place: str, discard: Callable[[str], None], most_layered: int = MOST_LAYERED, owner: int = 0
+    ) -> None:
+        self._owner = owner
         self._place = place
         self._most_layered = most_layered
         self._discard = discard
@@ -160,7 +172,7 @@ class Slots:
                 return slot
             self._discard(slot.path)
         while True:
-            slot = Slot(f"{self._place}/{next(self._numbers)}")
+            slot = Slot(f"{self._place}/{next(self._numbers)}", owner=self._owner)
             try:
                 slot.make()
             except FileExistsError:
@@ -175,7 +187,7 @@ class Slots:
         if slot.layers is None:
             with contextlib.suppress(FileExistsError):  # the attempt may begin in a directory that is only its own
                 os.mkdir(slot.own, 0o700)
-            slot.layers = Layers(slot.own, mounts)
+            slot.layers = Layers(slot.own, mounts, self._owner or os.getuid())
             slot.has_own = True
 
     def give(self, slot: Slot, key: tuple[str, str] = ("", "")) -> None:
@@ -221,10 +233,10 @@ class Slots:
             self._discard(slot.own)
 
 
-def _is_as_new(path: str, mode: int) -> bool:
+def _is_as_new(path: str, mode: int, owner: int) -> bool:
     try:
         found = os.lstat(path)
-        return found.st_mode == mode and found.st_uid == os.getuid() and not os.listdir(path) and not _has_marks(path)
+        return found.st_mode == mode and found.st_uid == owner and not os.listdir(path) and not _has_marks(path)
     except OSError:
         return False
 

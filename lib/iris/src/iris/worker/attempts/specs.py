@@ -15,6 +15,7 @@ from iris.worker.prepare.task_env import PreparedEnvironment, TaskEnvironment, c
 from iris.worker.processes import CommonSpec, ProcessSpec
 from iris.worker.reports.exit_cause import TAIL_BYTES
 from iris.worker.types import Launch
+from iris.worker.users.identity import TaskIdentity
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ class SpecMaker:
         controller_address: Where tasks find the controller now; asked for every attempt.
         log_limit_bytes: So much of an attempt's log may be on this disk; 0: the default.
         ports: Finds the ports that tasks ask for.
+        identity: Who the attempts are; None: who the worker is.
     """
 
     def __init__(
@@ -41,7 +43,9 @@ class SpecMaker:
         controller_address: Callable[[], str],
         log_limit_bytes: int,
         ports: PortChooser,
+        identity: TaskIdentity | None = None,
     ) -> None:
+        self._identity = identity
         self._ports = ports
         self._paths = paths
         self._directories = directories
@@ -103,7 +107,9 @@ class SpecMaker:
         if last is not None and last[0] is launch and last[1] is prepared and last[2] == address:
             return last[3]
         # Whoever is watched is known by the variables it was started with, which a fork of a warm interpreter lacks.
-        sharer = user_of(launch.job_id) if launch.payload_digest and not launch.watch.is_on else ""
+        # And a warm interpreter is the worker's user.
+        is_warm = launch.payload_digest and not launch.watch.is_on and self._identity is None
+        sharer = user_of(launch.job_id) if is_warm else ""
         fence_ms = launch.fence_after_ms if launch.exclusive else 0
         tail_bytes = TAIL_BYTES if launch.has_accelerator else 0
         limits = launch.limits
@@ -118,7 +124,7 @@ class SpecMaker:
             env = self._task_environment.common(launch, prepared, address)
             argv = command_line(launch, prepared)
             common = self._commons[key] = CommonSpec(
-                argv, env, sharer, self._log_limit, tail_bytes, fence_ms, limits=limits
+                argv, env, sharer, self._log_limit, tail_bytes, fence_ms, limits=limits, run_as=self._identity
             )
         self._last = (launch, prepared, address, common)
         return common

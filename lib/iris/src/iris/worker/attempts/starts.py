@@ -6,9 +6,8 @@ from typing import Final, Protocol
 
 from iris.domain.states import FailureKind
 from iris.worker.attempts.attempt import Attempt
-from iris.worker.attempts.directories import AttemptDirectories
 from iris.worker.attempts.ports import PortsInUse
-from iris.worker.attempts.specs import SpecMaker
+from iris.worker.attempts.rooms import Rooms
 from iris.worker.processes import Runtime, StartFailed
 
 _STARTS_PER_TURN: Final = 50
@@ -32,14 +31,12 @@ class StartQueue:
 
     Args:
         runtime: Holds what runs; attempts beyond what it can hold wait.
+        rooms: Have what makes their specs.
     """
 
-    def __init__(
-        self, runtime: Runtime, specs: SpecMaker, directories: AttemptDirectories, listener: StartListener
-    ) -> None:
+    def __init__(self, runtime: Runtime, rooms: Rooms, listener: StartListener) -> None:
+        self._rooms = rooms
         self._runtime = runtime
-        self._specs = specs
-        self._directories = directories
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[Attempt] = deque()
@@ -77,9 +74,10 @@ class StartQueue:
 
     def make_ready(self, attempt: Attempt) -> None:
         """Make what can be made before the attempt's start; what fails now is told at the start."""
-        if attempt.spec is None and not attempt.ended:
+        room = self._rooms.at(attempt.room)
+        if attempt.spec is None and not attempt.ended and not room.refusal:
             try:
-                attempt.spec = self._specs.make(attempt)
+                attempt.spec = room.specs.make(attempt)
             except (StartFailed, OSError):
                 self.make_unready(attempt)
 
@@ -87,10 +85,10 @@ class StartQueue:
         """Take back what `make_ready` has made."""
         attempt.spec = None
         self._release(attempt)
-        self._directories.remove(attempt.attempt_id)
+        self._rooms.at(attempt.room).directories.remove(attempt.attempt_id)
 
     def _release(self, attempt: Attempt) -> None:
-        self._specs.release(attempt)
+        self._rooms.at(attempt.room).specs.release(attempt)
         # They have waited longest, so they come first; who is still short of ports waits again.
         if self._for_ports:
             self._waiting.extendleft(reversed(self._for_ports))
@@ -127,8 +125,12 @@ class StartQueue:
         return True
 
     def _start(self, attempt: Attempt) -> None:
+        room = self._rooms.at(attempt.room)
+        if room.refusal:
+            self._listener.failed_to_start(attempt, FailureKind.WORKER, room.refusal)
+            return
         try:
-            spec = attempt.spec or self._specs.make(attempt)
+            spec = attempt.spec or room.specs.make(attempt)
         except StartFailed as error:
             self._listener.failed_to_start(attempt, FailureKind.START, str(error), error.exit_code)
             return

@@ -1,9 +1,7 @@
 """Carries out what the attempt machine instructs: prepares, starts, stops, reads output, reports."""
 
 import asyncio
-import contextlib
 import logging
-import os
 import time
 from collections.abc import Callable
 from typing import Final
@@ -12,7 +10,6 @@ from iris.domain.states import FailureKind, TaskState
 from iris.rpc.logformat import encode
 from iris.worker.attempts.ahead import AheadQueue
 from iris.worker.attempts.attempt import Attempt, adopted
-from iris.worker.attempts.directories import AttemptDirectories
 from iris.worker.attempts.ends import EndReader
 from iris.worker.attempts.machine import (
     Accepted,
@@ -28,16 +25,13 @@ from iris.worker.attempts.machine import (
     Unhealthy,
     advance,
 )
-from iris.worker.attempts.ports import PortChooser
 from iris.worker.attempts.preparing import Preparation
-from iris.worker.attempts.specs import SpecMaker
+from iris.worker.attempts.rooms import Room, Rooms
 from iris.worker.attempts.starts import StartQueue
-from iris.worker.attempts.tokens import TokenFiles
 from iris.worker.guardian.log_writer import LogWriter
 from iris.worker.host.oom import OomKills
 from iris.worker.paths import WorkPaths
-from iris.worker.prepare.preparer import Preparer, RuntimeTools
-from iris.worker.prepare.task_env import TaskEnvironment
+from iris.worker.prepare.preparer import RuntimeTools
 from iris.worker.processes import Exit, Runtime, StartFailed, StartFailure
 from iris.worker.reports.logs import AttemptLog
 from iris.worker.reports.outbox import ReportOutbox
@@ -68,13 +62,13 @@ class Supervisor:
     """All attempts of this worker, from the controller's wish to its `forget`.
 
     Args:
-        controller_address: Where tasks find the controller now; asked at every start.
+        paths: The worker's files.
         runtime: Holds what runs; attempts beyond what it can hold wait for their start.
+        rooms: Make what attempts need.
         oom_kills: What the kernel killed for lack of memory.
         now: Unix time in seconds.
         hand_back_s: So long an attempt that was assigned ahead waits for its turn.
         log_limit_bytes: So much of an attempt's log may be on this disk; 0: the default.
-        ports: Finds the ports that tasks ask for; None: any that are free.
         send_blob: Sends large return values to the controller; None: they are not sent.
     """
 
@@ -82,14 +76,11 @@ class Supervisor:
         self,
         paths: WorkPaths,
         runtime: Runtime,
-        preparer: Preparer,
-        task_environment: TaskEnvironment,
-        controller_address: Callable[[], str],
+        rooms: Rooms,
         oom_kills: OomKills | None = None,
         now: Callable[[], float] = time.time,
         log_limit_bytes: int = 0,
         hand_back_s: float | None = None,
-        ports: PortChooser | None = None,
         send_blob: SendBlob | None = None,
     ) -> None:
         self._log_limit = log_limit_bytes
@@ -97,35 +88,23 @@ class Supervisor:
         self.outbox = ReportOutbox(self._log_of, lambda: self._ahead.is_news_patient())
         self._paths = paths
         self._runtime = runtime
-        self._preparer = preparer
-        self._ends = EndReader(paths, oom_kills or OomKills(()), send_blob, self._advance)
+        self._rooms = rooms
+        self._ends = EndReader(rooms, oom_kills or OomKills(()), send_blob, self._advance)
         self._now = now
         self._loop = asyncio.get_running_loop()
         self._attempts: dict[str, Attempt] = {}
         self._live: dict[str, None] = {}  # an ordered set: the order of what follows is always the same
         self._ahead = AheadQueue(lambda attempt, why: self._advance(attempt, HandedBack(why)), hand_back_s)
-        self._tokens = TokenFiles(paths)
-        self._directories = AttemptDirectories(
-            paths, runtime.isolation, lambda work: self._loop.run_in_executor(None, work), preparer.compiled
-        )
-        self._preparation = Preparation(preparer, self._directories, self._write_log)
-        specs = SpecMaker(
-            paths,
-            self._directories,
-            task_environment,
-            self._tokens,
-            controller_address,
-            log_limit_bytes,
-            ports or PortChooser(),
-        )
-        self._starts = StartQueue(runtime, specs, self._directories, self)
+        self._preparation = Preparation(rooms, self._write_log)
+        self._starts = StartQueue(runtime, rooms, self)
         self._watcher = Watcher(RuntimeTools(runtime), self._unhealthy)
         self._leaving = ""  # why this worker goes away
         self._idle = asyncio.Event()
         self._idle.set()
         for held in runtime.held():
             self._take_up(adopted(held, self))
-        self._directories.keep_only(self._live)
+        for room in rooms.all():
+            room.directories.keep_only(self._live)
 
     @property
     def live_count(self) -> int:
@@ -200,7 +179,7 @@ class Supervisor:
         for attempt_id in list(self._live):
             self._advance(self._attempts[attempt_id], StopAsked(reason, grace_ms, leaving=True, preempted=preempted))
         await self._idle.wait()
-        await self._preparer.close()
+        await self._rooms.close()
 
     # --- the controller's wishes ---
 
@@ -232,21 +211,22 @@ class Supervisor:
             self.outbox.observe(attempt.observation())
 
     def _add(self, request: StartRequest) -> Attempt:
-        attempt = Attempt(request, self._paths.log(request.attempt_id), self)
+        attempt = Attempt(request, self._paths.log(request.attempt_id), self, self._rooms.find(request.attempt_id))
         self._attempts[request.attempt_id] = attempt
         self._live[request.attempt_id] = None
-        self._tokens.hold(request)
+        self._room(attempt).tokens.hold(request)
         self._idle.clear()
         return attempt
 
     def _take_up(self, attempt: Attempt) -> None:
         self._attempts[attempt.attempt_id] = attempt
         self._live[attempt.attempt_id] = None
-        self._tokens.hold(attempt.request)
+        attempt.room = self._rooms.find_held(attempt.attempt_id, attempt.room)
+        self._room(attempt).tokens.hold(attempt.request)
         self._idle.clear()
         self._starts.take_up(attempt)
         if attempt.slot:
-            self._directories.adopt(attempt.attempt_id, attempt.slot)
+            self._room(attempt).directories.adopt(attempt.attempt_id, attempt.slot)
         attempt.process = self._runtime.take_up(attempt.attempt_id, attempt)
         self._watch(attempt)
 
@@ -284,10 +264,10 @@ class Supervisor:
             attempt.log.remove()  # the guardian never heard of it
         else:
             self._runtime.forget(attempt_id)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._paths.error(attempt_id))
-        remove(self._paths.result(attempt_id))
-        self._tokens.release(attempt.request)
+        room = self._room(attempt)
+        remove(room.paths.error(attempt_id))
+        remove(room.paths.result(attempt_id))
+        room.tokens.release(attempt.request)
 
     # --- what happens to attempts ---
 
@@ -299,7 +279,8 @@ class Supervisor:
     def _watch(self, attempt: Attempt) -> None:
         rules, pid = attempt.request.launch.watch, attempt.state.pid
         if rules.is_on and pid and not attempt.ended:
-            self._watcher.begin(Watched(attempt.attempt_id, pid, rules, attempt.progress))
+            identity = self._room(attempt).identity
+            self._watcher.begin(Watched(attempt.attempt_id, pid, rules, attempt.progress, identity))
 
     def _unhealthy(self, attempt_id: str, reason: str) -> None:
         attempt = self._attempts.get(attempt_id)
@@ -363,12 +344,12 @@ class Supervisor:
             self._starts.start_now()
             self._loop.call_soon(self._clean_up_after, attempt)  # the start is on its way by then
             return
-        self._directories.remove(attempt.attempt_id)
+        self._room(attempt).directories.remove(attempt.attempt_id)
         if not self._live:
             self._idle.set()
 
     def _clean_up_after(self, ended: Attempt) -> None:
-        self._directories.remove(ended.attempt_id)
+        self._room(ended).directories.remove(ended.attempt_id)
         coming = self._ahead.first()
         if coming is not None and self._preparation.is_done(coming):
             self._starts.make_ready(coming)
@@ -415,6 +396,9 @@ class Supervisor:
         self._advance(attempt, await self._preparation.prepare(attempt))
 
     # --- small things ---
+
+    def _room(self, attempt: Attempt) -> Room:
+        return self._rooms.at(attempt.room)
 
     def _write_log(self, attempt: Attempt, text: str) -> None:
         """End the log of an attempt that never came to its guardian with a line of iris."""

@@ -34,7 +34,7 @@ class TokenFiles:
             return written[1]
         path = self._paths.token(holder)
         own = token if holder == request.launch.job_id else attempt_token(token, request.attempt_id)
-        _write(path, own.encode())
+        _write(path, own.encode(), self._paths.uid)
         self._written[holder] = (token, path)
         return path
 
@@ -51,14 +51,16 @@ class TokenFiles:
             os.unlink(self._paths.token(holder))
 
 
-def _write(path: str, content: bytes) -> None:
-    """Make `path` a file of this content, at once, whatever is in its place. Raises OSError."""
+def _write(path: str, content: bytes, owner: int) -> None:
+    """Make `path` a file of this content and owner (0: this process), whatever is in its place. Raises OSError."""
     new = f"{path}!"  # no id has this character
     with contextlib.suppress(FileNotFoundError):
         os.unlink(new)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         os.write(descriptor, content)
+        if owner:
+            os.fchown(descriptor, owner, owner)
     finally:
         os.close(descriptor)
     os.rename(new, path)

@@ -75,6 +75,8 @@ class GuardianClient(asyncio.Protocol):
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.isolation = _isolation(hello.get("isolation"))
         self._most_live = max(1, (int(hello.get("descriptors", 1024)) - _DESCRIPTORS_KEPT) // _DESCRIPTORS_PER_ATTEMPT)
+        self.heeds_identities = bool(hello.get("identities"))
+        """False: it is of a release that would run every task as itself."""
         self._held: dict[str, Json] = {str(fields["id"]): fields for fields in hello.get("held", [])}
         self._reader = reader
         self._loop = asyncio.get_running_loop()

@@ -13,6 +13,7 @@ from iris.worker.guardian.running_process import CommandProcess
 from iris.worker.isolation.plan import mounts_from
 from iris.worker.limits.plan import Breach, limits_from
 from iris.worker.processes import CommonSpec, Exit, ProcessSpec, StartFailed
+from iris.worker.users.identity import identity_from
 
 Json = dict[str, Any]
 
@@ -261,6 +262,7 @@ def spec_from(fields: Json) -> ProcessSpec:
         note=dict(fields.get("note", {})),
         mounts=mounts_from(fields.get("mounts", ())),
         limits=limits_from(fields.get("limits")),
+        run_as=identity_from(fields.get("run_as")),
     )
 
 
@@ -268,7 +270,15 @@ def common_from(fields: Json) -> CommonSpec:
     """Parse a "common". Raises KeyError, TypeError or ValueError for what cannot be run."""
     whole = spec_from({"id": "", "cwd": "", **fields})
     return CommonSpec(
-        whole.argv, whole.env, whole.sharer, whole.log_limit, whole.tail_bytes, whole.fence_ms, whole.note, whole.limits
+        argv=whole.argv,
+        env=whole.env,
+        sharer=whole.sharer,
+        log_limit=whole.log_limit,
+        tail_bytes=whole.tail_bytes,
+        fence_ms=whole.fence_ms,
+        note=whole.note,
+        limits=whole.limits,
+        run_as=whole.run_as,
     )
 
 
@@ -278,9 +288,15 @@ def fields_of_common(common: CommonSpec) -> Json:
     for name in ("sharer", "log_limit", "tail_bytes", "fence_ms", "note"):
         if value := getattr(common, name):
             fields[name] = value
-    if limits := common.limits.words():
-        fields["limits"] = limits
+    _add_words(fields, common)
     return fields
+
+
+def _add_words(fields: Json, spec: CommonSpec | ProcessSpec) -> None:
+    if limits := spec.limits.words():
+        fields["limits"] = limits
+    if spec.run_as is not None:
+        fields["run_as"] = spec.run_as.words()
 
 
 def spec_of_run(
@@ -314,8 +330,7 @@ def fields_of(spec: ProcessSpec) -> Json:
     for name in ("sharer", "log", "log_limit", "tail_bytes", "fence_ms", "dies_with_worker", "note"):
         if value := getattr(spec, name):
             fields[name] = value
-    if limits := spec.limits.words():
-        fields["limits"] = limits
+    _add_words(fields, spec)
     if spec.mounts:
         fields["mounts"] = [mount.words() for mount in spec.mounts]
     return fields

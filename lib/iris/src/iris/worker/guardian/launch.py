@@ -94,7 +94,11 @@ def guardian_environment(environ: Mapping[str, str]) -> dict[str, str]:
 def build_of(folder: Path) -> str:
     """Names the code of a guardian: another release, or an edit, has another."""
     checksum = 0
-    for path in (*sorted(folder.glob("*.py")), *sorted(folder.parent.glob("limits/*.py"))):
+    for path in (
+        *sorted(folder.glob("*.py")),
+        *sorted(folder.parent.glob("limits/*.py")),
+        *sorted(folder.parent.glob("users/*.py")),
+    ):
         checksum = zlib.crc32(path.read_bytes(), checksum)
     return f"{checksum:08x}"
 

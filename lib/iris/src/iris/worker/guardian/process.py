@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from iris.worker.guardian.descriptors import keep_descriptors_private, knowing_its_pipes
 from iris.worker.guardian.executables import find_executable, start_error
@@ -20,6 +20,7 @@ from iris.worker.isolation.views import TaskViews, ViewFailed, no_views
 from iris.worker.limits.groups import JOIN_VARIABLE, AttemptGroups, Group, GroupsFailed, OverLimit
 from iris.worker.limits.plan import MEMORY, Breach, GroupReading
 from iris.worker.processes import ProcessSpec, StartFailed, StartFailure
+from iris.worker.users.identity import gain_nothing, kill_all_of
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +71,8 @@ class ProcessRuntime:
             keep_descriptors_private()  # subprocess closes them in the child; posix_spawn cannot
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self._processes: dict[str, CommandProcess] = {}
+        self._uids: dict[str, int] = {}  # by owner, of those that are somebody else
+        self._left_uids: set[int] = set()
         self._young: list[CommandProcess] = []
         self._ended: list[CommandProcess] = []
         self._mark = 0
@@ -134,6 +137,8 @@ class ProcessRuntime:
             self._hold(process, group)
         self._orphans.add_own(pid)
         self._processes[spec.owner] = process
+        if spec.run_as is not None:
+            self._uids[spec.owner] = spec.run_as.uid
         self._reactor.watch(process.pid_descriptor, process.check_exit)
         if not self._young:
             self._reactor.call_later(_LISTEN_LATE_S, self._listen)
@@ -164,6 +169,8 @@ class ProcessRuntime:
         self._reactor.unwatch(process.pid_descriptor)
         os.close(process.pid_descriptor)
         del self._processes[process.owner]
+        if process.owner in self._uids:
+            self._left_uids.add(self._uids.pop(process.owner))
         if not self._ended:
             self._reactor.call_last(self._finish_ended)  # one look at what is left serves all that end in a turn
         self._ended.append(process)
@@ -191,6 +198,13 @@ class ProcessRuntime:
 
     def _finish_ended(self) -> None:
         ended, self._ended = self._ended, []
+        for uid in self._left_uids.difference(self._uids.values()):
+            # Its last one: whatever it has left, with whatever parent and marks.
+            try:
+                kill_all_of(uid)
+            except OSError as error:
+                logger.warning("what uid %d has left may go on: %s", uid, error)
+        self._left_uids.clear()
         self._finish(ended, self._sweep_tries)
 
     def _finish(self, ended: Sequence[CommandProcess], tries: int) -> None:
@@ -287,7 +301,7 @@ class ProcessRuntime:
         self._reactor.call_later(seconds, work)
 
     def _spawn(self, executable: str, spec: ProcessSpec, out: int, err: int, group: Group | None) -> int:
-        if self._warm_pool is not None and spec.sharer:
+        if self._warm_pool is not None and spec.sharer and spec.run_as is None:
             env = spec.env
             if group is not None and self._groups is not None:
                 env = {**env, JOIN_VARIABLE: self._groups.join_words(group)}
@@ -300,10 +314,13 @@ class ProcessRuntime:
             return self._spawn_here(executable, spec, out, err)
 
     def _spawn_here(self, executable: str, spec: ProcessSpec, out: int, err: int) -> int:
-        spawn = self._spawn_by_subprocess if self._own_cwd is None else self._spawn_from_own_cwd
+        by_fork = self._own_cwd is None or spec.run_as is not None
+        spawn = self._spawn_by_subprocess if by_fork else self._spawn_from_own_cwd
         if spec.dies_with_worker:
             # A tool of the worker makes what tasks share.
             with self._views.outside():
+                if spec.mounts:
+                    self._views.enter(spec.mounts)
                 return spawn(executable, spec, out, err)
         if not spec.mounts:
             return spawn(executable, spec, out, err)
@@ -315,10 +332,15 @@ class ProcessRuntime:
             self._views.leave()
 
     def _spawn_by_subprocess(self, executable: str, spec: ProcessSpec, out: int, err: int) -> int:
+        who: dict[str, Any] = {}
+        if spec.run_as is not None:
+            gain_nothing()
+            who = {"user": spec.run_as.uid, "group": spec.run_as.uid, "extra_groups": spec.run_as.groups}
         self._orphans.put_mark_on(self._mark)
         try:
             child = subprocess.Popen(
                 spec.argv,
+                **who,
                 executable=executable,
                 env=spec.env,
                 cwd=spec.cwd,

@@ -3,7 +3,8 @@
 A frame is a length (u32, big-endian) and a JSON object. The first frame of each side is its hello:
 
     worker:    {"hello": {"versions": [oldest, newest], "pid": …, "role": "worker" | "control"}}
-    guardian:  {"hello": {"version": …, "guardian": id, "pid": …, "build": …, "descriptors": …, "held": [attempt, …]}}
+    guardian:  {"hello": {"version": …, "guardian": id, "pid": …, "build": …, "descriptors": …, "held": [attempt, …],
+                         "identities": true when it heeds "run_as" of a spec}}
                or {"refused": why}, and the end of the connection
 
 The version is the newest that both speak. `held` is every attempt the guardian has not been told to forget. A "control"

@@ -1,9 +1,9 @@
 """Removing what tasks have left: any depth, any modes."""
 
-import contextlib
 import itertools
 import logging
 import os
+import stat
 from collections.abc import Iterable
 
 logger = logging.getLogger(__name__)
@@ -13,16 +13,16 @@ def remove_tree(path: str) -> None:
     """Remove a file, or a directory of any depth and with any modes; what cannot be removed is logged and stays.
 
     Directories are moved beside `path` before they are emptied, so that neither depth nor the length of paths matters.
+    Whoever can still write in them can have nothing else removed or changed: no link is followed.
     """
-    if os.path.islink(path) or not os.path.isdir(path):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-        return
     waiting = [path]
     names = (f"{path}.{number}" for number in itertools.count())
     while waiting:
         directory = waiting.pop()
         try:
+            if not stat.S_ISDIR(os.lstat(directory).st_mode):
+                os.unlink(directory)
+                continue
             waiting += _empty(directory, names)
             os.rmdir(directory)
         except FileNotFoundError:
@@ -33,25 +33,46 @@ def remove_tree(path: str) -> None:
 
 def _empty(directory: str, names: Iterable[str]) -> list[str]:
     """Unlink the files of a directory and move its directories to `names`; where these are now."""
-    os.chmod(directory, 0o700)
     moved = []
-    with os.scandir(directory) as entries:
-        for entry in list(entries):
-            if entry.is_dir(follow_symlinks=False):
-                target = next(iter(names))
-                move_away(entry.path, target)
-                moved.append(target)
-            else:
-                os.unlink(entry.path)
+    descriptor = _open_directory(directory)
+    try:
+        os.fchmod(descriptor, 0o700)
+        with os.scandir(descriptor) as entries:
+            for entry in list(entries):
+                if entry.is_dir(follow_symlinks=False):
+                    target = next(iter(names))
+                    move_away(entry.name, target, descriptor)
+                    moved.append(target)
+                else:
+                    os.unlink(entry.name, dir_fd=descriptor)
+    finally:
+        os.close(descriptor)
     return moved
 
 
-def move_away(path: str, target: str) -> None:
-    """Rename a file or directory that may have any mode. Raises OSError."""
+def _open_directory(name: str, parent: int | None = None) -> int:
+    """Open a directory of any mode. Raises OSError, also for a link."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        os.rename(path, target)
+        return os.open(name, flags, dir_fd=parent)
     except PermissionError:
-        if os.path.islink(path):
+        # Only of whoever is not root; then what is there can be nobody else's.
+        os.chmod(name, 0o700, dir_fd=parent)
+        return os.open(name, flags, dir_fd=parent)
+
+
+def move_away(path: str, target: str, parent: int | None = None) -> None:
+    """Rename a file or directory that may have any mode. Raises OSError.
+
+    Args:
+        path: The file.
+        target: Its new name, relative to the working directory.
+        parent: A descriptor of the directory that `path` is relative to.
+    """
+    try:
+        os.rename(path, target, src_dir_fd=parent)
+    except PermissionError:
+        if stat.S_ISLNK(os.stat(path, dir_fd=parent, follow_symlinks=False).st_mode) or os.geteuid() == 0:
             raise
-        os.chmod(path, 0o700)  # moving a directory writes to it: to its ".."
-        os.rename(path, target)
+        os.chmod(path, 0o700, dir_fd=parent)  # moving a directory writes to it: to its ".."
+        os.rename(path, target, src_dir_fd=parent)

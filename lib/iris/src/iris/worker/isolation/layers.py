@@ -16,10 +16,14 @@ def layer_paths(layer: str) -> tuple[str, str]:
     return layer, f"{layer}{_WORK}"
 
 
-def make_layer(layer: str) -> tuple[str, str]:
+def make_layer(layer: str, below: str = "") -> tuple[str, str]:
     """Make an upper directory at `layer`, and its work directory; both names. Raises OSError.
 
     What the worker has put into the upper directory already is the attempt's from the beginning.
+
+    Args:
+        layer: In a directory in which no task can put something else in its place.
+        below: The directory that it is to be over, and whose owner becomes its own; empty: this process's.
     """
     upper, work = layer_paths(layer)
     try:
@@ -31,6 +35,10 @@ def make_layer(layer: str) -> tuple[str, str]:
         os.mkdir(work, 0o755)
     with contextlib.suppress(FileExistsError):
         os.mkdir(upper, 0o755)
+    if below and os.geteuid() == 0:
+        with contextlib.suppress(FileNotFoundError):  # what is not there cannot be mounted
+            owner = os.stat(below)
+            os.chown(upper, owner.st_uid, owner.st_gid, follow_symlinks=False)
     return upper, work
 
 

@@ -66,6 +66,17 @@ def copy_tree(source: Path, target: Path) -> None:
         raise
 
 
+def own_tree(path: Path, uid: int) -> None:
+    """Give a file, or a directory with all that is in it, to a uid and its group: what is below first. Raises OSError.
+
+    Until a directory is the uid's nobody but root can put something else into it, so no link is followed.
+    """
+    for directory, folders, names in os.walk(path, topdown=False):
+        for name in (*folders, *names):
+            os.lchown(os.path.join(directory, name), uid, uid)
+    os.lchown(path, uid, uid)
+
+
 def _copy_file(source: str, target: Path) -> None:
     with open(source, "rb") as file, open(target, "xb") as copy:
         status = os.fstat(file.fileno())

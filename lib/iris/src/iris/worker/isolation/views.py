@@ -26,7 +26,7 @@ from iris.worker.isolation.plan import IsolationMode, Mount
 
 logger = logging.getLogger(__name__)
 
-_PROTECTED: Final = ("blobs", "bundles", "compiled", "envs", "sites")
+_PROTECTED: Final = ("blobs", "bundles", "caches", "compiled", "envs", "sites")
 _HIDDEN: Final = "trash"
 _EMPTY: Final = "empty"
 MOST_KEPT: Final = 64
@@ -219,7 +219,7 @@ def _apply(mount: Mount, options: str) -> bool:
     if not mount.layer:
         syscalls.bind(mount.source, mount.target, read_only=mount.source == mount.target)
         return False
-    upper, work = make_layer(mount.layer)
+    upper, work = make_layer(mount.layer, mount.source)
     lower = ":".join(_escaped(path) for path in (mount.over, mount.source) if path)
     directories = f"lowerdir={lower},upperdir={_escaped(upper)},workdir={_escaped(work)}"
     syscalls.mount("overlay", mount.target, "overlay", 0, f"{directories}{options}")

@@ -15,9 +15,9 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from iris.domain.states import FailureKind
 from iris.rpc.manifest import BundleEntry, check_entries, parse_manifest
-from iris.worker.isolation.seals import Seals, tree_state
+from iris.worker.isolation.seals import Seals, own_tree, tree_state
 from iris.worker.paths import WorkPaths
-from iris.worker.prepare.bundle_check import SoundTrees, mode_of, remove_strays, wrong_entries
+from iris.worker.prepare.bundle_check import SoundTrees, check_links, mode_of, remove_strays, wrong_entries
 from iris.worker.types import PreparationFailed
 from rigging.errors import MarinError, Unavailable
 from rigging.timing import ExponentialBackoff
@@ -83,6 +83,7 @@ class BundleStore:
         seals: Where tasks could change bundles: those that were changed are unpacked anew.
         sound: Which unpacked bundles are right, where tasks cannot change them.
         fetch_batch: So many blobs are asked for at a time.
+        owner: The uid that is to own unpacked bundles, as tasks of its write in views of them; 0: this process's.
     """
 
     def __init__(
@@ -93,7 +94,9 @@ class BundleStore:
         seals: Seals | None = None,
         sound: SoundTrees | None = None,
         fetch_batch: int = FETCH_BATCH,
+        owner: int = 0,
     ) -> None:
+        self._owner = owner
         self._fetch_batch = fetch_batch
         self._paths = paths
         self._source = source
@@ -163,6 +166,8 @@ class BundleStore:
                 if not wrong and not strays:
                     self._sound.found_right(target, state)
                     return target
+                if self._owner:
+                    break  # who owns it could have what is mended in it written elsewhere
                 names = [str(path.relative_to(target)) for path in strays] + [entry.path for entry in wrong]
                 more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
                 logger.warning(
@@ -272,8 +277,11 @@ class BundleStore:
                     path.parent.mkdir(parents=True, exist_ok=True)
                     made.add(path.parent)
                 self._write_entry(entry, path)
+            check_links(entries, temporary)
             if target.exists():  # a former worker was killed before it set the marker
                 shutil.rmtree(target)
+            if self._owner:
+                own_tree(temporary, self._owner)
             temporary.rename(target)
             _marker(target).touch()
         finally:

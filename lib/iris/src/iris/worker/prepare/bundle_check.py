@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from iris.domain.states import FailureKind
 from iris.rpc.manifest import BundleEntry
 from iris.worker.host.removal import remove_tree
 from iris.worker.isolation.seals import tree_state
+from iris.worker.types import PreparationFailed
 
 _LOOK_EVERY_S: Final = 1.0
 """A look costs a stat a file, and there may be hundreds of starts a second."""
@@ -87,6 +89,14 @@ def remove_strays(strays: Sequence[Path]) -> None:
     """Remove what was not sent, and what stands where a file belongs."""
     for path in strays:
         remove_tree(str(path))
+
+
+def check_links(entries: list[BundleEntry], tree: Path) -> None:
+    """Raise PreparationFailed for a link that leads out of the tree, be it by others: the worker reads it, too."""
+    root = os.path.realpath(tree)
+    for entry in entries:
+        if entry.symlink_target and not f"{os.path.realpath(tree / entry.path)}/".startswith(f"{root}/"):
+            raise PreparationFailed(FailureKind.START, f"the bundle's link {entry.path!r} leads out of the bundle")
 
 
 def mode_of(entry: BundleEntry) -> int:

@@ -19,7 +19,7 @@ from iris.domain.states import FailureKind
 from iris.python_tools.requirements import named_paths
 from iris.python_tools.uv import is_network_failure, uv_program
 from iris.python_tools.uv_errors import cause_of
-from iris.worker.isolation.seals import Seals
+from iris.worker.isolation.seals import Seals, own_tree
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare.bundle import SingleFlight
 from iris.worker.prepare.interpreters import Interpreter, Interpreters, ToolRunner
@@ -29,6 +29,7 @@ from rigging.errors import InvalidRequest
 
 _MARKER: Final = ".ready"
 _ERROR_BYTES: Final = 4096
+_WRITE: Final = "import sys; open(sys.argv[1], 'w').write(sys.argv[2])"
 _FORMAT: Final = 2
 """Part of every key: change it when environments are built in another way."""
 
@@ -57,6 +58,7 @@ class EnvironmentStore:
         base: The variables that uv runs with (`task_env.base_variables`).
         seals: Where tasks could change environments: those that were changed are made anew.
         compiles: Compile what is installed, because neither tasks nor `CompiledTrees` can do it later.
+        owner: The uid that `tools` run as, and that owns environments; 0: this process's.
     """
 
     def __init__(
@@ -66,7 +68,9 @@ class EnvironmentStore:
         base: Mapping[str, str],
         seals: Seals | None = None,
         compiles: bool = False,
+        owner: int = 0,
     ) -> None:
+        self._owner = owner
         self.interpreters = Interpreters(tools, base, paths.root)
         self._paths = paths
         self._tools = tools
@@ -204,17 +208,23 @@ class EnvironmentStore:
     async def _build(self, path: Path, recipe: _Recipe) -> Path:
         try:
             await asyncio.to_thread(shutil.rmtree, path, True)
+            if self._owner:
+                # Made here, as nobody else may: so it is never a link to something of others.
+                os.mkdir(path, 0o755)
+                os.chown(path, self._owner, self._owner)
             with _working_copy(path, recipe) as place:
                 directory = recipe.directory
                 if recipe.copied is not None:
                     await asyncio.to_thread(shutil.copytree, recipe.copied, place, symlinks=True)
                     await asyncio.to_thread(_make_writable, place)
+                    if self._owner:
+                        await asyncio.to_thread(own_tree, place, self._owner)
                     directory = place / directory.relative_to(recipe.copied)
                 for command in recipe.commands:
                     await self._uv(command, path, directory, recipe.hint)
                     if command[0] == "venv" and recipe.over is not None:
-                        _add_packages(path, recipe.over)
-            (path / _MARKER).touch()
+                        await self._add_packages(path, recipe.over)
+            os.close(os.open(path / _MARKER, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
             if self._seals is not None:
                 await asyncio.to_thread(self._seals.seal, path)
         except BaseException:
@@ -242,6 +252,15 @@ class EnvironmentStore:
         text = f"the environment could not be built ({shown}): {cause}" + (f"\n{words}" if words != cause else "")
         hint = hint or await self._newest(output, path, cwd, env)
         raise PreparationFailed(FailureKind.ENVIRONMENT, f"{text}\n{hint}" if hint else text)
+
+    async def _add_packages(self, path: Path, over: Interpreter) -> None:
+        # A .pth entry comes after the environment's own packages, so what the job asked for wins.
+        place = path / "lib" / f"python{minor(over.version)}" / "site-packages" / "_iris_below.pth"
+        lines = [f"import site; site.addsitedir({directory!r})\n" for directory in dict.fromkeys(over.packages)]
+        argv = (str(path / "bin" / "python"), "-I", "-S", "-c", _WRITE, str(place), "".join(lines))
+        succeeded, output = await self._tools.run(argv, self._base, self._paths.envs)  # whose uid owns the directory
+        if not succeeded:
+            raise PreparationFailed(FailureKind.ENVIRONMENT, f"the environment could not be built: {output.strip()}")
 
     async def _newest(self, output: str, path: Path, cwd: Path, env: Mapping[str, str]) -> str:
         """Of a package that has no such version: the newest it has; empty when that is not what failed."""
@@ -287,10 +306,3 @@ def _program() -> str:
         return uv_program()
     except FileNotFoundError as error:
         raise PreparationFailed(FailureKind.WORKER, f"the worker's uv program is missing: {error}") from error
-
-
-def _add_packages(path: Path, over: Interpreter) -> None:
-    # A .pth entry comes after the environment's own packages, so what the job asked for wins.
-    site = path / "lib" / f"python{minor(over.version)}" / "site-packages"
-    lines = [f"import site; site.addsitedir({directory!r})" for directory in dict.fromkeys(over.packages)]
-    (site / "_iris_below.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Final, Protocol
 from iris.domain.states import FailureKind
 from iris.domain.usage import Usage
 from iris.worker.host.removal import remove_tree
-from iris.worker.isolation.plan import IsolationMode
+from iris.worker.isolation.plan import IsolationMode, Mount
 from iris.worker.isolation.seals import Seals
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare.bundle import BlobSource, BundleStore, SingleFlight
@@ -22,8 +23,11 @@ from iris.worker.prepare.task_env import PreparedEnvironment
 from iris.worker.prepare.workspace import Workspace, read_workspace, write_site
 from iris.worker.processes import Exit, ProcessSpec, Runtime, StartFailed
 from iris.worker.types import Launch, PreparationFailed
+from iris.worker.users.identity import TaskIdentity
 
 _TOOL_OUTPUT_BYTES: Final = 64 * 1024
+_NUMBERS: Final = itertools.count(1)
+"""Of tools: the guardian knows those of all runners by them."""
 
 
 class Preparer(Protocol):
@@ -60,7 +64,7 @@ class BundlePreparer:
         paths: The worker's directories.
         bundles: Fetches and keeps bundles.
         store: Makes and keeps environments.
-        compiled: Keeps compiled files of bundles.
+        compiled: Keeps compiled files of bundles; None: there are none.
         seals: Makes what is shared read-only; None: it is left as it is.
     """
 
@@ -69,7 +73,7 @@ class BundlePreparer:
         paths: WorkPaths,
         bundles: BundleStore,
         store: EnvironmentStore,
-        compiled: CompiledTrees,
+        compiled: CompiledTrees | None,
         seals: Seals | None = None,
     ) -> None:
         self._paths = paths
@@ -83,7 +87,14 @@ class BundlePreparer:
         self._prepared: dict[tuple[object, ...], _Prepared] = {}
 
     @classmethod
-    def over(cls, paths: WorkPaths, source: BlobSource, runtime: Runtime, base: Mapping[str, str]) -> "BundlePreparer":
+    def over(
+        cls,
+        paths: WorkPaths,
+        source: BlobSource,
+        runtime: Runtime,
+        base: Mapping[str, str],
+        identity: TaskIdentity | None = None,
+    ) -> "BundlePreparer":
         """With caches in `paths`, filled from `source` by tools that `runtime` runs.
 
         Args:
@@ -91,13 +102,21 @@ class BundlePreparer:
             source: The controller's blobs.
             runtime: Runs uv and other tools.
             base: Variables of these tools.
+            identity: Who tasks and these tools are; None: who the worker is.
         """
         seals = Seals() if runtime.isolation is IsolationMode.COPY else None
         tools = RuntimeTools(runtime)
-        compiles = runtime.isolation is not IsolationMode.OVERLAY
-        store = EnvironmentStore(paths, tools, base, seals, compiles=compiles)
-        bundles = BundleStore(paths, source, seals=seals)
-        return cls(paths, bundles, store, CompiledTrees(paths, tools, base), seals)
+        if identity is not None:
+            # What builds an environment runs code of the job's: it writes there, and into nothing that root reads.
+            kept = () if runtime.isolation is IsolationMode.COPY else (paths.blobs, paths.bundles, paths.sites)
+            tools = RuntimeTools(runtime, identity, tuple(map(str, kept)))
+        has_layers = runtime.isolation is IsolationMode.OVERLAY
+        # What an identity compiles it could replace by a link to what it must not see, and have that mounted.
+        compiled = CompiledTrees(paths, tools, base) if identity is None else None
+        compiles = not has_layers or compiled is None
+        store = EnvironmentStore(paths, tools, base, seals, compiles=compiles, owner=paths.uid)
+        bundles = BundleStore(paths, source, seals=seals, owner=paths.uid if has_layers else 0)
+        return cls(paths, bundles, store, compiled, seals)
 
     def ready(self, launch: Launch) -> PreparedEnvironment | None:
         if self._seals is not None:
@@ -136,10 +155,11 @@ class BundlePreparer:
         return prepared
 
     def compiled(self, tree: Path, python: str) -> str:
-        return self._compiled.over(tree, python)
+        return self._compiled.over(tree, python) if self._compiled is not None else ""
 
     async def close(self) -> None:
-        await self._compiled.close()
+        if self._compiled is not None:
+            await self._compiled.close()
         await self._bundles.close()
         await self._reading.close()
         await self._store.close()
@@ -167,17 +187,31 @@ class BundlePreparer:
 
 
 class RuntimeTools:
-    """Runs tools of the worker (uv) through the same runtime as attempts; they die with the worker's process."""
+    """Runs tools of the worker (uv) through the same runtime as attempts; they die with the worker's process.
 
-    def __init__(self, runtime: Runtime) -> None:
+    Args:
+        identity: Who they are; None: who the guardian is.
+        read_only: Directories that they cannot write.
+    """
+
+    def __init__(self, runtime: Runtime, identity: TaskIdentity | None = None, read_only: tuple[str, ...] = ()) -> None:
+        self._mounts = tuple(Mount(path, path) for path in read_only)
         self._runtime = runtime
-        self._count = 0
+        self._identity = identity
 
     async def run(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> tuple[bool, str]:
-        self._count += 1
         listener = _Collector()
-        owner = f"tool {os.getpid()}.{self._count}"
-        spec = ProcessSpec(owner, tuple(argv), env, str(cwd), tail_bytes=_TOOL_OUTPUT_BYTES, dies_with_worker=True)
+        owner = f"tool {os.getpid()}.{next(_NUMBERS)}"
+        spec = ProcessSpec(
+            owner,
+            tuple(argv),
+            env,
+            str(cwd),
+            tail_bytes=_TOOL_OUTPUT_BYTES,
+            dies_with_worker=True,
+            run_as=self._identity,
+            mounts=self._mounts,
+        )
         process = self._runtime.start(spec, listener)
         try:
             exit = await listener.ended

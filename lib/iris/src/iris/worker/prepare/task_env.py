@@ -18,6 +18,7 @@ from iris.worker.paths import WorkPaths
 from iris.worker.types import Launch, StartRequest
 
 _WORKER_ONLY: Final = frozenset({"UV_PROJECT_ENVIRONMENT", "UV_PROJECT", "UV_PYTHON", "UV_RUN_RECURSION_DEPTH"})
+_WORKERS_PLACES: Final = frozenset({"TMPDIR", "UV_CACHE_DIR", "UV_CREDENTIALS_DIR", "PIP_CACHE_DIR"})
 
 ACTOR_HOST_VARIABLE: Final = "IRIS_ACTOR_HOST"
 """Where a task's actors listen and are found; without it only tasks of the same host reach them."""
@@ -49,6 +50,18 @@ def base_variables(environ: Mapping[str, str]) -> dict[str, str]:
     base = {name: value for name, value in environ.items() if is_passed_to_tasks(name) and name not in _WORKER_ONLY}
     base.setdefault("PATH", DEFAULT_PATH)
     return base
+
+
+def user_variables(base: Mapping[str, str], home: Path, user: str) -> dict[str, str]:
+    """Return variables of tasks that are not who the worker is: with a home, and so with caches, of their own.
+
+    Args:
+        base: As `base_variables` returns it.
+        home: Their home directory.
+        user: Their name; the system has none for their uid.
+    """
+    kept = {name: value for name, value in base.items() if name not in _WORKERS_PLACES}
+    return {**kept, "HOME": str(home), "USER": user, "LOGNAME": user}
 
 
 def _nowhere(controller_address: str) -> str:
@@ -112,8 +125,9 @@ class TaskEnvironment:
             "IRIS_TASK_INDEX": str(request.task_index),
             "IRIS_TOKEN_FILE": token_path,
             "IRIS_ERROR_FILE": self._paths.error(request.attempt_id),
-            "IRIS_LOG_FILE": self._paths.log(request.attempt_id),
         }
+        if not self._paths.uid:
+            env["IRIS_LOG_FILE"] = self._paths.log(request.attempt_id)  # others cannot read it
         if temporary and "TMPDIR" not in launch.env_vars:
             env["TMPDIR"] = temporary
         for name, port in ports.items():

@@ -2,6 +2,8 @@
 
 from typing import Final, NamedTuple
 
+from iris.worker.reports.task_file import read_task_file
+
 _ERROR_BYTES: Final = 8192
 _LONGEST_TEXT: Final = 4 * _ERROR_BYTES
 EXCEPTION_BYTES: Final = 64 * 1024
@@ -14,11 +16,10 @@ class CallableError(NamedTuple):
     exception: bytes = b""
 
 
-def read_error_file(path: str) -> CallableError:
-    """Return the content of a task's IRIS_ERROR_FILE; nothing where there is none."""
+def read_error_file(path: str, owner: int = 0) -> CallableError:
+    """Return the content of a task's IRIS_ERROR_FILE; nothing where there is none. `owner` as of `read_task_file`."""
     try:
-        with open(path, "rb") as file:
-            found = file.read(_LONGEST_TEXT + 1 + EXCEPTION_BYTES + 1)
+        found = read_task_file(path, _LONGEST_TEXT + 1 + EXCEPTION_BYTES + 1, owner)
     except OSError:
         return CallableError()
     text, _, exception = found.partition(b"\0")

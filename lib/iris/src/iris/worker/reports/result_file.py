@@ -1,14 +1,14 @@
 """The return value that a callable leaves in a file for its worker, packed: see `callable_main.write_result`."""
 
 import asyncio
-import contextlib
 import hashlib
 import logging
 import os
-import stat
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from iris.worker.host.removal import remove_tree
+from iris.worker.reports.task_file import read_task_file
 from iris.worker.types import NO_RESULT, TaskResult
 from rigging.errors import MarinError
 from rigging.timing import ExponentialBackoff
@@ -30,10 +30,13 @@ def problem(reason: object) -> TaskResult:
     return TaskResult(b"! " + " ".join(str(reason).split()).encode(errors="replace")[: INLINE_BYTES - 3] + b"\n")
 
 
-def read_small(path: str) -> TaskResult | None:
-    """Return the value in a file, `NO_RESULT` where it is empty or not there; None when it is to be sent as a blob."""
+def read_small(path: str, owner: int = 0) -> TaskResult | None:
+    """Return the value in a file, `NO_RESULT` where it is empty or not there; None when it is to be sent as a blob.
+
+    `owner` as of `read_task_file`.
+    """
     try:
-        found = _read_start(path, INLINE_BYTES + 1)
+        found = read_task_file(path, INLINE_BYTES + 1, owner)
     except FileNotFoundError:
         return NO_RESULT
     except OSError as error:
@@ -42,23 +45,28 @@ def read_small(path: str) -> TaskResult | None:
 
 
 def remove(path: str) -> None:
-    """Remove the file of a value, if there is one."""
-    with contextlib.suppress(FileNotFoundError):
+    """Remove what a task has left at the place of a file, if it has."""
+    try:
         os.unlink(path)
+    except FileNotFoundError:
+        return
+    except OSError:
+        remove_tree(path)
 
 
-async def send_large(path: str, send: SendBlob | None, patience_s: float = _PATIENCE_S) -> TaskResult:
+async def send_large(path: str, send: SendBlob | None, patience_s: float = _PATIENCE_S, owner: int = 0) -> TaskResult:
     """Send the value in a file as a blob, again and again while the controller is away; what is to be told of it.
 
     Args:
         path: The file.
         send: Sends it; None: nothing can be sent.
         patience_s: So long, in seconds.
+        owner: As of `read_task_file`.
     """
     if send is None:
         return problem("its worker sends no large values")
     try:
-        data, digest = await asyncio.to_thread(_read, path)
+        data, digest = await asyncio.to_thread(_read, path, owner)
     except (OSError, ValueError) as error:
         return problem(f"its worker cannot read it: {error}")
     backoff = ExponentialBackoff(initial=0.1, maximum=5.0, factor=2.0, jitter=0.2)
@@ -81,20 +89,8 @@ async def send_large(path: str, send: SendBlob | None, patience_s: float = _PATI
         return problem(f"its worker could not send it for {patience_s:g} s: {last}")
 
 
-def _read_start(path: str, most: int) -> bytes:
-    """The first bytes of a file. The task made it: nothing but a file is opened, and nothing is waited for."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError("it is no file")
-        with open(descriptor, "rb", closefd=False) as file:
-            return file.read(most)
-    finally:
-        os.close(descriptor)
-
-
-def _read(path: str) -> tuple[bytes, str]:
-    data = _read_start(path, MOST_BYTES + 1)
+def _read(path: str, owner: int) -> tuple[bytes, str]:
+    data = read_task_file(path, MOST_BYTES + 1, owner)
     if len(data) > MOST_BYTES:
         raise ValueError(f"it has more than {MOST_BYTES} bytes")
     return data, hashlib.sha256(data).hexdigest()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from iris.worker.users.identity import TaskIdentity
 from iris.worker.watch.progress import dump_threads, touched_ns
 from iris.worker.watch.rules import WatchRules, check_failed, stalled
 from rigging.errors import MarinError
@@ -27,12 +28,14 @@ class Watched:
 
     Args:
         pid: Its first process. progress: Its progress file; empty: it has none.
+        identity: Who it is; None: who the worker is.
     """
 
     attempt_id: str
     pid: int
     rules: WatchRules
     progress: str
+    identity: TaskIdentity | None = None
 
 
 class ToolRunner(Protocol):
@@ -91,7 +94,8 @@ class Watcher:
     async def _failure(self, watched: Watched) -> str:
         """How the health command failed; empty: it did not."""
         rules = watched.rules
-        argv = (sys.executable, "-P", _CHECK, str(watched.pid), rules.health_cmd)
+        who = () if watched.identity is None else map(str, watched.identity.words())
+        argv = (sys.executable, "-P", _CHECK, str(watched.pid), rules.health_cmd, *who)
         try:
             async with asyncio.timeout(rules.timeout_s):
                 succeeded, output = await self._tools.run(argv, {}, Path("/"))

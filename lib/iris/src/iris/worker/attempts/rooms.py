@@ -1,0 +1,131 @@
+"""What a worker keeps for the attempts of one identity: with `--task-users` each user has a room of its own."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from iris.domain.ids import user_of
+from iris.worker.attempts.directories import AttemptDirectories
+from iris.worker.attempts.ports import PortChooser
+from iris.worker.attempts.specs import SpecMaker
+from iris.worker.attempts.tokens import TokenFiles
+from iris.worker.isolation.plan import IsolationMode
+from iris.worker.paths import WorkPaths
+from iris.worker.prepare.preparer import Preparer
+from iris.worker.prepare.task_env import TaskEnvironment
+from iris.worker.users.identity import TaskIdentity
+from iris.worker.users.uids import TaskUsers
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The files of attempts that are one identity, and what makes them.
+
+    Args:
+        identity: Who the attempts are; None: who the worker is.
+        refusal: Not empty: nothing can be started in it, and why.
+    """
+
+    paths: WorkPaths
+    preparer: Preparer
+    directories: AttemptDirectories
+    specs: SpecMaker
+    tokens: TokenFiles
+    identity: TaskIdentity | None = None
+    refusal: str = field(default="", compare=False)
+
+
+def furnish(
+    paths: WorkPaths,
+    isolation: IsolationMode,
+    preparer: Preparer,
+    environment: TaskEnvironment,
+    controller_address: Callable[[], str],
+    *,
+    log_limit_bytes: int = 0,
+    ports: PortChooser | None = None,
+    identity: TaskIdentity | None = None,
+    refusal: str = "",
+) -> Room:
+    """Return a room of the running loop.
+
+    Args:
+        paths: Its files.
+        isolation: How attempts are kept apart.
+        preparer: Makes bundles and environments.
+        environment: Makes variables.
+        controller_address: Where tasks find the controller now; asked at every start.
+        log_limit_bytes: So much of an attempt's log may be on this disk; 0: the default.
+        ports: Finds the ports that tasks ask for; None: any that are free.
+        identity: As of `Room`.
+        refusal: As of `Room`.
+    """
+    loop = asyncio.get_running_loop()
+    directories = AttemptDirectories(paths, isolation, lambda work: loop.run_in_executor(None, work), preparer.compiled)
+    tokens = TokenFiles(paths)
+    specs = SpecMaker(
+        paths, directories, environment, tokens, controller_address, log_limit_bytes, ports or PortChooser(), identity
+    )
+    return Room(paths, preparer, directories, specs, tokens, identity, refusal)
+
+
+class Rooms:
+    """The rooms of one worker, each made when it is needed first.
+
+    Args:
+        make: Makes the room of an identity and its user's name, or the worker's own (None, ""), with a refusal.
+        users: Who tasks are; None: who the worker is.
+        refusal: Not empty: tasks that are somebody else cannot be started, and why.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[TaskIdentity | None, str, str], Room],
+        users: TaskUsers | None = None,
+        refusal: str = "",
+    ) -> None:
+        self._make = make
+        self._users = users
+        self._refusal = refusal
+        self._made: dict[int | str, Room] = {}  # by uid; 0: the worker's own
+
+    def at(self, key: int | str) -> Room:
+        """The room that `find` or `find_held` has named."""
+        return self._made[key]
+
+    def find(self, attempt_id: str) -> int | str:
+        """Name the room of an attempt that is to be started."""
+        if self._users is None:
+            return self._have(None)
+        try:
+            return self._have(self._users.identity(user_of(attempt_id)), user_of(attempt_id), self._refusal)
+        except OSError as error:
+            # Under no circumstances as the worker itself.
+            return self._have(None, "", f"the worker cannot start it: {error}")
+
+    def find_held(self, attempt_id: str, uid: int | str) -> int | str:
+        """Name the room in which a former worker process has started an attempt as this uid (0: its own)."""
+        if not uid:
+            return self._have(None)
+        user = user_of(attempt_id)
+        known = self._users.known().get(user) if self._users is not None else None
+        is_same = known is not None and known.uid == uid
+        return self._have(known if is_same else TaskIdentity(int(uid)), user, self._refusal)
+
+    def all(self) -> list[Room]:
+        """Those of all that had attempts here before, and the worker's own."""
+        for user, identity in (self._users.known() if self._users is not None else {}).items():
+            self._have(identity, user, self._refusal)
+        self._have(None)
+        return list(self._made.values())
+
+    async def close(self) -> None:
+        """Stop what is being fetched and built."""
+        for room in self._made.values():
+            await room.preparer.close()
+
+    def _have(self, identity: TaskIdentity | None, user: str = "", refusal: str = "") -> int | str:
+        key = (refusal or 0) if identity is None else identity.uid
+        if key not in self._made:
+            self._made[key] = self._make(identity, user, refusal)
+        return key

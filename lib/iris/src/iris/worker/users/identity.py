@@ -1,0 +1,92 @@
+"""Who a task is on its host, and the ways to become it and to end all that is it. Linux only."""
+
+import ctypes
+import os
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+_PR_SET_NO_NEW_PRIVS: Final = 38
+_TRIES: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class TaskIdentity:
+    """A uid for tasks, with the group of the same number.
+
+    Args:
+        uid: Never 0.
+        groups: Further groups: those of devices.
+    """
+
+    uid: int
+    groups: tuple[int, ...] = ()
+
+    def words(self) -> list[int]:
+        """For JSON."""
+        return [self.uid, *self.groups]
+
+
+def identity_from(words: Sequence[Any] | None) -> TaskIdentity | None:
+    """The inverse of `TaskIdentity.words`; None for nothing. Raises TypeError or ValueError for what is no identity."""
+    if not words:
+        return None
+    uid, *groups = map(int, words)
+    if uid <= 0:
+        raise ValueError(f"tasks cannot run as uid {uid}")
+    return TaskIdentity(uid, tuple(groups))
+
+
+def gain_nothing() -> None:
+    """Keep setuid programs (su, crontab, at) from giving this process's children more rights than they have."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"prctl(PR_SET_NO_NEW_PRIVS): {os.strerror(number)}")
+
+
+def run_as(identity: TaskIdentity, work: Callable[[], str]) -> str | None:
+    """Fork, become `identity` for good, and return what `work` returns there; None: the fork was killed.
+
+    Only for processes in which other threads hold no locks that `work` needs. Raises OSError when it cannot be.
+    """
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        said = b"?"
+        try:
+            os.setgroups(identity.groups)
+            os.setresgid(identity.uid, identity.uid, identity.uid)
+            os.setresuid(identity.uid, identity.uid, identity.uid)
+            said = b"=" + work().encode(errors="surrogateescape")
+        except BaseException as error:
+            said = b"!" + str(error).encode(errors="replace")
+        finally:
+            os.write(writer, said)
+            os._exit(0)
+    os.close(writer)
+    with open(reader, "rb") as answer:
+        said = answer.read()
+    os.waitpid(pid, 0)
+    if said[:1] == b"!":
+        raise OSError(said[1:].decode(errors="replace"))
+    return said[1:].decode(errors="surrogateescape") if said else None
+
+
+def kill_all_of(uid: int) -> None:
+    """Kill every process of a uid at once, whatever it forks meanwhile."""
+
+    def kill() -> str:
+        if uid <= 0 or os.getresuid() != (uid, uid, uid):
+            raise OSError(f"this process is not uid {uid}")  # as root, the next line would end the host
+        try:
+            os.kill(-1, signal.SIGKILL)
+        except ProcessLookupError:
+            return ""
+        return ""
+
+    for _ in range(_TRIES):
+        # None: one of those that are to be killed has killed the fork first.
+        if run_as(TaskIdentity(uid), kill) is not None:
+            return
