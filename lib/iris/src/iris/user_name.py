@@ -1,28 +1,25 @@
 """Who submits: the user's name as it may stand in a job id."""
 
-import getpass
 import os
 import re
 from collections.abc import Callable
 from functools import lru_cache
 
+from rigging.user import user_name
 
-def default_user(login: Callable[[], str] = getpass.getuser) -> str:
-    """The submitter's login name with other characters replaced by "-"; `uid<N>` for a uid without a name.
+
+def default_user(login: Callable[[], str] = user_name) -> str:
+    """The submitter's login name with other characters replaced by "-"; `uid-<N>` for a uid without a name.
 
     Args:
-        login: Returns the login name; raises KeyError, OSError or ImportError where there is none.
+        login: Returns the login name.
     """
-    try:
-        name = login()
-    except (KeyError, OSError, ImportError):
-        name = ""
-    return _as_name(name)
+    return _as_name(login())
 
 
 @lru_cache(maxsize=8)
 def _as_name(name: str) -> str:
     cleaned = re.sub(r"[^A-Za-z0-9_.@+=-]", "-", name)[:128]
     if not cleaned.strip(".-"):
-        return f"uid{os.getuid()}"
-    return f"uid{cleaned}" if cleaned.isdigit() else cleaned
+        return f"uid-{os.getuid()}"
+    return f"uid-{cleaned}" if cleaned.isdigit() else cleaned

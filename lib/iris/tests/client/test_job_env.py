@@ -1,6 +1,7 @@
 """What a task is told in its variables, and who submits."""
 
 import os
+from unittest import mock
 
 import pytest
 
@@ -48,8 +49,8 @@ def test_damaged_lists_are_named(text: str) -> None:
     ("login", "user"),
     [
         ("ann", "ann"), ("Ann.B_c@d+e=f-9", "Ann.B_c@d+e=f-9"), ("ann b/c", "ann-b-c"), ("corp\\ann", "corp-ann"),
-        ("123", "uid123"),
-        ("", f"uid{os.getuid()}"), ("..", f"uid{os.getuid()}"), ("--", f"uid{os.getuid()}"), ("x" * 200, "x" * 128),
+        ("123", "uid-123"),
+        ("", f"uid-{os.getuid()}"), ("..", f"uid-{os.getuid()}"), ("--", f"uid-{os.getuid()}"), ("x" * 200, "x" * 128),
     ],
 )  # fmt: skip
 def test_a_login_name_as_it_may_stand_in_a_job_id(login: str, user: str) -> None:
@@ -58,7 +59,5 @@ def test_a_login_name_as_it_may_stand_in_a_job_id(login: str, user: str) -> None
 
 @pytest.mark.parametrize("error", [KeyError("uid"), OSError("no name"), ImportError("pwd")])
 def test_a_user_without_a_name_has_a_number(error: Exception) -> None:
-    def refuse() -> str:
-        raise error
-
-    assert default_user(refuse) == f"uid{os.getuid()}"
+    with mock.patch("getpass.getuser", side_effect=error):
+        assert default_user() == f"uid-{os.getuid()}"

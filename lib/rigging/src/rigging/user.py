@@ -8,5 +8,5 @@ def user_name() -> str:
     """Return the user's name; `uid-{number}` for an id without one."""
     try:
         return getpass.getuser()
-    except (KeyError, OSError):
+    except (KeyError, OSError, ImportError):  # no such uid; or a system without names of users
         return f"uid-{os.getuid()}"
