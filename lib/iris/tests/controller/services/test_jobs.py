@@ -14,6 +14,7 @@ import pytest
 
 from fray.testing.waiting import eventually
 from iris.controller.access.interceptor import serve_for
+from iris.controller.admission.limits_policy import LimitsPolicy
 from iris.controller.clients.waiters import JobWaiters
 from iris.controller.engine.engine import Engine
 from iris.controller.logs.store import LogStore
@@ -29,7 +30,7 @@ from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import Principal, PrincipalKind
 from iris.rpc.logformat import encode
 from iris.rpc.protocol import ATTEMPT_ID_KEY
-from support.iris.controller import ControllerStubs, RunningController
+from support.iris.controller import ControllerStubs, RunningController, running_controller
 from support.iris.rpc_error import refused
 from support.iris.scheduling import InMemoryCluster, resources
 from support.iris.worker import ScriptedWorker
@@ -177,6 +178,16 @@ def test_a_payload_may_come_with_the_job(user: Any, admin: Any, worker: Scripted
     chunks = [c for r in admin.blobs.FetchBlobs(pb.FetchBlobsRequest(digests=[digest])) for c in r.chunks]
     assert [(c.data, c.last) for c in chunks] == [(payload, True)]
     assert user.get("/ann/a").display_command == "m:f"
+
+
+def test_limits_that_are_soft_by_default_and_chosen_otherwise(tmp_path: Path, connect: Any) -> None:
+    with running_controller(tmp_path / "state", limits=LimitsPolicy("soft", force=True)) as controller:
+        user = connect(controller)
+        with ScriptedWorker(controller.address, controller.worker_token("w1")) as worker:
+            user.submit("/ann/a", enforced="memory,cpu")
+            assert worker.wait_for_start("/ann/a/0:0").launch.enforced == "cpu"
+            with pytest.raises(grpc.RpcError, match="/ann/b: it asks to be held to its limits"):
+                user.submit("/ann/b", enforced="memory", limits_mode="enforced")
 
 
 def names(user: Any, **query: Any) -> list[str]:

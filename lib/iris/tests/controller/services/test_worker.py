@@ -151,6 +151,7 @@ def test_it_gets_nothing_until_it_can_start_tasks_again(user: Any, controller: R
         eventually(lambda: told() == "its guardian sleeps", "it is known")
         (named,) = user.stop("/ann/old").silent
         assert (named.attempt_id, named.trouble, named.is_wanted) == (attempt, "its guardian sleeps", False)
+        assert [found.attempt_id for found in user.task("/ann/old/0").silent] == [attempt]
         worker.send(pb.WorkerMessage(beat=2))
         user.submit("/ann/new")
         eventually(lambda: user.get("/ann/new").pending_reason, "it waits")

@@ -1,7 +1,6 @@
 """What is committed here is there, and comes back equal; two controllers never write one history."""
 
 import asyncio
-import os
 import shutil
 import threading
 import uuid
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from fray.testing.waiting import eventually
 from iris.core.state.changes import Changes
 from iris.domain.entities import Job, Task, Worker
 from iris.domain.ids import JobId, WorkerId, task_id
@@ -85,49 +83,6 @@ async def test_what_was_awaited_comes_back_equal_after_the_loss_of_the_disk(url:
     again.end()
     restore(RemoteState(url), tmp_path / "c")
     assert loaded(tmp_path / "c") == expected
-
-
-async def test_commits_that_a_crash_kept_from_the_remote_state_go_there_after_the_restart(tmp_path: Path) -> None:
-    url = str(tmp_path / "remote")
-
-    life = ControllerRun(url, tmp_path / "a")
-    life.store.commit(Changes.of([job(1)], [task(1)]))
-    await life.replicator.wait()
-    life.store.journal.on_commit = None  # the process is killed before the next upload
-    life.store.commit(Changes.of([job(2)], [task(2)]))
-    life.end()
-    restarted = ControllerRun(url, tmp_path / "a")
-    restarted.store.commit(Changes.of([job(3)], [task(3)]))
-    await restarted.replicator.wait()
-    restarted.end()
-    restore(RemoteState(url), tmp_path / "b")
-    assert job_ids(tmp_path / "b") == ["/ann/job-1", "/ann/job-2", "/ann/job-3"]
-
-
-async def test_a_deposed_controller_is_told_and_what_it_still_writes_is_ignored(tmp_path: Path) -> None:
-    url = str(tmp_path / "remote")
-
-    old = ControllerRun(url, tmp_path / "a")
-    old.store.commit(Changes.of([job(1)], [task(1)]))
-    await old.replicator.wait()
-    # Its lease vanishes, as when it was frozen for long and another took over.
-    os.unlink(tmp_path / "remote" / "lease.lock")
-    new = ControllerRun(url, tmp_path / "b")
-    old.store.commit(Changes.of([job(2)], [task(2)]))
-    await old.replicator.wait()
-    new.store.commit(Changes.of([job(3)], [task(3)]))
-    await new.replicator.wait()
-    await asyncio.to_thread(eventually, lambda: old.deposed, "the old controller is told")
-    assert "lease" in old.deposed[0]
-    old.end()
-    new.end()
-    restore(RemoteState(url), tmp_path / "c")
-    assert job_ids(tmp_path / "c") == ["/ann/job-1", "/ann/job-3"]
-    # Its machine comes back: its own database is not the truth any more, and is kept aside.
-    back = ControllerRun(url, tmp_path / "a")
-    assert [item.job_id for item in back.store.load().jobs] == ["/ann/job-1", "/ann/job-3"]
-    assert len(list((tmp_path / "a").glob("superseded-*/iris.db"))) == 1
-    back.end()
 
 
 async def test_going_back_to_a_time_makes_it_the_latest_state_also_for_a_controller_elsewhere(tmp_path: Path) -> None:

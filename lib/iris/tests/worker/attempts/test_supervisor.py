@@ -306,22 +306,6 @@ class TestAhead:
         await settle()
         assert list(bench.runtime.commands)[-1] == again, "one that is asked for again need not wait"
 
-    async def test_what_was_made_ready_before_its_turn_is_removed_when_it_does_not_come(self, bench: Bench) -> None:
-        running = [await bench.run(index) for index in range(2)]
-        slots = len(os.listdir(bench.paths.slots))
-        bench.preparer.known = PreparedEnvironment(bin_dirs=("/env/bin",))
-        second, third = bench.ask(2, ahead=True), bench.ask(3, launch=BUNDLE, ahead=True)
-        running[0].listener.on_exit(Exit(0, 0))
-        await settle()
-        assert second in bench.runtime.commands
-        ready = {*bench.paths.slots.iterdir()}
-        assert len(ready) == slots + 1, "that of the first was free again"
-        bench.preparer.known = None  # what it was made for is gone
-        bench.preparer.answer = PreparedEnvironment(bin_dirs=("/new/bin",))
-        running[1].listener.on_exit(Exit(0, 0))
-        await settle()
-        assert bench.runtime.commands[third].spec.env["PATH"] == "/new/bin:/bin"
-
 
 async def test_an_ended_one_leaves_nothing_and_one_that_runs_is_not_forgotten(bench: Bench) -> None:
     command = await bench.run()
