@@ -429,3 +429,10 @@ def test_the_largest_budget_of_a_config(make_step: MakeStep, config: Any, budget
     assert mirror_budget_gb(make_step("n", config).config) == budget
     other = make_step("other", mirrored("a", 100))
     assert mirror_budget_gb([config, other, other / "f"]) == budget
+
+
+def test_the_budget_is_around_the_function(tmp_path: Path) -> None:
+    limits: list[int] = []
+    for budget in (2.0, None):
+        call_step(lambda _: limits.append(current_budget().limit_bytes), (None,), str(tmp_path), budget)
+    assert limits == [2 * 2**30, current_budget().limit_bytes]

@@ -41,9 +41,9 @@ from marin.execution.report.job_notes import (
 from marin.execution.report.log_lines import PROGRESS_SECONDS, LogLines
 from marin.execution.report.progress import LEAST_MEASURED_SECONDS, StepProgress, Use, set_progress_of_process
 from marin.execution.report.run_progress import MOST_ENDS, Activity, RunProgress, seconds_left
-from rigging.errors import InvalidRequest
+from rigging.errors import InvalidRequest, StepFailed
 from support.marin.recorder import Recorder
-from support.marin.steps import MakeExecutor, MakeStep
+from support.marin.steps import MakeExecutor, MakeStep, fail
 
 
 def watched(executor: Executor) -> Recorder:
@@ -82,6 +82,16 @@ def test_what_a_step_tells_and_uses_is_recorded(make_step: MakeStep, make_execut
     [recorded] = [event for event in events if event["event"] == "step_ended"]
     assert [each["outcome"] for each in recorded["attempts"]] == ["failed", "succeeded"]
     assert recorded["attempts"][1]["peak_bytes"] == end.attempts[1].peak_bytes
+
+
+def test_attempts_are_told_of_steps_that_ran(make_step: MakeStep, make_executor: MakeExecutor) -> None:
+    make_executor().run([make_step("there")])
+    executor = make_executor()
+    recorder = watched(executor)
+    with pytest.raises(StepFailed):
+        executor.run([make_step("there"), make_step("a", fn=fail), make_step("b", make_step("c", fn=fail))])
+    attempts = {event.name: len(event.attempts) for event in recorder.of(StepEnded)}
+    assert attempts == {"there": 0, "a": 1, "c": 1, "b": 0}
 
 
 @pytest.mark.parametrize(("done", "total"), [(-1, 2), (1, 0), (float("nan"), 1), (1, float("inf"))])
