@@ -148,6 +148,18 @@ def test_a_child_ends_with_its_parent_unless_the_stop_says_otherwise_and_inherit
         user.submit("/ann/none/child")
 
 
+def test_a_run_or_a_wait_that_takes_too_long_is_ended(user: Any, worker: ScriptedWorker) -> None:
+    user.submit("/ann/a", timeout_ms=50, cpu_millis=2000)
+    user.submit("/ann/b", scheduling_timeout_ms=50, cpu_millis=2000)
+    worker.wait_for_start("/ann/a/0:0")
+    worker.observe("/ann/a/0:0", RUNNING)
+    status = user.wait_one("/ann/b")
+    assert (status.state, status.error) == (pb.JOB_STATE_UNSCHEDULABLE, "not scheduled within 0.05 s")
+    worker.wait_for_stop("/ann/a/0:0")
+    worker.observe("/ann/a/0:0", KILLED)
+    assert "timed out: it ran longer than 0.05 s" in user.wait_one("/ann/a").error
+
+
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [

@@ -96,6 +96,22 @@ def test_both_sides_are_heard_and_an_orderly_stop_sends_workers_away_without_end
         assert not worker.goodbye.exit
 
 
+def test_one_that_leaves_gets_nothing_new_and_its_last_reports_count(controller: RunningController, user: Any) -> None:
+    """Once, its ended attempts were placed on it again, and it did not get away."""
+    with worker_of(controller) as worker:
+        user.submit("/ann/a")
+        worker.wait_for_start("/ann/a/0:0")
+        worker.send(pb.WorkerMessage(leaving=True))
+        worker.observe("/ann/a/0:0", pb.TASK_STATE_WORKER_FAILED, failure=pb.FAILURE_KIND_PREEMPTED, error="leaves")
+        worker.wait_for_forget("/ann/a/0:0")
+        user.submit("/ann/b")
+        assert user.get("/ann/a").state == pb.JOB_STATE_PENDING
+        assert user.get("/ann/b").pending_reason
+        assert [start.attempt_id for start in worker.starts] == ["/ann/a/0:0"]
+    with worker_of(controller, instance_id="second") as worker:
+        worker.wait_for_start("/ann/a/0:1")
+
+
 def test_a_start_says_when_its_fence_ends_it(controller: RunningController, user: Any, worker: ScriptedWorker) -> None:
     user.submit("/ann/plain")
     user.submit("/ann/default", exclusive=True, cpu_millis=100)
