@@ -30,8 +30,14 @@ class NamedPath:
     is_file: bool
 
 
-def named_paths(path: Path, _seen: set[Path] | None = None, _root: Path | None = None) -> Iterator[NamedPath]:
+def named_paths(
+    path: Path, within: Path | None = None, _seen: set[Path] | None = None, _root: Path | None = None
+) -> Iterator[NamedPath]:
     """The paths that the requirements file `path` names, and those of the files that it includes.
+
+    Args:
+        path: The file.
+        within: Included files that are not in this directory are not read; None: all are.
 
     Raises:
         InvalidRequest: A file cannot be read.
@@ -60,8 +66,8 @@ def named_paths(path: Path, _seen: set[Path] | None = None, _root: Path | None =
         elif "://" not in option[2]:
             target = Path(os.path.normpath(path.parent / option[2]))
             yield NamedPath(option[2], target, origin, True)
-            if target.is_file():
-                yield from named_paths(target, seen, root)
+            if (within is None or target.is_relative_to(within)) and target.is_file():
+                yield from named_paths(target, within, seen, root)
 
 
 def file_target(written: str, directory: Path) -> Path:

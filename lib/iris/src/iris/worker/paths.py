@@ -88,18 +88,14 @@ class WorkPaths:
         Args:
             kept: Their ids, and their jobs'.
         """
-        import shutil
+        from iris.worker.host.removal import remove_tree
 
         names = {safe_name(name) for pair in kept for name in pair}
         names |= {name + _RESULT for name in names}
         for directory in (self.errors, self.logs, self.tokens):
             for path in directory.iterdir():
-                if path.name in names:
-                    continue
-                if path.is_dir() and not path.is_symlink():
-                    shutil.rmtree(path, ignore_errors=True)
-                else:
-                    path.unlink(missing_ok=True)
+                if path.name not in names:
+                    remove_tree(str(path))
 
     def attempt(self, attempt_id: str) -> str:
         """The working directory that former releases gave one without a workspace."""

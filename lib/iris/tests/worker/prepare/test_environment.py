@@ -209,6 +209,27 @@ class TestFailures:
         assert "the newest" not in await failure(bench.store.plain(("six==99",), PYTHON))
 
 
+async def test_what_a_job_of_another_user_names_outside_of_its_bundle_is_not_read(tmp_path: Path) -> None:
+    """Its uv reads it as that user; the worker, as root, would read what that user may not, or all of /proc/kcore."""
+    for owner, is_read in ((0, True), (70_001, False)):
+        bench = Bench(tmp_path / str(owner), owner=owner)
+        project = bench.paths.bundles / "b1"
+        project.mkdir()
+        (project / "requirements.txt").write_text("-r ../credential\n-r own.txt\n./here.whl\n../there.whl\n")
+        (project / "pyproject.toml").write_text("[project]\n")
+        (project / "uv.lock").write_text('source = { path = "../there.whl" }\n')
+        keys = []
+        for name in ("../credential", "../there.whl", "own.txt", "here.whl"):
+            (project / name).write_text("six")
+            workspace = read_workspace(project)
+            assert workspace is not None
+            store = bench.store
+            keys.append((store.required_key(project, (), PYTHON), store.locked_key(workspace, (), (), PYTHON)))
+        required, locked = zip(*keys, strict=True)
+        assert len(set(required)) == (4 if is_read else 3)
+        assert len(set(locked)) == (2 if is_read else 1)
+
+
 class TestPlainOnes:
     async def test_packages_come_on_top_of_those_of_another_and_their_source_is_in_the_key(self, bench: Bench) -> None:
         path = await bench.store.plain(("six",), PYTHON, over=PYTHON)

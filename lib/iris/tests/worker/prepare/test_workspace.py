@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -84,6 +85,26 @@ class TestReading:
             with pytest.raises(PreparationFailed, match=f"^{name} of the bundle cannot be read: ") as refused:
                 read(tmp_path, {**FILES, name: text})
             assert refused.value.kind is FailureKind.ENVIRONMENT
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[project.scripts]\n'../../../etc/cron.hourly/x' = 'a:b'", "'../../../etc/cron.hourly/x' can be no name"),
+        ("[project.entry-points.console_scripts]\n'/etc/x' = 'a:b'", "'/etc/x' can be no name"),
+        ("name = '../../x'", "'../../x' can be no name"),
+        ("version = '1/../../../x'", "'1/../../../x' can be no name, version or script"),
+        ("[tool.uv.workspace]\nmembers = ['a/../../*/bundles/*']", "member 'a/../../*/bundles/*' leads out"),
+        ("[tool.uv.workspace]\nmembers = ['/root/*']", "member '/root/*' leads out of the job's files"),
+    ],
+)
+def test_a_project_that_leads_out_of_its_bundle_is_refused_and_nothing_is_written(
+    tmp_path: Path, text: str, why: str
+) -> None:
+    """The worker, which may be root, would write scripts of these names and read these files."""
+    with pytest.raises(PreparationFailed, match=re.escape(why)) as refused:
+        read(tmp_path, {"pyproject.toml": f"[project]\n{text}\n"})
+    assert refused.value.kind is FailureKind.ENVIRONMENT
 
 
 LOCK = """

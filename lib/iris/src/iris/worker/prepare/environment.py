@@ -91,7 +91,7 @@ class EnvironmentStore:
             packages: Requirements for pip.
             python: The Python it is for.
         """
-        return self._key(workspace.lock_fingerprint(), extras, packages, python)
+        return self._key(workspace.lock_fingerprint(self._readable(workspace.root)), extras, packages, python)
 
     async def locked(
         self,
@@ -136,10 +136,11 @@ class EnvironmentStore:
         """
         digest = hashlib.sha256()
         try:
-            named = [found.target for found in named_paths(root / REQUIREMENTS_FILE)]
+            within = self._readable(root)
+            named = [found.target for found in named_paths(root / REQUIREMENTS_FILE, within)]
             # The last two may hold settings of uv.
             for path in (root / REQUIREMENTS_FILE, *named, root / "pyproject.toml", root / "uv.toml"):
-                digest.update(f"{os.path.relpath(path, root)}\0{tree_digest(path)}\0".encode())
+                digest.update(f"{os.path.relpath(path, root)}\0{tree_digest(path, within)}\0".encode())
         except (InvalidRequest, OSError) as error:
             raise PreparationFailed(FailureKind.ENVIRONMENT, f"the job's requirements: {error}") from error
         return self._key(f"required {digest.hexdigest()} {self._settings()}", (), packages, python)
@@ -193,6 +194,10 @@ class EnvironmentStore:
     def _key(self, prepared: str, extras: Sequence[str], packages: Sequence[str], python: Interpreter) -> str:
         parts = [_FORMAT, prepared, sorted(set(extras)), sorted(set(packages)), python.identity]
         return hashlib.sha256(json.dumps([*parts, self._uv_version]).encode()).hexdigest()[:32]
+
+    def _readable(self, project: Path) -> Path | None:
+        """What this process may read for a project: all, or its bundle alone where the job is somebody else."""
+        return self._paths.bundle_of(project) if self._owner else None
 
     def _settings(self) -> str:
         """Digest of the variables that say where uv takes unlocked packages from."""

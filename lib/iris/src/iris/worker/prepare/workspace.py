@@ -55,13 +55,13 @@ class Workspace:
         found = [str(self.root), *(str(self.root / member.source_dir) for member in self.members)]
         return list(dict.fromkeys(found))
 
-    def lock_fingerprint(self) -> str:
-        """Digest of everything in the bundle that decides which third-party packages are installed."""
+    def lock_fingerprint(self, within: Path | None = None) -> str:
+        """Digest of everything that decides which third-party packages are installed; files as of `tree_digest`."""
         lock = (self.root / "uv.lock").read_bytes()
         digest = hashlib.sha256(lock)
         digest.update(self.settings.encode())
         for path in (self.root / "uv.toml", *self.local_sources()):
-            digest.update(f"{os.path.relpath(path, self.root)}\0{tree_digest(path)}\0".encode())
+            digest.update(f"{os.path.relpath(path, self.root)}\0{tree_digest(path, within)}\0".encode())
         return digest.hexdigest()
 
     def local_sources(self) -> list[Path]:
@@ -71,8 +71,15 @@ class Workspace:
         return [Path(os.path.normpath(self.root / path)) for path in sorted(paths - members)]
 
 
-def tree_digest(path: Path) -> str:
-    """Digest of a file, or of all that is below a folder; empty when there is nothing."""
+def tree_digest(path: Path, within: Path | None = None) -> str:
+    """Digest of a file, or of all that is below a folder; empty when there is nothing.
+
+    Args:
+        path: The file or folder, without "..".
+        within: What is not in this directory is not read and counts as nothing: the job may not read it either.
+    """
+    if within is not None and not path.is_relative_to(within):
+        return ""
     if path.is_file():
         return hashlib.sha256(path.read_bytes()).hexdigest()
     if not path.is_dir():
@@ -140,6 +147,8 @@ def _member_directories(bundle: Path, table: Mapping[str, Any]) -> list[str]:
     excluded = [str(pattern) for pattern in table.get("exclude", [])]
     found = []
     for pattern in table.get("members", []):
+        if str(pattern).startswith("/") or ".." in str(pattern).split("/"):
+            raise _refused(f"the workspace member {str(pattern)!r} leads out of the job's files")
         for path in sorted(bundle.glob(str(pattern))):
             directory = path.relative_to(bundle).as_posix()
             if path.is_dir() and not any(fnmatch(directory, exclude) for exclude in excluded):
@@ -149,19 +158,27 @@ def _member_directories(bundle: Path, table: Mapping[str, Any]) -> list[str]:
 
 def _member(bundle: Path, directory: str, table: Mapping[str, Any]) -> Member:
     project = table["project"]
+    name, version = str(project.get("name", Path(directory).name)), str(project.get("version", "0"))
     entry_points = {group: dict(entries) for group, entries in project.get("entry-points", {}).items()}
     if project.get("scripts"):
         entry_points["console_scripts"] = dict(project["scripts"])
+    for word in (name, version, *entry_points.get("console_scripts", ())):
+        if "/" in word or "\0" in word or word in (".", ".."):  # these become names of files
+            raise _refused(f"{directory}/pyproject.toml: {word!r} can be no name, version or script of a project")
     source = Path(directory) / "src"
     return Member(
         directory=directory,
-        name=str(project.get("name", Path(directory).name)),
-        version=str(project.get("version", "0")),
+        name=name,
+        version=version,
         dependencies=tuple(project.get("dependencies", ())),
         extras=tuple(project.get("optional-dependencies", {})),
         entry_points=entry_points,
         source_dir=source.as_posix() if (bundle / source).is_dir() else directory,
     )
+
+
+def _refused(why: str) -> PreparationFailed:
+    return PreparationFailed(FailureKind.ENVIRONMENT, why)
 
 
 def _write_dist_info(member: Member, site: Path) -> None:
