@@ -147,6 +147,9 @@ def _free_port(wanted: int | None) -> int:
         try:
             probe.bind(("127.0.0.1", wanted or 0))
         except OSError as error:
-            raise Unavailable(f"port {wanted} of this machine: {error.strerror}; is another tunnel open?") from None
+            raise Unavailable(
+                f"port {wanted} of this machine: {error.strerror}; another tunnel is open, or the cluster's head is "
+                f"this machine, whose dashboard needs none: http://127.0.0.1:{wanted}"
+            ) from None
         port: int = probe.getsockname()[1]
         return port

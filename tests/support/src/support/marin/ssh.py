@@ -28,7 +28,8 @@ for option, ports in zip(words, words[1:]):
         server = socket.create_server(("127.0.0.1", int(ports.partition(":")[0])))
         threading.Thread(target=forward, args=(server,), daemon=True).start()
 host = next(index for index, word in enumerate(words) if "@" in word)
-environ = {{**os.environ, "HOME": {head!r}}}
+own = ("RAY_ADDRESS", "TMPDIR")
+environ = {{name: value for name, value in os.environ.items() if name not in own}} | {{"HOME": {head!r}}}
 command = " ".join(words[host + 1 :])
 sys.exit(subprocess.run(["bash", "-c", command], cwd={head!r}, env=environ).returncode)
 """

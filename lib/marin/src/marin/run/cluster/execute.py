@@ -67,8 +67,14 @@ def run_on_head(file: str, text: str, on_output: Callable[[str], None]) -> int:
             if found:
                 code, begun = int(rest), False
     if code is None:
-        raise Unavailable(f"`{execute(file, text)}` did not come to its end; Ray said:\n{before.strip()[-_KEPT:]}")
+        raise Unavailable(f"`{execute(file, text)}` did not come to its end; Ray said:\n{_words(before)}")
     return code
+
+
+def _words(said: str) -> str:
+    """Return what Ray said; of a traceback its last line, which has the error."""
+    said = said.strip()
+    return said.rpartition("\n")[2] if "Traceback (most recent call last):" in said else said[-_KEPT:]
 
 
 def read_on_head(file: str, text: str) -> tuple[int, str]:
