@@ -113,6 +113,15 @@ async def test_a_locked_workspace_is_synced_with_its_extras_and_packages_once(be
     assert await bench.locked("gpu", lock="version = 2\n") not in (path, other)
 
 
+async def test_what_a_build_puts_in_the_markers_place_is_its_failure_and_leads_nowhere(bench: Bench) -> None:
+    """Code of the job's runs there, and the worker may be root."""
+    elsewhere = bench.root / "elsewhere"
+    bench.tools.look = lambda _: Path(bench.tools.env[-1]["UV_PROJECT_ENVIRONMENT"], ".ready").symlink_to(elsewhere)
+    assert "what was installed has put a file .ready there" in await failure(bench.locked())
+    assert not elsewhere.exists()
+    assert [*bench.paths.envs.iterdir(), *bench.paths.trash.iterdir()] == []
+
+
 async def test_many_at_once_share_one_build_and_each_python_has_its_own(bench: Bench) -> None:
     paths = await asyncio.gather(*(bench.locked() for _ in range(4)))
     assert len(set(paths)) == len(bench.tools.asked) == 1

@@ -1,6 +1,7 @@
 """Third-party packages of tasks: virtual environments built once per key by uv from its cache."""
 
 import asyncio
+import contextlib
 import hashlib
 import importlib.metadata
 import json
@@ -9,7 +10,6 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,6 +19,7 @@ from iris.domain.states import FailureKind
 from iris.python_tools.requirements import named_paths
 from iris.python_tools.uv import is_network_failure, uv_program
 from iris.python_tools.uv_errors import cause_of
+from iris.worker.host.removal import move_away, remove_tree
 from iris.worker.isolation.seals import Seals, own_tree
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare.bundle import SingleFlight
@@ -212,7 +213,7 @@ class EnvironmentStore:
 
     async def _build(self, path: Path, recipe: _Recipe) -> Path:
         try:
-            await asyncio.to_thread(shutil.rmtree, path, True)
+            await asyncio.to_thread(self._discard, path)
             if self._owner:
                 # Made here, as nobody else may: so it is never a link to something of others.
                 os.mkdir(path, 0o755)
@@ -229,13 +230,20 @@ class EnvironmentStore:
                     await self._uv(command, path, directory, recipe.hint)
                     if command[0] == "venv" and recipe.over is not None:
                         await self._add_packages(path, recipe.over)
-            os.close(os.open(path / _MARKER, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+            _mark(path / _MARKER)
             if self._seals is not None:
                 await asyncio.to_thread(self._seals.seal, path)
         except BaseException:
-            shutil.rmtree(path, ignore_errors=True)
+            self._discard(path)
             raise
         return path
+
+    def _discard(self, path: Path) -> None:
+        """Put it out of the way at once, also while a process goes on writing in it, and remove it."""
+        target = str(self._paths.trash / secrets.token_hex(8))
+        with contextlib.suppress(FileNotFoundError):
+            move_away(str(path), target)
+            remove_tree(target)
 
     async def _uv(self, arguments: tuple[str, ...], path: Path, cwd: Path, hint: str) -> None:
         env = {**self._base, "UV_PROJECT_ENVIRONMENT": str(path), "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
@@ -278,7 +286,16 @@ class EnvironmentStore:
         return f"the newest there is: {newest[1]}" if succeeded and newest else ""
 
 
-@contextmanager
+def _mark(path: Path) -> None:
+    """Make the marker. Raises PreparationFailed where the build has left something in its place; OSError."""
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+    except FileExistsError:
+        reason = f"the environment could not be built: what was installed has put a file {path.name} there"
+        raise PreparationFailed(FailureKind.ENVIRONMENT, reason) from None
+
+
+@contextlib.contextmanager
 def _working_copy(path: Path, recipe: _Recipe) -> Iterator[Path]:
     """A place for a copy of the sources, removed afterwards."""
     place = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
