@@ -8,6 +8,12 @@ from rigging.redaction import REDACTED, is_secret_name, redact_json_text, redact
 SECRETS = [
     "hf_abcDEF123456ghijkl",
     "ghp_16C7e42F292c6912E7",
+    *(f"gh{kind}_abcDEF123456" for kind in "ousr"),
+    "glpat-abcdef123456",
+    "ya29.abcdefgh",
+    "AKIAABCDEFGHIJKLMNOP",
+    "ASIAABCDEFGHIJKLMNOP",
+    *(f"{kind}:ann:{'0f' * 32}" for kind in "acnw"),
     "github_pat_11ABCDEFG0123456789_abc",
     "sk-proj-abc123def456ghi789",
     "sk-abcdefghijklmnopqrstuvwxyz",
@@ -35,6 +41,8 @@ def test_secrets_are_known_by_their_shape(secret: str, frame: str) -> None:
     ("text", "redacted"),
     [
         ("HF_TOKEN=opensesame", "HF_TOKEN=[REDACTED]"),
+        ("api_key:\tabcdefgh1", "api_key:\t[REDACTED]"),
+        ("passphrase:\rx1y2z3w4", "passphrase:\r[REDACTED]"),
         ("export WANDB_API_KEY='a b c' X=1", "export WANDB_API_KEY='[REDACTED]' X=1"),
         ("DB_PASSWORD = tiger; user=scott", "DB_PASSWORD = [REDACTED]; user=scott"),
         ("AWS_SECRET_ACCESS_KEY=abc/def+g", "AWS_SECRET_ACCESS_KEY=[REDACTED]"),
@@ -104,6 +112,21 @@ def test_values_are_redacted_in_depth_and_the_original_is_kept() -> None:
         "max_tokens": 7,
     }
     assert json.dumps(value) == before
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"token": None, "secret": True, "password": False},
+        {5: "x", "n_tokens": 5, "path": "gs://b/tokenized/x"},
+        ["a", ("b", [{"c": 0.1}])],
+        {},
+        3,
+    ],
+)
+def test_what_holds_no_secret_is_shared(value: object) -> None:
+    assert redact_value(value) is value
+    assert redact_value({"api_key": "x", "others": value})["others"] is value
 
 
 def test_json_text() -> None:

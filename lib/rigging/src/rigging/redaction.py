@@ -6,10 +6,12 @@ max_tokens or eos_token, are left alone. Redacting twice changes nothing more.
 """
 
 import collections
+import functools
 import json
 import math
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 REDACTED = "[REDACTED]"
 
@@ -31,6 +33,12 @@ _SHAPES = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+# A text without any of these beginnings, in lower case, is not searched by shape: most are paths and words. No classes
+# of characters, which would double the time.
+_ANY_SIGN = re.compile(
+    r"hf_|ghp_|gho_|ghu_|ghs_|ghr_|github_pat_|glpat-|sk-|aiza|ya29\.|xox|akia|asia|iris-|a:|c:|j:|n:|u:|w:|eyj|-----begin"
+    r"|bearer|basic|@"
+)
 _AUTHORIZATION = re.compile(r"\b(Bearer|Basic)(\s+)(?=\S*[0-9]|\S{8})[^\s\"',;]+", re.IGNORECASE)
 _USERINFO = re.compile(r"(?<=://)(?!git@)[^/\s@\"']+(?=@)")
 # Names start where no name goes on before, and give nothing back once read: otherwise a long line costs its square.
@@ -48,6 +56,7 @@ _SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 _ANY_SECRET_WORD = re.compile(rf"token|{_SECRET_NAME.pattern}", re.IGNORECASE)
+_ANY_SEPARATOR = re.compile(r"[=\s\"']")
 _NAME_HAS_TOKEN = re.compile(r"(?:^|[_.\-])tokens?(?:$|[_.\-])|token$", re.IGNORECASE)
 _KEY_ALPHABET = re.compile(r"[\w+/-]+={0,2}", re.ASCII)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -64,6 +73,7 @@ _HARMLESS_AFTER = frozenset({
 # fmt: on
 
 
+@functools.lru_cache(maxsize=8192)
 def is_secret_name(name: str) -> bool:
     """Say whether a value under this name (a variable, key or option) is a secret."""
     if _SECRET_NAME.search(name):
@@ -100,29 +110,32 @@ def looks_like_key(value: str, min_len: int = 24, min_entropy: float = 3.5) -> b
 
 def redact_string(text: str) -> str:
     """Return `text` with every secret in it replaced by "[REDACTED]"."""
-    text = _SHAPES.sub(REDACTED, text)
-    text = _AUTHORIZATION.sub(rf"\1\2{REDACTED}", text)
-    text = _USERINFO.sub(REDACTED, text)
-    if not _ANY_SECRET_WORD.search(text):
+    if _ANY_SIGN.search(text.lower()):
+        text = _SHAPES.sub(REDACTED, text)
+        text = _AUTHORIZATION.sub(rf"\1\2{REDACTED}", text)
+        text = _USERINFO.sub(REDACTED, text)
+    if not (_ANY_SEPARATOR.search(text) and _ANY_SECRET_WORD.search(text)):
         return text
     for assignment in _ASSIGNMENTS:
         text = assignment.sub(_redact_assignment, text)
     return text
 
 
-def redact_value(value: object) -> object:
-    """Return a copy of dicts, lists, tuples and strings without secrets; anything else is returned as it is.
+def redact_value(value: Any) -> Any:
+    """Return dicts, lists, tuples and strings without secrets; parts that have none are shared, not copied.
 
     Under a secret's name, text, bytes and containers are replaced whole, and numbers too; None and booleans stay.
     """
     if isinstance(value, str):
         return redact_string(value)
     if isinstance(value, Mapping):
-        return {key: _redact_under(str(key), item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [redact_value(item) for item in value]
-    if isinstance(value, tuple):
-        return tuple(redact_value(item) for item in value)
+        changed = {name: new for name, item in value.items() if (new := _redact_under(str(name), item)) is not item}
+        return {**value, **changed} if changed else value
+    if isinstance(value, list | tuple):
+        items = [redact_value(item) for item in value]
+        if all(new is old for new, old in zip(items, value, strict=True)):
+            return value
+        return items if isinstance(value, list) else tuple(items)
     return value
 
 
@@ -157,7 +170,7 @@ def redact_json_text(text: str) -> str:
     return json.dumps(redact_value(parsed), ensure_ascii=False)
 
 
-def _redact_under(name: str, value: object) -> object:
+def _redact_under(name: str, value: Any) -> Any:
     if value is None or isinstance(value, bool) or not is_secret_name(name):
         return redact_value(value)
     return REDACTED

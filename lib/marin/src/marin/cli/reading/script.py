@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from marin.cli.deciding.lint import StepFacts
 from marin.execution.config.unversioned import unversioned_part
-from marin.execution.record.redacted import redacted
 from marin.execution.report.explain_mode import ExplainRequest
 from marin.execution.run.pipeline import Executor
 from marin.explain import explain_script
 from rigging.errors import Conflict, InvalidRequest, MarinError, NotFound
+from rigging.redaction import redact_value
 
 
 def steps_of_script(script: str, arguments: Sequence[str]) -> list[StepFacts]:
@@ -35,7 +35,7 @@ def steps_of_script(script: str, arguments: Sequence[str]) -> list[StepFacts]:
     def inspect(executor: Executor) -> None:
         for step in executor.steps:
             version = executor.versions[step]
-            found.append(StepFacts(step.name, version["config"], redacted(unversioned_part(step.config))))
+            found.append(StepFacts(step.name, version["config"], redact_value(unversioned_part(step.config))))
 
     # What the script prints is not what this command prints.
     with contextlib.redirect_stdout(sys.stderr):

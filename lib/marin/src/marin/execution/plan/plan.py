@@ -16,7 +16,6 @@ from marin.execution.plan.collision import check_same_version, describe
 from marin.execution.record.function_source import FunctionSources
 from marin.execution.record.info import ExecutorStepInfo, bounded_version
 from marin.execution.record.provenance import class_differences, in_words, note_kinds, source_differences
-from marin.execution.record.redacted import redacted
 from marin.execution.step_spec import ExecutorStepFunction, StepSpec, StepSpecFunction
 from marin.execution.version.canonical import strict
 from marin.execution.version.differences import Difference, value_differences
@@ -24,6 +23,7 @@ from marin.execution.version.graph import dependencies_first
 from marin.execution.version.paths import Places, output_path_for
 from marin.execution.version.step_version import Step, StepVersion, VersionCache
 from rigging.errors import Conflict, InvalidRequest, NotFound
+from rigging.redaction import redact_value
 
 
 class StepPlan:
@@ -158,7 +158,7 @@ class StepPlan:
         found: list[Difference] = []
         if first.config is not second.config:
             _check_same_classes(path, first, second)
-            parts = (strict(redacted(unversioned_part(step.config))) for step in (first, second))
+            parts = (strict(redact_value(unversioned_part(step.config))) for step in (first, second))
             found += value_differences(*parts)
         if first.fn is not second.fn:
             found += source_differences({"source": self._sources.of(first.fn)}, self._sources.of(second.fn))

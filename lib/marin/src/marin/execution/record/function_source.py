@@ -24,7 +24,7 @@ from marin.execution.config.array_text import CONSTANT_BYTES, array_text, is_arr
 from marin.execution.config.unversioned import described, unversioned_part
 from marin.execution.jobs.remote import RemoteCallable
 from marin.execution.jobs.step_call import is_ray_function
-from marin.execution.record.redacted import redacted
+from rigging.redaction import redact_value
 
 # At most this many names of a module are followed from one function.
 MOST_PARTS: Final = 200
@@ -279,7 +279,7 @@ def _is_plain_value(value: Any, containers: tuple[type[Any], ...]) -> bool:
 
 
 def _value_text(value: Any, name: str = "value") -> str:
-    text = json.dumps(redacted(unversioned_part({name: value})).get(name), sort_keys=True)
+    text = json.dumps(redact_value(unversioned_part({name: value})).get(name), sort_keys=True)
     return text if len(text) <= _SHOWN_CHARACTERS else _digest(text)
 
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from marin.execution.config.visitor import ConfigVisitor, dataclass_field_names
-from marin.execution.record.redacted import redacted
 from marin.execution.report.notebook.shell import notebook_of
 from marin.execution.version.canonical import canonical_text, indented_text, to_bytes
 from marin.execution.version.step_version import StepVersion
 from marin.output_files import INFO_FILE
 from rigging.printable import text_of
+from rigging.redaction import redact_value
 from rigging.user import user_name as user_name
 
 STEP_INFO_FILE = INFO_FILE
@@ -69,7 +69,7 @@ class ExecutorStepInfo:
 
     def content_without_classes(self, identity: dict[str, Any]) -> dict[str, Any]:
         """Return the content of `.executor_info` as it was before classes were recorded."""
-        config, unversioned = redacted(identity["config"]), redacted(self.unversioned)
+        config, unversioned = redact_value(identity["config"]), redact_value(self.unversioned)
         return {**identity, "config": config, "unversioned": unversioned, "source": self.source}
 
     def identity(self) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from typing import Any
 from marin.execution.config.classes import is_kind
 from marin.execution.record.info import ExecutorStepInfo
 from marin.execution.record.output_state import read_infos
-from marin.execution.record.redacted import redacted
 from marin.execution.version.canonical import strict as strict_json
 from marin.execution.version.differences import Difference, value_differences
 from rigging.errors import Conflict
+from rigging.redaction import redact_value
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def provenance_differences(there: Mapping[str, Any], info: ExecutorStepInfo) -> 
     found: list[Difference] = []
     old = there.get("unversioned")
     if isinstance(old, dict):
-        found += value_differences(strict_json(old), strict_json(redacted(info.unversioned)))
+        found += value_differences(strict_json(old), strict_json(redact_value(info.unversioned)))
     old_classes = there.get("classes")
     if isinstance(old_classes, dict):
         found += class_differences(old_classes, info.classes)

@@ -18,12 +18,12 @@ from marin.execution.config.step import InputName
 from marin.execution.lease.status_file import StatusFile
 from marin.execution.lease.status_words import STATUS_RUNNING, STATUS_SUCCESS
 from marin.execution.record.provenance import class_differences, in_words
-from marin.execution.record.redacted import redacted
 from marin.execution.version.canonical import strict
 from marin.execution.version.differences import Difference, value_differences
 from marin.output_files import TARGET_CONFIG_FILE
 from rigging.errors import Conflict
 from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
+from rigging.redaction import redact_value
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class TargetConfig:
         left_out: list[str] = []
         values = strict(json.loads(json.dumps(_stable(config, "", left_out))))
         digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
-        return cls(redacted(values), digest, classes_of(config), left_out)
+        return cls(redact_value(values), digest, classes_of(config), left_out)
 
     def write(self, path: str) -> None:
         """Record it in a target's directory."""

@@ -14,11 +14,11 @@ from marin.execution.record.function_source import function_source
 from marin.execution.record.info import plain
 from marin.execution.record.output_state import read_infos
 from marin.execution.record.provenance import parse_info, source_differences
-from marin.execution.record.redacted import redacted
 from marin.execution.run.step_task import StepTask
 from marin.execution.step_spec import StepSpec
 from marin.execution.version.canonical import strict, to_bytes
 from marin.execution.version.differences import Difference, value_differences
+from rigging.redaction import redact_value
 
 #: What `.executor_info` says about who wrote it.
 EXECUTOR_VERSION = "step_runner"
@@ -63,7 +63,7 @@ def spec_info(spec: StepSpec) -> dict[str, Any]:
     return {
         "name": spec.name,
         "fn_name": function_name(spec.fn),
-        "config": redacted(plain(dict(spec.hash_attrs))),
+        "config": redact_value(plain(dict(spec.hash_attrs))),
         "description": None,
         "override_output_path": spec.override_output_path,
         "version": {},
