@@ -43,6 +43,7 @@ def test_workers_that_die_and_a_second_run(fray_client: Client, tmp_path: Path) 
     assert all((place / source).read_text() == source for source in inputs if source != "23")
     again = map_files(make, inputs, lambda source: place / source, **options)  # type: ignore[arg-type]
     assert (again.succeeded, again.existed, again.failed) == (0, 59, 1)
+    assert list(place.glob(".*")) == [], "the folder of the worker that died went with the second run"
 
 
 @pytest.mark.soak

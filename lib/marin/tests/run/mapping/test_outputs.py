@@ -9,7 +9,7 @@ import pytest
 
 from marin.run.mapping import manifest as manifest_module
 from marin.run.mapping.manifest import Manifest
-from marin.run.mapping.outputs import OutputWriter
+from marin.run.mapping.outputs import OutputWriter, remove_abandoned
 from marin.run.mapping.state import FileStatus, FileTask, FinishedFile
 from rigging.errors import Conflict, JobFailed
 
@@ -50,6 +50,18 @@ def test_nothing_appears_without_a_file_or_with_an_error(tmp_path: Path, kind: s
         make(writer, output, "whole")
         assert writer.exists(output)
     assert not list(tmp_path.glob(".*")), "its folders go with the writer"
+
+
+def test_folders_of_killed_writers_are_removed_and_those_of_living_ones_stay(tmp_path: Path) -> None:
+    abandoned, others = tmp_path / ".marin-tmp-map-0123456789ab", tmp_path / ".marin-tmp-other"
+    for folder in (abandoned, others):
+        folder.mkdir()
+        (folder / "half").write_text("ha")
+    with OutputWriter() as writer, writer.writing(str(tmp_path / "x")) as place:
+        remove_abandoned(str(tmp_path))
+        Path(place).write_text("whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [others.name, "x"]
+    remove_abandoned(str(tmp_path / "not there"))
 
 
 def finished(number: int) -> tuple[FinishedFile, ...]:

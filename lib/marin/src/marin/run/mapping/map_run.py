@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,10 +17,12 @@ from fray.errors import ActorLost
 from fray.waiting import wait_context, wait_hook
 from marin.run.mapping.hosted_queue import HostedQueue
 from marin.run.mapping.manifest import Manifest
+from marin.run.mapping.outputs import remove_abandoned
 from marin.run.mapping.result import MapFilesResult
 from marin.run.mapping.state import EndedWorker, FileStatus, FileTask, QueueRules, QueueUpdate
 from marin.run.mapping.worker import FileFunction, WorkerOptions, run_worker
 from rigging.errors import JobFailed
+from rigging.filesystem import local_path
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +57,7 @@ class MapRun:
     exhausted: bool = False
     queue: HostedQueue | None = None
     workers: dict[str, JobHandle] = field(default_factory=dict)
+    folders: set[str] = field(default_factory=set)
     started: int = 0
     stillborn: int = 0
     queues_made: int = 0
@@ -104,12 +108,21 @@ class MapRun:
             return
         deadline = time.monotonic() + _TAKING_SECONDS
         for task in islice(self.tasks, wanted):
+            self._clear_folder(task)
             self.to_send.append(task)
             self.unfinished[task.number] = task
             self.result.total += 1
             if time.monotonic() > deadline:
                 return
         self.exhausted = len(self.to_send) < wanted
+
+    def _clear_folder(self, task: FileTask) -> None:
+        """Remove what workers of a killed run have left beside a local output, before one of this run writes there."""
+        path = local_path(task.output)
+        folder = "" if path is None else os.path.dirname(path)
+        if folder and folder not in self.folders:
+            self.folders.add(folder)
+            remove_abandoned(folder)
 
     def _sync(self) -> QueueUpdate:
         if self.queue is None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
+from typing import Final
 
 from rigging.errors import JobFailed
 from rigging.filesystem import TEMPORARY_PREFIX, local_path, upload_file, url_to_fs
+
+_FOLDER: Final = f"{TEMPORARY_PREFIX}map-"
+_SCRATCH: Final = "marin-map-files-"
 
 
 class OutputWriter:
@@ -22,7 +27,7 @@ class OutputWriter:
     """
 
     def __init__(self) -> None:
-        self._name = f"{TEMPORARY_PREFIX}{uuid.uuid4().hex[:12]}"
+        self._name = f"{_FOLDER}{uuid.uuid4().hex[:12]}"
         self._folders: set[str] = set()
         self._scratch: str | None = None
 
@@ -53,6 +58,7 @@ class OutputWriter:
         path = local_path(output)
         folder = self._scratch_folder() if path is None else self._folder_beside(path)
         place = os.path.join(folder, os.path.basename(output if path is None else path))
+        lock = _lock(folder)
         try:
             yield place
             if not os.path.isfile(place):
@@ -63,6 +69,8 @@ class OutputWriter:
                 _put_in_place(place, path)
         finally:
             _empty(folder)
+            if lock is not None:
+                os.close(lock)
 
     def _folder_beside(self, path: str) -> str:
         folder = os.path.join(os.path.dirname(path), self._name)
@@ -73,10 +81,41 @@ class OutputWriter:
 
     def _scratch_folder(self) -> str:
         if self._scratch is None:
-            self._scratch = tempfile.mkdtemp(prefix="marin-map-files-")
+            _remove_unlocked(tempfile.gettempdir(), _SCRATCH)
+            self._scratch = tempfile.mkdtemp(prefix=_SCRATCH)
             self._folders.add(self._scratch)
         os.makedirs(self._scratch, mode=0o700, exist_ok=True)
         return self._scratch
+
+
+def remove_abandoned(folder: str) -> None:
+    """Remove what killed writers have left in a local folder of outputs; those that are writing keep theirs."""
+    _remove_unlocked(folder, _FOLDER)
+
+
+def _remove_unlocked(parent: str, prefix: str) -> None:
+    with contextlib.suppress(OSError), os.scandir(parent) as entries:
+        for entry in entries:
+            if not entry.name.startswith(prefix) or entry.is_symlink():
+                continue
+            lock = _lock(entry.path)
+            if lock is not None:
+                shutil.rmtree(entry.path, ignore_errors=True)
+                os.close(lock)
+
+
+def _lock(folder: str) -> int | None:
+    """Lock a folder until the descriptor is closed or its process is gone; None if another has it, or it cannot be."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
 
 
 def _put_in_place(place: str, path: str) -> None:
