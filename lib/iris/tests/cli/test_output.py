@@ -12,7 +12,7 @@ import pytest
 
 import iris.cli
 from iris.cli import output
-from iris.cli.output import JsonOutput, TextOutput, duration, moment, say, table
+from iris.cli.output import duration, moment, say, table
 from iris.client import JobStatus, QueryResult, TaskStatus, WorkerStatus
 from iris.cluster.types import JobState, TaskState
 from rigging.errors import InvalidRequest
@@ -83,8 +83,8 @@ def test_no_command_writes_past_the_one_place() -> None:
 
 def test_say_and_records_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     say(HOSTILE)
-    TextOutput().record([HOSTILE], {})
-    JsonOutput().record([], {"x": HOSTILE + "\x7f"})
+    output.output(False).record([HOSTILE], {})
+    output.output(True).record([], {"x": HOSTILE + "\x7f"})
     captured = capsys.readouterr()
     assert captured.err == f"iris: {ESCAPED}\n"
     assert captured.out.startswith(ESCAPED + "\n")
@@ -151,11 +151,11 @@ def test_a_text_is_never_cut_within_a_wide_character_and_marks_take_no_room(text
 
 
 def test_a_list_of_nothing_is_nothing_for_people_and_empty_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
-    TextOutput().rows(("a",), [], [])
+    output.output(False).rows(("a",), [], [])
     assert capsys.readouterr().out == ""
-    JsonOutput().rows(("a",), [], [])
+    output.output(True).rows(("a",), [], [])
     assert capsys.readouterr().out == "[]\n"
-    JsonOutput().rows(("a",), [["x"]], [{"a": "ä"}], ["note"])
+    output.output(True).rows(("a",), [["x"]], [{"a": "ä"}], ["note"])
     assert capsys.readouterr().out == '[\n {\n  "a": "\\u00e4"\n }\n]\n'
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from iris.cli.context import CliContext, pass_context
-from iris.cli.groups import SuggestingGroup
 from iris.cli.output import echo, moment, output, say, table
 from iris.cli.params import NAME, NumberRange
+from rigging.cli.groups import SuggestingGroup
 from rigging.clock import unix_ms
 from rigging.errors import InvalidRequest
 

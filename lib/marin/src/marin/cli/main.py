@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-import io
 import logging
-import traceback
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import click
 
-from marin.cli import exit_codes
 from marin.cli.context import CliContext
-from marin.cli.groups import LazyGroup
-from marin.cli.output import complain, forget_stdout, say
-from rigging.errors import MarinError
-from rigging.interrupts import unwrapped_interrupts
+from rigging.cli.groups import LazyGroup
+from rigging.cli.running import run_program
+
+# Module, attribute and one line of help of each command.
+COMMANDS: Final = {
+    "runs": ("marin.cli.commands.runs", "runs", "List runs, the newest first."),
+    "show": ("marin.cli.commands.show", "show", "Show a run, or a step's output: config, version, status, files."),
+    "logs": ("marin.cli.commands.logs", "logs", "Print a step's log and its error; -f follows it."),
+    "graph": ("marin.cli.commands.graph", "graph", "Show the steps of a run as a tree, or draw them."),
+    "diff": ("marin.cli.commands.diff", "diff", "Compare two runs: steps, values, code."),
+    "browser": ("marin.cli.commands.browser", "browser", "Serve pages with runs, steps, logs and files."),
+    "completion": ("marin.cli.commands.completion", "completion", "Print the setup of a shell's completion."),
+    "locks": ("marin.cli.commands.locks", "locks", "List leases of steps; clear those of holders that are gone."),
+    "gc": ("marin.cli.commands.gc", "gc", "List outputs that no run refers to; with --delete remove them."),
+    "lint": ("marin.cli.commands.lint", "lint", "Find values in a script's steps that do not count, or name a region."),
+}
 
 # They log the tracebacks of requests that fail, of which we tell in one line.
 _STORAGE_LIBRARIES: Final = ("gcsfs", "s3fs", "aiobotocore", "botocore", "google.auth")
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=LazyGroup, places=COMMANDS)
 @click.option("-v", "--verbose", is_flag=True, help="Show tracebacks.")
 @click.version_option(package_name="marin", prog_name="marin")
 @click.pass_obj
@@ -44,38 +53,4 @@ def run(argv: Sequence[str], context: CliContext | None = None) -> int:
         argv: The words after `marin`.
         context: What the commands reach; it gets the global options.
     """
-    context = CliContext() if context is None else context
-    try:
-        with unwrapped_interrupts():
-            result: Any = cli.main(args=list(argv), prog_name="marin", obj=context, standalone_mode=False)
-    except click.ClickException as error:
-        words = io.StringIO()
-        error.show(words)
-        complain(words.getvalue())
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        say("interrupted")
-        return exit_codes.INTERRUPTED
-    except (BrokenPipeError, SystemExit) as error:
-        # The latter is how click ends the completion of a word, and a command whose reader went away.
-        if isinstance(error, SystemExit) and not error.code:
-            return exit_codes.OK
-        forget_stdout()
-        return exit_codes.BROKEN_PIPE
-    except MarinError as error:
-        _tell(context, str(error))
-        return exit_codes.exit_code_of(error)
-    except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        _tell(context, f"{place}{error.strerror or error}")
-        return exit_codes.FAILURE
-    except Exception as error:
-        _tell(context, f"internal error: {type(error).__name__}: {error} (run `marin -v ...` for the traceback)")
-        return exit_codes.FAILURE
-    return result if isinstance(result, int) else exit_codes.OK
-
-
-def _tell(context: CliContext, text: str) -> None:
-    if context.verbose:
-        complain(traceback.format_exc())
-    say(text)
+    return run_program(cli, "marin", argv, CliContext() if context is None else context)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from marin.cli.groups import COMMANDS
+from marin.cli.main import COMMANDS
 from support.marin.recorded_runs import Done, RecordedStorage
 
 Marin = Callable[..., Done]

@@ -16,10 +16,10 @@ from iris.cli.cluster.local_run import config_of, group_lines, slice_lines, star
 from iris.cli.cluster.token import token
 from iris.cli.cluster.worker import worker
 from iris.cli.context import CliContext, pass_context
-from iris.cli.groups import SuggestingGroup
 from iris.cli.output import duration, output, say, table, told_if_slow
 from iris.cli.params import COUNT, SECONDS_OR_ZERO
 from iris.cluster.sizes import format_size
+from rigging.cli.groups import SuggestingGroup
 from rigging.errors import MarinError, Unavailable
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from iris.cli.context import CliContext, pass_context
-from iris.cli.groups import SuggestingGroup
 from iris.cli.output import duration, echo, moment, output, say
 from iris.cli.params import DIRECTORY
 from iris.cli.service import install, option_words, service_options
+from rigging.cli.groups import SuggestingGroup
 
 if TYPE_CHECKING:
     from iris.client import ClusterStatus

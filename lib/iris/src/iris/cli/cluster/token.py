@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from iris.cli.context import CliContext, pass_context
-from iris.cli.groups import SuggestingGroup
 from iris.cli.output import echo, moment, output, say
 from iris.cli.params import NAME
 from iris.cli.user import new_private_file
+from rigging.cli.groups import SuggestingGroup
 from rigging.clock import unix_ms
 from rigging.errors import NotFound
 

@@ -6,8 +6,8 @@ import click
 
 from iris.cli.cluster.hosts import shared_identity_lines
 from iris.cli.context import CliContext, pass_context
-from iris.cli.groups import SuggestingGroup
 from iris.cli.output import moment, output, say
+from rigging.cli.groups import SuggestingGroup
 
 if TYPE_CHECKING:
     from iris.client import IrisClient

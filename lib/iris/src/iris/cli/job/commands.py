@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from iris.cli.context import CliContext, pass_context
-from iris.cli.groups import SuggestingGroup
 from iris.cli.job.bug_report import bug_report
 from iris.cli.job.logs import logs
 from iris.cli.job.run import run
@@ -15,6 +14,7 @@ from iris.cli.output import duration, moment, output, say, table
 from iris.cli.params import LISTED, NAME
 from iris.cli.usage import latest, processor_time, size, totals
 from iris.domain.ids import user_of
+from rigging.cli.groups import SuggestingGroup
 from rigging.errors import MarinError
 from rigging.printable import printable_line
 

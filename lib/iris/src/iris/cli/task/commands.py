@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from iris.cli.context import CliContext, pass_context
-from iris.cli.groups import SuggestingGroup
 from iris.cli.output import clear, duration, echo, echo_json, output, say, table, terminal_width
 from iris.cli.params import NumberRange
 from iris.cli.usage import latest, processor_time, size
+from rigging.cli.groups import SuggestingGroup
 
 if TYPE_CHECKING:
     from iris.client import IrisClient, TaskStatus

@@ -6,10 +6,10 @@ from typing import Any
 import click
 
 from iris.cli.context import CliContext, pass_context
-from iris.cli.groups import SuggestingGroup
 from iris.cli.output import say
 from iris.cli.params import DIRECTORY, NAME, SIZE, NumberRange
 from iris.cli.service import install, option_words, service_options
+from rigging.cli.groups import SuggestingGroup
 
 
 @click.group(cls=SuggestingGroup)

@@ -7,7 +7,7 @@ import click
 from marin.cli import exit_codes
 from marin.cli.context import CliContext, confirmed, pass_context
 from marin.cli.options import NAME, SPAN, json_option, prefix_option
-from marin.cli.output import echo_json, say, show_rows
+from marin.cli.output import Output, echo_json, say
 from marin.recorded.deciding.garbage import Verdict
 from marin.recorded.reading.places import runs_directory, storage_root
 from rigging.errors import Conflict, InvalidRequest
@@ -64,7 +64,7 @@ def gc(
     rows = [_cells(root, verdict, kept) for verdict in shown]
     if not (as_json and delete):
         columns = ("size", "output", *(("kept",) if kept else ()))
-        show_rows(as_json, columns, rows, [item.to_json(root) for item in shown])
+        Output(as_json).rows(columns, rows, [item.to_json(root) for item in shown])
     for problem in found.damaged:
         say(f"damaged: {problem}; what it refers to is not known")
     total = sum(verdict.output.files.size for verdict in found.garbage)

@@ -7,7 +7,7 @@ import click
 from marin.cli import exit_codes
 from marin.cli.context import CliContext, pass_context
 from marin.cli.options import json_option
-from marin.cli.output import say, show_rows
+from marin.cli.output import Output, say
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -31,7 +31,7 @@ def lint(context: CliContext, script: str, arguments: tuple[str, ...], ignored: 
     rows = [[item.rule, item.step, item.field, item.value] for item in found]
     # The advice on plain values is the same for all.
     notes = ["" if item.rule == "unversioned" else item.advice for item in found]
-    show_rows(as_json, ("rule", "step", "field", "value"), rows, [item.to_json() for item in found], notes)
+    Output(as_json).rows(("rule", "step", "field", "value"), rows, [item.to_json() for item in found], notes)
     if not steps:
         say(f"{script} gives no steps to executor_main")
     say(f"{len(found)} finding(s) in {len(steps)} step(s)")

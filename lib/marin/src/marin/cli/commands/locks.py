@@ -8,12 +8,12 @@ import click
 
 from marin.cli import exit_codes
 from marin.cli.context import CliContext, confirmed, pass_context
-from marin.cli.groups import SuggestingGroup
 from marin.cli.options import STEP, json_option, prefix_option
-from marin.cli.output import echo_json, say, show_rows
+from marin.cli.output import Output, echo_json, say
 from marin.output_files import LOCK_FILE
 from marin.recorded.deciding.leases import CLEARABLE, LeaseSeen
 from marin.recorded.reading.places import storage_root
+from rigging.cli.groups import SuggestingGroup
 from rigging.errors import InvalidRequest, NotFound
 from rigging.tables import duration
 
@@ -35,7 +35,7 @@ def list_locks(context: CliContext, prefix: str | None, as_json: bool) -> None:
 
     root = storage_root(prefix)
     found = find_leases(root, context.now())
-    show_rows(as_json, _COLUMNS, [_cells(lease) for lease in found], [lease.to_json() for lease in found])
+    Output(as_json).rows(_COLUMNS, [_cells(lease) for lease in found], [lease.to_json() for lease in found])
     if not found:
         say(f"no leases below {root}")
 
@@ -64,7 +64,7 @@ def clear_locks(
     left = [(lease, f"its holder may be at work ({lease.state})") for lease in found if lease not in chosen]
     if chosen:
         if not as_json:
-            show_rows(False, _COLUMNS, [_cells(lease) for lease in chosen], [])
+            Output(False).rows(_COLUMNS, [_cells(lease) for lease in chosen], [])
         confirmed(context, f"remove {len(chosen)} lease(s)?", yes)
     cleared = []
     for lease in chosen:

@@ -8,7 +8,7 @@ import click
 
 from marin.cli.context import CliContext, pass_context
 from marin.cli.options import NAME, json_option, runs_option
-from marin.cli.output import say, show_rows
+from marin.cli.output import Output, say
 from marin.recorded.deciding.run_summary import STEP_ENDS, RunState, RunSummary
 from marin.recorded.reading.places import runs_directory, storage_root
 from rigging.tables import duration
@@ -46,8 +46,7 @@ def runs(
     if states:
         shown = [run for run in shown if run.state in states]
     cut = shown if show_all else shown[:limit]
-    show_rows(
-        as_json,
+    Output(as_json).rows(
         ("run", "started", "took", "state", "steps", "user", "description"),
         [_cells(run) for run in cut],
         [run.to_json() for run in cut],

@@ -12,7 +12,7 @@ import click
 from marin.cli.commands.runs import moment, steps_text
 from marin.cli.context import CliContext, pass_context
 from marin.cli.options import RUN_OR_STEP, json_option, prefix_option, runs_option
-from marin.cli.output import say, show_lines
+from marin.cli.output import Output, say
 from marin.execution.lease.status_words import STATUS_RUNNING
 from marin.recorded.deciding.leases import CLEARABLE, how_held, why_gone
 from marin.recorded.deciding.run_names import RunFiles, find_run
@@ -92,7 +92,7 @@ def _show_run(context: CliContext, directory: str, run: RunFiles, as_json: bool)
         ("description", summary.description or "-"),
         ("steps", steps_text(summary)),
     ]
-    show_lines(as_json, [*_aligned(facts), *_step_table(steps)], record)
+    Output(as_json).record([*_aligned(facts), *_step_table(steps)], record)
 
 
 def _step_table(steps: Sequence[RunStep]) -> list[str]:
@@ -157,7 +157,7 @@ def _show_step(context: CliContext, path: str, directory: str, as_json: bool) ->
     lines += _listed("dependencies", [str(item) for item in info.get("dependencies") or ()])
     lines += _attempts(attempts)
     lines += _listed("files", [name if size is None else f"{name}  {size} bytes" for name, size in step.files.items()])
-    show_lines(as_json, lines, record)
+    Output(as_json).record(lines, record)
     if as_json and step.damage:
         say(f"damaged: {step.damage}")
 

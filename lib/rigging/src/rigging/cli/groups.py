@@ -1,0 +1,53 @@
+"""Groups of commands: a typo is answered with the nearest one, and commands may be imported as they are used."""
+
+import difflib
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+
+class SuggestingGroup(click.Group):
+    """A group that answers a typo with the nearest command."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the words begin with."""
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            known = self.list_commands(ctx)
+            nearest = difflib.get_close_matches(args[0], known, n=1)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are: {', '.join(known)}"
+            raise click.UsageError(f"no command {args[0]!r}; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(SuggestingGroup):
+    """Commands that are imported one by one.
+
+    Args:
+        places: Module, attribute and one line of help of each command, by name.
+        options: More for `click.Group`.
+    """
+
+    def __init__(self, *, places: Mapping[str, tuple[str, str, str]], **options: Any) -> None:
+        super().__init__(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}, **options)
+        self._places = places
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the names of all commands."""
+        return sorted(self._places)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
+        """Import a command; None when there is none of that name."""
+        if name not in self._places:
+            return None
+        module, attribute, _ = self._places[name]
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in sorted(self._places.items())])
