@@ -61,7 +61,7 @@ def test_another_version_of_ray_is_told_once(
     at: JobsServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for own, told in (("2.60.0", 0), ("2.49.0", 1)):
-        monkeypatch.setattr(run_job, "metadata", Mock(version=Mock(return_value=own)))
+        monkeypatch.setattr(run_job.metadata, "version", Mock(return_value=own))
         assert main(COMMAND) == 0
         assert capfd.readouterr().err.count(f"the cluster has Ray 2.60.0, and this environment {own}") == told
 

@@ -31,16 +31,17 @@ def node(python: str, hostname: str = "", head: bool = True, state: str = "ALIVE
     ("told", "found"),
     [
         ([], Nodes()),
+        ([node("python")], Nodes("python", False)),
         ([node(PYTHON)], Nodes(PYTHON, True)),
         ([node(PYTHON), node("/other/bin/python", head=False)], Nodes(PYTHON, False)),
         ([node(PYTHON), node("/other/bin/python", head=False, state="DEAD")], Nodes(PYTHON, True)),
         ([node(PYTHON, "another")], Nodes(PYTHON, False)),
         ([{"hostname": socket.gethostname(), "raylet": {"state": "ALIVE", "isHeadNode": True}}], Nodes()),
     ],
-    ids=["no page", "here", "another environment", "a dead node", "another machine", "no command line"],
+    ids=["no page", "no path", "here", "another environment", "a dead node", "another machine", "no command line"],
 )
 def test_nodes_are_here_if_all_that_live_are(told: list[dict[str, Any]], found: Nodes) -> None:
-    assert read_nodes(told, socket.gethostname(), Path(sys.prefix)) == found
+    assert read_nodes(told, socket.gethostname(), sys.prefix) == found
 
 
 @pytest.mark.parametrize(

@@ -3,20 +3,20 @@
 import asyncio
 import contextlib
 import json
+import os
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
-from pathlib import Path
 from typing import Any, Final
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from marin.run.submit.jobs_api import JobsApi
+from marin.run.submit.jobs_api import JobsApi, stop_quietly
 from marin.run.submit.options import new_submission_id
 from marin.run.submit.submission import Submission
-from rigging.errors import InvalidRequest, NotFound
+from rigging.errors import InvalidRequest, MarinError, NotFound
 
 PREFIX_VARIABLE: Final = "MARIN_PREFIX"
 LOOK_SECONDS: Final = 10.0
@@ -54,7 +54,7 @@ class Found:
     prefix: str = ""
 
 
-def read_nodes(summaries: Sequence[Mapping[str, Any]], hostname: str, environment: Path) -> Nodes:
+def read_nodes(summaries: Sequence[Mapping[str, Any]], hostname: str, environment: str) -> Nodes:
     """Read the nodes from what the dashboard tells of each.
 
     Args:
@@ -66,7 +66,7 @@ def read_nodes(summaries: Sequence[Mapping[str, Any]], hostname: str, environmen
     pythons = [_python(each.get("cmdline") or ()) for each in living]
     head = next((at for at, each in enumerate(living) if each["raylet"].get("isHeadNode")), None)
     are_here = bool(living) and all(
-        each.get("hostname") == hostname and python and Path(python).parents[1] == environment
+        each.get("hostname") == hostname and os.path.dirname(os.path.dirname(python)) == environment
         for each, python in zip(living, pythons, strict=True)
     )
     return Nodes(pythons[head] if head is not None else "", are_here)
@@ -99,7 +99,7 @@ async def fit_to_nodes(
     Raises:
         InvalidRequest: Packages are to be installed, and the nodes' Python has nothing to install them with.
     """
-    nodes = read_nodes(await _summaries(api), socket.gethostname(), Path(sys.prefix))
+    nodes = read_nodes(await _summaries(api), socket.gethostname(), sys.prefix)
     if nodes.are_here:
         submission = _for_this_environment(submission, own_prefix, all_packages, say)
         own_prefix = ""
@@ -134,10 +134,11 @@ async def look(api: JobsApi, python: str, submit: Callable[[Submission], Awaitab
         async with asyncio.timeout(LOOK_SECONDS):
             while not (await api.info(job_id)).ended:  # noqa: ASYNC110 - another machine's state
                 await asyncio.sleep(_POLL_SECONDS)
-            text = await api.logs(job_id)
-            await api.delete(job_id)
-            return read_found(text)
-    await api.stop(job_id)
+            found = read_found(await api.logs(job_id))
+            with contextlib.suppress(MarinError):  # it stays in the list
+                await api.delete(job_id)
+            return found
+    await stop_quietly(api, job_id)
     return None
 
 

@@ -191,8 +191,11 @@ async def _run(
 
 
 def warn_of_versions(theirs: str) -> None:
-    """Tell the user if the cluster's Ray is of another version than this environment's, which Ray supports nowhere."""
-    own = metadata.version(_RAY)
+    """Tell the user if the cluster's Ray is of another version than this environment's."""
+    try:
+        own = metadata.version(_RAY)
+    except metadata.PackageNotFoundError:
+        return  # a job needs none here
     if theirs != own:
         say(
             f"warning: the cluster has Ray {theirs}, and this environment {own}: what connects to it from here, as "
