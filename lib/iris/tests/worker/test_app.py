@@ -32,7 +32,6 @@ SIZE = Resources(cpu_millis=4000, memory_bytes=2**30, disk_bytes=2**30)
 
 class Guardian:
     isolation = IsolationMode.OVERLAY
-    heeds_identities = True
     pid = 7
 
     def __init__(self, number: int, told: list[str]) -> None:

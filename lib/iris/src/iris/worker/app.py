@@ -43,10 +43,6 @@ from rigging.filesystem.private import check_own_folder
 logger = logging.getLogger(__name__)
 
 _MOST_NAMED: Final = 5
-_OLD_GUARDIAN: Final = (
-    "the process that starts this host's tasks (guardian) is of a release that cannot start them as users of their "
-    "own; it ends once its tasks have"
-)
 EXIT_OK: Final = 0
 EXIT_INCOMPATIBLE: Final = 1
 
@@ -219,8 +215,7 @@ def _rooms(config: WorkerConfig, paths: WorkPaths, guardian: GuardianClient, age
             refusal=refusal,
         )
 
-    is_able = guardian.heeds_identities or config.task_users is None
-    return Rooms(make, config.task_users, "" if is_able else _OLD_GUARDIAN)
+    return Rooms(make, config.task_users)
 
 
 def _paths_of_users(config: WorkerConfig, paths: WorkPaths) -> Iterator[WorkPaths]:

@@ -12,10 +12,10 @@ ANN, BOB = TaskIdentity(2000, (44,)), TaskIdentity(2001, (44,))
 
 
 class Bench:
-    def __init__(self, users: TaskUsers | None, refusal: str = "", why: str = "") -> None:
+    def __init__(self, users: TaskUsers | None, why: str = "") -> None:
         self.made: list[tuple[TaskIdentity | None, str, str]] = []
         self.why = why
-        self.rooms = Rooms(self.make, users, refusal)
+        self.rooms = Rooms(self.make, users)
 
     def make(self, identity: TaskIdentity | None, user: str, refusal: str) -> Room:
         if self.why and identity is not None:
@@ -56,11 +56,6 @@ def test_where_there_is_no_uid_or_no_directory_nothing_starts(tmp_path: Path) ->
     assert full.of("/ann/a/0:0").refusal == "the worker cannot start it: no space left"
     full.why = ""
     assert full.of("/ann/a/0:0").refusal == "", "it is tried again"
-
-
-def test_a_guardian_that_would_start_them_as_root_starts_none(tmp_path: Path) -> None:
-    bench = Bench(users(tmp_path), refusal="of an earlier release")
-    assert bench.of("/ann/a/0:0").refusal == "of an earlier release"
 
 
 def test_what_was_started_before_stays_in_its_room(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from fray.testing.waiting import eventually
 from iris.worker.guardian.__main__ import enough_descriptors, finish_on_sigterm, guard, main, spare_collector
 from iris.worker.guardian.launch import GuardianPaths, launch
-from iris.worker.guardian.protocol import NEWEST_VERSION, OLDEST_VERSION, JsonFrameReader, encode
+from iris.worker.guardian.protocol import VERSION, JsonFrameReader, encode
 from iris.worker.isolation.plan import IsolationMode
 
 
@@ -211,7 +211,7 @@ def say_hello(paths: GuardianPaths) -> Any:
     with socket.socket(socket.AF_UNIX) as stream, paths.short_name() as name:
         stream.settimeout(20)
         stream.connect(name)
-        stream.sendall(encode({"hello": {"versions": [OLDEST_VERSION, NEWEST_VERSION], "role": "looker"}}))
+        stream.sendall(encode({"hello": {"version": VERSION, "role": "looker"}}))
         reader = JsonFrameReader()
         while True:
             for message in reader.feed(stream.recv(65536)):

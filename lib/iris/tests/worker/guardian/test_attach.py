@@ -12,7 +12,7 @@ import pytest
 from iris.worker.guardian import client as module
 from iris.worker.guardian.client import GuardianClient, attach
 from iris.worker.guardian.launch import GuardianPaths, build_of
-from iris.worker.guardian.protocol import NEWEST_VERSION, OLDEST_VERSION, JsonFrameReader, encode
+from iris.worker.guardian.protocol import VERSION, JsonFrameReader, encode
 from rigging.errors import Conflict, Unavailable
 
 BUILD = build_of(Path(module.__file__).parent)
@@ -20,7 +20,7 @@ END = "the end"
 
 
 def hello(**fields: Any) -> bytes:
-    return encode({"hello": {"guardian": "g1", "pid": 5, "version": 2, "build": BUILD, "held": [], **fields}})
+    return encode({"hello": {"guardian": "g1", "pid": 5, "isolation": "bind", "build": BUILD, "held": [], **fields}})
 
 
 class Bench:
@@ -69,7 +69,7 @@ async def test_it_says_who_it_is_and_takes_what_comes_with_the_answer(bench: Ben
     answer = hello(held=[{"id": "a", "log_size": 5}]) + encode({"news": [["grew", "a", 70]]})
     await bench.listen([answer[:3], answer[3:50], answer[50:]])
     client = await bench.attach()
-    own = {"versions": [OLDEST_VERSION, NEWEST_VERSION], "pid": os.getpid(), "role": "worker"}
+    own = {"version": VERSION, "pid": os.getpid(), "role": "worker"}
     assert bench.heard == [[{"hello": own}]]
     (held,) = client.held()
     assert (client.guardian_id, held.owner, held.log_size) == ("g1", "a", 70)
@@ -80,7 +80,7 @@ async def test_it_says_who_it_is_and_takes_what_comes_with_the_answer(bench: Ben
 
 
 async def test_one_of_another_version_is_not_asked_again(bench: Bench) -> None:
-    await bench.listen([encode({"refused": "too old", "versions": [7, 9]})])
+    await bench.listen([encode({"refused": "too old", "version": 9})])
     with pytest.raises(Conflict, match="cannot be used: too old; end it or use the release it is of"):
         await bench.attach()
     await bench.is_silent.wait()

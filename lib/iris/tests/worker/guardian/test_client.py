@@ -12,7 +12,7 @@ from iris.worker.guardian.protocol import MAX_FRAME_BYTES, JsonFrameReader, enco
 from iris.worker.isolation.plan import IsolationMode
 from iris.worker.processes import CommonSpec, Exit, InheritedAttempt, ProcessSpec, StartFailed, StartFailure
 
-HELLO = {"guardian": "g1", "pid": 5, "version": 1, "isolation": "bind", "descriptors": 1000}
+HELLO = {"guardian": "g1", "pid": 5, "isolation": "bind", "descriptors": 1000}
 SPEC = ProcessSpec("a", ("true",), {}, "/")
 END = {"pid": 9, "code": 3, "signal": 0, "log_size": 40, "at_ms": 7}
 HELD = {"id": "a", "pid": 9, "log": "/log", "log_size": 5, "at_ms": 3, "note": {"x": 1}, "refused": None, "end": None}
@@ -62,10 +62,8 @@ class Bench(asyncio.WriteTransport):
 
 async def test_it_says_what_the_guardian_said_of_itself() -> None:
     client = Bench().client
-    assert (client.guardian_id, client.pid, client.version) == ("g1", 5, 1)
+    assert (client.guardian_id, client.pid) == ("g1", 5)
     assert (client.isolation, client.live_count, client.held()) == (IsolationMode.BIND, 0, [])
-    for name in (None, "of-the-future"):
-        assert Bench(isolation=name).client.isolation is IsolationMode.COPY, "it says nothing known of it"
 
 
 @pytest.mark.parametrize(("descriptors", "most"), [(10, 1), (204, 1), (208, 2), (1000, 200)])
@@ -109,22 +107,18 @@ async def test_each_piece_of_news_reaches_its_command_until_its_end(news: list[l
     assert (bench.heard, bench.client.live_count) == (heard, 0)
 
 
-async def test_what_many_have_in_common_is_told_once_to_a_guardian_that_understands_it() -> None:
+async def test_what_many_have_in_common_is_told_once() -> None:
     common = CommonSpec(("true",), {"A": "1"}, tail_bytes=9)
     specs = [ProcessSpec(name, (), {"B": name}, "/", note={"n": 1}, common=common) for name in "ab"]
     run = [["run", 1, name, "/", "", {"B": name}, {"n": 1}, []] for name in "ab"]
-    newer, older = Bench(version=2), Bench()
+    bench = Bench()
     for spec in specs:
-        newer.client.start(spec, newer)
-    assert await newer.asked() == [[["common", 1, {"argv": ["true"], "env": {"A": "1"}, "tail_bytes": 9}], *run]]
-    older.client.start(specs[0], older)
-    (((verb, fields),),) = await older.asked()
-    assert verb == "start"
-    assert (fields["argv"], fields["env"], fields["tail_bytes"]) == (["true"], {"A": "1", "B": "a"}, 9)
+        bench.client.start(spec, bench)
+    assert await bench.asked() == [[["common", 1, {"argv": ["true"], "env": {"A": "1"}, "tail_bytes": 9}], *run]]
 
 
 async def test_the_oldest_of_many_commons_is_dropped() -> None:
-    bench = Bench(version=2)
+    bench = Bench()
     commons = [CommonSpec((f"{number}",), {}) for number in range(65)]
     for number, common in enumerate([*commons, commons[0]]):
         bench.client.start(ProcessSpec(f"a{number}", (), {}, "/", common=common), bench)

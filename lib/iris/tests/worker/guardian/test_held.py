@@ -99,14 +99,14 @@ def test_without_a_log_the_tail_is_of_both_streams_and_without_a_tail_nothing_is
     none = Bench().start()
     none.held.on_output(True, b"err")
     none.held.on_exit(Exit(1, 0))
-    assert none.held.news() == [["ended", NAME, {"pid": 4711, "code": 1, "signal": 0, "log_size": 0, "at_ms": 1001}]]
+    assert none.held.whole()["end"] == {"pid": 4711, "code": 1, "signal": 0, "log_size": 0, "at_ms": 1001}
 
 
 def test_an_end_is_told_in_few_words_where_they_say_all(tmp_path: Path) -> None:
     plain = Bench(log=str(tmp_path / "log"), tail_bytes=5).start()
     plain.held.on_output(False, b"line\n")
     plain.held.on_exit(Exit(3, 0))
-    ((verb, name, pid, code, signal, size, at_ms),) = plain.held.news(2)
+    ((verb, name, pid, code, signal, size, at_ms),) = plain.held.news()
     assert (verb, name, pid, code, signal, size) == ("over", NAME, 4711, 3, 0, plain.held.log_size)
     assert at_ms == plain.held.whole()["end"]["at_ms"]
     for told in (
@@ -117,7 +117,7 @@ def test_an_end_is_told_in_few_words_where_they_say_all(tmp_path: Path) -> None:
         told.held.on_output(True, b"err\n")
         told.held.fenced = "no contact" if "fenced" in told.held.spec.log else ""
         told.held.on_exit(Exit(3, 0))
-        assert [item[0] for item in told.held.news(2)] == ["ended"]
+        assert [item[0] for item in told.held.news()] == ["ended"]
 
 
 LIMITS = LimitRequest(1, 2, 3, 4, cpu_quota=True)

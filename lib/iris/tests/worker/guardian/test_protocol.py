@@ -1,6 +1,6 @@
 import pytest
 
-from iris.worker.guardian.protocol import JsonFrameReader, ProtocolError, agree, encode
+from iris.worker.guardian.protocol import JsonFrameReader, ProtocolError, encode
 
 
 def test_messages_come_whole_however_they_are_cut() -> None:
@@ -26,18 +26,3 @@ def test_messages_come_whole_however_they_are_cut() -> None:
 def test_what_is_no_message_is_refused_with_the_reason(data: bytes, why: str) -> None:
     with pytest.raises(ProtocolError, match=why):
         list(JsonFrameReader().feed(data))
-
-
-@pytest.mark.parametrize(
-    ("theirs", "version"),
-    [([1, 1], 1), ([1, 2], 2), ([2, 5], 3), ([3, 3], 3), ([1, 9], 3)],
-)
-def test_the_newest_version_of_both_is_spoken(theirs: list[int], version: int) -> None:
-    assert agree(theirs, oldest=1, newest=3) == version
-
-
-def test_without_a_common_version_both_ranges_are_named() -> None:
-    with pytest.raises(ProtocolError, match="it speaks versions 4 to 5 of the protocol, this one 1 to 3"):
-        agree([4, 5], oldest=1, newest=3)
-    with pytest.raises(ProtocolError, match="versions must be two numbers, not 'two'"):
-        agree("two")

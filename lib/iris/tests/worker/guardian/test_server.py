@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from iris.worker.guardian.protocol import NEWEST_VERSION, OLDEST_VERSION, JsonFrameReader, encode
+from iris.worker.guardian.protocol import VERSION, JsonFrameReader, encode
 from iris.worker.guardian.reactor import Reactor
 from iris.worker.guardian.server import GuardianServer
 
@@ -24,13 +24,11 @@ class Guardian:
         self.live_count = 3
         self.finishing = False
         self.left = 0
-        self.versions: list[int] = []
 
     def do(self, *request: Any) -> None:
         self.asked.append(request)
 
-    def take_news(self, version: int = 1) -> list[list[Any]]:
-        self.versions.append(version)
+    def take_news(self) -> list[list[Any]]:
         news, self.news, self.news_due = self.news, [], None
         return news
 
@@ -57,8 +55,8 @@ class Peer:
         self._bench.turn()
         return self
 
-    def hello(self, role: str = "worker", versions: Any = (1, 1)) -> "Peer":
-        return self.say({"hello": {"versions": list(versions), "pid": 7, "role": role}})
+    def hello(self, role: str = "worker", version: int = VERSION) -> "Peer":
+        return self.say({"hello": {"version": version, "pid": 7, "role": role}})
 
     def hear(self) -> list[dict[str, Any]]:
         """What has come so far; None stands for the end."""
@@ -121,21 +119,16 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 def test_a_worker_is_told_who_guards_what_is_held_and_in_which_version(bench: Bench) -> None:
-    newest = {"guardian": "g1", "pid": 5, "version": NEWEST_VERSION, "held": [{"id": "a"}]}
-    worker = bench.peer().hello(versions=(OLDEST_VERSION, 9))
-    assert worker.hear() == [{"hello": newest}]
+    worker = bench.peer().hello()
+    assert worker.hear() == [{"hello": {"guardian": "g1", "pid": 5, "version": VERSION, "held": [{"id": "a"}]}}]
     assert bench.server.has_worker
-    worker.stream.close()
-    older = bench.peer().hello(versions=(OLDEST_VERSION, OLDEST_VERSION))
-    assert older.hear() == [{"hello": {**newest, "version": OLDEST_VERSION}}]
     bench.is_new()
-    assert bench.guardian.versions == [OLDEST_VERSION], "it is told what it understands"
-    assert older.hear() == [], "and nothing when there is nothing after all"
+    assert worker.hear() == [], "nothing when there is nothing after all"
 
 
 def test_one_that_only_looks_is_told_how_many_live_and_changes_nothing(bench: Bench) -> None:
     looks = bench.peer().hello("control")
-    assert looks.hear() == [{"hello": {"guardian": "g1", "pid": 5, "version": 1, "live": 3}}]
+    assert looks.hear() == [{"hello": {"guardian": "g1", "pid": 5, "version": VERSION, "live": 3}}]
     looks.say({"do": [["finish", 0]]})
     assert bench.guardian.asked == []
     assert not bench.server.has_worker
@@ -176,9 +169,9 @@ def test_one_that_does_not_begin_with_hello_is_hung_up_on(bench: Bench, first: A
 
 
 def test_there_is_one_worker_until_it_is_gone_and_none_of_another_version_or_at_the_end(bench: Bench) -> None:
-    (refused, end) = bench.peer().hello(versions=(NEWEST_VERSION + 1, NEWEST_VERSION + 2)).hear()
-    assert refused["versions"] == [OLDEST_VERSION, NEWEST_VERSION]
-    assert f"versions {NEWEST_VERSION + 1} to {NEWEST_VERSION + 2}" in refused["refused"]
+    (refused, end) = bench.peer().hello(version=VERSION + 1).hear()
+    assert refused["version"] == VERSION
+    assert f"it speaks version {VERSION + 1} of the protocol, this one {VERSION}" in refused["refused"]
     assert (end, bench.server.has_worker) == (None, False)
     first = bench.peer().hello()
     assert bench.peer().hello().hear() == [{"refused": f"process {os.getpid()} is its worker"}, None]
@@ -192,7 +185,7 @@ def test_there_is_one_worker_until_it_is_gone_and_none_of_another_version_or_at_
 def test_a_worker_whose_end_was_not_read_yet_makes_room_after_its_last_requests(bench: Bench) -> None:
     first = bench.peer().hello()
     second = bench.peer()
-    second.stream.sendall(encode({"hello": {"versions": [1, 1], "role": "worker"}}))
+    second.stream.sendall(encode({"hello": {"version": VERSION, "role": "worker"}}))
     first.stream.sendall(encode({"do": [["stop", "a", 0, None]]}))
     first.stream.close()
     bench.turn()

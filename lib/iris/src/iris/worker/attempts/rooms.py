@@ -75,18 +75,11 @@ class Rooms:
     Args:
         make: Makes the room of an identity and its user's name, or the worker's own (None, ""), with a refusal.
         users: Who tasks are; None: who the worker is.
-        refusal: Not empty: tasks that are somebody else cannot be started, and why.
     """
 
-    def __init__(
-        self,
-        make: Callable[[TaskIdentity | None, str, str], Room],
-        users: TaskUsers | None = None,
-        refusal: str = "",
-    ) -> None:
+    def __init__(self, make: Callable[[TaskIdentity | None, str, str], Room], users: TaskUsers | None = None) -> None:
         self._make = make
         self._users = users
-        self._refusal = refusal
         self._made: dict[int | str, Room] = {}  # by uid; 0: the worker's own
 
     def at(self, key: int | str) -> Room:
@@ -98,7 +91,7 @@ class Rooms:
         if self._users is None:
             return self._have(None)
         try:
-            return self._have(self._users.identity(user_of(attempt_id)), user_of(attempt_id), self._refusal)
+            return self._have(self._users.identity(user_of(attempt_id)), user_of(attempt_id))
         except OSError as error:
             # Under no circumstances as the worker itself.
             return self._have(None, "", f"the worker cannot start it: {error}")
@@ -110,12 +103,12 @@ class Rooms:
         user = user_of(attempt_id)
         known = self._users.known().get(user) if self._users is not None else None
         is_same = known is not None and known.uid == uid
-        return self._have(known if is_same else TaskIdentity(int(uid)), user, self._refusal)
+        return self._have(known if is_same else TaskIdentity(int(uid)), user)
 
     def all(self) -> list[Room]:
         """Those of all that had attempts here before, and the worker's own."""
         for user, identity in (self._users.known() if self._users is not None else {}).items():
-            self._have(identity, user, self._refusal)
+            self._have(identity, user)
         self._have(None)
         return list(self._made.values())
 

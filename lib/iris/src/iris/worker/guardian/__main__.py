@@ -113,7 +113,6 @@ def serve(
             "isolation": views.mode,
             "build": build_of(Path(__file__).parent),
             "descriptors": _raise_descriptor_limit(),
-            "identities": True,
         },
     )
     finish_on_sigterm(reactor, guardian)

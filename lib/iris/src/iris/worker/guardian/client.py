@@ -15,8 +15,7 @@ from iris.worker.guardian.held import Json, fields_of, fields_of_common
 from iris.worker.guardian.launch import DEFAULT_LINGER_S, GuardianPaths, build_of, launch
 from iris.worker.guardian.protocol import (
     MAX_FRAME_BYTES,
-    NEWEST_VERSION,
-    OLDEST_VERSION,
+    VERSION,
     JsonFrameReader,
     Message,
     ProtocolError,
@@ -39,8 +38,6 @@ _FINISH_S: Final = 5.0
 SILENCE_S: float = 5.0
 """A guardian that has said nothing for so long since it was told to start something does not answer."""
 _FOLDER: Final = Path(__file__).parent
-
-Versions = tuple[int, int]
 
 
 class _Command:
@@ -71,12 +68,9 @@ class GuardianClient(asyncio.Protocol):
     def __init__(self, reader: JsonFrameReader, hello: Json) -> None:
         self.guardian_id = str(hello["guardian"])
         self.pid = int(hello["pid"])
-        self.version = int(hello["version"])
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.isolation = _isolation(hello.get("isolation"))
+        self.isolation = IsolationMode(hello["isolation"])
         self._most_live = max(1, (int(hello.get("descriptors", 1024)) - _DESCRIPTORS_KEPT) // _DESCRIPTORS_PER_ATTEMPT)
-        self.heeds_identities = bool(hello.get("identities"))
-        """False: it is of a release that would run every task as itself."""
         self._held: dict[str, Json] = {str(fields["id"]): fields for fields in hello.get("held", [])}
         self._reader = reader
         self._loop = asyncio.get_running_loop()
@@ -101,7 +95,7 @@ class GuardianClient(asyncio.Protocol):
 
     def start(self, spec: ProcessSpec, listener: Listener) -> _Command:
         command = self._listen(spec.owner, listener, spec.dies_with_worker)
-        if spec.common is None or self.version < 2:
+        if spec.common is None:
             self.ask("start", fields_of(spec.whole()))
         else:
             mounts = [mount.words() for mount in spec.mounts]
@@ -290,7 +284,6 @@ def _exit_from(end: Json) -> Exit:
 async def attach(
     paths: GuardianPaths,
     *,
-    versions: Versions = (OLDEST_VERSION, NEWEST_VERSION),
     start: Callable[[], Any] | None = None,
     linger_s: float = DEFAULT_LINGER_S,
     patience_s: float = _PATIENCE_S,
@@ -302,7 +295,6 @@ async def attach(
 
     Args:
         paths: The files of the guardian.
-        versions: The oldest and the newest version of the protocol that are spoken.
         start: As `launch.launch`, which is the default.
         linger_s: Seconds that a new guardian without worker and tasks waits for a worker.
         patience_s: Seconds to wait for a guardian that is ending or has another worker.
@@ -329,7 +321,7 @@ async def attach(
                 raise Unavailable(f"the guardian did not start{why} (its log: {paths.log})") from error
             continue
         try:
-            client = await _greet(stream, versions, patience_s)
+            client = await _greet(stream, patience_s)
         except (ConnectionError, ProtocolError, TimeoutError, Unavailable) as error:
             why = str(error) or "it does not answer"  # as when it is suspended
             stream.close()
@@ -340,11 +332,6 @@ async def attach(
             raise
         return client
     raise Unavailable(f"the guardian of {paths.root} does not take this worker: {why or 'it does not listen'}")
-
-
-def _isolation(name: object) -> IsolationMode:
-    """The isolation that a guardian states; one of a release that says nothing, or something new, has none."""
-    return next((mode for mode in IsolationMode if mode == name), IsolationMode.COPY)
 
 
 def _connect(paths: GuardianPaths) -> socket.socket:
@@ -359,9 +346,9 @@ def _connect(paths: GuardianPaths) -> socket.socket:
     return stream
 
 
-async def _greet(stream: socket.socket, versions: Versions, patience_s: float) -> GuardianClient:
+async def _greet(stream: socket.socket, patience_s: float) -> GuardianClient:
     loop = asyncio.get_running_loop()
-    hello = {"versions": list(versions), "pid": os.getpid(), "role": "worker"}
+    hello = {"version": VERSION, "pid": os.getpid(), "role": "worker"}
     async with asyncio.timeout(patience_s):
         await loop.sock_sendall(stream, encode({"hello": hello}))
         reader = JsonFrameReader(MAX_FRAME_BYTES)
@@ -373,7 +360,7 @@ async def _greet(stream: socket.socket, versions: Versions, patience_s: float) -
             messages = list(reader.feed(data))
     answer, *more = messages
     if "refused" in answer:
-        if "versions" in answer:
+        if "version" in answer:
             raise Conflict(f"the guardian cannot be used: {answer['refused']}; end it or use the release it is of")
         raise Unavailable(str(answer["refused"]))
     if not isinstance(answer.get("hello"), dict):

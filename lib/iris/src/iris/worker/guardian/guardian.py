@@ -81,9 +81,9 @@ class Guardian:
         self.news_due = None
         return [attempt.whole() for attempt in self._attempts.values() if not attempt.spec.dies_with_worker]
 
-    def take_news(self, version: int = 1) -> list[list[Any]]:
-        """News that the worker has not been told, in this version of the protocol."""
-        news = [item for attempt in self._dirty.values() for item in attempt.news(version)]
+    def take_news(self) -> list[list[Any]]:
+        """News that the worker has not been told."""
+        news = [item for attempt in self._dirty.values() for item in attempt.news()]
         self._dirty.clear()
         self.news_due = None
         return news

@@ -167,8 +167,8 @@ class HeldAttempt:
 
     # --- what is told of it ---
 
-    def news(self, version: int = 1) -> list[list[Any]]:
-        """News that the worker was not told yet, in this version of the protocol; it counts as told then."""
+    def news(self) -> list[list[Any]]:
+        """News that the worker was not told yet; it counts as told then."""
         told: list[list[Any]] = []
         name = self.spec.owner
         if self.refusal is not None:
@@ -177,7 +177,7 @@ class HeldAttempt:
         if self.exit is not None:
             if self.usage != NO_USAGE:
                 told.append(["usage", name, self.usage.numbers()])
-            if version > 1 and self._is_plain():
+            if self._is_plain():
                 exit = self.exit
                 return [*told, ["over", name, self.pid, exit.code, exit.signal, self.log_size, self.at_ms]]
             return [*told, ["ended", name, self._end()]]

@@ -1,28 +1,27 @@
-"""The messages between a worker and its guardian, made so that each may be of another release than the other.
+"""The messages between a worker and its guardian, which may be of different releases that speak the same version.
 
 A frame is a length (u32, big-endian) and a JSON object. The first frame of each side is its hello:
 
-    worker:    {"hello": {"versions": [oldest, newest], "pid": …, "role": "worker" | "control"}}
-    guardian:  {"hello": {"version": …, "guardian": id, "pid": …, "build": …, "descriptors": …, "held": [attempt, …],
-                         "identities": true when it heeds "run_as" of a spec}}
-               or {"refused": why}, and the end of the connection
+    worker:    {"hello": {"version": …, "pid": …, "role": "worker" | "control"}}
+    guardian:  {"hello": {"version": …, "guardian": id, "pid": …, "build": …, "descriptors": …, "held": [attempt, …]}}
+               or {"refused": why}, and the end of the connection; with its "version" if that is the reason
 
-The version is the newest that both speak. `held` is every attempt the guardian has not been told to forget. A "control"
+`held` is every attempt the guardian has not been told to forget. A "control"
 only reads that: it changes nothing. Then, in this order and as often as there is something to say:
 
     worker:    {"do": [[verb, …], …]}
                "start", {spec}      · "stop", id, grace_ms, note or null  · "forget", id
-               "common", number, {what many specs have in common}  · "drop", number             (version 2)
-               "run", number, id, cwd, log, {env}, {note}, [mount, …]   with that and these     (version 2)
+               "common", number, {what many specs have in common}  · "drop", number
+               "run", number, id, cwd, log, {env}, {note}, [mount, …]   with that and these
                "contact", ms        a beat sent at this moment of CLOCK_BOOTTIME was acknowledged by the controller
                "finish", grace_ms   stop everything, then exit
     guardian:  {"news": [[verb, …], …]}
                "started", id, pid, at_ms · "refused", id, why, message, exit_code
                "grew", id, log_size     · "ended", id, {end}
-               "over", id, pid, code, signal, log_size, at_ms    an end of which there is no more to say  (version 2)
+               "over", id, pid, code, signal, log_size, at_ms    an end of which there is no more to say
 
-Verbs and fields that are not known are passed over, so a release may add some without a new version number. Version
-numbers change only when passing over would be a misunderstanding. News tell a state, not a stream: what is not sent
+Verbs and fields that are not known are passed over, so a release may add some without a new version number. That
+changes only when passing over would be a misunderstanding. News tell a state, not a stream: what is not sent
 because the worker is away is part of `held` when it comes back.
 """
 
@@ -32,8 +31,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
-OLDEST_VERSION: Final = 1
-NEWEST_VERSION: Final = 2
+VERSION: Final = 3
 
 MAX_HELLO_BYTES: Final = 64 * 1024
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
@@ -84,27 +82,6 @@ class JsonFrameReader:
             body = bytes(self._buffer[_LENGTH.size : end])
             del self._buffer[:end]
             yield _decode(body)
-
-
-def agree(theirs: object, oldest: int = OLDEST_VERSION, newest: int = NEWEST_VERSION) -> int:
-    """Return the newest version that both sides speak.
-
-    Args:
-        theirs: The peer's oldest and newest version, as it sent them.
-        oldest: Ours.
-        newest: Ours.
-
-    Raises:
-        ProtocolError: There is none; the message names both ranges.
-    """
-    match theirs:
-        case [int(their_oldest), int(their_newest)] if max(oldest, their_oldest) <= min(newest, their_newest):
-            return min(newest, their_newest)
-        case [int(their_oldest), int(their_newest)]:
-            raise ProtocolError(
-                f"it speaks versions {their_oldest} to {their_newest} of the protocol, this one {oldest} to {newest}"
-            )
-    raise ProtocolError(f"versions must be two numbers, not {theirs!r}")
 
 
 def _decode(body: bytes) -> Message:

@@ -11,12 +11,10 @@ from typing import Any, Final
 from iris.worker.guardian.guardian import Guardian
 from iris.worker.guardian.protocol import (
     MAX_FRAME_BYTES,
-    NEWEST_VERSION,
-    OLDEST_VERSION,
+    VERSION,
     JsonFrameReader,
     Message,
     ProtocolError,
-    agree,
     encode,
 )
 from iris.worker.guardian.reactor import READ, WRITE, Reactor
@@ -34,7 +32,6 @@ class Peer:
     def __init__(self, stream: socket.socket, server: "GuardianServer") -> None:
         self.stream = stream
         self.greeted = False
-        self.version = OLDEST_VERSION
         self.peer = ""
         self._server = server
         self._reader = JsonFrameReader()
@@ -135,7 +132,7 @@ class GuardianServer:
         worker, due = self._worker, self._guardian.news_due
         if worker is None or worker.is_busy or due is None or due > time.monotonic():
             return
-        news = self._guardian.take_news(worker.version)
+        news = self._guardian.take_news()
         if news:
             worker.send({"news": news})
 
@@ -194,13 +191,11 @@ class GuardianServer:
         hello = message.get("hello")
         if not isinstance(hello, dict):
             raise ProtocolError("it did not begin with hello")
-        try:
-            version = agree(hello.get("versions"), OLDEST_VERSION, NEWEST_VERSION)
-        except ProtocolError as error:
-            connection.send({"refused": str(error), "versions": [OLDEST_VERSION, NEWEST_VERSION]})
-            raise
-        connection.version = version
-        answer: dict[str, Any] = {**self._hello, "version": version}
+        if hello.get("version") != VERSION:
+            why = f"it speaks version {hello.get('version')} of the protocol, this one {VERSION}"
+            connection.send({"refused": why, "version": VERSION})
+            raise ProtocolError(why)
+        answer: dict[str, Any] = {**self._hello, "version": VERSION}
         if hello.get("role") == "worker":
             if not self._attach(connection):
                 return
