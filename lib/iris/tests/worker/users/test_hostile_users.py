@@ -132,6 +132,12 @@ while len([name for name in os.listdir(sys.argv[1]) if os.path.getsize(f"{sys.ar
 """
 
 
+def ann_has(work_dir: Path) -> list[Path]:
+    """The files of ann's tasks: as root knows them, and whoever guesses their names."""
+    parts = (work_dir / "users" / "1900000000", work_dir / "caches" / "1900000000")
+    return [path for part in parts for path in part.rglob("*") if path.is_file() and path.stat().st_size]
+
+
 @contextlib.asynccontextmanager
 async def strangers(open_path: Path, mode: IsolationMode) -> AsyncIterator[tuple[WorkerPlace, str, str]]:
     """A worker with its secrets, a task of ann's that runs on it, and what she says at her end."""
@@ -155,7 +161,10 @@ async def strangers(open_path: Path, mode: IsolationMode) -> AsyncIterator[tuple
 async def test_a_task_reads_forges_and_disturbs_nothing_of_others(open_path: Path, mode: IsolationMode) -> None:
     async with strangers(open_path, mode) as (here, victim, bundle):
         pids = [here.controller.observations[victim].pid, here.guardian, here.worker_pid]
-        known = pb.Environment(env_vars={"KNOWN": f"{FILE_NAME},{KEY_FILE},task-users.json,guardian.log,worker.lock"})
+        of_ann = [str(path.relative_to(here.work_dir)) for path in ann_has(here.work_dir)]
+        assert {"secret", safe_name(victim)} <= {os.path.basename(name) for name in of_ann}
+        names = [FILE_NAME, KEY_FILE, "task-users.json", "guardian.log", "worker.lock", *of_ann]
+        known = pb.Environment(env_vars={"KNOWN": ",".join(names)})
         argv = ("python", "-c", HOSTILE, str(here.work_dir), *map(str, pids))
         assert json.loads(await here.run(*argv, user="bob", bundle=bundle, environment=known)) == []
         assert json.loads(await here.run(*argv, user="bob", environment=known)) == []
