@@ -37,4 +37,4 @@ def _uids_of_tasks(work_dir: Path) -> set[int]:
             with contextlib.suppress(OSError):
                 # The owner of the directory is root where a process has made itself undumpable.
                 found |= {int(uid) for uid in _UIDS.findall(Path(f"/proc/{name}/status").read_text(errors="replace"))}
-    return found & given
+    return (found & given) - {0}
