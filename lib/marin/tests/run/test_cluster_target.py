@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from marin.run.auth_token import find_token
 from marin.run.cluster_target import DEFAULT_ADDRESS, find_target, read_cluster_file
-from rigging.errors import Denied, InvalidRequest, NotFound
+from rigging.errors import InvalidRequest, NotFound
 
 FILE = "cluster_name: marin\nprovider: {type: local, head_ip: 127.0.0.1}\n"
 
@@ -59,22 +58,6 @@ def test_what_is_no_cluster_is_refused_with_its_origin_or_with_those_there_are(r
     (root / "infra" / "notes.yaml").write_text("a: 1\n")
     with pytest.raises(InvalidRequest, match=r"notes\.yaml is no Ray cluster file"):
         find_target("notes", {})
-
-
-def test_the_users_token(tmp_path: Path) -> None:
-    assert find_token({}, tmp_path).value == ""
-    (tmp_path / ".ray").mkdir()
-    (tmp_path / ".ray" / "auth_token").write_text("mine\n")
-    (tmp_path / "other").write_text("theirs")
-    found = find_token({}, tmp_path)
-    assert (found.value, found.always) == ("mine", False)
-    assert find_token({"RAY_AUTH_MODE": "token"}, tmp_path).always
-    assert find_token({"RAY_AUTH_TOKEN_PATH": str(tmp_path / "other")}, tmp_path).value == "theirs"
-    assert find_token({"RAY_AUTH_TOKEN": "t", "RAY_AUTH_MODE": "token"}, tmp_path).value == "t"
-    assert find_token({"RAY_AUTH_TOKEN": "t", "RAY_AUTH_MODE": "disabled"}, tmp_path).value == ""
-    assert "mine" not in repr(found)
-    with pytest.raises(Denied, match=r"RAY_AUTH_TOKEN_PATH: the token file .*none"):
-        find_token({"RAY_AUTH_TOKEN_PATH": str(tmp_path / "none")}, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from fray.backends.ray import address, connect
-from fray.backends.ray.auth_token import Token
 from fray.testing.ray_harness import RayHarness, need_namespaces
 from rigging.errors import Denied, Unavailable
+from rigging.ray_token import AuthToken
 
 pytestmark = [pytest.mark.ray]
 
 SHORT = 0.3
-NONE = Token("", "nowhere")
+NONE = AuthToken("", "nowhere")
 TOKEN = "0123456789abcdef" * 4
 
 
@@ -95,10 +95,10 @@ REFUSAL = b"\x40\x0bgrpc-status\x0216"
 @pytest.mark.parametrize("token", ["", "short", TOKEN * 5])
 def test_a_grpc_server_is_found_and_one_that_wants_another_token_is_told(token: str) -> None:
     with server(SETTINGS) as place:
-        address.check_reachable(place, "as given", Token(token, "here"), 20)
+        address.check_reachable(place, "as given", AuthToken(token, "here"), 20)
     refusal = bytes([0, 0, len(REFUSAL), 1, 5, 0, 0, 0, 1]) + REFUSAL
     with server(SETTINGS + refusal) as place, pytest.raises(Denied) as caught:
-        address.check_reachable(place, "as given", Token(token, "here"), 20)
+        address.check_reachable(place, "as given", AuthToken(token, "here"), 20)
     said = "the one of here is not the cluster's" if token else "there is none (here)"
     assert f"the Ray cluster at {place} wants a token, and {said}: `ray get-auth-token`" in str(caught.value)
 

@@ -10,8 +10,8 @@ from collections.abc import MutableMapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from marin.run.auth_token import MODE_VARIABLE, find_token
 from rigging.errors import Denied
+from rigging.ray_token import MODE_VARIABLE, find_token
 
 # Those that speak with a dashboard. A node that `ray start` starts must have the mode of its cluster.
 _COMMANDS: Final = frozenset({"job", "list", "get", "summary", "logs"})

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from marin.run.auth_token import AuthToken
 from marin.run.submit.follow import GONE, Follower, FollowTimes
 from marin.run.submit.jobs_api import JobsApi
+from rigging.ray_token import AuthToken
 from support.marin.jobs_server import Job, JobsServer
 
 NONE = AuthToken("", "nowhere", always=False)

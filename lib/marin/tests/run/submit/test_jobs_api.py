@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from marin.run.auth_token import AuthToken
 from marin.run.submit.jobs_api import JobsApi, NotReady, stop_quietly
 from marin.run.submit.log_file import TailBroken
 from marin.run.submit.run_job import take_back
 from rigging.errors import Conflict, Denied, InvalidRequest, MarinError, NotFound, Unavailable
+from rigging.ray_token import AuthToken
 
 NONE = AuthToken("", "nowhere", always=False)
 Question = Callable[[JobsApi], Awaitable[Any]]

@@ -9,9 +9,10 @@ import urllib.request
 from pathlib import Path
 from typing import Final
 
-from fray.backends.ray.auth_token import Token, find_token, refusal, send_token
+from fray.backends.ray.auth_token import refusal, send_token
 from fray.backends.ray.grpc_probe import NoAnswerError, lets_in
 from rigging.errors import Unavailable
+from rigging.ray_token import AuthToken, find_token
 from rigging.redaction import redact_string
 
 _PROBE_SECONDS: Final = 5.0
@@ -46,7 +47,7 @@ def find_cluster(address: str | None) -> str | None:
     return address
 
 
-def ask_dashboard(url: str, given_by: str, token: Token, timeout: float = _PROBE_SECONDS) -> str:
+def ask_dashboard(url: str, given_by: str, token: AuthToken, timeout: float = _PROBE_SECONDS) -> str:
     """Return the address of the cluster that a dashboard belongs to, "host:port".
 
     Args:
@@ -96,7 +97,7 @@ def _get(url: str, headers: dict[str, str], timeout: float) -> bytes:
     return data
 
 
-def check_reachable(address: str, given_by: str, token: Token, timeout: float = _PROBE_SECONDS) -> None:
+def check_reachable(address: str, given_by: str, token: AuthToken, timeout: float = _PROBE_SECONDS) -> None:
     """Look whether a gRPC server answers where `ray.init` would connect, and lets this user in.
 
     `ray.init` itself waits more than a minute and a half for one, and 20 s for one that wants a token. Addresses that

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from marin.run.auth_token import DEFAULT_FILE, FILE_VARIABLE, TOKEN_VARIABLE
 from rigging.errors import InvalidRequest
 from rigging.filesystem.private import write_private
+from rigging.ray_token import DEFAULT_FILE, FILE_VARIABLE, TOKEN_VARIABLE
 
 _ASKED = "RAY_AUTH_MODE=token"
 

@@ -15,9 +15,9 @@ from typing import Any, Final, Self
 import aiohttp
 import yarl
 
-from marin.run.auth_token import AuthToken
 from marin.run.submit.log_file import TailBroken, read_log_file, reason_of
 from rigging.errors import Conflict, Denied, InvalidRequest, MarinError, NotFound, Unavailable
+from rigging.ray_token import AuthToken
 from rigging.redaction import redact_string
 
 TERMINAL: Final = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})

@@ -11,7 +11,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from marin.run.auth_token import AuthToken, find_token
 from marin.run.cluster_target import DEFAULT_ADDRESS, ClusterTarget, find_target
 from marin.run.submit.follow import BY_SIGNAL, Follower, say
 from marin.run.submit.jobs_api import JobsApi, NotReady
@@ -24,6 +23,7 @@ from rigging.forwarding import FORWARDED_ENV_VARS
 from rigging.printable import printable
 from rigging.project_needs import ProjectNeeds, project_needs, read_pyprojects, requirement_name
 from rigging.quantities import format_size
+from rigging.ray_token import AuthToken, find_token
 
 READY_SECONDS: Final = 60.0
 _RAY: Final = "ray"

@@ -12,7 +12,6 @@ from typing import Final, TypeVar
 
 import click
 
-from marin.run.auth_token import find_token
 from marin.run.cluster import ray_commands
 from marin.run.cluster.cli.context import (
     ClusterFile,
@@ -38,6 +37,7 @@ from marin.run.connection import open_connection
 from marin.run.submit.jobs_api import JobsApi, NotReady
 from marin.run.submit.working_directory import Package, pack_all
 from rigging.errors import Conflict, InvalidRequest, MarinError, Unavailable
+from rigging.ray_token import find_token
 from rigging.redaction import redact_string
 from rigging.timing import ExponentialBackoff
 

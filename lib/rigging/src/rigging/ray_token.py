@@ -25,7 +25,7 @@ class AuthToken:
 
     value: str
     origin: str
-    always: bool
+    always: bool = False
 
     def __repr__(self) -> str:
         return f"AuthToken(origin={self.origin!r}, always={self.always})"
