@@ -8,19 +8,18 @@ import datetime
 import json
 import shlex
 import socket
-from collections.abc import Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from rigging.clock import SYSTEM_CLOCK, Clock
 from rigging.filesystem.atomic import write_bytes_atomic
 from rigging.mirror.paths import PRIVATE_DIRECTORY
 from rigging.mirror.prefix_store import PrefixStore
+from rigging.parallel import map_in_threads
 from rigging.user import user_name
 
 _DIRECTORY = f"{PRIVATE_DIRECTORY}/removed"
 _SUFFIX = ".removed"
-_WORKERS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +79,9 @@ def mark_removed(local: PrefixStore, paths: Collection[str], clock: Clock = SYST
     """Write a tombstone for each file; each appears whole or not at all."""
     now = datetime.datetime.fromtimestamp(clock.now(), datetime.UTC).isoformat(timespec="seconds")
     content = json.dumps({"removed_at": now, "removed_by": f"{user_name()}@{socket.gethostname()}"}).encode()
-    _each(lambda path: write_bytes_atomic(local.url(tombstone(path)), content), paths)
+    map_in_threads(lambda path: write_bytes_atomic(local.url(tombstone(path)), content), paths)
 
 
 def revoke(local: PrefixStore, paths: Collection[str]) -> None:
     """Take tombstones away: what other regions have is seen again."""
-    _each(lambda path: local.fs.rm_file(local.path(tombstone(path))), paths)
-
-
-def _each(act: Callable[[str], None], paths: Collection[str]) -> None:
-    if not paths:
-        return
-    with ThreadPoolExecutor(max_workers=min(len(paths), _WORKERS), thread_name_prefix="mirror-removed") as pool:
-        list(pool.map(act, paths))
+    map_in_threads(lambda path: local.fs.rm_file(local.path(tombstone(path))), paths)

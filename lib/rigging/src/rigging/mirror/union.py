@@ -4,12 +4,12 @@ The local entry wins. What was removed here is not seen in other regions either 
 """
 
 from collections.abc import Callable, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from rigging.mirror.paths import is_private, without_hidden
 from rigging.mirror.prefix_store import Info, PrefixStore, StoreKind, local_store, other_stores
 from rigging.mirror.removed import removed_files, tombstone
+from rigging.parallel import map_in_threads
 
 _T = TypeVar("_T")
 
@@ -117,7 +117,6 @@ def as_mirrored(info: Info, path: str, store: PrefixStore) -> Info:
 
 def in_parallel(ask: Callable[[PrefixStore], _T], stores: Sequence[PrefixStore]) -> list[_T]:
     """Ask several regions at once; the answers are in the order of `stores`, the first failure is raised."""
-    if len(stores) < 2 or all(store.kind in (StoreKind.LOCAL, StoreKind.MEMORY) for store in stores):
+    if all(store.kind in (StoreKind.LOCAL, StoreKind.MEMORY) for store in stores):
         return [ask(store) for store in stores]
-    with ThreadPoolExecutor(max_workers=len(stores), thread_name_prefix="mirror-ask") as pool:
-        return list(pool.map(ask, stores))
+    return map_in_threads(ask, stores)

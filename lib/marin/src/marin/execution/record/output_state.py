@@ -10,7 +10,6 @@ import hashlib
 import itertools
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
@@ -27,11 +26,10 @@ from marin.execution.record.info import STEP_INFO_FILE
 from marin.output_files import STATUS_FILE
 from rigging.filesystem import local_path, read_bytes_or_none, url_scheme, url_to_fs
 from rigging.filesystem.location import path_in
+from rigging.parallel import map_in_threads
 
 T = TypeVar("T")
 
-# Requests in flight while files are read one by one from an object store.
-_READERS = 64
 _PAGE = 1000
 # A directory is listed as long as that takes fewer requests than looking at each output, and at most these pages.
 _MOST_PAGES = 16
@@ -180,10 +178,9 @@ def _read_remote(paths: Sequence[str]) -> OutputStates:
 
 
 def _in_parallel(look: Callable[[str], T], paths: Sequence[str]) -> dict[str, T]:
-    if len(paths) < 2 or all(local_path(path) is not None for path in paths):
+    if all(local_path(path) is not None for path in paths):
         return {path: look(path) for path in paths}
-    with ThreadPoolExecutor(min(_READERS, len(paths)), thread_name_prefix="step-state") as pool:
-        return dict(zip(paths, pool.map(look, paths), strict=True))
+    return dict(zip(paths, map_in_threads(look, paths), strict=True))
 
 
 def _look_at_one(path: str) -> OutputState:

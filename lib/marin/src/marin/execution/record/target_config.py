@@ -8,7 +8,6 @@ import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,11 +22,11 @@ from marin.execution.version.differences import Difference, value_differences
 from marin.output_files import TARGET_CONFIG_FILE
 from rigging.errors import Conflict
 from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
+from rigging.parallel import map_in_threads
 from rigging.redaction import redact_value
 
 logger = logging.getLogger(__name__)
 
-_READERS: Final = 32
 _SHOWN: Final = 10
 
 
@@ -80,8 +79,7 @@ def check_targets(paths: Mapping[str, str], configs: Mapping[str, Any]) -> None:
     Raises:
         Conflict: Some have; all are named. Nothing has run.
     """
-    with ThreadPoolExecutor(_READERS, thread_name_prefix="marin-sweep") as pool:
-        records = dict(zip(paths, pool.map(_read_if_made, paths.values()), strict=True))
+    records = dict(zip(paths, map_in_threads(_read_if_made, paths.values()), strict=True))
     made = {name: record for name, record in records.items() if record is not None}
     wanted = {name: TargetConfig.of(configs[name]) for name in made}
     found = {name: wanted[name].differences(record) for name, record in made.items() if record}

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any
 
 from marin.execution.config.step import ExecutorStep
 from marin.execution.lease.status_file import StatusFile
@@ -23,12 +22,10 @@ from marin.execution.run.pipeline import Executor
 from marin.execution.version.differences import Difference, differences
 from marin.execution.version.step_version import HASH_DIGITS
 from rigging.filesystem import local_path, read_bytes_or_none, url_to_fs
+from rigging.parallel import map_in_threads
 
 Step = ExecutorStep[Any]
-T = TypeVar("T")
-R = TypeVar("R")
 
-_READERS = 32
 _OUTPUT = re.compile(rf"(?P<stem>.+)-[0-9a-f]{{{HASH_DIGITS}}}", re.DOTALL)
 # At most this many earlier outputs of one name are compared.
 MOST_SIBLINGS = 200
@@ -108,9 +105,9 @@ def explain_steps(
     if show is not None:
         chosen = matching_steps(chosen, [show], "--step")
     paths = [executor.output_paths[step] for step in chosen]
-    statuses = dict(zip(paths, _each(lambda path: StatusFile(path).status, paths), strict=True))
+    statuses = dict(zip(paths, map_in_threads(lambda path: StatusFile(path).status, paths), strict=True))
     made = [path for path in paths if statuses[path] == STATUS_SUCCESS]
-    infos = dict(zip(made, _each(_read_info, made), strict=True))
+    infos = dict(zip(made, map_in_threads(_read_info, made), strict=True))
     earlier = EarlierOutputs(executor.prefix)
     return [
         _explain(executor, step, statuses[path], infos.get(path), force_run_failed, earlier)
@@ -219,7 +216,7 @@ def _compare_with(paths: Sequence[str], version: dict[str, Any]) -> tuple[str, l
     """Return the output with the fewest differences and these; None when no output has a recorded version."""
     some = list(paths)[:MOST_SIBLINGS]
     compared = []
-    for path, info in zip(some, _each(_read_info, some), strict=True):
+    for path, info in zip(some, map_in_threads(_read_info, some), strict=True):
         if info is not None and isinstance(info.get("version"), dict) and info["version"]:
             compared.append((path, differences(info["version"], version)))
     return min(compared, key=lambda found: (len(found[1]), found[0]), default=None)
@@ -227,11 +224,3 @@ def _compare_with(paths: Sequence[str], version: dict[str, Any]) -> tuple[str, l
 
 def _read_info(path: str) -> dict[str, Any] | None:
     return parse_info(read_bytes_or_none(os.path.join(path, STEP_INFO_FILE)))
-
-
-def _each(read: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """Call `read` for each item, in parallel: each call may be a round trip."""
-    if len(items) < 2:
-        return [read(item) for item in items]
-    with ThreadPoolExecutor(min(_READERS, len(items)), thread_name_prefix="explain") as pool:
-        return list(pool.map(read, items))

@@ -6,19 +6,16 @@ import contextlib
 import datetime
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from marin.recorded.deciding.stored import StoredFile
 from rigging.errors import MarinError, Unavailable
 from rigging.filesystem import local_path, url_to_fs
 from rigging.filesystem.location import path_in
+from rigging.parallel import map_in_threads
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-# Requests in flight at an object store.
-_READERS = 64
 
 
 @contextlib.contextmanager
@@ -169,10 +166,9 @@ def each(read: Callable[[T], R], items: Sequence[T], root: str) -> list[R]:
         items: Its arguments.
         root: Where the items are.
     """
-    if len(items) < 2 or local_path(root) is not None:
+    if local_path(root) is not None:
         return [read(item) for item in items]
-    with ThreadPoolExecutor(min(_READERS, len(items)), thread_name_prefix="marin-read") as pool:
-        return list(pool.map(read, items))
+    return map_in_threads(read, items)
 
 
 def below(directory: str, name: str) -> str:
