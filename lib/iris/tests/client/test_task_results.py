@@ -49,7 +49,7 @@ def test_one_that_cannot_be_had_is_named() -> None:
     ("error", "expected", "text"),
     [
         (NotFound("task /ann/a/1 has no result: it is failed"), ResultUnavailable, "it is failed"),
-        (MarinError("unimplemented"), ResultUnavailable, "its controller, of a former release: unimplemented"),
+        (MarinError("unimplemented"), MarinError, "unimplemented"),
         (InvalidRequest("it runs the program"), InvalidRequest, "it runs the program"),
         (Unavailable("it is away"), Unavailable, "it is away"),
     ],

@@ -48,7 +48,7 @@ def test_directories_are_made_for_their_owner_only_and_mended(tmp_path: Path) ->
     paths = WorkPaths(tmp_path / "deep" / "work")
     paths.make()
     made = sorted(path for path in paths.root.iterdir())
-    assert {paths.attempts, paths.logs, paths.tokens, paths.errors, paths.temporaries, paths.trash} <= set(made)
+    assert {paths.logs, paths.tokens, paths.errors, paths.trash} <= set(made)
     assert {path.stat().st_mode & 0o777 for path in (*made, paths.root)} == {0o700}
     paths.logs.chmod(0o100)
     paths.scratch.rmdir()
@@ -78,7 +78,7 @@ def test_what_former_attempts_left_goes_and_what_goes_on_stays(tmp_path: Path) -
 
 def test_what_belongs_to_one_attempt_is_its_own_and_a_bundle_is_known_by_what_is_in_it(tmp_path: Path) -> None:
     paths = WorkPaths(tmp_path)
-    for name in ("attempt", "layer", "log", "error", "temporary", "token"):
+    for name in ("layer", "log", "error", "token"):
         of = getattr(paths, name)
         assert of("/u/a/0:0") != of("/u/a/1:0")
         assert of("/u/a/0:0").startswith(f"{tmp_path}/")

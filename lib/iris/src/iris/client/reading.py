@@ -7,7 +7,7 @@ from iris.client.connection.connection import QUERY_TIMEOUT, Connection
 from iris.client.connection.waiting import poll_jobs, wait_jobs
 from iris.client.connection.wire import cluster_status, job_status, query_result, task_status
 from iris.client.job import Job
-from iris.client.logs.stream import LogSelection, chosen_lines, read_logs
+from iris.client.logs.stream import LogSelection, read_logs
 from iris.client.types import (
     ClusterStatus,
     JobStatus,
@@ -165,8 +165,7 @@ class ClusterReader:
         since_ms = round(check_seconds(since, "since", zero=True) * 1000)
         count = check_count(max_lines, "max_lines")
         query = LogSelection(str(task_id), include_children, since_ms, count, from_start, follow, choice)
-        lines = read_logs(self._connection, query)
-        return chosen_lines(lines, choice) if choice != LineChoice() else lines
+        return read_logs(self._connection, query)
 
     def wait_jobs(
         self, jobs: Iterable[Job | JobName | str], any: bool = False, timeout: float | None = None

@@ -6,7 +6,7 @@ from iris.client.connection.connection import Connection
 from iris.client.types import JobStatus
 from iris.domain.ids import user_of
 from iris.rpc import iris_pb2 as pb
-from rigging.errors import InvalidRequest, MarinError, NotFound
+from rigging.errors import NotFound
 from rigging.results import ResultUnavailable, unpack_result
 
 
@@ -45,14 +45,6 @@ def _fetch(connection: Connection, status: JobStatus, index: int) -> bytes:
             reply = connection.ask(lambda c: c.jobs.GetResult, request)
         except NotFound as error:
             raise ResultUnavailable(str(error)) from error
-        except InvalidRequest:
-            raise
-        except MarinError as error:
-            if type(error) is MarinError:  # as of a method that the controller has not
-                raise ResultUnavailable(
-                    f"the result of job {status.job_id} cannot be had from its controller, of a former release: {error}"
-                ) from error
-            raise
         pieces.append(reply.data)
         size += len(reply.data)
         if size >= reply.size or not reply.data:

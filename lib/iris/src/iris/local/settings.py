@@ -38,9 +38,7 @@ def read_settings(paths: LocalPaths) -> LocalSettings:
 
 def write_settings(paths: LocalPaths, settings: LocalSettings) -> None:
     """Keep settings for this and later starts."""
-    # A former release can read those of the embedded cluster.
-    fields = {name: value for name, value in asdict(settings).items() if name != "max_hosts" or value}
-    write_bytes_atomic(str(_place(paths)), json.dumps(fields).encode())
+    write_bytes_atomic(str(_place(paths)), json.dumps(asdict(settings)).encode())
 
 
 def _place(paths: LocalPaths) -> Path:

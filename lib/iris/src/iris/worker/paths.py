@@ -8,8 +8,8 @@ from typing import Final
 
 _LONGEST_NAME: Final = 180
 _DIRECTORIES: Final = (
-    *("attempts", "blobs", "bundles", "compiled", "envs", "errors", "layers", "logs", "scratch"),
-    *("sites", "slots", "tmp", "tokens", "trash"),
+    *("blobs", "bundles", "compiled", "envs", "errors", "layers", "logs", "scratch"),
+    *("sites", "slots", "tokens", "trash"),
 )
 _CACHES: Final = frozenset({"blobs", "bundles", "compiled", "envs", "sites"})
 _FOR_ROOT: Final = frozenset({"logs", "trash"})
@@ -32,7 +32,6 @@ class WorkPaths:
         self.uid = uid
         own = self._own = root / "users" / str(uid) if uid else root
         caches = self._caches = root / "caches" / str(uid) if uid else root
-        self.attempts = own / "attempts"
         self.blobs = caches / "blobs"
         self.bundles = caches / "bundles"
         self.compiled = caches / "compiled"
@@ -45,15 +44,12 @@ class WorkPaths:
         self.scratch = own / "scratch"
         self.sites = caches / "sites"
         self.slots = own / "slots"
-        self.temporaries = own / "tmp"
         self.tokens = own / "tokens"
         self.trash = own / "trash"
         self.lock = root / "worker.lock"
-        self._attempts = str(self.attempts)
         self._logs = str(self.logs)
         self._tokens = str(self.tokens)
         self._errors = str(self.errors)
-        self._temporaries = str(self.temporaries)
 
     def make(self) -> None:
         """Make the directories, readable by their owner only; also mends what a task has removed or closed."""
@@ -97,10 +93,6 @@ class WorkPaths:
                 if path.name not in names:
                     remove_tree(str(path))
 
-    def attempt(self, attempt_id: str) -> str:
-        """The working directory that former releases gave one without a workspace."""
-        return f"{self._attempts}/{safe_name(attempt_id)}"
-
     def layer(self, attempt_id: str) -> str:
         """Its changes to its bundle and environment, or its copies of them."""
         return f"{self.layers}/{short_name(attempt_id)}"
@@ -116,10 +108,6 @@ class WorkPaths:
     def result(self, attempt_id: str) -> str:
         """Where its callable leaves what it returned (`callable_main.write_result`)."""
         return self.error(attempt_id) + _RESULT
-
-    def temporary(self, attempt_id: str) -> str:
-        """The TMPDIR that former releases gave it."""
-        return f"{self._temporaries}/{short_name(attempt_id)}"
 
     def bundle_of(self, path: Path) -> Path:
         """The directory of the whole bundle that `path` is in."""

@@ -152,19 +152,6 @@ def test_another_channel_has_another_session(connection: Connection, calls: JobC
     assert (len(connection.sessions), len(connection.clients.sessions)) == (1, 1)
 
 
-def test_a_controller_without_sessions_is_asked_once(connection: Connection, calls: JobCalls) -> None:
-    calls.submit(submit("/u/1", "/u/2"))
-    connection.sessions[0].error = SessionBroken(grpc.StatusCode.UNIMPLEMENTED, "unknown service")
-    assert [reply.job_id for reply in calls.submit(submit("/u/3", "/u/4"))] == ["/u/3", "/u/4"]
-    assert connection.alone == ["/u/3", "/u/4"]
-    connection.sessions[0].error = None
-    calls.submit(submit("/u/5", "/u/6"))
-    assert connection.alone == ["/u/3", "/u/4", "/u/5", "/u/6"], "it is known now"
-    connection.clients = Connection()
-    calls.submit(submit("/u/7", "/u/8"))
-    assert len(connection.clients.sessions) == 1, "after a restart it may be another release"
-
-
 def test_other_errors_of_a_session_are_the_connections(connection: Connection, calls: JobCalls) -> None:
     calls.submit(submit("/u/1", "/u/2"))
     connection.sessions[0].error = SessionBroken(grpc.StatusCode.UNAVAILABLE, "gone")

@@ -224,29 +224,22 @@ class TestRemoval:
 
     def test_a_new_worker_keeps_what_goes_on_and_removes_the_rest(self, make: Make) -> None:
         bench = make(IsolationMode.OVERLAY)
-        other, former = "/u/job/1:0", "/a/former/0:0"
+        other = "/u/job/1:0"
         for name in (NAME, other):
             bench.directories.make(name, worker_environment())
             bench.directories.mounts(name, bench.prepared)
-        for name in ("trash/old", "links", "spare"):
-            (bench.paths.root / name).mkdir()
-        for name in (former, "/a/old/0:0"):
-            Path(bench.paths.attempt(name)).mkdir()  # a release before kept them there
+        (bench.paths.trash / "old").mkdir()
         slots = [Path(bench.directories.slot(name)) for name in (NAME, other)]
         later = AttemptDirectories(bench.paths, IsolationMode.OVERLAY, bench.later.append)
         later.adopt(NAME, str(slots[0]))
-        later.keep_only([NAME, former])
+        later.keep_only([NAME])
         bench.remove_all()
         assert [slot.exists() for slot in slots] == [True, False]
         assert (slots[0] / "own").exists(), "its layers are there, too"
-        assert os.listdir(bench.paths.attempts) == ["a~former~0~~0"]
-        assert not {"links", "spare"} & set(os.listdir(bench.paths.root))
         (slots[0] / "work" / "left").touch()
-        for name in (NAME, former):
-            later.remove(name)
+        later.remove(NAME)
         bench.remove_all()
-        places = (bench.paths.slots, bench.paths.attempts, bench.paths.trash)
-        assert [os.listdir(place) for place in places] == [[]] * 3
+        assert [os.listdir(place) for place in (bench.paths.slots, bench.paths.trash)] == [[]] * 2
 
 
 @pytest.mark.parametrize("mode", [IsolationMode.BIND, IsolationMode.COPY])

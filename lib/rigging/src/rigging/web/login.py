@@ -125,11 +125,11 @@ class Sessions:
         body, _, signature = cookie.partition(".")
         if not hmac.compare_digest(self._sign("session", body).encode(), signature.encode("utf-8", "replace")):
             return None
-        # What is signed is what `open` wrote; an earlier release wrote no grant.
-        id, name, may_write, until, *grant = json.loads(base64.urlsafe_b64decode(body))
+        # What is signed is what `open` wrote.
+        id, name, may_write, until, grant = json.loads(base64.urlsafe_b64decode(body))
         if until <= self._now() or id in self._ended:
             return None
-        return Session(id, Viewer(name, may_write, *grant), until)
+        return Session(id, Viewer(name, may_write, grant), until)
 
     def of_cookies(self, cookies: Iterable[str]) -> Session | None:
         """Return the session of a request's cookies; None when none is good, or when those of two sessions are.

@@ -37,7 +37,6 @@ class JobCalls:
         self._ends = KnownEnds()
         self._alone = _ALONE
         self._session: tuple[ClientServiceStub, CallSession] | None = None
-        self._lacking: ClientServiceStub | None = None  # a controller without sessions
 
     def submit(self, requests: Sequence[pb.SubmitJobRequest]) -> list[pb.SubmitJobResponse | MarinError]:
         """Submit these jobs, each with its idempotency key; what became of each.
@@ -47,16 +46,14 @@ class JobCalls:
         if len(requests) > 1 or not self._goes_alone():
             calls = [pb.ClientCall(submit=request) for request in requests]
             replies = self._by_session(calls)
-            if replies is not None:
-                return [error_of(reply.error) if reply.HasField("error") else reply.submitted for reply in replies]
+            return [error_of(reply.error) if reply.HasField("error") else reply.submitted for reply in replies]
         return self._one_by_one(lambda c: c.jobs.SubmitJob, requests)
 
     def stop(self, requests: Sequence[pb.StopJobRequest]) -> list[pb.StopJobResponse | MarinError]:
         """Stop these jobs; what became of each. Raises ControllerUnreachable."""
         if len(requests) > 1 or self._is_open():
             replies = self._by_session([pb.ClientCall(stop=request) for request in requests])
-            if replies is not None:
-                return [error_of(reply.error) if reply.HasField("error") else reply.stopped for reply in replies]
+            return [error_of(reply.error) if reply.HasField("error") else reply.stopped for reply in replies]
         return self._one_by_one(lambda c: c.jobs.StopJob, requests)
 
     def wait(
@@ -85,32 +82,17 @@ class JobCalls:
         session = self._session
         return session is not None and not session[1].is_over
 
-    def _by_session(self, calls: Sequence[pb.ClientCall]) -> list[pb.ClientReply] | None:
+    def _by_session(self, calls: Sequence[pb.ClientCall]) -> list[pb.ClientReply]:
         extra = len(calls) / _CALLS_PER_SECOND
         return self._run_in_session(lambda session: session.call(calls, self._connection.current().timeout + extra))
 
-    def _run_in_session(self, work: Callable[[CallSession], Reply]) -> Reply | None:
-        """Do this with the session, again and again while the controller is away; None: it knows no sessions."""
+    def _run_in_session(self, work: Callable[[CallSession], Reply]) -> Reply:
+        """Do this with the session, again and again while the controller is away."""
+        return self._connection.run(lambda call: work(self._open(call)))
 
-        def run(call: Stubs) -> Reply | None:
-            session = self._open(call)
-            if session is None:
-                return None
-            try:
-                return work(session)
-            except grpc.RpcError as error:
-                if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
-                    raise
-                self._lacking = call.clients  # an older release: each call goes by itself
-                return None
-
-        return self._connection.run(run)
-
-    def _open(self, call: Stubs) -> CallSession | None:
-        """The session on this channel, begun when there is none; None when the controller knows no sessions."""
+    def _open(self, call: Stubs) -> CallSession:
+        """The session on this channel, begun when there is none."""
         with self._lock:
-            if self._lacking is call.clients:
-                return None
             known = self._session
             if known is not None and known[0] is call.clients and not known[1].is_over:
                 return known[1]

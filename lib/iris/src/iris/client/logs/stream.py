@@ -9,7 +9,7 @@ from iris.client.connection.connection import Connection, ReplyStream, Stubs
 from iris.client.connection.wire import log_lines
 from iris.client.types import LogLine
 from iris.rpc import iris_pb2 as pb
-from iris.rpc.logfilter import ANY_ATTEMPT, LineChoice, LineFilter
+from iris.rpc.logfilter import ANY_ATTEMPT, LineChoice
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +61,6 @@ def read_logs(connection: Connection, query: LogSelection) -> Iterator[LogLine]:
                 # In the middle of a message: after an interruption more was asked for than is wanted.
                 if memory.is_complete():
                     return
-
-
-def chosen_lines(lines: Iterator[LogLine], choice: LineChoice) -> Iterator[LogLine]:
-    """The wanted ones of these lines: controllers of former releases send all of them."""
-    filters: dict[tuple[str, int], LineFilter[LogLine]] = {}
-    for line in lines:
-        if choice.attempt in (ANY_ATTEMPT, line.attempt):
-            known = filters.setdefault((line.task_id, line.attempt), LineFilter(choice))
-            yield from known.take(line)
-    for known in filters.values():
-        yield from known.finish()
 
 
 @dataclass(slots=True)

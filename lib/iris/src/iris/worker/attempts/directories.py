@@ -11,20 +11,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 from iris.worker.attempts.slots import Slot, Slots
 from iris.worker.host.removal import move_away, remove_tree
 from iris.worker.isolation.layers import remove_unused_layers
 from iris.worker.isolation.plan import IsolationMode, Mount, bundle_layer, mounts_of, private_copy
 from iris.worker.isolation.seals import copy_tree, own_tree
-from iris.worker.paths import WorkPaths, safe_name, short_name
+from iris.worker.paths import WorkPaths, short_name
 from iris.worker.prepare.task_env import PreparedEnvironment, worker_environment
 from iris.worker.processes import StartFailed
 
 logger = logging.getLogger(__name__)
 
-_OF_FORMER_RELEASES: Final = ("links", "spare")
 """Links that were working directories, and token files to be used again."""
 
 
@@ -152,9 +150,6 @@ class AttemptDirectories:
         key = self._keys.pop(attempt_id, ("", ""))
         if slot is not None:
             self._slots.give(slot, key)
-        else:
-            for path in (self._paths.attempt(attempt_id), self._paths.temporary(attempt_id)):
-                self._throw_away(path)
         if attempt_id in self._plain:
             self._plain.remove(attempt_id)
         elif not remove_unused_layers(layers := self._paths.layer(attempt_id)):
@@ -180,13 +175,10 @@ class AttemptDirectories:
     def keep_only(self, attempt_ids: Iterable[str]) -> None:
         """Remove what no attempt of these has: a former worker left it."""
         self._slots.keep_only(self._taken.values())
-        kept = {name for attempt_id in attempt_ids for name in (safe_name(attempt_id), short_name(attempt_id))}
-        for directory in (self._paths.attempts, self._paths.layers, self._paths.temporaries):
-            for name in os.listdir(directory):
-                if name not in kept:
-                    self._throw_away(f"{directory}/{name}")
-        for name in _OF_FORMER_RELEASES:
-            self._throw_away(str(self._paths.root / name))
+        kept = set(map(short_name, attempt_ids))
+        for name in os.listdir(self._paths.layers):
+            if name not in kept:
+                self._throw_away(f"{self._paths.layers}/{name}")
         for name in os.listdir(self._paths.trash):
             self._remove_later(f"{self._paths.trash}/{name}")
 
