@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -28,7 +28,6 @@ from iris.controller.workers.live_usage import LiveUsage
 from iris.controller.workers.sessions import Sessions
 from iris.core.rules.job_rules import check_band, check_parent
 from iris.core.state.view import ClusterView
-from iris.domain.constraints import FENCE_ATTRIBUTE, Constraint, ConstraintOp
 from iris.domain.events import JobSubmitted, StopRequested, WorkerCordoned, WorkerGone, WorkerUncordoned
 from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.job_spec import JobSpec
@@ -249,15 +248,8 @@ class Controller:
         if is_live:
             transaction.apply(StopRequested(spec.job_id, "replaced by a new submission"))
         kinds = (attributes for _, _, attributes in (*offers, *group_offers(self.config.scale_groups)))
-        transaction.apply(JobSubmitted(with_preferences(_on_fencing_hosts(spec), kinds), key))
+        transaction.apply(JobSubmitted(with_preferences(spec, kinds), key))
         return Submitted(spec.job_id, adopted=False)
-
-
-def _on_fencing_hosts(spec: JobSpec) -> JobSpec:
-    """An exclusive job only runs where its attempts are fenced: an older worker would not know that it is to."""
-    if not spec.exclusive:
-        return spec
-    return replace(spec, constraints=(*spec.constraints, Constraint(FENCE_ATTRIBUTE, ConstraintOp.EXISTS)))
 
 
 def _stop(transaction: Transaction, job_id: JobId, reason: str, keep_children: bool) -> StoppedJobs:

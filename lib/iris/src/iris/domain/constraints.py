@@ -64,8 +64,6 @@ _SIGNS = {
 _WITHOUT_VALUE = frozenset({ConstraintOp.EXISTS, ConstraintOp.NOT_EXISTS})
 # Attributes that say where a worker is.
 PLACE_KEYS = frozenset({"region", "zone"})
-# Workers have it whose hosts end exclusive attempts by themselves; those of earlier releases do not.
-FENCE_ATTRIBUTE = "iris-fence"
 # Workers have it that take attempts ahead of their turn: see `iris.sched.ahead`.
 AHEAD_ATTRIBUTE = "iris-ahead"
 # Workers have it whose tasks run as users of their own (`--task-users`).

@@ -11,7 +11,7 @@ import pytest
 from fray.testing.waiting import eventually
 from iris.controller.services.convert_worker import clock_shift
 from iris.controller.services.worker import address_of, check_worker_id
-from iris.domain.constraints import DISK_SIZE_ATTRIBUTE, FENCE_ATTRIBUTE
+from iris.domain.constraints import DISK_SIZE_ATTRIBUTE
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind
 from rigging.errors import InvalidRequest
@@ -131,7 +131,7 @@ def offering(disk_bytes: int) -> pb.Resources:
 def small(controller: RunningController) -> Iterator[ScriptedWorker]:
     """A worker with 100 GiB of disk, of which 2 GiB are free."""
     token = controller.token(PrincipalKind.WORKER, "w1")
-    attributes = {FENCE_ATTRIBUTE: "true", DISK_SIZE_ATTRIBUTE: str(100 * GIB)}
+    attributes = {DISK_SIZE_ATTRIBUTE: str(100 * GIB)}
     with ScriptedWorker(controller.address, token, capacity=offering(2 * GIB), attributes=attributes) as worker:
         yield worker
 

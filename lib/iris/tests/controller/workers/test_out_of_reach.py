@@ -38,18 +38,6 @@ def run_and_leave(controller: RunningController, user: Any, **spec: Any) -> None
         eventually(lambda: user.get("/ann/a").state == pb.JOB_STATE_RUNNING, "it runs")
 
 
-def test_exclusive_jobs_go_only_to_hosts_that_fence(controller: RunningController, user: Any) -> None:
-    """A worker of an earlier release would take the start for one like any other."""
-    with ScriptedWorker(controller.address, controller.worker_token("w1"), attributes={}) as older:
-        user.submit("/ann/plain")
-        older.wait_for_start("/ann/plain/0:0")
-        user.submit("/ann/a", exclusive=True, cpu_millis=100)
-        reason = "no worker has iris-fence exists; none has the attribute 'iris-fence'"
-        eventually(lambda: user.get("/ann/a").pending_reason == reason, "the job says what it lacks")
-        with ScriptedWorker(controller.address, controller.worker_token("w2"), "w2") as newer:
-            newer.wait_for_start(A)
-
-
 def test_a_removed_worker_is_waited_for_no_more(controller: RunningController, user: Any, cluster: Any) -> None:
     run_and_leave(controller, user, exclusive=True)
     with ScriptedWorker(controller.address, controller.worker_token("w2"), "w2") as other:

@@ -10,7 +10,6 @@ import grpc
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from iris.controller.config.controller_config import Address
-from iris.domain.constraints import FENCE_ATTRIBUTE
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
 from iris.rpc.key_proof import prove, public_bytes
@@ -80,7 +79,7 @@ class ScriptedWorker:
             worker_id=worker_id,
             instance_id=instance_id,
             capacity=capacity or pb.Resources(cpu_millis=2000, memory_bytes=8 * GIB, disk_bytes=100 * GIB),
-            attributes={FENCE_ATTRIBUTE: "true"} if attributes is None else attributes,
+            attributes=attributes or {},
             protocol_version=protocol_version,
             inventory=inventory,
             public_key=shown or (b"" if key is None else public_bytes(key)),
