@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[5]
 DOCUMENTS = ROOT / "lib/marin/tests/run/documents"
 APART = ["unshare", "--net", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc"]
 SET_UP = "ip link set lo up && mkdir -p /tmp/ray && mount -t tmpfs none /tmp/ray"
+RAY_RUN = "python marin/run/ray_run.py -- python experiments/hello_world.py"
 HEAD_PORT = 9265
 
 
@@ -64,6 +65,7 @@ def test_the_documents_commands_on_a_head_of_the_local_provider(machine: SshMach
         "status": _of_job(ray["job status"]),
         "stop": _of_job(ray["job stop"]),
         "own exec": f"export RAY_ADDRESS=http://127.0.0.1:8265; {own} exec marin-cluster -- 'ray status; exit 9'",
+        "ray_run": f"(cd {ROOT} && MARIN_PREFIX=$HOME/out {RAY_RUN})",
         "own submit": f"{own} submit marin-cluster -- python tests/test_ray_cluster.py",
         "own monitor": f"timeout 8 {own} monitor",
         "own dashboard": f"{own} dashboard",
@@ -88,6 +90,7 @@ def test_the_documents_commands_on_a_head_of_the_local_provider(machine: SshMach
         "logs": "4 of 4 tasks are well",
         "status": "succeeded",
         "own exec": "Resources",
+        "ray_run": '{"sum": 4950, "min": 0, "max": 99}',
         "own submit": "4 of 4 tasks are well",
         "own monitor": "Starting autoscaler",
         "own dashboard": "another tunnel is open, or the cluster's head is this machine",
