@@ -140,7 +140,7 @@ def test_a_fleet_file_makes_slices_with_their_attributes(write: Write) -> None:
     assert [machine.name for machine in machines] == ["t-0-0", "t-0-1", "t-1-0", "t-1-1", "c-0", "c-1", "c-2"]
     assert machines[3].attributes == {"tpu-name": "t-1", "tpu-worker-id": "1"}
     assert machines[4].attributes == {"zone": "a"}
-    with pytest.raises(InvalidRequest, match=r"bad.yaml, line 1, column \d+: "):
+    with pytest.raises(InvalidRequest, match=r"bad.yaml:\d: "):
         read_fleet(write("bad.yaml", "groups: [}"))
 
 

@@ -63,16 +63,16 @@ def test_what_is_no_cluster_is_refused_with_its_origin_or_with_those_there_are(r
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (None, "cannot be read"),
-        ("a: [", "cannot be read"),
-        ("- a", "is no Ray cluster file"),
-        ("provider: {type: gcp}", "is no Ray cluster file"),
-        ("cluster_name: a\nprovider: gcp", "is no Ray cluster file"),
+        (None, "cannot read {}: "),
+        ("a: [", "cannot read {}:1: "),
+        ("- a", "{} is no Ray cluster file"),
+        ("provider: {type: gcp}", "{} is no Ray cluster file"),
+        ("cluster_name: a\nprovider: gcp", "{} is no Ray cluster file"),
     ],
 )
 def test_a_file_that_describes_no_cluster_is_named(tmp_path: Path, content: str | None, said: str) -> None:
     file = tmp_path / "c.yaml"
     if content is not None:
         file.write_text(content)
-    with pytest.raises(InvalidRequest, match=f"{file} {said}"):
+    with pytest.raises(InvalidRequest, match=said.format(file)):
         read_cluster_file(file)

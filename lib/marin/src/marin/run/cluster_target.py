@@ -11,6 +11,7 @@ import yaml
 
 from rigging.config_discovery import find_configs
 from rigging.errors import InvalidRequest, NotFound
+from rigging.yaml_files import yaml_errors
 
 CLUSTER_DIRS: Final = ("infra", "infra/clusters", "~/.config/marin/ray-clusters")
 """Where Ray cluster files lie; relative ones are below the project root, and earlier ones win."""
@@ -89,10 +90,8 @@ def known_clusters(*, start: Path | None = None) -> dict[str, Path]:
 
 def read_cluster_file(path: Path) -> dict[str, Any]:
     """Return the content of a Ray cluster file. Raises InvalidRequest for a file that is none."""
-    try:
+    with yaml_errors(path):
         text = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise InvalidRequest(f"{path} cannot be read: {error}") from None
     return parse_cluster_file(text, str(path))
 
 
@@ -106,10 +105,8 @@ def parse_cluster_file(text: str, origin: str) -> dict[str, Any]:
     Raises:
         InvalidRequest: It is not a Ray cluster file.
     """
-    try:
+    with yaml_errors(origin):
         found = yaml.safe_load(text)
-    except (ValueError, yaml.YAMLError) as error:
-        raise InvalidRequest(f"{origin} cannot be read: {error}") from None
     if not isinstance(found, dict) or not isinstance(found.get("provider"), dict) or not found.get("cluster_name"):
         raise InvalidRequest(f"{origin} is no Ray cluster file: it has no cluster_name and provider")
     types = found.get("available_node_types") or {}

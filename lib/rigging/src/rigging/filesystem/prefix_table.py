@@ -16,6 +16,7 @@ from rigging.filesystem.bucket_location import get_bucket_location, same_place
 from rigging.filesystem.location import local_path, url_scheme
 from rigging.filesystem.prefix import marin_prefix
 from rigging.filesystem.region import REGION_TO_DATA_BUCKET, region_from_prefix
+from rigging.yaml_files import yaml_errors
 
 MIRROR_PREFIXES_ENV = "MARIN_MIRROR_PREFIXES"
 MIRROR_CONFIG_ENV = "MARIN_MIRROR_CONFIG"
@@ -125,10 +126,8 @@ def _read_config(path: Path, modified: int) -> tuple[Prefix, ...]:
     import yaml
 
     expected = "expected `prefixes:` with a mapping of region to URL, or a list of URLs"
-    try:
+    with yaml_errors(path):
         parsed = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InvalidRequest(f"{path}: cannot be read: {error}; {expected}") from error
     prefixes = parsed.get("prefixes") if isinstance(parsed, dict) else None
     if isinstance(prefixes, dict):
         pairs = [(str(region), url) for region, url in prefixes.items()]

@@ -18,6 +18,7 @@ from iris.tls.pins import parse_token
 from iris.tls.token_file import read_token_file
 from rigging.config_discovery import ConfigNotFound, resolve_cluster_config
 from rigging.errors import Conflict, InvalidRequest, MarinError, Unavailable
+from rigging.yaml_files import yaml_errors
 
 _SLICES: Final = ("scale_groups", "tpu_pools")
 
@@ -108,10 +109,8 @@ def _read(path: Path) -> Mapping[str, Any]:
     """Read a cluster file; empty when it is no mapping."""
     import yaml
 
-    try:
+    with yaml_errors(f"the cluster config {path}"):
         content = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InvalidRequest(f"cannot read the cluster config {path}: {error}") from None
     return content if isinstance(content, dict) else {}
 
 

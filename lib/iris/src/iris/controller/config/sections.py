@@ -8,6 +8,7 @@ from typing import Any
 from iris.cluster.sizes import parse_size
 from rigging.errors import InvalidRequest
 from rigging.redaction import redact_string
+from rigging.yaml_files import yaml_errors
 
 
 class Document:
@@ -41,16 +42,10 @@ def read_document(path: Path) -> Document:
     """Read a YAML file. Raises InvalidRequest: it cannot be read, is no YAML, says something twice or holds itself."""
     import yaml
 
-    try:
+    with yaml_errors(f"the cluster config {path}"):
         text = path.read_text()
         content = yaml.safe_load(text)
         node = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        raise InvalidRequest(_not_yaml(path, error)) from None
-    except RecursionError:
-        raise InvalidRequest(f"cannot read the cluster config {path}: it is nested too deeply") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InvalidRequest(f"cannot read the cluster config {path}: {error}") from None
     _check_for_circles(path, node, set(), set())
     lines: dict[str, int] = {}
     for key, line in _keys_of(node, "", set()):
@@ -58,14 +53,6 @@ def read_document(path: Path) -> Document:
             raise InvalidRequest(f"{path}:{line}: {key} is given twice; it is in line {lines[key]}, too")
         lines[key] = line
     return Document(path, content, lines)
-
-
-def _not_yaml(path: Path, error: Any) -> str:
-    """Return what is wrong and where, without the text around it that YAML's own message quotes: it may be a secret."""
-    mark = error.problem_mark or error.context_mark
-    where = f"{path}:{mark.line + 1}" if mark else str(path)
-    problem = redact_string(", ".join(filter(None, (error.context, error.problem))))
-    return f"cannot read the cluster config {where}: {problem}"
 
 
 def _check_for_circles(path: Path, node: Any, above: set[int], done: set[int]) -> None:

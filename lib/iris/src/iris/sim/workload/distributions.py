@@ -11,6 +11,7 @@ import yaml
 from iris.sim.workload.fields import Fields
 from iris.sim.workload.model import Arrival
 from rigging.errors import InvalidRequest
+from rigging.yaml_files import yaml_errors
 
 Draw = Callable[[random.Random], float]
 
@@ -86,15 +87,9 @@ def _distribution(fields: Fields, name: str, default: float | None) -> Draw:
 
 
 def load_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file. Raises InvalidRequest naming the file and, for bad YAML, line and column."""
-    try:
+    """The mapping in a YAML file. Raises InvalidRequest naming the file and, for bad YAML, the line."""
+    with yaml_errors(path):
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"{path}: cannot be read: {error}") from error
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
-        raise InvalidRequest(f"{path}{where}: {getattr(error, 'problem', None) or error}") from error
     if not isinstance(found, dict):
         raise InvalidRequest(f"{path}: its top level is {type(found).__name__}; it must be a mapping")
     return found

@@ -1,0 +1,31 @@
+"""What is wrong with a YAML file, and where."""
+
+import contextlib
+from collections.abc import Iterator
+
+from rigging.errors import InvalidRequest
+from rigging.redaction import redact_string
+
+
+@contextlib.contextmanager
+def yaml_errors(place: object) -> Iterator[None]:
+    """Read and parse a YAML file within: what is wrong with it is an InvalidRequest that names the place and line.
+
+    The text around it, which YAML's own messages quote, may be a secret, and is not repeated.
+
+    Args:
+        place: The file, or a description of the text and where it is from.
+    """
+    import yaml  # takes a while, and most commands read none
+
+    try:
+        yield
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f":{mark.line + 1}" if mark else ""
+        problem = redact_string(", ".join(filter(None, (error.context, error.problem))))
+        raise InvalidRequest(f"cannot read {place}{line}: {problem}") from None
+    except RecursionError:
+        raise InvalidRequest(f"cannot read {place}: it is nested too deeply") from None
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise InvalidRequest(f"cannot read {place}: {error}") from None
