@@ -53,8 +53,8 @@ def test_who_fills_the_hosts_disk_is_ended_and_others_go_on(small: Cluster, disk
     """Without a stated --disk; the neighbour runs through it, a job that comes meanwhile begins once there is room."""
     run = ("job", "run", "--no-workspace", "--cpu", "0.1", "--job-name")
     assert small.iris(*run, "neighbour", "--no-wait", "--", "sh", "-c", "sleep 8; echo done", cwd=workspace).code == 0
-    hog = "import time\nwith open('x', 'wb', 0) as file:\n    try:\n        while file.write(bytes(1 << 16)): pass\n"
-    hog += "    except OSError:\n        time.sleep(60)\n"
+    hog = "import time\nwith open('x', 'wb', 0) as file:\n    while True:\n        try: file.write(bytes(1 << 16))\n"
+    hog += "        except OSError: time.sleep(0.1)\n"  # the controller gives up its reserve, and that is taken, too
     assert small.iris(*run, "hog", "--no-wait", "--", "python3", "-c", hog, cwd=workspace).code == 0
     assert small.iris("job", "wait", "hog").code != 0
     assert (

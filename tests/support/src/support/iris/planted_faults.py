@@ -253,11 +253,11 @@ PLANTED: dict[str, Planted] = {
         (_no_idempotency, (3, 5)),
         (_charge_the_host_for_user_errors, (1, 0)),
         (_charge_the_user_for_lost_workers, (1, 5, 6)),
-        (_give_up_exclusive_attempts_with_their_worker, (0,)),
+        (_give_up_exclusive_attempts_with_their_worker, (3, 7, 21)),
         (_fence_by_half_the_time, (39, 42)),
         (_begin_ahead_at_once, (3, 4, 5)),
         (_begin_what_was_handed_back, (3, 4, 5)),
-        (_stop_what_returns, (1, 8, 17)),
+        (_stop_what_returns, (21, 27, 28)),
         (_use_burnt_numbers_again, (28,)),
     )
 }
