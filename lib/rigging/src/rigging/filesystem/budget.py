@@ -20,14 +20,13 @@ a block (two runs of 15,000 starts each).
 import contextlib
 import contextvars
 import functools
-import itertools
 import logging
 import math
 import numbers
 import os
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -45,7 +44,6 @@ DEFAULT_BUDGET_GB = 10.0
 _counting = ForkLock()
 
 
-_marks = itertools.count(1)
 N = TypeVar("N", int, float)
 
 
@@ -56,13 +54,10 @@ class TransferBudgetExceeded(BudgetExceeded):
 class TransferBudget:
     """A number of bytes that may cross regions; thread-safe."""
 
-    __slots__ = ("__weakref__", "_at_end", "_epoch", "_limit_bytes", "_used_bytes", "mark")
+    __slots__ = ("__weakref__", "_epoch", "_limit_bytes", "_used_bytes")
 
     def __init__(self, limit_bytes: int | None = None) -> None:
         """Make a budget of `limit_bytes`; None for the process's limit, MARIN_MIRROR_BUDGET_GB."""
-        #: No other budget of this process has this number.
-        self.mark = next(_marks)
-        self._at_end: dict[Hashable, Callable[[], object]] | None = {}
         self._limit_bytes = _checked_bytes(_default_limit() if limit_bytes is None else limit_bytes, "limit_bytes")
         self._used_bytes = 0
         self._epoch = 0
@@ -135,24 +130,6 @@ class TransferBudget:
         with _counting:
             if epoch == self._epoch:
                 self._used_bytes += difference
-
-    def at_end(self, key: Hashable, call: Callable[[], object]) -> None:
-        """Have something called when the block that this budget belongs to ends, once for equal keys.
-
-        At once when it has ended: a thread that began in it may go on.
-        """
-        with _counting:
-            if self._at_end is not None:
-                self._at_end.setdefault(key, call)
-                return
-        call()
-
-    def end(self) -> None:
-        """The block has ended; who has kept the budget may go on charging it."""
-        with _counting:
-            calls, self._at_end = self._at_end, None
-        for call in (calls or {}).values():
-            call()
 
     def __repr__(self) -> str:
         return f"TransferBudget({gib(self._used_bytes)} of {gib(self._limit_bytes)} used)"
@@ -256,11 +233,11 @@ def mirror_budget(gb: float | None = None, *, budget_gb: float | None = None) ->
     """
     budget = TransferBudget(_bytes_of_gb(_either("gb", gb, "budget_gb", budget_gb), "mirror_budget"))
     _let_threads_inherit()
+    token = _in_context.set(budget)
     try:
-        with putting_in_force(budget):
-            yield budget
+        yield budget
     finally:
-        budget.end()
+        _in_context.reset(token)
 
 
 def set_mirror_budget(budget_gb: float) -> contextvars.Token[TransferBudget | None]:
@@ -276,20 +253,7 @@ def set_mirror_budget(budget_gb: float) -> contextvars.Token[TransferBudget | No
 
 def reset_mirror_budget(token: contextvars.Token[TransferBudget | None]) -> None:
     """Put the budget in force again that was before `set_mirror_budget` gave `token`."""
-    budget = _in_context.get()
     _in_context.reset(token)
-    if budget is not None:
-        budget.end()
-
-
-@contextlib.contextmanager
-def putting_in_force(budget: TransferBudget) -> Iterator[None]:
-    """Make `budget` the one in force during the block."""
-    token = _in_context.set(budget)
-    try:
-        yield
-    finally:
-        _in_context.reset(token)
 
 
 def budget_environment() -> dict[str, str]:

@@ -19,7 +19,8 @@ from fsspec import AbstractFileSystem
 from fsspec.spec import AbstractBufferedFile
 
 from rigging.errors import Denied
-from rigging.filesystem.bound import BoundToBudget, BudgetBinding
+from rigging.filesystem.bound import BudgetBinding
+from rigging.filesystem.budget import TransferBudget
 from rigging.filesystem.guard_names import INHERITED, is_passed_on
 from rigging.filesystem.guard_reads import ChargedReads, Steps, run_async, run_sync
 from rigging.filesystem.naming import name_path
@@ -41,25 +42,30 @@ def _twins(steps: Callable[..., Steps[Any]]) -> tuple[Callable[..., Any], Callab
     return method, twin
 
 
-class CrossRegionGuardedFS(BudgetBinding, AbstractFileSystem, metaclass=BoundToBudget):  # type: ignore[misc]
+class CrossRegionGuardedFS(BudgetBinding, AbstractFileSystem):  # type: ignore[misc]
     """A filesystem whose reads from other regions are charged; otherwise as the one under it.
 
-    Equal filesystems have one guard (in each `mirror_budget` block). It pickles with the filesystem under it; region
-    and budget are those of the process in which a read happens. `budget=` is what reads are charged to, instead of the
-    budget in force.
+    It pickles with the filesystem under it; region and budget are those of the process in which a read happens.
 
     Args:
         fs: The filesystem of an object store, also available as `unguarded`: its reads are not charged.
         cross_region_checker: Says of a bucket whether reading it is charged, instead of the comparison of regions.
+        budget: What reads are charged to, instead of the budget in force.
     """
 
     protocol = "marin-guard"
     # Of the class, it tells fsspec to keep one instance for all threads; each instance says what its filesystem is.
     async_impl = True
 
-    def __init__(self, fs: AbstractFileSystem, *, cross_region_checker: Callable[[str], bool] | None = None) -> None:
+    def __init__(
+        self,
+        fs: AbstractFileSystem,
+        *,
+        cross_region_checker: Callable[[str], bool] | None = None,
+        budget: TransferBudget | None = None,
+    ) -> None:
         super().__init__()
-        self.bind_budget()
+        self.bind_budget(budget)
         self.unguarded = fs
         self.reads = ChargedReads(fs, lambda: self.budget, cross_region_checker)
         self.async_impl = fs.async_impl

@@ -14,7 +14,8 @@ from fsspec.utils import stringify_path
 
 from rigging.errors import InvalidRequest
 from rigging.filesystem.atomic import write_bytes_atomic
-from rigging.filesystem.bound import BoundToBudget, BudgetBinding
+from rigging.filesystem.bound import BudgetBinding
+from rigging.filesystem.budget import TransferBudget
 from rigging.filesystem.fences import check_writable
 from rigging.mirror.copying.fetch import fetch, fetch_many
 from rigging.mirror.copying.request import CopyRequest, Settings
@@ -54,7 +55,7 @@ class MirroredFile(io.BufferedReader):
         return self.__reduce__()
 
 
-class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
+class MirrorFileSystem(BudgetBinding, UnionFileSystem):
     """All regions' prefixes as one filesystem: reads anywhere, copying what it reads to the local one, writes locally.
 
     Paths are relative to the prefix. What is asked about (`info`, `ls`, `find`, `glob`, `exists`...) is answered from
@@ -66,20 +67,30 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
     force.
 
     Args:
-        storage_options: The fields of `Settings`, and what fsspec takes; `budget`, a TransferBudget, instead of the one
-            in force.
+        budget: What is charged, instead of the one in force.
+        storage_options: The fields of `Settings`, and what fsspec takes.
 
     Attributes:
         bytes_copied: How many bytes have been copied into the local prefix by this instance.
     """
 
-    def __init__(self, **storage_options: Any) -> None:
-        self.bind_budget()
+    def __init__(self, *, budget: TransferBudget | None = None, **storage_options: Any) -> None:
+        self.bind_budget(budget)
         self.bytes_copied = 0
         self._counting = threading.Lock()
         names = [field.name for field in dataclasses.fields(Settings) if field.name in storage_options]
         self.settings = Settings(**{name: storage_options.pop(name) for name in names})
         super().__init__(**storage_options)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MirrorFileSystem) and repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def __repr__(self) -> str:
+        # fsspec tells filesystems over this one apart by this text: those of two blocks, but not one and its pickle.
+        return f"<MirrorFileSystem {self._fs_token}, budget {id(self._bound):x}>"
 
     # Reading
 
