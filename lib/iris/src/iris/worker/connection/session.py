@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -78,6 +78,20 @@ class SessionEnd(StrEnum):
     EXIT = "exit"
 
 
+@contextlib.contextmanager
+def _blob_errors() -> Iterator[None]:
+    try:
+        yield
+    except grpc.RpcError as error:
+        raise from_rpc_error(error) from error
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        # The channel was closed for a new session: the caller asks again there.
+        raise Unavailable("the connection to the controller was replaced") from None
+
+
 class GrpcControllerLink:
     """A channel to one controller, with the worker's token. Raises MarinError where it may not be sent there."""
 
@@ -93,19 +107,11 @@ class GrpcControllerLink:
 
     async def fetch(self, digests: list[str]) -> AsyncIterator[tuple[str, int, bytes, bool]]:
         """Chunks (digest, offset, data, last) of these blobs. Raises MarinError."""
-        try:
+        with _blob_errors():
             call: Any = self._blobs.FetchBlobs(pb.FetchBlobsRequest(digests=digests), metadata=self._metadata)
             async for response in call:
                 for chunk in response.chunks:
                     yield chunk.digest, chunk.offset, chunk.data, chunk.last
-        except grpc.RpcError as error:
-            raise from_rpc_error(error) from error
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            # The channel was closed for a new session: the caller asks again there.
-            raise Unavailable("the connection to the controller was replaced") from None
 
     async def upload(self, digest: str, data: bytes) -> None:
         """Store a blob. Raises MarinError."""
@@ -119,17 +125,10 @@ class GrpcControllerLink:
             )
             for start in starts
         )
-        try:
+        with _blob_errors():
             await self._blobs.UploadBlobs(
                 (pb.UploadBlobsRequest(chunks=[chunk]) for chunk in chunks), metadata=self._metadata
             )
-        except grpc.RpcError as error:
-            raise from_rpc_error(error) from error
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            raise Unavailable("the connection to the controller was replaced") from None
 
     async def close(self) -> None:
         await self._channel.close()
