@@ -220,21 +220,14 @@ class FileQueue:
             if report.status is not FileStatus.FAILED:
                 self._finish(report)
             elif (entry := self._entries.get(report.number)) is not None and entry.holder == life:
-                self._charge_failure(entry, report)
+                entry.failures += 1
+                self._retry(entry, self._pending, report)
         for number in reversed(held):
             entry = self._entries.get(number)
             if entry is not None and entry.holder == life:
                 entry.holder = None
                 entry.leases -= 1
                 self._pending.appendleft(number)
-
-    def _charge_failure(self, entry: _Entry, report: FileReport) -> None:
-        entry.holder = None
-        entry.failures += 1
-        if entry.failures > self.rules.max_retries_failure:
-            self._finish(report)
-        else:
-            self._pending.append(report.number)
 
     def _release(self, life: str, preempted: bool, reason: str = "") -> None:
         """A process is gone, with whatever it had."""
@@ -244,29 +237,23 @@ class FileQueue:
         for entry in entries:
             entry.holder = None
             if preempted:
-                self._charge_preemption(entry)
+                entry.preemptions += 1
+                self._retry(entry, self._pending, f"its worker was taken away {entry.preemptions} times")
             elif len(numbers) == 1:
-                self._charge_crash(entry, reason)
+                entry.failures += 1
+                why = f": {reason}" if reason else ""
+                self._retry(entry, self._alone, f"the worker's process died while it had this file{why}")
             else:
                 self._alone.append(entry.task.number)
 
-    def _charge_preemption(self, entry: _Entry) -> None:
-        entry.preemptions += 1
-        number = entry.task.number
-        if entry.preemptions > self.rules.max_retries_preemption:
-            text = f"its worker was taken away {entry.preemptions} times"
-            self._finish(FileReport(number, FileStatus.FAILED, text))
+    def _retry(self, entry: _Entry, waiting: deque[int], end: FileReport | str) -> None:
+        """Hand the file out once more, or end it where a budget is used up, by a report or for a reason."""
+        rules, number = self.rules, entry.task.number
+        entry.holder = None
+        if entry.failures <= rules.max_retries_failure and entry.preemptions <= rules.max_retries_preemption:
+            waiting.append(number)
         else:
-            self._pending.append(number)
-
-    def _charge_crash(self, entry: _Entry, reason: str) -> None:
-        entry.failures += 1
-        number = entry.task.number
-        if entry.failures > self.rules.max_retries_failure:
-            text = "the worker's process died while it had this file" + (f": {reason}" if reason else "")
-            self._finish(FileReport(number, FileStatus.FAILED, text))
-        else:
-            self._alone.append(number)
+            self._finish(FileReport(number, FileStatus.FAILED, end) if isinstance(end, str) else end)
 
     def _finish(self, report: FileReport) -> None:
         entry = self._entries.pop(report.number, None)
