@@ -16,6 +16,9 @@ from rigging.quantities import MAX_SECONDS, check_count, check_seconds, check_un
         ("8192p", "must be below 8192p"),
         ("-1GB", "memory '-1GB' is not a size; write a number with a unit"),
         ("", "memory '' is not a size"),
+        ("GB", "memory 'GB' is not a size"),
+        ("1XB", "memory '1XB' is not a size"),
+        ("1e3", "memory '1e3' is not a size"),
         (True, "memory True is not a size"),
         (-1, "memory -1 is below 0"),
         ("nan", "memory 'nan' is not a size"),
@@ -83,3 +86,11 @@ def test_counts_are_whole_numbers_that_fit(given: int) -> None:
 )
 def test_sizes_for_people_have_the_nearest_unit(size: int, text: str) -> None:
     assert format_size(size) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1GB", 2**30), ("1g", 2**30), ("1GiB", 2**30), ("1.5 MB", 3 * 2**19), ("512", 512), (7, 7), ("2TB", 2**41)],
+)
+def test_sizes_are_powers_of_1024_in_every_spelling(text: str | int, size: int) -> None:
+    assert parse_size(text) == size

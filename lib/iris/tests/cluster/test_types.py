@@ -15,7 +15,6 @@ from iris.cluster.constraints import (
     region_constraint,
     zone_constraint,
 )
-from iris.cluster.sizes import format_size, parse_size, short_size
 from iris.cluster.types import (
     CoschedulingConfig,
     DeviceSpec,
@@ -30,37 +29,7 @@ from iris.cluster.types import (
 )
 from rigging.errors import InvalidRequest
 
-KIB, MIB, GIB = 2**10, 2**20, 2**30
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("1GB", GIB), ("1g", GIB), ("1GiB", GIB), ("1.5 MB", 3 * 2**19), ("512", 512), (7, 7), ("2TB", 2**41)],
-)
-def test_sizes_are_powers_of_1024_in_every_spelling(text: str | int, size: int) -> None:
-    assert parse_size(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "GB", "-1GB", "1XB", -1, True, None, "1e3"])
-def test_what_is_no_size_is_named(text: Any) -> None:
-    with pytest.raises(InvalidRequest, match="memory"):
-        parse_size(text, "memory")
-
-
-@pytest.mark.parametrize(
-    ("show", "size", "text"),
-    [
-        (format_size, 0, "0 B"), (format_size, 1023, "1023 B"), (format_size, 1024, "1 KiB"),
-        (format_size, 1536, "1.5 KiB"), (format_size, 99 * KIB, "99 KiB"), (format_size, 100 * KIB + 500, "100 KiB"),
-        (format_size, 1023 * KIB, "1023 KiB"), (format_size, MIB, "1 MiB"), (format_size, GIB - 1, "1024 MiB"),
-        (format_size, GIB, "1 GiB"), (format_size, 1536 * GIB, "1.5 TiB"), (short_size, 0, "0 bytes"),
-        (short_size, 1023, "1023 bytes"), (short_size, KIB, "1.0 KB"), (short_size, 10 * KIB - 1, "10.0 KB"),
-        (short_size, 10 * KIB, "10 KB"), (short_size, MIB - 1, "1024 KB"), (short_size, MIB, "1.0 MB"),
-        (short_size, GIB, "1.0 GB"), (short_size, 25 * GIB, "25 GB"),
-    ],
-)  # fmt: skip
-def test_sizes_for_people(show: Callable[[int], str], size: int, text: str) -> None:
-    assert show(size) == text
+GIB = 2**30
 
 
 def test_names_of_jobs_and_tasks() -> None:

@@ -120,7 +120,7 @@ def pack(cluster: Cluster, said: list[str], root: Path) -> Pack:
 
 @pytest.mark.parametrize(
     ("files", "sent", "words"),
-    [(2, 3, "sent 2 files, 2.0 KB from {}"), (1, 0, "sent 1 file, 2.0 KB (nothing new) from {}")],
+    [(2, 3, "sent 2 files, 2 KiB from {}"), (1, 0, "sent 1 file, 2 KiB (nothing new) from {}")],
 )
 def test_what_was_sent_is_told(
     cluster: Cluster, pack: Pack, said: list[str], root: Path, files: int, sent: int, words: str
@@ -209,5 +209,5 @@ def test_a_link_to_a_workspace_is_followed_and_called_by_its_name(
     packer = pack(at=tmp_path / "link")
     assert packer.read().root == root
     packer.send(packer.read())
-    assert said == [f"sent 2 files, 2.0 KB from {tmp_path / 'link'}"]
+    assert said == [f"sent 2 files, 2 KiB from {tmp_path / 'link'}"]
     assert cluster.made[0]["root"] == root

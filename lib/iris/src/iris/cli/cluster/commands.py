@@ -18,9 +18,9 @@ from iris.cli.cluster.worker import worker
 from iris.cli.context import CliContext, pass_context
 from iris.cli.output import duration, output, say, table, told_if_slow
 from iris.cli.params import COUNT, SECONDS_OR_ZERO
-from iris.cluster.sizes import format_size
 from rigging.cli.groups import SuggestingGroup
 from rigging.errors import MarinError, Unavailable
+from rigging.quantities import format_size
 
 if TYPE_CHECKING:
     from iris.client import ClusterStatus, IrisClient

@@ -79,9 +79,9 @@ def start(
     import os
 
     from iris.client.connection.address import parse_address
-    from iris.cluster.sizes import parse_size
     from iris.rpc.daemon import tune_process
     from rigging.log_setup import configure_logging
+    from rigging.quantities import parse_size
 
     tune_process()
     from iris.local.standalone_worker import (

@@ -20,11 +20,11 @@ from iris.client.submission.project import (
     read_project,
 )
 from iris.client.submission.workspace_choice import check_workspace_root
-from iris.cluster.sizes import short_size
 from iris.domain.python_version import fits
 from iris.domain.runtime import PackageSource
 from iris.python_tools.programs import find_python
 from rigging.errors import Conflict, InvalidRequest
+from rigging.quantities import format_size
 
 _WARNINGS_SHOWN: Final = 20
 _SLOW_SECONDS: Final = 2.0
@@ -163,7 +163,7 @@ class WorkspacePacker:
         sent = upload_bundle(self._connection, bundle)
         files = f"{bundle.file_count} file{'' if bundle.file_count == 1 else 's'}"
         known = "" if sent else " (nothing new)"
-        self._notice(f"sent {files}, {short_size(bundle.size_bytes)}{known} from {self._shown}")
+        self._notice(f"sent {files}, {format_size(bundle.size_bytes)}{known} from {self._shown}")
         return bundle
 
     def _tell(self, warnings: tuple[str, ...]) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from iris.cluster.sizes import parse_size
 from rigging.errors import InvalidRequest
+from rigging.quantities import parse_size
 from rigging.redaction import redact_string
 from rigging.yaml_files import yaml_errors
 
