@@ -19,7 +19,7 @@ from iris.domain.states import TaskState
 from iris.worker import callable_main
 from iris.worker.callable_main import describe, finish, main, write_error, wrong_python
 from iris.worker.guardian.orphans import become_subreaper
-from iris.worker.reports.error_file import read_error_file
+from iris.worker.reports.task_file import read_error_file
 from rigging.errors import InvalidRequest
 from rigging.results import unpack_result
 from support.iris.worker_fixtures import FakeController, InProcessWorker, run_command

@@ -22,12 +22,19 @@ from iris.worker.connection.session import WorkerIdentity
 from iris.worker.guardian.client import GuardianClient, attach
 from iris.worker.guardian.launch import DEFAULT_LINGER_S, GuardianPaths
 from iris.worker.guardian.log_room import DEFAULT_LIMIT_BYTES
-from iris.worker.host.address import source_address
 from iris.worker.host.disk_offer import CapacityOffer
 from iris.worker.host.environment import hide_own_environment
 from iris.worker.host.oom import OomKills
 from iris.worker.host.preemption import GceHost, Platform
-from iris.worker.host.probe import disk_size, free_disk, own_oom_counters, place_of, probe_attributes, probe_resources
+from iris.worker.host.probe import (
+    disk_size,
+    free_disk,
+    own_oom_counters,
+    place_of,
+    probe_attributes,
+    probe_resources,
+    source_address,
+)
 from iris.worker.host.termination import TerminationSignals
 from iris.worker.isolation.plan import IsolationMode, variables_of
 from iris.worker.limits.plan import LimitsMode

@@ -10,7 +10,7 @@ import pytest
 
 from iris.cli.job import follow
 from iris.cli.job import run as job_run
-from iris.cli.job.unused import unused_option
+from iris.cli.job.run import unused_option
 from iris.cli.main import run
 from iris.cli.status_line import StatusLine
 from iris.client.connection.discovery import ClusterTarget

@@ -12,7 +12,7 @@ from fray.testing.waiting import eventually
 from iris.controller.clients.sessions import StoppedJobs
 from iris.controller.context import Shutdown
 from iris.controller.services.cluster import ClusterService
-from iris.controller.services.convert_query import query_response
+from iris.controller.services.query_process import query_response
 from iris.domain.ids import JobId
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind, user_of_token

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from iris.actor.server.server import HOST_ENV
-from iris.domain.task_variables import is_own_variable
-from iris.worker.host.address import source_address
+from iris.cli.job.argv import is_own_variable
+from iris.worker.host.probe import source_address
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare.task_env import (
     ACTOR_HOST_VARIABLE,

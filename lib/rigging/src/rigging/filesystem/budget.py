@@ -4,7 +4,7 @@ Bytes between regions cost money, so each one is reserved first, and what did no
 to a context: `mirror_budget(gb)` opens one for a block, outside of any block the process has one, limited by
 MARIN_MIRROR_BUDGET_GB.
 
-Inheritance: filesystems that are made in a block belong to it, in whatever thread they are used (`bound`). For what is
+Inheritance: filesystems that are made in a block belong to it, in whatever thread they are used. For what is
 made later, asyncio tasks carry the context by themselves. Threads do not (before Python 3.14), so the first
 `mirror_budget` of a process wraps `threading.Thread.start`, once and for good: a thread started while a budget is in
 force charges that budget, for as long as the thread lives; so do the threads it starts, and the workers of an executor
@@ -359,3 +359,20 @@ def _either(name: str, value: N | None, other_name: str, other: N | None) -> N:
     if given is None or (value is not None and other is not None):
         raise InvalidRequest(f"give {name}, or {other_name}, which means the same; not both, and not neither")
     return given
+
+
+class BudgetBinding:
+    """Mixin that keeps the budget of a filesystem; its constructor calls `bind_budget`."""
+
+    cachable = False  # fsspec would give one block the filesystem of another
+    _strip_tokenize_options = ("budget",)  # a pickled one belongs to where it is unpickled
+    _bound: TransferBudget | None = None
+
+    def bind_budget(self, budget: TransferBudget | None) -> None:
+        """Remember this budget; None: that of the block that this filesystem is made in."""
+        self._bound = block_budget() if budget is None else budget
+
+    @property
+    def budget(self) -> TransferBudget:
+        """The budget that reads by this filesystem are charged to."""
+        return self._bound or current_budget()

@@ -2,7 +2,7 @@
 
 A read is reserved in the budget before it begins, and settled with what came; a read that fails gives its reservation
 back. Ranges cost the range. A file that is opened is charged by the blocks that are fetched, read-ahead included. The
-budget is the one in force, or that of the `mirror_budget` block in which the filesystem was made (`bound`). Copies cost
+budget is the one in force, or that of the `mirror_budget` block in which the filesystem was made. Copies cost
 their size when source and destination are in different places, wherever this machine is. What the guard does not know
 it refuses (`guard_names`).
 
@@ -19,8 +19,7 @@ from fsspec import AbstractFileSystem
 from fsspec.spec import AbstractBufferedFile
 
 from rigging.errors import Denied
-from rigging.filesystem.bound import BudgetBinding
-from rigging.filesystem.budget import TransferBudget
+from rigging.filesystem.budget import BudgetBinding, TransferBudget
 from rigging.filesystem.guard_names import INHERITED, is_passed_on
 from rigging.filesystem.guard_reads import ChargedReads, Steps, run_async, run_sync
 from rigging.filesystem.naming import name_path

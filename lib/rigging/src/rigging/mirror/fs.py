@@ -14,8 +14,7 @@ from fsspec.utils import stringify_path
 
 from rigging.errors import InvalidRequest
 from rigging.filesystem.atomic import write_bytes_atomic
-from rigging.filesystem.bound import BudgetBinding
-from rigging.filesystem.budget import TransferBudget
+from rigging.filesystem.budget import BudgetBinding, TransferBudget
 from rigging.filesystem.fences import check_writable
 from rigging.mirror.copying.fetch import fetch, fetch_many
 from rigging.mirror.copying.request import CopyRequest, Settings

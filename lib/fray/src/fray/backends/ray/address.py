@@ -1,5 +1,6 @@
 """Where a Ray cluster is, and whether it lets this user in: found out before Ray tries, which takes it long."""
 
+import importlib
 import json
 import os
 import re
@@ -9,10 +10,9 @@ import urllib.request
 from pathlib import Path
 from typing import Final
 
-from fray.backends.ray.auth_token import refusal, send_token
 from fray.backends.ray.grpc_probe import NoAnswerError, lets_in
-from rigging.errors import Unavailable
-from rigging.ray_token import AuthToken, find_token
+from rigging.errors import Denied, Unavailable
+from rigging.ray_token import MODE_VARIABLE, AuthToken, find_token
 from rigging.redaction import redact_string
 
 _PROBE_SECONDS: Final = 5.0
@@ -134,3 +134,21 @@ def check_reachable(address: str, given_by: str, token: AuthToken, timeout: floa
                     "to use or start one on this machine; or choose another backend, for example FRAY_CLIENT=local"
                 ) from None
         time.sleep(_PAUSE_SECONDS)
+
+
+_HELP = "`ray get-auth-token` on the cluster's head shows it; write it to ~/.ray/auth_token, or set RAY_AUTH_TOKEN"
+
+
+def refusal(address: str, token: AuthToken) -> Denied:
+    """Return the error of a cluster that wants a token, and was sent this one or none."""
+    what = f"the one of {token.origin} is not the cluster's" if token.value else f"there is none ({token.origin})"
+    return Denied(f"the Ray cluster at {address} wants a token, and {what}: {_HELP}")
+
+
+def send_token() -> None:
+    """Have Ray send the user's token from here on, in this process and those that it starts."""
+    if os.environ.get(MODE_VARIABLE) == "token":
+        return
+    os.environ[MODE_VARIABLE] = "token"
+    # Ray has read its settings when it was imported; this is how it turns to the token of a cluster that it finds.
+    importlib.import_module("ray._raylet").Config.initialize("")

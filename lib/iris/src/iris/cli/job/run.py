@@ -3,7 +3,7 @@
 import os
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +19,6 @@ from iris.cli.job.argv import (
     submit_command,
 )
 from iris.cli.job.request import RunOptions, gang_of, resources_of, submit_job
-from iris.cli.job.unused import unused_option
 from iris.cli.output import echo, say
 from iris.cli.params import COUNT, MEMORY, NAME, SECONDS, SIZE, SPAN, NumberRange
 from rigging.errors import InvalidRequest, Unavailable
@@ -257,3 +256,24 @@ def describe(target: "ClusterTarget", client: "IrisClient") -> str:
     if target.is_local:
         return f"your local cluster at {client.address}"
     return f"cluster {target.name}" if target.name == client.address else f"cluster {target.name} at {client.address}"
+
+
+_NEEDS: Final = {
+    "health_interval": "health_cmd",
+    "health_timeout": "health_cmd",
+    "health_retries": "health_cmd",
+    "retry_window": "max_retries",
+}
+_GIVE: Final = {"health_cmd": "--health-cmd CMD", "max_retries": "--max-retries N"}
+
+
+def unused_option(given: Collection[str]) -> str:
+    """Return what is wrong with a command line: an option that was given, and without which other one it says nothing.
+
+    Args:
+        given: The options that were given, by the names of their parameters.
+    """
+    for name, needed in _NEEDS.items():
+        if name in given and needed not in given:
+            return f"--{name.replace('_', '-')} says nothing without {_GIVE[needed]}: give both, or neither"
+    return ""

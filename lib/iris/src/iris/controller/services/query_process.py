@@ -13,10 +13,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from iris.controller.services.convert_query import query_response
 from iris.controller.storage.query_processes import FRAME, MEMORY_LIMIT
+from iris.rpc import iris_pb2 as pb
 from iris.rpc.status_map import to_status
-from iris.store.query import run_query
+from iris.store.query import QueryRows, Value, run_query
 from rigging.errors import BudgetExceeded, MarinError
 from rigging.quantities import format_size
 
@@ -61,6 +61,22 @@ def main() -> None:
             sys.stdout.buffer.flush()
         except BrokenPipeError:
             os._exit(0)
+
+
+def query_response(result: QueryRows) -> pb.QueryResponse:
+    """Return the wire form of the rows of a query."""
+    rows = [pb.QueryRow(values=map(_value_to_wire, row)) for row in result.rows]
+    return pb.QueryResponse(columns=result.columns, rows=rows, truncated=result.truncated)
+
+
+def _value_to_wire(value: Value) -> pb.QueryValue:
+    if value is None:
+        return pb.QueryValue()
+    if isinstance(value, int):
+        return pb.QueryValue(integer=value)
+    if isinstance(value, float):
+        return pb.QueryValue(real=value)
+    return pb.QueryValue(text=value) if isinstance(value, str) else pb.QueryValue(blob=value)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ from iris.worker.attempts.machine import Exited
 from iris.worker.attempts.rooms import Rooms
 from iris.worker.host.oom import OomKills
 from iris.worker.processes import Exit
-from iris.worker.reports.error_file import read_error_file
 from iris.worker.reports.exit_cause import classify_exit
 from iris.worker.reports.result_file import SendBlob, read_small, send_large
+from iris.worker.reports.task_file import read_error_file
 from iris.worker.types import NO_RESULT
 
 _NOT_RETURNED: Final = "its process ended with exit code 0 before its function returned"

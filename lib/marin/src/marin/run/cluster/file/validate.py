@@ -1,12 +1,14 @@
 """Mistakes in a Ray cluster file that Ray itself finds late or never; nothing is asked of any cloud."""
 
 import difflib
+import importlib.util
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from marin.run.cluster.file.node_config_keys import INSTANCE_KEYS, TPU_KEYS, keys
-from marin.run.cluster.file.ray_schema import schema_mistakes
 from rigging.errors import InvalidRequest
 from rigging.topology import TPU_TOPOLOGIES, TpuTopologyInfo, get_tpu_generation, get_tpu_topology
 
@@ -188,3 +190,25 @@ def _topology(config: Mapping[str, Any]) -> TpuTopologyInfo:
         sizes = ", ".join(str(each.chip_count) for each in shapes) or f"none: {given['type']!r} is unknown"
         raise InvalidRequest(f"topology {text!r} has {chips} chips; {generation} slices have {sizes}")
     return found
+
+
+_TYPES: Final = "available_node_types"
+
+
+def schema_mistakes(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Return the mistakes: place (a key of the file, or a worker type) and message; none when Ray is not installed."""
+    # Ray itself takes a second to import.
+    ray = importlib.util.find_spec("ray")
+    if ray is None or ray.origin is None:
+        return
+    import jsonschema  # type: ignore[import-untyped]
+
+    schema = json.loads((Path(ray.origin).parent / "autoscaler" / "ray-schema.json").read_text(encoding="utf-8"))
+    for error in jsonschema.Draft7Validator(schema).iter_errors(config):
+        path = [str(part) for part in error.absolute_path]
+        if path[:1] == [_TYPES] and len(path) > 1:
+            del path[0]  # a worker type goes by its own name
+        place = ".".join(path)
+        # What is wrong can be a whole section of the file.
+        said = error.message if len(error.message) < 200 else f"it fails Ray's {error.validator!r}"
+        yield path[0] if path else "", f"{place}: {said}" if place else said

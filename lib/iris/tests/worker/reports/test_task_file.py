@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from iris.worker.reports.error_file import EXCEPTION_BYTES, CallableError, read_error_file
 from iris.worker.reports.result_file import remove
+from iris.worker.reports.task_file import EXCEPTION_BYTES, CallableError, read_error_file
 
 
 @pytest.fixture
