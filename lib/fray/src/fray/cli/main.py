@@ -21,11 +21,9 @@ from fray.registry import Backend, connect, known_backends
 from fray.types import Entrypoint, JobRequest, ResourceConfig, create_environment
 from rigging.env_files import read_env_files
 from rigging.errors import MarinError
+from rigging.exit_codes import FAILURE, INTERRUPTED, REFUSED
 from rigging.interrupts import unwrapped_interrupts
 
-FAILED = 1
-REFUSED = 3
-INTERRUPTED = 130
 _LOG_SECONDS = 0.2
 _LOG_SHARE = 5
 _STOP_SECONDS = 30.0
@@ -180,7 +178,7 @@ def _follow(job: JobHandle) -> int:
     except JobFailed as error:
         if error.exit_code is None:
             _say(str(error))
-            return FAILED
+            return FAILURE
         return error.exit_code if error.exit_code >= 0 else 128 - error.exit_code
     return 0
 

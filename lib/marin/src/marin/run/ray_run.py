@@ -19,31 +19,14 @@ import click
 from marin.run.submit.options import RunOptions
 from rigging.command_words import rewrite_env, split_command, withhold_secrets
 from rigging.env_files import read_env_files
-from rigging.errors import (
-    AlreadyExists,
-    BudgetExceeded,
-    Conflict,
-    Denied,
-    InvalidRequest,
-    MarinError,
-    NotFound,
-    Unavailable,
-)
+from rigging.errors import InvalidRequest, MarinError, Unavailable
+from rigging.exit_codes import exit_code_of
 from rigging.forwarding import FORWARDED_ENV_VARS
 from rigging.interrupts import unwrapped_interrupts
 
 ENV_OPTION: Final = "--env-assignment"
 _EXAMPLE: Final = "python -m marin.run.ray_run -- python experiments/hello_world.py"
 _SUBMISSION_ID: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.:=@+~]{0,199}")
-_EXIT_CODES: Final[tuple[tuple[type[MarinError], int], ...]] = (
-    (NotFound, 4),
-    (Unavailable, 5),
-    (InvalidRequest, 3),
-    (AlreadyExists, 3),
-    (Conflict, 3),
-    (Denied, 3),
-    (BudgetExceeded, 3),
-)
 _ENV_HELP: Final = "Variable: -e KEY VALUE, -e KEY=VALUE, or -e KEY to take your own."
 _PROJECT_DEPS_HELP: Final = "Whether pyproject's dependencies are installed; else where the cluster lacks them."
 _ENV_FILE_HELP: Final = "Variables, a line NAME=value each; several: the later win, and -e over all."
@@ -113,11 +96,6 @@ def run(options: RunOptions, environ: Mapping[str, str]) -> int:
         raise Unavailable(f"{error}: jobs on Ray need `pip install 'marin[ray]'`") from None
 
     return submit_and_follow(options, environ)
-
-
-def exit_code_of(error: MarinError) -> int:
-    """Return the exit code for an error that ends the command."""
-    return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 1)
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -21,8 +21,8 @@ from marin.run.cluster.cli.operate import (
     up,
     update,
 )
-from marin.run.ray_run import exit_code_of
 from rigging.errors import MarinError
+from rigging.exit_codes import exit_code_of
 from rigging.interrupts import unwrapped_interrupts
 
 _HELP: Final = "Ray clusters on Google Cloud: their files, and their operation."
