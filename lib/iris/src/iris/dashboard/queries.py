@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from iris.domain.states import JobState
 from rigging.errors import InvalidRequest
 
 _JOB_COLUMNS: Final = (
@@ -13,17 +14,7 @@ _JOB_COLUMNS: Final = (
     "substr(description, 1, 200) AS description"
 )
 _LIVE: Final = "('pending', 'building', 'running')"
-STATES: Final = (
-    "live",
-    "pending",
-    "building",
-    "running",
-    "succeeded",
-    "failed",
-    "killed",
-    "worker_failed",
-    "unschedulable",
-)
+STATES: Final = ("live", *(state.word for state in JobState))
 """States that jobs can be filtered by; `live`: those that have not ended."""
 
 SAVED: Final = (

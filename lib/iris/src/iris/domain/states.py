@@ -9,7 +9,14 @@ from enum import IntEnum, StrEnum
 from iris.domain.errors import IllegalTransition
 
 
-class JobState(IntEnum):
+class _Worded(IntEnum):
+    @property
+    def word(self) -> str:
+        """The lowercase word that people read."""
+        return self.name.lower()
+
+
+class JobState(_Worded):
     """States of a job. PENDING, BUILDING and RUNNING are live; the others are final."""
 
     PENDING = 1
@@ -22,17 +29,12 @@ class JobState(IntEnum):
     UNSCHEDULABLE = 8
 
     @property
-    def word(self) -> str:
-        """The lowercase word that people read."""
-        return self.name.lower()
-
-    @property
     def is_terminal(self) -> bool:
         """True if the job has ended and will never change again."""
         return self >= JobState.SUCCEEDED
 
 
-class TaskState(IntEnum):
+class TaskState(_Worded):
     """States of a task. ASSIGNED, BUILDING and RUNNING have a live attempt on a worker."""
 
     PENDING = 1
@@ -45,11 +47,6 @@ class TaskState(IntEnum):
     UNSCHEDULABLE = 8
     ASSIGNED = 9
     PREEMPTED = 10
-
-    @property
-    def word(self) -> str:
-        """The lowercase word that people read."""
-        return self.name.lower()
 
     @property
     def is_terminal(self) -> bool:
@@ -76,17 +73,12 @@ class FailureKind(IntEnum):
     DISK = 8  # the host's disk was full when it was to begin
 
 
-class PriorityBand(IntEnum):
+class PriorityBand(_Worded):
     """Bands are served strictly in this order."""
 
     PRODUCTION = 1
     INTERACTIVE = 2
     BATCH = 3
-
-    @property
-    def word(self) -> str:
-        """The lowercase word that people read."""
-        return self.name.lower()
 
 
 class ExistingJobPolicy(StrEnum):

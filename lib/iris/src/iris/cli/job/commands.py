@@ -14,24 +14,15 @@ from iris.cli.output import duration, moment, output, say, table
 from iris.cli.params import LISTED, NAME
 from iris.cli.usage import latest, processor_time, size, totals
 from iris.domain.ids import user_of
+from iris.domain.states import JobState
 from rigging.cli.groups import SuggestingGroup
 from rigging.errors import MarinError
 from rigging.printable import printable_line
 
 if TYPE_CHECKING:
     from iris.client import IrisClient, JobStatus, TaskStatus
-    from iris.cluster.types import JobState
 
-_STATES: Final = (
-    "pending",
-    "building",
-    "running",
-    "succeeded",
-    "failed",
-    "killed",
-    "worker_failed",
-    "unschedulable",
-)
+_STATES: Final = tuple(state.word for state in JobState)
 _CHILDREN_LIMIT: Final = 1000
 
 
@@ -57,7 +48,6 @@ def list_command(
     context: CliContext, as_json: bool, states: tuple[str, ...], user: str | None, prefix: str | None, limit: int
 ) -> None:
     """List jobs, newest first, children below their parents."""
-    from iris.cluster.types import JobState
 
     with context.client() as client:
         wanted = [JobState[word.upper()] for word in states]
