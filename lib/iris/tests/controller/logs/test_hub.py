@@ -152,3 +152,18 @@ def test_logs_go_with_their_job_and_older_ones_when_its_name_is_reused(hub: LogH
     assert hub.store.size((OTHER, 0, 0)) == len(LINE)
     hub.on_effects([JobForgotten(TOP), JobForgotten(OTHER)])
     assert list(tmp_path.rglob("~*")) == []
+
+
+async def test_very_many_older_logs_are_removed_a_few_in_each_turn(hub: LogHub, view: View) -> None:
+    for index in range(450):
+        hub.store.append((TOP, index, 0), 0, LINE)
+    hub.append(attempt(TOP), 0, LINE)
+    view.jobs[TOP].state = JobState.PENDING
+    hub.on_effects([JobChanged(TOP), JobChanged(TOP)])
+    view.jobs[TOP].state = JobState.RUNNING
+    left = []
+    for _ in range(3):
+        left.append(len(hub.store.keys(TOP)))
+        await asyncio.sleep(0)
+    assert left == [251, 51, 1], "others have their turns meanwhile"
+    assert hub.store.keys(TOP) == hub.keys(TOP) == [(TOP, 0, 1)]

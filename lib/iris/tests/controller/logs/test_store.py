@@ -89,7 +89,7 @@ def test_a_jobs_logs_are_listed_in_order_and_go_together(tmp_path: Path) -> None
         assert sorted(found.stored_jobs()) == ["/ann/a", "/ann/a/b", "/ann/ab"]
         assert sorted(found.stored_jobs("/ann/a")) == ["/ann/a", "/ann/a/b"]
     (tmp_path / "ann/a/notes.txt").unlink()
-    store.remove_below("/ann/a", 2)
+    store.remove_below("/ann/a", 2, 9)
     assert store.keys("/ann/a") == [("/ann/a", 0, 2)]
     assert store.size(("/ann/a", 0, 1)) == 0
     store.remove("/ann/a")
@@ -115,7 +115,7 @@ def test_an_exception_is_kept_and_goes_with_its_log(tmp_path: Path) -> None:
         assert [reader.exception(key) for key in (KEY, later)] == [b"again", b"later"]
         assert list(reader.read(KEY, 0)) == []
         assert len(list(reader.read(later, 0))) == 2
-    LogStore(tmp_path).remove_below("/ann/a", 1)
+    LogStore(tmp_path).remove_below("/ann/a", 1, 9)
     assert sorted(files(tmp_path)) == ["~0.1.exception", "~0.1.log"]
     LogStore(tmp_path).remove("/ann/a")
     assert list(tmp_path.iterdir()) == []

@@ -18,6 +18,7 @@ from rigging.results import pack_problem
 logger = logging.getLogger(__name__)
 
 _EXCEPTION_BYTES: Final = 64 * 1024
+_REMOVED_AT_ONCE: Final = 200  # logs; 100,000 in one turn would hold up everybody for seconds
 
 
 class Subscription:
@@ -58,6 +59,7 @@ class LogHub:
         self.store = store
         self.searchers = searchers or Searchers(str(store.root))
         self._subscriptions: dict[JobId, set[Subscription]] = {}
+        self._replaced: set[JobId] = set()
 
     def attempt_size(self, attempt: AttemptId) -> int:
         """Bytes held of an attempt's log; 0 for an attempt that is not known."""
@@ -192,12 +194,29 @@ class LogHub:
                 self._notify(effect.job_id)
                 job = self.view.jobs[effect.job_id]
                 if job.first_attempt and job.state is JobState.PENDING:
-                    self.store.remove_below(job.job_id, job.first_attempt)
+                    self._remove_replaced(job.job_id)
             elif isinstance(effect, JobSettled):
                 self._notify(effect.job_id)
                 self.store.settle(effect.job_id)
             elif isinstance(effect, JobForgotten):
                 self.store.remove(effect.job_id)
+
+    def _remove_replaced(self, job_id: JobId) -> None:
+        """Remove the logs of an ended job whose name was used again, some now and the others in later turns.
+
+        Nobody is shown them meanwhile; what an end of the controller leaves goes when the job is forgotten.
+        """
+        job = self.view.jobs.get(job_id)
+        # Already on its way, or forgotten with all of its logs since.
+        if job is None or job_id in self._replaced:
+            return
+        if self.store.remove_below(job_id, job.first_attempt, _REMOVED_AT_ONCE):
+            self._replaced.add(job_id)
+            asyncio.get_running_loop().call_soon(self._go_on_removing, job_id)
+
+    def _go_on_removing(self, job_id: JobId) -> None:
+        self._replaced.discard(job_id)
+        self._remove_replaced(job_id)
 
     def _key(self, attempt: AttemptId) -> LogKey | None:
         task, number = self.view.find_attempt(attempt)

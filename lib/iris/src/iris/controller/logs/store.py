@@ -10,6 +10,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -200,10 +201,16 @@ class LogStore:
         except OSError:
             return b""
 
-    def remove_below(self, job_id: str, first_attempt: int) -> None:
-        """Remove the logs of attempts with lower numbers: those of an ended job whose name was used again."""
-        for key in [key for key in self.keys(job_id) if key[2] < first_attempt]:
+    def remove_below(self, job_id: str, first_attempt: int, most: int) -> bool:
+        """Remove up to `most` logs of attempts with lower numbers; return whether there may be more of them.
+
+        They are of an ended job whose name was used again.
+        """
+        lower = ((job_id, *item) for item in self._found(job_id) if item[1] < first_attempt)
+        chosen = list(islice(lower, most))
+        for key in chosen:
             self.remove_log(key)
+        return len(chosen) == most
 
     def remove_log(self, key: LogKey) -> None:
         """Remove one attempt's log."""
