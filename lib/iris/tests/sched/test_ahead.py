@@ -2,7 +2,6 @@
 
 import pytest
 
-from iris.domain.constraints import AHEAD_ATTRIBUTE
 from iris.domain.events import WorkerCordoned
 from iris.domain.ids import WorkerId
 from iris.domain.states import TaskState
@@ -14,7 +13,7 @@ SHORT_MS = 3
 
 
 def connect(cluster: InMemoryCluster, name: str = "w", cores: int = 2) -> None:
-    cluster.connect(name, resources(cores, 64), **{AHEAD_ATTRIBUTE: "true"})
+    cluster.connect(name, resources(cores, 64))
 
 
 def fill(cluster: InMemoryCluster, ran_ms: float | None = SHORT_MS, replicas: int = 400, **spec: object) -> RoundPlan:
@@ -62,15 +61,14 @@ def test_more_is_added_when_half_of_it_has_begun(cluster: InMemoryCluster) -> No
 
 
 @pytest.mark.parametrize(
-    ("attributes", "spec"),
+    "spec",
     [
-        ({AHEAD_ATTRIBUTE: "true"}, {"ports": ("http",)}),
-        ({AHEAD_ATTRIBUTE: "true"}, {"exclusive": True, "fence_after_ms": 1000}),
-        ({}, {}),  # a worker of an earlier release
+        {"ports": ("http",)},
+        {"exclusive": True, "fence_after_ms": 1000},
     ],
 )
-def test_not_plain_ones_are_not(cluster: InMemoryCluster, attributes: dict[str, str], spec: dict[str, object]) -> None:
-    cluster.connect("w", resources(2, 64), **attributes)
+def test_not_plain_ones_are_not(cluster: InMemoryCluster, spec: dict[str, object]) -> None:
+    cluster.connect("w", resources(2, 64))
     assert fill(cluster, **spec).ahead == []
 
 

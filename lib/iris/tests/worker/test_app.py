@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from iris.domain.constraints import AHEAD_ATTRIBUTE, DISK_SIZE_ATTRIBUTE
+from iris.domain.constraints import DISK_SIZE_ATTRIBUTE
 from iris.domain.resources import Resources
 from iris.rpc.controller_address import ControllerAddress
 from iris.worker import app
@@ -256,12 +256,11 @@ def test_its_parts_are_told_what_it_was_told(worker: Played) -> None:
 
 def test_what_it_offers_is_what_it_was_told_or_what_there_is(worker: Played) -> None:
     worker.ends(AgentEnd.GOODBYE)
-    worker.run(attributes={"zone": "a", "hostname": "another", AHEAD_ATTRIBUTE: "no"})
+    worker.run(attributes={"zone": "a", "hostname": "another"})
     told = worker.identities[0]
     assert (told.worker_id, told.capacity) == ("w1", SIZE)
     assert told.attributes["zone"] == "a"
     assert told.attributes["hostname"] == "another", "whoever runs it knows better than the host"
-    assert told.attributes[AHEAD_ATTRIBUTE] == "true", "what it can do"
     assert DISK_SIZE_ATTRIBUTE not in told.attributes
     assert not worker.given["offer"].renew(0), "it stays as it was said"
     worker.run(capacity=None)

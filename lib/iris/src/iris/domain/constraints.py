@@ -64,8 +64,6 @@ _SIGNS = {
 _WITHOUT_VALUE = frozenset({ConstraintOp.EXISTS, ConstraintOp.NOT_EXISTS})
 # Attributes that say where a worker is.
 PLACE_KEYS = frozenset({"region", "zone"})
-# Workers have it that take attempts ahead of their turn: see `iris.sched.ahead`.
-AHEAD_ATTRIBUTE = "iris-ahead"
 # Workers have it whose tasks run as users of their own (`--task-users`).
 TASK_USERS_ATTRIBUTE = "iris-task-users"
 # Bytes of the disk of a worker that tells anew what is free of it: so much may be free some day.

@@ -1322,7 +1322,7 @@ class FetchLogsRequest(_message.Message):
     follow: _builtins.bool
     """until the job has ended and everything is sent"""
     grep: _builtins.str
-    """Which lines; controllers of former releases give all, and the client chooses.
+    """Which lines.
     a regular expression (of Python, over the line's UTF-8); empty: all lines
     """
     level: _builtins.str
@@ -2583,13 +2583,13 @@ class Launch(_message.Message):
     fence_after_ms: _builtins.int
     """of exclusive jobs: the worker's host kills the attempt so long after the last contact"""
     health_cmd: _builtins.str
-    """this and those below: as of JobSpec; workers of earlier releases watch nothing"""
+    """this and those below: as of JobSpec"""
     health_interval_ms: _builtins.int
     health_timeout_ms: _builtins.int
     health_retries: _builtins.int
     stall_timeout_ms: _builtins.int
     enforced: _builtins.str
-    """as of JobSpec; workers of earlier releases hold nothing to anything"""
+    """as of JobSpec"""
     @_builtins.property
     def entrypoint(self) -> Global___Entrypoint: ...
     @_builtins.property
@@ -2640,7 +2640,7 @@ class AttemptRef(_message.Message):
     attempt: _builtins.int
     ahead: _builtins.bool
     """It starts in the place of an attempt that ends there, or when it is sent again without this; the worker hands it
-    back when that takes long. Only to workers that have the attribute `iris-ahead`.
+    back when that takes long.
     """
     def __init__(
         self,
@@ -2889,7 +2889,6 @@ class Observation(_message.Message):
     USAGE_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
     RESULT_DIGEST_FIELD_NUMBER: _builtins.int
-    TELLS_RESULT_FIELD_NUMBER: _builtins.int
     WAITS_FOR_FIELD_NUMBER: _builtins.int
     attempt_id: _builtins.str
     state: Global___TaskState.ValueType
@@ -2913,8 +2912,6 @@ class Observation(_message.Message):
     blob of that digest. Neither: it returned None.
     """
     result_digest: _builtins.str
-    tells_result: _builtins.bool
-    """workers of former releases do not"""
     waits_for: _builtins.str
     """BUILDING: what it waits for on its worker, in words"""
     @_builtins.property
@@ -2938,12 +2935,11 @@ class Observation(_message.Message):
         usage: Global___AttemptUsage | None = ...,
         result: _builtins.bytes = ...,
         result_digest: _builtins.str = ...,
-        tells_result: _builtins.bool = ...,
         waits_for: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt_id", b"attempt_id", "error", b"error", "exception", b"exception", "exit_code", b"exit_code", "exit_signal", b"exit_signal", "failure", b"failure", "log_size", b"log_size", "pid", b"pid", "result", b"result", "result_digest", b"result_digest", "started_at_ms", b"started_at_ms", "state", b"state", "tells_result", b"tells_result", "usage", b"usage", "waits_for", b"waits_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt_id", b"attempt_id", "error", b"error", "exception", b"exception", "exit_code", b"exit_code", "exit_signal", b"exit_signal", "failure", b"failure", "log_size", b"log_size", "pid", b"pid", "result", b"result", "result_digest", b"result_digest", "started_at_ms", b"started_at_ms", "state", b"state", "usage", b"usage", "waits_for", b"waits_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -14,7 +14,6 @@ from typing import Final
 from iris.core.state.booking import Kind
 from iris.core.state.demand import Demand
 from iris.core.state.view import ClusterView
-from iris.domain.constraints import AHEAD_ATTRIBUTE
 from iris.domain.entities import Job
 from iris.domain.ids import AttemptId, user_of
 from iris.domain.job_spec import may_be_ahead
@@ -92,9 +91,7 @@ class AheadShares:
 
 def _may_have(host: Host, kind: Kind) -> bool:
     load = host.load
-    if kind not in load.running or load.lenders or host.coming is not None or host.held_by is not None:
-        return False
-    return AHEAD_ATTRIBUTE in host.worker.attributes
+    return kind in load.running and not load.lenders and host.coming is None and host.held_by is None
 
 
 def with_room(hosts: Iterable[Host]) -> Iterator[AttemptId]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from iris.domain.constraints import AHEAD_ATTRIBUTE
 from iris.domain.ids import AttemptId, JobId, parse_attempt_id, parse_task_id
 from iris.domain.job_spec import JobSpec
 from iris.domain.resources import Resources
@@ -372,8 +371,7 @@ class SimHost:
         paths = WorkPaths(context.root / self.name / str(self._lives))
         paths.make()
         token = make_token(context.secret, PrincipalKind.WORKER, self.name)
-        attributes = {**self.attributes, AHEAD_ATTRIBUTE: "true"}
-        identity = WorkerIdentity(self.name, f"life {self._lives}", self.capacity, attributes, place=self.name)
+        identity = WorkerIdentity(self.name, f"life {self._lives}", self.capacity, self.attributes, place=self.name)
         self.agent = Agent(
             identity,
             lambda: ControllerAddress("controller", token),

@@ -12,7 +12,7 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from iris.domain.constraints import AHEAD_ATTRIBUTE, TASK_USERS_ATTRIBUTE
+from iris.domain.constraints import TASK_USERS_ATTRIBUTE
 from iris.domain.resources import Resources
 from iris.worker.attempts.ports import PortChooser
 from iris.worker.attempts.rooms import Room, Rooms, furnish
@@ -279,7 +279,6 @@ def _identity(config: WorkerConfig, paths: WorkPaths, guardian_id: str) -> Worke
             **probe_attributes(),
             **({} if config.capacity else disk_size(paths.root)),
             **config.attributes,
-            AHEAD_ATTRIBUTE: "true",
             **({} if config.task_users is None else {TASK_USERS_ATTRIBUTE: "true"}),
         },
         version=importlib.metadata.version("marin-iris"),

@@ -403,7 +403,7 @@ def submit(user: Any, name: str, **fields: Any) -> None:
 def end(user: Any, worker: ScriptedWorker, name: str, **fields: Any) -> None:
     submit(user, name)
     worker.wait_for_start(f"{name}/0:0")
-    worker.observe(f"{name}/0:0", SUCCEEDED, **{"tells_result": True, **fields})
+    worker.observe(f"{name}/0:0", SUCCEEDED, **fields)
     user.wait_one(name)
 
 
@@ -429,9 +429,7 @@ def test_small_large_and_none_which_none_that_is_not_known_is_not(user: Any, wor
     end(user, worker, "/ann/small", result=SMALL)
     end(user, worker, "/ann/large", result_digest=send_blob(user, large))
     end(user, worker, "/ann/none")
-    end(user, worker, "/ann/former", tells_result=False)
     end(user, worker, "/ann/gone", result_digest="0" * 64)
-    assert own_result(user, "/ann/former").startswith(b"! its worker, of a former release")
     assert own_result(user, "/ann/gone").startswith(b"! the controller could not keep it")
     assert own_result(user, "/ann/small") == SMALL
     assert own_result(user, "/ann/large") == large

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from iris.domain.constraints import AHEAD_ATTRIBUTE
 from iris.rpc import iris_pb2 as pb
 from support.iris.controller import RunningController
 from support.iris.worker import ScriptedWorker
@@ -19,7 +18,6 @@ def worker_of(controller: RunningController, *inventory: pb.Observation) -> Scri
         controller.address,
         controller.worker_token("w1"),
         capacity=pb.Resources(cpu_millis=1000, memory_bytes=8 << 30, disk_bytes=100 << 30),
-        attributes={AHEAD_ATTRIBUTE: "true"},
         inventory=inventory,
     )
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from iris.domain.constraints import AHEAD_ATTRIBUTE
 from iris.domain.effects import ForgetAttempt, StartAttempt, StopAttempt
 from iris.domain.events import (
     Assigned,
@@ -28,7 +27,7 @@ FIRST, AHEAD = AttemptId("/u/job/0:0"), AttemptId("/u/job/1:0")
 def cluster() -> InMemoryCluster:
     """A worker for one task; one runs there, another is assigned ahead, the third waits."""
     cluster = InMemoryCluster()
-    cluster.connect("q", resources(1, 4), **{AHEAD_ATTRIBUTE: "true"})
+    cluster.connect("q", resources(1, 4))
     cluster.launch(replicas=3, max_retries_preemption=0)
     cluster.observe(FIRST, TaskState.RUNNING)
     cluster.do(Assigned(TaskId("/u/job/1"), W, ahead=True))
@@ -145,21 +144,12 @@ def test_one_that_waits_for_its_children_has_begun(cluster: InMemoryCluster) -> 
     assert not cluster.view.bookings[AHEAD].ahead
 
 
-@pytest.mark.parametrize(
-    ("attributes", "spec", "why"),
-    [
-        ({}, {}, "does not know of that"),
-        *(
-            ({AHEAD_ATTRIBUTE: "true"}, spec, "no job of plain tasks")
-            for spec in ({"ports": ("http",)}, {"exclusive": True}, {"scheduling_timeout_ms": 1000})
-        ),
-    ],
-)
-def test_what_is_never_assigned_ahead(attributes: dict[str, str], spec: dict[str, object], why: str) -> None:
+@pytest.mark.parametrize("spec", [{"ports": ("http",)}, {"exclusive": True}, {"scheduling_timeout_ms": 1000}])
+def test_what_is_never_assigned_ahead(spec: dict[str, object]) -> None:
     cluster = InMemoryCluster()
-    cluster.connect("q", resources(1, 4), **attributes)
+    cluster.connect("q", resources(1, 4))
     cluster.launch(replicas=2, **spec)
-    with pytest.raises(Conflict, match=why):
+    with pytest.raises(Conflict, match="no job of plain tasks"):
         cluster.do(Assigned(TaskId("/u/job/1"), W, ahead=True))
 
 

@@ -16,7 +16,7 @@ class LimitsPolicy:
     """The cluster's choice.
 
     Args:
-        mode: One of LIMIT_MODES, for jobs that choose none. Clients of earlier releases never say that they chose.
+        mode: One of LIMIT_MODES, for jobs that choose none.
         force: Jobs may not choose the other one.
         unstated: One of UNSTATED: what becomes of tasks that use more memory than the default of a submitter who
             named none; "": nothing. Those on TPUs have their hosts for themselves.

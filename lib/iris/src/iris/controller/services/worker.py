@@ -22,8 +22,8 @@ from iris.controller.services.convert_worker import (
 )
 from iris.controller.workers.connected import ConnectedWorker, Greeting, Report, WorkerHost
 from iris.controller.workers.orders import Outgoing
-from iris.domain.ids import AttemptId, JobId, WorkerId, parse_attempt_id, parse_task_id
-from iris.domain.job_spec import CallableEntrypoint, JobSpec, is_alike
+from iris.domain.ids import AttemptId, JobId, WorkerId
+from iris.domain.job_spec import JobSpec, is_alike
 from iris.domain.states import TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
@@ -33,7 +33,6 @@ from iris.rpc.key_proof import NONCE_BYTES, check_proof
 from iris.rpc.protocol import version_mismatch
 from rigging.errors import Conflict, Denied, InvalidRequest
 from rigging.printable import is_printable_line
-from rigging.results import pack_problem
 
 _FAREWELL_S: Final = 10.0
 _LAUNCHES_KEPT: Final = 64
@@ -182,14 +181,8 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
         data: bytes | Path = message.result
         if message.result_digest:
             data = self._controller.blobs.path(message.result_digest)
-        elif not message.tells_result and self._runs_callable(attempt_id):
-            data = pack_problem("its worker, of a former release, does not send what callables return")
         if data:
             self._controller.hub.keep_result(attempt_id, worker_id, data)
-
-    def _runs_callable(self, attempt_id: AttemptId) -> bool:
-        job = self._controller.view.jobs.get(parse_task_id(parse_attempt_id(attempt_id)[0])[0])
-        return job is not None and isinstance(job.spec.entrypoint, CallableEntrypoint)
 
     def _welcome(self, greeting: Greeting) -> pb.ControllerMessage:
         hub = self._controller.hub

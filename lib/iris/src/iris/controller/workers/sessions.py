@@ -13,7 +13,6 @@ from iris.controller.workers.connected import ConnectedWorker, Greeting, Report,
 from iris.core.rules.contact import ContactRules, Contacts
 from iris.core.rules.reconcile import reconcile
 from iris.core.rules.rivals import may_succeed
-from iris.domain.constraints import AHEAD_ATTRIBUTE
 from iris.domain.effects import Effect, ForgetAttempt, StartAttempt, StopAttempt, WithdrawAttempt
 from iris.domain.events import (
     Begun,
@@ -342,7 +341,7 @@ class Sessions:
         view = transaction.view
         booking, worker = view.bookings[attempt], view.workers[session.worker_id]
         has_room = view.loads[session.worker_id].has_room(booking.resources, worker.capacity)
-        if booking.ahead and (has_room or AHEAD_ATTRIBUTE not in worker.attributes):
+        if booking.ahead and has_room:
             transaction.apply(Begun(attempt))
         else:
             self._send_start(session, attempt, booking.ahead)

@@ -8,9 +8,8 @@ from iris.core.rules.draft import Draft
 from iris.core.rules.host_health import judge_host
 from iris.core.rules.retry_budget import may_retry, recent_failures, retry_delay_ms
 from iris.core.state.load import WorkerLoad
-from iris.domain.constraints import AHEAD_ATTRIBUTE
 from iris.domain.effects import ForgetAttempt, StartAttempt, StopAttempt
-from iris.domain.entities import Stopping, Task, Worker
+from iris.domain.entities import Stopping, Task
 from iris.domain.events import Assigned, AttemptObserved, Begun
 from iris.domain.job_spec import JobSpec, is_gang, may_be_ahead, waits_for_host
 from iris.domain.resources import NOTHING
@@ -60,7 +59,7 @@ def assign(draft: Draft, event: Assigned) -> Task:
         raise Conflict(f"worker {event.worker_id} is cordoned ({worker.cordon_reason}); nothing can be assigned to it")
     load, spec = view.loads[event.worker_id], view.jobs[task.job_id].spec
     if event.ahead:
-        _check_ahead(event, spec, worker, load)
+        _check_ahead(event, spec, load)
     if load.gang_attempts and is_gang(spec) and load.gang_attempts.keys() != {task.job_id}:
         raise Conflict(f"worker {event.worker_id} has a gang; {event.task_id} of another gang cannot share it")
     lent = 0 if spec.reserve else load.lent_devices(task.job_id)
@@ -88,11 +87,9 @@ def assign(draft: Draft, event: Assigned) -> Task:
     return new
 
 
-def _check_ahead(event: Assigned, spec: JobSpec, worker: Worker, load: WorkerLoad) -> None:
+def _check_ahead(event: Assigned, spec: JobSpec, load: WorkerLoad) -> None:
     why = ""
-    if AHEAD_ATTRIBUTE not in worker.attributes:
-        why = "the worker does not know of that"
-    elif not may_be_ahead(spec):
+    if not may_be_ahead(spec):
         why = f"{spec.job_id} is no job of plain tasks"
     elif load.lenders:
         why = "an attempt there lends its cpu"

@@ -5,7 +5,6 @@ from functools import lru_cache
 from typing import Final
 
 from iris.domain.resources import Resources
-from iris.domain.states import TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.convert_job import resources_to_wire
 from iris.rpc.convert_runtime import runtime_from_wire
@@ -108,7 +107,6 @@ def observation_to_wire(observation: Observation) -> pb.Observation:
         started_at_ms=observation.started_at_ms,
         result=observation.result.packed,
         result_digest=observation.result.digest,
-        tells_result=observation.state is TaskState.SUCCEEDED,
         waits_for=observation.waits_for,
         usage=None if observation.usage is None else usage_to_wire("", observation.usage),
     )
