@@ -9,6 +9,7 @@ from html import escape
 from typing import Final
 
 from marin.recorded.deciding.dag import FOLDED, STATUSES, Node, graph_of, like_name, name_prefix, worst
+from marin.recorded.deciding.drawing import BOX, Box, draw
 from marin.recorded.deciding.run_steps import RunStep
 from rigging.printable import printable_line
 from rigging.tables import duration
@@ -20,11 +21,8 @@ GROUPINGS: Final = {
     "folder": "folders of names",
     "none": "nothing: each step for itself",
 }
-_ROW: Final = 26
-_BOX: Final = 20
 _GAP: Final = 70
 _MARGIN: Final = 10
-_CHARACTER: Final = 7.3
 _LONGEST: Final = 40
 _LEAST_FOLDER: Final = 2
 
@@ -62,45 +60,22 @@ def picture_of(steps: Sequence[RunStep], grouping: str, link: Callable[[Node], s
     """
     nodes, rows = _placed(tuple((step.path, step.name, step.dependencies) for step in steps), grouping)
     numbers = {step.path: number for number, step in enumerate(steps)}
-    widths: dict[int, float] = {}
-    for node in nodes:
-        widths[node.layer] = max(widths.get(node.layer, 0.0), _width(node))
-    left: dict[int, float] = {}
-    x = float(_MARGIN)
-    for layer in sorted(widths):
-        left[layer] = x
-        x += widths[layer] + _GAP
-    top = {node.id: _MARGIN + rows[node.id] * _ROW for node in nodes}
-    by_id = {node.id: node for node in nodes}
-    width = max(x - _GAP + _MARGIN, 2 * _MARGIN)
-    height = max(top.values(), default=0.0) + _BOX + _MARGIN
+    drawing = draw(nodes, rows, longest=_LONGEST, gap=_GAP, margin=_MARGIN)
+    width, height = max(drawing.width, 2 * _MARGIN), drawing.height
     lines = [
         f'<svg id="graph" xmlns="http://www.w3.org/2000/svg" '
         f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}">',
         '<g class="edges">',
     ]
-    for node in nodes:
-        for need in node.needs:
-            other = by_id[need]
-            start = left[other.layer] + _width(other)
-            lines.append(_edge(start, top[need] + _BOX / 2, left[node.layer], top[node.id] + _BOX / 2))
+    lines += drawing.edges(nodes)
     lines.append("</g>")
     for node in nodes:
         members = [steps[numbers[path]] for path in node.paths]
-        lines.append(_box(node, members, numbers, link(node), left[node.layer], top[node.id]))
+        lines.append(_box(node, members, numbers, link(node), drawing.boxes[node.id]))
     return Picture("\n".join([*lines, "</svg>"]), len(nodes))
 
 
-def _width(node: Node) -> float:
-    return len(_shown(node)) * _CHARACTER + 16
-
-
-def _edge(x: float, y: float, to_x: float, to_y: float) -> str:
-    bend = max((to_x - x) / 2, 20)
-    return f'<path d="M{x:.0f} {y:.0f}C{x + bend:.0f} {y:.0f} {to_x - bend:.0f} {to_y:.0f} {to_x:.0f} {to_y:.0f}"/>'
-
-
-def _box(node: Node, members: Sequence[RunStep], numbers: Mapping[str, int], address: str, x: float, y: float) -> str:
+def _box(node: Node, members: Sequence[RunStep], numbers: Mapping[str, int], address: str, box: Box) -> str:
     status = worst_status(members)
     is_family = len(members) > 1
     places = " ".join(str(numbers[step.path]) for step in members)
@@ -109,8 +84,8 @@ def _box(node: Node, members: Sequence[RunStep], numbers: Mapping[str, int], add
     return (
         f'<a href="{escape(address)}" class="node n-{escape(status)}{" family" if is_family else ""}" '
         f'data-steps="{places}"><title>{escape(told)}</title>'
-        f'<rect x="{x:.0f}" y="{y:.0f}" width="{_width(node):.0f}" height="{_BOX}" rx="4"/>'
-        f'<text x="{x + 8:.0f}" y="{y + 14:.0f}">{escape(_shown(node))}</text></a>'
+        f'<rect x="{box.x:.0f}" y="{box.y:.0f}" width="{box.width:.0f}" height="{BOX}" rx="4"/>'
+        f'<text x="{box.x + 8:.0f}" y="{box.y + 14:.0f}">{escape(box.text)}</text></a>'
     )
 
 
@@ -126,12 +101,3 @@ def states_text(steps: Sequence[RunStep]) -> str:
     if len(statuses) == 1:
         return statuses[0]
     return ", ".join(f"{statuses.count(status)} {status}" for status in sorted(set(statuses)))
-
-
-def _shown(node: Node) -> str:
-    """Return a label that fits: the end of a name says more than its middle."""
-    label = printable_line(node.label)
-    if len(label) <= _LONGEST:
-        return label
-    half = (_LONGEST - 1) // 2
-    return f"{label[:half]}…{label[-half:]}"

@@ -184,7 +184,7 @@ def _function_parts(fn: Any) -> tuple[Any, ...] | None:
 
 def _inner_parts(fn: types.FunctionType) -> tuple[Any, ...]:
     """Return the code and held values that distinguish functions defined at the same place."""
-    cells = [cell.cell_contents if _is_filled(cell) else None for cell in fn.__closure__ or ()]
+    cells = [cell.cell_contents if is_filled(cell) else None for cell in fn.__closure__ or ()]
     return (_code_parts(fn.__code__), cells, fn.__defaults__, fn.__kwdefaults__)
 
 
@@ -216,7 +216,8 @@ def _main_file() -> str:
     return path if root is None else os.path.relpath(path, root)
 
 
-def _is_filled(cell: types.CellType) -> bool:
+def is_filled(cell: types.CellType) -> bool:
+    """True if the variable that a function closes over has a value."""
     try:
         _ = cell.cell_contents
     except ValueError:

@@ -21,6 +21,7 @@ from marin.execution.jobs.placement import LiveJobs
 from marin.execution.jobs.remote import RemoteCallable, function_name
 from marin.execution.lease.status_file import StatusFile
 from marin.execution.lease.status_words import STATUS_SUCCESS
+from marin.execution.plan.call_identity import is_filled
 from marin.execution.report.events import StepEnd, describe_error
 from marin.execution.run.dependencies import Dependencies
 from marin.execution.run.spec_task import spec_differences, spec_task
@@ -290,18 +291,10 @@ def _function_parts(fn: Callable[..., Any]) -> tuple[object, ...]:
         return (*map(_plain, bound), *_function_parts(fn.func))
     if not isinstance(fn, types.FunctionType) or "<" not in fn.__qualname__:
         return ()
-    held = [cell.cell_contents for cell in fn.__closure__ or () if _is_filled(cell)]
+    held = [cell.cell_contents for cell in fn.__closure__ or () if is_filled(cell)]
     return (fn.__code__, *map(_plain, (*held, *(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values())))
 
 
 def _plain(value: object) -> object:
     # Other values have no identity that two equal ones share; they do not tell functions apart.
     return value if type(value) in (str, int, float, bool, bytes) else None
-
-
-def _is_filled(cell: types.CellType) -> bool:
-    try:
-        _ = cell.cell_contents
-    except ValueError:
-        return False
-    return True

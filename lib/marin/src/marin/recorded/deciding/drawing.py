@@ -1,0 +1,102 @@
+"""Where the boxes and lines of a run's graph go in an SVG, and what they are called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from marin.recorded.deciding.dag import Node
+from rigging.printable import printable_line
+
+BOX: Final = 20
+"""Height of a node."""
+CHARACTER: Final = 7.3
+"""Width of a character."""
+_ROW: Final = 26
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Place of a node, in pixels from the top left corner.
+
+    Attributes:
+        text: Its label, cut to what fits.
+        x: Of its left side.
+        y: Of its upper side.
+        width: As wide as its text.
+    """
+
+    text: str
+    x: float
+    y: float
+    width: float
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A graph with a place for each node.
+
+    Attributes:
+        boxes: By the nodes' ids.
+        width: Of all, with margins; may be less than nothing for no nodes.
+        height: The same.
+    """
+
+    boxes: Mapping[str, Box]
+    width: float
+    height: float
+
+    def edges(self, nodes: Sequence[Node]) -> Iterator[str]:
+        """Yield the lines from what nodes need, as elements."""
+        for node in nodes:
+            for need in node.needs:
+                start, end = self.boxes[need], self.boxes[node.id]
+                x, y, to_x, to_y = start.x + start.width, start.y + BOX / 2, end.x, end.y + BOX / 2
+                bend = max((to_x - x) / 2, 20)
+                yield (
+                    f'<path d="M{x:.0f} {y:.0f}C{x + bend:.0f} {y:.0f} {to_x - bend:.0f} {to_y:.0f} '
+                    f'{to_x:.0f} {to_y:.0f}"/>'
+                )
+
+
+def draw(
+    nodes: Sequence[Node], rows: Mapping[str, float], *, longest: int, gap: int, margin: int, header: int = 0
+) -> Drawing:
+    """Return the places of nodes: layers are columns, each as wide as its longest label.
+
+    Args:
+        nodes: The nodes, those of earlier layers first.
+        rows: The row of each, by id.
+        longest: Characters of a label, at most.
+        gap: Pixels between two columns.
+        margin: Pixels around all.
+        header: Pixels above all that are left free.
+    """
+    texts = {node.id: _cut(printable_line(node.label), longest) for node in nodes}
+    widths: dict[int, float] = {}
+    for node in nodes:
+        widths[node.layer] = max(widths.get(node.layer, 0.0), _width(texts[node.id]))
+    left: dict[int, float] = {}
+    x = float(margin)
+    for layer in sorted(widths):
+        left[layer] = x
+        x += widths[layer] + gap
+    boxes = {
+        node.id: Box(texts[node.id], left[node.layer], header + margin + rows[node.id] * _ROW, _width(texts[node.id]))
+        for node in nodes
+    }
+    bottom = max((box.y for box in boxes.values()), default=float(header))
+    return Drawing(boxes, x - gap + margin, bottom + BOX + margin)
+
+
+def _width(text: str) -> float:
+    return len(text) * CHARACTER + 16
+
+
+def _cut(text: str, longest: int) -> str:
+    """The end of a name says more than its middle."""
+    if len(text) <= longest:
+        return text
+    half = (longest - 1) // 2
+    return f"{text[:half]}…{text[-half:]}"
