@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from iris.controller.logs.files import SMALLEST_FILE
 from iris.controller.logs.hub import LogHub
 from iris.controller.logs.store import LogStore
 from iris.core.state.view import ClusterView
@@ -167,3 +168,22 @@ async def test_very_many_older_logs_are_removed_a_few_in_each_turn(hub: LogHub, 
         await asyncio.sleep(0)
     assert left == [251, 51, 1], "others have their turns meanwhile"
     assert hub.store.keys(TOP) == hub.keys(TOP) == [(TOP, 0, 1)]
+
+
+@pytest.mark.parametrize("is_used_again", [False, True])
+async def test_the_end_of_a_job_looks_at_a_few_of_its_logs_in_each_turn(
+    hub: LogHub, view: View, is_used_again: bool
+) -> None:
+    ripe = []
+    hub.store.on_ripe = lambda key, start, size: ripe.append(key)
+    for index in range(450):
+        hub.store.append((TOP, index, 1), 0, encode(False, 1, b"x" * SMALLEST_FILE))
+    view.settled.add(TOP)
+    hub.on_effects([JobSettled(TOP)])
+    seen = [len(ripe)]
+    if is_used_again:
+        view.settled.clear()
+    for _ in range(3):
+        await asyncio.sleep(0)
+        seen.append(len(ripe))
+    assert seen == ([200] * 4 if is_used_again else [200, 400, 450, 450]), "others have their turns meanwhile"

@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,7 @@ from rigging.results import pack_problem
 logger = logging.getLogger(__name__)
 
 _EXCEPTION_BYTES: Final = 64 * 1024
-_REMOVED_AT_ONCE: Final = 200  # logs; 100,000 in one turn would hold up everybody for seconds
+_AT_ONCE: Final = 200  # logs in one turn; 100,000 would hold up everybody for seconds
 
 
 class Subscription:
@@ -197,9 +198,16 @@ class LogHub:
                     self._remove_replaced(job.job_id)
             elif isinstance(effect, JobSettled):
                 self._notify(effect.job_id)
-                self.store.settle(effect.job_id)
+                self._settle(effect.job_id, self.store.settling(effect.job_id))
             elif isinstance(effect, JobForgotten):
                 self.store.remove(effect.job_id)
+
+    def _settle(self, job_id: JobId, steps: Iterator[None]) -> None:
+        """Settle the logs of a job that has ended, some now and the others in later turns."""
+        # Forgotten since, or its name is used again: then its next end settles them.
+        is_over = job_id not in self.view.jobs or not self.view.is_settled(job_id)
+        if not is_over and sum(1 for _ in islice(steps, _AT_ONCE)) == _AT_ONCE:
+            asyncio.get_running_loop().call_soon(self._settle, job_id, steps)
 
     def _remove_replaced(self, job_id: JobId) -> None:
         """Remove the logs of an ended job whose name was used again, some now and the others in later turns.
@@ -210,7 +218,7 @@ class LogHub:
         # Already on its way, or forgotten with all of its logs since.
         if job is None or job_id in self._replaced:
             return
-        if self.store.remove_below(job_id, job.first_attempt, _REMOVED_AT_ONCE):
+        if self.store.remove_below(job_id, job.first_attempt, _AT_ONCE):
             self._replaced.add(job_id)
             asyncio.get_running_loop().call_soon(self._go_on_removing, job_id)
 

@@ -262,8 +262,11 @@ class LogStore:
         """Where the pieces of one log are."""
         return LogPlace(self.directory(key[0]), key[1], key[2], self._fetch, self.trash, self._announce)
 
-    def settle(self, job_id: str) -> None:
-        """Let the last pieces of an ended job's logs be packed, if they are worth it, and drop what is in memory."""
+    def settling(self, job_id: str) -> Iterator[None]:
+        """Let the last pieces of an ended job's logs be packed, if they are worth it, and drop what is in memory.
+
+        One log is looked at in each step; what is in memory goes with the end of the last.
+        """
         for key in self.keys(job_id) if self.on_ripe is not None else ():
             log = self.log(key)
             if not log.closed and log.files and log.files[-1][1] >= SMALLEST_FILE:
@@ -271,6 +274,7 @@ class LogStore:
                 self._ending.add(key)
                 assert self.on_ripe is not None  # else nothing is looked at
                 self.on_ripe(key, *log.files[-1])
+            yield
         self.release(job_id)
 
     def tended(self, key: LogKey, start: int, size: int) -> None:
