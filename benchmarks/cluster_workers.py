@@ -19,7 +19,6 @@ from pathlib import Path
 import grpc
 import psutil
 
-from iris.domain.constraints import FENCE_ATTRIBUTE
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
@@ -56,7 +55,6 @@ async def be_worker(target: Target, secret: bytes, name: str, welcomed: asyncio.
             worker_id=name,
             instance_id="first",
             capacity=pb.Resources(cpu_millis=CORES * 1000, memory_bytes=64 * GIB, disk_bytes=100 * GIB),
-            attributes={FENCE_ATTRIBUTE: "true"},
             protocol_version=PROTOCOL_VERSION,
         )
         await call.write(pb.WorkerMessage(hello=hello))

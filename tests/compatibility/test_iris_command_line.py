@@ -8,10 +8,9 @@ from iris.cli import main
 from iris.cli.context import CliContext
 from iris.client import Job, LogLine, UserBudgetStatus
 from iris.client import JobStatus as Status
-from iris.client.logs.stream import chosen_lines
 from iris.cluster.constraints import WellKnownAttribute
 from iris.cluster.types import CoschedulingConfig, JobState, PriorityBand, gpu_device, tpu_device
-from iris.rpc.logfilter import LineChoice
+from iris.rpc.logfilter import LineChoice, LineFilter
 
 
 class Cluster:
@@ -47,7 +46,10 @@ class Cluster:
         self.logs_asked = asked
         lines = (b"INFO starting", b"ERROR oops", b"  of a traceback", b"DEBUG done")
         every = (LogLine("/ann/train/0", 0, False, 1, text) for text in lines)
-        yield from chosen_lines(every, LineChoice(level=asked["level"]))
+        wanted = LineFilter(LineChoice(level=asked["level"]))
+        for line in every:
+            yield from wanted.take(line)
+        yield from wanted.finish()
 
     def stop_many(self, job_ids, reason="", *, include_children=True):
         from iris.client import Stopped
