@@ -13,10 +13,8 @@ import pytest
 
 from marin.execution.artifact import Artifact, PathMetadata
 from marin.execution.disk_cache import cache_path, disk_cache, locked_disk_cache
-from marin.execution.jobs.remote import function_name
 from marin.execution.lease.status_file import StatusFile
 from marin.execution.lease.status_words import STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS
-from marin.execution.plan.call_identity import call_digest
 from rigging.errors import InvalidRequest
 
 calls: list[object] = []
@@ -208,15 +206,10 @@ def test_a_result_of_an_older_release_and_one_whose_class_is_gone(tmp_path: Path
     assert file.read_bytes() == b"cgone_module\nGone\n."
 
 
-def test_a_call_is_one_however_it_is_written_and_found_under_its_former_name() -> None:
+def test_a_call_is_one_however_it_is_written() -> None:
     cached = locked_disk_cache(scaled)
     assert [cached(1), cached(k=1), cached(1, 1), cached(x=1, k=1)] == [[1, 1]] * 4
     assert calls == [1]
-    former = Path(cache_path(scaled, (2,), {})).parent / f"{function_name(scaled)}-{call_digest(scaled, (2,), {})[:16]}"
-    disk_cache(scaled, output_path=str(former))(2)
-    calls.clear()
-    assert cached(2) == [2, 1]
-    assert calls == []
 
 
 class Changing:

@@ -6,7 +6,6 @@ the prefix, and of callers at once one computes while the others wait.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import logging
@@ -15,7 +14,7 @@ import pickle
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
@@ -24,7 +23,7 @@ from marin.execution.config.prefix import prefix_or_default
 from marin.execution.jobs.remote import function_name
 from marin.execution.lease.status_file import LockedFunction, StatusFile, StepAlreadyDone, making_output
 from marin.execution.lease.status_words import STATUS_FAILED, STATUS_SUCCESS
-from marin.execution.plan.call_identity import Unidentified, bound_call_digest, call_digest, function_identity
+from marin.execution.plan.call_identity import Unidentified, bound_call_digest, function_identity
 from marin.output_files import ARTIFACT_FILE
 from rigging.errors import Denied, InvalidRequest
 from rigging.filesystem import local_path, marin_temp_bucket, read_bytes_or_none, write_bytes_atomic
@@ -80,7 +79,7 @@ class disk_cache(Generic[P, R]):
         save_fn: SaveFn | None = None,
         load_fn: LoadFn | None = None,
     ) -> None:
-        self._store = _Store(output_path, save_fn, load_fn, self._temporary_paths)
+        self._store = _Store(output_path, save_fn, load_fn, self._temporary_path)
         self._fn = fn
         self._identity = ""
         if fn is not None:
@@ -119,10 +118,10 @@ class disk_cache(Generic[P, R]):
         """Bind the function to an instance, as a method's function is."""
         return self if instance is None else types.MethodType(self, instance)
 
-    def _temporary_paths(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[str]:
-        for digest in _digests(fn, args, kwargs, self._identity):
-            path = marin_temp_bucket(1, f"disk_cache_{digest}")
-            yield local_path(path) or path
+    def _temporary_path(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        digest = bound_call_digest(fn, args, kwargs, self._identity)[:_HASH_DIGITS]
+        path = marin_temp_bucket(1, f"disk_cache_{digest}")
+        return local_path(path) or path
 
     def _wrapping(self, *args: Any, **kwargs: Any) -> disk_cache[..., Any]:
         if len(args) != 1 or kwargs or not callable(args[0]):
@@ -174,7 +173,7 @@ def locked_disk_cache(
     if (save_fn is None) != (load_fn is None):
         missing = "save_fn" if save_fn is None else "load_fn"
         raise InvalidRequest(f"disk_cache: {missing} is missing; what one stores, the other must be able to load")
-    store = _Store(output_path, save_fn, load_fn, _cache_paths)
+    store = _Store(output_path, save_fn, load_fn, cache_path)
 
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
@@ -239,31 +238,29 @@ class _Store:
     """Where and how results are kept.
 
     Attributes:
-        own_paths: Yields the path of a call's result, then those that earlier releases gave it.
+        own_path: Returns the path of a call's result where no other is given.
     """
 
     output_path: str | None
     save_fn: SaveFn | None
     load_fn: LoadFn | None
-    own_paths: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Iterable[str]]
+    own_path: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], str]
     misses: _Misses = field(default_factory=_Misses)
 
     def find(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, _Kept | None]:
         """Return the path of a call's result, and the result if there is a sound one."""
-        paths = iter(self.own_paths(fn, args, kwargs) if self.output_path is None else [self.output_path])
-        first = next(paths)
-        for path in (first, *paths):
-            if StatusFile(path).status == STATUS_SUCCESS:
-                try:
-                    kept = _Kept(self.load(fn, path))
-                except DamagedResult as error:
-                    self._put_aside(path, error)
-                    break
+        path = self.own_path(fn, args, kwargs) if self.output_path is None else self.output_path
+        if StatusFile(path).status == STATUS_SUCCESS:
+            try:
+                kept = _Kept(self.load(fn, path))
+            except DamagedResult as error:
+                self._put_aside(path, error)
+            else:
                 self.misses.note_hit()
                 return path, kept
         if self.output_path is None:
-            self.misses.note(fn, args, kwargs, first)
-        return first, None
+            self.misses.note(fn, args, kwargs, path)
+        return path, None
 
     def _put_aside(self, path: str, error: DamagedResult) -> None:
         """Keep a damaged file under another name, and let the result be computed again."""
@@ -303,21 +300,8 @@ def cache_path(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     Raises:
         InvalidRequest: An argument has no digest that is the same in every process.
     """
-    return next(_cache_paths(fn, args, kwargs))
-
-
-def _cache_paths(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[str]:
-    for digest in _digests(fn, args, kwargs):
-        yield os.path.join(prefix_or_default(None), "cache", f"{function_name(fn)}-{digest}")
-
-
-def _digests(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], identity: str | None = None
-) -> Iterator[str]:
-    """Yield the digits that a result is kept under, then those of earlier releases, if they could tell the call."""
-    yield bound_call_digest(fn, args, kwargs, identity)[:_HASH_DIGITS]
-    with contextlib.suppress(Unidentified):
-        yield call_digest(fn, args, kwargs, identity)[:_HASH_DIGITS]
+    digest = bound_call_digest(fn, args, kwargs)[:_HASH_DIGITS]
+    return os.path.join(prefix_or_default(None), "cache", f"{function_name(fn)}-{digest}")
 
 
 def _identity_now(fn: Callable[..., Any]) -> str:

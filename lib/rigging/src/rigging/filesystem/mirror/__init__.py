@@ -1,1 +1,0 @@
-"""The former place of `rigging.mirror`; use `rigging.filesystem.MirrorFileSystem`."""
