@@ -6,11 +6,8 @@ endpoints, and what each reads, so that a new one is tried without being listed 
 
 from __future__ import annotations
 
-import asyncio
 import socket
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import quote_from_bytes, urlencode
 
@@ -21,7 +18,6 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
 
 from iris.dashboard.application import make_application
 from iris.dashboard.cluster_client import viewer_of
@@ -36,13 +32,14 @@ from rigging.web.context import is_fragment
 from rigging.web.events import last_event_id
 from rigging.web.hosts import origin_refusal
 from rigging.web.login import Viewer
-from rigging.web.serving import Bound, WebServer, bind
+from rigging.web.serving import Bound, bind
 from rigging.web.writes import TOKEN_FIELD
 from support.iris.controller import ControllerStubs, RunningController, channel_to, running_controller
 from support.iris.users import User
 from support.iris.worker import ScriptedWorker
 from support.marin.sample_runs import sample_root
 from support.rigging.endpoints import Endpoint, endpoints_of
+from support.rigging.web import served
 
 pytestmark = pytest.mark.process
 
@@ -73,25 +70,6 @@ def server_of(app: Starlette, bound: Bound, viewer: Viewer, endpoints: list[Endp
 
 async def _tell(request: Request) -> Response:
     return JSONResponse({"size": len(await request.body()), "path": request.url.path})
-
-
-@contextmanager
-def served(*apps: tuple[ASGIApp, Bound]) -> Iterator[None]:
-    """Serve applications in one event loop of a thread."""
-    servers = [WebServer(app, bound) for app, bound in apps]
-
-    async def run() -> None:
-        await asyncio.gather(*(server.run() for server in servers))
-
-    thread = threading.Thread(target=lambda: asyncio.run(run()), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        for server in servers:
-            server.stop()
-        thread.join(30)
-        assert not thread.is_alive()
 
 
 def register(controller: RunningController, port: int) -> None:

@@ -127,11 +127,3 @@ def _tells_as(again: BaseException, error: BaseException) -> bool:
         return repr(again) == repr(error)
     except Exception:  # a user's `__str__` may raise anything
         return False
-
-
-def title_of(error: BaseException) -> str:
-    """An exception's type and text, also where its class cannot give a text."""
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:  # its class's own `__str__` may fail
-        return type(error).__name__

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
@@ -11,10 +10,10 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
-from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
-from rigging.web.serving import Bound, WebServer, bind
+from rigging.web.serving import bind
+from support.rigging.web import served
 
 PAGE = """<!doctype html><title>board</title><h1>board</h1><p id=fetched></p><p id=echo></p><script>
 fetch("data?x=1").then(a => a.json()).then(d => { document.querySelector("#fetched").textContent = d.path; });
@@ -85,25 +84,6 @@ def task_app() -> Starlette:
     )  # fmt: skip
     app.state.told = asyncio.Event()
     return app
-
-
-@contextmanager
-def served(*apps: tuple[ASGIApp, Bound]) -> Iterator[None]:
-    """Serve applications in one event loop of a thread."""
-    servers = [WebServer(app, bound) for app, bound in apps]
-
-    async def run() -> None:
-        await asyncio.gather(*(server.run() for server in servers))
-
-    thread = threading.Thread(target=lambda: asyncio.run(run()), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        for server in servers:
-            server.stop()
-        thread.join(30)
-        assert not thread.is_alive()
 
 
 @contextmanager

@@ -24,9 +24,10 @@ from rigging.web.serving import bind
 from support.iris.controller import RunningController
 from support.iris.users import User
 from support.iris.worker import ScriptedWorker
+from support.rigging.web import served
 
 from .conftest import BASE, settings_for
-from .task_server import served, task_server
+from .task_server import task_server
 
 HTTP = {"protocol": "http"}
 Register = Callable[[str, str, Mapping[str, str]], None]

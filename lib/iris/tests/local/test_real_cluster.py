@@ -2,7 +2,6 @@
 
 import os
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -13,6 +12,7 @@ from iris.cluster.types import Entrypoint, JobState, ResourceSpec
 from iris.local.start import LocalCluster
 from iris.local.state import is_locked, wait_unlocked
 from iris.local.stop import kill_cluster
+from support.rigging.processes import is_gone
 
 pytestmark = pytest.mark.process
 
@@ -44,13 +44,6 @@ def test_the_task_of_a_killed_worker_goes_on_and_that_of_a_killed_guardian_runs_
         assert (task.attempt, task.failures, task.preemptions) == (1, 0, 1)
 
 
-def gone(pid: str) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):  # it may end between open and read
-        return True
-
-
 @pytest.mark.parametrize("lives", [True, False])
 def test_tasks_of_a_frozen_worker_and_those_that_outlived_theirs_are_ended_by_force(real, paths, tmp_path, lives):
     with IrisClient.of(local_cluster(real())) as client:
@@ -67,4 +60,4 @@ def test_tasks_of_a_frozen_worker_and_those_that_outlived_theirs_are_ended_by_fo
     kill_cluster(paths)
     assert not is_locked(paths.worker_lock)
     assert not is_locked(paths.guardian_lock)
-    eventually(lambda: all(map(gone, pids.read_text().split())), "nothing is left of it")
+    eventually(lambda: all(map(is_gone, pids.read_text().split())), "nothing is left of it")

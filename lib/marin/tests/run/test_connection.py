@@ -16,7 +16,7 @@ from fray.testing.waiting import eventually
 from marin.run import connection
 from marin.run.cluster_target import ClusterTarget
 from rigging.errors import Unavailable
-from support.marin.programs import is_gone
+from support.rigging.processes import is_gone
 
 # Listens as `ray dashboard --port P` does, and has a child as that has ssh.
 DASHBOARD = """#!{python} -S

@@ -15,7 +15,7 @@ from fray.errors import JobFailed
 from fray.testing.waiting import eventually
 from marin.run import in_subprocess
 from rigging.errors import InvalidRequest
-from support.marin.programs import is_gone
+from support.rigging.processes import is_gone
 
 pytestmark = pytest.mark.process
 

@@ -56,3 +56,11 @@ def put_together(
     if state:
         error.__setstate__(state)
     return error
+
+
+def title_of(error: BaseException) -> str:
+    """An exception's type and text, also where its class cannot give a text."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # its class's own `__str__` may fail
+        return type(error).__name__

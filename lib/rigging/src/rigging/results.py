@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from rigging.errors import MarinError, NotFound
+from rigging.exception_parts import title_of
 
 __all__ = [
     "INLINE_BYTES",
@@ -94,7 +95,7 @@ def pack_result(
         if file.size > inline_bytes:
             return store_pieces(file.pieces)
     except Exception as error:  # a user's class may raise anything when it is pickled, and so may a storage library
-        return pack_problem(f"a value of type {type(value).__name__} cannot be sent: {_title(error)}")
+        return pack_problem(f"a value of type {type(value).__name__} cannot be sent: {title_of(error)}")
     return b"".join((_PYTHON, b"\n", *file.pieces))
 
 
@@ -152,7 +153,7 @@ def unpack_result(packed: bytes, what: str) -> Any:
     try:
         return pickle.loads(pickled)  # noqa: S301 - see above
     except Exception as error:  # whatever a class does when it is made again
-        raise ResultUnavailable(f"the result of {what} cannot be made again here: {_title(error)}") from error
+        raise ResultUnavailable(f"the result of {what} cannot be made again here: {title_of(error)}") from error
 
 
 def _fetch(stored: str, what: str) -> bytes:
@@ -167,7 +168,7 @@ def _fetch(stored: str, what: str) -> bytes:
             data: bytes = file.read()
     except (OSError, MarinError) as error:
         raise ResultUnavailable(
-            f"the result of {what} cannot be read from {url}: {_title(error)}; "
+            f"the result of {what} cannot be read from {url}: {title_of(error)}; "
             f"results above {INLINE_BYTES // _MEGABYTE} MiB are kept there for {STORED_DAYS} days"
         ) from error
     # The file may be anybody's by now: it is unpickled only when it is the one that the job wrote.
@@ -192,10 +193,3 @@ def remove_stored_file(packed: bytes) -> None:
             with contextlib.suppress(OSError):
                 fs, path = url_to_fs(url)
                 fs.rm_file(path)
-
-
-def _title(error: BaseException) -> str:
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:  # its class's own `__str__` may fail
-        return type(error).__name__

@@ -24,7 +24,7 @@ from iris.worker.guardian.protocol import VERSION
 from iris.worker.guardian.reactor import Reactor
 from iris.worker.processes import Exit, ProcessSpec, StartFailed
 from rigging.errors import Conflict
-from support.iris.user_worker import gone
+from support.rigging.processes import is_gone
 
 
 class CommandProcess:
@@ -482,7 +482,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
     yield place
     with contextlib.suppress(FileNotFoundError, ValueError, ProcessLookupError):
         os.kill(place.pid(), signal.SIGTERM)
-        eventually(lambda: gone(place.pid()), "the guardian has ended")
+        eventually(lambda: is_gone(place.pid()), "the guardian has ended")
 
 
 async def soon(condition: Callable[[], bool]) -> None:
@@ -518,7 +518,7 @@ class TestProcess:
         if versions_apart:
             with pytest.raises(Conflict, match="the guardian cannot be used: it speaks version"):
                 await place.attach()
-            assert not gone(await seen.pid), "nothing is killed"
+            assert not is_gone(await seen.pid), "nothing is killed"
             return
         second, again, end = await place.attach(), Seen(), Seen()
         assert second.guardian_id == first.guardian_id
@@ -539,7 +539,7 @@ class TestProcess:
         await seen.pid
         pid = place.pid()
         guardian.close()
-        await soon(lambda: gone(pid))
+        await soon(lambda: is_gone(pid))
         assert (place.root / "over").exists()
         assert not place.paths.socket.exists()
 
@@ -554,11 +554,11 @@ class TestProcess:
         def pester() -> bool:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
-            return gone(pid)
+            return is_gone(pid)
 
         await soon(pester)
         await guardian.lost
-        assert all(map(gone, (await seen.pid, stray)))
+        assert all(map(is_gone, (await seen.pid, stray)))
         assert "Exception" not in place.paths.log.read_text()
 
     async def test_what_a_killed_guardian_left_is_killed_by_the_next(self, place: Place) -> None:
@@ -570,9 +570,9 @@ class TestProcess:
         pid = await seen.pid
         os.kill(place.pid(), signal.SIGKILL)
         await guardian.lost
-        assert not gone(stray)
+        assert not is_gone(stray)
         assert (await place.attach()).guardian_id != guardian.guardian_id
-        await soon(lambda: gone(pid) and gone(stray))
+        await soon(lambda: is_gone(pid) and is_gone(stray))
 
     async def test_it_is_small(self, place: Place) -> None:
         proc = Path(f"/proc/{(await place.attach()).pid}")

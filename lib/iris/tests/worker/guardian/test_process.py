@@ -23,7 +23,7 @@ from iris.worker.guardian.running_process import CommandProcess
 from iris.worker.isolation.plan import Mount
 from iris.worker.isolation.views import ViewFailed
 from iris.worker.processes import Exit, ProcessSpec, StartFailed, StartFailure
-from support.iris.user_worker import gone
+from support.rigging.processes import is_gone
 
 pytestmark = pytest.mark.process
 
@@ -175,7 +175,7 @@ def test_what_it_left_running_dies_with_its_leader(runtime: Runtime, script: str
     assert watched.until_exit().succeeded
     pids = [int(word) for word in watched.stdout.split()]
     assert len(pids) == (2 if script == DAEMONS else 1)
-    assert all(map(gone, pids))
+    assert all(map(is_gone, pids))
 
 
 @pytest.mark.parametrize(
@@ -189,10 +189,10 @@ def test_a_daemon_lives_as_long_as_its_attempt_whatever_neighbours_do(runtime: R
     watched.until_output(b"\n")
     pid = int(watched.stdout)
     runtime.start("true").until_exit()
-    assert not gone(pid)
+    assert not is_gone(pid)
     watched.kill()
-    assert gone(pid)
-    assert not gone(neighbour.process.pid)
+    assert is_gone(pid)
+    assert not is_gone(neighbour.process.pid)
     neighbour.kill()
 
 

@@ -17,7 +17,8 @@ from iris.rpc.key_proof import KEY_FILE, load_or_create_key
 from iris.worker.connection.credential import FILE_NAME, new_credential, write_credential
 from iris.worker.isolation.plan import IsolationMode
 from iris.worker.paths import safe_name
-from support.iris.user_worker import WorkerPlace, gone, worker_place
+from support.iris.user_worker import WorkerPlace, worker_place
+from support.rigging.processes import is_gone
 
 pytestmark = [
     pytest.mark.process,
@@ -168,7 +169,7 @@ async def test_a_task_reads_forges_and_disturbs_nothing_of_others(open_path: Pat
         argv = ("python", "-c", HOSTILE, str(here.work_dir), *map(str, pids))
         assert json.loads(await here.run(*argv, user="bob", bundle=bundle, environment=known)) == []
         assert json.loads(await here.run(*argv, user="bob", environment=known)) == []
-        assert not any(map(gone, pids))
+        assert not any(map(is_gone, pids))
         assert await here.run("python", "-c", "import code; print(code.V)", bundle=bundle) == "1\n"
         owner = "import os; print(os.getuid(), os.getgid(), *os.getgroups(), os.path.expanduser('~'))"
         seen = {(await here.run("python", "-c", owner, user=user)).split()[0] for user in ("ann", "bob", "ann")}
@@ -205,8 +206,8 @@ async def test_what_a_user_leaves_ends_with_its_last_task_whoever_else_runs(open
         assert await here.run("python", "-c", STAYS, str(shared), user="bob") == ""
         left = [int(path.read_text()) for path in shared.iterdir()]
         assert len(left) == 3
-        assert all(map(gone, left))
-        assert not gone(here.controller.observations[victim].pid)
+        assert all(map(is_gone, left))
+        assert not is_gone(here.controller.observations[victim].pid)
 
 
 async def test_a_health_command_is_who_its_task_is(open_path: Path) -> None:
@@ -253,4 +254,4 @@ async def test_a_worker_that_comes_back_knows_who_is_who(open_path: Path) -> Non
         await here.restart()
         assert await here.run("id", "-u", user="bob") == "1900000001\n"
         assert await here.run("id", "-u") == "1900000000\n"
-        assert not gone(pid)
+        assert not is_gone(pid)

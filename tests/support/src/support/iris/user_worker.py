@@ -43,14 +43,6 @@ _ENTER: Final = 'while [ "$1" != -- ]; do echo 0 > "$1/tasks"; shift; done; shif
 """Enters the groups that come first, as root, and becomes the command after them."""
 
 
-def gone(pid: int) -> bool:
-    """Whether a process has ended, reaped or not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):  # it may end between open and read
-        return True
-
-
 class OneTaskJobs:
     """Jobs of one task for the worker of a controller."""
 

@@ -8,14 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 
-def is_gone(pid: int) -> bool:
-    """Whether a process has ended, waited for or not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-
-
 @contextlib.contextmanager
 def printed_address(words: Sequence[str | Path], cwd: str | None = None) -> Iterator[str]:
     """The address that a program prints first, for as long as the block runs; it ends with its input."""

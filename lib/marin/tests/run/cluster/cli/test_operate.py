@@ -11,7 +11,7 @@ from marin.run.cluster.jobs.backup import select_jobs
 from marin.run.cluster.ray_commands import READ_TOKEN
 from support.marin.fake_ray import FakeRay
 from support.marin.jobs_server import Job, JobsServer
-from support.marin.programs import is_gone
+from support.rigging.processes import is_gone
 
 pytestmark = pytest.mark.process
 
