@@ -24,6 +24,8 @@ from iris.rpc.convert import (
     job_status,
     silent_attempt,
     task_status,
+    usage_from_wire,
+    usage_to_wire,
 )
 from iris.rpc.convert_job import (
     entrypoint_from_wire,
@@ -33,7 +35,6 @@ from iris.rpc.convert_job import (
     spec_to_wire,
 )
 from iris.rpc.convert_runtime import runtime_from_wire, runtime_to_wire
-from iris.rpc.convert_usage import usage_from_wire, usage_to_wire
 from rigging.errors import InvalidRequest
 from support.iris.messages import filled
 

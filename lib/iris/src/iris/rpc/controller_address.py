@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from iris.tls.pins import parse_token
+from rigging.errors import InvalidRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +38,16 @@ class ControllerAddress:
 
     def __repr__(self) -> str:
         return f"ControllerAddress({self.address!r}, token=<hidden>)"
+
+
+def parse_address(address: str) -> str:
+    """The "host:port" of an address; a scheme in front and a "/" behind are dropped.
+
+    Raises:
+        InvalidRequest: Anything else.
+    """
+    target = address.strip().rpartition("://")[2].rstrip("/")
+    host, separator, port = target.rpartition(":")
+    if not separator or not host or not port.isdigit() or not 0 < int(port) < 65536 or "/" in target:
+        raise InvalidRequest(f"controller address {address!r} must be host:port, e.g. 10.0.0.2:7077")
+    return target

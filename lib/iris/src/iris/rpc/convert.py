@@ -9,10 +9,9 @@ from iris.domain.entities import Job, Task, UserBudget
 from iris.domain.ids import AttemptId, parent_of, validate_name
 from iris.domain.silence import SilentAttempt
 from iris.domain.states import ExistingJobPolicy, JobState, PriorityBand, TaskState
-from iris.domain.usage import AttemptUse
+from iris.domain.usage import USAGE_FIELDS, AttemptUse, Usage
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.convert_job import spec_to_wire
-from iris.rpc.convert_usage import usage_to_wire
 from iris.rpc.enums import number
 from rigging.errors import InvalidRequest
 
@@ -147,3 +146,20 @@ def task_state_to_wire(state: TaskState) -> pb.TaskState.ValueType:
 def job_states_from_wire(values: Iterable[int]) -> frozenset[JobState]:
     """Return the states with these numbers. Raises InvalidRequest for others."""
     return frozenset(number(JobState, value, "job state") for value in values)
+
+
+def usage_to_wire(attempt_id: str, usage: Usage, worker_id: str = "") -> pb.AttemptUsage:
+    """Return the wire form of an attempt's usage.
+
+    Args:
+        attempt_id: The attempt; empty where the message around it says which.
+        usage: What it has used.
+        worker_id: Where; empty: the receiver knows.
+    """
+    numbers = {name: getattr(usage, name) for name in USAGE_FIELDS}
+    return pb.AttemptUsage(attempt_id=attempt_id, worker_id=worker_id, **numbers)
+
+
+def usage_from_wire(message: pb.AttemptUsage) -> Usage:
+    """Return an attempt's usage; a peer that sends numbers below 0 has sent 0."""
+    return Usage(*(max(getattr(message, name), 0) for name in USAGE_FIELDS))

@@ -7,11 +7,10 @@ import grpc
 import pytest
 
 from iris.client.connection import connection as module
-from iris.client.connection.address import parse_address
 from iris.client.connection.connection import CALL_TIMEOUT, UPLOAD_TIMEOUT, Connection, RetryDeadline, Stubs, is_away
 from iris.client.errors import ControllerUnreachable
 from iris.rpc import iris_pb2 as pb
-from iris.rpc.controller_address import ControllerAddress
+from iris.rpc.controller_address import ControllerAddress, parse_address
 from rigging.errors import Conflict, InvalidRequest, MarinError, NotFound
 from support.iris.rpc_error import FakeRpcError
 

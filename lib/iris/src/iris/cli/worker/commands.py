@@ -78,7 +78,7 @@ def start(
     import logging
     import os
 
-    from iris.client.connection.address import parse_address
+    from iris.rpc.controller_address import parse_address
     from iris.rpc.daemon import tune_process
     from rigging.log_setup import configure_logging
     from rigging.quantities import parse_size
@@ -141,9 +141,9 @@ def start(
 @pass_context
 def install_service(context: CliContext, /, as_user: bool, only_print: bool, service_name: str, **given: Any) -> None:
     """Write a systemd unit that runs `iris worker start` with these options. It holds paths, and no secrets."""
-    from iris.client.connection.address import parse_address
     from iris.local.declared_devices import declared_device
     from iris.local.services import task_users_of
+    from iris.rpc.controller_address import parse_address
 
     parse_address(given["controller"])
     declared_device(given["tpu"], given["gpu"])

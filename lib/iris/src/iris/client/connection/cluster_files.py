@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from iris.client.connection.address import parse_address
 from iris.client.connection.target import ClusterTarget
 from iris.local.settings import read_settings
 from iris.local.start import LocalCluster
 from iris.local.state import LocalPaths, named_paths
 from iris.rpc.auth import user_of_token
 from iris.rpc.channels import INSECURE_VARIABLE
-from iris.rpc.controller_address import ControllerAddress
+from iris.rpc.controller_address import ControllerAddress, parse_address
 from iris.tls.pins import parse_token
 from iris.tls.token_file import read_token_file
 from rigging.config_discovery import ConfigNotFound, resolve_cluster_config

@@ -5,7 +5,6 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
-from iris.client.connection.address import parse_address
 from iris.client.connection.cluster_files import named_cluster, peek
 from iris.client.connection.target import ClusterTarget
 from iris.client.job_env import JobEnv, job_env
@@ -13,7 +12,7 @@ from iris.local.start import LocalCluster
 from iris.local.state import ClusterRecord, LocalPaths, is_local_worker, local_paths, local_root, read_record
 from iris.rpc.auth import user_of_token
 from iris.rpc.channels import CA_VARIABLE, INSECURE_VARIABLE
-from iris.rpc.controller_address import ControllerAddress
+from iris.rpc.controller_address import ControllerAddress, parse_address
 from iris.tls.pins import parse_token
 from iris.tls.token_file import read_token_file
 from rigging.errors import Denied, InvalidRequest
