@@ -5,6 +5,7 @@ In a git repository: what git tracks, and what it neither tracks nor ignores. El
 
 import fnmatch
 import itertools
+import math
 import os
 import stat
 import subprocess
@@ -381,7 +382,7 @@ def _limit_bytes(rules: WorkspaceRules, environ: Mapping[str, str]) -> int:
         megabytes = float(text)
     except ValueError:
         megabytes = -1.0
-    if not megabytes > 0:
+    if not 0 < megabytes < math.inf:
         raise InvalidRequest(f"{rules.limit_variable}={text!r}: give a number of megabytes above 0")
     return int(megabytes * 2**20)
 

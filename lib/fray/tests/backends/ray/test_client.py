@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +77,28 @@ def test_a_function_that_is_rays_already(cluster: RayCluster, capsys: pytest.Cap
     def outer() -> None:
         ray.get(double.remote(-1))
 
+    @ray.remote(num_cpus=0.1)
+    def count(n: int) -> Iterator[int]:
+        for each in range(n):  # noqa: UP028 - Ray sends to generators, which a range does not take
+            yield each
+        if n > 2:
+            raise LookupError("no such shard")
+
+    def twice(n: int) -> list[int]:
+        if n < 0:
+            raise LookupError("no such shard")
+        return [n, n]
+
     with RayClient.connect() as client:
         assert isinstance(client, RunsRayFunctions)
         assert client.run_remote_function(double, [21]) == 42
+        assert client.run_remote_function(count, [2]) == [0, 1], "a generator is waited for"
+        pair: Any = ray.remote(num_cpus=0.1, num_returns=2)(twice)
+        assert client.run_remote_function(pair, [7]) == [7, 7]
+        nothing: Any = ray.remote(num_cpus=0.1, num_returns=0)(twice)
+        for late, n in ((count, 3), (pair, -1), (nothing, -1)):
+            with pytest.raises(LookupError, match="no such shard"):
+                client.run_remote_function(late, [n])
         for fn, args in ((double, [-1]), (outer, []), (double.options(num_cpus=0.2), [-1])):
             with pytest.raises(LookupError, match="no such shard") as caught:
                 client.run_remote_function(fn, args)

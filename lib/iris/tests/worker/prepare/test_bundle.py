@@ -12,7 +12,8 @@ from iris.domain.states import FailureKind
 from iris.rpc import iris_pb2 as pb
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare import bundle as bundle_module
-from iris.worker.prepare.bundle import BundleStore, SingleFlight
+from iris.worker.prepare.bundle import BundleStore
+from iris.worker.prepare.single_flight import SingleFlight
 from iris.worker.types import PreparationFailed
 from rigging.errors import NotFound, Unavailable
 from support.iris.blobs import Chunk, PlayedBlobs
@@ -246,3 +247,25 @@ async def test_what_is_fetched_goes_on_for_others_when_one_gives_up() -> None:
     go.set()
     assert await second == "done"
     assert first.cancelled()
+
+
+async def test_what_nobody_waits_for_ends_and_is_begun_anew_for_who_comes_then() -> None:
+    begun = asyncio.Queue[None]()
+
+    async def work() -> str:
+        begun.put_nowait(None)
+        await go.wait()
+        return "done"
+
+    go, flights = asyncio.Event(), SingleFlight[str](unwanted_s=0)
+    waiting = [asyncio.create_task(flights.run("key", work)) for _ in range(2)]
+    await asyncio.sleep(0)
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    await asyncio.sleep(0)  # the work hears of it
+    later = asyncio.create_task(flights.run("key", work))
+    for _ in range(2):
+        await begun.get()
+    go.set()
+    assert await later == "done"

@@ -361,3 +361,10 @@ class TestOfTheRealUv:
         program = "import cloudpickle, grpc, turbo; print(turbo.VALUE)"
         end, output = await run(controller, "python", "-c", program, pip_packages=[wheel], job_id="/user/pip")
         assert output == "fast\n", end.error
+
+
+async def test_one_that_is_not_there_in_time_is_the_jobs_failure(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, limit_s=0)
+    bench.tools.go.clear()
+    assert (await failure(bench.locked())).endswith("(uv sync --frozen): it was not there after 0 minutes")
+    assert not any(bench.paths.envs.iterdir())

@@ -1,5 +1,6 @@
 """Where a Ray cluster is, and whether it lets this user in: found out before Ray tries, which takes it long."""
 
+import http.client
 import importlib
 import json
 import os
@@ -75,6 +76,11 @@ def ask_dashboard(url: str, given_by: str, token: AuthToken, timeout: float = _P
         raise Unavailable(f"what answers at {shown} ({given_by}) is no Ray dashboard: HTTP {error.code}") from None
     except (KeyError, TypeError, ValueError) as error:
         raise Unavailable(f"what answers at {shown} ({given_by}) is no Ray dashboard: {error}") from None
+    except http.client.HTTPException as error:
+        raise Unavailable(
+            f"what answers at {shown} ({given_by}) speaks no HTTP ({type(error).__name__}): is it the port of the "
+            "cluster itself? RAY_ADDRESS=host:port names that"
+        ) from None
     except OSError as error:
         raise Unavailable(
             f"no Ray dashboard answers at {shown} ({given_by}): {getattr(error, 'reason', error)}. Start the cluster, "

@@ -187,6 +187,8 @@ class RayClient(BaseClient):
         run = reporting or fn
         if packages:
             run = run.options(runtime_env={"pip": {"packages": list(packages), "pip_check": False}})
+        if getattr(fn, "_default_options", {}).get("num_returns") == 0:
+            run = run.options(num_returns=1)  # else there is nothing to wait for
         ref = run.remote(*args)
         return result_of(ref, name) if reporting is None else wait_and_print(ref, work, self.sessions)
 

@@ -20,6 +20,7 @@ from fray.growing_text import GrowingText
 from fray.remote_errors import RemoteTraceback
 
 _LOOK_SECONDS: Final = 0.5
+_GENERATORS: Final = (ray.ObjectRefGenerator, ray.DynamicObjectRefGenerator)
 # What Ray writes above the frames of a process, and before the error of a task that a task waited for.
 _ELSEWHERE: Final = re.compile(r"^(?:ray\.exceptions\.RayTaskError\(.*?\): )?ray::\S+ \(pid=[^)]*\)$", re.MULTILINE)
 
@@ -65,6 +66,11 @@ def _around(inner: Callable[..., Any], work: Work) -> Callable[..., Any]:
 def wait_and_print(ref: Any, work: Work, sessions: SessionLink) -> Any:
     """Return the result of the task that does `work`, and print what it writes to this process's standard output.
 
+    Args:
+        ref: What calling the function gave: a reference, or a list of them.
+        work: By which its output is known.
+        sessions: The client's session.
+
     Raises:
         JobFailed: It failed by another cause than an exception of its own, or by one that cannot be sent.
         BaseException: The function's own.
@@ -75,7 +81,8 @@ def wait_and_print(ref: Any, work: Work, sessions: SessionLink) -> Any:
         if output:
             sys.stdout.write(shown.take_new(output.decode("utf-8", errors="replace"), ended=ended))
 
-    while not ray.wait([ref], timeout=_LOOK_SECONDS)[0]:
+    refs = ref if isinstance(ref, list) else [ref]
+    while len(ray.wait(refs, num_returns=len(refs), timeout=_LOOK_SECONDS)[0]) < len(refs):
         show(sessions.ask_if_up(lambda session: session.output_of.remote(key), SESSION_SECONDS))
     try:
         rest: bytes = sessions.ask(lambda session: session.take.remote(key, False), SESSION_SECONDS)
@@ -86,9 +93,11 @@ def wait_and_print(ref: Any, work: Work, sessions: SessionLink) -> Any:
 
 
 def result_of(ref: Any, name: str) -> Any:
-    """Return what a task returned. Raises as `wait_and_print`."""
+    """Return what a task returned, of a generator a list of what it yielded. Raises as `wait_and_print`."""
     try:
-        return ray.get(ref)
+        # Ray gives a generator back before its function has begun; the error of that is the last thing it yields.
+        found = ref if isinstance(ref, _GENERATORS) else ray.get(ref)
+        return [ray.get(item) for item in found] if isinstance(found, _GENERATORS) else found
     except ray.exceptions.RayTaskError as error:
         own, trace = _own_error(error, name)
         raise own from trace

@@ -8,23 +8,23 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Protocol
 
 from iris.domain.states import FailureKind
 from iris.rpc.manifest import BundleEntry, check_entries, parse_manifest
 from iris.worker.isolation.seals import Seals, own_tree, tree_state
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare.bundle_check import SoundTrees, check_links, mode_of, remove_strays, wrong_entries
+from iris.worker.prepare.single_flight import SingleFlight
 from iris.worker.types import PreparationFailed
 from rigging.errors import MarinError, Unavailable
 from rigging.timing import ExponentialBackoff
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 
 FETCH_BATCH: Final = 500
 _MENDED_TIMES = 3
@@ -37,34 +37,6 @@ class BlobSource(Protocol):
     def fetch(self, digests: list[str]) -> AsyncIterator[tuple[str, int, bytes, bool]]:
         """Chunks (digest, offset, data, last), the chunks of one blob in order. Raises MarinError."""
         ...
-
-
-class SingleFlight(Generic[T]):
-    """Runs one piece of work per key at a time; further callers with the same key wait for its result."""
-
-    def __init__(self) -> None:
-        self._running: dict[str, asyncio.Task[T]] = {}
-
-    async def run(self, key: str, work: Callable[[], Coroutine[None, None, T]]) -> T:
-        """The result of `work`. It goes on when the caller is cancelled: others may wait, and its result is kept."""
-        task = self._running.get(key)
-        if task is None:
-            task = asyncio.ensure_future(work())
-            self._running[key] = task
-            task.add_done_callback(lambda done: self._done(key, done))
-        return await asyncio.shield(task)
-
-    async def close(self) -> None:
-        """Cancel what runs and wait for that."""
-        tasks = list(self._running.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _done(self, key: str, task: asyncio.Task[T]) -> None:
-        del self._running[key]
-        if not task.cancelled():
-            task.exception()  # raised to those who still wait
 
 
 class BundleStore:

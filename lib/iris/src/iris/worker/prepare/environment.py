@@ -22,8 +22,8 @@ from iris.python_tools.uv_errors import cause_of
 from iris.worker.host.removal import move_away, remove_tree
 from iris.worker.isolation.seals import Seals, own_tree
 from iris.worker.paths import WorkPaths
-from iris.worker.prepare.bundle import SingleFlight
 from iris.worker.prepare.interpreters import Interpreter, Interpreters, ToolRunner
+from iris.worker.prepare.single_flight import SingleFlight
 from iris.worker.prepare.workspace import Workspace, tree_digest
 from iris.worker.types import PreparationFailed
 from rigging.errors import InvalidRequest
@@ -60,6 +60,8 @@ class EnvironmentStore:
         seals: Where tasks could change environments: those that were changed are made anew.
         compiles: Compile what is installed, because neither tasks nor `CompiledTrees` can do it later.
         owner: The uid that `tools` run as, and that owns environments; 0: this process's.
+        unwanted_s: So long an environment is built on for which no attempt waits any more.
+        limit_s: So long one command of uv may take.
     """
 
     def __init__(
@@ -70,7 +72,10 @@ class EnvironmentStore:
         seals: Seals | None = None,
         compiles: bool = False,
         owner: int = 0,
+        unwanted_s: float = 60.0,
+        limit_s: float = 3600.0,
     ) -> None:
+        self._limit_s = limit_s
         self._owner = owner
         self.interpreters = Interpreters(tools, base, paths.root)
         self._paths = paths
@@ -78,7 +83,7 @@ class EnvironmentStore:
         self._base = base
         self._seals = seals
         self._compiles = compiles
-        self._flights: SingleFlight[Path] = SingleFlight()
+        self._flights: SingleFlight[Path] = SingleFlight(unwanted_s)
         self._uv_version = importlib.metadata.version("uv")
 
     def locked_key(
@@ -252,13 +257,19 @@ class EnvironmentStore:
         if self._seals is not None:
             env["UV_LINK_MODE"] = "copy"  # what a task writes must not go through a link into uv's cache
         program = _program()
-        succeeded, output = await self._tools.run((program, *arguments), env, cwd)
+        shown = " ".join(["uv", *arguments[:2]])
+        try:
+            async with asyncio.timeout(self._limit_s):
+                succeeded, output = await self._tools.run((program, *arguments), env, cwd)
+        except TimeoutError:
+            minutes = f"{self._limit_s / 60:g} minutes"
+            text = f"the environment could not be built ({shown}): it was not there after {minutes}"
+            raise PreparationFailed(FailureKind.ENVIRONMENT, text) from None
         if not succeeded and is_network_failure(output):
             # What is in uv's cache may be enough.
             succeeded, _ = await self._tools.run((program, "--offline", *arguments), env, cwd)
         if succeeded:
             return
-        shown = " ".join(["uv", *arguments[:2]])
         words = output.strip()[-_ERROR_BYTES:]
         cause = cause_of(output) or "it said nothing"
         # Lists show the first line only; all that uv said follows.

@@ -15,10 +15,11 @@ from iris.worker.host.removal import remove_tree
 from iris.worker.isolation.plan import IsolationMode, Mount
 from iris.worker.isolation.seals import Seals
 from iris.worker.paths import WorkPaths
-from iris.worker.prepare.bundle import BlobSource, BundleStore, SingleFlight
+from iris.worker.prepare.bundle import BlobSource, BundleStore
 from iris.worker.prepare.compiled import CompiledTrees
 from iris.worker.prepare.environment import EnvironmentStore
 from iris.worker.prepare.job_environment import JobEnvironments, JobSources
+from iris.worker.prepare.single_flight import SingleFlight
 from iris.worker.prepare.task_env import PreparedEnvironment
 from iris.worker.prepare.workspace import Workspace, read_workspace, write_site
 from iris.worker.processes import Exit, ProcessSpec, Runtime, StartFailed

@@ -198,7 +198,9 @@ def _told_to_run() -> Iterator[None]:
 
 def is_ray_function(fn: Any) -> bool:
     """True for a function of `@ray.remote`: recognised by its attributes, without importing ray."""
-    return callable(getattr(fn, "remote", None)) and callable(getattr(fn, "options", None))
+    # One with options given later has no `options` of its own, and cannot be called.
+    is_ray = callable(getattr(fn, "options", None)) or (callable(getattr(fn, "bind", None)) and not callable(fn))
+    return callable(getattr(fn, "remote", None)) and is_ray
 
 
 def call_ray_function(fn: Any, args: Sequence[Any]) -> Any:
