@@ -129,3 +129,10 @@ def test_those_that_live_are_named_as_far_as_there_is_room(count: int, words: st
     with pytest.raises(DeadlineExceeded, match=words) as late:
         wait(cluster, "/a/ended", *(f"/a/{number}" for number in range(count)), timeout=1)
     assert "/a/ended" not in str(late.value)
+
+
+def test_of_a_job_that_is_over_the_attempt_that_may_live_is_waited_for_and_told() -> None:
+    cluster = Cluster(({}, False), ({}, False))
+    cluster.states = {"/a/1": SUCCEEDED}
+    with pytest.raises(DeadlineExceeded, match=r"/a/1 is succeeded, and an attempt of it may live, out of reach"):
+        wait(cluster, "/a/1", timeout=40)

@@ -50,6 +50,8 @@ def wait_jobs(
             return statuses
         if deadline is not None and clock() >= deadline:
             live = [f"{s.job_id} is {s.state.word}" for s in statuses if not s.is_terminal]
+            may_live = "and an attempt of it may live, out of reach (`iris job summary` tells where)"
+            live = live or [f"{s.job_id} is {s.state.word}, {may_live}" for s in statuses]
             more = f" and {len(live) - 3} more" if len(live) > 3 else ""
             raise DeadlineExceeded(f"not ended within {timeout:g} s: {', '.join(live[:3])}{more}")
 
