@@ -126,6 +126,16 @@ class TestStarts:
         bench.ask("a0")
         assert not bench.guardian.has_queue, "it is known"
 
+    def test_users_start_in_turns(self, bench: Bench) -> None:
+        for number in range(300):
+            bench.ask(f"/bob/huge/{number}:0")
+        for name in ("/carol/tiny/0:0", "/carol/tiny/1:0"):
+            bench.ask(name)
+        bench.guardian.start_some()
+        assert list(bench.runtime.processes)[:5] == [
+            "/bob/huge/0:0", "/carol/tiny/0:0", "/bob/huge/1:0", "/carol/tiny/1:0", "/bob/huge/2:0",
+        ]  # fmt: skip
+
     def test_a_start_is_told_late_and_an_end_at_once(self, bench: Bench) -> None:
         bench.run()
         assert bench.due_in() == 0.05

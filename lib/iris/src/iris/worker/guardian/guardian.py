@@ -4,7 +4,6 @@ import contextlib
 import logging
 import os
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ from iris.worker.guardian.held import HeldAttempt, HeldPhase, Json, common_from,
 from iris.worker.guardian.process import ProcessRuntime
 from iris.worker.guardian.protocol import boot_ms
 from iris.worker.guardian.reactor import Reactor
+from iris.worker.guardian.turns import TurnQueue
 from iris.worker.guardian.watch import Watch
 from iris.worker.limits.probe import LimitsAbility
 from iris.worker.processes import CommonSpec, ProcessSpec, StartFailed, StartFailure
@@ -55,7 +55,7 @@ class Guardian:
         self._watch: Watch | None = None
         if ability is not None:
             self._watch = Watch(reactor, runtime, ability, self._live, lambda item: self._tell(item, _USED_LATE_S))
-        self._queue: deque[HeldAttempt] = deque()
+        self._queue = TurnQueue[HeldAttempt]()
         self._commons: dict[int, CommonSpec] = {}
         self._dirty: dict[str, HeldAttempt] = {}
         self._contact_ms = 0
@@ -133,7 +133,7 @@ class Guardian:
     def start_some(self) -> None:
         """Start the next few of those that wait."""
         for _ in range(min(_STARTS_PER_TURN, len(self._queue))):
-            attempt = self._queue.popleft()
+            attempt = self._queue.take()
             if attempt.phase is HeldPhase.QUEUED:
                 self._spawn(attempt)
 
@@ -155,7 +155,7 @@ class Guardian:
     def _add(self, name: str, spec: ProcessSpec) -> None:
         attempt = HeldAttempt(spec if self._watch is None else self._watch.limited(spec), self, self._now_ms)
         self._attempts[name] = self._live[name] = attempt
-        self._queue.append(attempt)
+        self._queue.put(name.partition("/")[2].partition("/")[0], attempt)  # /USER/JOB/..., or a tool
 
     def _stop(self, name: str, grace_ms: int, note: Json | None = None) -> None:
         attempt = self._attempts.get(name)
