@@ -206,7 +206,8 @@ async def test_what_a_user_leaves_ends_with_its_last_task_whoever_else_runs(open
         assert await here.run("python", "-c", STAYS, str(shared), user="bob") == ""
         left = [int(path.read_text()) for path in shared.iterdir()]
         assert len(left) == 3
-        assert all(map(is_gone, left))
+        # The end of a task is told at once; what it left is killed a moment later.
+        await asyncio.to_thread(eventually, lambda: all(map(is_gone, left)), "what bob has left is gone")
         assert not is_gone(here.controller.observations[victim].pid)
 
 
