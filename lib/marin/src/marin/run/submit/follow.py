@@ -49,7 +49,7 @@ class FollowTimes:
     give_up: float = 300.0
     stopping: float = 60.0
     answer: float = 10.0
-    told: float = 15.0
+    told: float = 8.0
     node: float = 10.0
     node_gone: float = 90.0
 

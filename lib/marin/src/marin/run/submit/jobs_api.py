@@ -304,7 +304,7 @@ class JobsApi:
         said = redact_string(text.strip()) if self._verbose else _last_words(text)
         if _NOT_UTF8 in text and path.endswith("/logs"):
             return NotText(said)
-        if _TAKEN in text:
+        if _TAKEN in text and not self._verbose:
             return InvalidRequest(f"the cluster refuses the request: {_taken(text)}")
         if status in (401, 403):
             return self._denied(status, said)
