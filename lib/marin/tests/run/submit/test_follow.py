@@ -69,6 +69,21 @@ def test_a_log_that_cannot_be_shown_is_told_and_no_end_of_the_job(server: JobsSe
     assert any("could not be followed: OSError('the terminal is gone')" in line for line in watched.said)
 
 
+def test_of_a_log_that_is_no_text_and_whose_file_is_not_given_either_the_place_is_told(
+    server: JobsServer, quick: FollowTimes
+) -> None:
+    server.failing, server.failure = {"logs": 500}, "UnicodeDecodeError: 'utf-8' codec can't decode byte 0xff\n.\n"
+    server.tail_limits = [(45, "close")]
+    job = Job({}, log=LINES)
+    watched = Watched(server, quick, job)
+    watched.reactions[LINES[:45].splitlines(keepends=True)[-2]] = lambda: job.end("SUCCEEDED", 0)
+    assert watched.run() == 0
+    (said,) = [line for line in watched.said if "no UTF-8" in line]
+    assert said.endswith(
+        "all of it: session_latest/logs/job-driver-j.log of Ray's folder (usually /tmp/ray) on the node of its driver"
+    )
+
+
 def test_why_a_job_is_pending_is_told_once(server: JobsServer, quick: FollowTimes) -> None:
     job = Job({}, status="PENDING", message="the runtime environment is being set up")
     watched = Watched(server, quick, job)

@@ -32,7 +32,7 @@ class JobsServer:
     Args:
         tail_limits: For each connection to a log in its turn, after how many characters and how it breaks off: "cut"
             (without a word), "close" (in good order), "stall" (nothing more comes); later ones work.
-        failing: Status codes to answer with, by how a path ends; 0: the connection is cut.
+        failing: Status codes to answer with, by how a path ends; 0: the connection is cut. failure: What is said then.
         nodes: What the dashboard tells of each node; empty: it has no such page.
         unready: How many submissions come before the cluster can start jobs.
     """
@@ -47,6 +47,7 @@ class JobsServer:
     stops: list[str] = field(default_factory=list)
     on_stop: Callable[[Job], None] = lambda job: job.end("STOPPED")
     failing: dict[str, int] = field(default_factory=dict)
+    failure: str = "Traceback\nValueError: told to fail"
     nodes: list[dict[str, Any]] = field(default_factory=list)
     submit_seconds: float = 0.0
     package_seconds: float = 0.0
@@ -109,7 +110,7 @@ class JobsServer:
                 assert request.transport is not None
                 request.transport.abort()
             if request.path.endswith(path):
-                return web.Response(status=status, text="Traceback\nValueError: told to fail")
+                return web.Response(status=status, text=self.failure)
         sent = request.headers.get("Authorization", "")
         if self.token and not sent:
             return web.Response(status=401, text="Unauthorized: Missing authentication token")

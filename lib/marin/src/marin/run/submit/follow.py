@@ -243,6 +243,9 @@ class Follower:
                 if await self._has_ended():
                     self._tail_is_whole = not reader.is_short and not reader.differs
                     return
+                # Ray ends it so at a byte that is no UTF-8, too. To look costs the whole log.
+                if await self._api.needs_file(self._job_id):
+                    continue
                 reason = "before the job's end"
             except TailBroken as error:
                 if error.silent:
@@ -251,8 +254,6 @@ class Follower:
                     silent = True
                     continue
                 reason = f"({error})"
-            if await self._api.needs_file(self._job_id):
-                continue
             if not pause:
                 # Once, also where it is in vain for hours: the cluster is away, or the node that has the log.
                 self._say(f"the log broke off {reason}; connecting again")

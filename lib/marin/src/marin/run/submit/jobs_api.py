@@ -25,7 +25,6 @@ CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 60.0
 UPLOAD_SECONDS: Final = 600.0
 _SHOWN: Final = 600
-_LOG_FOLDER: Final = "/tmp/ray/session_latest/logs"
 # Ray reads a log as UTF-8, and fails at the first byte that is none.
 _NOT_UTF8: Final = "UnicodeDecodeError"
 # What Ray says as long as the agent of its head node is not there.
@@ -226,7 +225,7 @@ class JobsApi:
         with contextlib.suppress(MarinError):
             agent = (await self.info(job_id)).agent
         node = yarl.URL(agent).host or "the node of its driver"
-        return f"{_LOG_FOLDER}/job-driver-{job_id}.log on {node}"
+        return f"session_latest/logs/job-driver-{job_id}.log of Ray's folder (usually /tmp/ray) on {node}"
 
     async def _file(self, job_id: str, kind: str, silence: float) -> AsyncGenerator[str, None]:
         """Yield the text of the log's file as the node has it; of a "stream" also what is added until the job ends."""
