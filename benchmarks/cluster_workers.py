@@ -19,10 +19,10 @@ from pathlib import Path
 import grpc
 import psutil
 
-from iris.rpc import iris_pb2 as pb
-from iris.rpc import iris_pb2_grpc
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
 from iris.rpc.controller_address import ControllerAddress
+from iris.rpc.generated import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2_grpc
 from iris.rpc.protocol import CHANNEL_OPTIONS, PROTOCOL_VERSION, call_metadata
 from iris.tls.certificates import SERVER_NAME, read_certificates
 from support.iris.controller_process import ControllerProcess

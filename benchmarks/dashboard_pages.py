@@ -34,8 +34,8 @@ import psutil
 
 from iris.controller.logs.keeper import LogKeeper, leftovers
 from iris.controller.logs.store import LogStore
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
+from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.logformat import encode_lines
 from iris.rpc.protocol import call_metadata
 from support.iris.controller import ControllerStubs

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from iris.domain.states import TaskState
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from support.iris.worker_fixtures import FakeController, run_command
 
 MAIN: Final = """

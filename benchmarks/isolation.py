@@ -24,7 +24,6 @@ from pathlib import Path
 
 from iris.worker import callable_main
 from iris.worker.attempts.directories import AttemptDirectories
-from iris.worker.guardian.orphans import Marks, OrphanReaper, become_subreaper
 from iris.worker.guardian.process import ProcessRuntime
 from iris.worker.guardian.reactor import Reactor
 from iris.worker.isolation.plan import IsolationMode, Mount, private_copy
@@ -33,6 +32,7 @@ from iris.worker.isolation.views import open_views
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare.task_env import PreparedEnvironment
 from iris.worker.processes import Exit, ProcessSpec
+from iris.worker.strays.orphans import Marks, OrphanReaper, become_subreaper
 
 BUNDLE = "b" * 64
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from iris.domain.states import TaskState
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from iris.worker.limits.plan import LimitRequest, LimitsMode
 from iris.worker.limits.probe import close_limits, open_limits
 from support.iris.worker_fixtures import FakeController, run_command

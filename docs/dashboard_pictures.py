@@ -15,8 +15,8 @@ from pathlib import Path
 from iris.dashboard.application import make_application
 from iris.dashboard.cluster_client import viewer_of
 from iris.dashboard.settings import Settings
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind
+from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.logformat import encode
 from iris.rpc.protocol import call_metadata
 from rigging.web.serving import WebServer, bind

@@ -1,4 +1,4 @@
-"""Write the Python code and the type stubs of `iris/rpc/*.proto` (run after every change of a .proto file).
+"""Write the Python code and the type stubs of `iris/rpc/generated/*.proto` (run after every change of a .proto file).
 
 Usage: uv run python lib/iris/generate_protos.py [OUTPUT_DIR]
 """
@@ -14,7 +14,7 @@ SOURCE_ROOT = Path(__file__).parent / "src"
 
 def generate(output_root: Path) -> list[Path]:
     """Compile every proto file below `iris/rpc` into `output_root`; return the files written."""
-    protos = sorted(str(p.relative_to(SOURCE_ROOT)) for p in SOURCE_ROOT.glob("iris/rpc/*.proto"))
+    protos = sorted(str(p.relative_to(SOURCE_ROOT)) for p in SOURCE_ROOT.glob("iris/rpc/generated/*.proto"))
     well_known = Path(grpc_tools.__file__).parent / "_proto"
     arguments = [
         "protoc",
@@ -28,7 +28,7 @@ def generate(output_root: Path) -> list[Path]:
     ]
     if protoc.main(arguments) != 0:
         raise SystemExit("protoc failed; its message is above")
-    return sorted(output_root.glob("iris/rpc/*_pb2*.py*"))
+    return sorted(output_root.glob("iris/rpc/generated/*_pb2*.py*"))
 
 
 if __name__ == "__main__":

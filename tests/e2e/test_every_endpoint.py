@@ -22,8 +22,8 @@ from starlette.routing import Route
 from iris.dashboard.application import make_application
 from iris.dashboard.cluster_client import viewer_of
 from iris.dashboard.settings import Settings
-from iris.rpc import endpoints_pb2, endpoints_pb2_grpc
 from iris.rpc.auth import PrincipalKind
+from iris.rpc.generated import endpoints_pb2, endpoints_pb2_grpc
 from iris.rpc.protocol import call_metadata
 from marin.browser.command import browser_app
 from marin.browser.pages import pages_of

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from fray.backends.local import LocalClient
-from fray.own_output import OutputInFile, output_in, own_output
+from fray.output.own_output import OutputInFile, output_in, own_output
 from fray.types import Entrypoint, JobRequest
 from rigging.errors import InvalidRequest
 

@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 import fray.types
-from fray import pickling
+from fray.sending import pickling
 from rigging.errors import InvalidRequest
 
 SOURCE = """

@@ -5,7 +5,7 @@ import traceback
 import pytest
 
 from fray.errors import JobFailed
-from fray.remote_errors import RemoteTraceback, pack_error, unpack_error
+from fray.sending.remote_errors import RemoteTraceback, pack_error, unpack_error
 
 
 def travelled(error: BaseException) -> BaseException:

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from fray.testing.forks import exit_code_of
-from rigging.callbacks import call_apart
+from rigging.process.callbacks import call_apart
 
 
 def test_callbacks_are_called_in_order_in_one_thread_whatever_they_raise(caplog: pytest.LogCaptureFixture) -> None:

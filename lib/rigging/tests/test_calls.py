@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 
 import pytest
 
-from rigging.calls import call_to_end, exit_status, is_generator_function, name_of
 from rigging.errors import InvalidRequest
+from rigging.process.calls import call_to_end, exit_status, is_generator_function, name_of
 
 # In a child, which must never come back into the test.
 _CAME_BACK = 99
@@ -143,7 +143,7 @@ def test_a_child_says_what_it_had_to_say_and_its_threads_end_first(tmp_path: Pat
 
 def test_what_is_raised_in_the_process_itself_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[Any] = []
-    monkeypatch.setattr("rigging.calls.leave_fork", left.append)
+    monkeypatch.setattr("rigging.process.calls.leave_fork", left.append)
     with pytest.raises(LookupError):
         call_to_end(raises)
     with pytest.raises(SystemExit):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rigging.command_words import rewrite_env, split_command, withhold_secrets
 from rigging.errors import InvalidRequest
+from rigging.text.command_words import rewrite_env, split_command, withhold_secrets
 
 
 def test_the_first_separator_splits_and_a_missing_one_is_told_with_an_example() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rigging.control_groups import cgroup_limits
+from rigging.process.control_groups import cgroup_limits
 
 
 def write(root: Path, files: dict[str, str]) -> None:

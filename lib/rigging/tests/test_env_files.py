@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rigging.env_files import BadEnvFile, read_env_files, variables_in_force
+from rigging.project.env_files import BadEnvFile, read_env_files, variables_in_force
 
 CONTENT = """\
 # of the team

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rigging.exception_parts import put_together, take_apart
+from rigging.process.exception_parts import put_together, take_apart
 
 
 class TwoWords(ValueError):

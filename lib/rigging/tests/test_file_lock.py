@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rigging.file_lock import open_lock_file, try_lock, unlock_and_close
+from rigging.process.file_lock import open_lock_file, try_lock, unlock_and_close
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from fray.testing.forks import exit_code_of
-from rigging.fork_lock import ForkLock
+from rigging.process.fork_lock import ForkLock
 
 
 def test_one_thread_at_a_time_is_inside() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from rigging.interrupts import unwrapped_interrupts
+from rigging.process.interrupts import unwrapped_interrupts
 
 
 class Interrupted:

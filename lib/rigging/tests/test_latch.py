@@ -2,7 +2,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rigging.latch import Latch
+from rigging.process.latch import Latch
 
 
 def test_it_lets_all_through_once_it_is_open() -> None:

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from rigging.parallel import map_in_threads
+from rigging.process.parallel import map_in_threads
 
 
 def test_calls_overlap_and_their_results_are_in_the_order_of_the_items() -> None:

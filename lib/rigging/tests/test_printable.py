@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rigging.printable import is_printable_line, print_lines, printable, printable_json, printable_line, text_of
+from rigging.text.printable import is_printable_line, print_lines, printable, printable_json, printable_line, text_of
 
 HOSTILE = "\x1b]0;title\x07\x9b31m\x7f\r\u202egpj\u2066\u200f\u2028\ufeff\udcff\U000e0041"
 
@@ -62,7 +62,7 @@ def test_what_stdout_cannot_encode_is_escaped() -> None:
 
 def test_when_its_reader_is_gone_the_interpreter_ends_in_peace() -> None:
     """Else it would write what is left at its end, and report the broken pipe."""
-    program = "from rigging.printable import print_lines; print_lines(['x' * 100_000] * 3); print_lines(['y'])"
+    program = "from rigging.text.printable import print_lines; print_lines(['x' * 100_000] * 3); print_lines(['y'])"
     read, write = os.pipe()
     os.close(read)
     try:

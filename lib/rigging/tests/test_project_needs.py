@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rigging.errors import InvalidRequest
-from rigging.project_needs import (
+from rigging.project.needs import (
     check_requirement,
     group_requirements,
     normalized,

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from rigging.errors import InvalidRequest
-from rigging.quantities import MAX_SECONDS, check_count, check_seconds, check_unit, format_size, parse_size
+from rigging.text.quantities import MAX_SECONDS, check_count, check_seconds, check_unit, format_size, parse_size
 
 
 @pytest.mark.parametrize(

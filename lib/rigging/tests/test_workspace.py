@@ -7,9 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from rigging import workspace
 from rigging.errors import InvalidRequest, MarinError
-from rigging.workspace import WorkspaceFile, WorkspaceListing, WorkspaceRules, check_workspace_root, list_workspace
+from rigging.project import workspace
+from rigging.project.workspace import (
+    WorkspaceFile,
+    WorkspaceListing,
+    WorkspaceRules,
+    check_workspace_root,
+    list_workspace,
+)
 
 KIB, MIB = 2**10, 2**20
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from rigging.errors import InvalidRequest
-from rigging.yaml_files import yaml_errors
+from rigging.text.yaml_files import yaml_errors
 
 
 @pytest.mark.parametrize(

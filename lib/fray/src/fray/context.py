@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from fray.protocols import Client
 from fray.registry import connect
-from rigging.fork_lock import ForkLock
+from rigging.process.fork_lock import ForkLock
 
 CLIENT_ENV = "FRAY_CLIENT"
 

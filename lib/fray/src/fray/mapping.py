@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Final, NamedTuple, TypeVar
 
-import rigging.calls
-from fray.checks import check_count
+import rigging.process.calls
 from fray.context import current_client
 from fray.protocols import Client, JobHandle
+from fray.requests.checks import check_count
 from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus, ResourceConfig
 from fray.waiting import next_ended
-from rigging.calls import name_of
 from rigging.errors import InvalidRequest, MarinError
+from rigging.process.calls import name_of
 
 __all__ = ["map"]
 
@@ -25,7 +25,9 @@ __all__ = ["map"]
 Item = TypeVar("Item")
 
 _LONGEST_NAME: Final = 60
-_OWN: Final = tuple(os.path.dirname(os.path.abspath(file)) + os.sep for file in (__file__, rigging.calls.__file__))
+_OWN: Final = tuple(
+    os.path.dirname(os.path.abspath(file)) + os.sep for file in (__file__, rigging.process.calls.__file__)
+)
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.@+=-]+")
 
 

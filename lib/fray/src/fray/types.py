@@ -7,13 +7,13 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, overload
 
-from fray.checks import check_amount, check_count, check_list, check_name, check_variables, check_word
-from fray.devices import CpuConfig, DeviceConfig, DeviceKind, GpuConfig, GpuType, TpuConfig, TpuType
-from fray.sizes import parse_size
-from rigging.calls import generator_problem, is_generator_function, name_of
+from fray.requests.checks import check_amount, check_count, check_list, check_name, check_variables, check_word
+from fray.requests.devices import CpuConfig, DeviceConfig, DeviceKind, GpuConfig, GpuType, TpuConfig, TpuType
+from fray.requests.sizes import parse_size
 from rigging.errors import InvalidRequest
-from rigging.forwarding import FORWARDED_ENV_VARS
-from rigging.quantities import check_unit
+from rigging.process.calls import generator_problem, is_generator_function, name_of
+from rigging.project.forwarding import FORWARDED_ENV_VARS
+from rigging.text.quantities import check_unit
 from rigging.topology import TPU_TOPOLOGIES, TpuTopologyInfo, get_tpu_topology
 
 __all__ = [

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rigging.control_groups import CGROUP_ROOT, OWN_CGROUPS, cgroup_limits
+from rigging.process.control_groups import CGROUP_ROOT, OWN_CGROUPS, cgroup_limits
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from iris.actor.client.caller import Caller, ClientLimits
 from iris.actor.client.keys import actor_key
 from iris.client import IrisClient, IrisContext
 from iris.client.job_env import JobEnv
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind
+from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.protocol import call_metadata
 from rigging.errors import Denied, InvalidRequest, NotFound, Unavailable
 from support.iris.controller import ControllerStubs, RunningController, running_controller

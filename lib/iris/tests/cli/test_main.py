@@ -249,7 +249,13 @@ entry.main()
     [
         # Before the command line is there, while it is, and within a command.
         *("iris.cli.main", "click.core", "iris.cli.context"),
-        *("iris.cli.job.commands", "iris.domain.resources", "grpc", "iris.rpc.iris_pb2", "iris.client.client"),
+        *(
+            "iris.cli.job.commands",
+            "iris.domain.resources",
+            "grpc",
+            "iris.rpc.generated.iris_pb2",
+            "iris.client.client",
+        ),
     ],
 )
 def test_ctrl_c_while_a_module_is_imported_shows_no_traceback(module: str) -> None:

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from iris.cli.params import COUNT, DIRECTORY, LISTED, NAME, SECONDS, SECONDS_OR_ZERO, NumberRange
-from rigging.quantities import MAX_COUNT, MAX_SECONDS
+from rigging.text.quantities import MAX_COUNT, MAX_SECONDS
 
 
 @pytest.mark.parametrize(

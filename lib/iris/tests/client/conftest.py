@@ -7,7 +7,7 @@ import pytest
 
 from iris.client import IrisClient
 from iris.client.submission.bundle import blob_digest
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 
 
 class Cluster:

@@ -9,7 +9,7 @@ import pytest
 from iris.client.job_env import JobEnv
 from iris.cluster.constraints import region_constraint
 from iris.cluster.types import CoschedulingConfig, Entrypoint, EnvironmentSpec, ResourceSpec, gpu_device
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from rigging.errors import AlreadyExists, InvalidRequest
 
 TRUE = Entrypoint.from_command("true")

@@ -9,8 +9,8 @@ from iris.client.operator import Operator
 from iris.client.tokens import UserTokenStatus
 from iris.client.types import UserBudgetStatus
 from iris.cluster.types import PriorityBand
-from iris.rpc import access_pb2 as access
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import access_pb2 as access
+from iris.rpc.generated import iris_pb2 as pb
 from support.iris.played_connection import PlayedConnection
 
 

@@ -9,8 +9,8 @@ from iris.client import IrisClient, JobPlan, ReservationEntry
 from iris.client.connection.discovery import cluster_at
 from iris.client.reservation import holding
 from iris.cluster.types import CoschedulingConfig, Entrypoint, JobState, ResourceSpec, gpu_device, tpu_device
-from iris.domain.tpu import SLICE_ATTRIBUTE
-from iris.rpc import iris_pb2 as pb
+from iris.domain.resources import SLICE_ATTRIBUTE
+from iris.rpc.generated import iris_pb2 as pb
 from rigging.errors import InvalidRequest
 from support.iris.controller import running_controller
 from support.iris.worker import ScriptedWorker

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from iris.client.task_exceptions import fetch_exception, load_exception
+from iris.client.task_ends import fetch_exception, load_exception
 from iris.client.types import JobStatus
 from iris.cluster.types import JobState
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from iris.worker.callable_main import pickle_exception
 from rigging.errors import NotFound
 from support.iris.played_connection import PlayedConnection

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from iris.client.task_results import fetch_results
+from iris.client.task_ends import fetch_results
 from iris.client.types import JobStatus
 from iris.cluster.types import JobState
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from rigging.errors import InvalidRequest, MarinError, NotFound, Unavailable
 from rigging.results import ResultUnavailable, pack_problem, pack_result
 from support.iris.played_connection import PlayedConnection

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from iris.cli.main import run
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
+from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.protocol import call_metadata
 from iris.store.store import Store
 from rigging.errors import MarinError

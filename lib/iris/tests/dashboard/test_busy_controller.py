@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from iris.dashboard.cluster_client import ClusterClient, viewer_of
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import load_or_create_secret
+from iris.rpc.generated import iris_pb2 as pb
 from rigging.errors import DeadlineExceeded
 from support.iris.controller_process import ControllerProcess
 

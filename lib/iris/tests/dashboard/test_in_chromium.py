@@ -12,7 +12,7 @@ import pytest
 
 from iris.dashboard.application import make_application
 from iris.dashboard.cluster_client import viewer_of
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.logformat import encode
 from rigging.web.serving import WebServer, bind
 from support.iris.controller import RunningController, running_controller

@@ -9,8 +9,8 @@ from starlette.testclient import TestClient
 
 from fray.testing.waiting import eventually
 from iris.dashboard.cluster_client import viewer_of
-from iris.rpc import access_pb2
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import access_pb2
+from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.logformat import encode
 from support.iris.controller import RunningController
 from support.iris.users import User

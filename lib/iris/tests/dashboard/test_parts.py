@@ -14,8 +14,8 @@ from iris.dashboard.log_pages import LogPlace, line_of
 from iris.dashboard.metrics import metrics_text
 from iris.dashboard.settings import settings_of
 from iris.dashboard.timeline import timeline_of
-from iris.rpc import dashboard_pb2 as dashboard
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import dashboard_pb2 as dashboard
+from iris.rpc.generated import iris_pb2 as pb
 from iris.store.views import VIEWS
 from rigging.errors import InvalidRequest
 from rigging.web.events import Event

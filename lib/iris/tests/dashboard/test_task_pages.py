@@ -16,8 +16,8 @@ from websockets.sync.client import connect
 from iris.dashboard.application import make_application
 from iris.dashboard.cluster_client import viewer_of
 from iris.dashboard.endpoint_rules import chosen, names_in, upstream_of
-from iris.rpc import access_pb2, endpoints_pb2, endpoints_pb2_grpc
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import access_pb2, endpoints_pb2, endpoints_pb2_grpc
+from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.protocol import call_metadata
 from rigging.errors import Denied, InvalidRequest, MarinError, NotFound, Unavailable
 from rigging.web.serving import bind

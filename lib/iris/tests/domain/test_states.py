@@ -9,7 +9,7 @@ from iris.domain.states import (
     TaskState,
     check_task_transition,
 )
-from iris.rpc import iris_pb2
+from iris.rpc.generated import iris_pb2
 
 
 def test_stored_numbers_of_operators_are_those_of_the_wire():

@@ -2,8 +2,7 @@
 
 import pytest
 
-from iris.domain.resources import Device
-from iris.domain.tpu import slice_hosts, tpu_mistake, whole_slices
+from iris.domain.resources import Device, slice_hosts, tpu_mistake, whole_slices
 
 
 def test_slices_are_counted_in_vms():

@@ -30,7 +30,7 @@ from iris.worker.connection.credential import (
 )
 from iris.worker.paths import WorkPaths
 from rigging.errors import Conflict, Denied, InvalidRequest
-from rigging.file_lock import open_lock_file, try_lock
+from rigging.process.file_lock import open_lock_file, try_lock
 from support.iris.controller import running_controller
 
 NOWHERE = "10.255.255.1:7077"

@@ -13,7 +13,7 @@ import pytest
 from fray.testing.waiting import eventually
 from iris.local.state import LocalPaths
 from iris.local.stop import kill_cluster, stop_worker, wait_stopped, wake
-from iris.worker.guardian import leftovers
+from iris.worker.strays import leftovers
 from rigging.errors import Unavailable
 
 Start = Callable[..., subprocess.Popen[bytes]]

@@ -6,15 +6,13 @@ from typing import Any
 import pytest
 
 from iris.controller.services.convert_worker import observation_from_wire
-from iris.domain.entities import Job, Task, UserBudget
+from iris.domain.entities import Job, SilentAttempt, Task, UserBudget
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId
 from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.resources import Device, Resources
 from iris.domain.runtime import DEFAULT_RUNTIME, PackageSource, TaskRuntime
-from iris.domain.silence import SilentAttempt
 from iris.domain.states import ExistingJobPolicy, FailureKind, JobState, PriorityBand, TaskState
 from iris.domain.usage import USAGE_FIELDS, Usage, usage_from
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.convert import (
     budget_from_wire,
     budget_to_wire,
@@ -35,6 +33,7 @@ from iris.rpc.convert_job import (
     spec_to_wire,
 )
 from iris.rpc.convert_runtime import runtime_from_wire, runtime_to_wire
+from iris.rpc.generated import iris_pb2 as pb
 from rigging.errors import InvalidRequest
 from support.iris.messages import filled
 

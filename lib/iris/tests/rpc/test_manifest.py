@@ -1,7 +1,7 @@
 import pytest
 
-from iris.rpc import iris_pb2 as pb
 from iris.rpc import manifest as manifest_module
+from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.manifest import BundleEntry, check_entries, check_sizes, parse_manifest
 from rigging.errors import InvalidRequest
 

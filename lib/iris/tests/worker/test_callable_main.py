@@ -13,13 +13,13 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from iris.client.task_exceptions import load_exception
+from iris.client.task_ends import load_exception
 from iris.cluster.types import Entrypoint
 from iris.domain.states import TaskState
 from iris.worker import callable_main
 from iris.worker.callable_main import describe, finish, main, write_error, wrong_python
-from iris.worker.guardian.orphans import become_subreaper
 from iris.worker.reports.task_file import read_error_file
+from iris.worker.strays.orphans import become_subreaper
 from rigging.errors import InvalidRequest
 from rigging.results import unpack_result
 from support.iris.worker_fixtures import FakeController, InProcessWorker, run_command

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from marin.execution.report.explain_mode import ExplainRequest, explaining
 from rigging.errors import MarinError
-from rigging.printable import printable
+from rigging.text.printable import printable
 
 _FAILED_EXIT_CODE = 1
 

@@ -8,7 +8,7 @@ import shutil
 from typing import Final
 
 from rigging.filesystem import local_path
-from rigging.quantities import format_size
+from rigging.text.quantities import format_size
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 

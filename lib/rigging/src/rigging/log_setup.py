@@ -11,8 +11,8 @@ from typing import TextIO
 
 from rigging.errors import InvalidRequest
 from rigging.log_buffer import BufferedLogRecord, LogRingBuffer, get_global_buffer
-from rigging.printable import printable
 from rigging.redaction import redact_string
+from rigging.text.printable import printable
 
 _FORMAT = "%(asctime)s.%(msecs)03d %(levelname).1s %(name)s: %(message)s"
 #: Set to anything, it keeps `install_fault_handler` from doing anything.

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from rigging.errors import MarinError, NotFound
-from rigging.exception_parts import title_of
+from rigging.process.exception_parts import title_of
 
 __all__ = [
     "INLINE_BYTES",

@@ -15,7 +15,7 @@ from rigging.filesystem.prefix_table import (
     other_prefixes,
 )
 from rigging.mirror.fs import MirrorFileSystem
-from rigging.mirror.paths import relative_path, without_hidden
+from rigging.prefixes.paths import relative_path, without_hidden
 
 
 @pytest.fixture(autouse=True)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from rigging.copying.fetch import copy_files
+from rigging.copying.request import Settings
 from rigging.errors import InvalidRequest
 from rigging.filesystem import mirror_plan, mirror_prefetch
 from rigging.filesystem.budget import TransferBudget
 from rigging.mirror import __main__ as command
-from rigging.mirror.copying.fetch import copy_files
-from rigging.mirror.copying.request import Settings
 from rigging.mirror.prefetch import Progress
 
 PAIRS = [("local", "local"), ("local", "gcs"), ("gcs", "gcs"), ("gcs", "s3"), ("s3", "s3"), ("memory", "local")]

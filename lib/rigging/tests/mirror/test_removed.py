@@ -9,7 +9,7 @@ from rigging.mirror import fs as mirror_fs
 from rigging.mirror.__main__ import main
 from rigging.mirror.local_copies import drop, removals, undelete
 from rigging.mirror.prefetch import mirror_plan
-from rigging.mirror.removed import tombstone
+from rigging.prefixes.removed import tombstone
 
 # The conftest.py gives what runs on S3 pytest.mark.process.
 

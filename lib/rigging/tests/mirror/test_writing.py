@@ -11,7 +11,7 @@ import pytest
 
 from rigging.errors import InvalidRequest
 from rigging.filesystem import atomic_write, read_bytes_or_none, write_bytes_atomic
-from rigging.mirror.paths import PRIVATE_DIRECTORY
+from rigging.prefixes.paths import PRIVATE_DIRECTORY
 
 # The conftest.py gives what runs on S3 pytest.mark.process.
 

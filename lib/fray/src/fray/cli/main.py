@@ -19,10 +19,10 @@ from fray.context import default_spec
 from fray.errors import JobFailed
 from fray.registry import Backend, connect, known_backends
 from fray.types import Entrypoint, JobRequest, ResourceConfig, create_environment
-from rigging.env_files import read_env_files
 from rigging.errors import MarinError
 from rigging.exit_codes import FAILURE, INTERRUPTED, REFUSED
-from rigging.interrupts import unwrapped_interrupts
+from rigging.process.interrupts import unwrapped_interrupts
+from rigging.project.env_files import read_env_files
 
 _LOG_SECONDS = 0.2
 _LOG_SHARE = 5

@@ -3,7 +3,7 @@
 from typing import TextIO
 
 from fray.client import JobHandle
-from fray.growing_text import SKIPPED, GrowingText
+from fray.output.growing_text import SKIPPED, GrowingText
 
 __all__ = ["SKIPPED", "LogFollower"]
 

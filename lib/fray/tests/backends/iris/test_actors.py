@@ -10,8 +10,8 @@ from fray.backends.iris.actors import IrisActorGroup
 from fray.testing.waiting import eventually
 from iris.client import IrisClient, IrisContext
 from iris.client.job_env import JobEnv
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind
+from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.protocol import call_metadata
 from rigging.errors import DeadlineExceeded
 from support.iris.controller import ControllerStubs, RunningController, running_controller

@@ -11,8 +11,8 @@ import click
 
 from rigging.cli.output import Output as output
 from rigging.cli.output import complain, echo, echo_json, settle_stdout, terminal_width
-from rigging.printable import printable
-from rigging.tables import duration, moment, table
+from rigging.text.printable import printable
+from rigging.text.tables import duration, moment, table
 
 __all__ = [
     "clear", "duration", "echo", "echo_data", "echo_json", "moment", "output", "say", "settle_stdout", "table",

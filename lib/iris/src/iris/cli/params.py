@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from rigging.errors import InvalidRequest
-from rigging.quantities import MAX_COUNT, MAX_SECONDS, check_unit
+from rigging.text.quantities import MAX_COUNT, MAX_SECONDS, check_unit
 
 
 class NumberRange(click.FloatRange):

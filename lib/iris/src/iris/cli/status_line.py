@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, TextIO
 
 from iris.cli.output import say, terminal_size_of
-from rigging.printable import printable
+from rigging.text.printable import printable
 
 _ERASE: Final = "\r\x1b[K"
 

@@ -16,8 +16,7 @@ from iris.client.plan import JobLimits, JobPlan
 from iris.client.reservation import ReservationEntry, hold, holding
 from iris.client.stopping import JobStopper
 from iris.client.submission.submit import Submitter, chosen_policy
-from iris.client.task_exceptions import fetch_exception
-from iris.client.task_results import fetch_results
+from iris.client.task_ends import fetch_exception, fetch_results
 from iris.client.types import (
     JobStatus,
 )
@@ -34,7 +33,7 @@ from iris.cluster.types import (
     ResourceSpec,
 )
 from iris.domain.ids import user_of
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 
 
 class IrisClient(JobStopper):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from iris.client.connection.connection import Connection, ReplyStream, Stubs
 from iris.client.job_env import JobEnv
-from iris.rpc import endpoints_pb2 as pb
+from iris.rpc.generated import endpoints_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from iris.client.connection.wire import checkpoint, user_budget
 from iris.client.tokens import JoinTokenStatus, UserTokenStatus, join_token, user_token
 from iris.client.types import Checkpoint, UserBudgetStatus
 from iris.cluster.types import PriorityBand
-from iris.rpc import access_pb2 as access
-from iris.rpc import dashboard_pb2 as dashboard
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import access_pb2 as access
+from iris.rpc.generated import dashboard_pb2 as dashboard
+from iris.rpc.generated import iris_pb2 as pb
 
 _CHECKPOINT_SECONDS = 3600.0
 _LINK_SECONDS = 150.0  # the server of the pages is started for the first link

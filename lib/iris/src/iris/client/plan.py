@@ -13,7 +13,7 @@ from iris.domain.runtime import TaskRuntime
 from iris.domain.webhooks import parse_webhook
 from rigging.arguments import as_list, as_texts, check_text, check_type
 from rigging.errors import InvalidRequest
-from rigging.quantities import check_count, check_seconds
+from rigging.text.quantities import check_count, check_seconds
 
 _SHORTEST_S: Final = 0.001
 _BANDS: Final = ", ".join(band.word for band in PriorityBand)

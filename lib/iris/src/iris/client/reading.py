@@ -18,11 +18,11 @@ from iris.client.types import (
     log_entries,
 )
 from iris.cluster.types import JobName, JobState
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.logfilter import LineChoice
 from rigging.arguments import as_list
 from rigging.errors import InvalidRequest
-from rigging.quantities import check_count, check_seconds
+from rigging.text.quantities import check_count, check_seconds
 from rigging.timing import Timestamp
 
 

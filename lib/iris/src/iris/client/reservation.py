@@ -7,7 +7,7 @@ from typing import Any, Final
 from iris.client.job import Job
 from iris.client.plan import JobLimits, JobPlan
 from iris.cluster.types import CoschedulingConfig, DeviceSpec, Entrypoint, ResourceSpec
-from iris.domain.tpu import SLICE_ATTRIBUTE, slice_hosts
+from iris.domain.resources import SLICE_ATTRIBUTE, slice_hosts
 from rigging.errors import Conflict, InvalidRequest, MarinError
 
 _RETRIES: Final = 1_000_000

@@ -7,7 +7,7 @@ from iris.client.connection.wire import stopped
 from iris.client.reading import ClusterReader
 from iris.client.types import Stopped
 from iris.cluster.types import JobName, JobState
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from rigging.errors import MarinError
 
 _MOST_LISTED: Final = 1000

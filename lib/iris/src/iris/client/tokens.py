@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from iris.client.record import Record
-from iris.rpc import access_pb2 as access
+from iris.client.types import Record
+from iris.rpc.generated import access_pb2 as access
 
 
 @dataclass(frozen=True, slots=True)

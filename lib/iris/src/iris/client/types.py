@@ -1,12 +1,34 @@
 """Jobs, tasks, logs and the cluster as users see them: plain values, free of the wire format."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
 
-from iris.client.record import Record
 from iris.cluster.types import JobName, JobState, PriorityBand, TaskState
 from rigging.timing import Timestamp
+
+
+class Record:
+    """A dataclass that programs may want as JSON."""
+
+    __slots__ = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as plain data; states as words."""
+        return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}  # type: ignore[arg-type]
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case Record():
+            return value.to_json()
+        case JobState() | TaskState() | PriorityBand():
+            return value.word
+        case tuple():
+            return [_plain(item) for item in value]
+        case Mapping():
+            return {_plain(key): item for key, item in value.items()}
+    return value
 
 
 @dataclass(frozen=True, slots=True)

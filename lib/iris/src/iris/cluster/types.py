@@ -10,9 +10,9 @@ from iris.cluster.job_name import JobName
 from iris.domain.resources import Device as DeviceSpec
 from iris.domain.states import ExistingJobPolicy, JobState, PriorityBand, TaskState
 from rigging.arguments import as_texts, check_text, check_type
-from rigging.calls import generator_problem, is_generator_function, name_of
 from rigging.errors import InvalidRequest
-from rigging.quantities import check_count, check_unit, parse_size
+from rigging.process.calls import generator_problem, is_generator_function, name_of
+from rigging.text.quantities import check_count, check_unit, parse_size
 from rigging.topology import get_tpu_topology
 
 __all__ = [

@@ -13,15 +13,15 @@ from typing import Any, Final, TypeVar
 import grpc
 import grpc.aio
 
-from iris.rpc import dashboard_pb2 as dashboard
-from iris.rpc import endpoints_pb2 as endpoints
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind, make_token
 from iris.rpc.channels import open_aio_channel
 from iris.rpc.controller_address import ControllerAddress
-from iris.rpc.dashboard_pb2_grpc import DashboardServiceStub
-from iris.rpc.endpoints_pb2_grpc import EndpointServiceStub
-from iris.rpc.iris_pb2_grpc import ClusterServiceStub, JobServiceStub
+from iris.rpc.generated import dashboard_pb2 as dashboard
+from iris.rpc.generated import endpoints_pb2 as endpoints
+from iris.rpc.generated import iris_pb2 as pb
+from iris.rpc.generated.dashboard_pb2_grpc import DashboardServiceStub
+from iris.rpc.generated.endpoints_pb2_grpc import EndpointServiceStub
+from iris.rpc.generated.iris_pb2_grpc import ClusterServiceStub, JobServiceStub
 from iris.rpc.protocol import CHANNEL_OPTIONS, call_metadata
 from iris.rpc.status_map import from_rpc_error
 from rigging.errors import DeadlineExceeded, MarinError

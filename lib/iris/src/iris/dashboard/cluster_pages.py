@@ -15,7 +15,7 @@ from iris.dashboard.cluster_client import ClusterClient, user_of, value_of
 from iris.dashboard.cluster_client import viewer_of as make_viewer
 from iris.dashboard.endpoint_rules import is_http
 from iris.dashboard.metrics import metrics_text
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from rigging.errors import InvalidRequest, MarinError
 from rigging.web.context import is_fragment, render, viewer_of
 from rigging.web.pages import query_text

@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Route
 from iris.dashboard import queries
 from iris.dashboard.cluster_client import ClusterClient, Row
 from iris.dashboard.timeline import attempts_in_time, timeline_of
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from rigging.errors import InvalidRequest, MarinError
 from rigging.web.context import is_fragment, render, viewer_of
 from rigging.web.events import encode_event, event_response

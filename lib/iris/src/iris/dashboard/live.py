@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from iris.dashboard.cluster_client import ClusterClient
-from iris.rpc import dashboard_pb2 as pb
+from iris.rpc.generated import dashboard_pb2 as pb
 from rigging.errors import MarinError
 from rigging.timing import ExponentialBackoff
 from rigging.web.events import Broadcaster, Event, event_response, last_event_id

@@ -18,10 +18,10 @@ from starlette.routing import BaseRoute, Route
 
 from iris.client.logs.for_programs import MARK
 from iris.dashboard.cluster_client import ClusterClient, first
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.logfilter import LEVELS
 from rigging.errors import InvalidRequest, MarinError
-from rigging.printable import printable_line
+from rigging.text.printable import printable_line
 from rigging.web.context import render, viewer_of
 from rigging.web.events import HEARTBEAT_SECONDS, encode_event, event_response
 from rigging.web.login import Viewer

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from iris.rpc import dashboard_pb2 as dashboard
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import dashboard_pb2 as dashboard
+from iris.rpc.generated import iris_pb2 as pb
 
 _Sample = tuple[str, str, str, list[tuple[dict[str, str], float]]]
 

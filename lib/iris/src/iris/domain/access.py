@@ -5,7 +5,7 @@ from typing import Final
 
 from iris.domain.ids import WorkerId
 from rigging.errors import InvalidRequest
-from rigging.printable import is_printable_line
+from rigging.text.printable import is_printable_line
 
 _LONGEST_NOTE: Final = 200
 

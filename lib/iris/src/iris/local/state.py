@@ -13,8 +13,8 @@ from typing import Final
 
 from iris.rpc.protocol import SOCKET_NAME
 from rigging.errors import Denied, InvalidRequest, MarinError, Unavailable
-from rigging.file_lock import open_lock_file, try_lock
 from rigging.filesystem.private import check_own_folder, read_private, write_private
+from rigging.process.file_lock import open_lock_file, try_lock
 
 STATE_DIR_ENV: Final = "IRIS_STATE_DIR"
 WORKER_ID: Final = "local"

@@ -154,7 +154,7 @@ def stop_host(host: HostPaths) -> None:
 
 def _end_leftovers(paths: LocalPaths) -> None:
     """End tasks whose guardian died before them."""
-    from iris.worker.guardian.leftovers import end_leftovers
+    from iris.worker.strays.leftovers import end_leftovers
 
     hosts = [(host.worker_dir, host.guardian_lock) for host in paths.known_hosts()]
     for work_dir, guardian_lock in ((paths.worker_dir, paths.guardian_lock), *hosts):

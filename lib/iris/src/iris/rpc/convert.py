@@ -5,14 +5,13 @@ from collections.abc import Iterable
 
 from google.protobuf.message import DecodeError
 
-from iris.domain.entities import Job, Task, UserBudget
+from iris.domain.entities import Job, SilentAttempt, Task, UserBudget
 from iris.domain.ids import AttemptId, parent_of, validate_name
-from iris.domain.silence import SilentAttempt
 from iris.domain.states import ExistingJobPolicy, JobState, PriorityBand, TaskState
 from iris.domain.usage import USAGE_FIELDS, AttemptUse, Usage
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.convert_job import spec_to_wire
 from iris.rpc.enums import number
+from iris.rpc.generated import iris_pb2 as pb
 from rigging.errors import InvalidRequest
 
 _POLICIES = {

@@ -3,8 +3,8 @@
 from functools import lru_cache
 
 from iris.domain.runtime import DEFAULT_RUNTIME, PackageSource, TaskRuntime
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.enums import number
+from iris.rpc.generated import iris_pb2 as pb
 
 
 def runtime_from_wire(message: pb.Runtime | None) -> TaskRuntime:

@@ -9,8 +9,7 @@ from iris.core.state.view import ClusterView
 from iris.domain.constraints import Constraint, evaluate
 from iris.domain.ids import JobId, WorkerId
 from iris.domain.job_spec import JobSpec
-from iris.domain.resources import Device, Resources, format_bytes, format_cores, shortfalls
-from iris.domain.tpu import SLICE_ATTRIBUTE
+from iris.domain.resources import SLICE_ATTRIBUTE, Device, Resources, format_bytes, format_cores, shortfalls
 from iris.sched.fit import Host, has_device, may_run_on
 from iris.sched.gang import Groups, usable
 from iris.sched.preferences import preference_text

@@ -7,7 +7,7 @@ from iris.core.state.demand import Demand
 from iris.domain.constraints import soft_score
 from iris.domain.ids import JobId, WorkerId
 from iris.domain.job_spec import JobSpec
-from iris.domain.tpu import SLICE_ATTRIBUTE, slice_hosts
+from iris.domain.resources import SLICE_ATTRIBUTE, slice_hosts
 from iris.sched.fit import Host, Pool
 
 ORDER_ATTRIBUTE: Final = "tpu-worker-id"

@@ -7,9 +7,9 @@ from typing import Any
 
 from iris.domain.ids import JobId, user_of
 from iris.domain.states import JobState
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind, make_token
 from iris.rpc.convert_job import spec_to_wire
+from iris.rpc.generated import iris_pb2 as pb
 from iris.sim.host import Process
 from iris.sim.network import Network
 from iris.sim.programs import PlannedJob

@@ -17,7 +17,7 @@ from iris.core.state import invariants
 from iris.core.state.changes import Changes
 from iris.core.state.view import ClusterView
 from iris.domain.events import Event, WorkerLate, WorkerLost
-from iris.rpc import iris_pb2_grpc
+from iris.rpc.generated import iris_pb2_grpc
 from iris.sim.ledger import CommitFault, Ledger, WatchedStore
 from iris.sim.network import Network
 from iris.sim.physics import Physics

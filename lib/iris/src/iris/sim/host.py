@@ -23,8 +23,8 @@ from iris.worker.attempts.rooms import Rooms, furnish
 from iris.worker.attempts.supervisor import Supervisor
 from iris.worker.connection.agent import Agent
 from iris.worker.connection.session import WorkerIdentity
-from iris.worker.guardian.log_writer import LogWriter
 from iris.worker.isolation.plan import IsolationMode
+from iris.worker.output.log_writer import LogWriter
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare.task_env import PreparedEnvironment, TaskEnvironment
 from iris.worker.processes import NOT_FOUND, Exit, InheritedAttempt, Listener, ProcessSpec, StartFailed, StartFailure

@@ -11,7 +11,7 @@ from iris.domain.entities import Job, Task, Worker
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, parse_attempt_id
 from iris.domain.job_spec import is_gang
 from iris.domain.states import JobState
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from iris.sim.world import Crash
 from iris.store.store import Store
 

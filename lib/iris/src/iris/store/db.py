@@ -8,8 +8,8 @@ from typing import Final
 
 from iris.store.damage import DATABASE_NAME, DatabaseDamaged, content_damage, file_damage, is_corruption
 from rigging.errors import Conflict, MarinError
-from rigging.file_lock import open_lock_file, try_lock
 from rigging.filesystem.atomic import sync_names
+from rigging.process.file_lock import open_lock_file, try_lock
 
 __all__ = [
     "DATABASE_NAME",

@@ -21,7 +21,6 @@ from iris.worker.connection.agent import Agent, AgentEnd, Resolver, cancel_and_w
 from iris.worker.connection.session import WorkerIdentity
 from iris.worker.guardian.client import GuardianClient, attach
 from iris.worker.guardian.launch import DEFAULT_LINGER_S, GuardianPaths
-from iris.worker.guardian.log_room import DEFAULT_LIMIT_BYTES
 from iris.worker.host.disk_offer import CapacityOffer
 from iris.worker.host.environment import hide_own_environment
 from iris.worker.host.oom import OomKills
@@ -38,14 +37,15 @@ from iris.worker.host.probe import (
 from iris.worker.host.termination import TerminationSignals
 from iris.worker.isolation.plan import IsolationMode, variables_of
 from iris.worker.limits.plan import LimitsMode
+from iris.worker.output.log_room import DEFAULT_LIMIT_BYTES
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare.preparer import BundlePreparer
 from iris.worker.prepare.task_env import ACTOR_HOST_VARIABLE, TaskEnvironment, base_variables, user_variables
 from iris.worker.users.identity import TaskIdentity
 from iris.worker.users.uids import TaskUsers
 from rigging.exit_codes import INTERRUPTED
-from rigging.file_lock import open_lock_file, try_lock
 from rigging.filesystem.private import check_own_folder
+from rigging.process.file_lock import open_lock_file, try_lock
 
 logger = logging.getLogger(__name__)
 

@@ -63,7 +63,7 @@ class _Bounded:
 
 
 def pickle_exception(error: BaseException) -> bytes:
-    """Python's version and a pickle of the exception, for `iris.client.task_exceptions`; empty if it cannot be sent.
+    """Python's version and a pickle of the exception, for `iris.client.task_ends`; empty if it cannot be sent.
 
     One that is not the same when it is made again (its constructor takes other arguments) is sent in parts.
     """
@@ -94,7 +94,7 @@ def pickle_exception(error: BaseException) -> bytes:
 
 
 def _parts(error: BaseException, is_remade: "Callable[[BaseException], bool]") -> "tuple[object, ...]":
-    # As rigging.exception_parts.take_apart, which need not exist here.
+    # As rigging.process.exception_parts.take_apart, which need not exist here.
     kind = type(error)
     native = next(base for base in kind.__mro__ if base.__module__ == "builtins" and issubclass(base, BaseException))
     reduced = native.__reduce__(error)
@@ -188,7 +188,7 @@ def announce_progress() -> None:
 
 
 def finish(function: "Callable[..., object]", value: object) -> object:
-    """Await what an `async def` function returned; refuse a generator. As rigging.calls, which need not exist here."""
+    """Await what an `async def` function returned; refuse a generator. As `rigging.process.calls`, not always here."""
     from types import AsyncGeneratorType, CoroutineType, GeneratorType
 
     if isinstance(value, (GeneratorType, AsyncGeneratorType)):

@@ -12,7 +12,7 @@ from iris.actor.client.caller import DEFAULT_LIMITS, Caller, ClientLimits
 from iris.actor.client.pending import PendingCall, Reply
 from iris.actor.client.places import Location, Place, Target
 from iris.actor.transport.payload import dump, dump_arguments
-from iris.rpc import actor_pb2 as pb
+from iris.rpc.generated import actor_pb2 as pb
 from rigging.errors import Conflict, Denied, MarinError, Unavailable
 from support.iris.loops import ShiftedLoop
 

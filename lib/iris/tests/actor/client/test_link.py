@@ -16,7 +16,7 @@ from iris.actor.client.places import Place
 from iris.actor.transport.handshake import Handshake
 from iris.actor.transport.payload import INLINE_BYTES, WHOLE_BYTES, WINDOW_BYTES, Pickle, dump
 from iris.actor.transport.wire import Envelope
-from iris.rpc import actor_pb2 as pb
+from iris.rpc.generated import actor_pb2 as pb
 from rigging.errors import Denied, Unavailable
 
 KEY = b"k" * 32

@@ -11,7 +11,7 @@ from iris.actor.client.pending import PendingCall, Reply
 from iris.actor.errors import ActorStopped, RemoteError, RemoteTraceback
 from iris.actor.transport.payload import INLINE_BYTES, Pickle, dump, load_error
 from iris.actor.transport.wire import Envelope
-from iris.rpc import actor_pb2 as pb
+from iris.rpc.generated import actor_pb2 as pb
 from rigging.errors import DeadlineExceeded, InvalidRequest, NotFound
 
 

@@ -14,8 +14,8 @@ from iris.actor.client import places
 from iris.actor.client.places import ACTOR_KEY, EndpointWatch, Location, NamedPlace, Place
 from iris.client.connection.connection import Connection
 from iris.client.endpoints import Endpoint, EndpointSet
-from iris.rpc import endpoints_pb2 as pb
 from iris.rpc.controller_address import ControllerAddress
+from iris.rpc.generated import endpoints_pb2 as pb
 from rigging.errors import Denied, MarinError, NotFound, Unavailable
 
 

@@ -16,7 +16,7 @@ from iris.actor import ActorClient, ActorServer
 from iris.actor.server.hosted import HostedCall
 from iris.actor.transport.handshake import new_nonce
 from iris.actor.transport.wire import Envelope, pack
-from iris.rpc import actor_pb2 as pb
+from iris.rpc.generated import actor_pb2 as pb
 from iris.rpc.protocol import PROTOCOL_VERSION
 
 WAIT_S = 20.0

@@ -12,7 +12,7 @@ import pytest
 from fray.testing.waiting import eventually_async
 from iris.actor.server.service import ActorService, ServerLoad
 from iris.actor.transport.handshake import PASS_KEY, Handshake, new_nonce, pass_of
-from iris.rpc import actor_pb2 as pb
+from iris.rpc.generated import actor_pb2 as pb
 from iris.rpc.protocol import PROTOCOL_VERSION
 from support.iris.loops import ShiftedLoop
 

@@ -11,7 +11,7 @@ from iris.actor.server.session import CallerSession, MemoryBudget
 from iris.actor.transport.frame_queue import FrameQueue
 from iris.actor.transport.payload import Pickle, dump_arguments
 from iris.actor.transport.wire import Envelope, pack, unpack_server
-from iris.rpc import actor_pb2 as pb
+from iris.rpc.generated import actor_pb2 as pb
 
 LARGE = bytes(dump_arguments((bytes(1000),), {}).whole)
 

@@ -9,7 +9,7 @@ from typing import Any
 from iris.actor.transport.frame_queue import FrameQueue, Handoff, Number
 from iris.actor.transport.payload import CHUNK_BYTES, Chunks, Pickle
 from iris.actor.transport.wire import Envelope
-from iris.rpc import actor_pb2 as pb
+from iris.rpc.generated import actor_pb2 as pb
 
 Box = FrameQueue[pb.ClientFrames]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from iris.actor.transport.wire import Envelope, next_blob, pack, unpack_client, unpack_server
-from iris.rpc import actor_pb2 as pb
+from iris.rpc.generated import actor_pb2 as pb
 from rigging.errors import Unavailable
 
 SIZES = (0, 1, 127, 128, 16_383, 16_384, 300_000)

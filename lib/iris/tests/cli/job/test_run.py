@@ -18,7 +18,7 @@ from iris.client.job_env import JobEnv
 from iris.cluster.constraints import preemptible_constraint, region_constraint, zone_constraint
 from iris.cluster.types import HealthCheck
 from rigging.errors import AlreadyExists
-from rigging.forwarding import FORWARDED_ENV_VARS
+from rigging.project.forwarding import FORWARDED_ENV_VARS
 from support.iris.cli import Client, Context, Iris
 
 

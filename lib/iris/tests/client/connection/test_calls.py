@@ -10,7 +10,7 @@ from iris.client.connection import calls as module
 from iris.client.connection.calls import JobCalls
 from iris.client.connection.streams import SessionBroken
 from iris.client.errors import ControllerUnreachable
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from rigging.errors import AlreadyExists, NotFound
 from support.iris.played_connection import PlayedConnection
 

@@ -11,9 +11,9 @@ from iris.client.connection.discovery import ClusterTarget
 from iris.client.endpoints import EndpointRegistry, EndpointResolver
 from iris.client.job_env import JobEnv
 from iris.cluster.types import JobState, TaskState
-from iris.rpc import endpoints_pb2 as endpoints
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.controller_address import ControllerAddress
+from iris.rpc.generated import endpoints_pb2 as endpoints
+from iris.rpc.generated import iris_pb2 as pb
 from rigging.errors import Denied, InvalidRequest, NotFound
 from support.iris.played_connection import PlayedConnection
 from support.iris.rpc_error import FakeRpcError

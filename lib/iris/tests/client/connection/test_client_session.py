@@ -12,9 +12,9 @@ from iris.client import IrisClient, JobAlreadyExists, JobPlan, SomeRefused, Stop
 from iris.client.connection.connection import Connection
 from iris.client.connection.streams import GrpcStream, SocketStream
 from iris.cluster.types import Entrypoint, JobState, ResourceSpec
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind
 from iris.rpc.controller_address import ControllerAddress
+from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.protocol import SOCKET_NAME
 from rigging.errors import DeadlineExceeded, NotFound, Unavailable
 from support.iris.controller import RunningController, running_controller

@@ -9,8 +9,8 @@ import pytest
 from iris.client.connection import connection as module
 from iris.client.connection.connection import CALL_TIMEOUT, UPLOAD_TIMEOUT, Connection, RetryDeadline, Stubs, is_away
 from iris.client.errors import ControllerUnreachable
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.controller_address import ControllerAddress, parse_address
+from iris.rpc.generated import iris_pb2 as pb
 from rigging.errors import Conflict, InvalidRequest, MarinError, NotFound
 from support.iris.rpc_error import FakeRpcError
 

@@ -11,7 +11,7 @@ import pytest
 from fray.testing.waiting import eventually
 from iris.client.connection.session import CallSession, KnownEnds, error_of
 from iris.client.connection.streams import SessionBroken
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from rigging.errors import Denied, MarinError, NotFound
 
 Script = Callable[[pb.ClientMessage], Sequence[pb.ClientNews]]

@@ -13,8 +13,8 @@ import pytest
 
 from fray.testing.waiting import eventually
 from iris.client.connection.streams import GrpcStream, SessionBroken, SocketStream, open_stream
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.frames import FrameKind, end_frame, frame
+from iris.rpc.generated import iris_pb2 as pb
 
 METADATA = (("authorization", "Bearer t"),)
 NEWS = pb.ClientNews(ended=[pb.JobStatus(job_id="/a/b")])

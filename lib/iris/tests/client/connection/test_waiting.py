@@ -6,7 +6,7 @@ import pytest
 
 from iris.client.connection.waiting import wait_jobs
 from iris.cluster.types import JobState
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from rigging.errors import DeadlineExceeded, InvalidRequest
 from support.iris.played_connection import PlayedConnection
 

@@ -23,8 +23,8 @@ from iris.cluster.types import (
 from iris.domain.ids import JobId
 from iris.domain.job_spec import JobSpec
 from iris.domain.runtime import TaskRuntime
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.convert_job import spec_to_wire
+from iris.rpc.generated import iris_pb2 as pb
 from support.iris.messages import filled
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from iris.client.logs.stream import LogSelection, ReplayFilter, read_logs
 from iris.client.types import LogLine
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from rigging.errors import NotFound
 from support.iris.played_connection import PlayedConnection
 from support.iris.rpc_error import FakeRpcError

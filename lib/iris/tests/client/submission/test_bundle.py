@@ -16,7 +16,7 @@ from iris.client.submission.bundle import (
     upload_messages,
 )
 from iris.cluster.types import Entrypoint
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from rigging.errors import Conflict, InvalidRequest
 
 MIB = 1 << 20

@@ -22,7 +22,7 @@ from iris.cluster.types import (
     gpu_device,
     tpu_device,
 )
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from rigging.errors import AlreadyExists, InvalidRequest, NotFound
 
 TRUE = Entrypoint.from_command("true")

@@ -21,10 +21,10 @@ from iris.controller.access.authority import (
     rule_of,
 )
 from iris.domain.ids import AttemptId
-from iris.rpc import access_pb2, actor_pb2, dashboard_pb2, endpoints_pb2
-from iris.rpc import endpoints_pb2 as epb
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import Principal, PrincipalKind
+from iris.rpc.generated import access_pb2, actor_pb2, dashboard_pb2, endpoints_pb2
+from iris.rpc.generated import endpoints_pb2 as epb
+from iris.rpc.generated import iris_pb2 as pb
 from rigging.errors import Denied, InvalidRequest, MarinError
 from support.iris.controller import RunningController
 from support.iris.users import User

@@ -13,8 +13,8 @@ import pytest
 
 from iris.controller.access import interceptor as module
 from iris.controller.access.interceptor import ServerInterceptor, current_principal
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import Principal, PrincipalKind, attempt_token, make_token
+from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.protocol import MAX_REQUEST_BYTES, call_metadata
 from rigging.errors import Denied, NotFound
 from support.iris.controller import running_controller

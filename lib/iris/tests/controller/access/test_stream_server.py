@@ -14,9 +14,9 @@ import pytest
 
 from fray.testing.waiting import eventually
 from iris.controller.access.stream_server import StreamServer
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind
 from iris.rpc.frames import FrameKind, FrameReader, Metadata, Opening, frame, read_end
+from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.protocol import MAX_REQUEST_BYTES, SOCKET_NAME, call_metadata
 from rigging.errors import Denied
 from support.iris.controller import RunningController

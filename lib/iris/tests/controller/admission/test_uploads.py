@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 import pytest
 
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from support.iris.controller import RunningController
 from support.iris.worker import ScriptedWorker
 

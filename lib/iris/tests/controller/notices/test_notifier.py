@@ -11,7 +11,7 @@ import pytest
 
 from fray.testing.waiting import eventually
 from iris.controller.notices.notifier import NoticeRules
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from support.iris.controller import running_controller
 from support.iris.webhook_server import WebhookServer, webhook_server
 from support.iris.worker import ScriptedWorker

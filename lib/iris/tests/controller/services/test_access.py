@@ -13,10 +13,10 @@ from iris.client import IrisClient
 from iris.client.connection.connection import Connection
 from iris.client.connection.discovery import cluster_at
 from iris.client.errors import ControllerUnreachable
-from iris.rpc import access_pb2, endpoints_pb2, endpoints_pb2_grpc, iris_pb2_grpc
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind, credential_token
 from iris.rpc.controller_address import ControllerAddress
+from iris.rpc.generated import access_pb2, endpoints_pb2, endpoints_pb2_grpc, iris_pb2_grpc
+from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.key_proof import public_bytes
 from iris.rpc.protocol import call_metadata
 from iris.tls.certificates import ServerIdentity, ensure_certificates

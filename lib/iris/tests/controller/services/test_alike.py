@@ -8,8 +8,8 @@ from iris.controller.services.convert_worker import launch_to_wire, relaunch
 from iris.domain.ids import JobId
 from iris.domain.job_spec import JobSpec, is_alike, renamed
 from iris.domain.states import PriorityBand
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.convert_job import SpecReader, spec_from_wire, spec_to_wire
+from iris.rpc.generated import iris_pb2 as pb
 from iris.store.rows import SpecWriter, env_vars_to_json, spec_to_json
 from rigging.errors import InvalidRequest
 

@@ -12,8 +12,8 @@ from iris.controller.services.clients import ClientService
 from iris.core.state.view import ClusterView
 from iris.domain.ids import JobId
 from iris.domain.states import JobState
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import Principal, PrincipalKind
+from iris.rpc.generated import iris_pb2 as pb
 from support.iris.scheduling import InMemoryCluster
 
 

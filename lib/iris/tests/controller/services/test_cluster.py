@@ -14,8 +14,8 @@ from iris.controller.context import Shutdown
 from iris.controller.services.cluster import ClusterService
 from iris.controller.services.query_process import query_response
 from iris.domain.ids import JobId
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind, user_of_token
+from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.protocol import PROTOCOL_VERSION
 from iris.store.query import QueryRows
 from support.iris.controller import RunningController, running_controller

@@ -13,10 +13,10 @@ from iris.client import EndpointRegistry, EndpointResolver, EndpointSet
 from iris.client.connection.connection import Connection
 from iris.client.job_env import JobEnv
 from iris.controller.services.endpoints import EndpointService
-from iris.rpc import endpoints_pb2, endpoints_pb2_grpc
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind
 from iris.rpc.controller_address import ControllerAddress
+from iris.rpc.generated import endpoints_pb2, endpoints_pb2_grpc
+from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.protocol import call_metadata
 from rigging.errors import Denied, InvalidRequest
 from support.iris.controller import RunningController

@@ -26,8 +26,8 @@ from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.resources import Resources
 from iris.domain.states import TaskState
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import Principal, PrincipalKind
+from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.logformat import encode
 from iris.rpc.protocol import ATTEMPT_ID_KEY
 from support.iris.controller import ControllerStubs, RunningController, running_controller

@@ -11,9 +11,9 @@ from iris.controller.access.interceptor import serve_for
 from iris.controller.services.cluster import ClusterService
 from iris.controller.services.endpoints import EndpointService
 from iris.controller.services.jobs import JobService
-from iris.rpc import endpoints_pb2
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import Principal, PrincipalKind
+from iris.rpc.generated import endpoints_pb2
+from iris.rpc.generated import iris_pb2 as pb
 
 
 class NotOnDisk(Exception):

@@ -12,8 +12,8 @@ from fray.testing.waiting import eventually
 from iris.controller.services.convert_worker import clock_shift
 from iris.controller.services.worker import address_of, check_worker_id
 from iris.domain.constraints import DISK_SIZE_ATTRIBUTE
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind
+from iris.rpc.generated import iris_pb2 as pb
 from rigging.errors import InvalidRequest
 from support.iris.controller import RunningController, running_controller
 from support.iris.worker import ScriptedWorker

@@ -9,8 +9,8 @@ import pytest
 
 from fray.testing.waiting import eventually
 from iris.controller.config.controller_config import Address
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
+from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.logformat import encode
 from iris.rpc.protocol import call_metadata
 from support.iris.controller import ControllerStubs

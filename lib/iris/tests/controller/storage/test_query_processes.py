@@ -8,7 +8,7 @@ import pytest
 
 from iris.controller.storage import query_processes
 from iris.controller.storage.query_processes import QueryProcesses
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from iris.store.store import Store
 from rigging.errors import BudgetExceeded, InvalidRequest, MarinError
 

@@ -24,7 +24,7 @@ from iris.domain.events import JobSubmitted, StopRequested
 from iris.domain.ids import JobId
 from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.states import JobState
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.logformat import encode
 from iris.store.store import Store
 from support.iris.controller import running_controller

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from fray.testing.waiting import eventually
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from support.iris.controller import RunningController, running_controller
 from support.iris.worker import ScriptedWorker
 

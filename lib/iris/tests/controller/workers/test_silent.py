@@ -8,9 +8,9 @@ import pytest
 
 from iris.controller.workers.sessions import Sessions
 from iris.controller.workers.silent import silent_attempts
+from iris.domain.entities import SilentAttempt
 from iris.domain.events import Preempted, WorkerDisconnected, WorkerHeard, WorkerLate, WorkerTroubled
 from iris.domain.ids import AttemptId, JobId, WorkerId
-from iris.domain.silence import SilentAttempt
 from iris.domain.states import TaskState
 from support.iris.scheduling import InMemoryCluster, resources
 

@@ -11,10 +11,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from iris.domain.resources import Resources
 from iris.domain.states import FailureKind, TaskState
-from iris.rpc import iris_pb2 as pb
-from iris.rpc import iris_pb2_grpc
 from iris.rpc.auth import Unauthenticated
 from iris.rpc.controller_address import ControllerAddress
+from iris.rpc.generated import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2_grpc
 from iris.rpc.key_proof import check_proof
 from iris.rpc.protocol import PROTOCOL_VERSION
 from iris.worker.connection.agent import Agent, AgentEnd

@@ -10,8 +10,8 @@ import grpc.aio
 import pytest
 
 from iris.controller.access.stream_server import StreamServer
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.frames import Opening
+from iris.rpc.generated import iris_pb2 as pb
 from iris.worker.connection.socket_call import SocketCall
 from rigging.errors import Denied, Unavailable
 

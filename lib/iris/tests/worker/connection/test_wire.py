@@ -5,7 +5,7 @@ from dataclasses import replace
 from iris.domain.resources import Device, Resources
 from iris.domain.runtime import TaskRuntime
 from iris.domain.states import FailureKind, TaskState
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from iris.worker.connection.wire import (
     desired_from_wire,
     hello,

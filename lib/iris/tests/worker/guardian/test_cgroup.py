@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.worker.guardian import cgroup, leftovers
+from iris.worker.strays import cgroup, leftovers
 
 FILES = ("cgroup.kill", "cgroup.procs")
 

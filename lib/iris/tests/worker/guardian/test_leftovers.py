@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.worker.guardian.leftovers import end_leftovers
+from iris.worker.strays.leftovers import end_leftovers
 
 OURS, OTHERS = 1_900_000_301, 1_900_000_302
 

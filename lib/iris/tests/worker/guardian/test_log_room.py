@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from iris.worker.guardian.log_room import is_nearly_full, is_short, punch, stored_bytes
+from iris.worker.output.log_room import is_nearly_full, is_short, punch, stored_bytes
 
 MB, GB = 1 << 20, 1 << 30
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from iris.rpc.logformat import Record, decode_all
-from iris.worker.guardian.log_room import punch, stored_bytes
-from iris.worker.guardian.log_writer import PIECE_BYTES, LineSplitter, LogWriter
+from iris.worker.output.log_room import punch, stored_bytes
+from iris.worker.output.log_writer import PIECE_BYTES, LineSplitter, LogWriter
 
 LINE = b"x" * 999 + b"\n"
 FULL = "no space left on the worker's disk"

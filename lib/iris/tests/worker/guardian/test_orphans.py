@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fray.testing.waiting import eventually
-from iris.worker.guardian.orphans import Marks, OrphanReaper, environment_value, kill_leftovers
+from iris.worker.strays.orphans import Marks, OrphanReaper, environment_value, kill_leftovers
 
 pytestmark = pytest.mark.process
 
@@ -233,7 +233,7 @@ def test_what_a_former_guardian_left_is_killed_and_nothing_else(start: Start, ma
 HARMLESS = """
 import os, sys
 from pathlib import Path
-from iris.worker.guardian.orphans import kill_leftovers
+from iris.worker.strays.orphans import kill_leftovers
 print(kill_leftovers(Path(sys.argv[1])) == [int(sys.argv[2])])
 """
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.worker.guardian.pace import OutputPace
+from iris.worker.output.pace import OutputPace
 
 BURST, RATE, MOST_READ = 1000, 100, 64
 

@@ -15,14 +15,14 @@ from typing import Any, TypeVar
 import pytest
 
 from iris.worker.guardian import process as module
-from iris.worker.guardian.orphans import Marks, OrphanReaper, become_subreaper
-from iris.worker.guardian.pace import OutputPace
 from iris.worker.guardian.process import ProcessRuntime
 from iris.worker.guardian.reactor import Reactor
 from iris.worker.guardian.running_process import CommandProcess
 from iris.worker.isolation.plan import Mount
 from iris.worker.isolation.views import ViewFailed
+from iris.worker.output.pace import OutputPace
 from iris.worker.processes import Exit, ProcessSpec, StartFailed, StartFailure
+from iris.worker.strays.orphans import Marks, OrphanReaper, become_subreaper
 from support.rigging.processes import is_gone
 
 pytestmark = pytest.mark.process

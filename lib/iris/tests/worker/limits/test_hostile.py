@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from iris.domain.states import FailureKind, TaskState
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from iris.worker.limits.groups import remove_group
 from iris.worker.limits.plan import LimitsMode, hierarchies_of, needed
 from support.iris.ordinary_user import NOBODY

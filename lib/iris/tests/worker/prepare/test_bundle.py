@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from iris.domain.states import FailureKind
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare import bundle as bundle_module
 from iris.worker.prepare.bundle import BundleStore

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from iris.worker.isolation.seals import tree_state
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare.bundle import BundleStore

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from iris.domain.states import FailureKind, TaskState
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from iris.worker.isolation.seals import Seals
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare.environment import EnvironmentStore

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from iris.rpc.logformat import decode_all
-from iris.worker.guardian.log_room import stored_bytes
-from iris.worker.guardian.log_writer import LogWriter
+from iris.worker.output.log_room import stored_bytes
+from iris.worker.output.log_writer import LogWriter
 from iris.worker.reports.logs import AttemptLog
 
 

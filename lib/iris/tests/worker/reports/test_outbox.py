@@ -10,7 +10,7 @@ import pytest
 from iris.domain.states import TaskState
 from iris.domain.usage import Usage
 from iris.rpc.logformat import RECORD_OVERHEAD
-from iris.worker.guardian.log_writer import LogWriter
+from iris.worker.output.log_writer import LogWriter
 from iris.worker.reports.logs import AttemptLog
 from iris.worker.reports.outbox import ATTEMPT_LOG_BYTES, LOG_WINDOW_BYTES, MESSAGE_LOG_BYTES, ReportOutbox
 from iris.worker.types import Observation

@@ -12,7 +12,7 @@ import pytest
 
 from fray.testing.waiting import eventually
 from iris.domain.states import TaskState
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.key_proof import KEY_FILE, load_or_create_key
 from iris.worker.connection.credential import FILE_NAME, new_credential, write_credential
 from iris.worker.isolation.plan import IsolationMode

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from iris.domain.states import FailureKind, TaskState
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from support.iris.worker_fixtures import FakeController, InProcessWorker, run_command
 
 pytestmark = pytest.mark.process

@@ -11,8 +11,8 @@ from typing import Final
 from marin.recorded.deciding.dag import FOLDED, STATUSES, Node, graph_of, like_name, name_prefix, worst
 from marin.recorded.deciding.drawing import BOX, Box, draw
 from marin.recorded.deciding.run_steps import RunStep
-from rigging.printable import printable_line
-from rigging.tables import duration
+from rigging.text.printable import printable_line
+from rigging.text.tables import duration
 from rigging.web.layout import place_nodes
 
 #: How steps are put together to nodes: the word in the page's address, and what it says.

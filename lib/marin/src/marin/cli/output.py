@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 
 from rigging.cli.output import Output, complain, echo, echo_json
-from rigging.printable import printable
+from rigging.text.printable import printable
 
 __all__ = ["Output", "echo", "echo_json", "echo_painted", "say"]
 

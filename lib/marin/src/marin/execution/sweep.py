@@ -22,8 +22,8 @@ from marin.execution.lease.status_words import STATUS_SUCCESS
 from marin.execution.record.target_config import TargetConfig, check_targets
 from marin.execution.report.explain_mode import explain_request
 from marin.execution.version.paths import check_path_length
-from rigging.calls import call_to_end
 from rigging.errors import Conflict, InvalidRequest, StepFailed
+from rigging.process.calls import call_to_end
 
 logger = logging.getLogger(__name__)
 

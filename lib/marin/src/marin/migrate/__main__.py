@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from rigging.errors import MarinError
-from rigging.printable import print_lines, printable
+from rigging.text.printable import print_lines, printable
 
 _FOUND_EXIT_CODE = 1
 _FAILED_EXIT_CODE = 2

@@ -11,7 +11,7 @@ import yaml
 
 from rigging.config_discovery import find_configs
 from rigging.errors import InvalidRequest, NotFound
-from rigging.yaml_files import yaml_errors
+from rigging.text.yaml_files import yaml_errors
 
 CLUSTER_DIRS: Final = ("infra", "infra/clusters", "~/.config/marin/ray-clusters")
 """Where Ray cluster files lie; relative ones are below the project root, and earlier ones win."""

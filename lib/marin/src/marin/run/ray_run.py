@@ -17,12 +17,12 @@ from typing import Any, Final
 import click
 
 from marin.run.submit.options import RunOptions
-from rigging.command_words import rewrite_env, split_command, withhold_secrets
-from rigging.env_files import read_env_files
 from rigging.errors import InvalidRequest, MarinError, Unavailable
 from rigging.exit_codes import exit_code_of
-from rigging.forwarding import FORWARDED_ENV_VARS
-from rigging.interrupts import unwrapped_interrupts
+from rigging.process.interrupts import unwrapped_interrupts
+from rigging.project.env_files import read_env_files
+from rigging.project.forwarding import FORWARDED_ENV_VARS
+from rigging.text.command_words import rewrite_env, split_command, withhold_secrets
 
 ENV_OPTION: Final = "--env-assignment"
 _EXAMPLE: Final = "python -m marin.run.ray_run -- python experiments/hello_world.py"
@@ -128,7 +128,7 @@ def leave_process_list() -> None:
 
 
 def _options(command: Sequence[str], given: Mapping[str, Any]) -> RunOptions:
-    from rigging.project_needs import split_requirements
+    from rigging.project.needs import split_requirements
 
     if given["cluster"] and given["address"]:
         raise click.UsageError("give --cluster or --address, not both")
@@ -173,7 +173,7 @@ def _submission_id(text: str | None) -> str | None:
 
 
 def _requirement(text: str) -> str:
-    from rigging.project_needs import check_requirement
+    from rigging.project.needs import check_requirement
 
     try:
         check_requirement(text)
@@ -189,7 +189,7 @@ def _not_negative(number: float | None, option: str) -> float | None:
 
 
 def _memory(text: str | None) -> int | None:
-    from rigging.quantities import check_unit
+    from rigging.text.quantities import check_unit
 
     if text is None:
         return None

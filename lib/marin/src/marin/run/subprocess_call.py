@@ -16,8 +16,8 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from fray.backends.common import lifeline
 from fray.errors import JobFailed
-from fray.pickling import dumps
-from fray.remote_errors import pack_error, unpack_error
+from fray.sending.pickling import dumps
+from fray.sending.remote_errors import pack_error, unpack_error
 from rigging.errors import InvalidRequest
 
 P = ParamSpec("P")

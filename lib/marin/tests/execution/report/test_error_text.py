@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from fray.errors import JobFailed
-from fray.remote_errors import RemoteTraceback
+from fray.sending.remote_errors import RemoteTraceback
 from marin.execution import ExecutorStep
 from marin.execution.plan.selection import check_steps, matching_steps
 from marin.execution.report.error_text import end_without_traceback, log_failure, own_traceback
@@ -51,7 +51,7 @@ def test_errors_that_lead_back_to_each_other_are_told_once() -> None:
 JOBS_FRAMES = """Traceback (most recent call last):
   File "/w/site-packages/fray/backends/local_child.py", line 34, in main
     call_to_end(fn, *args, **kwargs)
-  File "/w/lib/rigging/src/rigging/calls.py", line 33, in call_to_end
+  File "/w/lib/rigging/src/rigging/process/calls.py", line 33, in call_to_end
     value = fn(*args, **kwargs)
             ^^^^^^^^^^^^^^^^^^^
 """

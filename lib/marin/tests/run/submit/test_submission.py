@@ -14,7 +14,7 @@ from marin.run.submit.run_job import job_env, prepare
 from marin.run.submit.submission import EntrypointResources, Submission
 from marin.run.submit.working_directory import list_working_directory, pack
 from rigging.errors import InvalidRequest
-from rigging.project_needs import ProjectNeeds
+from rigging.project.needs import ProjectNeeds
 
 
 def packed(root: Path) -> dict[str, tuple[bytes, int]]:

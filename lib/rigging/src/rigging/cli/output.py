@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from rigging.printable import printable, printable_json
-from rigging.tables import table
+from rigging.text.printable import printable, printable_json
+from rigging.text.tables import table
 
 
 class Output(NamedTuple):

@@ -9,7 +9,7 @@ import click
 from rigging import exit_codes
 from rigging.cli.output import complain, forget_stdout, settle_stdout, show_traceback
 from rigging.errors import MarinError
-from rigging.interrupts import unwrapped_interrupts
+from rigging.process.interrupts import unwrapped_interrupts
 
 
 class Context(Protocol):

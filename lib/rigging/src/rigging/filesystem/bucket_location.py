@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from rigging.errors import NotFound, Unavailable
 from rigging.filesystem.region import region_from_prefix
-from rigging.fork_lock import ForkLock
+from rigging.process.fork_lock import ForkLock
 
 logger = logging.getLogger(__name__)
 

@@ -31,7 +31,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from rigging.errors import BudgetExceeded, InvalidRequest
-from rigging.fork_lock import ForkLock
+from rigging.process.fork_lock import ForkLock
 
 logger = logging.getLogger(__name__)
 

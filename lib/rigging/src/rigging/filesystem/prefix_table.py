@@ -16,7 +16,7 @@ from rigging.filesystem.bucket_location import get_bucket_location, same_place
 from rigging.filesystem.location import local_path, url_scheme
 from rigging.filesystem.prefix import marin_prefix
 from rigging.filesystem.region import REGION_TO_DATA_BUCKET, region_from_prefix
-from rigging.yaml_files import yaml_errors
+from rigging.text.yaml_files import yaml_errors
 
 MIRROR_PREFIXES_ENV = "MARIN_MIRROR_PREFIXES"
 MIRROR_CONFIG_ENV = "MARIN_MIRROR_CONFIG"

@@ -6,8 +6,8 @@ import os
 import re
 from collections.abc import Mapping
 
-from rigging.fork_lock import ForkLock
 from rigging.gce_metadata import ask_metadata, metadata_host
+from rigging.process.fork_lock import ForkLock
 
 logger = logging.getLogger(__name__)
 

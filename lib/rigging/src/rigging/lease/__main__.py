@@ -9,7 +9,7 @@ from rigging.lease.base import LeaseStore
 from rigging.lease.holding import store_of
 from rigging.lease.identity import HolderState, holder_state, process_of
 from rigging.lease.record import Lease, StoredLease
-from rigging.printable import printable
+from rigging.text.printable import printable
 
 _REFUSED_EXIT_CODE = 3
 

@@ -10,11 +10,11 @@ import time
 from contextlib import AbstractContextManager
 
 from rigging.errors import Unavailable
-from rigging.file_lock import try_lock, unlock_and_close
 from rigging.filesystem.atomic import TEMPORARY_PREFIX
 from rigging.filesystem.naming import name_path
 from rigging.lease.base import Claim, claim_in_turn, fence_from_bytes
 from rigging.lease.record import Lease, StoredLease
+from rigging.process.file_lock import try_lock, unlock_and_close
 
 FENCE_SUFFIX = ".fence"
 _FENCE_DIGITS = 20

@@ -12,18 +12,18 @@ from fsspec.callbacks import DEFAULT_CALLBACK, Callback
 from fsspec.core import has_magic
 from fsspec.utils import stringify_path
 
+from rigging.copying.fetch import fetch, fetch_many
+from rigging.copying.request import CopyRequest, Settings
 from rigging.errors import InvalidRequest
 from rigging.filesystem.atomic import write_bytes_atomic
 from rigging.filesystem.budget import BudgetBinding, TransferBudget
 from rigging.filesystem.fences import check_writable
-from rigging.mirror.copying.fetch import fetch, fetch_many
-from rigging.mirror.copying.request import CopyRequest, Settings
-from rigging.mirror.paths import PROTOCOL
-from rigging.mirror.prefix_store import PrefixStore, StoreKind, local_store, other_stores
-from rigging.mirror.removed import described, mark_removed, read_removal
-from rigging.mirror.union import elsewhere, files_elsewhere, union_info
 from rigging.mirror.union_fs import MirrorPath, UnionFileSystem, missing
 from rigging.mirror.writing import open_whole, whole
+from rigging.prefixes.paths import PROTOCOL
+from rigging.prefixes.prefix_store import PrefixStore, StoreKind, local_store, other_stores
+from rigging.prefixes.removed import described, mark_removed, read_removal
+from rigging.prefixes.union import elsewhere, files_elsewhere, union_info
 
 #: The most files that only other regions have and that one removal hides; each costs a request.
 MOST_REMOVED_ELSEWHERE = 10_000

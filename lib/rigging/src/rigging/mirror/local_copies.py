@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from rigging.errors import InvalidRequest
-from rigging.mirror.paths import relative_path, without_hidden
-from rigging.mirror.prefix_store import Info, PrefixStore, local_store, other_stores
-from rigging.mirror.removed import Removal, read_removal, removed_files, revoke
-from rigging.mirror.union import in_parallel
+from rigging.prefixes.paths import relative_path, without_hidden
+from rigging.prefixes.prefix_store import Info, PrefixStore, local_store, other_stores
+from rigging.prefixes.removed import Removal, read_removal, removed_files, revoke
+from rigging.prefixes.union import in_parallel
 
 
 def removals(*paths: str) -> list[Removal]:

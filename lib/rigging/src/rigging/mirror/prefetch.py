@@ -5,14 +5,14 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rigging.copying.charges import bytes_charged
+from rigging.copying.fetch import copy_files
+from rigging.copying.request import CopyRequest, Settings, version_of
 from rigging.errors import InvalidRequest
-from rigging.mirror.copying.charges import bytes_charged
-from rigging.mirror.copying.fetch import copy_files
-from rigging.mirror.copying.request import CopyRequest, Settings, version_of
-from rigging.mirror.paths import relative_path, without_hidden
-from rigging.mirror.prefix_store import PrefixStore, local_store, other_stores
-from rigging.mirror.removed import described, read_removal, removed_files
-from rigging.mirror.union import in_parallel
+from rigging.prefixes.paths import relative_path, without_hidden
+from rigging.prefixes.prefix_store import PrefixStore, local_store, other_stores
+from rigging.prefixes.removed import described, read_removal, removed_files
+from rigging.prefixes.union import in_parallel
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from typing import Any
 from fsspec import AbstractFileSystem
 from fsspec.utils import stringify_path
 
-from rigging.mirror.paths import PROTOCOL, relative_path
-from rigging.mirror.prefix_store import Info, PrefixStore, local_store
-from rigging.mirror.union import elsewhere, union_find, union_info, union_list
+from rigging.prefixes.paths import PROTOCOL, relative_path
+from rigging.prefixes.prefix_store import Info, PrefixStore, local_store
+from rigging.prefixes.union import elsewhere, union_find, union_info, union_list
 
 # fsspec takes strings, path objects, and lists of them.
 MirrorPath = Any

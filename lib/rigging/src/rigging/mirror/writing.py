@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rigging.filesystem.atomic import TEMPORARY_PREFIX
-from rigging.mirror.prefix_store import PrefixStore, StoreKind
+from rigging.prefixes.prefix_store import PrefixStore, StoreKind
 
 
 @contextlib.contextmanager

@@ -13,9 +13,9 @@ from typing import Final
 import jinja2
 
 from rigging.errors import NotFound
-from rigging.printable import printable_line
-from rigging.quantities import format_size
-from rigging.tables import duration
+from rigging.text.printable import printable_line
+from rigging.text.quantities import format_size
+from rigging.text.tables import duration
 from rigging.web.pages import PageSet
 
 _log = logging.getLogger(__name__)

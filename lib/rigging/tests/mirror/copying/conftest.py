@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from rigging.copying import fetch
 from rigging.distributed_lock import LeaseLostError
-from rigging.mirror.copying import fetch
 
 LoseLease = Callable[[Callable[[], bool]], list[None]]
 

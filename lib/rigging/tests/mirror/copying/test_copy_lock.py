@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from fray.testing.forks import exit_code_of
-from rigging.mirror.copying.copy_lock import SMALL_BYTES, copy_lock, stripe
-from rigging.mirror.copying.request import CopyRequest, FileVersion, Settings
-from rigging.mirror.prefix_store import local_store
+from rigging.copying.copy_lock import SMALL_BYTES, copy_lock, stripe
+from rigging.copying.request import CopyRequest, FileVersion, Settings
+from rigging.prefixes.prefix_store import local_store
 
 
 def wanted(path: str, size: int) -> CopyRequest:

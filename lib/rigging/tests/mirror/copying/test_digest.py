@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from rigging.mirror.copying.digest import CorruptCopyError, Digest, check_digest
-from rigging.mirror.copying.request import FileVersion
-from rigging.mirror.prefix_store import StoreKind
+from rigging.copying.digest import CorruptCopyError, Digest, check_digest
+from rigging.copying.request import FileVersion
+from rigging.prefixes.prefix_store import StoreKind
 
 DATA = os.urandom(3 * 2**20 + 5)
 

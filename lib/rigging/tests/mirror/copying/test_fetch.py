@@ -10,16 +10,16 @@ from typing import Any, ClassVar
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from rigging.copying import fetch as fetching
+from rigging.copying.digest import CorruptCopyError
+from rigging.copying.fetch import copy_files
+from rigging.copying.local.part import part_path
+from rigging.copying.request import Settings
+from rigging.copying.source import SourceChangedError
 from rigging.distributed_lock import LeaseLostError
 from rigging.filesystem import mirror_plan, mirror_prefetch
 from rigging.filesystem.budget import TransferBudget
-from rigging.mirror.copying import fetch as fetching
-from rigging.mirror.copying.digest import CorruptCopyError
-from rigging.mirror.copying.fetch import copy_files
-from rigging.mirror.copying.local.part import part_path
-from rigging.mirror.copying.request import Settings
-from rigging.mirror.copying.source import SourceChangedError
-from rigging.mirror.prefix_store import local_store, other_stores
+from rigging.prefixes.prefix_store import local_store, other_stores
 from support.rigging.faults import Fault, FaultKind
 
 MB = 2**20

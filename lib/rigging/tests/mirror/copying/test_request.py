@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from rigging.copying.charges import TransferCharge
+from rigging.copying.request import CopyMethod, FileVersion, chunks, copy_method, version_of
 from rigging.errors import Unavailable
 from rigging.filesystem.budget import TransferBudget
-from rigging.mirror.copying.charges import TransferCharge
-from rigging.mirror.copying.request import CopyMethod, FileVersion, chunks, copy_method, version_of
-from rigging.mirror.prefix_store import StoreKind
+from rigging.prefixes.prefix_store import StoreKind
 
 MD5, CRC = "0123456789abcdef" * 2, "01020304"
 

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import AsyncIterator, Callable
 
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from rigging.errors import NotFound
 
 Chunk = tuple[str, int, bytes, bool]

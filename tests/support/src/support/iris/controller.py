@@ -12,8 +12,8 @@ from typing import Any, Final
 import grpc
 
 from iris.controller.app import Address, ControllerConfig, serve
-from iris.rpc import access_pb2_grpc, iris_pb2_grpc
 from iris.rpc.auth import PrincipalKind, attempt_token, load_or_create_secret, make_token
+from iris.rpc.generated import access_pb2_grpc, iris_pb2_grpc
 from iris.rpc.protocol import CHANNEL_OPTIONS
 from iris.tls.certificates import SERVER_NAME
 

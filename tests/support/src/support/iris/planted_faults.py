@@ -25,7 +25,7 @@ from iris.domain.entities import Task
 from iris.domain.events import AttemptObserved
 from iris.domain.ids import attempt_id
 from iris.domain.states import FailureKind, TaskState
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from iris.sched import gang
 from iris.store.store import Store
 from iris.worker.attempts.ahead import AheadQueue

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from iris.domain.states import TaskState
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from iris.worker.isolation.plan import IsolationMode
 from iris.worker.limits.plan import LimitsMode
 from support.iris.ordinary_user import NOBODY, ordinary_user

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from support.iris.controller import ControllerStubs
 from support.iris.worker import GIB
 

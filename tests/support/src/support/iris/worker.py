@@ -10,8 +10,8 @@ import grpc
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from iris.controller.config.controller_config import Address
-from iris.rpc import iris_pb2 as pb
-from iris.rpc import iris_pb2_grpc
+from iris.rpc.generated import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2_grpc
 from iris.rpc.key_proof import prove, public_bytes
 from iris.rpc.protocol import PROTOCOL_VERSION, call_metadata
 from support.iris.controller import channel_to

@@ -11,9 +11,9 @@ import grpc.aio
 
 from iris.domain.resources import Resources
 from iris.domain.states import TaskState
-from iris.rpc import iris_pb2 as pb
-from iris.rpc import iris_pb2_grpc
 from iris.rpc.controller_address import ControllerAddress
+from iris.rpc.generated import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2_grpc
 from iris.rpc.logformat import Record, decode_all
 from iris.rpc.protocol import PROTOCOL_VERSION, SERVER_OPTIONS
 from iris.worker.attempts.rooms import Rooms, furnish

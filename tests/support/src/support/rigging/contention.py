@@ -9,7 +9,7 @@ from typing import Protocol
 
 from rigging.distributed_lock import HEARTBEAT_TIMEOUT, SKEW_ALLOWANCE, LeaseLock, create_lock
 from rigging.errors import Unavailable
-from rigging.file_lock import try_lock
+from rigging.process.file_lock import try_lock
 from support.rigging.clock import SkewedClock
 
 _LINE_BYTES = 21

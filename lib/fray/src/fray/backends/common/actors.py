@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fray.actor import ActorFuture, ActorHandle, find_actor
-from fray.checks import check_count, check_name
 from fray.errors import JobFailed
+from fray.requests.checks import check_count, check_name
 from fray.types import ActorConfig, ResourceConfig
 from rigging.errors import Conflict, DeadlineExceeded, InvalidRequest
 

@@ -22,7 +22,7 @@ from fray.backends.common.job_life import (
 from fray.protocols import JobHandle
 from fray.types import JobRequest, JobStatus
 from rigging.errors import DeadlineExceeded, InvalidRequest
-from rigging.latch import Latch
+from rigging.process.latch import Latch
 
 logger = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fray import pickling
 from fray.actor import ActorFuture
 from fray.backends.common.actors import CallFuture, is_current_actor
 from fray.errors import ActorLost, JobFailed
+from fray.sending import pickling
 from iris.actor import ActorCall, ActorClient, ActorDied, ActorStopped, RemoteError, actor_key, by_cloudpickle
 from iris.client import IrisClient, get_iris_ctx, use_grpc
 

@@ -13,7 +13,7 @@ from fray.backends.common.actors import RefHandle
 from fray.backends.iris.actor_handle import IrisActorRef, reach_within
 from iris.actor import ActorServer
 from iris.client import iris_ctx
-from rigging.calls import call_to_end
+from rigging.process.calls import call_to_end
 
 LEAF: Final = "actor-"
 """Endpoints of a group's members are named by this and their index, in the namespace of the group's job."""

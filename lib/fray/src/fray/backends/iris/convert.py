@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from fray.backends.iris import slices
-from fray.pickling import dumps
+from fray.sending.pickling import dumps
 from fray.types import (
     DEFAULT_DISK,
     CpuConfig,

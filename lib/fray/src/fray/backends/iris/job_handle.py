@@ -8,7 +8,7 @@ from fray.backends.iris.output import NewLines, outputs_by_attempt
 from fray.backends.iris.watch import JobWatcher
 from fray.errors import JobFailed
 from fray.protocols import JobHandle
-from fray.remote_errors import RemoteTraceback
+from fray.sending.remote_errors import RemoteTraceback
 from fray.types import JobStatus
 from iris.client import IrisClient, error_with_source
 from iris.client import JobStatus as EndedJob

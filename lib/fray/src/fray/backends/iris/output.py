@@ -72,7 +72,7 @@ class NewLines:
 
 
 def outputs_by_attempt(lines: Iterable[LogLine]) -> dict[tuple[int, int], list[tuple[int, bytes]]]:
-    """Return the output of each attempt, as `fray.own_output` has it within the task.
+    """Return the output of each attempt, as `fray.output.own_output` has it within the task.
 
     Args:
         lines: The whole log of a job.

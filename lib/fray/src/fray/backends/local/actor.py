@@ -14,8 +14,8 @@ from fray.backends.common.actors import ActorRequest, Ended, RefGroup, RefHandle
 from fray.backends.common.process_owner import ProcessOwner
 from fray.backends.local.actor_server import ActorServer
 from fray.backends.local.actor_wire import ActorAddress, LocalActorFuture, host
-from rigging.calls import call_to_end
 from rigging.errors import Conflict
+from rigging.process.calls import call_to_end
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from functools import partial
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any, Protocol
 
-from fray import pickling
 from fray.backends.common.process_owner import ProcessOwner
 from fray.backends.local.actor_wire import Answer
-from fray.remote_errors import pack_error
+from fray.sending import pickling
+from fray.sending.remote_errors import pack_error
 from rigging.errors import Conflict
 
 logger = logging.getLogger(__name__)

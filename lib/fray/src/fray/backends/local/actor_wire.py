@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from multiprocessing.connection import Client, Connection
 from typing import Any
 
-from fray import pickling
 from fray.actor import ActorFuture
 from fray.backends.common.actors import ActorRef, CallFuture
 from fray.errors import ActorLost
-from fray.remote_errors import unpack_error
-from rigging.callbacks import call_apart
-from rigging.fork_lock import ForkLock
+from fray.sending import pickling
+from fray.sending.remote_errors import unpack_error
+from rigging.process.callbacks import call_apart
+from rigging.process.fork_lock import ForkLock
 
 
 class LocalActorFuture(CallFuture):

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Sequence
 
 from fray.context import close_shared_clients
-from fray.remote_errors import pack_error
-from rigging.calls import call_to_end, exit_status
+from fray.sending.remote_errors import pack_error
+from rigging.process.calls import call_to_end, exit_status
 from rigging.results import LARGEST_BYTES, NOT_RETURNED, pack_problem, pack_result
 
 VALUE = ".value"

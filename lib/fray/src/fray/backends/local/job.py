@@ -33,8 +33,8 @@ from fray.backends.local.subprocess_call import SubprocessCall
 from fray.errors import JobFailed
 from fray.replica import REPLICA_ENV, enter_replica, replica_index
 from fray.types import CallableEntrypoint, JobRequest, JobStatus
-from rigging.calls import call_to_end, exit_status
 from rigging.filesystem.budget import budget_environment
+from rigging.process.calls import call_to_end, exit_status
 from rigging.results import NOT_RETURNED, pack_problem, unpack_result
 
 _RUN = Begin(running=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fray.types import EnvironmentConfig
 from rigging.errors import InvalidRequest
-from rigging.project_needs import group_requirements, read_pyprojects
+from rigging.project.needs import group_requirements, read_pyprojects
 
 
 def missing_packages(environment: EnvironmentConfig) -> list[str]:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from fray.backends.common.process_owner import ProcessOwner
-from rigging.file_lock import try_lock
+from rigging.process.file_lock import try_lock
 
 PREFIX = "fray-local-"
 

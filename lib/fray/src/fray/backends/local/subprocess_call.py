@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-from fray import pickling
 from fray.backends.common.process_owner import ProcessOwner
 from fray.backends.common.processes import OutputFile, ProcessTree
 from fray.backends.local import child
@@ -17,7 +16,8 @@ from fray.backends.local.fork_server import ForkRequest
 from fray.backends.local.forks import ForkServer
 from fray.backends.local.scratch import ScratchFolder
 from fray.context import CLIENT_ENV
-from fray.remote_errors import unpack_error
+from fray.sending import pickling
+from fray.sending.remote_errors import unpack_error
 from fray.types import CallableEntrypoint
 from rigging.results import ResultUnavailable, unpack_result
 

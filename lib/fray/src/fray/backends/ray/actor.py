@@ -15,9 +15,9 @@ from fray.backends.ray import cluster as ray_cluster
 from fray.backends.ray.payload import TaskResult
 from fray.backends.ray.sending import sent_as_by_dumps
 from fray.errors import ActorLost, JobFailed
-from rigging.callbacks import call_apart
 from rigging.errors import Conflict, InvalidRequest
-from rigging.exception_parts import title_of
+from rigging.process.callbacks import call_apart
+from rigging.process.exception_parts import title_of
 
 _PROBE_SECONDS = 5.0
 

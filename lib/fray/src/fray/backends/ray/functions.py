@@ -16,8 +16,8 @@ from fray.backends.ray.payload import Work
 from fray.backends.ray.session_link import SessionLink
 from fray.backends.ray.worker import entry
 from fray.errors import JobFailed
-from fray.growing_text import GrowingText
-from fray.remote_errors import RemoteTraceback
+from fray.output.growing_text import GrowingText
+from fray.sending.remote_errors import RemoteTraceback
 
 _LOOK_SECONDS: Final = 0.5
 _GENERATORS: Final = (ray.ObjectRefGenerator, ray.DynamicObjectRefGenerator)

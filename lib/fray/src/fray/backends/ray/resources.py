@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fray.sizes import parse_size
+from fray.requests.sizes import parse_size
 from fray.types import ActorConfig, CpuConfig, EnvironmentConfig, GpuConfig, ResourceConfig, TpuConfig
 from rigging.errors import InvalidRequest
 from rigging.filesystem.budget import MARIN_MIRROR_BUDGET_ENV
-from rigging.project_needs import group_requirements, read_pyprojects, requirement_name
-from rigging.quantities import format_size
+from rigging.project.needs import group_requirements, read_pyprojects, requirement_name
+from rigging.text.quantities import format_size
 from rigging.topology import get_tpu_topology
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ray import cloudpickle
 
-from fray import pickling
+from fray.sending import pickling
 from rigging.results import pack_result
 
 _PLAIN: Final = frozenset({int, float, bool, str, bytes, type(None)})

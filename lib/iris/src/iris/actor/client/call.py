@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 from iris.actor.client.pending import PendingCall
 from iris.rpc.forks import in_fork
-from rigging.callbacks import call_apart
 from rigging.errors import Conflict, DeadlineExceeded
+from rigging.process.callbacks import call_apart
 
 
 class AnyCaller(Protocol):

@@ -9,7 +9,7 @@ from iris.actor.client.resolvers import machine_key
 from iris.client.client import IrisClient
 from iris.client.connection.connection import Connection
 from iris.client.context import get_iris_ctx
-from iris.rpc import endpoints_pb2 as pb
+from iris.rpc.generated import endpoints_pb2 as pb
 
 _lock: Final = threading.Lock()
 _known: "Final[weakref.WeakKeyDictionary[Connection, dict[str, bytes]]]" = weakref.WeakKeyDictionary()

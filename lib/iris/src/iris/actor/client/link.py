@@ -14,7 +14,7 @@ from iris.actor.transport.frame_queue import FrameQueue, Number
 from iris.actor.transport.handshake import Handshake, new_nonce, same
 from iris.actor.transport.payload import INLINE_BYTES, WHOLE_BYTES, WINDOW_BYTES, Assembly, Chunks
 from iris.actor.transport.wire import Buffer, Envelope, next_blob, open_stream
-from iris.rpc import actor_pb2 as pb
+from iris.rpc.generated import actor_pb2 as pb
 from iris.rpc.protocol import CHANNEL_OPTIONS, PROTOCOL_VERSION
 from rigging.errors import Denied, Unavailable
 

@@ -10,7 +10,7 @@ from typing import Final
 from iris.actor.errors import ActorStopped
 from iris.actor.transport.payload import INLINE_BYTES, Assembly, Pickle, load, load_error
 from iris.actor.transport.wire import Buffer, Envelope
-from iris.rpc import actor_pb2 as pb
+from iris.rpc.generated import actor_pb2 as pb
 from rigging.errors import DeadlineExceeded, InvalidRequest, MarinError, NotFound
 
 _REFUSALS: Final[dict[int, type[MarinError]]] = {

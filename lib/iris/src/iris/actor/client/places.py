@@ -12,9 +12,9 @@ from iris.actor.transport.loop import in_thread
 from iris.client.connection.connection import Connection, is_away
 from iris.client.endpoints import Endpoint as Registered
 from iris.client.endpoints import EndpointSet, WatchState
-from iris.rpc import endpoints_pb2 as pb
 from iris.rpc.controller_address import ControllerAddress
-from iris.rpc.endpoints_pb2_grpc import EndpointServiceStub
+from iris.rpc.generated import endpoints_pb2 as pb
+from iris.rpc.generated.endpoints_pb2_grpc import EndpointServiceStub
 from iris.rpc.protocol import CHANNEL_OPTIONS, call_metadata
 from iris.rpc.status_map import from_rpc_error
 from rigging.errors import MarinError

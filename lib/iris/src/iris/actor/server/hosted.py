@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from iris.actor.transport.payload import NOTHING, Dumps, Pickle, by_cloudpickle, dump, load
 from iris.actor.transport.wire import Buffer
-from iris.rpc import actor_pb2 as pb
-from rigging.calls import call_to_end
+from iris.rpc.generated import actor_pb2 as pb
+from rigging.process.calls import call_to_end
 
 _ERROR_CHARACTERS: Final = 16_384
 

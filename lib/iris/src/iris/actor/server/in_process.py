@@ -8,7 +8,7 @@ from iris.actor.client.pending import PendingCall, Reply
 from iris.actor.errors import ActorStopped
 from iris.actor.server.hosted import HostedActor, HostedCall
 from iris.actor.transport.loop import actor_loop
-from iris.rpc import actor_pb2 as pb
+from iris.rpc.generated import actor_pb2 as pb
 from rigging.errors import DeadlineExceeded
 
 

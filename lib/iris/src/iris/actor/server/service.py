@@ -15,7 +15,7 @@ from iris.actor.server.session import CallerSession, MemoryBudget
 from iris.actor.transport.frame_queue import FrameQueue, Handoff
 from iris.actor.transport.handshake import PASS_KEY, Handshake, is_pass, new_nonce, same
 from iris.actor.transport.wire import Envelope, unpack_client
-from iris.rpc import actor_pb2 as pb
+from iris.rpc.generated import actor_pb2 as pb
 from iris.rpc.protocol import PROTOCOL_VERSION
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from iris.actor.server.hosted import HostedActor, HostedCall
 from iris.actor.transport.frame_queue import FrameQueue, Number
 from iris.actor.transport.payload import INLINE_BYTES, NOTHING, WHOLE_BYTES, Assembly, Chunks
 from iris.actor.transport.wire import Buffer, Envelope, next_blob
-from iris.rpc import actor_pb2 as pb
+from iris.rpc.generated import actor_pb2 as pb
 
 _WORDS: Final = {
     pb.REFUSAL_NO_ACTOR: "no actor of that name is here",

@@ -7,7 +7,7 @@ import grpc
 import grpc.aio
 
 from iris.actor.transport.handshake import PASS_KEY, pass_of
-from iris.rpc import actor_pb2 as pb
+from iris.rpc.generated import actor_pb2 as pb
 from rigging.errors import Unavailable
 
 Message = TypeVar("Message", pb.ClientFrames, pb.ServerFrames)

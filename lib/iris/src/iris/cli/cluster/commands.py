@@ -20,7 +20,7 @@ from iris.cli.output import duration, output, say, table, told_if_slow
 from iris.cli.params import COUNT, SECONDS_OR_ZERO
 from rigging.cli.groups import SuggestingGroup
 from rigging.errors import MarinError, Unavailable
-from rigging.quantities import format_size
+from rigging.text.quantities import format_size
 
 if TYPE_CHECKING:
     from iris.client import ClusterStatus, IrisClient

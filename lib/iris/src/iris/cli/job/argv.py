@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from rigging import command_words
-from rigging.env_files import read_env_files
 from rigging.errors import InvalidRequest
+from rigging.project.env_files import read_env_files
+from rigging.text import command_words
 
 if TYPE_CHECKING:
     from iris.cluster.types import DeviceSpec

@@ -17,7 +17,7 @@ from iris.domain.ids import user_of
 from iris.domain.states import JobState
 from rigging.cli.groups import SuggestingGroup
 from rigging.errors import MarinError
-from rigging.printable import printable_line
+from rigging.text.printable import printable_line
 
 if TYPE_CHECKING:
     from iris.client import IrisClient, JobStatus, TaskStatus

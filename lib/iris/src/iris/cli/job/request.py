@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from iris.cli.job.argv import parse_gpu, parse_reservation, parse_tpu
-from rigging.forwarding import FORWARDED_ENV_VARS
+from rigging.project.forwarding import FORWARDED_ENV_VARS
 from rigging.topology import get_tpu_topology
 
 if TYPE_CHECKING:

@@ -81,7 +81,7 @@ def start(
     from iris.rpc.controller_address import parse_address
     from iris.rpc.daemon import tune_process
     from rigging.log_setup import configure_logging
-    from rigging.quantities import parse_size
+    from rigging.text.quantities import parse_size
 
     tune_process()
     from iris.local.standalone_worker import (

@@ -10,8 +10,8 @@ from iris.client.connection.connection import Connection, Stubs
 from iris.client.connection.session import CallSession, KnownEnds, error_of
 from iris.client.connection.streams import open_stream
 from iris.client.errors import ControllerUnreachable
-from iris.rpc import iris_pb2 as pb
-from iris.rpc.iris_pb2_grpc import ClientServiceStub
+from iris.rpc.generated import iris_pb2 as pb
+from iris.rpc.generated.iris_pb2_grpc import ClientServiceStub
 from rigging.errors import MarinError
 
 _ALONE: Final = 2

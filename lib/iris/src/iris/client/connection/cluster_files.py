@@ -17,7 +17,7 @@ from iris.tls.pins import parse_token
 from iris.tls.token_file import read_token_file
 from rigging.config_discovery import ConfigNotFound, resolve_cluster_config
 from rigging.errors import Conflict, InvalidRequest, MarinError, Unavailable
-from rigging.yaml_files import yaml_errors
+from rigging.text.yaml_files import yaml_errors
 
 _SLICES: Final = ("scale_groups", "tpu_pools")
 

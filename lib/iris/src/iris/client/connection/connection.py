@@ -11,14 +11,14 @@ from typing import Final, Protocol, TypeVar
 import grpc
 
 from iris.client.errors import ControllerUnreachable
-from iris.rpc import iris_pb2 as pb
-from iris.rpc.access_pb2_grpc import AccessServiceStub
 from iris.rpc.channels import open_channel
 from iris.rpc.controller_address import ControllerAddress
-from iris.rpc.dashboard_pb2_grpc import DashboardServiceStub
-from iris.rpc.endpoints_pb2_grpc import EndpointServiceStub
 from iris.rpc.forks import in_fork, use_grpc
-from iris.rpc.iris_pb2_grpc import BlobServiceStub, ClientServiceStub, ClusterServiceStub, JobServiceStub
+from iris.rpc.generated import iris_pb2 as pb
+from iris.rpc.generated.access_pb2_grpc import AccessServiceStub
+from iris.rpc.generated.dashboard_pb2_grpc import DashboardServiceStub
+from iris.rpc.generated.endpoints_pb2_grpc import EndpointServiceStub
+from iris.rpc.generated.iris_pb2_grpc import BlobServiceStub, ClientServiceStub, ClusterServiceStub, JobServiceStub
 from iris.rpc.protocol import CHANNEL_OPTIONS, call_metadata
 from iris.rpc.status_map import from_rpc_error
 from iris.tls.trust import certificate_trouble, speaks_tls

@@ -15,7 +15,7 @@ from typing import Final
 import grpc
 
 from iris.client.connection.streams import SessionBroken, SessionStream
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.status_map import error_of_status, status_of_number
 from rigging.errors import MarinError
 

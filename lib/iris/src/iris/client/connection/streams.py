@@ -11,9 +11,9 @@ from typing import Final, Protocol
 import grpc
 from google.protobuf.message import DecodeError
 
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.frames import FrameKind, FrameReader, Metadata, Opening, frame, read_end
-from iris.rpc.iris_pb2_grpc import ClientServiceStub
+from iris.rpc.generated import iris_pb2 as pb
+from iris.rpc.generated.iris_pb2_grpc import ClientServiceStub
 from iris.rpc.protocol import MAX_MESSAGE_BYTES
 from rigging.errors import InvalidRequest
 

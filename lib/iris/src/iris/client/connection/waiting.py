@@ -9,7 +9,7 @@ from iris.client.connection.calls import JobCalls
 from iris.client.connection.connection import Connection
 from iris.client.connection.wire import job_status
 from iris.client.types import JobStatus
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from rigging.errors import DeadlineExceeded, InvalidRequest
 
 _LONG_POLL_SECONDS: Final = 30.0

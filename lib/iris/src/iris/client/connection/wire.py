@@ -20,8 +20,8 @@ from iris.client.types import (
 )
 from iris.cluster.types import ExistingJobPolicy, JobState, PriorityBand, TaskState
 from iris.domain.job_spec import JobSpec, is_alike
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.convert_job import spec_to_wire
+from iris.rpc.generated import iris_pb2 as pb
 
 
 class RequestWriter:

@@ -6,7 +6,7 @@ from typing import BinaryIO
 
 from iris.client.logs.for_programs import ProgramLines
 from iris.client.types import LogLine
-from rigging.printable import printable_line
+from rigging.text.printable import printable_line
 
 
 class LogPrinter:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from iris.client.connection.connection import Connection, ReplyStream, Stubs
 from iris.client.connection.wire import log_lines
 from iris.client.types import LogLine
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.logfilter import ANY_ATTEMPT, LineChoice
 
 

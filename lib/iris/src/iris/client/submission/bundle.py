@@ -12,11 +12,11 @@ from typing import Final
 
 from iris.client.connection.connection import Connection
 from iris.client.submission.workspace_choice import WORKSPACE_RULES
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.manifest import MANIFEST_FORMAT
 from iris.rpc.protocol import MAX_BLOB_CHUNK_BYTES
 from rigging.errors import Conflict, InvalidRequest
-from rigging.workspace import WorkspaceFile, empty_folders, list_workspace
+from rigging.project.workspace import WorkspaceFile, empty_folders, list_workspace
 
 PART_BYTES: Final = 4 * 1024 * 1024
 

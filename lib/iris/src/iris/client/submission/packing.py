@@ -24,7 +24,7 @@ from iris.domain.python_version import fits
 from iris.domain.runtime import PackageSource
 from iris.python_tools.programs import find_python
 from rigging.errors import Conflict, InvalidRequest
-from rigging.quantities import format_size
+from rigging.text.quantities import format_size
 
 _WARNINGS_SHOWN: Final = 20
 _SLOW_SECONDS: Final = 2.0

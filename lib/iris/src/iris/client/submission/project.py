@@ -12,7 +12,7 @@ from iris.domain.python_version import is_python_request
 from iris.domain.runtime import PackageSource
 from iris.python_tools.requirements import file_target, named_paths
 from rigging.errors import InvalidRequest
-from rigging.project_needs import normalized, read_toml
+from rigging.project.needs import normalized, read_toml
 
 LOCK_FILE: Final = "uv.lock"
 PROJECT_FILE: Final = "pyproject.toml"

@@ -10,7 +10,7 @@ from iris.client.submission.project import PROJECT_FILE, PYTHON_VERSION_FILE, Pr
 from iris.domain.python_version import fits, minor
 from iris.domain.runtime import PackageSource, TaskRuntime
 from rigging.errors import InvalidRequest
-from rigging.project_needs import normalized
+from rigging.project.needs import normalized
 
 
 @dataclass(frozen=True, slots=True)

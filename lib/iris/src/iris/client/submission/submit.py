@@ -25,12 +25,12 @@ from iris.cluster.types import (
 )
 from iris.domain.ids import JobId
 from iris.domain.job_spec import JobSpec
-from iris.domain.tpu import SLICE_ATTRIBUTE, slice_hosts, whole_slices
-from iris.rpc import iris_pb2 as pb
+from iris.domain.resources import SLICE_ATTRIBUTE, slice_hosts, whole_slices
+from iris.rpc.generated import iris_pb2 as pb
 from iris.user_name import default_user
 from rigging.arguments import check_text, check_type
 from rigging.errors import AlreadyExists, Conflict, InvalidRequest, MarinError
-from rigging.quantities import check_count
+from rigging.text.quantities import check_count
 
 FORWARDED_PREFIX: Final = "MARIN_"
 """Variables that every job gets from its submitter, unless the job sets them: where data lives must not change."""

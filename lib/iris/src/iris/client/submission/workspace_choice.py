@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-import rigging.workspace
+import rigging.project.workspace
 from rigging.config_discovery import find_project_root
-from rigging.workspace import WorkspaceRules, reason_against_root
+from rigging.project.workspace import WorkspaceRules, reason_against_root
 
 WORKSPACE_RULES: Final = WorkspaceRules(
     limit_variable="IRIS_MAX_BUNDLE_MB",
@@ -30,7 +30,7 @@ def find_workspace(cwd: Path, *, environ: Mapping[str, str] | None = None) -> Pa
 
 def check_workspace_root(root: Path, *, environ: Mapping[str, str] | None = None) -> None:
     """Raise InvalidRequest for a folder that is no project: "/", the home directory, /tmp and the like."""
-    rigging.workspace.check_workspace_root(root, rules=WORKSPACE_RULES, environ=environ)
+    rigging.project.workspace.check_workspace_root(root, rules=WORKSPACE_RULES, environ=environ)
 
 
 def working_dir(cwd: Path, root: Path) -> str:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from rigging.errors import InvalidRequest
-from rigging.quantities import parse_size
 from rigging.redaction import redact_string
-from rigging.yaml_files import yaml_errors
+from rigging.text.quantities import parse_size
+from rigging.text.yaml_files import yaml_errors
 
 
 class Document:

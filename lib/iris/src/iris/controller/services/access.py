@@ -9,8 +9,8 @@ from iris.controller.context import Controller
 from iris.controller.services.worker import check_worker_id
 from iris.domain.access import JoinToken, UserToken
 from iris.domain.ids import WorkerId
-from iris.rpc import access_pb2 as pb
-from iris.rpc import access_pb2_grpc
+from iris.rpc.generated import access_pb2 as pb
+from iris.rpc.generated import access_pb2_grpc
 from rigging.errors import Conflict
 
 Context = Any  # grpc's own, which is untyped here

@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 from iris.controller.storage.blobs import BlobStore, Upload, check_digest
-from iris.rpc import iris_pb2 as pb
-from iris.rpc import iris_pb2_grpc
+from iris.rpc.generated import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2_grpc
 from iris.rpc.protocol import MAX_BLOB_CHUNK_BYTES
 from rigging.errors import InvalidRequest
 

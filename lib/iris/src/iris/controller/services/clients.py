@@ -13,10 +13,10 @@ from iris.controller.clients.sessions import Answer, ConnectedClient, News, Stop
 from iris.controller.context import Controller
 from iris.controller.services.submissions import begin_submission, stop_response
 from iris.domain.ids import JobId
-from iris.rpc import iris_pb2 as pb
-from iris.rpc import iris_pb2_grpc
 from iris.rpc.auth import Principal
 from iris.rpc.convert import job_status
+from iris.rpc.generated import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2_grpc
 from iris.rpc.status_map import to_status
 from rigging.errors import InvalidRequest, MarinError, Unavailable
 

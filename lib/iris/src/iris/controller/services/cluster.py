@@ -15,11 +15,11 @@ from iris.domain.events import BudgetSet
 from iris.domain.ids import WorkerId, validate_name
 from iris.domain.scale_groups import ScaleGroup
 from iris.domain.states import TaskState
-from iris.rpc import iris_pb2 as pb
-from iris.rpc import iris_pb2_grpc
 from iris.rpc.auth import PrincipalKind
 from iris.rpc.convert import budget_from_wire, budget_to_wire
 from iris.rpc.convert_job import resources_to_wire
+from iris.rpc.generated import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2_grpc
 from rigging.errors import Conflict
 
 _STOP_MARGIN_S: Final = 5.0

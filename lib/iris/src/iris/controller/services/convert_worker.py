@@ -9,11 +9,11 @@ from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.job_spec import JobSpec
 from iris.domain.states import FailureKind, TaskState
 from iris.domain.usage import Usage
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.convert import usage_from_wire
 from iris.rpc.convert_job import entrypoint_to_wire, environment_to_wire, resources_to_wire
 from iris.rpc.convert_runtime import runtime_to_wire
 from iris.rpc.enums import number
+from iris.rpc.generated import iris_pb2 as pb
 from rigging.errors import InvalidRequest
 
 OBSERVABLE_STATES = frozenset(

@@ -13,9 +13,9 @@ from iris.controller.access.authority import may_read
 from iris.controller.access.interceptor import current_principal
 from iris.controller.context import Controller
 from iris.controller.dashboard.figures import Times
-from iris.rpc import dashboard_pb2 as pb
-from iris.rpc import dashboard_pb2_grpc
 from iris.rpc.auth import PrincipalKind
+from iris.rpc.generated import dashboard_pb2 as pb
+from iris.rpc.generated import dashboard_pb2_grpc
 from rigging.errors import InvalidRequest
 
 _WAIT_MS: Final = 100

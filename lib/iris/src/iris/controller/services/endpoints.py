@@ -14,8 +14,8 @@ from iris.controller.context import Controller
 from iris.domain.endpoints import RegisteredEndpoint, endpoint_id
 from iris.domain.events import EndpointRegistered, EndpointRemoved
 from iris.domain.ids import AttemptId, JobId, TaskId, parse_attempt_id, parse_task_id, validate_name
-from iris.rpc import endpoints_pb2 as pb
-from iris.rpc import endpoints_pb2_grpc
+from iris.rpc.generated import endpoints_pb2 as pb
+from iris.rpc.generated import endpoints_pb2_grpc
 from rigging.errors import InvalidRequest
 
 Context = Any  # grpc's own, which is untyped here

@@ -16,21 +16,20 @@ from iris.controller.logs.reader import Line, LogQuery, read_logs
 from iris.controller.services.submissions import begin_submission, stop_response
 from iris.controller.workers.silent import silent_attempts
 from iris.core.state.view import ClusterView
-from iris.domain.entities import Job, Task
+from iris.domain.entities import Job, SilentAttempt, Task
 from iris.domain.events import LendCpu
 from iris.domain.ids import AttemptId, JobId, TaskId, is_task_id, parse_attempt_id, parse_task_id
 from iris.domain.job_spec import CommandEntrypoint
-from iris.domain.silence import SilentAttempt
 from iris.domain.states import TaskState
 from iris.domain.usage import AttemptUse
-from iris.rpc import iris_pb2 as pb
-from iris.rpc import iris_pb2_grpc
 from iris.rpc.auth import PrincipalKind
 from iris.rpc.convert import (
     job_states_from_wire,
     job_status,
     task_status,
 )
+from iris.rpc.generated import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2_grpc
 from iris.rpc.logfilter import ANY_ATTEMPT, LineChoice
 from iris.rpc.protocol import ATTEMPT_ID_KEY, MAX_BLOB_CHUNK_BYTES
 from rigging.errors import InvalidRequest, NotFound

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Final
 
 from iris.controller.storage.query_processes import FRAME, MEMORY_LIMIT
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.status_map import to_status
 from iris.store.query import QueryRows, Value, run_query
 from rigging.errors import BudgetExceeded, MarinError
-from rigging.quantities import format_size
+from rigging.text.quantities import format_size
 
 _NICE: Final = 5
 # SQLite looks at the clock between its steps, and says by itself that a query is too slow; this is for long steps.

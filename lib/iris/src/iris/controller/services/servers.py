@@ -15,8 +15,8 @@ from iris.controller.services.dashboard import DashboardService
 from iris.controller.services.endpoints import EndpointService
 from iris.controller.services.jobs import JobService
 from iris.controller.services.worker import WorkerService
-from iris.rpc import access_pb2_grpc, dashboard_pb2_grpc, endpoints_pb2_grpc, iris_pb2_grpc
-from iris.rpc import iris_pb2 as pb
+from iris.rpc.generated import access_pb2_grpc, dashboard_pb2_grpc, endpoints_pb2_grpc, iris_pb2_grpc
+from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.protocol import SERVER_OPTIONS, SOCKET_NAME
 
 

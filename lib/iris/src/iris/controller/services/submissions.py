@@ -7,8 +7,8 @@ from iris.controller.context import Controller
 from iris.controller.workers.silent import silent_attempts
 from iris.domain.ids import JobId, parent_of
 from iris.domain.states import PriorityBand
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.convert import existing_policy_from_wire, job_state_to_wire, silent_attempt
+from iris.rpc.generated import iris_pb2 as pb
 
 
 async def begin_submission(controller: Controller, request: pb.SubmitJobRequest) -> "asyncio.Future[Answer]":

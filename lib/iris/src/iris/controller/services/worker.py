@@ -25,14 +25,14 @@ from iris.controller.workers.orders import Outgoing
 from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.job_spec import JobSpec, is_alike
 from iris.domain.states import TaskState
-from iris.rpc import iris_pb2 as pb
-from iris.rpc import iris_pb2_grpc
 from iris.rpc.auth import PrincipalKind, make_token
 from iris.rpc.convert_job import resources_from_wire
+from iris.rpc.generated import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2_grpc
 from iris.rpc.key_proof import NONCE_BYTES, check_proof
 from iris.rpc.protocol import version_mismatch
 from rigging.errors import Conflict, Denied, InvalidRequest
-from rigging.printable import is_printable_line
+from rigging.text.printable import is_printable_line
 
 _FAREWELL_S: Final = 10.0
 _LAUNCHES_KEPT: Final = 64

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from iris.controller.workers.sessions import Sessions
 from iris.core.state.booking import Booking
 from iris.core.state.view import ClusterView
+from iris.domain.entities import SilentAttempt
 from iris.domain.ids import JobId
-from iris.domain.silence import SilentAttempt
 from iris.domain.states import TaskState
 
 

@@ -13,7 +13,7 @@ from iris.core.state.view import ClusterView
 from iris.domain.events import AttemptFenced, Event, WorkerLate, WorkerLost
 from iris.domain.ids import WorkerId
 from iris.domain.job_spec import JobSpec
-from iris.domain.tpu import SLICE_ATTRIBUTE
+from iris.domain.resources import SLICE_ATTRIBUTE
 
 _READS_SHARE: Final = 5
 """After a pause of its own the controller has read what waited for it within this part of `late_after_ms`."""

@@ -11,7 +11,7 @@ import yaml
 from iris.sim.workload.fields import Fields
 from iris.sim.workload.model import Arrival
 from rigging.errors import InvalidRequest
-from rigging.yaml_files import yaml_errors
+from rigging.text.yaml_files import yaml_errors
 
 Draw = Callable[[random.Random], float]
 

@@ -28,8 +28,8 @@ from iris.worker.attempts.machine import (
 from iris.worker.attempts.preparing import Preparation
 from iris.worker.attempts.rooms import Room, Rooms
 from iris.worker.attempts.starts import StartQueue
-from iris.worker.guardian.log_writer import LogWriter
 from iris.worker.host.oom import OomKills
+from iris.worker.output.log_writer import LogWriter
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare.preparer import RuntimeTools
 from iris.worker.processes import Exit, Runtime, StartFailed, StartFailure

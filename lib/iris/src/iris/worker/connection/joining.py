@@ -7,11 +7,11 @@ from typing import Final
 
 import grpc
 
-from iris.rpc import access_pb2 as pb
-from iris.rpc.access_pb2_grpc import AccessServiceStub
 from iris.rpc.auth import join_bearer
 from iris.rpc.channels import open_channel
 from iris.rpc.controller_address import ControllerAddress
+from iris.rpc.generated import access_pb2 as pb
+from iris.rpc.generated.access_pb2_grpc import AccessServiceStub
 from iris.rpc.protocol import CHANNEL_OPTIONS, call_metadata
 from iris.rpc.status_map import from_rpc_error
 from iris.tls.pins import JoinTokenText

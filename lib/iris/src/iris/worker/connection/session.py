@@ -14,12 +14,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from iris.domain.resources import Resources
 from iris.domain.states import FailureKind
-from iris.rpc import iris_pb2 as pb
-from iris.rpc import iris_pb2_grpc
 from iris.rpc.channels import open_aio_channel
 from iris.rpc.controller_address import ControllerAddress
 from iris.rpc.convert import usage_to_wire
 from iris.rpc.convert_job import resources_to_wire
+from iris.rpc.generated import iris_pb2 as pb
+from iris.rpc.generated import iris_pb2_grpc
 from iris.rpc.key_proof import prove, public_bytes
 from iris.rpc.protocol import (
     CHANNEL_OPTIONS,

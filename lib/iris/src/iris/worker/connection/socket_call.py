@@ -6,8 +6,8 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.frames import FrameKind, Opening, frame, read_end, read_frame, write_frame
+from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.protocol import MAX_MESSAGE_BYTES, call_metadata
 from iris.rpc.status_map import error_of_status
 from rigging.errors import InvalidRequest, Unavailable

@@ -5,10 +5,10 @@ from functools import lru_cache
 from typing import Final
 
 from iris.domain.resources import Resources
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.convert import usage_to_wire
 from iris.rpc.convert_job import resources_to_wire
 from iris.rpc.convert_runtime import runtime_from_wire
+from iris.rpc.generated import iris_pb2 as pb
 from iris.worker.limits.plan import requested_limits
 from iris.worker.types import DesiredChange, Launch, Observation, StartRequest, StopRequest
 from iris.worker.watch.rules import NOT_WATCHED, WatchRules

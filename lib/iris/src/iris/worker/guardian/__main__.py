@@ -17,11 +17,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from iris.worker.guardian import cgroup
 from iris.worker.guardian.guardian import Guardian
 from iris.worker.guardian.launch import DEFAULT_LINGER_S, GuardianPaths, build_of
-from iris.worker.guardian.leftovers import end_leftovers
-from iris.worker.guardian.orphans import Marks, OrphanReaper, become_subreaper
 from iris.worker.guardian.process import ProcessRuntime
 from iris.worker.guardian.reactor import Reactor
 from iris.worker.guardian.server import GuardianServer
@@ -29,7 +26,10 @@ from iris.worker.isolation.plan import IsolationMode
 from iris.worker.isolation.views import open_views
 from iris.worker.limits.plan import LimitsMode
 from iris.worker.limits.probe import LimitsAbility, close_limits, open_limits
-from rigging.file_lock import open_lock_file, try_lock
+from iris.worker.strays import cgroup
+from iris.worker.strays.leftovers import end_leftovers
+from iris.worker.strays.orphans import Marks, OrphanReaper, become_subreaper
+from rigging.process.file_lock import open_lock_file, try_lock
 
 logger = logging.getLogger(__name__)
 

@@ -7,11 +7,11 @@ from enum import Enum
 from typing import Any, Protocol
 
 from iris.domain.usage import NO_USAGE, Usage
-from iris.worker.guardian.log_writer import LogWriter
 from iris.worker.guardian.reactor import Timer
 from iris.worker.guardian.running_process import CommandProcess
 from iris.worker.isolation.plan import mounts_from
 from iris.worker.limits.plan import Breach, limits_from
+from iris.worker.output.log_writer import LogWriter
 from iris.worker.processes import CommonSpec, Exit, ProcessSpec, StartFailed
 from iris.worker.users.identity import identity_from
 

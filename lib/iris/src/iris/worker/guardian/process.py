@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from iris.worker.guardian.descriptors import keep_descriptors_private, knowing_its_pipes
 from iris.worker.guardian.executables import find_executable, start_error
-from iris.worker.guardian.orphans import OrphanReaper
-from iris.worker.guardian.pace import OutputPace
 from iris.worker.guardian.reactor import READ, Reactor
 from iris.worker.guardian.running_process import CommandProcess, ProcessListener
 from iris.worker.guardian.warm_pool import HELPER_SOCKET, WarmPool
@@ -19,7 +17,9 @@ from iris.worker.isolation.plan import Mount
 from iris.worker.isolation.views import TaskViews, ViewFailed, no_views
 from iris.worker.limits.groups import JOIN_VARIABLE, AttemptGroups, Group, GroupsFailed, OverLimit
 from iris.worker.limits.plan import MEMORY, Breach, GroupReading
+from iris.worker.output.pace import OutputPace
 from iris.worker.processes import ProcessSpec, StartFailed, StartFailure
+from iris.worker.strays.orphans import OrphanReaper
 from iris.worker.users.identity import gain_nothing, kill_all_of
 
 logger = logging.getLogger(__name__)

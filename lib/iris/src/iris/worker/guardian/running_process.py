@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from iris.domain.usage import NO_USAGE
-from iris.worker.guardian.pace import OutputPace
 from iris.worker.limits.ending import breach_of, final_usage
 from iris.worker.limits.groups import Group
 from iris.worker.limits.plan import Breach, GroupReading, LimitRequest
+from iris.worker.output.pace import OutputPace
 from iris.worker.processes import Exit
 
 _READ_BYTES: Final = 64 * 1024

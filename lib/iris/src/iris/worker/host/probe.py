@@ -16,7 +16,7 @@ from iris.domain.resources import Resources
 from iris.python_tools.programs import python_programs
 from iris.sched.pythons import PYTHON_VERSIONS_ATTRIBUTE
 from iris.worker.host.oom import oom_counters
-from rigging.control_groups import CGROUP_ROOT, OWN_CGROUPS, cgroup_limits
+from rigging.process.control_groups import CGROUP_ROOT, OWN_CGROUPS, cgroup_limits
 
 
 def place_of(work_dir: Path, boot: Path = Path("/proc/sys/kernel/random/boot_id")) -> str:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from iris.domain.runtime import runtime_text
-from iris.worker.guardian.orphans import ATTEMPT_VARIABLE, WORK_DIR_VARIABLE
 from iris.worker.host.environment import is_passed_to_tasks
 from iris.worker.paths import WorkPaths
+from iris.worker.strays.orphans import ATTEMPT_VARIABLE, WORK_DIR_VARIABLE
 from iris.worker.types import Launch, StartRequest
 
 _WORKER_ONLY: Final = frozenset({"UV_PROJECT_ENVIRONMENT", "UV_PROJECT", "UV_PYTHON", "UV_RUN_RECURSION_DEPTH"})

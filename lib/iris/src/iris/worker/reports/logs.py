@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import ClassVar
 
-from iris.worker.guardian.log_room import is_short, punch
+from iris.worker.output.log_room import is_short, punch
 
 
 class AttemptLog:

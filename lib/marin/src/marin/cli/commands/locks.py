@@ -15,7 +15,7 @@ from marin.recorded.deciding.leases import CLEARABLE, LeaseSeen
 from marin.recorded.reading.places import storage_root
 from rigging.cli.groups import SuggestingGroup
 from rigging.errors import InvalidRequest, NotFound
-from rigging.tables import duration
+from rigging.text.tables import duration
 
 _COLUMNS = ("state", "age", "holder", "lock")
 

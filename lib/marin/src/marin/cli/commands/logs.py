@@ -18,7 +18,7 @@ from marin.recorded.deciding.run_names import find_run
 from marin.recorded.reading.places import runs_directory, storage_root
 from rigging.errors import MarinError, NotFound
 from rigging.filesystem import local_path
-from rigging.printable import printable
+from rigging.text.printable import printable
 
 _POLL_SECONDS = 0.25
 _POLL_SECONDS_AT_STORES = 1.0

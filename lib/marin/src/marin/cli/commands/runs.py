@@ -11,7 +11,7 @@ from marin.cli.options import NAME, json_option, runs_option
 from marin.cli.output import Output, say
 from marin.recorded.deciding.run_summary import STEP_ENDS, RunState, RunSummary
 from marin.recorded.reading.places import runs_directory, storage_root
-from rigging.tables import duration
+from rigging.text.tables import duration
 
 _NEWEST = 50
 

@@ -20,8 +20,8 @@ from marin.recorded.deciding.run_steps import RunStep, steps_of_run
 from marin.recorded.deciding.step_attempts import StepAttempt
 from marin.recorded.reading.places import runs_directory, storage_root
 from rigging.errors import NotFound
-from rigging.quantities import format_size
-from rigging.tables import duration, table
+from rigging.text.quantities import format_size
+from rigging.text.tables import duration, table
 
 _FIELDS = 60
 

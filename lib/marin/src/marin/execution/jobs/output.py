@@ -19,7 +19,7 @@ from marin.execution.report.rows import Rows
 
 if TYPE_CHECKING:
     from fray.client import GivesNewOutput, JobHandle
-    from fray.growing_text import GrowingText
+    from fray.output.growing_text import GrowingText
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class JobLines:
 
     def take_new(self, logs: Mapping[int | None, str], *, ended: bool = False) -> str:
         """Return the complete lines of `logs` that were not returned before; with `ended` also unfinished ones."""
-        from fray.growing_text import GrowingText
+        from fray.output.growing_text import GrowingText
 
         new = {key: self._texts.setdefault(key, GrowingText()).take_new(logs[key], ended=ended) for key in logs}
         return self.add(new, ended=ended)

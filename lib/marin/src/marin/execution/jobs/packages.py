@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rigging.project_needs import check_requirement, normalized
+from rigging.project.needs import check_requirement, normalized
 
 _DISTRIBUTION = "marin"
 

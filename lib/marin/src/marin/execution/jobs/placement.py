@@ -24,8 +24,8 @@ from marin.execution.report.job_log.own import LogTask
 from marin.execution.report.progress import StepProgress, step_progress
 from marin.execution.report.step_log import step_log
 from marin.execution.report.step_output import Speaker, end_speech, speaking, spoken_by
-from rigging.calls import generator_problem, is_generator_function, name_of
 from rigging.errors import DeadlineExceeded, InvalidRequest, JobFailed, MarinError
+from rigging.process.calls import generator_problem, is_generator_function, name_of
 
 if TYPE_CHECKING:
     from fray.client import JobHandle

@@ -19,8 +19,8 @@ from marin.execution.lease.fencing import FreshFiles, LeaseToken
 from marin.execution.lease.step_lease import StepLease, step_lease
 from marin.execution.report.job_notes import JobProgress, ValueNote, tell, tell_use
 from marin.execution.report.progress import is_in_step, set_progress_of_process, step_progress, use_of_thread
-from rigging.calls import call_to_end, exit_status
 from rigging.errors import InvalidRequest
+from rigging.process.calls import call_to_end, exit_status
 
 if TYPE_CHECKING:
     from marin.execution.report.job_log.own import LogTask

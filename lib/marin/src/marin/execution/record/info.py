@@ -17,8 +17,8 @@ from marin.execution.report.notebook.shell import notebook_of
 from marin.execution.version.canonical import canonical_text, indented_text, to_bytes
 from marin.execution.version.step_version import StepVersion
 from marin.output_files import INFO_FILE
-from rigging.printable import text_of
 from rigging.redaction import redact_value
+from rigging.text.printable import text_of
 from rigging.user import user_name as user_name
 
 STEP_INFO_FILE = INFO_FILE

@@ -26,7 +26,7 @@ from marin.execution.record.info import STEP_INFO_FILE
 from marin.output_files import STATUS_FILE
 from rigging.filesystem import local_path, read_bytes_or_none, url_scheme, url_to_fs
 from rigging.filesystem.location import path_in
-from rigging.parallel import map_in_threads
+from rigging.process.parallel import map_in_threads
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ from marin.execution.version.differences import Difference, value_differences
 from marin.output_files import TARGET_CONFIG_FILE
 from rigging.errors import Conflict
 from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
-from rigging.parallel import map_in_threads
+from rigging.process.parallel import map_in_threads
 from rigging.redaction import redact_value
 
 logger = logging.getLogger(__name__)

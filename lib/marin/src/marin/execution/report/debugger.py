@@ -7,7 +7,7 @@ import sys
 
 from marin.execution.report.events import describe_error
 from rigging.errors import InvalidRequest, StepFailed
-from rigging.printable import printable
+from rigging.text.printable import printable
 
 
 class NoDebugger(InvalidRequest):

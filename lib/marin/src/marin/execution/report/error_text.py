@@ -17,7 +17,7 @@ from typing import Final
 import rigging
 from marin.execution.report.notebook.shell import interactive_shell
 from rigging.errors import JobFailed
-from rigging.printable import printable
+from rigging.text.printable import printable
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from rigging.errors import DeadlineExceeded, StepFailed
-from rigging.printable import text_of
 from rigging.redaction import redact_string
+from rigging.text.printable import text_of
 
 logger = logging.getLogger(__name__)
 

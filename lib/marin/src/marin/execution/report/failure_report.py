@@ -14,8 +14,8 @@ from marin.execution.report.events import describe_error
 from marin.execution.report.rerun import step_pattern
 from marin.output_files import ERROR_FILE, LOG_FILE
 from rigging.filesystem.location import path_in
-from rigging.printable import printable
 from rigging.redaction import redact_string
+from rigging.text.printable import printable
 
 logger = logging.getLogger(__name__)
 

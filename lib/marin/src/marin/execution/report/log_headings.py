@@ -6,8 +6,8 @@ import datetime
 import os
 
 from marin.execution.report.events import describe_error
-from rigging.printable import printable
 from rigging.redaction import redact_string
+from rigging.text.printable import printable
 
 
 def heading(attempt: int, began: float) -> str:

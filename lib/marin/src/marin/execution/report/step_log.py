@@ -25,8 +25,8 @@ from marin.log_words import follows_line
 from marin.output_files import ERROR_FILE, LOG_FILE
 from rigging.filesystem import local_path
 from rigging.filesystem.location import path_in
-from rigging.printable import printable
 from rigging.redaction import redact_string
+from rigging.text.printable import printable
 
 logger = logging.getLogger(__name__)
 

@@ -56,7 +56,7 @@ from marin.execution.version.step_version import Step
 from rigging.errors import InvalidRequest
 from rigging.filesystem import absolute_prefix, write_bytes_atomic
 from rigging.filesystem.location import path_in
-from rigging.printable import print_lines
+from rigging.text.printable import print_lines
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from marin.execution.plan.selection import check_patterns
 from marin.execution.report.notebook.shell import has_command_line
 from marin.execution.run.crew import check_max_concurrent
 from rigging.errors import InvalidRequest
-from rigging.printable import printable
+from rigging.text.printable import printable
 
 _USAGE_EXIT_CODE: Final = 2
 _FLAGS: Final = ("--dry_run", "--explain", "--strict", "--pdb", "--verbose")

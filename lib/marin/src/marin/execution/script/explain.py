@@ -22,7 +22,7 @@ from marin.execution.run.pipeline import Executor
 from marin.execution.version.differences import Difference, differences
 from marin.execution.version.step_version import HASH_DIGITS
 from rigging.filesystem import local_path, read_bytes_or_none, url_to_fs
-from rigging.parallel import map_in_threads
+from rigging.process.parallel import map_in_threads
 
 Step = ExecutorStep[Any]
 

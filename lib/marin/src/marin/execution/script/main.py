@@ -35,9 +35,9 @@ from marin.execution.script.command_line import (
     parse_command_line,
     script_arguments,
 )
-from rigging.env_files import BadEnvFile, read_env_files, variables_in_force
 from rigging.errors import MarinError, StepFailed
-from rigging.printable import print_lines
+from rigging.project.env_files import BadEnvFile, read_env_files, variables_in_force
+from rigging.text.printable import print_lines
 
 __all__ = ["ExecutorMainConfig", "executor_main", "parse_command_line", "summary_lines"]
 

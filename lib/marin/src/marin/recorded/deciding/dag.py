@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from marin.recorded.deciding.run_steps import RunStep
-from rigging.tables import duration
+from rigging.text.tables import duration
 from rigging.web.layout import layers_of
 
 _DIGITS: Final = re.compile(r"\d+")

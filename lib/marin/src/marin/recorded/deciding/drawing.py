@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from marin.recorded.deciding.dag import Node
-from rigging.printable import printable_line
+from rigging.text.printable import printable_line
 
 BOX: Final = 20
 """Height of a node."""

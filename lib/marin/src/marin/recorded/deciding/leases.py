@@ -9,7 +9,7 @@ from typing import Any, Final
 from rigging.lease.identity import HolderState, process_of
 from rigging.lease.record import HEARTBEAT_TIMEOUT, Lease, StoredLease
 from rigging.lease.staleness import Evidence, is_stale
-from rigging.tables import duration
+from rigging.text.tables import duration
 
 
 class LeaseState(StrEnum):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from marin.recorded.deciding.run_summary import RunState
-from rigging.tables import duration
+from rigging.text.tables import duration
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from typing import Final
 
 from marin.recorded.deciding.dag import Node
 from marin.recorded.deciding.drawing import BOX, CHARACTER, Box, draw
-from rigging.printable import printable_line
-from rigging.tables import duration
+from rigging.text.printable import printable_line
+from rigging.text.tables import duration
 from rigging.web.layout import place_nodes
 
 _COLOURS: Final = {

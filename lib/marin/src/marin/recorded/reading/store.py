@@ -12,7 +12,7 @@ from marin.recorded.deciding.stored import StoredFile
 from rigging.errors import MarinError, Unavailable
 from rigging.filesystem import local_path, url_to_fs
 from rigging.filesystem.location import path_in
-from rigging.parallel import map_in_threads
+from rigging.process.parallel import map_in_threads
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -10,7 +10,7 @@ from typing import Final
 
 from marin.run.cluster_target import DASHBOARD_PORT
 from rigging.errors import InvalidRequest
-from rigging.quantities import check_count
+from rigging.text.quantities import check_count
 
 AUTOSCALER: Final = ("RAY_UP_enable_autoscaler_v2", "0")
 """v2, which `ray up` takes by itself, counts the head among the workers and launches slices again and again."""

@@ -7,15 +7,15 @@ import os
 from collections.abc import Callable
 
 from fray import Client, Entrypoint, EnvironmentConfig, JobRequest, ResourceConfig, current_client
-from fray.checks import check_amount, check_count
+from fray.requests.checks import check_amount, check_count
 from marin.run.mapping.manifest import Manifest
 from marin.run.mapping.map_run import MapRun
 from marin.run.mapping.pairs import OutputPaths, Paths, file_tasks
 from marin.run.mapping.result import MapFilesResult, failure_of
 from marin.run.mapping.state import QueueRules
 from marin.run.mapping.worker import FileFunction
-from rigging.calls import generator_problem, is_generator_function, name_of
 from rigging.errors import InvalidRequest
+from rigging.process.calls import generator_problem, is_generator_function, name_of
 
 logger = logging.getLogger(__name__)
 

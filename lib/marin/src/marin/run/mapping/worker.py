@@ -12,8 +12,8 @@ from fray.actor import ActorHandle
 from fray.errors import ActorLost
 from marin.run.mapping.outputs import OutputWriter
 from marin.run.mapping.state import Assignment, FileReport, FileStatus, FileTask
-from rigging.calls import call_to_end
 from rigging.errors import Conflict, JobFailed, Unavailable
+from rigging.process.calls import call_to_end
 
 FileFunction = Callable[[str, str], object]
 

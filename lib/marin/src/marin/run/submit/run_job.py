@@ -19,11 +19,11 @@ from marin.run.submit.options import RunOptions, new_submission_id
 from marin.run.submit.submission import EntrypointResources, Submission
 from marin.run.submit.working_directory import Package, list_working_directory, pack
 from rigging.errors import MarinError, NotFound, Unavailable
-from rigging.forwarding import FORWARDED_ENV_VARS
-from rigging.printable import printable
-from rigging.project_needs import ProjectNeeds, project_needs, read_pyprojects, requirement_name
-from rigging.quantities import format_size
+from rigging.project.forwarding import FORWARDED_ENV_VARS
+from rigging.project.needs import ProjectNeeds, project_needs, read_pyprojects, requirement_name
 from rigging.ray_token import AuthToken, find_token
+from rigging.text.printable import printable
+from rigging.text.quantities import format_size
 
 READY_SECONDS: Final = 60.0
 _RAY: Final = "ray"

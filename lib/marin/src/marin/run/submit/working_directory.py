@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Final
 
 from rigging.errors import InvalidRequest
-from rigging.workspace import WorkspaceFile, WorkspaceListing, WorkspaceRules, check_workspace_root, list_workspace
+from rigging.project.workspace import (
+    WorkspaceFile,
+    WorkspaceListing,
+    WorkspaceRules,
+    check_workspace_root,
+    list_workspace,
+)
 
 RULES: Final = WorkspaceRules(
     limit_variable="MARIN_RAY_MAX_WORKING_DIR_MB",

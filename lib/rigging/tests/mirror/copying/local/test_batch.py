@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from rigging.copying.charges import BudgetReservation
+from rigging.copying.local import batch
+from rigging.copying.local.batch import copy_small_files, no_batch_in
+from rigging.copying.request import Settings
 from rigging.filesystem import filesystem, mirror_plan, mirror_prefetch
 from rigging.filesystem.budget import TransferBudget
-from rigging.mirror.copying.charges import BudgetReservation
-from rigging.mirror.copying.local import batch
-from rigging.mirror.copying.local.batch import copy_small_files, no_batch_in
-from rigging.mirror.copying.request import Settings
 
 FILES = {f"d/{number % 2}/{number}": os.urandom(50 + number) for number in range(20)}
 

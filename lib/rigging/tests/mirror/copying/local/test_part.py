@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rigging.clock import SYSTEM_CLOCK, Clock
+from rigging.copying.local.part import Part, claim_part, create_part, part_path
 from rigging.filesystem.atomic import TEMPORARY_PREFIX
-from rigging.mirror.copying.local.part import Part, claim_part, create_part, part_path
 from support.rigging.clock import FakeClock
 
 

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from s3fs import S3FileSystem
 
+from rigging.copying import fetch as fetching
+from rigging.copying.digest import CorruptCopyError
+from rigging.copying.fetch import copy_files
+from rigging.copying.objects.journal import Journal
+from rigging.copying.request import Settings
 from rigging.distributed_lock import LeaseLostError
 from rigging.filesystem import mirror_plan
 from rigging.filesystem.budget import TransferBudget
-from rigging.mirror.copying import fetch as fetching
-from rigging.mirror.copying.digest import CorruptCopyError
-from rigging.mirror.copying.fetch import copy_files
-from rigging.mirror.copying.objects.journal import Journal
-from rigging.mirror.copying.request import Settings
-from rigging.mirror.paths import PRIVATE_DIRECTORY
-from rigging.mirror.prefix_store import local_store, other_stores
+from rigging.prefixes.paths import PRIVATE_DIRECTORY
+from rigging.prefixes.prefix_store import local_store, other_stores
 
 MB = 2**20
 CHUNKS = {"gcs": 1000, "s3": 5 * MB}  # S3 has no smaller parts

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import ray
 
-from rigging.latch import Latch
+from rigging.process.latch import Latch
 
 logger = logging.getLogger(__name__)
 

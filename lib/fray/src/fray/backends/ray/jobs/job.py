@@ -28,11 +28,11 @@ from fray.backends.ray.payload import TaskPayload, TaskResult
 from fray.backends.ray.resources import host_resources, lacking
 from fray.errors import JobFailed
 from fray.protocols import JobHandle
-from fray.remote_errors import RemoteTraceback
+from fray.sending.remote_errors import RemoteTraceback
 from fray.types import JobRequest, JobStatus
 from rigging.errors import DeadlineExceeded
-from rigging.exception_parts import title_of
-from rigging.latch import Latch
+from rigging.process.exception_parts import title_of
+from rigging.process.latch import Latch
 from rigging.results import is_stored, remove_stored_file, unpack_result
 
 logger = logging.getLogger(__name__)

@@ -18,8 +18,8 @@ from fray.backends.ray.actor_spec import ActorSpec
 from fray.backends.ray.payload import NAMESPACE_ENV, TaskResult
 from fray.backends.ray.worker.entry import failure, nested_client
 from fray.context import adopt_client
-from rigging.calls import call_to_end
 from rigging.errors import Conflict
+from rigging.process.calls import call_to_end
 
 END_GRACE_S: Final = 4.0
 """Seconds that the calls of an actor which was told to end may still run."""

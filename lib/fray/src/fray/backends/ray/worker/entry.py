@@ -24,12 +24,12 @@ from fray.backends.ray.worker.reporter import Reporter
 from fray.context import offer_client
 from fray.protocols import Client, JobHandle
 from fray.registry import load_backend
-from fray.remote_errors import pickle_error
 from fray.replica import REPLICA_ENV, enter_replica
+from fray.sending.remote_errors import pickle_error
 from fray.types import BinaryEntrypoint
 from fray.waiting import set_wait_hook
-from rigging.calls import call_to_end, exit_status
-from rigging.exception_parts import title_of
+from rigging.process.calls import call_to_end, exit_status
+from rigging.process.exception_parts import title_of
 from rigging.results import NOT_RETURNED, pack_problem
 
 _LIBTPU_LOCK = "/tmp/libtpu_lockfile"

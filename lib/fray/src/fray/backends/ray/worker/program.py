@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from fray.backends.common.processes import OutputFile, ProcessTree, describe_failure, with_own_python
 from fray.backends.ray.payload import TaskResult
 from fray.types import BinaryEntrypoint
-from rigging.exception_parts import title_of
+from rigging.process.exception_parts import title_of
 
 _LOOK_SECONDS = 0.05
 

@@ -24,7 +24,7 @@ def main(told: str) -> None:
     Args:
         told: As `own` says it: the output's descriptor, the files, the part of the log.
     """
-    from fray.own_output import output_in
+    from fray.output.own_output import output_in
 
     words: dict[str, Any] = json.loads(told)
     source, lines = output_in(words["descriptor"]), OutputLines()

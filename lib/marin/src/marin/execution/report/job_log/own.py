@@ -30,11 +30,11 @@ from marin.execution.report.job_notes import HereNote, LogEndNote, LogNote, Note
 from marin.execution.report.log_headings import failed_line, heading
 from marin.output_files import ERROR_FILE, LOG_FILE
 from rigging.filesystem import local_path
-from rigging.printable import printable
 from rigging.redaction import redact_string
+from rigging.text.printable import printable
 
 if TYPE_CHECKING:
-    from fray.own_output import OwnOutput
+    from fray.output.own_output import OwnOutput
     from marin.execution.lease.fencing import LeaseToken
     from marin.execution.report.log_files import LogFile
 
@@ -74,7 +74,7 @@ def log_kept_here(task: LogTask | None, output_path: str, token: LeaseToken | No
     if task is None:
         yield
         return
-    from fray.own_output import own_output
+    from fray.output.own_output import own_output
 
     source = own_output()
     if source is None:

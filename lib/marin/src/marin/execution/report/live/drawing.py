@@ -13,7 +13,7 @@ from rich.text import Text
 from marin.execution.report.events import StepEnd
 from marin.execution.report.log_lines import progress_words, queue_words
 from marin.execution.report.run_progress import Activity, ShownRun, ShownStep, clock_text, count_line
-from rigging.printable import printable
+from rigging.text.printable import printable
 
 _BAR_CELLS: Final = 20
 _MOST_NAME_CELLS: Final = 40

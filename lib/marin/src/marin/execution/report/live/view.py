@@ -22,7 +22,7 @@ from marin.execution.report.log_lines import end_words, retry_words
 from marin.execution.report.run_progress import RunProgress
 from marin.execution.report.step_output import current_output
 from marin.execution.report.summary import row_of, summary_text_lines
-from rigging.printable import printable
+from rigging.text.printable import printable
 
 REDRAW_SECONDS: Final = 0.2
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from marin.execution.report.events import FURTHER_LINES
 from marin.execution.report.notebook.shell import interactive_shell
 from rigging.errors import MarinError
-from rigging.printable import printable
+from rigging.text.printable import printable
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Final
 from marin.execution.report.events import RunEnded, StepEnd, StepEnded
 from marin.execution.report.log_lines import count_words, end_words, progress_words
 from marin.execution.report.run_progress import Activity, ShownRun, ShownStep, clock_text, count_line
-from rigging.printable import printable, printable_line
+from rigging.text.printable import printable, printable_line
 
 # Rows of ended steps; failures come first.
 MOST_ROWS: Final = 40

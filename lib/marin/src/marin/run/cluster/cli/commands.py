@@ -23,7 +23,7 @@ from marin.run.cluster.cli.operate import (
 )
 from rigging.errors import MarinError
 from rigging.exit_codes import exit_code_of
-from rigging.interrupts import unwrapped_interrupts
+from rigging.process.interrupts import unwrapped_interrupts
 
 _HELP: Final = "Ray clusters on Google Cloud: their files, and their operation."
 

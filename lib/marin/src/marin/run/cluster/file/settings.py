@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from rigging.errors import InvalidRequest
 from rigging.filesystem.region import REGION_TO_DATA_BUCKET, data_bucket
-from rigging.quantities import check_count
+from rigging.text.quantities import check_count
 from rigging.topology import get_tpu_topology
 
 SETTINGS_FILE: Final = "clusters.toml"

@@ -1,0 +1,174 @@
+"""Copying many small files between local disks, a directory at a time, at little more than the price of writing them.
+
+Files are otherwise claimed one by one (`part`), which for small ones costs as much as copying them. Here one claim
+serves all files of a directory: an exclusive kernel lock on the directory itself, which ends with its process. Claims
+of a single file hold the same lock shared, so that the two exclude each other; a batch that does not get its lock at
+once leaves its files to be claimed one by one.
+"""
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from rigging.copying.charges import BudgetReservation
+from rigging.copying.local.part import LOCK_NOT_OFFERED, Watch, make_parents, rename_at
+from rigging.copying.request import CopyRequest, Done
+from rigging.filesystem.atomic import TEMPORARY_PREFIX
+from rigging.prefixes.prefix_store import PrefixStore, StoreKind
+from rigging.process.file_lock import try_lock, unlock_and_close
+
+SMALL_BYTES = 2**20
+#: How long one waits for a batch that makes no progress. Its files are small, so it is stopped, or not a batch at all.
+_STALL_SECONDS = 5.0
+_TO_READ = os.O_RDONLY | os.O_CLOEXEC
+_TO_WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+#: One name is enough for a directory, as it is only used under the lock; what a kill leaves is overwritten.
+_TEMPORARY = TEMPORARY_PREFIX + "mirror-batch"
+#: How many files are copied before the lock is given up for a moment.
+_MOST_FILES = 512
+
+
+def copy_small_files(
+    files: Sequence[CopyRequest],
+    destination: PrefixStore,
+    reservation: BudgetReservation,
+    done: Done | None,
+    known: set[str],
+) -> list[CopyRequest]:
+    """Copy those of `files` that are small and on a local disk; return the others, and those that resisted.
+
+    Args:
+        files: Files of one directory should follow each other.
+        destination: A prefix on a local disk.
+        reservation: Of the budget, for all files of the transfer.
+        done: Told of each file that is there.
+        known: Directories that are there; those found or made are added.
+    """
+    rest: list[CopyRequest] = []
+    for (parent, source), some in groupby(files, key=lambda request: (request.path.rpartition("/")[0], request.source)):
+        small: list[CopyRequest] = []
+        for request in some:
+            suits = source.kind is StoreKind.LOCAL and request.version.size <= SMALL_BYTES
+            (small if suits else rest).append(request)
+        for start in range(0, len(small), _MOST_FILES):
+            batch = small[start : start + _MOST_FILES]
+            rest += _copy_into(destination.path(parent), batch, reservation, done, known) if len(batch) > 1 else batch
+    return rest
+
+
+@contextlib.contextmanager
+def no_batch_in(directory: str, stall_timeout: float) -> Iterator[None]:
+    """Keep batches out of a directory during the block, waiting for one that is at work there.
+
+    Args:
+        directory: It exists.
+        stall_timeout: Seconds without progress after which the batch is passed by.
+    """
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        yield  # it may not be read: then no batch can lock it either
+        return
+    watch = Watch(min(stall_timeout, _STALL_SECONDS))
+    try:
+        while not _lock(descriptor, shared=True) and watch.wait(descriptor):
+            pass
+        yield
+    finally:
+        unlock_and_close(descriptor)
+
+
+def _copy_into(
+    directory: str, files: Sequence[CopyRequest], reservation: BudgetReservation, done: Done | None, known: set[str]
+) -> list[CopyRequest]:
+    made = make_parents(directory, known)
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return list(files)
+    charge = reservation.charge_for(files[0])
+    copied, rest = 0, []
+    try:
+        if not _lock(descriptor):
+            return list(files)
+        moved = charge.reserve(sum(request.version.size for request in files))
+        with os.scandir(descriptor) as entries:
+            empty = next(entries, None) is None
+        for request in files:
+            count = _copy_one(request, descriptor, empty)
+            if count is None:
+                rest.append(request)
+                continue
+            copied += 1
+            moved(count)
+            if done is not None:
+                done(request, count)
+    finally:
+        charge.settle()
+        unlock_and_close(descriptor)
+        if not copied:
+            known.discard(directory)
+            for path in reversed(made):
+                # Others may have put something into it meanwhile.
+                with contextlib.suppress(OSError):
+                    os.rmdir(path)
+                known.discard(path)
+    return rest
+
+
+def _copy_one(request: CopyRequest, directory: int, is_new: bool) -> int | None:
+    """Copy one file under the directory's lock; None when it is to be claimed by itself, 0 when it is there."""
+    name = request.path.rpartition("/")[2]
+    try:
+        if not is_new and _exists(name, directory):
+            return 0
+        data = _read(request)
+        if data is None:
+            return None
+        target = os.open(_TEMPORARY, _TO_WRITE, 0o666, dir_fd=directory)
+        try:
+            written = os.write(target, data)
+        finally:
+            os.close(target)
+        if written == len(data) and rename_at(directory, _TEMPORARY, name):
+            return written
+    except OSError:
+        # Any error: the claim of the file by itself meets it again, and reports it.
+        pass
+    with contextlib.suppress(OSError):
+        os.unlink(_TEMPORARY, dir_fd=directory)
+    return None
+
+
+def _read(request: CopyRequest) -> bytes | None:
+    """Return a file's content, None when it is not any more the one requested."""
+    version = request.version
+    source = os.open(request.source_path, _TO_READ)
+    try:
+        # One byte more than expected would show that the file has grown.
+        data = os.read(source, version.size + 1)
+        status = os.fstat(source)
+    finally:
+        os.close(source)
+    same = len(data) == status.st_size == version.size and str(status.st_mtime) == version.mark
+    return data if same and stat.S_ISREG(status.st_mode) else None
+
+
+def _exists(name: str, directory: int) -> bool:
+    try:
+        os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _lock(descriptor: int, *, shared: bool = False) -> bool:
+    try:
+        return try_lock(descriptor, shared=shared)
+    except OSError as error:
+        if error.errno not in LOCK_NOT_OFFERED:
+            raise
+        # Then it is offered to no batch either.
+        return shared

@@ -1,0 +1,153 @@
+"""Files of environment variables (`.env`): read whole or refused, and never quoted."""
+
+import io
+import os
+import re
+import select
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from dotenv.parser import Binding, parse_stream
+
+from rigging.errors import InvalidRequest
+from rigging.text.printable import printable
+
+LocalPath = str | os.PathLike[str]
+
+_MOST_BYTES: Final = 1 << 20
+_WRITER_SECONDS: Final = 5.0
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ALLOWED: Final = "a line is NAME=value, NAME='value', NAME=\"value\", empty, or a # comment"
+_REMEDY: Final = "chmod o-w it if you trust what is in it"
+
+
+class BadEnvFile(InvalidRequest):
+    """A file of variables is missing or not as it should be; the message has none of its values."""
+
+
+def read_env_files(paths: Iterable[LocalPath], *, writer_seconds: float = _WRITER_SECONDS) -> dict[str, str]:
+    """Return the variables of files; of a name that stands in several lines, the last value of the last file.
+
+    The lines are those that python-dotenv reads: `export` before a name, quotes, `\\n` in double quotes, values of
+    several lines in quotes, comments. A `$NAME` in a value stays as it is written. No error and no log quotes a value.
+
+    Args:
+        paths: Local files or pipes; the later ones win.
+        writer_seconds: How long a named pipe that nobody has opened to write is waited for.
+
+    Raises:
+        BadEnvFile: One is missing, can be written by everybody, is a pipe that nobody writes into, or has a line that
+            is none of these; the message names the file and the line.
+    """
+    found: dict[str, str] = {}
+    for path in paths:
+        found.update(_variables(_text_of(path, writer_seconds), _shown(path)))
+    return found
+
+
+@contextmanager
+def variables_in_force(variables: Mapping[str, str]) -> Iterator[None]:
+    """Context manager: have these variables in the environment of this process, and put back what was there before.
+
+    A variable that other code has changed meanwhile stays as it is.
+    """
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if os.environ.get(name) != variables[name]:
+                continue
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _text_of(path: LocalPath, writer_seconds: float) -> str:
+    shown = _shown(path)
+    try:
+        # The checks are made on the open file, not on its name. A pipe, as of `<(...)`, is read to its end.
+        with open(path, "rb", opener=_open_at_once) as file:
+            status = os.fstat(file.fileno())
+            wrong = _wrong_with(status)
+            first = _first_of_pipe(file.fileno(), writer_seconds) if stat.S_ISFIFO(status.st_mode) else b""
+            if first is None:
+                wrong = "it is a named pipe, and nobody has opened it to write"
+            os.set_blocking(file.fileno(), True)
+            data = (first or b"") + file.read(_MOST_BYTES + 1) if wrong is None else b""
+    except (OSError, ValueError) as error:  # ValueError: a name with NUL
+        raise BadEnvFile(f"env file {shown}: {getattr(error, 'strerror', None) or error}") from None
+    if len(data) > _MOST_BYTES:
+        wrong = f"it has more than {_MOST_BYTES} bytes"
+    if wrong is not None:
+        raise BadEnvFile(f"env file {shown}: {wrong}")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise BadEnvFile(f"env file {shown}, line {line}: it is not UTF-8") from None
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    # To open a named pipe that nobody writes into would wait for ever.
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _first_of_pipe(pipe: int, seconds: float) -> bytes | None:
+    """Wait so many seconds for something in a pipe, and return what was read of it; None if it never had a writer."""
+    waiting = select.poll()
+    waiting.register(pipe, select.POLLIN)
+    if waiting.poll(1000 * seconds):
+        return b""  # something is in it, or it has ended: its writer was there
+    try:
+        return os.read(pipe, 1) or None
+    except BlockingIOError:
+        return b""  # it has a writer, such as a program that asks its user for a password first
+
+
+def _wrong_with(status: os.stat_result) -> str | None:
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISFIFO(status.st_mode)):
+        return "it is neither a file nor a pipe"
+    if stat.S_ISREG(status.st_mode) and status.st_mode & stat.S_IWOTH:
+        return f"it has mode {stat.S_IMODE(status.st_mode):03o}, so everybody can write it: {_REMEDY}"
+    return None
+
+
+def _variables(text: str, shown: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for binding in parse_stream(io.StringIO(text, newline="")):
+        # The parser takes the empty lines before a line for its beginning.
+        line = binding.original.line + _lines_before(binding.original.string)
+        if binding.error:
+            raise BadEnvFile(f"env file {shown}, line {line}: {_ALLOWED}")
+        if binding.key is None:
+            continue
+        problem = _problem(binding)
+        if problem is not None:
+            raise BadEnvFile(f"env file {shown}, line {line}: {problem}")
+        found[binding.key] = binding.value or ""
+    return found
+
+
+def _problem(binding: Binding) -> str | None:
+    """Return what is wrong with a line, without its value; a line that is a value alone is not quoted either."""
+    if binding.value is None:
+        return f"there is no '='; {_ALLOWED}"
+    if binding.key is None or not _NAME.fullmatch(binding.key):
+        return "what stands before '=' cannot be a name: those have A-Z a-z 0-9 _ and do not begin with a digit"
+    if "\0" in binding.value:
+        return f"the value of {binding.key} has a NUL"
+    return None
+
+
+def _lines_before(text: str) -> int:
+    lead = text[: len(text) - len(text.lstrip())]
+    return len(re.findall(r"\r\n|\n|\r", lead))
+
+
+def _shown(path: LocalPath) -> str:
+    return printable(os.fspath(path))

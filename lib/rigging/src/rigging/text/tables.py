@@ -1,0 +1,74 @@
+"""Tables, durations and times as command lines show them to people."""
+
+from __future__ import annotations
+
+import time
+import unicodedata
+from collections.abc import Sequence
+from typing import Final
+
+from rigging.text.printable import printable_line
+
+_LEAST_LAST_COLUMN: Final = 16
+_INDENT: Final = "    "
+
+
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = (), width: int | None = None
+) -> list[str]:
+    """Return the lines of a table with a header, columns aligned, no trailing spaces.
+
+    Args:
+        columns: Headers.
+        rows: Cells.
+        notes: For each row a line that goes below it; empty: none.
+        width: Columns of the terminal: the last column and the notes are cut to fit. None: nothing is cut.
+    """
+    lines = [[column.upper() for column in columns], *([printable_line(cell) for cell in row] for row in rows)]
+    widths = [max(_cells(line[i]) for line in lines) for i in range(len(columns))]
+    left = None if width is None else max(width - sum(widths[:-1]) - 2 * (len(widths) - 1), _LEAST_LAST_COLUMN)
+    shown = []
+    for number, line in enumerate(lines):
+        cells = [cell + " " * (size - _cells(cell)) for cell, size in zip(line[:-1], widths[:-1], strict=True)]
+        shown.append("  ".join([*cells, _cut(line[-1], left)]).rstrip())
+        note = printable_line(notes[number - 1]) if number and notes else ""
+        if note:
+            shown.append(_INDENT + _cut(note, None if width is None else width - len(_INDENT)))
+    return shown
+
+
+def _cells(text: str) -> int:
+    """Columns that a text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def _cut(text: str, width: int | None) -> str:
+    if width is None or _cells(text) <= width:
+        return text
+    kept = text[: max(width - 3, 0)]
+    while kept and _cells(kept) > width - 3:
+        kept = kept[:-1]
+    return kept + "..."
+
+
+def duration(seconds: float | None) -> str:
+    """A duration for people: "0.4 s", "3 min 20 s", "2 h 5 min"; "-" for none."""
+    if seconds is None:
+        return "-"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min"
+
+
+def moment(at_ms: int, now_ms: int) -> str:
+    """A time for people, in local time: the clock for the last day, the date before; "-" for 0."""
+    if not at_ms:
+        return "-"
+    form = "%H:%M:%S" if now_ms - at_ms < 86_400_000 else "%Y-%m-%d %H:%M"
+    return time.strftime(form, time.localtime(at_ms / 1000))
