@@ -1,8 +1,12 @@
+import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from fsspec.core import OpenFile
 
 from rigging.filesystem import open_url, url_to_fs
 from support.rigging.faults import Fault, FaultKind
@@ -40,3 +44,34 @@ def test_a_forbidden_object_of_s3_is_named(s3_server: S3Server) -> None:
     for read in (lambda: open_url(url).open(), lambda: url_to_fs(url)[0].cat_file(url)):
         with pytest.raises(PermissionError, match="s3://marin-s3-one/dir/secret"):
             read()
+
+
+def test_it_is_the_file_itself_where_it_is_used_as_one(tmp_path: Path) -> None:
+    """`json.load(open_url(path))`, as with the builtin `open`."""
+    url = tmp_path / "a.json"
+    written = open_url(url, "w")
+    assert not url.exists(), "nothing is opened before it is used"
+    json.dump({"a": [1, 2]}, written)
+    written.close()
+    assert json.load(open_url(url)) == json.load(open_url(url, "r")) == {"a": [1, 2]}
+    assert list(open_url(url, "r")) == ['{"a": [1, 2]}']
+    assert np.frombuffer(open_url(url).read(), dtype="u1").size == 13
+    with pytest.raises(ValueError, match="closed"):
+        written.write("more")
+
+
+def test_looking_at_it_opens_nothing_and_with_opens_it_anew(tmp_path: Path) -> None:
+    url = tmp_path / "a.txt"
+    url.write_text("kept")
+    looked_at = open_url(url, "w")
+    assert not hasattr(looked_at, "_repr_html_")
+    assert not hasattr(looked_at, "shape")
+    assert not looked_at.closed
+    assert url.read_text() == "kept"
+    read = pickle.loads(pickle.dumps(open_url(url, "r")))
+    for _ in range(2):
+        with read as file:
+            assert file.read() == "kept"
+    assert read.closed
+    assert isinstance(read, OpenFile)
+    assert read.path == str(url)

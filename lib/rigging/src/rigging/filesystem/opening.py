@@ -7,7 +7,7 @@ that cannot have it are refused when they would cross regions.
 """
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from rigging.errors import Denied
 from rigging.filesystem.fences import check_writable
@@ -16,18 +16,35 @@ from rigging.filesystem.region_check import REGIONAL_PROTOCOLS
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
-    from fsspec.core import OpenFile
 
     from rigging.filesystem.guard import CrossRegionGuardedFS
+    from rigging.filesystem.url_file import UrlFile
 
 _TAKES_A_FILESYSTEM = frozenset({"blockcache", "cached", "dir", "filecache", "simplecache"})
 _CACHES = _TAKES_A_FILESYSTEM - {"dir"}
 _TAKES_A_FILE = frozenset({"tar", "zip"})
 _OF_THE_FILE = ("compression", "encoding", "errors", "newline")
 
+TextMode = Literal["r", "w", "a", "x", "rt", "wt", "at", "xt", "tr", "r+", "w+", "a+", "x+"]
+BinaryMode = Literal["rb", "wb", "ab", "xb", "br", "bw", "r+b", "rb+", "w+b", "wb+", "a+b", "ab+", "x+b", "xb+"]
 
-def open_url(url: Url, mode: str = "rb", **kwargs: Any) -> "OpenFile":
-    """Open a plain path, file:// or any fsspec URL; use the result in a `with` statement.
+
+@overload
+def open_url(url: Url, mode: BinaryMode = "rb", **kwargs: Any) -> "UrlFile[bytes]": ...
+
+
+@overload
+def open_url(url: Url, mode: TextMode, **kwargs: Any) -> "UrlFile[str]": ...
+
+
+@overload
+def open_url(url: Url, mode: str, **kwargs: Any) -> "UrlFile[Any]": ...
+
+
+def open_url(url: Url, mode: str = "rb", **kwargs: Any) -> "UrlFile[Any]":
+    """Open a plain path, file:// or any fsspec URL: in a `with` statement, or as the file itself.
+
+    `with open_url(url) as file` closes it at the end; `json.load(open_url(url))` opens it at the first read.
 
     Missing parent directories are made when writing to a filesystem that has directories.
 
@@ -37,21 +54,23 @@ def open_url(url: Url, mode: str = "rb", **kwargs: Any) -> "OpenFile":
         kwargs: Passed on to `fsspec.open` (compression, encoding, storage options).
 
     Raises:
-        FileNotFoundError: On entering the `with`, when reading what does not exist.
+        FileNotFoundError: On entering the `with`, or at the first read, where nothing is.
         LeaseLostError: Writing below the output of a step whose lease this process has lost.
         TransferBudgetExceeded: On reading, when the bytes come from another region and do not fit the budget.
     """
     import fsspec
+
+    from rigging.filesystem.url_file import UrlFile
 
     if mode[:1] != "r" or "+" in mode:
         check_writable(url)
     if _stored_at(url) in REGIONAL_PROTOCOLS:
         of_the_file = {name: kwargs.pop(name) for name in _OF_THE_FILE if name in kwargs}
         fs, path = url_to_fs(url, **kwargs)
-        return fsspec.core.OpenFile(fs, path, mode, **{"encoding": "utf8", **of_the_file})
+        return UrlFile(fs, path, mode, **{"encoding": "utf8", **of_the_file})
     # Object stores have no directories; asking them to make one costs a round trip and does nothing.
     kwargs.setdefault("auto_mkdir", url_scheme(url) not in OBJECT_STORE_PROTOCOLS)
-    return fsspec.open(os.fspath(url), mode, **kwargs)
+    return UrlFile.of(fsspec.open(os.fspath(url), mode, **kwargs))
 
 
 def url_to_fs(url: Url, **kwargs: Any) -> "tuple[AbstractFileSystem, str]":
