@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from marin.execution.report.debugger import NoDebugger, RunEndedInDebugger, check_debugger, debug_failure
-from marin.execution.report.live.streams import Above, Keyboard
+from marin.execution.views.streams import Above, Keyboard
 
 
 def failure() -> ValueError:

@@ -4,13 +4,14 @@ import contextlib
 import io
 import logging
 import re
+from typing import Any
 
 import pytest
 
 from marin.execution.report.events import StepEnd, StepEnded
 from marin.execution.report.failure_report import FailureReport
 from marin.execution.report.rerun import rerun_command, step_pattern
-from marin.execution.report.summary import SummaryRow, row_of, summary_text_lines
+from marin.execution.report.words import summary_lines
 
 
 def raised(text: str = "bad") -> ValueError:
@@ -127,35 +128,35 @@ def test_the_command_that_runs_a_step_again(words: list[str], environ: dict[str,
     assert rerun_command("d/x", words, environ, executable="/v/bin/python") == command
 
 
-def row(name: str, end: StepEnd) -> SummaryRow:
-    return SummaryRow(name, end, end.value.upper(), f"/p/{name}")
+def ended(name: str, end: StepEnd, seconds: float = 0.0, **fields: Any) -> StepEnded:
+    return StepEnded(1, name, f"/p/{name}", end, seconds, **fields)
 
 
-def test_a_long_summary_is_cut_and_failures_stay() -> None:
-    rows = [row(f"c{number}", StepEnd.CACHED) for number in range(4)]
-    rows += [row("ran", StepEnd.SUCCEEDED), row("bad", StepEnd.FAILED), row("after", StepEnd.DEP_FAILED)]
-    assert len(summary_text_lines(rows)) == 7
-    assert summary_text_lines(rows, most=4) == [
-        "c0     CACHED  /p/c0", "ran    SUCCEEDED  /p/ran", "bad    FAILED  /p/bad", "after  DEP_FAILED  /p/after",
-        "and 3 whose output was there already",
-    ]  # fmt: skip
-    assert summary_text_lines(rows, most=1) == [
-        "bad  FAILED  /p/bad",
-        "and 1 more that were not run, 1 more that ran, 4 whose output was there already",
+def test_a_summary_says_how_each_step_ended_and_a_long_one_is_cut_but_for_failures() -> None:
+    ends = [
+        *(ended(f"c{number}", StepEnd.CACHED) for number in range(4)),
+        ended("other", StepEnd.CACHED, differences=("k: 1 -> 2", "j")),
+        ended("ran", StepEnd.SUCCEEDED, 1.5, queued_seconds=2.0),
+        ended("bad", StepEnd.FAILED, 1.5, error="E: x\ny"),
+        ended("after", StepEnd.DEP_FAILED, error="E"),
     ]
-    assert summary_text_lines([], {StepEnd.CACHED: 2}) == ["and 2 whose output was there already"]
-    assert summary_text_lines([]) == []
-
-
-@pytest.mark.parametrize(
-    ("event", "words"),
-    [
-        (StepEnded(1, "a", "/p", StepEnd.SUCCEEDED, 1.5), "SUCCESS (ran 1.50s)"),
-        (StepEnded(1, "a", "/p", StepEnd.FAILED, 1.5, "E: x\ny"), "FAILED after 1.50s (E: x)"),
-        (StepEnded(1, "a", "/p", StepEnd.FAILED, 0.0, "E: x"), "FAILED (E: x)"),
-        (StepEnded(1, "a", "/p", StepEnd.DEP_FAILED, error="E"), "DEP_FAILED (not run)"),
-        (StepEnded(1, "a", "/p", StepEnd.CACHED), "SUCCESS (already done)"),
-    ],
-)
-def test_how_a_step_of_a_summary_ended(event: StepEnded, words: str) -> None:
-    assert row_of(event).words == words
+    assert [line for _, line in summary_lines(ends)][3:] == [
+        "c3     SUCCESS (already done)  /p/c3",
+        "other  SUCCESS (already done, made with other k: 1 -> 2; j)  /p/other",
+        "ran    SUCCESS (ran 1.50s, queued 2.00s)  /p/ran",
+        "bad    FAILED after 1.50s (E: x)  /p/bad",
+        "after  DEP_FAILED (not run)  /p/after",
+    ]
+    assert [(end, line.split(" ")[0]) for end, line in summary_lines(ends, most=4)] == [
+        (StepEnd.CACHED, "c0"), (StepEnd.SUCCEEDED, "ran"), (StepEnd.FAILED, "bad"), (StepEnd.DEP_FAILED, "after"),
+        (None, "and"),
+    ]  # fmt: skip
+    assert summary_lines(ends, {StepEnd.LOST: 2}, most=1) == [
+        (StepEnd.FAILED, "bad  FAILED after 1.50s (E: x)  /p/bad"),
+        (
+            None,
+            "and 2 more that lost their lease, 1 more that were not run, 1 more that ran, "
+            "5 whose output was there already",
+        ),
+    ]
+    assert summary_lines([]) == []

@@ -19,14 +19,9 @@ from marin.execution.report.earlier_runs import latest_logs, read_usual_seconds,
 from marin.execution.report.event_log import EventLog, event_line
 from marin.execution.report.events import (
     AttemptUse,
-    RunStarted,
     StepEnd,
     StepEnded,
-    StepJobQueued,
     StepProgressed,
-    StepQueued,
-    StepRetrying,
-    StepStarted,
 )
 from marin.execution.report.job_notes import (
     MARK,
@@ -40,7 +35,6 @@ from marin.execution.report.job_notes import (
 )
 from marin.execution.report.log_lines import PROGRESS_SECONDS, LogLines
 from marin.execution.report.progress import LEAST_MEASURED_SECONDS, StepProgress, Use, set_progress_of_process
-from marin.execution.report.run_progress import MOST_ENDS, Activity, RunProgress, seconds_left
 from rigging.errors import InvalidRequest, StepFailed
 from support.marin.recorder import Recorder
 from support.marin.steps import MakeExecutor, MakeStep, fail
@@ -164,68 +158,6 @@ def test_replicas_add_up() -> None:
     taker.add_use(Use(1.0, 30))
     taker.add_use(Use(2.0, 20))
     assert taker.use == Use(3.0, 30)
-
-
-@pytest.mark.parametrize(
-    ("now", "far", "usual", "left"),
-    [
-        (110.0, None, None, None), (110.0, None, 30.0, 20.0), (140.0, None, 30.0, None),
-        (110.0, (1.0, 4.0, 110.0), None, 30.0), (115.0, (1.0, 4.0, 110.0), 1000.0, 25.0),
-        (200.0, (1.0, 4.0, 110.0), None, 0.0), (110.0, (0.0, 4.0, 110.0), 15.0, 5.0),
-    ],
-)  # fmt: skip
-def test_time_left(now: float, far: tuple[float, float, float] | None, usual: float | None, left: float | None) -> None:
-    assert seconds_left(now, 100.0, far, usual) == left
-
-
-def test_what_is_shown_of_a_step_is_how_far_it_is_or_why_it_waits() -> None:
-    found = RunProgress(usual={"b": 60.0})
-    found.take(StepStarted(100.0, "a", "/p/a"))
-    found.take(StepStarted(100.0, "b", "/p/b"))
-    found.take(StepProgressed(110.0, "a", "/p/a", 5, 20))
-    a, b = found.shown(110.0).steps
-    assert (a.activity, a.share, a.seconds_left) == (Activity.RUNNING, 0.25, 30.0)
-    assert (b.share, b.seconds, b.seconds_left) == (None, 10.0, 50.0)
-    found.take(StepRetrying(111.0, "a", "/p/a", 1, "failed", "ValueError", 5.0))
-    shown = found.shown(112.0)
-    assert (shown.running, shown.retrying, shown.queued) == (1, 1, 0)
-    assert shown.steps[1].activity is Activity.RETRYING
-    assert shown.steps[1].words == "attempt 1 failed, again in 5 s"
-    assert shown.steps[1].seconds == 1.0
-    assert "1 running, 1 retrying, 0 waiting" in found.summary(112.0)
-    found.take(StepJobQueued(113.0, "a", "/p/a", "no TPU is free"))
-    found.take(StepJobQueued(115.0, "a", "/p/a", "no host is up"))
-    queued = found.shown(116.0).steps[1]
-    assert (queued.activity, queued.words, queued.seconds) == (Activity.QUEUED, "no host is up", 3.0)
-    found.take(StepStarted(117.0, "a", "/p/a"))
-    assert found.shown(117.0).steps[1].share is None, "of the attempt before"
-
-
-def test_most_steps_are_counted_and_some_are_shown() -> None:
-    found = RunProgress()
-    for number in range(5):
-        found.take(StepStarted(100.0, f"s{number}", f"/p/{number}"))
-    found.take(StepJobQueued(100.0, "q", "/p/q", ""))
-    for most, names, left_out in ((0, [], 6), (2, ["s0", "s1"], 4), (9, ["s0", "s1", "s2", "s3", "s4", "q"], 0)):
-        shown = found.shown(101.0, most)
-        assert ([step.name for step in shown.steps], shown.left_out) == (names, left_out)
-    found.take(StepQueued(100.0, "w", "/p/w"))
-    found.take(StepEnded(101.0, "s0", "/p/0", StepEnd.LOST))
-    counts = "4 running, 1 queued, 1 waiting, 0 done, 0 cached, 1 failed"
-    assert found.summary(101.0) == f"[1:41] {counts}", "nobody knows how many come"
-    found.take(RunStarted(100.0, 9))
-    assert found.summary(101.0) == f"[1.0s] 1/9 steps: {counts}"
-
-
-def test_ends_are_kept_for_the_summary_but_not_of_an_endless_stream() -> None:
-    found = RunProgress()
-    for number in range(3 * MOST_ENDS):
-        status = StepEnd.CACHED if number % 2 else StepEnd.SUCCEEDED
-        found.take(StepEnded(100.0, f"s{number}", f"/p/{number}", status))
-    found.take(StepEnded(100.0, "bad", "/p/bad", StepEnd.FAILED))
-    assert len(found.ends) == MOST_ENDS + 1
-    assert found.ends[-1].name == "bad"
-    assert sum(found.ended.values()) == 3 * MOST_ENDS + 1
 
 
 def test_progress_is_logged_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:

@@ -17,8 +17,8 @@ from marin.execution.report.events import (
     describe_error,
     notify,
 )
-from marin.execution.report.log_lines import MOST_CACHED_LINES, LogLines, count_words, end_words
-from marin.execution.report.run_progress import clock_text
+from marin.execution.report.log_lines import MOST_CACHED_LINES, LogLines
+from marin.execution.report.words import clock_text, count_words, end_words
 from marin.execution.version.differences import differences
 
 

@@ -18,9 +18,9 @@ from fray.current_client import set_current_client
 from fray.local_backend import LocalClient
 from fray.types import ResourceConfig
 from marin.execution.jobs.remote import remote
-from marin.execution.report.live.view import LiveView
 from marin.execution.report.rows import Rows
 from marin.execution.report.step_output import BAR_SECONDS, StepOutput, speaking, step_output
+from marin.execution.views.live import LiveView
 from support.marin.steps import MakeExecutor, MakeStep
 
 

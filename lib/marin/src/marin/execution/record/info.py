@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from marin.execution.config.visitor import ConfigVisitor, dataclass_field_names
-from marin.execution.report.notebook.shell import notebook_of
+from marin.execution.report.shell import notebook_of
 from marin.execution.version.canonical import canonical_text, indented_text, to_bytes
 from marin.execution.version.step_version import StepVersion
 from marin.output_files import INFO_FILE

@@ -1,8 +1,10 @@
-"""Errors for people: a step's failure by the frames of its own code, once; all frames with `-v`."""
+"""Errors for people: a step's failure by the frames of its own code, once; all frames with `-v`; short in notebooks."""
 
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
+import functools
 import linecache
 import logging
 import os
@@ -15,8 +17,9 @@ from types import TracebackType
 from typing import Final
 
 import rigging
-from marin.execution.report.notebook.shell import interactive_shell
-from rigging.errors import JobFailed
+from marin.execution.report.events import FURTHER_LINES
+from marin.execution.report.shell import interactive_shell
+from rigging.errors import JobFailed, MarinError
 from rigging.text.printable import printable
 
 logger = logging.getLogger(__name__)
@@ -205,3 +208,24 @@ def end_without_traceback(error: BaseException, words: str | None = None) -> Non
             before(kind, raised, frames)
 
     sys.excepthook = tell
+
+
+@contextlib.contextmanager
+def short_errors() -> Iterator[None]:
+    """Context manager: let errors of a run, and interrupts, be shown by their message alone in IPython; else no effect.
+
+    The failed step's own frames are in the log by then. All frames are shown when debug messages are logged (`-v`), and
+    are there for `%debug` and for code that catches the error.
+    """
+    try:
+        yield
+    except (MarinError, KeyboardInterrupt) as error:
+        if interactive_shell() is not None and not logger.isEnabledFor(logging.DEBUG):
+            text = "KeyboardInterrupt: the run was interrupted; the next run makes what is missing"
+            if isinstance(error, MarinError):
+                # The report of failures, which stands above, has all lines of a job's error.
+                lines = [line for line in str(error).splitlines() if not line.startswith(FURTHER_LINES)]
+                text = printable(f"{type(error).__name__}: {chr(10).join(lines)}")
+            # IPython asks an exception for its lines by this name. A function that can be pickled, as the error may be.
+            error._render_traceback_ = functools.partial(str.splitlines, text)  # type: ignore[union-attr]
+        raise

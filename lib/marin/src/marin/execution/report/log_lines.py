@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from typing import Final
 
 from marin.execution.report.events import (
     RunEnded,
@@ -14,19 +14,19 @@ from marin.execution.report.events import (
     StepEnded,
     StepJobQueued,
     StepProgressed,
-    StepQueued,
     StepRetrying,
     StepStarted,
 )
+from marin.execution.report.run_progress import RunProgress
+from marin.execution.report.words import count_words, end_words, progress_words, queue_words, retry_words
 
 logger = logging.getLogger(__name__)
 
-
 # In a larger run, steps whose output was there are only counted: a line for each would bury the other lines.
-MOST_CACHED_LINES = 50
+MOST_CACHED_LINES: Final = 50
 
 # Seconds between two lines about how far a step is.
-PROGRESS_SECONDS = 60.0
+PROGRESS_SECONDS: Final = 60.0
 
 
 class LogLines:
@@ -34,32 +34,32 @@ class LogLines:
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._ended = dict.fromkeys(StepEnd, 0)
-        self._names_cached = True
-        self._differing = 0
-        self._progress_due: dict[str, float] = {}
+        self._progress = RunProgress()
+        self._due: dict[str, float] = {}
 
     def on_event(self, event: RunEvent) -> None:
         """Log an event; StepQueued is not logged, and StepProgressed once a minute for each step."""
+        with self._guard:
+            if isinstance(event, RunStarted):
+                self._progress = RunProgress()
+            self._progress.take(event)
+            ended, differing, start = self._progress.ended, self._progress.differing, self._progress.start
+            is_due = False
+            if isinstance(event, StepProgressed) and event.time >= self._due.get(event.path, 0.0):
+                self._due[event.path], is_due = event.time + PROGRESS_SECONDS, True
         match event:
-            case StepQueued():
-                pass
-            case StepProgressed(time=when, name=name, path=path):
-                with self._guard:
-                    is_due = when >= self._progress_due.get(path, 0.0)
-                    self._progress_due[path] = when + PROGRESS_SECONDS if is_due else self._progress_due[path]
-                if is_due:
-                    logger.info("step %s: %s", name, progress_words(event.done, event.total))
+            case StepProgressed() if is_due:
+                logger.info("step %s: %s", event.name, progress_words(event.done, event.total))
+            case StepEnded() if event.differences:
+                if differing <= MOST_CACHED_LINES:
+                    logger.warning("step %s", end_words(event))
+                elif differing == MOST_CACHED_LINES + 1:
+                    logger.warning("more outputs were made with other unversioned values or code; --explain lists all")
+            case StepEnded(status=StepEnd.CACHED):
+                if start is None or (start.steps is not None and start.steps <= MOST_CACHED_LINES):
+                    logger.info("step %s", end_words(event))
             case StepEnded(status=status):
-                with self._guard:
-                    self._ended[status] += 1
-                    differing = self._differing = self._differing + bool(event.differences)
-                if event.differences:
-                    _warn_of_differences(event, differing)
-                    return
-                if status is StepEnd.CACHED and not self._names_cached:
-                    return
-                level = logging.INFO if status in (StepEnd.CACHED, StepEnd.SUCCEEDED) else logging.ERROR
+                level = logging.INFO if status is StepEnd.SUCCEEDED else logging.ERROR
                 if logger.isEnabledFor(level):
                     logger.log(level, "step %s", end_words(event))
             case StepJobQueued(name=name, path=path, reason=reason):
@@ -69,62 +69,9 @@ class LogLines:
             case StepStarted(name=name, path=path):
                 logger.info("step %s: running -> %s", name, path)
             case RunStarted(steps=steps, info_path=info_path):
-                self._ended = dict.fromkeys(StepEnd, 0)
-                self._differing = 0
-                self._names_cached = steps is not None and steps <= MOST_CACHED_LINES
                 count = "steps as they come" if steps is None else f"{steps} step(s)"
                 logger.info("run: %s%s", count, f", info at {info_path}" if info_path else "")
             case RunEnded(error=None, seconds=seconds):
-                logger.info("run: %s, in %.1f s", count_words(self._ended), seconds)
+                logger.info("run: %s, in %.1f s", count_words(ended), seconds)
             case RunEnded(error=error, seconds=seconds):
-                logger.error("run: %s, ended by %s after %.1f s", count_words(self._ended), error, seconds)
-
-
-def _warn_of_differences(event: StepEnded, count: int) -> None:
-    if count <= MOST_CACHED_LINES:
-        logger.warning("step %s", end_words(event))
-    elif count == MOST_CACHED_LINES + 1:
-        logger.warning("more outputs were made with other unversioned values or code; --explain lists all")
-
-
-def count_words(ended: Mapping[StepEnd, int]) -> str:
-    """Return how many steps ended in each way: `3 done, 2 cached, 1 failed`."""
-    failed = ended[StepEnd.FAILED] + ended[StepEnd.LOST]
-    words = [f"{ended[StepEnd.SUCCEEDED]} done", f"{ended[StepEnd.CACHED]} cached", f"{failed} failed"]
-    if ended[StepEnd.DEP_FAILED]:
-        words.append(f"{ended[StepEnd.DEP_FAILED]} not run")
-    return ", ".join(words)
-
-
-def queue_words(reason: str) -> str:
-    """Return a description of a queued job: `queued: {reason}`."""
-    return f"queued: {reason}" if reason else "queued"
-
-
-def progress_words(done: float, total: float) -> str:
-    """Return how far a step is: `30/120 (25 %)`."""
-    return f"{done:g}/{total:g} ({100 * done / total:.0f} %)"
-
-
-def retry_words(event: StepRetrying) -> str:
-    """Return what happens to a step after a failed attempt: `stats: attempt 1 failed, again in 5 s`."""
-    again = f"again in {event.delay:g} s" if event.delay else "again now"
-    return f"{event.name}: attempt {event.attempt} {event.outcome}, {again}"
-
-
-def end_words(event: StepEnded) -> str:
-    """Return how a step ended, in one line: `stats: done in 1.20 s -> /prefix/stats-0a1b2c`."""
-    log = f" (log: {event.log})" if event.log else ""
-    match event.status:
-        case StepEnd.CACHED:
-            made = f" (made with other values or code: {'; '.join(event.differences)})" if event.differences else ""
-            return f"{event.name}: already done -> {event.path}{made}"
-        case StepEnd.SUCCEEDED:
-            queued = f" ({event.queued_seconds:.2f} s queued before)" if event.queued_seconds else ""
-            return f"{event.name}: done in {event.seconds:.2f} s{queued} -> {event.path}"
-        case StepEnd.DEP_FAILED:
-            return f"{event.name}: not run, because a dependency failed -> {event.path}: {event.error}"
-        case StepEnd.LOST:
-            return f"{event.name}: lost its lease, so its work does not count -> {event.path}: {event.error}{log}"
-        case StepEnd.FAILED:
-            return f"{event.name}: failed -> {event.path}: {event.error}{log}"
+                logger.error("run: %s, ended by %s after %.1f s", count_words(ended), error, seconds)

@@ -1,4 +1,4 @@
-"""The state of a run, computed from its events, and what of it is shown: without a clock, a terminal or a notebook."""
+"""The state of a run, reduced from its events: what log lines, views and the event log say is read from here."""
 
 from __future__ import annotations
 
@@ -19,84 +19,70 @@ from marin.execution.report.events import (
     StepRetrying,
     StepStarted,
 )
-from marin.execution.report.log_lines import count_words, retry_words
+from marin.execution.report.words import clock_text, count_words, queue_words, retry_words
 
 # Ends that are kept for the summary of a run, of each kind: a stream of steps may have any number.
 MOST_ENDS: Final = 200
 
 
 class Activity(StrEnum):
-    """State of an unfinished step."""
+    """State of an unfinished step, in the order in which they are shown."""
 
     RUNNING = "running"
-    QUEUED = "queued"
-    """Its job is submitted, and waits for its cluster."""
     RETRYING = "retrying"
     """An attempt has ended without an output; the next one follows."""
+    QUEUED = "queued"
+    """Its job is submitted, and waits for its cluster."""
+    WAITING = "waiting"
+    """It waits for its dependencies, or for its turn."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShownStep:
-    """View of one step that is at work.
+_ORDER: Final = tuple(Activity)
+
+
+@dataclass(slots=True)
+class Unfinished:
+    """A step that has not ended.
 
     Attributes:
         name: The step's name.
         path: Its output path.
         activity: What it does.
-        seconds: For how long.
-        words: Why it is queued, or is tried again; "" when that is not known, and for running steps.
+        since: From when, in seconds since the epoch.
+        words: Why it is queued, or is tried again.
         done: How much is done; None when the step does not tell.
         total: How much there is to do.
-        seconds_left: How long it will still run; None when nothing tells.
+        told: When it told so.
     """
 
     name: str
     path: str
     activity: Activity
-    seconds: float
+    since: float
     words: str = ""
     done: float | None = None
-    total: float | None = None
-    seconds_left: float | None = None
+    total: float = 0.0
+    told: float = 0.0
 
     @property
     def share(self) -> float | None:
         """How much of it is done, from 0 to 1; None when the step does not tell."""
-        if self.done is None or not self.total:
+        return None if self.done is None or not self.total else min(1.0, max(0.0, self.done / self.total))
+
+    def seconds_left(self, now: float, usual: float | None) -> float | None:
+        """Return how long a running step will still take; None when nothing tells.
+
+        Args:
+            now: Seconds since the epoch.
+            usual: Seconds that steps of its name took in earlier runs, for one that does not tell how far it is.
+        """
+        if self.activity is not Activity.RUNNING:
             return None
-        return min(1.0, max(0.0, self.done / self.total))
-
-
-@dataclass(frozen=True, slots=True)
-class ShownRun:
-    """View of a run at one moment.
-
-    Attributes:
-        seconds: How long it has run.
-        total: The number of its steps; None when it is not known beforehand.
-        running: How many run.
-        queued: How many have a job that is queued.
-        retrying: How many wait for their next attempt.
-        waiting: How many wait for their dependencies, or for their turn.
-        ended: How many ended in each way.
-        steps: Those at work, running ones first.
-        left_out: How many more are at work.
-    """
-
-    seconds: float
-    total: int | None
-    running: int
-    queued: int
-    retrying: int
-    waiting: int
-    ended: Mapping[StepEnd, int]
-    steps: tuple[ShownStep, ...]
-    left_out: int
-
-    @property
-    def ended_count(self) -> int:
-        """How many steps have ended."""
-        return sum(self.ended.values())
+        if self.done and self.told > self.since:
+            rest = (self.told - self.since) * max(0.0, self.total - self.done) / self.done
+            return max(0.0, rest - (now - self.told))
+        left = None if usual is None else usual - (now - self.since)
+        return left if left is not None and left >= 0 else None
 
 
 @dataclass(slots=True)
@@ -104,152 +90,83 @@ class RunProgress:
     """The progress of a run, computed from its events without a clock or a terminal.
 
     Attributes:
-        started: When the run began, in seconds since the epoch.
-        total: The number of its steps; None when it is not known beforehand.
-        waiting: Names of steps that wait, by path.
-        queued: Name of steps whose job is queued, why, and since when, by path.
-        retrying: Name of steps that are tried again, why, and since when, by path.
-        running: Name and start of running steps, by path.
+        start: The run's begin; None before.
+        end: Its end; None before.
+        unfinished: The steps that have not ended, by path; the last ones to change come last.
         ended: How many ended in each way.
-        ends: The ends of steps that were not there already, `MOST_ENDS` of each kind.
-        far: How far running steps are (done, total, and when that was told), by path.
-        usual: How long steps of this name took in earlier runs, in seconds.
-        end: The end of the run; None before.
+        ends: Those that ran, failed, or were made otherwise than they would be now, `MOST_ENDS` of each kind.
+        differing: How many outputs were there, and made with other values or code.
+        usual: How long steps of a name took in earlier runs, in seconds.
     """
 
-    started: float = 0.0
-    total: int | None = None
-    waiting: dict[str, str] = field(default_factory=dict)
-    queued: dict[str, tuple[str, str, float]] = field(default_factory=dict)
-    retrying: dict[str, tuple[str, str, float]] = field(default_factory=dict)
-    running: dict[str, tuple[str, float]] = field(default_factory=dict)
+    start: RunStarted | None = None
+    end: RunEnded | None = None
+    unfinished: dict[str, Unfinished] = field(default_factory=dict)
     ended: dict[StepEnd, int] = field(default_factory=lambda: dict.fromkeys(StepEnd, 0))
     ends: list[StepEnded] = field(default_factory=list)
-    far: dict[str, tuple[float, float, float]] = field(default_factory=dict)
+    differing: int = 0
     usual: Mapping[str, float] = field(default_factory=dict)
-    end: RunEnded | None = None
 
     def take(self, event: RunEvent) -> None:
         """Update the progress by an event."""
         match event:
-            case RunStarted(time=when, steps=steps):
-                self.started, self.total = when, steps
-            case StepQueued(path=path, name=name):
-                self.waiting[path] = name
-            case StepJobQueued(path=path, name=name, reason=reason, time=when):
-                since = self.queued[path][2] if path in self.queued else when
-                self._leave(path)
-                self.queued[path] = (name, reason, since)
-            case StepProgressed(path=path, done=done, total=total, time=when):
-                self.far[path] = (done, total, when)
-            case StepRetrying(path=path, name=name, time=when):
-                self._leave(path)
-                self.retrying[path] = (name, retry_words(event).removeprefix(f"{name}: "), when)
-            case StepStarted(path=path, name=name, time=when):
-                self._leave(path)
-                self.running[path] = (name, when)
-            case StepEnded(path=path, status=status):
-                self._leave(path)
+            case RunStarted():
+                self.start = event
+            case StepQueued():
+                self._enter(event, Activity.WAITING)
+            case StepStarted():
+                self._enter(event, Activity.RUNNING)
+            case StepJobQueued():
+                self._enter(event, Activity.QUEUED, queue_words(event.reason))
+            case StepRetrying():
+                words = retry_words(event).removeprefix(f"{event.name}: ")
+                self._enter(event, Activity.RETRYING, f"retrying: {words}")
+            case StepProgressed():
+                step = self.unfinished.get(event.path)
+                if step is not None:
+                    step.done, step.total, step.told = event.done, event.total, event.time
+            case StepEnded(status=status):
+                self.unfinished.pop(event.path, None)
                 self.ended[status] += 1
-                if status is not StepEnd.CACHED and self.ended[status] <= MOST_ENDS:
+                self.differing += bool(event.differences)
+                count = self.differing if status is StepEnd.CACHED else self.ended[status]
+                if (status is not StepEnd.CACHED or event.differences) and count <= MOST_ENDS:
                     self.ends.append(event)
             case RunEnded():
                 self.end = event
 
-    def _leave(self, path: str) -> None:
-        """Forget what the step at a path did."""
-        self.waiting.pop(path, None)
-        self.queued.pop(path, None)
-        self.retrying.pop(path, None)
-        self.running.pop(path, None)
-        self.far.pop(path, None)
+    def _enter(
+        self, event: StepQueued | StepStarted | StepJobQueued | StepRetrying, activity: Activity, words: str = ""
+    ) -> None:
+        before = self.unfinished.pop(event.path, None)
+        since = before.since if before is not None and before.activity is activity else event.time
+        self.unfinished[event.path] = Unfinished(event.name, event.path, activity, since, words)
 
-    def shown(self, now: float, most: int = 20) -> ShownRun:
-        """Return what is shown of the run.
+    def at_work(self) -> list[Unfinished]:
+        """Return the steps that have begun and not ended: running ones, those to be tried again, queued ones."""
+        found = [step for step in self.unfinished.values() if step.activity is not Activity.WAITING]
+        return sorted(found, key=lambda step: _ORDER.index(step.activity))
+
+    def counts(self, now: float, *, short: bool = False) -> str:
+        """Return the counts in one line: `[1:05] 3/9 steps: 2 running, 3 waiting, 2 done, 0 cached, 1 failed`.
 
         Args:
             now: Seconds since the epoch.
-            most: At most so many steps, running ones first; the others are counted.
+            short: Leave out what is 0, and begin with failures, so that they are seen when the line is cut.
         """
-        others = [(Activity.RETRYING, self.retrying), (Activity.QUEUED, self.queued)]
-        at_work = len(self.running) + len(self.retrying) + len(self.queued)
-        most = max(0, most)
-        steps = [self._running(path, now) for path in list(self.running)[:most]]
-        for activity, found in others:
-            for path, (name, words, since) in list(found.items())[: most - len(steps)]:
-                steps.append(ShownStep(name, path, activity, max(0.0, now - since), words))
-        return ShownRun(
-            seconds=max(0.0, now - self.started),
-            total=self.total,
-            running=len(self.running),
-            queued=len(self.queued),
-            retrying=len(self.retrying),
-            waiting=len(self.waiting),
-            ended=dict(self.ended),
-            steps=tuple(steps),
-            left_out=at_work - len(steps),
-        )
-
-    def _running(self, path: str, now: float) -> ShownStep:
-        name, when = self.running[path]
-        far = self.far.get(path)
-        left = seconds_left(now, when, far, self.usual.get(name))
-        done, total = (None, None) if far is None else far[:2]
-        seconds = max(0.0, now - when)
-        return ShownStep(name, path, Activity.RUNNING, seconds, done=done, total=total, seconds_left=left)
-
-    def summary(self, now: float) -> str:
-        """Return the counts in one line."""
-        return count_line(self.shown(now, most=0))
-
-
-def count_line(shown: ShownRun, *, short: bool = False) -> str:
-    """Return the counts of a run in one line: `[1:05] 3/9 steps: 2 running, 3 waiting, 2 done, 0 cached, 1 failed`.
-
-    Args:
-        shown: What is shown of the run.
-        short: Leave out what is 0, and begin with failures, so that they are seen when the line is cut.
-    """
-    failed = shown.ended[StepEnd.FAILED] + shown.ended[StepEnd.LOST]
-    parts = [
-        *([f"{failed} failed"] if short and failed else ()),
-        *([f"{shown.running} running"] if shown.running or not short else ()),
-        *([f"{shown.queued} queued"] if shown.queued else ()),
-        *([f"{shown.retrying} retrying"] if shown.retrying else ()),
-        *([f"{shown.waiting} waiting"] if shown.waiting or not short else ()),
-    ]
-    if not short:
-        parts.append(count_words(shown.ended))
-    else:
-        words = {StepEnd.SUCCEEDED: "done", StepEnd.CACHED: "cached", StepEnd.DEP_FAILED: "not run"}
-        parts += [f"{shown.ended[end]} {word}" for end, word in words.items() if shown.ended[end]]
-    total = "" if shown.total is None else f"{shown.ended_count}/{shown.total} steps: "
-    return f"[{clock_text(shown.seconds)}] {total}{', '.join(parts)}"
-
-
-def seconds_left(
-    now: float, started: float, far: tuple[float, float, float] | None, usual: float | None
-) -> float | None:
-    """Return how long a step will still take: by its progress, else by its earlier runs; None when nothing tells.
-
-    Args:
-        now: Seconds since the epoch.
-        started: When it started.
-        far: How much is done, of how much, and when that was so.
-        usual: Seconds that it usually takes.
-    """
-    if far is not None and far[0] > 0 and far[2] > started:
-        done, total, when = far
-        return max(0.0, (when - started) * max(0.0, total - done) / done - (now - when))
-    if usual is None or now - started > usual:
-        return None
-    return usual - (now - started)
-
-
-def clock_text(seconds: float) -> str:
-    """Return a duration as `5.2s`, `3:05` or `1:02:03`."""
-    if seconds < 60:
-        return f"{max(0.0, seconds):.1f}s"
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+        unfinished = dict.fromkeys((Activity.RUNNING, Activity.QUEUED, Activity.RETRYING, Activity.WAITING), 0)
+        for step in self.unfinished.values():
+            unfinished[step.activity] += 1
+        always = () if short else (Activity.RUNNING, Activity.WAITING)
+        parts = [f"{count} {each}" for each, count in unfinished.items() if count or each in always]
+        ended, failed = self.ended, self.ended[StepEnd.FAILED] + self.ended[StepEnd.LOST]
+        if short:
+            parts = [f"{failed} failed"] * bool(failed) + parts
+            words = {StepEnd.SUCCEEDED: "done", StepEnd.CACHED: "cached", StepEnd.DEP_FAILED: "not run"}
+            parts += [f"{ended[end]} {word}" for end, word in words.items() if ended[end]]
+        else:
+            parts.append(count_words(ended))
+        started, steps = (0.0, None) if self.start is None else (self.start.time, self.start.steps)
+        total = "" if steps is None else f"{sum(ended.values())}/{steps} steps: "
+        early = f" (ended by {self.end.error})" if self.end is not None and self.end.error is not None else ""
+        return f"[{clock_text(now - started)}] {total}{', '.join(parts)}{early}"

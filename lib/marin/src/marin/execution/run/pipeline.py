@@ -39,11 +39,10 @@ from marin.execution.record.info import (
 )
 from marin.execution.record.output_state import OutputState, read_output_states, statuses_of
 from marin.execution.record.provenance import compared, refuse_differences, report_merged
+from marin.execution.report.error_text import short_errors
 from marin.execution.report.events import RunObserver, told_run
 from marin.execution.report.explain_mode import explain_request
 from marin.execution.report.failure_report import FailureReport, rerun_by_executor
-from marin.execution.report.notebook.errors import short_errors
-from marin.execution.report.observers import default_observers
 from marin.execution.report.step_output import step_output
 from marin.execution.run.crew import check_max_concurrent
 from marin.execution.run.failures import add_failure, raise_failures
@@ -53,6 +52,7 @@ from marin.execution.run.step_task import StepResult, StepTask
 from marin.execution.version.differences import Difference
 from marin.execution.version.paths import check_path_length
 from marin.execution.version.step_version import Step
+from marin.execution.views.observers import default_observers
 from rigging.errors import InvalidRequest
 from rigging.filesystem import absolute_prefix, write_bytes_atomic
 from rigging.filesystem.location import path_in

@@ -9,12 +9,10 @@ from marin.execution.jobs.placement import LiveJobs
 from marin.execution.lease.keeper import LeaseKeeper
 from marin.execution.lease.status_file import StatusFile
 from marin.execution.lease.status_words import STATUS_SUCCESS
-from marin.execution.report.error_text import log_failure
+from marin.execution.report.error_text import log_failure, short_errors
 from marin.execution.report.events import RunObserver, StepEnd, told_run
 from marin.execution.report.explain_mode import explain_request
 from marin.execution.report.failure_report import FailureReport
-from marin.execution.report.notebook.errors import short_errors
-from marin.execution.report.observers import default_observers
 from marin.execution.report.step_output import step_output
 from marin.execution.run.attempt import Attempt
 from marin.execution.run.crew import check_max_concurrent, most_at_work
@@ -24,6 +22,7 @@ from marin.execution.run.spec_source import DEFAULT_STREAM_TERMS, SpecSource, St
 from marin.execution.run.spec_task import spec_task
 from marin.execution.step_spec import StepSpec
 from marin.execution.version.graph import dependencies_first
+from marin.execution.views.observers import default_observers
 from rigging.errors import InvalidRequest
 
 

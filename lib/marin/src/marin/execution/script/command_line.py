@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Final, NoReturn
 
 from marin.execution.plan.selection import check_patterns
-from marin.execution.report.notebook.shell import has_command_line
+from marin.execution.report.shell import has_command_line
 from marin.execution.run.crew import check_max_concurrent
 from rigging.errors import InvalidRequest
 from rigging.text.printable import printable

@@ -15,17 +15,14 @@ from typing import Any
 from marin.execution.config.prefix import prefix_or_default
 from marin.execution.config.step import ExecutorStep
 from marin.execution.plan.selection import NoSuchStep, check_steps
-from marin.execution.record.provenance import in_words
 from marin.execution.report.debugger import NoDebugger, check_debugger, debug_failure
-from marin.execution.report.error_text import end_without_traceback
-from marin.execution.report.events import describe_error
+from marin.execution.report.error_text import end_without_traceback, short_errors
 from marin.execution.report.explain_mode import ExplainRequest, explain_request
 from marin.execution.report.failure_report import rerun_by_executor, rerun_by_main
-from marin.execution.report.notebook.errors import short_errors
-from marin.execution.report.notebook.shell import has_command_line, is_kernel
-from marin.execution.report.observers import default_observers, is_notebook
 from marin.execution.report.rerun import rerun_command
-from marin.execution.report.summary import SummaryRow, summary_text_lines, words_of
+from marin.execution.report.shell import has_command_line, is_kernel
+from marin.execution.report.words import summary_lines as step_lines
+from marin.execution.run.outcomes import ended
 from marin.execution.run.pipeline import Executor
 from marin.execution.run.prefix import prefix_in_force
 from marin.execution.run.step_task import StepResult
@@ -35,6 +32,7 @@ from marin.execution.script.command_line import (
     parse_command_line,
     script_arguments,
 )
+from marin.execution.views.observers import default_observers, is_notebook
 from rigging.errors import MarinError, StepFailed
 from rigging.project.env_files import BadEnvFile, read_env_files, variables_in_force
 from rigging.text.printable import print_lines
@@ -200,17 +198,10 @@ def summary_lines(results: Sequence[StepResult], info_path: str | None) -> list[
     """
     if not results:
         return []
-    lines = summary_text_lines([_row(result) for result in results])
+    lines = [line for _, line in step_lines([ended(result) for result in results])]
     if info_path is not None:
         lines.append(f"run info: {info_path}")
     return lines
-
-
-def _row(result: StepResult) -> SummaryRow:
-    error = None if result.error is None else describe_error(result.error)
-    made_with = in_words(result.differences) if result.differences else None
-    words = words_of(result.end, result.seconds, error, result.queued_seconds, made_with)
-    return SummaryRow(result.task.name, result.end, words, result.task.output_path)
 
 
 @contextmanager

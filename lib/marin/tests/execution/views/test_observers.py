@@ -9,7 +9,7 @@ import pytest
 from marin.execution.report.event_log import EventLog
 from marin.execution.report.events import RunEnded, RunStarted, StepEnd, StepEnded, StepQueued, StepStarted
 from marin.execution.report.log_lines import LogLines
-from marin.execution.report.observers import default_observers, is_terminal
+from marin.execution.views.observers import default_observers, is_terminal
 from rigging.errors import StepFailed
 from support.marin.recorder import Recorder
 from support.marin.steps import MakeExecutor, MakeStep, fail

@@ -8,8 +8,8 @@ import sys
 from marin.execution.report.event_log import EventLog
 from marin.execution.report.events import RunObserver
 from marin.execution.report.log_lines import LogLines
-from marin.execution.report.notebook.shell import is_kernel
 from marin.execution.report.progress import is_in_step
+from marin.execution.report.shell import is_kernel
 
 
 def default_observers(*, summary: bool = True) -> list[RunObserver]:
@@ -23,11 +23,11 @@ def default_observers(*, summary: bool = True) -> list[RunObserver]:
     """
     shown: RunObserver = LogLines()
     if is_notebook():
-        from marin.execution.report.notebook.view import NotebookView, shown_in_cell
+        from marin.execution.views.notebook import NotebookView, shown_in_cell
 
         shown = NotebookView(shown_in_cell())
     elif is_terminal():
-        from marin.execution.report.live.view import LiveView
+        from marin.execution.views.live import LiveView
 
         shown = LiveView(sys.stderr, summary=summary)
     return [shown, EventLog()]

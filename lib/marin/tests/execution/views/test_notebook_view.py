@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from fray.testing.waiting import eventually
+from marin.execution.report.error_text import short_errors
 from marin.execution.report.events import FURTHER_LINES, RunEnded, RunStarted, StepEnd, StepEnded, StepStarted
-from marin.execution.report.notebook.errors import short_errors
-from marin.execution.report.notebook.shell import has_script, is_kernel, notebook_of
-from marin.execution.report.notebook.view import Bundle, NotebookView
-from marin.execution.report.observers import is_notebook
 from marin.execution.report.progress import StepProgress, set_step_progress
+from marin.execution.report.shell import has_script, is_kernel, notebook_of
+from marin.execution.views.notebook import Bundle, NotebookView
+from marin.execution.views.observers import is_notebook
 from rigging.errors import StepFailed
 
 WHERE = contextvars.ContextVar("where", default="nowhere")
@@ -31,11 +31,11 @@ class Cell:
 
 def test_a_run_is_shown_once_and_updated_in_the_context_of_its_cell() -> None:
     cell = Cell()
-    view = NotebookView(cell, now=lambda: 2.0, usual=lambda _: {"a": 10.0}, update_seconds=0.001)
+    view = NotebookView(cell, now=lambda: 2.0, usual=lambda _: {"a": 10.0}, pause_seconds=0.001)
     WHERE.set("the cell")
     view.on_event(RunStarted(1.0, 2, None, "/p/experiments/day-0a1b2c.json"))
     view.on_event(StepStarted(1.0, "a", "/p/a"))
-    eventually(lambda: any("a: running, 9.0s left" in text for text, _, _ in list(cell.shown)), "the time left")
+    eventually(lambda: any("9.0s left" in text for text, _, _ in list(cell.shown)), "the time left")
     view.on_event(StepEnded(2.0, "a", "/p/a", StepEnd.SUCCEEDED, seconds=1.0))
     view.on_event(StepEnded(2.0, "b", "/p/b", StepEnd.CACHED, differences=("n: 1 -> 2",)))
     view.on_event(StepEnded(2.0, "c", "/p/c", StepEnd.CACHED))
@@ -43,10 +43,10 @@ def test_a_run_is_shown_once_and_updated_in_the_context_of_its_cell() -> None:
     assert [instead for _, instead, _ in cell.shown] == [False] + [True] * (len(cell.shown) - 1)
     assert {where for _, _, where in cell.shown} == {"the cell"}
     last = cell.shown[-1][0]
-    assert "a: done in 1.00 s" in last
-    assert "b: already done -> /p/b (made with other values or code: n: 1 -> 2)" in last
-    assert "c: already done" not in last
-    assert "marin-notebook-view" not in {thread.name for thread in threading.enumerate()}
+    assert "a  SUCCESS (ran 1.00s)" in last
+    assert "b  SUCCESS (already done, made with other n: 1 -> 2)" in last
+    assert "and 1 whose output was there already" in last
+    assert "marin-view" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_a_notebook_that_shows_no_updates_does_not_hold_up_the_run(caplog: pytest.LogCaptureFixture) -> None:
@@ -57,7 +57,7 @@ def test_a_notebook_that_shows_no_updates_does_not_hold_up_the_run(caplog: pytes
         if len(calls) == 2:
             raise OSError("the browser is gone")
 
-    view = NotebookView(show, update_seconds=0.001)
+    view = NotebookView(show, pause_seconds=0.001)
     view.on_event(RunStarted(1.0, 1))
     eventually(lambda: "the browser is gone" in caplog.text, "the warning")
     view.on_event(RunEnded(3.0, 2.0))

@@ -66,10 +66,10 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> Day:
 def test_progress_is_html_above_what_the_steps_print(day: Day) -> None:
     assert day.kinds("run")[0] == "display_data"
     html = day.shown("run")
-    assert '<div class="marin-run"' in html
+    assert '<pre class="marin-run"' in html
     assert "2/2 steps: 0 running, 0 waiting, 2 done, 0 cached, 0 failed" in html
     assert "experiments/day-" in html
-    assert "numbers: done in" in day.shown("run", "text/plain")
+    assert "numbers  SUCCESS (ran" in day.shown("run", "text/plain")
     printed = day.printed("run")
     assert "first is at work on 4" in printed
     assert "second <is> at work" in printed
@@ -81,7 +81,7 @@ def test_a_rerun_uses_the_outputs_and_says_that_code_in_a_cell_changed(day: Day)
     assert "0 done, 2 cached, 0 failed" in day.shown("again")
     assert day.printed("again") == ""
     assert "2 cached" in day.shown("changed")
-    assert "made with other values or code: source of scale:" in day.shown("changed")
+    assert "made with other source of scale:" in day.shown("changed")
 
 
 def test_a_failure_is_short_and_its_own_frames_are_shown_once(day: Day) -> None:
@@ -105,7 +105,7 @@ def test_an_interrupt_stops_the_run_and_the_next_run_works(day: Day) -> None:
     [error] = day.outputs("interrupt", "error")
     assert error.traceback == ["KeyboardInterrupt: the run was interrupted; the next run makes what is missing"]
     html = day.shown("interrupt")
-    assert "interrupted: 0 done, 0 cached, 0 failed, 1 interrupted, 0 not begun" in html
+    assert "1 running, 0 waiting, 0 done, 0 cached, 0 failed (ended by KeyboardInterrupt" in html
 
 
 def test_a_job_has_the_functions_and_classes_of_cells(day: Day) -> None:

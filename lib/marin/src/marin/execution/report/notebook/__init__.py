@@ -1,1 +1,0 @@
-"""Runs in notebooks: their progress as HTML, and short errors."""
