@@ -1,0 +1,174 @@
+"""Notes from the process of a step's job to the run that waits for it: lines of its output.
+
+Progress, use, and what becomes of its log go the way that output goes on every backend. The run takes such lines out
+again: they are neither shown nor logged. Whoever prints one by himself only misinforms about his own step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import resource
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from marin.execution.report.progress import StepProgress, Use
+
+# A line that begins with U+0010 is for programs: iris shows it to nobody (docs/iris-cli.md).
+MARK: Final = "\x10marin "
+# A line at most so often: output is read at intervals, and kept.
+_PAUSE_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressNote:
+    """How far a function is."""
+
+    done: float
+    total: float
+
+
+@dataclass(frozen=True, slots=True)
+class UseNote:
+    """Use of a process."""
+
+    cpu_seconds: float
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogNote:
+    """A process keeps its part of the step's log itself.
+
+    Attributes:
+        log: The heading of that part; "" when it cannot.
+        replica: The replica that it is.
+        guarded: Somebody completes that part when the process is killed.
+    """
+
+    log: str
+    replica: int
+    guarded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogEndNote:
+    """A process's part of the step's log is whole; what it prints from now on is not in it.
+
+    Attributes:
+        log_end: Its heading.
+        failed: The function failed, and the log and the step's error file say so.
+    """
+
+    log_end: str
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HereNote:
+    """All that a process had printed came before this."""
+
+    here: str
+
+
+@dataclass(frozen=True, slots=True)
+class ValueNote:
+    """The function's return value is stored, or cannot be.
+
+    Attributes:
+        kept_under: The id of the lease that was held then.
+    """
+
+    kept_under: str
+
+
+Note = ProgressNote | UseNote | LogNote | LogEndNote | HereNote | ValueNote
+_KINDS: Final[tuple[type[Note], ...]] = (ProgressNote, UseNote, LogNote, LogEndNote, HereNote, ValueNote)
+
+
+class JobProgress:
+    """Progress of a function in a job's own process, printed at intervals.
+
+    Args:
+        pause_seconds: The least time between two lines.
+    """
+
+    def __init__(self, pause_seconds: float = _PAUSE_SECONDS) -> None:
+        self._pause = pause_seconds
+        self._guard = threading.Lock()
+        self._due = 0.0
+
+    def report(self, done: float, total: float) -> None:
+        """Print progress if the time has come, or all is done."""
+        with self._guard:
+            now = time.monotonic()
+            if now < self._due and done < total:
+                return
+            self._due = now + self._pause
+        tell(ProgressNote(done, total))
+
+
+def tell(note: Note) -> None:
+    """Print a note, wherever the function has sent `sys.stdout`; where nobody reads, nobody is told."""
+    flush_streams()
+    with contextlib.suppress(OSError):
+        # One write, so that no other text comes in between; a line of its own.
+        os.write(1, text_of_note(note).encode())
+
+
+def flush_streams() -> None:
+    """Pass on what Python holds back of this process's output, as far as that can be."""
+    for stream in (sys.stdout, sys.stderr):
+        # Closed, or replaced by something of the function's own.
+        with contextlib.suppress(Exception):
+            stream.flush()
+
+
+def text_of_note(note: Note) -> str:
+    """Return a note as it is printed."""
+    return f"\n{MARK}{json.dumps(asdict(note))}\n"
+
+
+def tell_use(since: float) -> None:
+    """Print what this process has used since `time.process_time()` was `since`."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    cpu = time.process_time() - since + children.ru_utime + children.ru_stime
+    tell(UseNote(round(cpu, 3), 1024 * max(own.ru_maxrss, children.ru_maxrss)))
+
+
+def note_in(line: str) -> Note | None:
+    """Return the note that a line is; None for any other line."""
+    if not line.startswith(MARK):
+        return None
+    try:
+        fields = json.loads(line.removeprefix(MARK))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(fields, dict):
+        return None
+    kind = next((kind for kind in _KINDS if fields.keys() == kind.__dataclass_fields__.keys()), None)
+    if kind is None or not all(_fits(kind.__dataclass_fields__[name].type, value) for name, value in fields.items()):
+        return None
+    return kind(**fields)
+
+
+def take_note(note: Note, progress: StepProgress) -> None:
+    """Take what a note says of progress, use and the return value."""
+    if isinstance(note, ProgressNote):
+        progress.report(note.done, note.total)
+    elif isinstance(note, UseNote):
+        progress.add_use(Use(note.cpu_seconds, int(note.peak_bytes)))
+    elif isinstance(note, ValueNote):
+        progress.kept_under = note.kept_under
+
+
+def _fits(kind: object, value: Any) -> bool:
+    if kind in ("str", "bool"):
+        return type(value).__name__ == kind
+    return type(value) in (int, float) and math.isfinite(value) and value >= 0

@@ -1,0 +1,236 @@
+"""The part of a step's log that the process of its job writes, while it runs its function.
+
+A thread reads what the process, and what it has started, has printed, where the job's backend keeps it, and adds the
+lines to the log. Nothing of the process's output is redirected, so that the backend's own log stays as it is. Where the
+output outlives the process (`OwnOutput.descriptor`), a shell waits for its end, and has the log completed when it was
+killed; else the run does that, from its cluster's log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from marin.execution.log.completion import CLOSING_SECONDS, settle_former, words_for
+from marin.execution.log.job_files import JobLogFiles
+from marin.execution.log.lines import OutputLines
+from marin.execution.log.notes import HereNote, LogEndNote, LogNote, Note, flush_streams, tell, text_of_note
+from marin.execution.log.sections import Section, failed_line, heading, heading_in_job
+from marin.execution.log.writer import PartWriter
+from marin.execution.report.events import describe_error
+from marin.output_files import LOG_FILE
+from rigging.filesystem import local_path
+
+if TYPE_CHECKING:
+    from fray.output.own_output import OwnOutput
+    from marin.execution.lease.fencing import LeaseToken
+    from marin.execution.log.files import LogFile
+
+logger = logging.getLogger(__name__)
+
+_PAUSE_SECONDS: Final = 0.05
+_QUIET_PAUSE_SECONDS: Final = 0.25
+# What was printed last may still be on its way to where it is kept.
+_ARRIVAL_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class LogTask:
+    """Directions from a run to a job for its step's log.
+
+    Attributes:
+        attempt: The attempt's number in its run, from 1.
+        replicas: How many replicas the job has.
+        is_fresh: There was no attempt before.
+    """
+
+    attempt: int
+    replicas: int = 1
+    is_fresh: bool = False
+
+
+@contextlib.contextmanager
+def log_kept_here(task: LogTask | None, output_path: str, token: LeaseToken | None, replica: int) -> Iterator[None]:
+    """Context manager, in a job's process: keep the log of the block, if this process's output can be read here.
+
+    Args:
+        task: What the run says of the log; None when there is to be none.
+        output_path: The step's output path.
+        token: The lease of the run.
+        replica: The replica that this process is.
+    """
+    if task is None:
+        yield
+        return
+    from fray.output.own_output import own_output
+
+    source = own_output()
+    if source is None:
+        tell(LogNote("", replica, False))
+        yield
+        return
+    section = Section(heading_in_job(heading(task.attempt, time.time())), replica if task.replicas > 1 else None)
+    own = OwnPart(source, JobLogFiles(output_path, section, task.is_fresh, token), replica)
+    own.begin()
+    try:
+        yield
+    except BaseException as error:
+        own.end(error)
+        raise
+    own.end(None)
+
+
+class OwnPart:
+    """The part of one process.
+
+    Args:
+        source: Its output.
+        files: Where it is written.
+        replica: The replica that it is.
+        pause_seconds: The time between two looks while there is something new.
+        former_seconds: How long it waits for the parts of former processes to be completed.
+    """
+
+    def __init__(
+        self,
+        source: OwnOutput,
+        files: JobLogFiles,
+        replica: int,
+        pause_seconds: float = _PAUSE_SECONDS,
+        former_seconds: float = CLOSING_SECONDS,
+    ) -> None:
+        self._source = source
+        self._files = files
+        self._replica = replica
+        self._pause = pause_seconds
+        self._former_seconds = former_seconds
+        self._lines = OutputLines(self._note)
+        self._part = PartWriter(self._open, files.section.opening)
+        self._trouble: Exception | None = None  # of reading
+        self._arrived: set[int] = set()
+        self._is_over = threading.Event()
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._follow, name="marin-step-log", daemon=True)
+
+    def begin(self) -> None:
+        """Begin; the run is told."""
+        if self._source.descriptor is not None:
+            self._guard = _start_guard(self._source.descriptor, self._files)
+        if local_path(self._files.output_path) is not None:
+            # Before there is anything to write: a process that comes after this one has been killed sees that there
+            # was one, and lets its part be completed first.
+            self._part.add([])
+        tell(LogNote(self._files.section.heading, self._replica, self._guard is not None))
+        self._thread.start()
+
+    def end(self, error: BaseException | None) -> None:
+        """Write all that was printed until now, and how it ended.
+
+        Args:
+            error: What the function failed with.
+        """
+        flush_streams()
+        self._is_over.set()
+        self._thread.join()
+        self._await_arrival()
+        section, part = self._files.section, self._part
+        self._add(self._lines.end() + ([] if error is None else [failed_line(error)]))
+        # A part that is not closed is completed by the run, from its cluster's log.
+        if part.is_begun and self._trouble is None:
+            part.add([section.closing])
+        part.close(error)
+        self._source.close()
+        self._let_guard_go()
+        trouble = self._trouble or part.trouble
+        if trouble is None:
+            tell(LogEndNote(section.heading, error is not None))
+        else:
+            # Its cluster has let go of what was not read yet, say, or the storage is full.
+            logger.warning("the log of %s is left to its run: %s", self._files.output_path, describe_error(trouble))
+
+    def _follow(self) -> None:
+        pause = self._pause
+        while not self._is_over.wait(pause):
+            pause = self._pause if self._look() else min(1.5 * pause, _QUIET_PAUSE_SECONDS)
+
+    def _look(self) -> bool:
+        try:
+            lines = self._lines.feed(self._source.read())
+        # Of another release's files, say: what is there stays, and nothing comes after a gap.
+        except Exception as trouble:
+            self._trouble = self._trouble or trouble
+            return False
+        self._add(lines)
+        return bool(lines)
+
+    def _add(self, lines: list[str]) -> None:
+        """Write lines of the part, which begins with the first of them, when those of former processes are whole."""
+        if lines and self._trouble is None:
+            self._part.add(self._files.section.tagged(lines))
+
+    def _open(self, name: str) -> LogFile:
+        if name == LOG_FILE:
+            settle_former(self._files, self._former_seconds if self._guard is not None else 0.0)
+        return self._files.open(name)
+
+    def _await_arrival(self) -> None:
+        """Read to the present end."""
+        self._look()
+        if self._source.descriptor is not None or self._trouble is not None:
+            return
+        # The output goes through pipes, each at its own pace.
+        mark = text_of_note(HereNote(self._files.section.heading)).encode()
+        for descriptor in (1, 2):
+            with contextlib.suppress(OSError):
+                os.write(descriptor, mark)
+        deadline = time.monotonic() + _ARRIVAL_SECONDS
+        while len(self._arrived) < 2 and self._trouble is None and time.monotonic() < deadline:
+            if not self._look():
+                time.sleep(0.01)
+
+    def _note(self, stream: int, note: Note) -> None:
+        if isinstance(note, HereNote) and note.here == self._files.section.heading:
+            self._arrived.add(stream)
+
+    def _let_guard_go(self) -> None:
+        if self._guard is None:
+            return
+        assert self._guard.stdin is not None
+        with contextlib.suppress(OSError):
+            self._guard.stdin.write(b"done\n")
+        with contextlib.suppress(OSError):
+            self._guard.stdin.close()
+        self._guard.wait()
+
+
+def _start_guard(descriptor: int, files: JobLogFiles) -> subprocess.Popen[bytes] | None:
+    """Start a shell that runs `completion` when this process ends without a word; None where there is no shell.
+
+    It has a session of its own: who kills this process kills its group, too.
+    """
+    # Packages may be found by what the job's process has added to its path.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONSAFEPATH": "1"}
+    words = [sys.executable, "-m", "marin.execution.log.completion", words_for(descriptor, files)]
+    try:
+        return subprocess.Popen(
+            ["/bin/sh", "-c", 'read -r _ || exec "$@"', "marin-step-log", *words],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[descriptor],
+            start_new_session=True,
+            env=environment,
+            cwd="/",
+        )
+    except OSError as error:
+        logger.warning("nobody completes the log of %s when this process is killed: %s", files.output_path, error)
+        return None

@@ -1,0 +1,142 @@
+"""The standard streams of the run's process while steps run: what is written to them goes through a collector."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TextIO
+
+
+class Collector(Protocol):
+    """Takes the text of steps and passes on that of others."""
+
+    def write(self, stream: TextIO, text: str) -> None:
+        """Take text that goes to a stream."""
+        ...
+
+    def write_bytes(self, stream: TextIO, raw: bytes) -> None:
+        """Take bytes that go to a stream."""
+        ...
+
+    def flush(self, stream: TextIO) -> None:
+        """Pass on what a stream holds back."""
+        ...
+
+
+class Routes:
+    """The standard streams, replaced by those that go through the collectors of runs.
+
+    Args:
+        collector: Returns who takes what is written in the present context; None where nobody does.
+        is_in_step: Whether the present context is a step's.
+    """
+
+    def __init__(self, collector: Callable[[], Collector | None], is_in_step: Callable[[], bool]) -> None:
+        self._before = {name: getattr(sys, name) for name in ("stdout", "stderr")}
+        # A stream that was closed before the program began is None, which print() accepts.
+        self._routed = {
+            name: _Routed(stream, collector, is_in_step) for name, stream in self._before.items() if stream is not None
+        }
+        for name, stream in self._routed.items():
+            setattr(sys, name, stream)
+        # Those that keep a stream of their own would write log records past the steps' logs.
+        self._handlers = [
+            (handler, handler.setStream(stream))
+            for handler in logging.getLogger().handlers
+            for name, stream in self._routed.items()
+            if type(handler) is logging.StreamHandler and handler.stream is self._before[name]
+        ]
+
+    def take_back(self) -> None:
+        """Put the streams back as they were."""
+        for handler, original in self._handlers:
+            if original is not None:
+                handler.setStream(original)
+        for name, stream in self._routed.items():
+            # A stream that other code has put there meanwhile stays.
+            if getattr(sys, name) is stream:
+                setattr(sys, name, self._before[name])
+
+
+class _Routed:
+    """A standard stream whose text goes through the collector of the run that it belongs to."""
+
+    def __init__(
+        self, stream: TextIO, collector: Callable[[], Collector | None], is_in_step: Callable[[], bool]
+    ) -> None:
+        self._stream = stream
+        self._collector = collector
+        self._is_in_step = is_in_step
+
+    @property
+    def buffer(self) -> Any:
+        return _RoutedBytes(self._stream, self._collector, self._stream.buffer)
+
+    def write(self, text: str) -> int:
+        output = self._collector()
+        if output is None:
+            return self._stream.write(text)
+        output.write(self._stream, text)
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        self.write("".join(lines))
+
+    def flush(self) -> None:
+        output = self._collector()
+        if output is None:
+            self._stream.flush()
+        else:
+            output.flush(self._stream)
+
+    def close(self) -> None:
+        # The stream is that of all steps and of the run.
+        if self._is_in_step():
+            self.flush()
+        else:
+            self._stream.close()
+
+    def __enter__(self) -> _Routed:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class _RoutedBytes(io.BufferedIOBase):
+    """The `buffer` of a standard stream. Closing it, or a text stream around it, leaves the standard stream open."""
+
+    def __init__(self, stream: TextIO, collector: Callable[[], Collector | None], buffer: Any) -> None:
+        self._stream = stream
+        self._collector = collector
+        self._buffer = buffer
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        output = self._collector()
+        raw = bytes(data)
+        if output is None:
+            self._buffer.write(raw)
+        else:
+            output.write_bytes(self._stream, raw)
+        return len(raw)
+
+    def flush(self) -> None:
+        output = self._collector()
+        if output is None:
+            self._buffer.flush()
+        else:
+            output.flush(self._stream)
+
+    def fileno(self) -> int:
+        return int(self._buffer.fileno())
+
+    def isatty(self) -> bool:
+        return bool(self._buffer.isatty())

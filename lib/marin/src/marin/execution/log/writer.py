@@ -1,0 +1,70 @@
+"""The one writer of a part of a step's log: of the run's own parts, and of those of its jobs' processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from marin.execution.log.files import LogFile
+from marin.execution.report.error_text import own_traceback
+from marin.output_files import ERROR_FILE, LOG_FILE
+from rigging.redaction import redact_string
+from rigging.text.printable import printable
+
+
+class PartWriter:
+    """Adds a part to `.log`, and an error to `.error`. What cannot be written is kept as `trouble`: it fails no step.
+
+    Args:
+        open_file: Opens one of the two, to add to it.
+        opening: The first line of the part.
+
+    Attributes:
+        trouble: The first error of the storage; nothing is added to the log after it.
+        is_begun: Something has been added to the log.
+    """
+
+    def __init__(self, open_file: Callable[[str], LogFile], opening: str) -> None:
+        self._open_file = open_file
+        self._opening = opening
+        self._file: LogFile | None = None
+        self.trouble: Exception | None = None
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the file is open."""
+        return self._file is not None
+
+    def add(self, lines: Iterable[str], *, has_opening: bool = True) -> None:
+        """Add lines; the first ones come below the opening, unless another process has written that."""
+        if self.trouble is not None:
+            return
+        try:
+            if self._file is None:
+                self._file = self._open_file(LOG_FILE)
+                lines = [self._opening, *lines] if has_opening else lines
+            self._file.write(_encoded(lines))
+        # Storage libraries raise errors of many types.
+        except Exception as error:
+            self.trouble = error
+
+    def close(self, error: BaseException | None = None, *, keep: bool = True) -> None:
+        """Complete the file, and write what the function failed with.
+
+        Args:
+            error: That error.
+            keep: Whether others are to see what they do not see yet.
+        """
+        try:
+            if self._file is not None:
+                self._file.close(keep=keep)
+            if error is not None and keep:
+                file = self._open_file(ERROR_FILE)
+                file.write(_encoded([self._opening, printable(redact_string(own_traceback(error)))]))
+                file.close(keep=True)
+        # As above.
+        except Exception as trouble:
+            self.trouble = self.trouble or trouble
+
+
+def _encoded(lines: Iterable[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")
