@@ -11,8 +11,8 @@ import pytest
 
 from marin.cli.main import run as run_command
 from marin.execution.lease.fencing import LeaseToken
-from marin.execution.report.job_log.files import JobLogFiles
-from marin.execution.report.job_log.sections import Section
+from marin.execution.log.job_files import JobLogFiles
+from marin.execution.log.sections import Section
 from rigging.filesystem import read_bytes_or_none
 from support.rigging.shared import shared_gcs_server
 

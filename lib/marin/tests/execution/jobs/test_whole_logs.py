@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from fray.testing.ray_harness import RayCluster
-from marin.execution.report.job_log.sections import LOST
+from marin.execution.log.sections import LOST
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 

@@ -15,15 +15,8 @@ from fray.local_backend import LocalClient
 from marin.execution import Executor, progress
 from marin.execution.jobs.output import JobLines
 from marin.execution.jobs.remote import remote
-from marin.execution.report.earlier_runs import latest_logs, read_usual_seconds, usual_seconds
-from marin.execution.report.event_log import EventLog, event_line
-from marin.execution.report.events import (
-    AttemptUse,
-    StepEnd,
-    StepEnded,
-    StepProgressed,
-)
-from marin.execution.report.job_notes import (
+from marin.execution.log.lines import without_notes
+from marin.execution.log.notes import (
     MARK,
     JobProgress,
     ProgressNote,
@@ -31,7 +24,14 @@ from marin.execution.report.job_notes import (
     note_in,
     take_note,
     tell_use,
-    without_notes,
+)
+from marin.execution.report.earlier_runs import latest_logs, read_usual_seconds, usual_seconds
+from marin.execution.report.event_log import EventLog, event_line
+from marin.execution.report.events import (
+    AttemptUse,
+    StepEnd,
+    StepEnded,
+    StepProgressed,
 )
 from marin.execution.report.log_lines import PROGRESS_SECONDS, LogLines
 from marin.execution.report.progress import LEAST_MEASURED_SECONDS, StepProgress, Use, set_progress_of_process

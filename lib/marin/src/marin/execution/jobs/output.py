@@ -8,14 +8,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from marin.execution.jobs.kept_log import KeptLog
-from marin.execution.report.job_log.lines import WithoutNotes
-from marin.execution.report.job_notes import Note, take_note
+from marin.execution.log.kept_log import KeptLog
+from marin.execution.log.lines import TextLines
+from marin.execution.log.notes import take_note
 from marin.execution.report.progress import step_progress
-from marin.execution.report.rows import Rows
 
 if TYPE_CHECKING:
     from fray.client import GivesNewOutput, JobHandle
@@ -51,20 +49,7 @@ class JobLines:
         self._name = step_name
         self._are_several = replicas > 1
         self._texts: dict[int | None, GrowingText] = {}
-        self._rows: dict[int | None, Rows] = {}
-        self._notes: dict[int | None, WithoutNotes] = {}
-
-    def new_rows(self, new: Mapping[int | None, str], *, ended: bool = False) -> list[tuple[int | None, str]]:
-        """Return the lines that the new text completes, each with its replica; with `ended` also unfinished ones."""
-        lines: list[tuple[int | None, str]] = []
-        for replica in sorted({*new, *(self._rows if ended else ())}, key=lambda key: -1 if key is None else key):
-            rows = self._rows.setdefault(replica, Rows())
-            whole = rows.feed(new.get(replica, ""))
-            if ended:
-                whole += [line for line in rows.texts if line.strip()]
-                self._rows[replica] = Rows()
-            lines += [(replica, line) for line in whole]
-        return lines
+        self._lines: dict[int | None, TextLines] = {}
 
     def take_new(self, logs: Mapping[int | None, str], *, ended: bool = False) -> str:
         """Return the complete lines of `logs` that were not returned before; with `ended` also unfinished ones."""
@@ -75,34 +60,21 @@ class JobLines:
 
     def add(self, new: Mapping[int | None, str], *, ended: bool = False) -> str:
         """Return the lines that the new text completes; with `ended` also unfinished ones. The log is told of them."""
-        shown: list[tuple[int | None, str]] = []
-
-        def add(replica: int | None, lines: list[str]) -> None:
-            shown.extend((replica, line) for line in lines)
-            if lines and self._log is not None:
-                told_apart = self._is_told_apart(replica)
-                self._log.add(replica, [f"[{replica}] {line}" if told_apart else line for line in lines])
-
-        for replica, line in self.new_rows(new, ended=ended):
-            notes = self._notes.setdefault(replica, WithoutNotes())
-            add(replica, notes.without([line], partial(self._take, replica)))
-        if ended:
-            for replica, notes in self._notes.items():
-                add(replica, notes.end())
-        if self._is_shown_elsewhere:
-            return ""
-        return "".join(f"[{self._label(replica)}] {line}\n" for replica, line in shown)
-
-    def _take(self, replica: int | None, note: Note) -> None:
-        take_note(note, self._progress)
-        if self._log is not None:
-            self._log.take(replica, note)
-
-    def _label(self, replica: int | None) -> str:
-        return f"{self._name}/{replica}" if self._is_told_apart(replica) else self._name
-
-    def _is_told_apart(self, replica: int | None) -> bool:
-        return self._are_several and replica is not None
+        shown: list[str] = []
+        for replica in sorted({*new, *(self._lines if ended else ())}, key=lambda key: -1 if key is None else key):
+            is_told_apart = self._are_several and replica is not None
+            label, mark = (f"{self._name}/{replica}", f"[{replica}] ") if is_told_apart else (self._name, "")
+            reader = self._lines.setdefault(replica, TextLines())
+            for each in [*reader.feed(new.get(replica, "")), *(reader.end() if ended else ())]:
+                if isinstance(each, str):
+                    shown.append(f"[{label}] {each}\n")
+                    if self._log is not None:
+                        self._log.add(replica, [f"{mark}{each}"])
+                else:
+                    take_note(each, self._progress)
+                    if self._log is not None:
+                        self._log.take(replica, each)
+        return "" if self._is_shown_elsewhere else "".join(shown)
 
 
 @contextlib.contextmanager

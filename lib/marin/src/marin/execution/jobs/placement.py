@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from marin.execution.config.step import ExecutorStep
 from marin.execution.config.tries import ONCE, Tries
-from marin.execution.jobs.kept_log import complete_former, log_kept
 from marin.execution.jobs.output import shown_output
 from marin.execution.jobs.remote import RemoteCallable, job_name, job_region, remote, submit_step
 from marin.execution.jobs.results import take_result_of_job
 from marin.execution.jobs.step_call import CALLS_HERE, RETURNED, call_step, mirror_budget_gb
 from marin.execution.lease.step_lease import step_lease
+from marin.execution.log.kept_log import complete_former, log_kept
+from marin.execution.log.own import LogTask
+from marin.execution.log.step_log import step_log
+from marin.execution.log.step_output import Speaker, end_speech, speaking, spoken_by
 from marin.execution.report.events import StepTimedOut
-from marin.execution.report.job_log.own import LogTask
 from marin.execution.report.progress import StepProgress, step_progress
-from marin.execution.report.step_log import step_log
-from marin.execution.report.step_output import Speaker, end_speech, speaking, spoken_by
 from rigging.errors import DeadlineExceeded, InvalidRequest, JobFailed, MarinError
 from rigging.process.calls import generator_problem, is_generator_function, name_of
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fray.client import JobHandle
     from fray.types import JobRequest, ResourceConfig
     from marin.execution.lease.fencing import LeaseToken
-    from marin.execution.report.job_log.own import LogTask
+    from marin.execution.log.own import LogTask
 
 P = ParamSpec("P")
 

@@ -17,13 +17,13 @@ from marin.execution.jobs.results import keep_result_of_job, result_content
 from marin.execution.lease.circles import Making, making_as, making_here
 from marin.execution.lease.fencing import FreshFiles, LeaseToken
 from marin.execution.lease.step_lease import StepLease, step_lease
-from marin.execution.report.job_notes import JobProgress, ValueNote, tell, tell_use
+from marin.execution.log.notes import JobProgress, ValueNote, tell, tell_use
 from marin.execution.report.progress import is_in_step, set_progress_of_process, step_progress, use_of_thread
 from rigging.errors import InvalidRequest
 from rigging.process.calls import call_to_end, exit_status
 
 if TYPE_CHECKING:
-    from marin.execution.report.job_log.own import LogTask
+    from marin.execution.log.own import LogTask
 
 RETURNED: Final = "the step's function has returned"
 
@@ -120,7 +120,7 @@ def _log_kept(log: LogTask | None, output_path: str, token: LeaseToken | None) -
         yield  # an in-process client's job: the run has what it prints
         return
     from fray.replica import replica_index
-    from marin.execution.report.job_log.own import log_kept_here
+    from marin.execution.log.own import log_kept_here
 
     with log_kept_here(log, output_path, token, replica_index()):
         yield

@@ -16,10 +16,10 @@ from marin.execution.lease.opening import open_step_lease
 from marin.execution.lease.status_file import StepAlreadyDone
 from marin.execution.lease.status_words import STATUS_FAILED, STATUS_SUCCESS
 from marin.execution.lease.step_lease import DEFAULT_TERMS, LeaseTerms, end_failed, set_step_lease
+from marin.execution.log.step_log import StepLog, set_step_log
 from marin.execution.record.info import STEP_INFO_FILE
 from marin.execution.report.events import AttemptUse, RunEvent, StepEnd, StepTimedOut
 from marin.execution.report.progress import StepProgress, measured, set_step_progress
-from marin.execution.report.step_log import StepLog, set_step_log
 from marin.execution.run.interruption import AtWork
 from marin.execution.run.limited_call import LimitedCall
 from marin.execution.run.outcomes import attempts_of, outcome_of, outcome_of_failure, retrying

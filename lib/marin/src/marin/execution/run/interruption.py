@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from marin.execution.lease.step_lease import StepLease
+from marin.execution.log.step_log import StepLog
 from marin.execution.report.error_text import stack_of_thread
-from marin.execution.report.step_log import StepLog
 from marin.execution.run.children import StepProcesses
 from rigging.errors import MarinError
 

@@ -23,6 +23,7 @@ from marin.execution.jobs.remote import connect
 from marin.execution.lease.status_file import worker_id
 from marin.execution.lease.status_words import STATUS_RUNNING, STATUS_SUCCESS
 from marin.execution.lease.step_lease import DEFAULT_TERMS, LeaseTerms
+from marin.execution.log.step_output import step_output
 from marin.execution.plan.collision import PlannedStep, check_existing
 from marin.execution.plan.gc_pause import gc_paused
 from marin.execution.plan.plan import StepPlan, StepsByVersionText, VersionTexts
@@ -43,7 +44,6 @@ from marin.execution.report.error_text import short_errors
 from marin.execution.report.events import RunObserver, told_run
 from marin.execution.report.explain_mode import explain_request
 from marin.execution.report.failure_report import FailureReport, rerun_by_executor
-from marin.execution.report.step_output import step_output
 from marin.execution.run.crew import check_max_concurrent
 from marin.execution.run.failures import add_failure, raise_failures
 from marin.execution.run.plan_source import run_tasks

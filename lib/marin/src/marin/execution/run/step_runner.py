@@ -9,11 +9,11 @@ from marin.execution.jobs.placement import LiveJobs
 from marin.execution.lease.keeper import LeaseKeeper
 from marin.execution.lease.status_file import StatusFile
 from marin.execution.lease.status_words import STATUS_SUCCESS
+from marin.execution.log.step_output import step_output
 from marin.execution.report.error_text import log_failure, short_errors
 from marin.execution.report.events import RunObserver, StepEnd, told_run
 from marin.execution.report.explain_mode import explain_request
 from marin.execution.report.failure_report import FailureReport
-from marin.execution.report.step_output import step_output
 from marin.execution.run.attempt import Attempt
 from marin.execution.run.crew import check_max_concurrent, most_at_work
 from marin.execution.run.failures import add_failure

@@ -14,9 +14,9 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TextIO
 
+from marin.execution.log.step_output import current_output
 from marin.execution.report.earlier_runs import read_usual_seconds
 from marin.execution.report.events import RunEnded, RunEvent, RunStarted, StepEnd, StepEnded, StepRetrying
-from marin.execution.report.step_output import current_output
 from marin.execution.report.words import MOST_LINES, end_words, retry_words
 from marin.execution.views.drawing import STYLES, Pen
 from marin.execution.views.streams import above_the_view

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TextIO
 
-from marin.execution.report.step_output import current_output
+from marin.execution.log.step_output import current_output
 
 
 class Screen(Protocol):
