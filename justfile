@@ -6,27 +6,27 @@ default:
 
 # Check style, layering and types.
 check:
-    uv run ruff check .
-    uv run ruff format --check .
-    uv run lint-imports
-    uv run mypy
+    uv run --group dev ruff check .
+    uv run --group dev ruff format --check .
+    uv run --group dev lint-imports
+    uv run --group dev mypy
 
 # Fix what the linters can fix.
 fix:
-    uv run ruff check --fix .
-    uv run ruff format .
+    uv run --group dev ruff check --fix .
+    uv run --group dev ruff format .
 
 # Run the fast tests (three minutes on two cores), or a part: just test lib/iris/tests/sched
 test *ARGS:
-    uv run pytest {{ARGS}}
+    uv run --group dev pytest {{ARGS}}
 
 # Run the tests that need processes, browsers, terminals, Ray or packages (twelve minutes).
 test-process *ARGS:
-    uv run pytest -m process {{ARGS}}
+    uv run --group dev pytest -m process {{ARGS}}
 
 # Run the long tests: every simulation seed, Ray in full, containers, whole documents (hours).
 soak *ARGS:
-    uv run pytest -m soak {{ARGS}}
+    uv run --group dev pytest -m soak {{ARGS}}
 
 # Build the documents' site and serve it.
 docs:
@@ -34,7 +34,7 @@ docs:
 
 # Run a benchmark, or list them: just bench iris_jobs --help
 bench NAME="" *ARGS:
-    @{{ if NAME == "" { "ls benchmarks/*.py" } else { "uv run python -m benchmarks." + NAME + " " + ARGS } }}
+    @{{ if NAME == "" { "ls benchmarks/*.py" } else { "uv run --group dev python -m benchmarks." + NAME + " " + ARGS } }}
 
 # Run all that continuous integration runs.
 ci:

@@ -1,6 +1,6 @@
 """Calls of actors on a warm local Iris cluster, beside Ray's actors and a bare gRPC stream in the same run.
 
-usage: uv run python benchmarks/actors.py [--no-peer] [--calls N]
+usage: uv run --group dev python benchmarks/actors.py [--no-peer] [--calls N]
 
     one        1 KB there and back, one call after the other: p50 and p99 in ms
     in_flight  the same with 64 calls of one client under way: calls/s

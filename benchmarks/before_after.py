@@ -1,6 +1,6 @@
 """Processor time of benchmarks in two checkouts of this repository, run in turns: before and after a change.
 
-usage: uv run python benchmarks/before_after.py BEFORE AFTER [--turns 3] [CASE]...
+usage: uv run --group dev python benchmarks/before_after.py BEFORE AFTER [--turns 3] [CASE]...
 
 Each case is a benchmark with arguments that make it short. Measured is the processor time of all processes that it
 starts, daemons included: user and system, seconds, the least of the turns, as it is disturbed least. Each checkout

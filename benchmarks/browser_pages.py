@@ -1,6 +1,6 @@
 """How long the experiment pages take: 10,000 runs, one of 2,000 steps, a log of 1 GB; and 20 pages that look on.
 
-    uv run python benchmarks/browser_pages.py [--runs 10000] [--steps 2000]
+    uv run --group dev python benchmarks/browser_pages.py [--runs 10000] [--steps 2000]
 
 Prints for each page the first time and the median of nine more, over HTTP on loopback, in milliseconds.
 """

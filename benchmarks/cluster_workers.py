@@ -1,6 +1,6 @@
 """A controller and scripted workers, which start nothing: what many hosts cost it, and how many tasks it passes on.
 
-usage: uv run python benchmarks/cluster_workers.py [--workers 1000] [--tasks 20000] [--idle SECONDS] [--tls]
+usage: uv run --group dev python benchmarks/cluster_workers.py [--workers 1000] [--tasks 20000] [--idle SECONDS] [--tls]
 
     idle    processor time of the controller while the workers only beat, in percent of a core
     tasks   one job of N one-core tasks that end as soon as they are started: tasks/s, submit to end

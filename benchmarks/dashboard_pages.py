@@ -1,6 +1,6 @@
 """How long the cluster's pages take, and what pages that look on cost the controller.
 
-    uv run python benchmarks/dashboard_pages.py [--jobs 10000] [--tasks 10000] [--log-gb 1] [--watchers 20]
+    uv run --group dev python benchmarks/dashboard_pages.py [--jobs 10000] [--tasks 10000] [--log-gb 1] [--watchers 20]
 
     pages     each page once, and the median of nine more, over HTTP on loopback: with so many jobs, a job of so many
               tasks, and a log of so many GB

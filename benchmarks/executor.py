@@ -1,6 +1,6 @@
 """The executor's figures, beside doit and bare file operations in the same run.
 
-usage: uv run python benchmarks/executor.py [NAME]... [--no-peer]
+usage: uv run --group dev python benchmarks/executor.py [NAME]... [--no-peer]
 
     wide       1,000 independent trivial steps, with leases, info files, event log and usage: first run and all-cached
                run, ms a step; in memory (/dev/shm, where there is one) and on disk, where making files costs what ext4

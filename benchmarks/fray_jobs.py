@@ -1,6 +1,6 @@
 """No-op jobs and small actor calls through fray, on every backend, beside plain Ray in the same run.
 
-usage: uv run python benchmarks/fray_jobs.py [jobs N] [calls N] [--backends NAME,NAME...] [--cpu N]
+usage: uv run --group dev python benchmarks/fray_jobs.py [jobs N] [calls N] [--backends NAME,NAME...] [--cpu N]
            [--ray-cpus N] [--repeats N]
 
     jobs       N callables that do nothing, submitted one by one by one client, then waited for: jobs/s

@@ -1,6 +1,6 @@
 """The first small jobs that a process runs on Ray through fray, beside plain tasks: processor time and seconds.
 
-usage: uv run python benchmarks/fray_ray_first.py [--jobs N] [--cpu N] [--turns N]
+usage: uv run --group dev python benchmarks/fray_ray_first.py [--jobs N] [--cpu N] [--turns N]
 
     --jobs   jobs of each round (2,000), each with an argument of its own
     --cpu    processors that each takes (0.1); small jobs have many worker processes

@@ -1,6 +1,6 @@
 """How long `/bin/true` takes on a worker on which another task takes all that it can get, beside the same worker alone.
 
-usage: uv run python benchmarks/hostile_neighbour.py [--starts 100] [--turns 3] [--at-most 2.0]
+usage: uv run --group dev python benchmarks/hostile_neighbour.py [--starts 100] [--turns 3] [--at-most 2.0]
 
 One worker process with its guardian, limits as they are by default, and a small controller. For each hostile task in
 alternating turns: `/bin/true` one by one (from the wish to the end, as the controller hears of it) while nothing else

@@ -1,6 +1,6 @@
 """How long a user waits for the first line, with the libraries installed from their wheels in a clean environment.
 
-uv run python -m benchmarks.installed_start [--runs 15]
+uv run --group dev python -m benchmarks.installed_start [--runs 15]
 
 Aims: `import fray` at most 0.1 s, `import marin.execution` 0.25 s, `iris --help` 0.2 s, each a whole process.
 """

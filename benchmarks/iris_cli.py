@@ -1,6 +1,6 @@
 """Whole commands as a user feels them: help, a job on a warm cluster, a cold start, a cached experiment; and memory.
 
-usage: uv run python benchmarks/iris_cli.py
+usage: uv run --group dev python benchmarks/iris_cli.py
 
 Prints one JSON line: medians of 5 in seconds, beside the floor of this machine in the same run (`python -c pass` and an
 interpreter that only imports grpc), and the controller's resident memory in MiB after start and after the run.

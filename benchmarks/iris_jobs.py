@@ -1,6 +1,6 @@
 """Jobs that are processes, on a warm local cluster, beside HyperQueue in the same run.
 
-usage: uv run python benchmarks/iris_jobs.py [one] [separate N] [array N] [--no-peer]
+usage: uv run --group dev python benchmarks/iris_jobs.py [one] [separate N] [array N] [--no-peer]
 
     one        10 x 5 `/bin/true` jobs, one after the other: submit to known-succeeded, p50 and p90 in ms
     separate   N one-task jobs submitted one by one by one client, then waited for: jobs/s (median of 3)

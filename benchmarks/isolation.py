@@ -1,6 +1,6 @@
 """What keeping tasks apart costs at a start, each way beside a start without any, in alternating turns of one run.
 
-usage: uv run python benchmarks/isolation.py [--files 500] [--starts 40] [--turns 5] [--directory DIR]
+usage: uv run --group dev python benchmarks/isolation.py [--files 500] [--starts 40] [--turns 5] [--directory DIR]
 
 A workspace of some files, a virtual environment, and `/bin/true` or a callable that a warm interpreter runs, by the
 guardian's own runtime: making the attempt's directories, the start, the end, removing the directories. Prints one JSON

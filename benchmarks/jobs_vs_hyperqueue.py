@@ -1,6 +1,6 @@
 """Processor time a job, and the rate beside HyperQueue's in alternating turns of one run.
 
-usage: uv run python benchmarks/jobs_vs_hyperqueue.py [--peer-python PYTHON] [--peer SCRIPT] [--turns N] [CASE...]
+usage: uv run --group dev python benchmarks/jobs_vs_hyperqueue.py [--peer-python FILE] [--peer FILE] [--turns] [CASE]...
 
 CASE is `separate:N` (N one-task jobs, submitted one by one, then waited for), `each:N` (the same with a `Job.wait` for
 each), `many:N` (the same by one `submit_many`), or `array:N` (one job of N tasks). Each job runs `/bin/true`. PYTHON is

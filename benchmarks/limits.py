@@ -1,6 +1,6 @@
 """What holding tasks to their limits costs, beside the same without, in alternating turns of one run.
 
-usage: uv run python benchmarks/limits.py [--starts 200] [--burst 1000] [--sleepers 100] [--seconds 20]
+usage: uv run --group dev python benchmarks/limits.py [--starts 200] [--burst 1000] [--sleepers 100] [--seconds 20]
        [--turns 3]
 
 A worker process with its guardian for each way, and a small controller: `/bin/true` one by one (from the wish to the

@@ -1,6 +1,6 @@
 """Seconds (by the clock, and of processor time) that `--grep` takes over many lines of one attempt.
 
-usage: uv run python benchmarks/log_grep.py [LINES]
+usage: uv run --group dev python benchmarks/log_grep.py [LINES]
 """
 
 import asyncio

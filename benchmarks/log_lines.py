@@ -1,6 +1,6 @@
 """Lines a second from one task to the controller's disk, and from there to a reader; every line is counted.
 
-usage: uv run python benchmarks/log_lines.py [LINES]
+usage: uv run --group dev python benchmarks/log_lines.py [LINES]
 """
 
 import json

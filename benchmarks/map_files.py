@@ -1,6 +1,6 @@
 """`map_files` on Ray beside plain Ray tasks, one a file, over the same many small files.
 
-usage: uv run python benchmarks/map_files.py [--files N] [--bytes N] [--work-ms F] [--cpus N] [--repeats N]
+usage: uv run --group dev python benchmarks/map_files.py [--files N] [--bytes N] [--work-ms F] [--cpus N] [--repeats N]
            [--fresh N] [--memory N]
 
     --files    how many (2,000)

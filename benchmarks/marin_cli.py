@@ -1,6 +1,6 @@
 """`marin runs` over 10,000 recorded runs, as a user feels it.
 
-usage: uv run python benchmarks/marin_cli.py
+usage: uv run --group dev python benchmarks/marin_cli.py
 
 Prints one JSON line: medians of 5 in seconds, beside `python -c pass` in the same run.
 """

@@ -1,6 +1,6 @@
 """The mirror beside the plainest way to do the same, in one run.
 
-usage: uv run python benchmarks/mirror.py [NAME...]     (all of bytes, files, open, objects if none is named)
+usage: uv run --group dev python benchmarks/mirror.py [NAME...]  (all of bytes, files, open, objects if none is named)
 
 Files are made below TMPDIR. Exit code 2: no such name.
 

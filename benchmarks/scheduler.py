@@ -1,6 +1,6 @@
 """One scheduling round over simulated clusters: how long `plan_round` takes. No processes, no store.
 
-usage: uv run python benchmarks/scheduler.py [repeats]
+usage: uv run --group dev python benchmarks/scheduler.py [repeats]
 
 Prints one JSON line: milliseconds of each shape (median of the repeats), the bound it has to keep, and how many tasks
 it placed. 1,000 workers unless the name says otherwise; "distinct" means that no two jobs ask for the same amount.

@@ -1,6 +1,6 @@
 """The controller's memory: commits under load, a restart with a million tasks, one large submit.
 
-usage: uv run python benchmarks/store.py [--tasks N] [--tasks-per-job N]
+usage: uv run --group dev python benchmarks/store.py [--tasks N] [--tasks-per-job N]
 
     events      AttemptObserved events (running, succeeded), reduced, applied and committed in batches of 500: events/s
     restart     a database of N tasks (1,000,000 unless told), 1 in 100 of them in live jobs: seconds from opening it to

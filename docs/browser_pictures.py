@@ -1,6 +1,6 @@
 """Make the pictures of docs/browser.md: pages of sample runs in the system's Chromium.
 
-uv run python docs/browser_pictures.py [--output docs/images]
+uv run --group dev python docs/browser_pictures.py [--output docs/images]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Make the pictures of docs/dashboard.md: pages of a small cluster that is played, in the system's Chromium.
 
-uv run python docs/dashboard_pictures.py [--output docs/images]
+uv run --group dev python docs/dashboard_pictures.py [--output docs/images]
 """
 
 from __future__ import annotations

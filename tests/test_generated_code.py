@@ -19,4 +19,4 @@ def test_the_generated_code_is_current(tmp_path):
         for path in generated
         if (tmp_path / path).read_text() != (REPOSITORY / "lib/iris/src" / path).read_text()
     ]
-    assert not stale, f"run `uv run python lib/iris/generate_protos.py` and commit: {stale}"
+    assert not stale, f"run `uv run --group dev python lib/iris/generate_protos.py` and commit: {stale}"

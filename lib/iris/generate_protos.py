@@ -1,6 +1,6 @@
 """Write the Python code and the type stubs of `iris/rpc/generated/*.proto` (run after every change of a .proto file).
 
-Usage: uv run python lib/iris/generate_protos.py [OUTPUT_DIR]
+Usage: uv run --group dev python lib/iris/generate_protos.py [OUTPUT_DIR]
 """
 
 import sys

@@ -1,7 +1,7 @@
 """Writes docs/compatibility.md from the marks of the tests beside this file.
 
-uv run python tests/compatibility/table.py           # write the page
-uv run python tests/compatibility/table.py --check   # exit code 1 when the page is not what the marks say
+uv run --group dev python tests/compatibility/table.py           # write the page
+uv run --group dev python tests/compatibility/table.py --check   # exit code 1 when the page is not what the marks say
 
 A test that holds an older call to what it did is marked with the call, as its caller writes it:
 
@@ -32,7 +32,7 @@ process, on Iris and on Ray, kills it, and compares every bit with a run that no
 a data library of such calls: `test_data_library.py` runs its shuffles in threads, on Iris and on Ray, kills workers,
 and compares what they write with plain loops; `test_data_library_pool.py` runs them in a pool of workers on Iris.
 
-This page is made by `uv run python tests/compatibility/table.py`; a test holds it to the marks of the tests.
+Made by `uv run --group dev python tests/compatibility/table.py`; a test holds it to the marks of the tests.
 """
 
 

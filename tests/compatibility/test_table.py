@@ -10,7 +10,7 @@ TABLE = runpy.run_path(str(HERE / "table.py"))
 
 def test_the_page_is_made_of_the_marks():
     made = TABLE["page"]()
-    assert TABLE["PAGE"].read_text() == made, "run `uv run python tests/compatibility/table.py` and commit"
+    assert TABLE["PAGE"].read_text() == made, "run `uv run --group dev python tests/compatibility/table.py` and commit"
 
 
 def test_every_test_is_marked_with_its_call():

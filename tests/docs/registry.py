@@ -55,7 +55,7 @@ PARTS = "test_parts.py"
 PAGES = "test_pages.py"
 CLUSTER_PAGE = "lib/iris/tests/hosts/test_page.py::test_the_commands_of_the_page_make_a_cluster"
 OPS = "lib/iris/tests/hosts/test_ops_page.py::test_the_commands_of_the_page"
-SUITE = by("test_commands.py::test_paths_of_tests_are_there", language="bash", begins="uv run pytest")
+SUITE = by("test_commands.py::test_paths_of_tests_are_there", language="bash", begins="uv run --group dev pytest")
 MIGRATE = "lib/marin/tests/migrate/test_page.py"
 OWN_PROJECT = "tests/packaging/test_own_project.py::test_the_page_from_its_beginning_to_its_end"
 QUICKSTART = "tests/quickstart/test_whole.py"
@@ -90,7 +90,7 @@ RULES: dict[str, list[Rule]] = {
     "docs/contributing/add-an-rpc.md": [by(f"{PARTS}::test_excerpts_are_in_the_source")],
     "docs/contributing/add-a-lease-store.md": [SUITE],
     "docs/contributing/tests.md": [
-        none("takes an hour; tests/tools has tests of it", begins="uv run python -m tools.mutation")
+        none("takes an hour; tests/tools has tests of it", begins="uv run --group dev python -m tools.mutation")
     ],
     "docs/datasets.md": [by("test_datasets.py::test_the_experiment_of_the_page", language="python")],
     "docs/durability.md": [by("test_parts.py::test_the_files_of_a_remote_state", "text")],

@@ -44,7 +44,9 @@ def test_what_comes_after_the_dashes_is_no_option_of_ours() -> None:
 def test_paths_of_tests_are_there() -> None:
     checked = 0
     for page in pages():
-        for line in re.findall(r"^(?:\w+=\S+ )*uv run pytest (.*)$", (REPOSITORY / page).read_text(), re.MULTILINE):
+        for line in re.findall(
+            r"^(?:\w+=\S+ )*uv run --group dev pytest (.*)$", (REPOSITORY / page).read_text(), re.MULTILINE
+        ):
             for word in shlex.split(line, comments=True):
                 if "/" in word:
                     assert (REPOSITORY / word.partition("::")[0]).exists(), f"{page}: {word}"

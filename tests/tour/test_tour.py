@@ -1,6 +1,6 @@
 """A tour of what people see in a terminal, as golden screens.
 
-`TOUR_REWRITE=1 uv run pytest tests/tour` writes the screens anew; look at the difference before it is committed.
+`TOUR_REWRITE=1 uv run --group dev pytest tests/tour` writes the screens anew; read the difference before you commit.
 """
 
 import os

@@ -9,7 +9,7 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "fray.md"
 
 def test_the_table_of_differences_is_what_the_backends_declare() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
-    assert text == docs.with_table(text), "run: uv run python -m fray.testing.docs docs/fray.md"
+    assert text == docs.with_table(text), "run: uv run --group dev python -m fray.testing.docs docs/fray.md"
 
 
 def test_every_difference_is_in_words_and_in_the_contract() -> None:

@@ -46,7 +46,7 @@ def test_a_backend_of_another_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_backend_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     backend = registry.Backend("far", "absent_package.client", ("far",), extra="far", needs="absent_package")
-    assert backend.missing() == "absent_package is not installed: install marin-fray[far]"
+    assert backend.missing().startswith("absent_package is not installed: `uv pip install 'marin-fray[far]'`")
     monkeypatch.setattr(registry, "BACKENDS", (*registry.BACKENDS, backend))
     with pytest.raises(InvalidRequest, match=r"needs absent_package.*marin-fray\[far\]"):
         registry.connect("far")

@@ -12,6 +12,7 @@ from types import ModuleType
 
 from fray.protocols import Client
 from rigging.errors import InvalidRequest
+from rigging.extras import install_extra
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,9 @@ class Backend:
 
     def missing(self) -> str | None:
         """Why it cannot be used in this environment, and what to do about it; None when it can."""
-        if self.needs is None or importlib.util.find_spec(self.needs) is not None:
+        if self.needs is None or self.extra is None or importlib.util.find_spec(self.needs) is not None:
             return None
-        return f"{self.needs} is not installed: install marin-fray[{self.extra}]"
+        return f"{self.needs} is not installed: {install_extra(self.extra, 'marin-fray')}"
 
 
 ENTRY_POINTS = "fray.backends"
@@ -81,7 +82,8 @@ def connect(spec: str) -> Client:
         if backend.extra is None or error.name is None or error.name.partition(".")[0] == "fray":
             raise
         raise InvalidRequest(
-            f"fray client {spec!r} needs {error.name}, which is not installed: install marin-fray[{backend.extra}]"
+            f"fray client {spec!r} needs {error.name}, which is not installed: "
+            f"{install_extra(backend.extra, 'marin-fray')}"
         ) from error
     client: Client = module.connect(address or None)
     return client

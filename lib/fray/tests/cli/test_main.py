@@ -21,7 +21,7 @@ def test_backends_and_what_they_lack(capsys: pytest.CaptureFixture[str], monkeyp
     assert run_command_line(["backends"]) == 0
     lines = capsys.readouterr().out.splitlines()
     told = next(line for line in lines if "far" in line)
-    assert told.endswith("no: absent_package is not installed: install marin-fray[far]")
+    assert "no: absent_package is not installed: `uv pip install 'marin-fray[far]'`" in told
     assert next(line for line in lines if " iris " in line).startswith("* iris")
     assert run_command_line(["backends", "--json"]) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}

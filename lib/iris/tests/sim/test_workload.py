@@ -189,4 +189,4 @@ def test_a_picture_or_what_to_install_for_one(
     assert picture.read_bytes().startswith(b"\x89PNG")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["--trace", str(path), *FLEET, "--plot", "p.png"]) == 2
-    assert "--plot needs matplotlib: install marin-iris[plot]" in capsys.readouterr().err
+    assert "--plot needs matplotlib: `uv pip install 'marin-iris[plot]'`" in capsys.readouterr().err

@@ -16,6 +16,7 @@ from fray.testing.waiting import eventually
 from marin.run import connection
 from marin.run.cluster_target import ClusterTarget
 from rigging.errors import Unavailable
+from rigging.extras import MissingExtra
 from support.rigging.processes import is_gone
 
 # Listens as `ray dashboard --port P` does, and has a child as that has ssh.
@@ -135,4 +136,5 @@ def test_an_address_that_only_ray_can_look_up(monkeypatch: pytest.MonkeyPatch) -
 
 def test_without_the_ray_program_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection.shutil, "which", lambda name, path=None: None)
-    assert "pip install 'marin[ray]'" in refusal(BY_FILE)
+    with pytest.raises(MissingExtra, match="uv pip install"), connection.open_connection(BY_FILE):
+        pass

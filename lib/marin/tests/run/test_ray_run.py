@@ -246,8 +246,8 @@ def test_ends_at_once(project: Path, capfd: pytest.CaptureFixture[str], monkeypa
             patch.setattr("marin.run.ray_run.run", Mock(side_effect=raised))
             assert main(COMMAND) == 130
     monkeypatch.setitem(sys.modules, "marin.run.submit.run_job", None)
-    assert main(COMMAND) == 5
-    assert "jobs on Ray need `pip install 'marin[ray]'`" in capfd.readouterr().err
+    assert main(COMMAND) == 3
+    assert "ray_run needs the extra `ray`" in capfd.readouterr().err
 
 
 @pytest.mark.process

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from fsspec.core import OpenFile
 
+from rigging.extras import MissingExtra
 from rigging.filesystem import open_url, url_to_fs
 from support.rigging.faults import Fault, FaultKind
 from support.rigging.s3_server import S3Server
@@ -75,3 +76,17 @@ def test_looking_at_it_opens_nothing_and_with_opens_it_anew(tmp_path: Path) -> N
     assert read.closed
     assert isinstance(read, OpenFile)
     assert read.path == str(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "module", "extra"), [("gs://bucket/a", "gcsfs", "gcs"), ("s3://bucket/a", "s3fs", "s3")]
+)
+def test_a_missing_extra_is_named_with_its_command(
+    url: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setattr(sys.modules["fsspec.registry"], "_registry", {})
+    with pytest.raises(MissingExtra, match=rf"{extra}`.*uv pip install 'marin\[{extra}\]'") as raised:
+        open_url(url)
+    assert isinstance(raised.value, ImportError)
+    assert "\n" not in str(raised.value)

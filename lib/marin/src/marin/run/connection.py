@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from marin.run.cluster_target import DASHBOARD_PORT, ClusterTarget
 from rigging.errors import Unavailable
+from rigging.extras import MissingExtra, install_extra
 
 TUNNEL_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 0.1
@@ -92,10 +93,10 @@ def _tunnel(file: Path, seconds: float, wanted: int | None) -> Iterator[str]:
 
 
 def find_ray() -> str:
-    """Return the `ray` program of this environment, else of PATH. Raises Unavailable."""
+    """Return the `ray` program of this environment, else of PATH. Raises MissingExtra."""
     ray = shutil.which("ray", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
     if ray is None:
-        raise Unavailable("clusters known by a file need the `ray` command (pip install 'marin[ray]')")
+        raise MissingExtra(f"clusters known by a file need the `ray` command: {install_extra('ray')}")
     return ray
 
 

@@ -17,8 +17,9 @@ from typing import Any, Final
 import click
 
 from marin.run.submit.options import RunOptions
-from rigging.errors import InvalidRequest, MarinError, Unavailable
+from rigging.errors import InvalidRequest, MarinError
 from rigging.exit_codes import exit_code_of
+from rigging.extras import needing
 from rigging.process.interrupts import unwrapped_interrupts
 from rigging.project.env_files import read_env_files
 from rigging.project.forwarding import FORWARDED_ENV_VARS
@@ -90,10 +91,8 @@ def command_line(ctx: click.Context, /, **given: Any) -> None:  # noqa: D103 - i
 
 def run(options: RunOptions, environ: Mapping[str, str]) -> int:
     """Submit the job and follow it; return the exit code. Raises MarinError."""
-    try:
+    with needing("ray", "ray_run"):
         from marin.run.submit.run_job import submit_and_follow
-    except ModuleNotFoundError as error:
-        raise Unavailable(f"{error}: jobs on Ray need `pip install 'marin[ray]'`") from None
 
     return submit_and_follow(options, environ)
 

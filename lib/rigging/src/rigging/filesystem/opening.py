@@ -7,9 +7,11 @@ that cannot have it are refused when they would cross regions.
 """
 
 import os
-from typing import TYPE_CHECKING, Any, Literal, overload
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
 from rigging.errors import Denied
+from rigging.extras import needing
 from rigging.filesystem.fences import check_writable
 from rigging.filesystem.location import OBJECT_STORE_PROTOCOLS, Url, url_scheme
 from rigging.filesystem.region_check import REGIONAL_PROTOCOLS
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 _TAKES_A_FILESYSTEM = frozenset({"blockcache", "cached", "dir", "filecache", "simplecache"})
 _CACHES = _TAKES_A_FILESYSTEM - {"dir"}
 _TAKES_A_FILE = frozenset({"tar", "zip"})
+_EXTRAS: Final = {"gs": "gcs", "gcs": "gcs", "s3": "s3", "s3a": "s3"}
 _OF_THE_FILE = ("compression", "encoding", "errors", "newline")
 
 TextMode = Literal["r", "w", "a", "x", "rt", "wt", "at", "xt", "tr", "r+", "w+", "a+", "x+"]
@@ -78,6 +81,7 @@ def url_to_fs(url: Url, **kwargs: Any) -> "tuple[AbstractFileSystem, str]":
 
     Raises:
         Denied: A chain of filesystems would read from another region, uncharged.
+        MissingExtra: The packages for this kind of storage are not installed.
     """
     from fsspec.core import url_to_fs as fsspec_url_to_fs
 
@@ -87,7 +91,8 @@ def url_to_fs(url: Url, **kwargs: Any) -> "tuple[AbstractFileSystem, str]":
         return fs, path
     if "::" in text:
         return _chain_to_fs(text, kwargs)
-    fs, path = fsspec_url_to_fs(text, **kwargs)
+    with _needing(url_scheme(url)):
+        fs, path = fsspec_url_to_fs(text, **kwargs)
     return _guarded(fs), path
 
 
@@ -100,10 +105,10 @@ def filesystem(protocol: str, **kwargs: Any) -> "AbstractFileSystem":
     import fsspec
 
     if protocol in REGIONAL_PROTOCOLS:
-        return _guarded(fsspec.filesystem(protocol, **kwargs))
+        return _store(protocol, kwargs)
     target = kwargs.get("target_protocol")
     if target in REGIONAL_PROTOCOLS:
-        below = _guarded(fsspec.filesystem(target, **(kwargs.get("target_options") or {})))
+        below = _store(target, kwargs.get("target_options") or {})
         if protocol in _TAKES_A_FILESYSTEM:
             rest = {name: value for name, value in kwargs.items() if name not in ("target_protocol", "target_options")}
             return fsspec.filesystem(protocol, fs=below, **rest)
@@ -122,6 +127,19 @@ def _guarded(fs: "AbstractFileSystem") -> "CrossRegionGuardedFS":
     return guarded(fs)
 
 
+def _store(protocol: str, options: dict[str, Any]) -> "CrossRegionGuardedFS":
+    """Return the object store of a protocol, guarded."""
+    import fsspec
+
+    with _needing(protocol):
+        return _guarded(fsspec.filesystem(protocol, **options))
+
+
+def _needing(protocol: str) -> AbstractContextManager[None]:
+    extra = _EXTRAS.get(protocol)
+    return nullcontext() if extra is None else needing(extra, f"{protocol}://")
+
+
 def _chain_to_fs(url: str, options: dict[str, Any]) -> "tuple[AbstractFileSystem, str]":
     import fsspec
 
@@ -135,7 +153,7 @@ def _chain_to_fs(url: str, options: dict[str, Any]) -> "tuple[AbstractFileSystem
         if kind in _CACHES:
             return fsspec.filesystem(kind, fs=below, **own), path
         return fsspec.filesystem(kind, fo=fsspec.core.OpenFile(below, path, "rb"), **own), member
-    below = _guarded(fsspec.filesystem(scheme, **rest.get(scheme, {})))
+    below = _store(scheme, rest.get(scheme, {}))
     _refuse_if_crossing(below, stored.rpartition("::")[2], url)
     fs, path = fsspec.core.url_to_fs(url, **options)
     return fs, path

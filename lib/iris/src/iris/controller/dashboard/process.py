@@ -222,8 +222,8 @@ class DashboardProcess:
         lacking = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
         if lacking:
             raise InvalidRequest(
-                f"the dashboard needs {', '.join(lacking)}, which the controller's environment lacks: install the "
-                "extra `dashboard` there (uv pip install 'marin-iris[dashboard]') and start the controller again"
+                f"the dashboard needs {', '.join(lacking)}, which the controller's environment lacks: there, "
+                "`uv pip install 'marin-iris[dashboard]'`, and start the controller again"
             )
         settings = self._settings
         key = load_or_create_secret(settings.state_dir / _KEY_FILE)

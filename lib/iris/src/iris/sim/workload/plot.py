@@ -18,7 +18,7 @@ def plot(outcome: SimulationResult, path: Path) -> None:
         matplotlib.use("Agg")
         from matplotlib import pyplot
     except ImportError as error:
-        raise InvalidRequest("--plot needs matplotlib: install marin-iris[plot]") from error
+        raise InvalidRequest("--plot needs matplotlib: `uv pip install 'marin-iris[plot]'`") from error
     figure, (use, queue, waits) = pyplot.subplots(3, 1, figsize=(10, 11), layout="constrained")
     hours = [sample.at_s / 3600 for sample in outcome.samples] + [outcome.end_s / 3600]
     for name, whole, label in (("cores_used", outcome.cores, "cpu"), ("devices_used", outcome.devices, "accelerators")):

@@ -90,10 +90,8 @@ def _decompressed(place: Confined, name: str, compression: str, start: int) -> t
 
 
 def _zstd(file: BinaryIO) -> Any:
-    try:
-        import zstandard
-    except ImportError:
-        raise InvalidRequest("a .zst file is shown when zstandard is installed: the extra `browser` of marin") from None
+    import zstandard
+
     return zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(file)
 
 

@@ -9,6 +9,7 @@ from marin.browser.confined import Confined
 from marin.browser.listing import Entry
 from marin.browser.previews.preview import Kind, Preview, cell
 from rigging.errors import InvalidRequest
+from rigging.extras import needing
 
 _ROWS: Final = 50
 _COLUMNS: Final = 40
@@ -29,13 +30,12 @@ def table_preview(place: Confined, entry: Entry, group: int) -> Preview:
         group: The row group; the last one when there are not so many.
 
     Raises:
-        InvalidRequest: It is damaged, or pyarrow is not installed.
+        InvalidRequest: It is damaged.
+        MissingExtra: pyarrow is not installed.
     """
-    try:
+    with needing("previews", "what is in a table"):
         import pyarrow
         from pyarrow import parquet
-    except ImportError:
-        raise InvalidRequest("a table is shown when pyarrow is installed: the extra `browser` of marin") from None
     with place.open(entry.name) as file:
         try:
             # Only what is shown is read, column by column.
@@ -116,13 +116,12 @@ def array_preview(place: Confined, entry: Entry) -> Preview:
     """Return the shape, type and first values of a `.npy` file.
 
     Raises:
-        InvalidRequest: It is damaged, holds pickled objects, or numpy is not installed.
+        InvalidRequest: It is damaged, or holds pickled objects.
+        MissingExtra: numpy is not installed.
     """
-    try:
+    with needing("previews", "what is in an array"):
         import numpy
         from numpy.lib import format as npy
-    except ImportError:
-        raise InvalidRequest("an array is shown when numpy is installed: the extra `browser` of marin") from None
     head = io.BytesIO(place.read(entry.name, 0, _HEADER_BYTES))
     try:
         version = npy.read_magic(head)

@@ -9,7 +9,8 @@ from marin.cli.context import CliContext, pass_context
 from marin.cli.options import NAME, prefix_option, runs_option
 from marin.cli.output import say
 from marin.recorded.reading.places import runs_directory, storage_root
-from rigging.errors import Conflict, InvalidRequest
+from rigging.errors import InvalidRequest
+from rigging.extras import needing
 
 
 @click.command()
@@ -29,10 +30,8 @@ def browser(
         raise InvalidRequest(f"prefix {root!r}: it is in the memory of the process that wrote there")
     if jobs_url and not jobs_url.startswith(("http://", "https://", "/")):
         raise InvalidRequest(f"jobs-url {jobs_url!r}: must begin with http://, https:// or /")
-    try:
+    with needing("browser", "marin browser"):
         from marin.browser.command import browse
         from marin.browser.site import make_site
-    except ImportError as error:
-        raise Conflict(f"pages need the extra `browser`: install marin[browser] ({error})") from error
     browse(make_site(root, runs_directory(root, runs_at), jobs_url or ""), port, host, say)
     return exit_codes.OK
