@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from marin.run.ray_run import main
-from marin.run.submit import nodes
+from marin.run.submit import jobs_api, nodes
 from marin.run.submit.nodes import Nodes, is_installed, read_nodes
 from support.marin.jobs_server import Job, JobsServer
 
@@ -61,12 +61,17 @@ def test_what_this_environment_has(requirement: str, there: bool) -> None:
 
 
 def answer(at: JobsServer, monkeypatch: pytest.MonkeyPatch, told: str) -> None:
-    """Have the server's Python tell this of itself, and all other jobs succeed."""
+    """Have the server's Python tell this of itself (if empty: nothing, until it is stopped); other jobs succeed."""
     monkeypatch.setenv("RAY_ADDRESS", at.address)
+    monkeypatch.setattr(jobs_api, "WATCHED_SECONDS", 0.0)
+    if not told:
+        monkeypatch.setattr(nodes, "LOOK_SECONDS", 0.1)
 
     def end(job: Job) -> None:
         if job.body["submission_id"].startswith("marin-look-"):
             assert job.body["entrypoint"].startswith("/node/bin/python -c ")
+            if not told:
+                return
             job.log = f"Runtime env is setting up.\n{told}\n"
         job.end("SUCCEEDED", 0)
 
@@ -83,9 +88,10 @@ def look(*found: object) -> str:
         (look(True, True, ""), 0, "pip"),
         (look(False, True, ""), 0, "uv"),
         ("No such file or directory", 0, "pip"),
+        ("", 0, "pip"),
         (look(False, False, ""), 3, ""),
     ],
-    ids=["pip", "uv", "it cannot tell", "neither"],
+    ids=["pip", "uv", "it cannot tell", "it tells too late", "neither"],
 )
 def test_packages_are_installed_by_what_the_nodes_have(
     server: JobsServer, project: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],

@@ -161,7 +161,8 @@ class JobsServer:
         return web.json_response({"status": job.status, "message": job.message, "driver_exit_code": job.exit_code})
 
     async def _delete(self, request: web.Request) -> web.Response:
-        self._find(request)
+        if self._find(request).status in ("PENDING", "RUNNING"):
+            raise web.HTTPInternalServerError(text="RuntimeError: Attempted to delete a job in a non-terminal state")
         del self.jobs[request.match_info["job"]]
         return web.json_response({"deleted": True})
 

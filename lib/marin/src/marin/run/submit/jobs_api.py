@@ -24,6 +24,10 @@ TERMINAL: Final = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 60.0
 UPLOAD_SECONDS: Final = 600.0
+REMOVAL_SECONDS: Final = 15.0
+# Ray watches a job for some seconds after its end, and lists one that was deleted meanwhile again, as failed.
+WATCHED_SECONDS: Final = 3.0
+_LOOK_SECONDS: Final = 0.2
 _SHOWN: Final = 600
 # Ray reads a log as UTF-8, and fails at the first byte that is none.
 _NOT_UTF8: Final = "UnicodeDecodeError"
@@ -92,6 +96,7 @@ class JobsApi:
         self._session: aiohttp.ClientSession | None = None
         self._headers = _bearer(token) if token.always else {}
         self._by_file: set[str] = set()
+        self._removals: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
         timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS, sock_connect=self._connect_seconds)
@@ -102,7 +107,10 @@ class JobsApi:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._session is not None
-        await self._session.close()
+        try:
+            await asyncio.gather(*self._removals)
+        finally:
+            await self._session.close()
 
     async def check(self) -> str:
         """Look whether a Ray cluster answers, and return its version of Ray.
@@ -183,9 +191,18 @@ class JobsApi:
         summaries = (found.get("data") or {}).get("summary") if isinstance(found, dict) else None
         return [each for each in summaries or () if isinstance(each, dict)]
 
-    async def delete(self, job_id: str) -> None:
-        """Remove a job that has ended from the cluster's list. Raises NotFound."""
-        await self._call("DELETE", f"/api/jobs/{job_id}")
+    def remove(self, job_id: str) -> None:
+        """Stop a job, and delete it from the cluster's list; this context ends once that is done, or takes too long."""
+        self._removals.append(asyncio.create_task(self._remove(job_id)))
+
+    async def _remove(self, job_id: str) -> None:
+        with contextlib.suppress(MarinError, TimeoutError):
+            async with asyncio.timeout(REMOVAL_SECONDS):
+                await self.stop(job_id)
+                while not (await self.info(job_id)).ended:  # noqa: ASYNC110 - another machine's state
+                    await asyncio.sleep(_LOOK_SECONDS)
+                await asyncio.sleep(WATCHED_SECONDS)
+                await self._call("DELETE", f"/api/jobs/{job_id}")
 
     async def stop(self, job_id: str) -> bool:
         """Ask for a job to be stopped; returns whether it was running. Raises NotFound."""

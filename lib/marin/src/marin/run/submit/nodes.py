@@ -1,7 +1,6 @@
 """What a cluster's nodes are, asked before a job is submitted: whether this machine, and what their Python has."""
 
 import asyncio
-import contextlib
 import json
 import os
 import socket
@@ -13,10 +12,10 @@ from typing import Any, Final
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from marin.run.submit.jobs_api import JobsApi, stop_quietly
+from marin.run.submit.jobs_api import JobsApi
 from marin.run.submit.options import new_submission_id
 from marin.run.submit.submission import Submission
-from rigging.errors import InvalidRequest, MarinError, NotFound
+from rigging.errors import InvalidRequest, NotFound
 
 PREFIX_VARIABLE: Final = "MARIN_PREFIX"
 LOOK_SECONDS: Final = 10.0
@@ -128,18 +127,17 @@ async def fit_to_nodes(
 
 
 async def look(api: JobsApi, python: str, submit: Callable[[Submission], Awaitable[str]]) -> Found | None:
-    """Ask the head's Python, by a job of its own, which is then deleted; None when it does not tell in time."""
+    """Ask the head's Python by a job, which is removed however this ends; None when it does not tell in time."""
     job_id = await submit(Submission(f"marin-look-{new_submission_id()[-8:]}", (python, "-c", _LOOK)))
-    with contextlib.suppress(TimeoutError):
+    try:
         async with asyncio.timeout(LOOK_SECONDS):
             while not (await api.info(job_id)).ended:  # noqa: ASYNC110 - another machine's state
                 await asyncio.sleep(_POLL_SECONDS)
-            found = read_found(await api.logs(job_id))
-            with contextlib.suppress(MarinError):  # it stays in the list
-                await api.delete(job_id)
-            return found
-    await stop_quietly(api, job_id)
-    return None
+            return read_found(await api.logs(job_id))
+    except TimeoutError:
+        return None
+    finally:
+        api.remove(job_id)
 
 
 def read_found(log: str) -> Found | None:
