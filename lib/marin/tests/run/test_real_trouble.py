@@ -1,6 +1,7 @@
 """Jobs of a real cluster whose log is no text, whose name is taken, and whose head loses a part of itself."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,15 @@ from fray.testing.ray_jobs import jobs_cluster
 pytestmark = [pytest.mark.process, pytest.mark.ray, pytest.mark.timeout(400)]
 
 RAY_RUN = (sys.executable, "-m", "marin.run.ray_run")
+# The same, but for the times until it gives up.
+IMPATIENT = """
+import functools, sys
+from marin.run.ray_run import main
+from marin.run.submit import follow, run_job
+times = follow.FollowTimes(give_up=40.0, node_gone=20.0)
+run_job.Follower = functools.partial(follow.Follower, times=times)
+sys.exit(main())
+"""
 ODD = "import os, time\nos.write(1, b'one\\n'); time.sleep(2)\nos.write(1, b'two \\xff\\r\\n')\n"
 ODD += "time.sleep(3)\nos.write(1, 'drei \\u00e9\\n'.encode() * 3)\n"
 
@@ -45,7 +55,7 @@ def test_any_byte_is_shown_and_a_taken_name_is_said(jobs_address: str, tmp_path:
 @contextmanager
 def followed(address: str, folder: Path) -> "Iterator[subprocess.Popen[str]]":
     """A job that waits, being followed."""
-    words = [*RAY_RUN, "--no-project-deps", "--", "bash", "-c", "echo began; sleep 600"]
+    words = [sys.executable, "-c", IMPATIENT, "--no-project-deps", "--", "bash", "-c", "echo began; sleep 600"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(words, cwd=folder, env=environment(address), **pipes) as following:
         try:
@@ -63,14 +73,15 @@ def processes_of(part: str, address: str) -> list[int]:
 
 
 def line_with(following: "subprocess.Popen[str]", words: str) -> str:
-    return next(line for line in following.stderr if words in line)
+    return next(line for line in following.stderr if re.search(words, line))
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize(
     ("part", "strike", "words"),
     [
-        ("gcs_server", signal.SIGSTOP, "its head's GCS"),
+        ("gcs_server", signal.SIGSTOP, r"its head's GCS.* has not answered for [12]?\d s"),
+        ("gcs_server", signal.SIGKILL, r"its head's GCS.* has not answered for [12]?\d s"),
         ("raylet/raylet", signal.SIGKILL, "its raylet does not answer"),
     ],
 )
