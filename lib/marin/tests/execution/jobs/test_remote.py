@@ -390,6 +390,12 @@ class RayFunction:
         return self
 
 
+class RayClass(RayFunction):
+    """Has what a class under @ray.remote has."""
+
+    __ray_actor_class__ = Caller
+
+
 def test_a_ray_function_needs_rays_backend(tmp_path: Path) -> None:
     fn = RayFunction(note)
     assert is_ray_function(fn)
@@ -399,6 +405,8 @@ def test_a_ray_function_needs_rays_backend(tmp_path: Path) -> None:
             call_step(fn, (None,), str(tmp_path))
         with pytest.raises(InvalidRequest, match=r"write marin\.execution\.remote\.remote"):
             remote(fn)(None)
+        with pytest.raises(InvalidRequest, match=r"Caller is a class under @ray\.remote, an actor, and a step calls"):
+            call_step(RayClass(note), (None,), str(tmp_path))
 
 
 class RayLikeClient(LocalClient):

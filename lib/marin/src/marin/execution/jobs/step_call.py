@@ -207,8 +207,13 @@ def call_ray_function(fn: Any, args: Sequence[Any]) -> Any:
     """Run a Ray remote function as a Ray task, with its decorator's options, and return its result.
 
     Raises:
-        InvalidRequest: The current fray client is not of the Ray backend.
+        InvalidRequest: It is a class, or the current fray client is not of the Ray backend.
     """
+    if actor := getattr(fn, "__ray_actor_class__", None):
+        raise InvalidRequest(
+            f"{actor.__qualname__} is a class under @ray.remote, an actor, and a step calls a function: write one that "
+            "makes the actor and asks it"
+        )
     from fray.client import RunsRayFunctions
     from fray.current_client import current_client
 
