@@ -7,7 +7,8 @@ import pytest
 
 from fray import JobStatus, ResourceConfig
 from fray.errors import JobFailed
-from marin.execution.jobs.placement import LiveJobs, check_returned, remote_function
+from marin.execution.jobs.live_jobs import LiveJobs
+from marin.execution.jobs.placement import check_returned, remote_function
 from marin.execution.jobs.remote import remote
 from marin.execution.jobs.step_call import RETURNED
 from marin.execution.report.events import StepTimedOut

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from marin.execution.config.step import ExecutorStep
+from marin.execution.jobs.live_jobs import LiveJobs
 from marin.execution.jobs.placement import (
-    LiveJobs,
     bind,
     check_function,
     check_job_region,
@@ -45,7 +45,7 @@ from marin.execution.report.events import RunObserver, told_run
 from marin.execution.report.explain_mode import explain_request
 from marin.execution.report.failure_report import FailureReport, rerun_by_executor
 from marin.execution.run.crew import check_max_concurrent
-from marin.execution.run.failures import add_failure, raise_failures
+from marin.execution.run.outcomes import add_failure, raise_failures
 from marin.execution.run.plan_source import run_tasks
 from marin.execution.run.prefix import warn_of_other_mirror
 from marin.execution.run.step_task import StepResult, StepTask

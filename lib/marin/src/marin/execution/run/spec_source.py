@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from marin.execution.jobs.placement import LiveJobs
+from marin.execution.jobs.live_jobs import LiveJobs
 from marin.execution.jobs.remote import RemoteCallable, function_name
 from marin.execution.lease.status_file import StatusFile
 from marin.execution.lease.status_words import STATUS_SUCCESS

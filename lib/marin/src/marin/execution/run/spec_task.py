@@ -8,7 +8,8 @@ from typing import Any
 
 from marin.execution.config.prefix import prefix_or_default
 from marin.execution.config.step import ExecutorStep
-from marin.execution.jobs.placement import LiveJobs, bind, tries_of
+from marin.execution.jobs.live_jobs import LiveJobs
+from marin.execution.jobs.placement import bind, tries_of
 from marin.execution.jobs.remote import RemoteCallable, function_name
 from marin.execution.record.function_source import function_source
 from marin.execution.record.info import plain

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from marin.execution.jobs.placement import LiveJobs
+from marin.execution.jobs.live_jobs import LiveJobs
 from marin.execution.lease.keeper import LeaseKeeper
 from marin.execution.lease.status_file import StatusFile
 from marin.execution.lease.status_words import STATUS_SUCCESS
@@ -16,7 +16,7 @@ from marin.execution.report.explain_mode import explain_request
 from marin.execution.report.failure_report import FailureReport
 from marin.execution.run.attempt import Attempt
 from marin.execution.run.crew import check_max_concurrent, most_at_work
-from marin.execution.run.failures import add_failure
+from marin.execution.run.outcomes import add_failure
 from marin.execution.run.runner import StepRun
 from marin.execution.run.spec_source import DEFAULT_STREAM_TERMS, SpecSource, StreamTerms
 from marin.execution.run.spec_task import spec_task
