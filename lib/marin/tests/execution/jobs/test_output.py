@@ -10,7 +10,7 @@ import pytest
 
 from fray.current_client import set_current_client
 from fray.local_backend import LocalClient
-from marin.execution.jobs.output import JobLines, LogReader, shown_output
+from marin.execution.jobs.output import JobLines, LogReader, NewOf, shown_output
 from marin.execution.jobs.remote import remote
 from rigging.errors import StepFailed
 from support.marin.steps import MakeExecutor, MakeStep
@@ -31,8 +31,9 @@ from support.marin.steps import MakeExecutor, MakeStep
 def test_lines_are_whole_and_say_whose_they_are(
     replicas: int, looks: Sequence[Mapping[int | None, str]], shown: str
 ) -> None:
-    lines = JobLines("s", replicas)
-    texts = [lines.take_new(logs) for logs in looks] + [lines.take_new(looks[-1], ended=True)]
+    logs = iter([*looks, looks[-1]])
+    lines, new = JobLines("s", replicas), NewOf(lambda: next(logs))
+    texts = [lines.add(new()) for _ in looks] + [lines.add(new(ended=True), ended=True)]
     assert "".join(texts) == shown
 
 

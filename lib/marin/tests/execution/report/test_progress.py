@@ -18,9 +18,9 @@ from marin.execution.jobs.remote import remote
 from marin.execution.log.lines import without_notes
 from marin.execution.log.notes import (
     MARK,
-    JobProgress,
     ProgressNote,
     UseNote,
+    job_progress,
     note_in,
     take_note,
     tell_use,
@@ -102,7 +102,7 @@ def test_progress_outside_of_steps_does_nothing(capsys: pytest.CaptureFixture[st
 def test_a_jobs_process_tells_its_run_by_lines(capfd: pytest.CaptureFixture[str]) -> None:
     seen = Recorder()
     taker = StepProgress("a", "/p/a", seen.on_event, pause_seconds=0.0)
-    set_progress_of_process(JobProgress(pause_seconds=60.0))
+    set_progress_of_process(job_progress(pause_seconds=60.0))
     try:
         sys.stdout.write("half")
         for done in range(1, 101):
@@ -128,7 +128,7 @@ def test_notes_reach_the_run_and_not_the_file_printed_to(capfd: pytest.CaptureFi
         printed = file.getvalue()
         if is_closed:
             file.close()
-        JobProgress(pause_seconds=0.0).report(1, 2)
+        job_progress(pause_seconds=0.0).report(1, 2)
         tell_use(0.0)
     assert printed == "a row of the output\n"
     assert is_closed or file.getvalue() == printed

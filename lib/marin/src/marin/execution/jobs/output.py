@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from marin.execution.log.kept_log import KeptLog
 from marin.execution.log.lines import TextLines
@@ -16,16 +16,16 @@ from marin.execution.log.notes import take_note
 from marin.execution.report.progress import step_progress
 
 if TYPE_CHECKING:
-    from fray.client import GivesNewOutput, JobHandle
+    from fray.client import JobHandle
     from fray.output.growing_text import GrowingText
 
 logger = logging.getLogger(__name__)
 
-_FIRST_PAUSE_SECONDS: Final = 0.25
-_LAST_PAUSE_SECONDS: Final = 2.0
+_PAUSE_SECONDS: Final = 2.0
+# Of jobs whose whole log is read at each look: in a thread each, where nobody else prints it, and else.
+_WHOLE_PAUSE_SECONDS: Final = 1.0
 _QUIET_PAUSE_SECONDS: Final = 10.0
-# Each look reads the whole log: the longer that takes, the longer the pause.
-_PAUSE_PER_LOOK: Final = 4.0
+# The longer looks take, the longer the pause.
 _PAUSE_PER_ROUND: Final = 20.0
 _END_SECONDS: Final = 30.0
 
@@ -48,15 +48,7 @@ class JobLines:
         self._is_shown_elsewhere = is_shown_elsewhere
         self._name = step_name
         self._are_several = replicas > 1
-        self._texts: dict[int | None, GrowingText] = {}
         self._lines: dict[int | None, TextLines] = {}
-
-    def take_new(self, logs: Mapping[int | None, str], *, ended: bool = False) -> str:
-        """Return the complete lines of `logs` that were not returned before; with `ended` also unfinished ones."""
-        from fray.output.growing_text import GrowingText
-
-        new = {key: self._texts.setdefault(key, GrowingText()).take_new(logs[key], ended=ended) for key in logs}
-        return self.add(new, ended=ended)
 
     def add(self, new: Mapping[int | None, str], *, ended: bool = False) -> str:
         """Return the lines that the new text completes; with `ended` also unfinished ones. The log is told of them."""
@@ -87,53 +79,67 @@ def shown_output(
         handle: The job.
         step_name: The step's name.
         replicas: The number of the job's replicas.
-        reader: The thread that reads the output; one for all jobs of the process by default.
+        reader: The thread that reads the output; by default one for all jobs of the process that give what is new.
         log: The step's log.
     """
     from fray.client import GivesNewOutput, GivesReplicaLogs
 
+    is_shown_elsewhere = False
     if isinstance(handle, GivesNewOutput):
-        followed = JobLog(handle, JobLines(step_name, replicas, log))
-        reader = reader or _log_reader
-        reader.add(followed)
-        try:
-            yield
-        except BaseException:
-            # The cluster may not answer any more; the error must not be held up for long.
-            reader.remove(followed)
-            last = threading.Thread(target=followed.show, kwargs={"ended": True}, name="marin-job-output", daemon=True)
-            last.start()
-            last.join(_END_SECONDS)
-            raise
-        reader.remove(followed)
-        followed.show(ended=True)
-        return
-    read = handle.replica_logs if isinstance(handle, GivesReplicaLogs) else None
-    pause = _FIRST_PAUSE_SECONDS
-    if read is None:
-        if log is None or not hasattr(handle, "logs"):
-            yield
-            return
+        read, reader = handle.new_output, reader or _log_reader
+    elif isinstance(handle, GivesReplicaLogs):
+        read, reader = NewOf(handle.replica_logs), reader or LogReader(_WHOLE_PAUSE_SECONDS)
+    elif log is not None and hasattr(handle, "logs"):
         # A job within a job: the outer one's client prints it. The log is read for the log file alone.
-        read, pause = (lambda: {None: handle.logs()}), _QUIET_PAUSE_SECONDS
-    lines = JobLines(step_name, replicas, log, is_shown_elsewhere=pause == _QUIET_PAUSE_SECONDS)
-    ended = threading.Event()
-    thread = threading.Thread(
-        target=_follow, args=(handle, read, lines, ended, pause), name="marin-job-output", daemon=True
-    )
-    thread.start()
+        read, reader = NewOf(lambda: {None: handle.logs()}), reader or LogReader(_QUIET_PAUSE_SECONDS)
+        is_shown_elsewhere = True
+    else:
+        yield
+        return
+    lines = JobLines(step_name, replicas, log, is_shown_elsewhere=is_shown_elsewhere)
+    followed = JobLog(str(handle.job_id), read, lines)
+    reader.add(followed)
     try:
         yield
-    finally:
-        ended.set()
-        thread.join(_END_SECONDS)
+    except BaseException:
+        # The cluster may not answer any more; the error must not be held up for long.
+        reader.remove(followed)
+        last = threading.Thread(target=followed.show, kwargs={"ended": True}, name="marin-job-output", daemon=True)
+        last.start()
+        last.join(_END_SECONDS)
+        raise
+    reader.remove(followed)
+    followed.show(ended=True)
+
+
+class ReadsNew(Protocol):
+    """Returns the output of each replica since the last call."""
+
+    def __call__(self, *, ended: bool = False) -> Mapping[int | None, str]:
+        """See `fray.client.GivesNewOutput`."""
+        ...
+
+
+class NewOf:
+    """New output of a job whose whole logs are read."""
+
+    def __init__(self, read: Callable[[], Mapping[int | None, str]]) -> None:
+        self._read = read
+        self._texts: dict[int | None, GrowingText] = {}
+
+    def __call__(self, *, ended: bool = False) -> Mapping[int | None, str]:
+        from fray.output.growing_text import GrowingText
+
+        logs = self._read()
+        return {key: self._texts.setdefault(key, GrowingText()).take_new(logs[key], ended=ended) for key in logs}
 
 
 class JobLog:
     """A job whose new output is printed at intervals."""
 
-    def __init__(self, handle: GivesNewOutput, lines: JobLines) -> None:
-        self._handle = handle
+    def __init__(self, job_id: str, read: ReadsNew, lines: JobLines) -> None:
+        self._job_id = job_id
+        self._read = read
         self._lines = lines
         self._lock = threading.Lock()
         self._is_over = False
@@ -145,10 +151,15 @@ class JobLog:
                 return
             self._is_over = ended
             try:
-                _write(self._lines.add(self._handle.new_output(ended=ended), ended=ended))
+                text = self._lines.add(self._read(ended=ended), ended=ended)
+                if text:
+                    # One write, so that no other text comes in between.
+                    sys.stdout.write(text)
+                    sys.stdout.flush()
+            # Output that cannot be shown must not fail the step.
             except Exception as error:
                 self._is_over = True
-                logger.warning("the output of job %s is shown no further: %s", _job_id(self._handle), error)
+                logger.warning("the output of job %s is shown no further: %s", self._job_id, error)
 
 
 class LogReader:
@@ -160,13 +171,13 @@ class LogReader:
 
     def __init__(self, pause_seconds: float) -> None:
         self._pause = pause_seconds
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._followed: dict[JobLog, None] = {}
         self._is_running = False
 
     def add(self, followed: JobLog) -> None:
         """Print the job's output from now on."""
-        with self._lock:
+        with self._changed:
             self._followed[followed] = None
             if self._is_running:
                 return
@@ -175,58 +186,26 @@ class LogReader:
 
     def remove(self, followed: JobLog) -> None:
         """Stop printing the job's output."""
-        with self._lock:
+        with self._changed:
             self._followed.pop(followed, None)
+            if not self._followed:
+                self._changed.notify()
 
     def _run(self) -> None:
-        spent = 0.0
+        pause = self._pause
         while True:
-            # Most jobs are short, and are printed at their end without a look before.
-            time.sleep(max(self._pause, _PAUSE_PER_ROUND * spent))
-            with self._lock:
+            with self._changed:
+                # Most jobs are short, and are printed at their end without a look before.
+                is_over = self._changed.wait_for(lambda: not self._followed, pause)
+                self._is_running = not is_over
                 now = list(self._followed)
-                self._is_running = bool(now)
-            if not now:
+            if is_over:
                 return
             began = time.monotonic()
             for followed in now:
                 if followed in self._followed:
                     followed.show()
-            spent = time.monotonic() - began
+            pause = max(self._pause, _PAUSE_PER_ROUND * (time.monotonic() - began))
 
 
-_log_reader = LogReader(_LAST_PAUSE_SECONDS)
-
-
-def _job_id(handle: object) -> str:
-    return str(getattr(handle, "job_id", "?"))
-
-
-def _write(text: str) -> None:
-    if text:
-        # One write, so that no other text comes in between.
-        sys.stdout.write(text)
-        sys.stdout.flush()
-
-
-def _follow(
-    handle: JobHandle,
-    read: Callable[[], Mapping[int | None, str]],
-    lines: JobLines,
-    ended: threading.Event,
-    first_pause: float,
-) -> None:
-    pause = first_pause
-    try:
-        while True:
-            is_last = ended.wait(pause)
-            began = time.monotonic()
-            text = lines.take_new(read(), ended=is_last)
-            _write(text)
-            if is_last:
-                return
-            pause = first_pause if text else min(1.5 * pause, max(first_pause, _LAST_PAUSE_SECONDS))
-            pause = max(pause, _PAUSE_PER_LOOK * (time.monotonic() - began))
-    except Exception as error:
-        # Output that cannot be shown must not fail the step.
-        logger.warning("the output of job %s is shown no further: %s", handle.job_id, error)
+_log_reader = LogReader(_PAUSE_SECONDS)

@@ -17,7 +17,7 @@ from marin.execution.jobs.results import keep_result_of_job, result_content
 from marin.execution.lease.circles import Making, making_as, making_here
 from marin.execution.lease.fencing import FreshFiles, LeaseToken
 from marin.execution.lease.step_lease import StepLease, step_lease
-from marin.execution.log.notes import JobProgress, ValueNote, tell, tell_use
+from marin.execution.log.notes import ValueNote, job_progress, tell, tell_use
 from marin.execution.report.progress import is_in_step, set_progress_of_process, step_progress, use_of_thread
 from rigging.errors import InvalidRequest
 from rigging.process.calls import call_to_end, exit_status
@@ -188,7 +188,7 @@ def _told_to_run() -> Iterator[None]:
             step.add_use(use_of_thread(began))
         return
     began = time.process_time()
-    set_progress_of_process(JobProgress())
+    set_progress_of_process(job_progress())
     try:
         yield
     finally:

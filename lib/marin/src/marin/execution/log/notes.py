@@ -12,11 +12,11 @@ import math
 import os
 import resource
 import sys
-import threading
 import time
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from marin.execution.report.events import RunEvent, StepProgressed
 from marin.execution.report.progress import StepProgress, Use
 
 # A line that begins with U+0010 is for programs: iris shows it to nobody (docs/iris-cli.md).
@@ -91,26 +91,18 @@ Note = ProgressNote | UseNote | LogNote | LogEndNote | HereNote | ValueNote
 _KINDS: Final[tuple[type[Note], ...]] = (ProgressNote, UseNote, LogNote, LogEndNote, HereNote, ValueNote)
 
 
-class JobProgress:
-    """Progress of a function in a job's own process, printed at intervals.
+def job_progress(pause_seconds: float = _PAUSE_SECONDS) -> StepProgress:
+    """Return the progress of a function in a job's own process, which prints how far it is at intervals.
 
     Args:
         pause_seconds: The least time between two lines.
     """
 
-    def __init__(self, pause_seconds: float = _PAUSE_SECONDS) -> None:
-        self._pause = pause_seconds
-        self._guard = threading.Lock()
-        self._due = 0.0
+    def tell_far(event: RunEvent) -> None:
+        if isinstance(event, StepProgressed):
+            tell(ProgressNote(event.done, event.total))
 
-    def report(self, done: float, total: float) -> None:
-        """Print progress if the time has come, or all is done."""
-        with self._guard:
-            now = time.monotonic()
-            if now < self._due and done < total:
-                return
-            self._due = now + self._pause
-        tell(ProgressNote(done, total))
+    return StepProgress("", "", tell_far, pause_seconds)
 
 
 def tell(note: Note) -> None:

@@ -25,42 +25,41 @@ class Collector(Protocol):
         ...
 
 
-class Routes:
-    """The standard streams, replaced by those that go through the collectors of runs.
+def replace_streams(made: Callable[[TextIO], Any]) -> Callable[[], None]:
+    """Put others in the place of the standard streams, also of log handlers that keep one; return what puts them back.
 
     Args:
-        collector: Returns who takes what is written in the present context; None where nobody does.
-        is_in_step: Whether the present context is a step's.
+        made: Returns what takes the place of a stream; None where that stays.
     """
-
-    def __init__(self, collector: Callable[[], Collector | None], is_in_step: Callable[[], bool]) -> None:
-        self._before = {name: getattr(sys, name) for name in ("stdout", "stderr")}
+    replaced: list[tuple[str, TextIO, Any]] = []
+    for name in ("stdout", "stderr"):
         # A stream that was closed before the program began is None, which print() accepts.
-        self._routed = {
-            name: _Routed(stream, collector, is_in_step) for name, stream in self._before.items() if stream is not None
-        }
-        for name, stream in self._routed.items():
-            setattr(sys, name, stream)
-        # Those that keep a stream of their own would write log records past the steps' logs.
-        self._handlers = [
-            (handler, handler.setStream(stream))
-            for handler in logging.getLogger().handlers
-            for name, stream in self._routed.items()
-            if type(handler) is logging.StreamHandler and handler.stream is self._before[name]
-        ]
+        stream = getattr(sys, name)
+        other = None if stream is None else made(stream)
+        if other is not None:
+            setattr(sys, name, other)
+            replaced.append((name, stream, other))
+    # Those that keep a stream of their own would write log records past the steps' logs, or over a view.
+    handlers = [
+        (handler, handler.setStream(other))
+        for handler in logging.getLogger().handlers
+        for _, stream, other in replaced
+        if type(handler) is logging.StreamHandler and handler.stream is stream
+    ]
 
-    def take_back(self) -> None:
-        """Put the streams back as they were."""
-        for handler, original in self._handlers:
+    def put_back() -> None:
+        for handler, original in handlers:
             if original is not None:
                 handler.setStream(original)
-        for name, stream in self._routed.items():
+        for name, stream, other in replaced:
             # A stream that other code has put there meanwhile stays.
-            if getattr(sys, name) is stream:
-                setattr(sys, name, self._before[name])
+            if getattr(sys, name) is other:
+                setattr(sys, name, stream)
+
+    return put_back
 
 
-class _Routed:
+class Routed:
     """A standard stream whose text goes through the collector of the run that it belongs to."""
 
     def __init__(
@@ -98,7 +97,7 @@ class _Routed:
         else:
             self._stream.close()
 
-    def __enter__(self) -> _Routed:
+    def __enter__(self) -> Routed:
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Final, TextIO
 
 from marin.execution.log.rows import Rows
-from marin.execution.log.standard_streams import Routes
+from marin.execution.log.standard_streams import Routed, replace_streams
 from marin.execution.log.step_log import StepLog
 
 # Seconds between two writes of an unfinished progress bar to a log.
@@ -339,7 +339,7 @@ def step_output(*, is_parallel: bool) -> Iterator[None]:
     Args:
         is_parallel: Whether steps may print at the same time, so that lines need their names.
     """
-    global _routes
+    global _put_back
     if _speaker.get() is not None:
         yield
         return
@@ -348,7 +348,7 @@ def step_output(*, is_parallel: bool) -> Iterator[None]:
         is_parallel = is_parallel or bool(_outputs)
         output = StepOutput(is_parallel, is_live, passes=not (is_parallel or is_live), screen=_screen)
         if not _outputs:
-            _routes = Routes(_collector, lambda: _speaker.get() is not None)
+            _put_back = replace_streams(lambda stream: Routed(stream, _collector, lambda: _speaker.get() is not None))
         _outputs.append(output)
     token = _of_run.set(output)
     try:
@@ -358,13 +358,12 @@ def step_output(*, is_parallel: bool) -> Iterator[None]:
         output.settle()
         with _runs_guard:
             _outputs.remove(output)
-            if not _outputs and _routes is not None:
-                _routes.take_back()
-                _routes = None
+            if not _outputs:
+                _put_back()
 
 
 _runs_guard = threading.Lock()
-_routes: Routes | None = None
+_put_back: Callable[[], None] = lambda: None  # noqa: E731
 
 
 def _collector() -> StepOutput | None:

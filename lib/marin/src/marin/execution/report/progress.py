@@ -9,7 +9,7 @@ import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from marin.execution.report.events import RunEvent, StepJobQueued, StepProgressed, StepStarted
 from rigging.errors import InvalidRequest
@@ -124,17 +124,9 @@ def use_of_thread(cpu_before: float) -> Use:
     return Use(round(time.thread_time() - cpu_before, 6), peak)
 
 
-class TakesProgress(Protocol):
-    """Where `progress()` goes."""
-
-    def report(self, done: float, total: float) -> None:
-        """Take how far the function is."""
-        ...
-
-
 _NO_PROGRESS = StepProgress("(none)", "", lambda _: None)
 _current: contextvars.ContextVar[StepProgress | None] = contextvars.ContextVar("marin_step_progress", default=None)
-_of_process: TakesProgress | None = None
+_of_process: StepProgress | None = None
 
 
 def step_progress() -> StepProgress:
@@ -153,7 +145,7 @@ def is_in_step() -> bool:
     return here is not None and here.process == os.getpid()
 
 
-def set_progress_of_process(taker: TakesProgress | None) -> None:
+def set_progress_of_process(taker: StepProgress | None) -> None:
     """Give what `progress()` is told in this process, which runs one step alone, to `taker`."""
     global _of_process
     _of_process = taker

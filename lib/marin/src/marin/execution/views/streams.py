@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import sys
 import threading
@@ -11,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TextIO
 
+from marin.execution.log.standard_streams import replace_streams
 from marin.execution.log.step_output import current_output
 
 
@@ -27,28 +27,25 @@ class Screen(Protocol):
 @contextlib.contextmanager
 def above_the_view(view: Screen) -> Iterator[None]:
     """Context manager: send stdout and stderr, if they are the terminal, and their log handlers, above a view."""
-    streams = {stream: Above(stream, view) for stream in (sys.stdout, sys.stderr) if stream and stream.isatty()}
-    handlers = [
-        handler
-        for handler in logging.getLogger().handlers
-        if type(handler) is logging.StreamHandler and handler.stream in streams
-    ]
-    before = sys.stdout, sys.stderr
+    above: list[Above] = []
+
+    def made(stream: TextIO) -> Above | None:
+        if not stream.isatty():
+            return None
+        above.append(Above(stream, view))
+        return above[-1]
+
+    put_back = replace_streams(made)
     keyboard = sys.stdin
-    if keyboard is not None and streams and keyboard.isatty():
-        sys.stdin = Keyboard(keyboard, view, list(streams.values()))
-    sys.stdout = streams.get(sys.stdout, sys.stdout)
-    sys.stderr = streams.get(sys.stderr, sys.stderr)
-    originals = [(handler, handler.setStream(streams[handler.stream])) for handler in handlers]
+    if keyboard is not None and above and keyboard.isatty():
+        sys.stdin = Keyboard(keyboard, view, above)
     try:
         yield
     finally:
-        sys.stdout, sys.stderr = before
+        put_back()
         sys.stdin = keyboard
-        for handler, original in originals:
-            handler.setStream(original)
-        for above in streams.values():
-            above.release()
+        for each in above:
+            each.release()
 
 
 class Above:
