@@ -16,6 +16,7 @@ _NOUNS: Final = {
     "cluster": ("iris.cli.cluster.commands", "cluster", "Start, look at and stop clusters."),
     "user": ("iris.cli.user", "user", "Budgets of users, and the tokens by which a cluster knows them."),
     "task": ("iris.cli.task.commands", "task", "Watch what tasks use."),
+    "doctor": ("iris.cli.doctor", "doctor", "Check this machine and the cluster; say what helps."),
     "query": ("iris.cli.query", "query", "Ask the controller's database in SQL."),
     "worker": ("iris.cli.worker.commands", "worker", "Be a worker of a cluster; let hosts in and out."),
     "job": ("iris.cli.job.commands", "job", "Run commands as jobs; list, follow and stop them."),

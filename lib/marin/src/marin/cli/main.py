@@ -18,11 +18,13 @@ COMMANDS: Final = {
     "show": ("marin.cli.commands.show", "show", "Show a run, or a step's output: config, version, status, files."),
     "logs": ("marin.cli.commands.logs", "logs", "Print a step's log and its error; -f follows it."),
     "graph": ("marin.cli.commands.graph", "graph", "Show the steps of a run as a tree, or draw them."),
+    "doctor": ("marin.cli.commands.doctor", "doctor", "Check this machine and its storage; say what helps."),
     "diff": ("marin.cli.commands.diff", "diff", "Compare two runs: steps, values, code."),
     "browser": ("marin.cli.commands.browser", "browser", "Serve pages with runs, steps, logs and files."),
     "completion": ("marin.cli.commands.completion", "completion", "Print the setup of a shell's completion."),
     "locks": ("marin.cli.commands.locks", "locks", "List leases of steps; clear those of holders that are gone."),
     "gc": ("marin.cli.commands.gc", "gc", "List outputs that no run refers to; with --delete remove them."),
+    "init": ("marin.cli.commands.init", "init", "Make a new project that runs at once."),
     "lint": ("marin.cli.commands.lint", "lint", "Find values in a script's steps that do not count, or name a region."),
 }
 

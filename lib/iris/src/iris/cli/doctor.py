@@ -1,0 +1,82 @@
+"""`iris doctor`: whether this machine and the cluster that is meant can run jobs, and what helps where they cannot."""
+
+import os
+import time
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from iris.cli.context import CliContext, pass_context
+from rigging.cli.doctor import Finding, State, gather, judge, judge_clock, show
+from rigging.errors import MarinError
+
+if TYPE_CHECKING:
+    from iris.client import IrisClient
+    from iris.client.types import ClusterStatus
+
+# The controller's clock, in Unix ms.
+_CLOCK: Final = "SELECT CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) AS now_ms"
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@pass_context
+def doctor(context: CliContext, as_json: bool) -> int:
+    """Check Python, uv, git, disk, limits, and the cluster: answers, release, clock, workers.
+
+    Each line says what was found, and what helps. Exit code 1: something fails. Nothing is started, and nothing is sent
+    but to the cluster.
+    """
+    from iris.local.state import local_paths
+    from iris.python_tools.uv import uv_program
+
+    state = str(local_paths(os.environ).root)
+    findings = judge(gather({"state": state}, uv_program()))
+    try:
+        findings += _cluster(context)
+    except MarinError as error:
+        findings.append(Finding("cluster", State.FAILURE, str(error), "iris cluster list shows the clusters you have"))
+    return show(findings, as_json)
+
+
+def _cluster(context: CliContext) -> list[Finding]:
+    from iris.client.connection.discovery import running_cluster
+
+    target = context.target()
+    if target.is_local:
+        local = context.local_cluster() if target.paths is None else context.local_cluster(paths=target.paths)
+        record = local.find()
+        if record is None:
+            return [Finding("cluster", State.OK, "your local cluster does not run; the next job starts it")]
+        target = running_cluster(record, target.name)
+    with context.connect(target) as client:
+        return judge_cluster(client.cluster_status(), client.address) + _clock(client)
+
+
+def _clock(client: "IrisClient") -> list[Finding]:
+    before = time.time()
+    try:
+        result = client.query(_CLOCK)
+    except MarinError:  # not everybody may ask
+        return []
+    middle = (before + time.time()) / 2
+    return [judge_clock(int(str(result.rows[0][0])) - int(middle * 1000), "the controller's")]
+
+
+def judge_cluster(status: "ClusterStatus", address: str) -> list[Finding]:
+    """Return what there is to say of a cluster that answers."""
+    from iris import __version__
+
+    found = [Finding("cluster", State.OK, f"{address} answers")]
+    if status.version != __version__:
+        text = f"the controller is iris {status.version}, this is iris {__version__}"
+        found.append(Finding("release", State.WARNING, text, "use one release; one older or newer still works"))
+    usable = [worker for worker in status.workers if worker.state == "connected"]
+    if not usable:
+        why = status.worker_trouble or f"none of {len(status.workers)} workers takes tasks"
+        found.append(Finding("workers", State.FAILURE, why, "iris cluster status says more"))
+    else:
+        found.append(Finding("workers", State.OK, f"{len(usable)} of {len(status.workers)} take tasks"))
+    if status.disk_warning:
+        found.append(Finding("controller", State.WARNING, status.disk_warning, "free space on the controller's disk"))
+    return found

@@ -1,0 +1,49 @@
+"""`marin doctor`: whether this machine can run experiments, and what helps where it cannot."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+import click
+
+from marin.cli.context import CliContext, pass_context
+from marin.cli.deciding.storage_health import judge_client, judge_prefix
+from marin.cli.options import json_option, prefix_option
+from marin.recorded.reading.places import storage_root
+from rigging.cli.doctor import Finding, State, gather, judge, show
+from rigging.filesystem import local_path
+
+
+@click.command()
+@prefix_option
+@json_option
+@pass_context
+def doctor(context: CliContext, prefix: str | None, as_json: bool) -> int:
+    """Check Python, uv, git, the prefix, disk, limits, versions and the client of jobs.
+
+    Each line says what was found, and what helps. Exit code 1: something fails. A small file is written below the
+    prefix, read and removed; nothing is sent anywhere else. `iris doctor` checks the cluster.
+    """
+    del context
+    from marin.cli.reading.storage_health import look_at_prefix
+
+    root = storage_root(prefix)
+    disks = {"temporary": tempfile.gettempdir()}
+    if (local := local_path(root)) is not None:
+        disks["storage"] = local
+    is_default = prefix is None and not os.environ.get("MARIN_PREFIX") and root.startswith("/")
+    findings = [*judge(gather(disks)), *judge_prefix(look_at_prefix(root, is_default)), _client()]
+    return show(findings, as_json)
+
+
+def _client() -> Finding:
+    from fray.registry import known_backends, known_specs
+
+    spec = os.environ.get("FRAY_CLIENT", "").strip()
+    name = spec.partition("://")[0]
+    missing = next((backend.missing() for backend in known_backends() if backend.name == name), None)
+    found = judge_client(spec, known_specs(), missing)
+    if found.state is State.OK and name == "ray" and not os.environ.get("RAY_ADDRESS"):
+        return Finding("client", State.WARNING, f"{found.text}, and RAY_ADDRESS is not set", "set RAY_ADDRESS")
+    return found

@@ -1,0 +1,83 @@
+"""What `marin doctor` says of a storage prefix and of the client of jobs; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rigging.cli.doctor import Finding, State
+
+_REMEDIES: Final = {
+    "gs": "gcloud auth application-default login, and a role that writes to the bucket",
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or aws sso login, and a policy that writes to the bucket",
+}
+_SLOW_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixFacts:
+    """What was seen of a prefix.
+
+    Args:
+        prefix: The storage root.
+        is_default: Whether nothing names it: neither MARIN_PREFIX nor a region's bucket.
+        region: That it is in; None: not known.
+        here: The region of this machine; None: not known.
+        round_trip_s: Seconds in which a small file was written, read and removed.
+        error: Why that failed; empty: it did not.
+    """
+
+    prefix: str
+    is_default: bool
+    region: str | None
+    here: str | None
+    round_trip_s: float = 0.0
+    error: str = ""
+
+
+def judge_prefix(facts: PrefixFacts) -> list[Finding]:
+    """Return what there is to say of a prefix."""
+    scheme = facts.prefix.partition("://")[0] if "://" in facts.prefix else "file"
+    if facts.error:
+        remedy = _REMEDIES.get(scheme, "give MARIN_PREFIX a place that this user may write to")
+        return [Finding("prefix", State.FAILURE, f"{facts.prefix}: {facts.error}", remedy)]
+    text = f"{facts.prefix}: written, read and removed in {facts.round_trip_s:.2f} s"
+    if facts.round_trip_s > _SLOW_S:
+        found = [Finding("prefix", State.WARNING, text, "choose storage that is nearer")]
+    elif facts.is_default:
+        found = [Finding("prefix", State.WARNING, text, "set MARIN_PREFIX: /tmp may be emptied at the next boot")]
+    else:
+        found = [Finding("prefix", State.OK, text)]
+    if facts.region and facts.here and facts.region != facts.here:
+        found.append(
+            Finding(
+                "region",
+                State.WARNING,
+                f"the prefix is in {facts.region}, this machine in {facts.here}: reading is paid for",
+                f"set MARIN_PREFIX to a bucket in {facts.here}",
+            )
+        )
+    elif facts.region or facts.here:
+        text = f"prefix: {facts.region or 'not known'}, here: {facts.here or 'none'}"
+        found.append(Finding("region", State.OK, text))
+    return found
+
+
+def judge_client(spec: str, known: Sequence[str], missing: str | None) -> Finding:
+    """Return what there is to say of the client of jobs.
+
+    Args:
+        spec: What FRAY_CLIENT names; empty: nothing.
+        known: Every form of spec.
+        missing: Why the backend cannot be used here; None: it can.
+    """
+    name = spec.partition("://")[0]
+    if not spec:
+        return Finding("client", State.OK, "FRAY_CLIENT is not set: steps run in this process, or on the job's cluster")
+    if name not in {form.partition("://")[0] for form in known}:
+        return Finding("client", State.FAILURE, f"FRAY_CLIENT={spec}: not known", f"one of {', '.join(known)}")
+    if missing is not None:
+        why, _, remedy = missing.partition(": ")
+        return Finding("client", State.FAILURE, f"FRAY_CLIENT={spec}: {why}", remedy)
+    return Finding("client", State.OK, f"FRAY_CLIENT={spec}")
