@@ -37,22 +37,6 @@ def test_lines_are_whole_and_say_whose_they_are(
     assert "".join(texts) == shown
 
 
-class Job:
-    """Whose log cannot be had."""
-
-    job_id = "job-1"
-
-    def replica_logs(self) -> Mapping[int | None, str]:
-        raise ConnectionError("gone")
-
-
-def test_output_that_cannot_be_had_decides_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    job: Any = Job()
-    with caplog.at_level(logging.WARNING), shown_output(job, "s", 1):
-        pass
-    assert "the output of job job-1 is shown no further: gone" in caplog.text
-
-
 class FarJob:
     """Whose new output is asked for; it can be had unless `lost`."""
 
@@ -74,17 +58,31 @@ class FarJob:
         return {0: text} if text else {}
 
 
+class NearJob(FarJob):
+    """Whose whole log is asked for."""
+
+    new_output: Any = None
+
+    def replica_logs(self) -> Mapping[int | None, str]:
+        return FarJob.new_output(self)
+
+
+@pytest.mark.parametrize("job", [FarJob(lost=True), NearJob(lost=True)])
 @pytest.mark.parametrize("fails", [False, True])
 def test_output_that_is_lost_is_asked_for_once_and_decides_nothing(
-    caplog: pytest.LogCaptureFixture, fails: bool
+    caplog: pytest.LogCaptureFixture, fails: bool, job: Any
 ) -> None:
-    job: Any = FarJob(lost=True)
+    job.asked = 0
     ends: Any = pytest.raises(LookupError) if fails else contextlib.nullcontext()
     with caplog.at_level(logging.WARNING), ends, shown_output(job, "s", 1, LogReader(0.001)):
         if fails:
             raise LookupError
     assert caplog.text.count("the output of job job-2 is shown no further: gone") == 1
     assert job.asked == 1
+    join_readers()
+
+
+def join_readers() -> None:
     for thread in threading.enumerate():
         if thread.name == "marin-job-output":
             thread.join()
@@ -121,9 +119,7 @@ def test_a_job_that_comes_after_a_pause_is_looked_at_again() -> None:
         given: Any = job
         with shown_output(given, "s", 1, reader):
             assert job.shown.wait(10), "while it runs"
-        for thread in threading.enumerate():
-            if thread.name == "marin-job-output":
-                thread.join()
+        join_readers()
 
 
 def test_the_last_output_of_a_far_job_that_failed_is_shown_before_the_error(capsys: pytest.CaptureFixture[str]) -> None:

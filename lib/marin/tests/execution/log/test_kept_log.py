@@ -9,7 +9,7 @@ import pytest
 from fray.current_client import set_current_client
 from fray.local_backend import LocalClient
 from marin.execution.log.kept_log import KeptLog, complete_former
-from marin.execution.log.notes import LogEndNote, LogNote, text_of_note
+from marin.execution.log.notes import LogEndNote, LogNote, Note, text_of_note
 from marin.execution.log.sections import LOST, Section, heading_in_job
 from marin.execution.log.step_log import StepLog
 
@@ -62,41 +62,40 @@ def kept(log: StepLog, directory: Path) -> KeptLog:
     return KeptLog(log, str(directory), 1, closing_seconds=0.05)
 
 
-def test_a_run_writes_what_the_process_does_not(log: StepLog, tmp_path: Path) -> None:
+BEGUN, ENDED, FAILED = LogNote(ONE.heading, 0, False), LogEndNote(ONE.heading, False), LogEndNote(ONE.heading, True)
+BAD = "=== failed: ValueError: bad"
+
+
+@pytest.mark.parametrize(
+    ("came", "error", "written"),
+    [
+        # The process has what came before, too.
+        (["before", BEGUN, "within", ENDED, "after"], None, ["after"]),
+        # It cannot keep its log, and says so or not.
+        (
+            ["before", LogNote("", 0, False), "within"],
+            ValueError("bad"),
+            ["before", "within", "=== failed: ValueError: bad"],
+        ),
+        (["before", "within"], ValueError("bad"), ["before", "within", "=== failed: ValueError: bad"]),
+        # It has told of its failure.
+        ([BEGUN, FAILED], ValueError("bad"), []),
+    ],
+)
+def test_a_run_writes_what_the_process_does_not(
+    log: StepLog, tmp_path: Path, came: Sequence[str | Note], error: ValueError | None, written: list[str]
+) -> None:
     its = kept(log, tmp_path)
-    its.add(0, ["before"])
-    its.take(0, LogNote(ONE.heading, 0, False))
-    its.add(0, ["within"])
-    its.take(0, LogEndNote(ONE.heading, False))
-    its.add(0, ["after"])
+    for each in came:
+        if isinstance(each, str):
+            its.add(0, [each])
+        else:
+            its.take(0, each)
     job: Any = object()
     its.end(job, Lease(str(tmp_path)))
-    log.end()
-    assert lines(tmp_path) == ["after"], "the process has what came before, too"
-
-
-@pytest.mark.parametrize("says_so", [True, False])
-def test_a_run_writes_all_when_the_process_cannot(log: StepLog, tmp_path: Path, says_so: bool) -> None:
-    its = kept(log, tmp_path)
-    its.add(0, ["before"])
-    if says_so:
-        its.take(0, LogNote("", 0, False))
-    its.add(0, ["within"])
-    job: Any = object()
-    its.end(job, Lease(str(tmp_path)))
-    log.end(ValueError("bad"))
-    assert lines(tmp_path)[1:] == ["before", "within", "=== failed: ValueError: bad"]
-
-
-def test_a_process_that_told_of_its_failure_is_not_repeated(log: StepLog, tmp_path: Path) -> None:
-    its = kept(log, tmp_path)
-    its.take(0, LogNote(ONE.heading, 0, False))
-    its.take(0, LogEndNote(ONE.heading, True))
-    job: Any = object()
-    its.end(job, Lease(str(tmp_path)))
-    log.end(ValueError("bad"), next_delay=2)
-    assert lines(tmp_path) == ["=== attempt 2 follows in 2 s"]
-    assert not (tmp_path / ".error").exists()
+    log.end(error, next_delay=2)
+    assert [line for line in lines(tmp_path) if "process" not in line] == [*written, "=== attempt 2 follows in 2 s"]
+    assert (tmp_path / ".error").exists() is (BAD in written)
 
 
 @pytest.mark.parametrize("guarded", [True, False])

@@ -48,16 +48,6 @@ def test_a_reader_sees_an_event_before_the_runs_end(tmp_path: Path) -> None:
     log.on_event(EVENTS[-1])
 
 
-def test_an_object_store_has_it_whole_at_the_end_in_few_writes() -> None:
-    writes: list[bytes] = []
-    log = EventLog(upload=lambda _, data: writes.append(data))
-    for event in [RunStarted(0.5, 2, None, "gs://bucket/experiments/i.json"), *EVENTS]:
-        log.on_event(event)
-    assert len(writes) == 1
-    assert writes[0].count(b"\n") == 6
-    assert log.path == event_log_path("gs://bucket/experiments/i.json", 0.5, os.getpid())
-
-
 class Bucket:
     """An object store that fails so many times."""
 
@@ -72,6 +62,15 @@ class Bucket:
             self.failures -= 1
             raise Unavailable("no answer")
         self.written.append(data)
+
+
+def test_an_object_store_has_it_whole_at_the_end_in_few_writes() -> None:
+    bucket = Bucket(failures=0)
+    log = EventLog(upload=bucket.write)
+    for event in [RunStarted(0.5, 2, None, "gs://bucket/experiments/i.json"), *EVENTS]:
+        log.on_event(event)
+    assert [content.count(b"\n") for content in bucket.written] == [6]
+    assert log.path == event_log_path("gs://bucket/experiments/i.json", 0.5, os.getpid())
 
 
 def test_a_failed_upload_is_made_up_for_and_one_at_the_end_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -93,19 +92,16 @@ def test_a_failed_upload_is_made_up_for_and_one_at_the_end_is_reported_once(capl
     ]
 
 
-def test_what_cannot_be_written_is_only_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("has_info", [True, False])
+def test_what_cannot_be_written_is_only_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, has_info: bool
+) -> None:
     (tmp_path / "file").write_text("")
     log = EventLog()
-    for event in [RunStarted(0.5, 2, None, str(tmp_path / "file" / "i.json")), *EVENTS]:
+    for event in [RunStarted(0.5, 2, None, str(tmp_path / "file" / "i.json") if has_info else None), *EVENTS]:
         log.on_event(event)
-    assert "cannot be written" in caplog.text
-
-
-def test_a_run_without_an_info_file_has_none() -> None:
-    log = EventLog()
-    for event in [RunStarted(0.5, None), *EVENTS]:
-        log.on_event(event)
-    assert log.path is None
+    assert ("cannot be written" in caplog.text) is has_info
+    assert (log.path is None) is not has_info
 
 
 def test_lines_are_json_whatever_is_in_them() -> None:

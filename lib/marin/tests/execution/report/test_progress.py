@@ -33,7 +33,6 @@ from marin.execution.report.events import (
     StepEnded,
     StepProgressed,
 )
-from marin.execution.report.log_lines import PROGRESS_SECONDS, LogLines
 from marin.execution.report.progress import LEAST_MEASURED_SECONDS, StepProgress, Use, set_progress_of_process
 from rigging.errors import InvalidRequest, StepFailed
 from support.marin.recorder import Recorder
@@ -99,41 +98,32 @@ def test_progress_outside_of_steps_does_nothing(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_jobs_process_tells_its_run_by_lines(capfd: pytest.CaptureFixture[str]) -> None:
-    seen = Recorder()
+@pytest.mark.parametrize("replaced", [None, "open", "closed"])
+def test_a_jobs_process_tells_its_run_by_lines(capfd: pytest.CaptureFixture[str], replaced: str | None) -> None:
+    """Of its own stdout, whatever the function has put in the place of `sys.stdout`."""
+    seen, file = Recorder(), io.StringIO()
     taker = StepProgress("a", "/p/a", seen.on_event, pause_seconds=0.0)
-    set_progress_of_process(job_progress(pause_seconds=60.0))
-    try:
-        sys.stdout.write("half")
-        for done in range(1, 101):
-            progress(done, 100)
-    finally:
-        set_progress_of_process(None)
-    tell_use(0.0)
+    sys.stdout.write("half")
+    sys.stdout.flush()
+    with contextlib.redirect_stdout(file) if replaced else contextlib.nullcontext():
+        set_progress_of_process(job_progress(pause_seconds=60.0))
+        try:
+            if replaced == "closed":
+                file.close()
+            for done in range(1, 101):
+                progress(done, 100)
+        finally:
+            set_progress_of_process(None)
+        tell_use(0.0)
+    assert file.closed or file.getvalue() == ""
     said = capfd.readouterr().out
     notes = [note for line in said.splitlines() if (note := note_in(line)) is not None]
+    assert [type(note) for note in notes] == [ProgressNote, ProgressNote, UseNote]
     for note in notes:
         take_note(note, taker)
-    assert [line for line in said.splitlines() if note_in(line) is None] == ["half", "", ""]
-    assert without_notes(f"half{said.removeprefix('half')}end") == "half\nend"
+    assert without_notes(f"{said}end") == "half\nend"
     assert [(event.done, event.total) for event in seen.of(StepProgressed)] == [(1, 100), (100, 100)]
     assert taker.use.peak_bytes > 1 << 20
-
-
-@pytest.mark.parametrize("is_closed", [False, True])
-def test_notes_reach_the_run_and_not_the_file_printed_to(capfd: pytest.CaptureFixture[str], is_closed: bool) -> None:
-    file = io.StringIO()
-    with contextlib.redirect_stdout(file):
-        print("a row of the output")
-        printed = file.getvalue()
-        if is_closed:
-            file.close()
-        job_progress(pause_seconds=0.0).report(1, 2)
-        tell_use(0.0)
-    assert printed == "a row of the output\n"
-    assert is_closed or file.getvalue() == printed
-    notes = [note for line in capfd.readouterr().out.splitlines() if (note := note_in(line)) is not None]
-    assert [type(note) for note in notes] == [ProgressNote, UseNote]
 
 
 def test_notes_are_neither_shown_nor_logged() -> None:
@@ -158,16 +148,6 @@ def test_replicas_add_up() -> None:
     taker.add_use(Use(1.0, 30))
     taker.add_use(Use(2.0, 20))
     assert taker.use == Use(3.0, 30)
-
-
-def test_progress_is_logged_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
-    lines = LogLines()
-    for second in range(int(2.5 * PROGRESS_SECONDS)):
-        lines.on_event(StepProgressed(1000.0 + second, "a", "/p/a", second, 200))
-    assert [record.message for record in caplog.records] == [
-        "step a: 0/200 (0 %)", "step a: 60/200 (30 %)", "step a: 120/200 (60 %)",
-    ]  # fmt: skip
 
 
 def test_earlier_runs_of_the_same_script() -> None:
