@@ -25,7 +25,12 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 # The navigation: sections with pages, in order, by their paths in the repository. API stands for the generated pages.
 # What is not listed comes after the section that its folder belongs to, under its own title.
 API: Final = "API"
-FOLDERS: Final = {"docs/tutorials": "Tutorials", "docs/contributing": "Contributing", "docs/reference": "Reference"}
+FOLDERS: Final = {
+    "docs/tutorials": "Tutorials",
+    "docs/explanation": "Explanation",
+    "docs/reference": "Reference",
+    "docs/contributing": "Contributing",
+}
 OTHERS: Final = "How to"
 NAVIGATION: Final[Mapping[str, Mapping[str, str]]] = {
     "Start": {

@@ -47,7 +47,7 @@ def test_the_examples_have_no_type_errors(tmp_path: Path, pages: tuple[str, ...]
 
 def test_the_options_are_those_of_the_command_line() -> None:
 
-    page = (DOCS / "executor.md").read_text()
+    page = (DOCS / "reference" / "runs.md").read_text()
     for field in dataclasses.fields(ExecutorMainConfig):
         assert f"--{field.name}" in page
 
