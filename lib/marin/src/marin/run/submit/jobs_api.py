@@ -1,7 +1,7 @@
 """A client of Ray's Jobs API, with timeouts, and errors that say what to do.
 
 Not `ray.job_submission`: its requests have no timeout, so that a head that hangs holds the command for ever; it gives
-no log with a byte that is no UTF-8; and importing Ray takes seven times as long as all of this.
+no log with a byte that is no UTF-8; and importing Ray takes four times as long as all of this.
 """
 
 import asyncio
