@@ -72,9 +72,23 @@ def test_a_dead_address_is_told_in_seconds_with_what_can_be_done(dead: str, monk
         assert part in str(failure.value)
 
 
+SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+
+
+def status(code: int) -> bytes:
+    """The end of a call, as gRPC writes it."""
+    block = b"\x40\x0bgrpc-status\x02%d" % code
+    return bytes([0, 0, len(block), 1, 5, 0, 0, 0, 1]) + block
+
+
 @pytest.mark.parametrize(
     ("answer", "problem"),
-    [(None, "no answer in time"), (b"", "closed without an answer"), (b"HTTP/1.1 400 Bad Request", "no gRPC server")],
+    [
+        (None, "no answer in time"),
+        (b"", "closed without an answer"),
+        (b"HTTP/1.1 400 Bad Request", "no gRPC server"),
+        (SETTINGS + status(12), "what listens there is no cluster"),
+    ],
 )
 def test_what_listens_but_is_no_ray_is_told_apart(answer: bytes | None, problem: str) -> None:
     with server(answer) as place, pytest.raises(Unavailable, match=problem):
@@ -86,18 +100,15 @@ def test_the_address_of_a_client_server_is_looked_at_and_one_without_host_and_po
         address.check_reachable(place, "as given", NONE, SHORT)
     with pytest.raises(Unavailable, match=f"'ray://{dead}' .as given"):
         address.check_reachable(f"ray://{dead}", "as given", NONE, SHORT)
-
-
-SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-REFUSAL = b"\x40\x0bgrpc-status\x0216"
+    with server(SETTINGS + status(12)) as place:
+        address.check_reachable(f"ray://{place}", "as given", NONE, 20)
 
 
 @pytest.mark.parametrize("token", ["", "short", TOKEN * 5])
 def test_a_grpc_server_is_found_and_one_that_wants_another_token_is_told(token: str) -> None:
     with server(SETTINGS) as place:
         address.check_reachable(place, "as given", AuthToken(token, "here"), 20)
-    refusal = bytes([0, 0, len(REFUSAL), 1, 5, 0, 0, 0, 1]) + REFUSAL
-    with server(SETTINGS + refusal) as place, pytest.raises(Denied) as caught:
+    with server(SETTINGS + status(16)) as place, pytest.raises(Denied) as caught:
         address.check_reachable(place, "as given", AuthToken(token, "here"), 20)
     said = "the one of here is not the cluster's" if token else "there is none (here)"
     assert f"the Ray cluster at {place} wants a token, and {said}: `ray get-auth-token`" in str(caught.value)

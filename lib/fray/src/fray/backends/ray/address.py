@@ -104,7 +104,7 @@ def _get(url: str, headers: dict[str, str], timeout: float) -> bytes:
 
 
 def check_reachable(address: str, given_by: str, token: AuthToken, timeout: float = _PROBE_SECONDS) -> None:
-    """Look whether a gRPC server answers where `ray.init` would connect, and lets this user in.
+    """Look whether a Ray cluster answers where `ray.init` would connect, and lets this user in.
 
     `ray.init` itself waits more than a minute and a half for one, and 20 s for one that wants a token. Addresses that
     name no host and port ("auto", "local") are Ray's to look after.
@@ -123,11 +123,12 @@ def check_reachable(address: str, given_by: str, token: AuthToken, timeout: floa
     if found is None:
         return
     target = (found["v6"] or found["host"], int(found["port"]))
+    is_gcs = not address.startswith("ray://")
     deadline = time.monotonic() + timeout
     while True:
         try:
-            if not lets_in(target, deadline, ""):
-                if not token.value or not lets_in(target, deadline, token.value):
+            if not lets_in(target, deadline, "", is_gcs=is_gcs):
+                if not token.value or not lets_in(target, deadline, token.value, is_gcs=is_gcs):
                     raise refusal(address, token)
                 send_token()
             return

@@ -16,8 +16,9 @@ _DATA, _HEADERS, _RESET, _SETTINGS, _GOAWAY = 0, 1, 3, 4, 7
 _END_STREAM, _END_HEADERS = 1, 4
 _CALL: Final = "/ray.rpc.NodeInfoGcsService/GetClusterId"
 _EMPTY_MESSAGE: Final = bytes(5)
-# UNAUTHENTICATED. gRPC writes its status without compression, and it is the first of its connection.
+# UNAUTHENTICATED and UNIMPLEMENTED. gRPC writes its status without compression, and it is the first of its connection.
 _REFUSED: Final = b"grpc-status\x0216"
+_UNKNOWN: Final = b"grpc-status\x0212"
 
 Target = tuple[str, int]
 
@@ -26,18 +27,17 @@ class NoAnswerError(Exception):
     """No gRPC server can be spoken to there; the message says why."""
 
 
-def lets_in(target: Target, deadline: float, token: str) -> bool:
+def lets_in(target: Target, deadline: float, token: str, *, is_gcs: bool = True) -> bool:
     """Return whether the Ray cluster at `target` takes a call that brings this token ("": none).
-
-    What answers, but not to this call, is left to Ray.
 
     Args:
         target: Host and port.
         deadline: Until when to wait, of `time.monotonic`.
         token: The token.
+        is_gcs: Whether a cluster's GCS is expected there; a client server of Ray's does not know this call.
 
     Raises:
-        NoAnswerError: Nothing answers there, or it is no gRPC server.
+        NoAnswerError: Nothing answers there, or it is no gRPC server, or no GCS.
     """
     try:
         with contextlib.closing(socket.create_connection(target, _left(deadline))) as connection:
@@ -48,7 +48,7 @@ def lets_in(target: Target, deadline: float, token: str) -> bool:
             kind, _, _ = next(frames)
             if kind != _SETTINGS:
                 raise NoAnswerError("what listens there is no gRPC server")
-            return _is_taken(frames)
+            return _is_taken(frames, is_gcs)
     except StopIteration:
         raise NoAnswerError("the connection was closed without an answer") from None
     except TimeoutError:
@@ -57,11 +57,13 @@ def lets_in(target: Target, deadline: float, token: str) -> bool:
         raise NoAnswerError((isinstance(error, OSError) and error.strerror) or str(error)) from None
 
 
-def _is_taken(frames: Iterator[tuple[int, int, bytes]]) -> bool:
+def _is_taken(frames: Iterator[tuple[int, int, bytes]], is_gcs: bool) -> bool:
     with contextlib.suppress(OSError):
         for kind, flags, payload in frames:
             if kind == _HEADERS and _REFUSED in payload:
                 return False
+            if is_gcs and kind == _HEADERS and _UNKNOWN in payload:
+                raise NoAnswerError("what listens there is no cluster (a client server's address begins with ray://)")
             if kind in (_RESET, _GOAWAY) or (kind == _HEADERS and flags & _END_STREAM):
                 break
     return True
