@@ -113,7 +113,7 @@ class OwnPart:
         self._pause = pause_seconds
         self._former_seconds = former_seconds
         self._lines = OutputLines(self._note)
-        self._part = PartWriter(self._open, files.section.opening)
+        self._part = PartWriter(self._open, lambda: files.section.opening)
         self._trouble: Exception | None = None  # of reading
         self._arrived: set[int] = set()
         self._is_over = threading.Event()

@@ -10,6 +10,7 @@ here themselves.
 from __future__ import annotations
 
 import contextvars
+import functools
 import logging
 import threading
 import time
@@ -57,7 +58,7 @@ class StepLog:
         self.is_fresh = is_fresh
         self._lease = lease
         self._guard = threading.Lock()
-        self._part = PartWriter(self._open, heading(attempt, time.time()))
+        self._part = PartWriter(self._open, functools.partial(heading, attempt, time.time()))
         self.is_kept_by_job = False
         self.has_error = False
         self.follows_unfinished = False

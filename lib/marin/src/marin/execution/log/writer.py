@@ -16,14 +16,14 @@ class PartWriter:
 
     Args:
         open_file: Opens one of the two, to add to it.
-        opening: The first line of the part.
+        opening: Returns the first line of the part, which most parts never have.
 
     Attributes:
         trouble: The first error of the storage; nothing is added to the log after it.
         is_begun: Something has been added to the log.
     """
 
-    def __init__(self, open_file: Callable[[str], LogFile], opening: str) -> None:
+    def __init__(self, open_file: Callable[[str], LogFile], opening: Callable[[], str]) -> None:
         self._open_file = open_file
         self._opening = opening
         self._file: LogFile | None = None
@@ -41,7 +41,7 @@ class PartWriter:
         try:
             if self._file is None:
                 self._file = self._open_file(LOG_FILE)
-                lines = [self._opening, *lines] if has_opening else lines
+                lines = [self._opening(), *lines] if has_opening else lines
             self._file.write(_encoded(lines))
         # Storage libraries raise errors of many types.
         except Exception as error:
@@ -59,7 +59,7 @@ class PartWriter:
                 self._file.close(keep=keep)
             if error is not None and keep:
                 file = self._open_file(ERROR_FILE)
-                file.write(_encoded([self._opening, printable(redact_string(own_traceback(error)))]))
+                file.write(_encoded([self._opening(), printable(redact_string(own_traceback(error)))]))
                 file.close(keep=True)
         # As above.
         except Exception as trouble:
