@@ -1,1 +1,4 @@
-"""The ways to run jobs and actors; `fray.registry` finds them by name."""
+"""Ways to run jobs and actors; `fray.registry` finds them by name.
+
+One folder a backend. What several backends need goes to `common`; backends never import each other.
+"""

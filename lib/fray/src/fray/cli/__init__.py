@@ -1,1 +1,4 @@
-"""The `fray` command: see `fray.cli.main`."""
+"""The `fray` command: see `fray.cli.main`.
+
+Here belong options and printing; clients do the work.
+"""

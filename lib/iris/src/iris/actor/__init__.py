@@ -1,4 +1,7 @@
-"""Actors: objects in one process that answer calls from many, over gRPC."""
+"""Actors: objects in one process that answer calls from many, over gRPC.
+
+Here belong calls of live objects. Which process runs an actor is the job's affair.
+"""
 
 from iris.actor.client.call import ActorCall
 from iris.actor.client.client import ActorClient, ActorMethod

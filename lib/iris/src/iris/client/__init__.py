@@ -1,4 +1,7 @@
-"""The client of iris: submit jobs to a cluster, watch them, stop them."""
+"""The client of iris: submit jobs to a cluster, watch them, stop them.
+
+Here belong the names that users import. How requests travel is `connection`'s; nothing imports the controller.
+"""
 
 from iris.client.client import IrisClient
 from iris.client.context import IrisContext, get_iris_ctx, iris_ctx, iris_ctx_scope

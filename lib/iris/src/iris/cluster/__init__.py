@@ -1,1 +1,4 @@
-"""The public types of iris: names, entry points, resources, constraints. Imports no transport."""
+"""Public types of iris: names, entry points, resources, constraints.
+
+Plain values only: nothing here imports a transport or the controller.
+"""

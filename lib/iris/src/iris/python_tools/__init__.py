@@ -1,1 +1,4 @@
-"""Python programs, requirements files and uv, as clients and workers need them."""
+"""Find Python programs, read requirements, run uv and explain its errors.
+
+Here belongs what both client and worker need; nothing here knows a cluster.
+"""

@@ -1,1 +1,4 @@
-"""The wire: protobuf messages, their conversion, tokens, frames of local streams, formats that travel."""
+"""The wire: protobuf messages, their conversion, tokens, frames of local streams, formats that travel.
+
+Here belongs what both ends must agree on. No decision, no state.
+"""

@@ -1,1 +1,4 @@
-"""Simulations on a fake clock: faults that strike the real controller, and workloads that the real scheduler serves."""
+"""Simulations on a fake clock: faults for the real controller, workloads for the real scheduler.
+
+No other package imports this one.
+"""

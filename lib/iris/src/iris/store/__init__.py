@@ -1,1 +1,4 @@
-"""The controller's durable state in one SQLite file; the only package that speaks SQL."""
+"""The controller's durable state in one SQLite file.
+
+The only package with SQL. Rows in, records out; no rule.
+"""

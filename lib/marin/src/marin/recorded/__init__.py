@@ -1,1 +1,4 @@
-"""Runs, outputs and leases as storage has them: read (`reading`), and decided upon (`deciding`)."""
+"""Runs, outputs and leases as storage has them: read (`reading`) and interpreted (`deciding`).
+
+Shared by `marin.cli` and `marin.browser`; nothing here runs a step.
+"""

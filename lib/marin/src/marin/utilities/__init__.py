@@ -1,1 +1,4 @@
-"""Helpers that experiments written for the ancestor import, one module each as there; thin, over what marin has."""
+"""Helpers that experiments written for the ancestor import, one module each, thin.
+
+Nothing in marin imports these; new code does not go here.
+"""

@@ -1,1 +1,4 @@
-"""What command lines of this project share; no command is here. It needs click, which those libraries depend on."""
+"""What command lines share: groups that suggest names, tables or JSON, exit. Needs click.
+
+No command is here.
+"""

@@ -1,1 +1,4 @@
-"""Copying files into the local prefix: once each, whole, verified, and paid for."""
+"""Copy files into the local prefix: once each, whole, verified, and charged to a budget.
+
+What to copy is decided by `rigging.mirror`; budgets are `rigging.filesystem`'s.
+"""

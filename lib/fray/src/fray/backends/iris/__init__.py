@@ -1,4 +1,7 @@
-"""Jobs and actors on an Iris cluster. The client loads when it is first asked for: actors' tasks do not need it."""
+"""Jobs and actors on an Iris cluster. The client loads on first use: actors' tasks do not need it.
+
+Here belongs translation between fray and `iris.client`, which no other code of fray imports. The cluster decides.
+"""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,7 @@
-"""Jobs and actors inside this process. The client loads when it is first asked for: child processes need it not."""
+"""Jobs and actors on this machine. The client loads on first use: child processes do not need it.
+
+Here belong threads, processes and forks; the life of a job is `common.job_life`.
+"""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,8 @@
-"""Jobs and actors on a Ray cluster. The client, and ray with it, load when they are first asked for."""
+"""Jobs and actors on a Ray cluster. The client, and ray with it, load on first use.
+
+Only this folder, its harness in `fray.testing` and `marin.run` import ray. Code for Ray's own worker processes goes to
+`worker`.
+"""
 
 import os
 from typing import TYPE_CHECKING, Any

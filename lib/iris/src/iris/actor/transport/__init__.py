@@ -1,1 +1,4 @@
-"""Shared by both ends of an actor's connections: messages, pickles, the handshake, the event loop."""
+"""What both ends of an actor's connection share: messages, pickles, the handshake, the event loop.
+
+Nothing here knows which end it serves.
+"""

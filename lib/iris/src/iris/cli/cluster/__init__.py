@@ -1,1 +1,4 @@
-"""`iris cluster`: start, look at and stop clusters."""
+"""`iris cluster`: start, inspect and stop clusters.
+
+One file a command; decisions are `iris.local`'s or the controller's.
+"""

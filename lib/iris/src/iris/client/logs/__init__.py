@@ -1,1 +1,4 @@
-"""The output of jobs: fetched, followed, printed."""
+"""The output of jobs: fetch, follow, print.
+
+Here belongs reading. Where logs are stored is the controller's affair.
+"""

@@ -1,1 +1,4 @@
-"""Submitting jobs: the request, the bundle of the workspace, the Python and packages that it asks for."""
+"""Submit jobs: the request, the bundle of the workspace, the requested Python and packages.
+
+Here belongs what the client decides before the call; the controller checks it again.
+"""

@@ -1,1 +1,4 @@
-"""Permissions of callers: the rules of all RPCs, and the servers' code that applies them."""
+"""Authentication and authorization: one rule an RPC, tokens, and the interceptor that applies them.
+
+A service only filters what its caller may see of a list.
+"""

@@ -1,1 +1,4 @@
-"""Checks of a submitted job, before anything changes."""
+"""Checks of a submitted job before anything changes: spec, bundle, callable.
+
+Refusals only; nothing here changes state.
+"""

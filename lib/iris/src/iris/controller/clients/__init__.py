@@ -1,1 +1,4 @@
-"""Sessions, waits and watches of clients: they are told of ends and changes after the commit."""
+"""Sessions, waits and watches of clients, notified of ends and changes after the commit.
+
+Sessions of workers are in `workers`.
+"""

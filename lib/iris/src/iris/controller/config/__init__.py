@@ -1,1 +1,4 @@
-"""Settings of a controller: from the cluster's config file and the command line."""
+"""Settings of a controller, from the cluster file and the command line.
+
+Here belongs reading and checking settings; nothing here starts anything.
+"""

@@ -1,1 +1,4 @@
-"""The controller's side of pages in a browser: news of changes, its own figures, the process that serves them."""
+"""The controller's side of the dashboard: change notifications, its own figures, the serving process.
+
+Pages are `iris.dashboard`.
+"""

@@ -1,1 +1,4 @@
-"""The engine: events in, one transaction a batch, then effects."""
+"""The engine: events in, one transaction a batch, then effects.
+
+Here belong order and commits. What follows from an event is `iris.core.rules`.
+"""

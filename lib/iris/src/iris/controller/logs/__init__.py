@@ -1,1 +1,4 @@
-"""Logs of tasks: stored in files with a limit, followed, and read."""
+"""Logs of tasks: store with a limit, follow, search, read.
+
+Here belong bytes on the controller's disk and beyond; the format that travels is `iris.rpc.logformat`.
+"""

@@ -1,1 +1,4 @@
-"""Telling others of the ends of jobs: what is owed, and its delivery."""
+"""Webhooks for ends of jobs: what is owed, its message, its delivery.
+
+Here belongs telling other services; pages and clients are told elsewhere.
+"""

@@ -1,1 +1,4 @@
-"""Blobs, and the room on the disk that all files share."""
+"""Blobs, query processes, and the disk space that all files share.
+
+Here belong files of the controller that are not logs and not the database.
+"""

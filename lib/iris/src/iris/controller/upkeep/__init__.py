@@ -1,1 +1,4 @@
-"""Retention, users' accounts, and leaving when idle."""
+"""Periodic work: retention, usage accounts, shutdown when idle.
+
+Each decides by a pure rule and acts through the engine.
+"""

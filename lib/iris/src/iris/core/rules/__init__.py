@@ -1,1 +1,4 @@
-"""The rules: `reduce` and what it consists of, reconciliation, contact, timeouts."""
+"""The rules: `reduce` and its parts, reconciliation, contact, timeouts.
+
+Pure functions over a `draft` of the view. Placement is `iris.sched`.
+"""

@@ -1,1 +1,4 @@
-"""The cluster in memory: `ClusterView`, its tables and indexes, and changes of it."""
+"""The cluster in memory: `ClusterView`, its tables, indexes, changes and invariants.
+
+Data and its consistency only; rules are in `core.rules`.
+"""

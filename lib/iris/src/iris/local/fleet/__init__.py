@@ -1,1 +1,4 @@
-"""The slices of a cluster file on this machine: one worker process for each host, started when jobs ask for them."""
+"""The slices of a cluster file on this machine: one worker process for each host, started on demand.
+
+`slices` and `demand` decide (pure), `keeper` acts.
+"""

@@ -1,1 +1,4 @@
-"""The state off the machine: what is there (layout), keeping it up to date (replicator), getting it back (restore)."""
+"""The state off the machine: layout, replication, restore.
+
+Here belong remote copies of the database; leases come from `rigging.lease`.
+"""

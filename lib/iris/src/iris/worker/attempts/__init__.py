@@ -1,1 +1,4 @@
-"""Attempts of tasks: admitted, prepared, started, observed, ended, forgotten."""
+"""Attempts of tasks: admit, prepare, start, observe, end, forget.
+
+`machine` decides (pure), `supervisor` acts.
+"""

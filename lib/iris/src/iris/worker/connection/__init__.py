@@ -1,1 +1,4 @@
-"""The session with the controller: one stream, opened anew when it breaks."""
+"""The session with the controller: one stream, reopened when it breaks.
+
+Only this folder of the worker sees protobuf messages.
+"""

@@ -1,1 +1,4 @@
-"""The machine that the worker runs on: what it offers, its address, its end."""
+"""The machine that the worker runs on: what it offers, its address, its end.
+
+Here belongs what looks at the host; what attempts use of it is `limits`.
+"""

@@ -1,1 +1,4 @@
-"""Holds attempts to limits of their host, and measures their use of it."""
+"""Limits and usage of attempts: memory, processors, disk, processes.
+
+Decisions are pure; `probe`, `groups`, `processes` and `disk` look at the host.
+"""

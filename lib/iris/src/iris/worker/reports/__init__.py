@@ -1,1 +1,4 @@
-"""Reports to the controller: observations, output, and the cause of an end."""
+"""Reports to the controller: observations, output, and the cause of an end.
+
+Here belongs what waits to be sent; sending is `connection`.
+"""

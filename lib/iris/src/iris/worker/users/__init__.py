@@ -1,1 +1,4 @@
-"""Tasks of each user under a uid of their own (`--task-users`): who they are on this host, and what that needs."""
+"""A uid for each user's tasks (`--task-users`): who they are on this host, and what that needs.
+
+Modes of single files are set where the files are made.
+"""

@@ -1,1 +1,4 @@
-"""Whether what runs is well: health commands, and progress that tasks report."""
+"""Health of running attempts: health commands, progress and stalls.
+
+`rules` decides (pure); stopping an attempt is `attempts`.
+"""

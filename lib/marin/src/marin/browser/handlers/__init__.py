@@ -1,1 +1,4 @@
-"""The pages: each takes the site and a request, and returns an answer."""
+"""The experiment pages: each takes the site and a request, and returns a response.
+
+One file a kind of page. Reading storage is `marin.recorded`.
+"""

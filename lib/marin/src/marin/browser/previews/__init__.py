@@ -1,1 +1,4 @@
-"""Previews of files for people: the first part, never more than fits in memory."""
+"""Previews of files: the first part, never more than fits in memory.
+
+One file a file type; nothing here knows runs or steps.
+"""

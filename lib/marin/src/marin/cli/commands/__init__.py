@@ -1,1 +1,4 @@
-"""The commands, one file each: what they read, and what they print."""
+"""The commands, one file each: options, what they read, what they print.
+
+Decisions are in `deciding` and `marin.recorded.deciding`.
+"""

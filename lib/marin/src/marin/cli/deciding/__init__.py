@@ -1,1 +1,4 @@
-"""Decisions of the commands, without storage: states of runs, differences, layouts, what may be removed."""
+"""Decisions of single commands: lint findings, a new project, storage health.
+
+What pages decide too is in `marin.recorded.deciding`.
+"""

@@ -1,1 +1,4 @@
-"""Reading runs, outputs and leases from storage: the edge of the command line."""
+"""What single commands read: names for completion, a script's steps, storage health.
+
+Runs and outputs are read by `marin.recorded.reading`.
+"""

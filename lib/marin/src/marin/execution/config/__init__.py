@@ -1,1 +1,4 @@
-"""A step's config: its placeholders, the walk through it, its encoding, copies, and instantiation for the function."""
+"""A step's config: placeholders, the walk through it, encoding, copies, instantiation.
+
+Pure: no storage. What counts in a version is decided in `version`.
+"""

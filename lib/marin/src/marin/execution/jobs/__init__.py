@@ -1,1 +1,4 @@
-"""The call of a step's function, in this process or as a job: submission, output, return value."""
+"""The call of a step's function, here or as a job: submission, output, return value.
+
+Only this folder submits jobs to fray.
+"""

@@ -1,1 +1,4 @@
-"""The plan of a run, made before anything runs: steps selected, equal steps merged, collisions of paths refused."""
+"""The plan of a run, made before anything runs: select steps, merge equal ones, refuse collisions.
+
+Nothing here starts a step.
+"""

@@ -1,1 +1,4 @@
-"""The report of a run while it goes on: events, log lines, a live view, a file for programs, errors for people."""
+"""The report of a run while it runs: events, progress, log lines, the event log, errors for people.
+
+State comes from events alone; drawing is `views`.
+"""

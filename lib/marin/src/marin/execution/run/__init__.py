@@ -1,1 +1,4 @@
-"""The run of a plan or of a stream of steps: order, attempts, failures, and the end of an interrupted run."""
+"""The run of a plan or of a stream of specs: order, attempts, failures, interruption.
+
+Here belongs when something runs; how one function is called is `jobs`.
+"""

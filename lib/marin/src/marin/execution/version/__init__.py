@@ -1,1 +1,4 @@
-"""A step's version: what it is made of, its hash, and the output path that follows from it."""
+"""A step's version: what it consists of, its hash, and its output path.
+
+Pure and stable: a change here gives every output a new path.
+"""

@@ -1,1 +1,4 @@
-"""Decisions without any storage: names and states of runs, differences, the graph, garbage."""
+"""Interpretation of records: names and states of runs, differences, the graph, garbage.
+
+Pure: no storage.
+"""

@@ -1,1 +1,4 @@
-"""Reading runs, outputs and leases from storage: the edge."""
+"""Read runs, outputs and leases from storage.
+
+The edge: what records mean is decided in `deciding`.
+"""

@@ -1,1 +1,4 @@
-"""The commands of `python -m marin.run.cluster`."""
+"""The commands of `python -m marin.run.cluster`.
+
+Options and printing only.
+"""

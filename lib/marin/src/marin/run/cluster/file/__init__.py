@@ -1,1 +1,4 @@
-"""Cluster files: the settings that they are made from, what is wrong in them, what a change means."""
+"""Cluster files: the settings they are made from, their checks, the meaning of a change.
+
+Pure, apart from reading and writing the files.
+"""

@@ -1,1 +1,4 @@
-"""The jobs of a cluster: their files saved, and the jobs submitted again after a restart."""
+"""The jobs of a cluster: save their files, and submit them again after a restart.
+
+Operation of machines is `nodes`.
+"""

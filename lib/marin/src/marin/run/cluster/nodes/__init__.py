@@ -1,1 +1,4 @@
-"""The machines of a cluster: Google Cloud's, our own, and those that Ray has left behind."""
+"""The machines of a cluster: Google Cloud's, local ones, and leftovers of Ray.
+
+Only this folder calls Google Cloud; jobs are `jobs`.
+"""
