@@ -3,7 +3,8 @@
 import random
 
 from marin.execution.log.lines import OutputLines
-from marin.execution.log.notes import LogNote, Note, ProgressNote, UseNote, text_of_note
+from marin.execution.log.notes import LogNote, Note, ProgressNote, text_of_note
+from marin.execution.report.progress import Use
 
 OUTPUT = (
     "one\ntwö\r\n\n"
@@ -11,7 +12,7 @@ OUTPUT = (
     + "half"
     + text_of_note(ProgressNote(1, 2))
     + "\r10%\r50%\r100%\nplain\n\x1b[31mred\x1b[0m\nabove\nbelow\x1b[A\rrewritten\n\nlast\n"
-    + text_of_note(UseNote(1.5, 7))
+    + text_of_note(Use(1.5, 7))
     + "open"
 ).encode() + b"\xff\n\xf0\x9f"
 
@@ -28,7 +29,7 @@ def test_the_same_lines_come_in_whatever_pieces_they_are_read() -> None:
     whole, notes = read([(0, OUTPUT)])
     assert whole[:4] == ["one", "twö", "", "half"]
     assert whole[-2:] == ["open\\xff", "\\xf0\\x9f"]
-    assert [type(note) for note in notes] == [LogNote, ProgressNote, UseNote]
+    assert [type(note) for note in notes] == [LogNote, ProgressNote, Use]
     dice = random.Random(7)
     for _ in range(200):
         cuts = sorted(dice.randrange(len(OUTPUT)) for _ in range(dice.randrange(1, 40)))
@@ -42,5 +43,5 @@ def test_streams_do_not_mix() -> None:
 
 
 def test_an_empty_line_of_a_programs_own_stays_and_one_before_a_note_goes() -> None:
-    note = text_of_note(UseNote(1, 2))
+    note = text_of_note(Use(1, 2))
     assert read([(0, f"a\n\n{note}b\n\n\nc\n{note}".encode())])[0] == ["a", "", "b", "", "", "c"]

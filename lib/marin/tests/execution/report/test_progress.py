@@ -19,7 +19,6 @@ from marin.execution.log.lines import without_notes
 from marin.execution.log.notes import (
     MARK,
     ProgressNote,
-    UseNote,
     job_progress,
     note_in,
     take_note,
@@ -118,7 +117,7 @@ def test_a_jobs_process_tells_its_run_by_lines(capfd: pytest.CaptureFixture[str]
     assert file.closed or file.getvalue() == ""
     said = capfd.readouterr().out
     notes = [note for line in said.splitlines() if (note := note_in(line)) is not None]
-    assert [type(note) for note in notes] == [ProgressNote, ProgressNote, UseNote]
+    assert [type(note) for note in notes] == [ProgressNote, ProgressNote, Use]
     for note in notes:
         take_note(note, taker)
     assert without_notes(f"{said}end") == "half\nend"

@@ -34,14 +34,6 @@ class ProgressNote:
 
 
 @dataclass(frozen=True, slots=True)
-class UseNote:
-    """Use of a process."""
-
-    cpu_seconds: float
-    peak_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class LogNote:
     """A process keeps its part of the step's log itself.
 
@@ -87,8 +79,8 @@ class ValueNote:
     kept_under: str
 
 
-Note = ProgressNote | UseNote | LogNote | LogEndNote | HereNote | ValueNote
-_KINDS: Final[tuple[type[Note], ...]] = (ProgressNote, UseNote, LogNote, LogEndNote, HereNote, ValueNote)
+Note = ProgressNote | Use | LogNote | LogEndNote | HereNote | ValueNote
+_KINDS: Final[tuple[type[Note], ...]] = (ProgressNote, Use, LogNote, LogEndNote, HereNote, ValueNote)
 
 
 def job_progress(pause_seconds: float = _PAUSE_SECONDS) -> StepProgress:
@@ -131,7 +123,7 @@ def tell_use(since: float) -> None:
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     own = resource.getrusage(resource.RUSAGE_SELF)
     cpu = time.process_time() - since + children.ru_utime + children.ru_stime
-    tell(UseNote(round(cpu, 3), 1024 * max(own.ru_maxrss, children.ru_maxrss)))
+    tell(Use(round(cpu, 3), 1024 * max(own.ru_maxrss, children.ru_maxrss)))
 
 
 def note_in(line: str) -> Note | None:
@@ -154,7 +146,7 @@ def take_note(note: Note, progress: StepProgress) -> None:
     """Take what a note says of progress, use and the return value."""
     if isinstance(note, ProgressNote):
         progress.report(note.done, note.total)
-    elif isinstance(note, UseNote):
+    elif isinstance(note, Use):
         progress.add_use(Use(note.cpu_seconds, int(note.peak_bytes)))
     elif isinstance(note, ValueNote):
         progress.kept_under = note.kept_under
