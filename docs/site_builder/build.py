@@ -71,6 +71,7 @@ NAVIGATION: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "Reference": {
         "iris": "docs/iris-cli.md",
+        "Clusters": "docs/reference/iris-clusters.md",
         "marin": "docs/marin-cli.md",
         "Executor": "docs/reference/executor.md",
         "iris query": "docs/query.md",

@@ -147,9 +147,12 @@ RULES: dict[str, list[Rule]] = {
     ],
     "docs/iris-cli.md": [
         by(SYNOPSIS, language="bash"),
-        by(f"{PARTS}::test_the_receiver_of_notices", language="python"),
+    ],
+    "docs/reference/iris-clusters.md": [
+        by(SYNOPSIS, language="bash"),
         by(f"{PARTS}::test_the_cluster_config_is_read", language="yaml"),
     ],
+    "docs/how-to/services.md": [by(f"{PARTS}::test_the_receiver_of_notices", language="python")],
     "docs/migrating.md": [
         by(f"{MIGRATE}::test_the_commands_run", language="console"),
         by(f"{MIGRATE}::test_the_lines_shown_are_told", language="text"),

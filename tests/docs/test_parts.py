@@ -138,7 +138,7 @@ def test_the_mirror_config_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 def test_the_cluster_config_is_read(tmp_path: Path) -> None:
     from iris.controller.config.cluster_file import read_cluster_config
 
-    (shown,) = [block for block in blocks_of("docs/iris-cli.md") if block.language == "yaml"]
+    (shown,) = [block for block in blocks_of("docs/reference/iris-clusters.md") if block.language == "yaml"]
     (tmp_path / "cluster.yaml").write_text(shown.text)
     config = read_cluster_config(tmp_path / "cluster.yaml")
     assert config.remote_state_dir == "gs://bucket/iris"
@@ -152,7 +152,7 @@ class Refused(Exception):
 
 
 def test_the_receiver_of_notices() -> None:
-    (code,) = python_of("docs/iris-cli.md")
+    (code,) = python_of("docs/how-to/services.md")
     secret, body = b"of the cluster", b'{"event": "job_ended"}'
 
     def refuse() -> None:

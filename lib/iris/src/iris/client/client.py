@@ -254,7 +254,7 @@ class IrisClient(JobStopper):
             working_dir: Directory of the workspace in which the tasks run, e.g. "sub/folder"; "" is its top. None: the
                 current one, when that is in the workspace, else its top.
             description: The purpose of the job, in a line for people.
-            notify_url: An http(s) address to which the controller posts the end of the job (docs/iris-cli.md).
+            notify_url: An http(s) address to which the controller posts the end of the job (docs/how-to/services.md).
             soft_limits: Whether tasks may use more memory and disk than `limits_said`; None: as the cluster has it,
                 which is no unless its file says otherwise. It may refuse the one or the other.
             limits_said: Whether `resources` is meant as limits, too; None: unless memory is the default, and disk None.

@@ -262,8 +262,8 @@ def test_the_manual_says_who_may_do_what() -> None:
     columns = (PrincipalKind.ADMIN, PrincipalKind.USER, PrincipalKind.JOB, PrincipalKind.WORKER)
     rows = {rule.action: " | ".join(rule.scope(kind).value for kind in columns) for rule in RULES.values()}
     table = "\n".join(f"| {action} | {scopes} |" for action, scopes in rows.items())
-    manual = (Path(__file__).parents[5] / "docs" / "iris-cli.md").read_text()
-    assert table in manual, f"docs/iris-cli.md, 'Who may do what', must have:\n{table}"
+    manual = (Path(__file__).parents[5] / "docs" / "reference" / "iris-clusters.md").read_text()
+    assert table in manual, f"docs/reference/iris-clusters.md, 'Who may do what', must have:\n{table}"
     same = {(rule.action, *(rule.scope(kind) for kind in PrincipalKind)) for rule in RULES.values()}
     assert len(same) == len(rows)  # one action has one answer
 

@@ -67,9 +67,9 @@ def test_a_process_hides_what_it_was_started_with(mode: str) -> None:
 def test_the_manual_lists_what_is_kept() -> None:
     from iris.worker.host import environment as module
 
-    manual = (Path(__file__).parents[5] / "docs" / "iris-cli.md").read_text()
+    manual = (Path(__file__).parents[5] / "docs" / "reference" / "iris-clusters.md").read_text()
     section = manual.partition("## What tasks see of their host")[2].partition("\n## ")[0]
     names = {*module.KEPT, *module.PROXIES}
     prefixes = {f"{prefix}*" for prefix in (*module.KEPT_PREFIXES, *module.STORAGE_PREFIXES)}
     missing = [name for name in sorted(names | prefixes) if f"`{name}`" not in section]
-    assert not missing, f"docs/iris-cli.md, 'What tasks see of their host', does not name {missing}"
+    assert not missing, f"docs/reference/iris-clusters.md, 'What tasks see of their host', does not name {missing}"
