@@ -224,7 +224,8 @@ def test_python_of_the_ray_page(local_client: LocalClient, tmp_path: Path) -> No
 
     from marin.execution import ExecutorStep
 
-    step, over_files, *tpu = python_of("docs/ray.md")
+    step, *tpu = python_of("docs/ray.md")
+    (over_files,) = python_of("docs/how-to/map-files.md")
     made = run(step.replace("name=...", "name='x'"), {"ExecutorStep": ExecutorStep})["number_of_restarts"]
     assert made.pip_dependency_groups == ["quality_dedup_consolidate", "google-cloud-logging"]
     (tmp_path / "raw").mkdir()
