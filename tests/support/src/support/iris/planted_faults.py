@@ -1,6 +1,6 @@
 """Mistakes to plant in the product: what each breaks, and seeds that catch it.
 
-`docs/simulation.md` shows the table. Each is a change that a plausible mistake would make.
+Each is a change that a plausible mistake would make.
 """
 
 from collections.abc import Callable, Iterable
