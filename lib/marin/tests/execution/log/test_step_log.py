@@ -107,7 +107,9 @@ def test_the_history_of_attempts_is_kept(make_step: MakeStep, request: pytest.Fi
     assert "a1B2a1B2" not in errors + log, "secrets are taken out of errors"
 
 
-def test_a_step_that_removes_its_directory_keeps_its_log(make_step: MakeStep, make_executor: MakeExecutor) -> None:
+def test_a_step_that_removes_its_directory_keeps_its_log(
+    make_step: MakeStep, make_executor: MakeExecutor, caplog: pytest.LogCaptureFixture
+) -> None:
     def work(_config: Any) -> None:
         print("before")
         shutil.rmtree(step_lease().output_path)
@@ -117,6 +119,7 @@ def test_a_step_that_removes_its_directory_keeps_its_log(make_step: MakeStep, ma
     step = make_step("a", fn=work)
     path = make_executor().run([step])[step]
     assert lines(path) == ["=== 1", "before", "after"]
+    assert "is not whole" not in caplog.text
 
 
 class Held:

@@ -63,6 +63,8 @@ def test_what_a_step_tells_and_uses_is_recorded(make_step: MakeStep, make_execut
         executor.run([make_step("a", fn=remote(work) if as_job else work, retries=1)])
     far = [(event.name, event.done, event.total) for event in recorder.of(StepProgressed)]
     assert far == [("a", 1, 4), ("a", 4, 4)] * 2
+    times = [event.time for event in recorder.events]
+    assert times == sorted(times) or as_job, "a job began when it was last seen to wait"
     [end] = recorder.of(StepEnded)
     outcomes = [(attempt.outcome, attempt.error) for attempt in end.attempts]
     assert outcomes == [("failed", "ValueError: no cheese"), ("succeeded", None)]
@@ -134,7 +136,8 @@ def test_notes_are_neither_shown_nor_logged() -> None:
     "line",
     [
         "said", f"{MARK}", f"{MARK}[1]", f'{MARK}{{"done": "x", "total": 2}}', f'{MARK}{{"done": NaN, "total": 2}}',
-        f'{MARK}{{"done": true, "total": 2}}', f'{MARK}{{"other": 1}}', f"{MARK}{'[' * 100_000}",
+        f'{MARK}{{"done": true, "total": 2}}', f'{MARK}{{"done": -1, "total": 2}}', f'{MARK}{{"other": 1}}',
+        f"{MARK}{'[' * 100_000}",
     ],
 )  # fmt: skip
 def test_other_lines_are_no_notes(line: str) -> None:
