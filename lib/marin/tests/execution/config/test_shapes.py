@@ -30,7 +30,7 @@ from marin.execution import (
 from marin.execution.config.hidden import find_inside
 from marin.execution.config.instantiate import rebuild
 from marin.execution.config.shapes import Shape, shape_of
-from marin.execution.config.step import PLACEHOLDERS
+from marin.execution.config.visitor import PLACEHOLDERS
 from marin.execution.jobs.step_call import mirror_budget_gb
 from rigging.errors import InvalidRequest
 

@@ -18,8 +18,9 @@ from typing import Any
 from marin.execution.config.hidden import find_inside, is_inert
 from marin.execution.config.partial_text import is_shortened, left_out_of_text
 from marin.execution.config.placeholder import OMIT_DEFAULT_METADATA, described_in
-from marin.execution.config.step import PLACEHOLDERS, ExecutorStep, InputName
+from marin.execution.config.step import ExecutorStep, InputName
 from marin.execution.config.values import DEFAULT_MIRROR_BUDGET_GB, MirroredValue
+from marin.execution.config.visitor import PLACEHOLDERS
 from rigging.errors import InvalidRequest
 
 # What a default repr shows of where an object happens to lie in memory.

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from marin.execution.config.placeholder import NotText, check_inside, mark, note_description
 from marin.execution.config.tries import check_tries
-from marin.execution.config.values import MirroredValue, OutputName, VersionedValue
 from rigging.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -182,10 +181,6 @@ class ExecutorStep(NotText, Generic[ConfigT]):
     def as_input_name(self) -> InputName:
         """Return a reference to this step's whole output."""
         return InputName(self, None)
-
-
-PLACEHOLDERS = (ExecutorStep, InputName, OutputName, VersionedValue, MirroredValue)
-"""Types that stand in a config for a value that the step's function receives."""
 
 
 def is_absolute(path: str) -> bool:

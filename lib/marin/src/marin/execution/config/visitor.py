@@ -52,14 +52,17 @@ class ObjectKind(Enum):
     OTHER = "other"
 
 
-_FIRST_OF: tuple[tuple[type[Any] | tuple[type[Any], ...], ObjectKind], ...] = (
-    (ExecutorStep, ObjectKind.STEP),
-    (InputName, ObjectKind.INPUT),
-    (VersionedValue, ObjectKind.VERSIONED),
-    (MirroredValue, ObjectKind.MIRRORED),
-    (OutputName, ObjectKind.OUTPUT),
-    ((Enum, type), ObjectKind.CONSTANT),
-)
+_KIND_OF_PLACEHOLDER: dict[type[Any], ObjectKind] = {
+    ExecutorStep: ObjectKind.STEP,
+    InputName: ObjectKind.INPUT,
+    VersionedValue: ObjectKind.VERSIONED,
+    MirroredValue: ObjectKind.MIRRORED,
+    OutputName: ObjectKind.OUTPUT,
+}
+PLACEHOLDERS = tuple(_KIND_OF_PLACEHOLDER)
+"""Types that stand in a config for a value that the step's function receives."""
+PLACEHOLDER_KINDS = frozenset(_KIND_OF_PLACEHOLDER.values())
+
 _BUILTINS: tuple[tuple[type[Any] | tuple[type[Any], ...], ObjectKind], ...] = (
     (dict, ObjectKind.DICT),
     ((list, tuple), ObjectKind.SEQUENCE),
@@ -68,16 +71,15 @@ _BUILTINS: tuple[tuple[type[Any] | tuple[type[Any], ...], ObjectKind], ...] = (
 )
 
 
-PLACEHOLDER_KINDS = frozenset(kind for _, kind in _FIRST_OF) - {ObjectKind.CONSTANT}
-
-
 def object_kind(cls: type[Any]) -> ObjectKind:
     """Return what the instances of a class are to the walks through a config."""
     if cls in LEAF_TYPES:
         return ObjectKind.LEAF
-    for bases, kind in _FIRST_OF:
-        if issubclass(cls, bases):
+    for base, kind in _KIND_OF_PLACEHOLDER.items():
+        if issubclass(cls, base):
             return kind
+    if issubclass(cls, (Enum, type)):
+        return ObjectKind.CONSTANT
     if dataclasses.is_dataclass(cls):
         return ObjectKind.DATACLASS
     for bases, kind in _BUILTINS:

@@ -18,10 +18,11 @@ from marin.execution.config.encode import (
 )
 from marin.execution.config.hidden import find_inside, is_inert, is_iterator
 from marin.execution.config.placeholder import MARK, may_hold_description
-from marin.execution.config.step import PLACEHOLDERS, ExecutorStep, InputName
+from marin.execution.config.step import ExecutorStep, InputName
 from marin.execution.config.values import MirroredValue, OutputName, VersionedValue
 from marin.execution.config.visitor import (
     LEAF_TYPES,
+    PLACEHOLDERS,
     ConfigVisitor,
     ObjectKind,
     dataclass_field_names,
@@ -145,6 +146,9 @@ class _PlaceholderFinder(ConfigVisitor):
 
     def visit_scalar(self, obj: Any, path: str) -> None:
         """Pass over what can hold no placeholder."""
+
+    def visit_placeholder(self, obj: Any, path: str) -> None:
+        """Pass over a placeholder that neither depends on a step nor counts in the version."""
 
     def visit_step(self, obj: ExecutorStep[Any], path: str) -> None:
         """Report the step's whole output."""

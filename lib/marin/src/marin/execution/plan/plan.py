@@ -8,8 +8,8 @@ from typing import Any
 from marin.execution.config.classes import classes_of
 from marin.execution.config.hidden import find_inside
 from marin.execution.config.instantiate import instantiate_config
-from marin.execution.config.step import PLACEHOLDERS
 from marin.execution.config.unversioned import unversioned_part
+from marin.execution.config.visitor import PLACEHOLDERS
 from marin.execution.jobs.remote import RemoteCallable, function_name
 from marin.execution.plan.call_identity import Unidentified, function_identity
 from marin.execution.plan.collision import check_same_version, describe
