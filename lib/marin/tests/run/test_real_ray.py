@@ -161,21 +161,17 @@ def followed(address: str, work: Path) -> Iterator[tuple["subprocess.Popen[str]"
             process.kill()
 
 
-def test_an_interrupt_stops_the_job(jobs_address: str, work: Path) -> None:
+@pytest.mark.parametrize(("by_others", "code"), [(False, 130), (True, 1)])
+def test_a_job_that_is_stopped(jobs_address: str, work: Path, by_others: bool, code: int) -> None:
     with followed(jobs_address, work) as (process, job_id):
-        process.send_signal(signal.SIGINT)
+        if by_others:
+            ray_cli(jobs_address, work, f"ray job stop --address {jobs_address} {job_id}")
+        else:
+            process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == code
     assert f"job {job_id} was stopped" in err
     assert status_of(jobs_address, job_id) == "STOPPED"
-
-
-def test_a_job_that_others_stop(jobs_address: str, work: Path) -> None:
-    with followed(jobs_address, work) as (process, job_id):
-        ray_cli(jobs_address, work, f"ray job stop --address {jobs_address} {job_id}")
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert "was stopped" in err
 
 
 def test_the_documents_job_commands(jobs_address: str, work: Path) -> None:

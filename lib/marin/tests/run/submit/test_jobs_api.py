@@ -14,6 +14,7 @@ from rigging.errors import Conflict, Denied, InvalidRequest, MarinError, NotFoun
 from rigging.ray_token import AuthToken
 
 NONE = AuthToken("", "nowhere", always=False)
+TAKEN = "Traceback:\n  raise ValueError(\nValueError: Job with submission_id j exists.\n.\n"
 Question = Callable[[JobsApi], Awaitable[Any]]
 
 
@@ -39,12 +40,15 @@ async def answering(status: int, body: str, kind: str = "application/json") -> A
             ended.set()
 
 
-def ask(question: Question, status: int, body: str, kind: str = "application/json", token: AuthToken = NONE) -> Any:
+def ask(
+    question: Question, status: int, body: str, kind: str = "application/json", token: AuthToken = NONE,
+    verbose: bool = False,
+) -> Any:  # fmt: skip
     async def run() -> Any:
         patience = 30.0 if status else 0.05
         async with (
             answering(status, body, kind) as address,
-            JobsApi(address, "here", token, connect_seconds=patience) as api,
+            JobsApi(address, "here", token, connect_seconds=patience, verbose=verbose) as api,
         ):
             return await question(api)
 
@@ -126,6 +130,9 @@ def test_an_interrupted_submission_is_taken_back_as_far_as_can_be(answers: list[
         ("submit", 403, "no", Denied, "there is none"),
         ("submit", 500, "No available agent to submit job", NotReady, "has nothing to start jobs with yet"),
         ("submit", 500, "broken", Conflict, "answers 500: broken"),
+        ("submit", 500, TAKEN, Conflict, "answers 500: ValueError: Job with submission_id j exists."),
+        ("submit", 500, "...\n7\n", Conflict, "answers 500: nothing more"),
+        ("verbose", 500, TAKEN, Conflict, f"answers 500: {TAKEN.strip()}"),
         ("secret", 401, "", Denied, "the token of RAY_AUTH_TOKEN is not the cluster's"),
         ("secret", 403, "", Denied, "access is refused"),
     ],
@@ -133,37 +140,14 @@ def test_an_interrupted_submission_is_taken_back_as_far_as_can_be(answers: list[
 def test_kinds_and_words_of_refusals(question: str, status: int, body: str, error: type[MarinError], said: str) -> None:
     questions: dict[str, Question] = {
         "check": lambda api: api.check(),
-        "submit": lambda api: api.submit({"entrypoint": "true"}),
+        "submit": (submit := lambda api: api.submit({"entrypoint": "true"})),
+        "verbose": submit,
         "secret": lambda api: api.jobs(),
     }
     token = AuthToken("secret-word", "RAY_AUTH_TOKEN", always=False) if question == "secret" else NONE
-    kind = "text/plain" if question == "submit" else "application/json"
+    kind = "text/plain" if question in ("submit", "verbose") else "application/json"
     with pytest.raises(MarinError) as refused:
-        ask(questions[question], status, body, kind, token)
+        ask(questions[question], status, body, kind, token, question == "verbose")
     assert type(refused.value) is error
     assert said in str(refused.value)
     assert "secret-word" not in str(refused.value)
-
-
-TAKEN = "Traceback:\n  raise ValueError(\nValueError: Job with submission_id j exists.\n.\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "verbose", "said"),
-    [
-        (TAKEN, False, "answers 500: ValueError: Job with submission_id j exists."),
-        (TAKEN, True, f"answers 500: {TAKEN.strip()}"),
-        ("...\n7\n", False, "answers 500: nothing more"),
-    ],
-)
-def test_of_a_refusal_the_last_words_are_told_or_all(text: str, verbose: bool, said: str) -> None:
-    async def run() -> None:
-        async with (
-            answering(500, text, "text/plain") as address,
-            JobsApi(address, "here", NONE, connect_seconds=30.0, verbose=verbose) as api,
-        ):
-            await api.submit({})
-
-    with pytest.raises(Conflict) as refused:
-        asyncio.run(run())
-    assert str(refused.value).endswith(said)
