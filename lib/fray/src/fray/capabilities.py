@@ -31,72 +31,68 @@ class BackendCapabilities:
     """The promises of a backend that not all give: those that it names as True; `DIFFERENCES` has each in words."""
 
     separate_processes: bool = _promise(
-        "callables run in processes of their own: with their environment variables, in their workspace, contained when "
-        "they crash, interrupted by terminate()",
-        "callables share the client's process: environment variables that differ are named in a warning and not "
-        "applied, and terminate() stops the job at once but leaves the callable to return by itself",
+        "a callable runs in a process of its own, with its variables and workspace; terminate() interrupts it",
+        "callables share the client's process: variables are not applied, terminate() ends the job, not the callable",
     )
     crash_codes: bool = _promise(
-        "the exit code of a callable whose process ended by itself is told",
-        "that its process ended is told, but not how",
+        "the exit code of a crashed callable is known",
+        "only the crash is known",
     )
     callable_logs: bool = _promise(
-        "logs() has what callables print",
-        "logs() of a callable is empty; what it prints goes to the client's own output",
+        "logs() has the output of callables",
+        "logs() of a callable is empty; it prints to the client's output",
     )
     raises_own_exceptions: bool = _promise(
-        "wait() raises the exception that the callable raised",
-        "wait() raises JobFailed with the type, text and traceback of what the callable raised, and that itself as its "
-        "cause where it can be pickled",
+        "wait() raises the callable's own exception",
+        "wait() raises JobFailed with its type, text and traceback, caused by the exception if it can be pickled",
     )
     installs_packages: bool = _promise(
-        "pip packages and extras of the environment are installed for the job",
-        "pip packages and extras that the client does not have are named in a warning; the job has what the client has",
+        "pip packages and extras are installed for the job",
+        "missing packages and extras are named in a warning",
     )
     enforces_resources: bool = _promise(
-        "a job waits for the processors it asks for, and one that no machine could ever run is refused at submission, "
-        "with the reason",
-        "resources are not looked at",
+        "a job waits for its processors; an impossible request is refused with the reason",
+        "resources are ignored",
     )
     replicas_retried_together: bool = _promise(
-        "when a replica fails and is retried, all of the job's replicas start over, those that had ended well too",
-        "without an accelerator, only the replica that failed is run again; the hosts of a slice start over together",
+        "if one replica is retried, all replicas start over",
+        "only the failed replica is retried; the hosts of a TPU slice start over together",
     )
     failed_replicas_tolerated: bool = _promise(
-        "a job goes on, and may succeed, while no more than max_task_failures of its replicas have failed for good",
-        "a job fails with its first replica; max_task_failures above 0 is refused at submission",
+        "a job continues with up to max_task_failures failed replicas",
+        "a job fails with its first replica; max_task_failures above 0 is refused",
     )
     free_names: bool = _promise(
-        "job and actor names may have any characters that can be seen, and spaces, but no '/'",
-        "names have 1 to 128 of A-Z a-z 0-9 _ . @ + = - and not digits alone; others are refused at submission",
+        "names may have any visible characters and spaces, but no '/'",
+        "names have 1 to 128 of A-Z a-z 0-9 _ . @ + = - and are not all digits",
     )
     shared_names: bool = _promise(
-        "a job's name is taken for all clients of the cluster: another client adopts the live job",
-        "names belong to a client: two clients may each have a job of one name",
+        "a job's name belongs to the cluster: another client adopts the live job",
+        "a name belongs to its client",
     )
     children_end_with_parent: bool = _promise(
-        "children that a job has not waited for are stopped when it ends, however it ends",
-        "children that a job has not waited for go on when it has ended well; when it failed or was stopped, they may",
+        "children end with their parent job",
+        "children continue after a successful parent, and may continue after others",
     )
     jobs_outlive_client: bool = _promise(
-        "jobs go on after the client's shutdown, which does not wait for them; its handles cannot ask after them then",
-        "shutdown() waits for the client's jobs, and shutdown(wait=False) stops them; its handles tell how they ended",
+        "jobs continue after the client's shutdown",
+        "shutdown() waits for the client's jobs, shutdown(wait=False) stops them",
     )
     forked_client: bool = _promise(
-        "current_client() in a forked child of the submitting process gives a working client",
-        "current_client() in a forked child is refused: start a new process instead",
+        "current_client() works in a forked child",
+        "current_client() in a forked child is refused: start a new process",
     )
     actors: bool = _promise(
-        "actors and actor groups are offered",
-        "create_actor and its like raise InvalidRequest",
+        "actors and actor groups are supported",
+        "create_actor and similar calls raise InvalidRequest",
     )
     hosted_in_process: bool = _promise(
-        "host_actor makes the actor in the calling process",
-        "host_actor makes the actor in a process of its own on the same machine",
+        "host_actor creates the actor in the calling process",
+        "host_actor creates a process on the same machine",
     )
     actor_restarts: bool = _promise(
-        "an actor whose process died is started again, up to max_restarts times",
-        "an actor cannot die apart from the client's process, so max_restarts is not used",
+        "an actor whose process died restarts up to max_restarts times",
+        "an actor cannot die apart from its client; max_restarts is not used",
     )
 
 
