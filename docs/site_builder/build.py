@@ -27,6 +27,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 API: Final = "API"
 FOLDERS: Final = {
     "docs/tutorials": "Tutorials",
+    "docs/examples": "Examples",
     "docs/explanation": "Explanation",
     "docs/reference": "Reference",
     "docs/contributing": "Contributing",
@@ -44,6 +45,9 @@ NAVIGATION: Final[Mapping[str, Mapping[str, str]]] = {
         "Retries and failures": "docs/tutorials/retries_and_failures.md",
         "Inputs from another region": "docs/tutorials/mirrored_inputs.md",
         "A gang": "docs/tutorials/cpu_gang.md",
+    },
+    "Examples": {
+        "All examples": "docs/examples/index.md",
     },
     "How to": {
         "Conventions of experiments": "docs/experiments.md",

@@ -6,7 +6,7 @@ under one whose test runs all blocks of its kind on that page.
 
 from dataclasses import dataclass
 
-from tests.docs.blocks import FencedBlock
+from tests.docs.blocks import REPOSITORY, FencedBlock
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,12 @@ TUTORIAL = [
     by("test_tutorials.py::test_code_on_a_page_is_the_script_s", language="python"),
     by("test_tutorials.py::test_pages_on_a_cluster"),
 ]
+EXAMPLES = [page for page in (REPOSITORY / "docs" / "examples").glob("*.md") if page.stem != "index"]
+EXAMPLE = by("tests/examples/test_pages.py::test_the_commands_print_what_the_page_shows")
 NEEDS_GOOGLE = "needs an account of Google Cloud"
 
 RULES: dict[str, list[Rule]] = {
+    **{f"docs/examples/{page.name}": [EXAMPLE] for page in EXAMPLES},
     "README.md": [
         by(".ci/run", begins="pip install uv && "),
         by(f"{README}::test_the_experiment_of_the_readme", language="python"),
