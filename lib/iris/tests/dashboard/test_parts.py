@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from iris.client.types import LogLine
 from iris.dashboard import queries
 from iris.dashboard.job_pages import attempts_of, usage_of
 from iris.dashboard.live import events_of, is_wanted
@@ -129,8 +130,8 @@ def test_metrics_are_prometheus_text() -> None:
     assert metrics_text(None, None).endswith("iris_controller_up 0\n")
 
 
-def entry(at_ms: int, text: str = "x", **fields: object) -> pb.LogEntry:
-    return pb.LogEntry(at_ms=at_ms, data=text.encode(), task_id="/ann/a/0", **fields)  # type: ignore[arg-type]
+def entry(at_ms: int, text: str = "x", is_stderr: bool = False, attempt: int = 0) -> LogLine:
+    return LogLine("/ann/a/0", attempt, is_stderr, at_ms, text.encode())
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=30), st.data())

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from iris.cluster.types import JobName, JobState, PriorityBand, TaskState
 from rigging.timing import Timestamp
@@ -185,8 +185,7 @@ def _duration(started_at_ms: int, finished_at_ms: int, now_ms: int) -> float | N
     return max(0.0, ((finished_at_ms or now_ms) - started_at_ms) / 1000)
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
+class LogLine(NamedTuple):
     """One line a task printed, without its newline; or a piece of one when `partial`: the next piece follows.
 
     A `note` is no output of the task: iris says in it what of the output is missing here, and why.

@@ -5,11 +5,10 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from iris.rpc.logformat import decode_all
+from iris.rpc.logformat import read_from
 
 LOG_VARIABLE: Final = "IRIS_LOG_FILE"
 _PIPES_VARIABLE: Final = "IRIS_OUTPUT_PIPES"
-_READ_BYTES: Final = 1 << 20
 
 
 class OwnLog:
@@ -28,7 +27,6 @@ class OwnLog:
         self._path = path
         self._file: int | None = None
         self._offset = 0
-        self._rest = b""
 
     def read(self) -> Sequence[tuple[int, bytes]]:
         """Return what is new, in order: pairs of a stream (1: stdout, 2: stderr) and bytes."""
@@ -37,16 +35,14 @@ class OwnLog:
                 self._file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         if self._file is None:
             return []
+        file = self._file
         pieces: list[tuple[int, bytes]] = []
-        while content := os.pread(self._file, _READ_BYTES, self._offset):
-            self._offset += len(content)
-            self._rest += content
-            end = 0
-            for record in decode_all(self._rest):
-                data = b"iris: " + record.data if record.note else record.data
-                pieces.append((2 if record.is_stderr else 1, data if record.partial else data + b"\n"))
-                end = record.end
-            self._rest = self._rest[end:]
+        for record in read_from(
+            lambda offset, count: os.pread(file, count, offset), self._offset, os.fstat(file).st_size
+        ):
+            data = b"iris: " + record.data if record.note else record.data
+            pieces.append((2 if record.is_stderr else 1, data if record.partial else data + b"\n"))
+            self._offset = record.end
         return pieces
 
     def close(self) -> None:

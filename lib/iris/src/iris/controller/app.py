@@ -21,8 +21,7 @@ from iris.controller.engine.engine import Engine
 from iris.controller.engine.load import load_view
 from iris.controller.logs.files import shed
 from iris.controller.logs.keeper import LogKeeper
-from iris.controller.logs.recovery import recover_notes
-from iris.controller.logs.remote import RemotePieces
+from iris.controller.logs.remote import RemotePieces, recover_notes
 from iris.controller.notices.debts import FileDebts, StoredDebts
 from iris.controller.notices.notifier import Notifier
 from iris.controller.services.servers import make_servers

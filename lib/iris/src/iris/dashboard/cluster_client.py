@@ -13,6 +13,8 @@ from typing import Any, Final, TypeVar
 import grpc
 import grpc.aio
 
+from iris.client.connection.wire import log_lines
+from iris.client.types import LogLine
 from iris.rpc.auth import PrincipalKind, make_token
 from iris.rpc.channels import open_aio_channel
 from iris.rpc.controller_address import ControllerAddress
@@ -187,8 +189,8 @@ class ClusterClient:
 
     async def logs(
         self, viewer: Viewer, request: pb.FetchLogsRequest, *, to_the_end: bool = False
-    ) -> AsyncGenerator[pb.LogEntry, None]:
-        """Yield the entries of a log, as `request` chooses. Raises NotFound, Denied, InvalidRequest, Unavailable.
+    ) -> AsyncGenerator[LogLine, None]:
+        """Yield the lines of a log, as `request` chooses. Raises NotFound, Denied, InvalidRequest, Unavailable.
 
         Args:
             viewer: Who asks.
@@ -201,8 +203,8 @@ class ClusterClient:
         )
         try:
             async for batch in call:
-                for entry in batch.entries:
-                    yield entry
+                for line in log_lines(batch):
+                    yield line
         except grpc.aio.AioRpcError as error:
             raise self._error_of(error) from None
         finally:
@@ -277,17 +279,17 @@ def value_of(value: pb.QueryValue) -> Any:
     return None if kind is None else getattr(value, kind)
 
 
-async def first(entries: AsyncGenerator[pb.LogEntry, None], most: int) -> list[pb.LogEntry]:
-    """Return the first entries of a log.
+async def first(lines: AsyncGenerator[LogLine, None], most: int) -> list[LogLine]:
+    """Return the first lines of a log.
 
     Args:
-        entries: The log.
+        lines: The log.
         most: So many at most.
     """
-    found: list[pb.LogEntry] = []
-    async with aclosing(entries):
-        async for entry in entries:
-            found.append(entry)
+    found: list[LogLine] = []
+    async with aclosing(lines):
+        async for line in lines:
+            found.append(line)
             if len(found) >= most:
                 break
     return found

@@ -17,6 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from iris.client.logs.for_programs import MARK
+from iris.client.types import LogLine
 from iris.dashboard.cluster_client import ClusterClient, first
 from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.logfilter import LEVELS
@@ -106,7 +107,7 @@ class LogPages:
         """Events of lines, those of a tenth of a second together. The first `skip` of the first moment are known."""
         yield encode_event("hello", str(HEARTBEAT_SECONDS))
         place = LogPlace(wanted.since_ms, skip)
-        queue: asyncio.Queue[pb.LogEntry | MarinError | None] = asyncio.Queue(SHOWN)
+        queue: asyncio.Queue[LogLine | MarinError | None] = asyncio.Queue(SHOWN)
         reader = asyncio.create_task(self._read(viewer, wanted, queue))
         try:
             while True:
@@ -116,7 +117,7 @@ class LogPages:
                     yield encode_event("alive", "")
                     continue
                 lines = []
-                while isinstance(item, pb.LogEntry):
+                while isinstance(item, LogLine):
                     if place.is_new(item) and not is_for_programs(item):
                         lines.append(line_of(item, wanted.id))
                     if queue.empty() or len(lines) >= SHOWN:
@@ -137,7 +138,7 @@ class LogPages:
                 await reader
 
     async def _read(
-        self, viewer: Viewer, wanted: pb.FetchLogsRequest, queue: asyncio.Queue[pb.LogEntry | MarinError | None]
+        self, viewer: Viewer, wanted: pb.FetchLogsRequest, queue: asyncio.Queue[LogLine | MarinError | None]
     ) -> None:
         try:
             async with aclosing(self.client.logs(viewer, wanted)) as entries:
@@ -166,7 +167,7 @@ class LogPlace:
         """Position that a page sends back to go on from here."""
         return f"{self._last_ms}-{self._count}"
 
-    def is_new(self, entry: pb.LogEntry) -> bool:
+    def is_new(self, entry: LogLine) -> bool:
         """Pass an entry; False when the page has it."""
         self._count = self._count + 1 if entry.at_ms == self._last_ms else 1
         self._last_ms = entry.at_ms
@@ -176,7 +177,7 @@ class LogPlace:
         return True
 
 
-def is_for_programs(entry: pb.LogEntry) -> bool:
+def is_for_programs(entry: LogLine) -> bool:
     """True if people are not shown a line (docs/iris-cli.md, "Lines for programs").
 
     Args:
@@ -185,7 +186,7 @@ def is_for_programs(entry: pb.LogEntry) -> bool:
     return not entry.note and entry.data.startswith(MARK)
 
 
-def line_of(entry: pb.LogEntry, asked: str) -> dict[str, object]:
+def line_of(entry: LogLine, asked: str) -> dict[str, object]:
     """Return a line as the page shows it.
 
     Args:

@@ -7,7 +7,7 @@ from google.protobuf.message import Message
 
 from iris.client.connection import wire
 from iris.client.plan import JobLimits, JobPlan, spec_of
-from iris.client.types import JobStatus, SilentAttempt, TaskStatus
+from iris.client.types import JobStatus, LogLine, SilentAttempt, TaskStatus
 from iris.cluster.constraints import region_constraint
 from iris.cluster.types import (
     CoschedulingConfig,
@@ -25,6 +25,7 @@ from iris.domain.job_spec import JobSpec
 from iris.domain.runtime import TaskRuntime
 from iris.rpc.convert_job import spec_to_wire
 from iris.rpc.generated import iris_pb2 as pb
+from iris.rpc.logformat import encode
 from support.iris.messages import filled
 
 
@@ -69,16 +70,15 @@ def test_what_a_stop_did() -> None:
 
 
 def test_lines_of_a_log() -> None:
-    entries = [
-        pb.LogEntry(task_id="/a/b/0", attempt=2, is_stderr=True, at_ms=5, data=b"x"),
-        pb.LogEntry(task_id="/a/b/1", partial=True, data=b"y"),
-        pb.LogEntry(task_id="/a/b/1", note=True),
+    parts = [
+        pb.LogPart(task_id="/a/b/0", attempt=2, records=encode(True, 5, b"x")),
+        pb.LogPart(task_id="/a/b/1", records=encode(False, 6, b"y", partial=True) + encode(True, 7, b"", note=True)),
     ]
-    lines = list(wire.log_lines(pb.LogBatch(entries=entries)))
-    assert [(line.is_stderr, line.partial, line.note) for line in lines] == [
-        (True, False, False), (False, True, False), (False, False, True),
-    ]  # fmt: skip
-    assert (lines[0].task_id, lines[0].attempt, lines[0].at_ms, lines[0].data) == ("/a/b/0", 2, 5, b"x")
+    assert list(wire.log_lines(pb.LogBatch(parts=parts))) == [
+        LogLine("/a/b/0", 2, True, 5, b"x"),
+        LogLine("/a/b/1", 0, False, 6, b"y", partial=True),
+        LogLine("/a/b/1", 0, True, 7, b"", note=True),
+    ]
 
 
 def test_the_status_of_a_cluster_and_its_workers() -> None:

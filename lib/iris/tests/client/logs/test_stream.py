@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from iris.client.logs.stream import LogSelection, ReplayFilter, read_logs
 from iris.client.types import LogLine
 from iris.rpc.generated import iris_pb2 as pb
+from iris.rpc.logformat import encode
 from rigging.errors import NotFound
 from support.iris.played_connection import PlayedConnection
 from support.iris.rpc_error import FakeRpcError
@@ -75,7 +76,8 @@ def test_nothing_is_lost_or_repeated(
 
 
 def batch(*numbers: int) -> pb.LogBatch:
-    return pb.LogBatch(entries=[pb.LogEntry(task_id="/a/b/0", at_ms=n, data=b"%d" % n) for n in numbers])
+    records = b"".join(encode(False, n, b"%d" % n) for n in numbers)
+    return pb.LogBatch(parts=[pb.LogPart(task_id="/a/b/0", records=records)])
 
 
 def played(*streams: list[Any]) -> Any:

@@ -183,7 +183,7 @@ def test_a_message_that_cannot_be_read_is_told_now_and_then(server: Server, capl
 def lines(count: int) -> Any:
     async def stream(request: Any, context: Any) -> AsyncIterator[pb.LogBatch]:
         for number in range(count):
-            yield pb.LogBatch(entries=[pb.LogEntry(at_ms=number)])
+            yield pb.LogBatch(parts=[pb.LogPart(attempt=number)])
 
     return stream
 
@@ -203,7 +203,7 @@ async def test_a_stream_to_a_job_ends_with_its_token(server: Server, token: str,
     async def stream(request: Any, given: Any) -> AsyncIterator[pb.LogBatch]:
         try:
             for number in range(3):
-                yield pb.LogBatch(entries=[pb.LogEntry(at_ms=number)])
+                yield pb.LogBatch(parts=[pb.LogPart(attempt=number)])
                 server.over = True
         finally:
             closed.append(True)

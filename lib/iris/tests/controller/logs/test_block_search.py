@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from iris.controller.logs.block_search import block_search
+from iris.controller.logs.search import block_search
 
 PARTS = st.sampled_from(
     ["a", "B", "é", r"\d", r"\W", r"\s", r"\v", ".", "[^a]", "[a-c]", "[[:x]", "[]a]", "(?:a|b)", "|", "?", "{2}",

@@ -5,6 +5,7 @@ from typing import Any
 import grpc
 import pytest
 
+from iris.client.connection.wire import log_lines
 from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.logformat import encode
 from support.iris.worker import ScriptedWorker
@@ -34,16 +35,16 @@ def test_following_gives_every_line_once_and_ends_with_the_job(user: Any, worker
     start(user, worker)
     offset = ship(worker, A, 0, lines("one"))
     call = user.jobs.FetchLogs(pb.FetchLogsRequest(id="/ann/a", follow=True), timeout=30)
-    assert [entry.data for entry in next(call).entries] == [b"one"]
+    assert [line.data for line in log_lines(next(call))] == [b"one"]
     two = lines("two")
     offset = ship(worker, A, offset, two[:9])  # a record cut in the middle is not shown
     offset = ship(worker, A, offset, two[9:])
-    assert [entry.data for entry in next(call).entries] == [b"two"]
+    assert [line.data for line in log_lines(next(call))] == [b"two"]
     # The end is told before the last bytes: the follower must have them all the same.
     last = lines("three")
     worker.observe(A, SUCCEEDED, log_size=offset + len(last))
     ship(worker, A, offset, last)
-    assert [entry.data for batch in call for entry in batch.entries] == [b"three"]
+    assert [line.data for batch in call for line in log_lines(batch)] == [b"three"]
 
 
 def test_logs_of_what_does_not_exist(user: Any) -> None:

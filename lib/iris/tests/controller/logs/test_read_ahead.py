@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from iris.controller.logs.read_ahead import ReadAhead
-from iris.controller.logs.remote import RemotePieces
+from iris.controller.logs.remote import ReadAhead, RemotePieces
 from iris.controller.logs.search import Search
 from iris.controller.logs.store import LogStore
 from iris.rpc.logfilter import LineChoice
-from support.iris.logs import KEY, LIMIT, fill, tend_all
+from support.iris.logs import KEY, LIMIT, fill, numbered_lines, tend_all
 
 
 class Together:
@@ -84,8 +83,8 @@ def test_a_log_is_read_through_with_its_next_pieces_on_their_way(tmp_path: Path)
         ahead.expect(names)
 
     reader = LogStore(tmp_path / "logs", fetch=ahead.get, announce=announce)
-    found = [record for _, record in Search(reader, LineChoice()).round([KEY], {}, last=True)]
-    assert [int(record.data.split()[1]) for record in found] == list(range(10_000))
+    log = b"".join(data for _, data in Search(reader, LineChoice()).round([KEY], {}, last=True))
+    assert log == numbered_lines(10_000)
     assert len(fetched) > 3
     assert sorted(fetched) == sorted(set(fetched)), "each once"
     assert len(set(fetched) - set(announced)) == 1, "all but the first were announced"

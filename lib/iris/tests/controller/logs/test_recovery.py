@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.controller.logs.recovery import RemotePiece, missing_pieces, parse_pieces, recover_notes
-from iris.controller.logs.remote import RemotePieces
+from iris.controller.logs.remote import RemotePiece, RemotePieces, missing_pieces, parse_pieces, recover_notes
 from iris.controller.logs.store import LogKey, LogStore
 from support.iris.logs import LIMIT, fill, numbered_lines, tend_all, told
 

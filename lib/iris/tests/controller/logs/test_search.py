@@ -2,7 +2,9 @@
 
 import random
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -11,7 +13,7 @@ from iris.controller.logs.remote import RemotePieces
 from iris.controller.logs.search import Search
 from iris.controller.logs.store import LogKey, LogStore
 from iris.rpc.logfilter import LineChoice, LineFilter
-from iris.rpc.logformat import Record, encode
+from iris.rpc.logformat import Record, decode_all, encode
 from support.iris.logs import KEY, LIMIT, T, keeper_of, tend_all
 
 PATTERNS = [
@@ -58,12 +60,16 @@ def written(root: Path, rng: random.Random, count: int, limit: int = LIMIT) -> L
 
 def expected(store: LogStore, choice: LineChoice, since_ms: int) -> list[Record]:
     lines: LineFilter[Record] = LineFilter(choice)
-    found = [piece for record in store.read(KEY, 0, since_ms) for piece in lines.take(record)]
-    return [*found, *lines.finish()]
+    taken = [piece for record in store.read(KEY, 0, since_ms) for piece in lines.take(record)]
+    return [*taken, *lines.finish()]
+
+
+def found(search: Search, last: bool = True, begin: Mapping[LogKey, int] = MappingProxyType({})) -> list[Record]:
+    return [record for _, data in search.round([KEY], begin, last) for record in decode_all(data)]
 
 
 def shown(records: list[Record]) -> list[tuple[int, bytes]]:
-    return [(record.end, record.data) for record in records]
+    return [(record.at_ms, record.data) for record in records]
 
 
 @pytest.mark.parametrize(("limit", "count"), [(LIMIT, 2500), pytest.param(2**19, 12_000, marks=pytest.mark.process)])
@@ -82,8 +88,7 @@ def test_the_same_lines_as_one_by_one(tmp_path: Path, limit: int, count: int) ->
             keeper.tend(piece)
         for (choice, since), lines in zip(choices, wanted, strict=True):
             reader = LogStore(tmp_path / "logs", limit, fetch=remote.get)
-            found = [record for _, record in Search(reader, choice, since).round([KEY], {}, last=True)]
-            assert shown(found) == lines, (step, choice)
+            assert shown(found(Search(reader, choice, since))) == lines, (step, choice)
 
 
 def test_a_later_round_gives_what_came_since(tmp_path: Path) -> None:
@@ -94,7 +99,7 @@ def test_a_later_round_gives_what_came_since(tmp_path: Path) -> None:
         lines = b"".join(encode(False, T + i, b"line %d" % i) for i in range(first, first + 600))
         store.append(KEY, store.size(KEY), lines)
         tend_all(store)
-        seen += [int(record.data.split()[1]) for _, record in search.round([KEY], {}, last=False)]
+        seen += [int(record.data.split()[1]) for record in found(search, last=False)]
     assert seen == list(range(0, 6000, 5))
 
 
@@ -102,8 +107,7 @@ def test_it_begins_where_another_reader_stopped(tmp_path: Path) -> None:
     store = LogStore(tmp_path / "logs", LIMIT)
     store.append(KEY, 0, b"".join(encode(False, T, b"%d" % i) for i in range(5)))
     third = list(store.read(KEY, 0))[2].end
-    found = Search(store, LineChoice("")).round([KEY], {KEY: third}, last=True)
-    assert [record.data for _, record in found] == [b"3", b"4"]
+    assert [record.data for record in found(Search(store, LineChoice()), begin={KEY: third})] == [b"3", b"4"]
 
 
 @pytest.mark.parametrize(("from_start", "lines"), [(True, ["0", "1", "2"]), (False, ["7", "8", "9"])])
@@ -113,10 +117,11 @@ def test_the_first_or_last_lines_of_several_logs_by_time(tmp_path: Path, from_st
     for i in range(10):
         store.append(keys[i % 2], store.size(keys[i % 2]), encode(False, T + i, b"%d" % i))
     search = Search(store, LineChoice(r"\d"), max_lines=3, from_start=from_start)
-    assert [record.data.decode() for _, record in search.round(keys, {}, last=False)] == lines
+    read = [record.data.decode() for _, data in search.round(keys, {}, last=False) for record in decode_all(data)]
+    assert (read, search.has_all) == (lines, from_start)
     store.append(keys[0], store.size(keys[0]), encode(False, T + 10, b"10"))
-    later = [record.data for _, record in search.round(keys, {}, last=True)]
-    assert later == ([] if from_start else [b"10"])
+    later = [data for _, data in search.round(keys, {}, last=True)]
+    assert later == ([] if from_start else [encode(False, T + 10, b"10")])
 
 
 def test_a_damaged_block_is_marked_and_the_rest_found(tmp_path: Path) -> None:
@@ -130,8 +135,9 @@ def test_a_damaged_block_is_marked_and_the_rest_found(tmp_path: Path) -> None:
     data[len(data) // 2] ^= 0xFF
     packed.write_bytes(data)
     reader = LogStore(tmp_path / "logs", 2**24)
-    found = [record for _, record in Search(reader, LineChoice("7 of many")).round([KEY], {}, last=True)]
-    holes = [record for record in found if record.hole]
-    assert [bool(re.search(rb"lost|cannot be read", record.data)) for record in holes] == [True]
-    lost = holes[0].hole // len(encode(False, T, b"line 10000 of many"))
-    assert 6000 - lost // 10 - 2 <= len(found) <= 6000 - lost // 10 + 2
+    read = found(Search(reader, LineChoice("7 of many")))
+    holes = [re.match(rb"([\d,]+) bytes of the log cannot be read", record.data) for record in read if record.note]
+    assert len(holes) == 1
+    assert holes[0]
+    lost = int(holes[0][1].replace(b",", b"")) // len(encode(False, T, b"line 10000 of many"))
+    assert 6000 - lost // 10 - 2 <= len(read) <= 6000 - lost // 10 + 2

@@ -11,7 +11,7 @@ from iris.controller.logs.search_process import Task
 from iris.controller.logs.searcher import Searcher, Searchers
 from iris.controller.logs.store import LogKey, LogStore
 from iris.rpc.logfilter import LineChoice
-from iris.rpc.logformat import encode
+from iris.rpc.logformat import decode_all, encode
 from rigging.errors import InvalidRequest, Unavailable
 
 T = 1_790_000_000_000
@@ -24,8 +24,8 @@ def add(store: LogStore, *lines: str) -> None:
 
 
 async def round_of(searcher: Searcher, last: bool = True) -> list[str]:
-    async with aclosing(searcher.round([KEY], {}, last)) as batches:
-        return [record.data.decode() async for batch in batches for _, record in batch]
+    async with aclosing(searcher.round([KEY], {}, last)) as parts:
+        return [record.data.decode() async for _, data in parts for record in decode_all(data)]
 
 
 def task(searchers: Searchers, grep: str = "") -> Task:

@@ -8,6 +8,8 @@ import grpc
 import pytest
 
 from fray.testing.waiting import eventually
+from iris.client.connection.wire import log_lines
+from iris.client.types import LogLine
 from iris.controller.config.controller_config import Address
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
 from iris.rpc.generated import iris_pb2 as pb
@@ -78,9 +80,9 @@ def connect(cluster: Cluster) -> Iterator[Any]:
         stubs.close()
 
 
-def entries(user: User, name: str, **query: Any) -> list[pb.LogEntry]:
+def entries(user: User, name: str, **query: Any) -> list[LogLine]:
     batches = user.jobs.FetchLogs(pb.FetchLogsRequest(id=name, **query), timeout=30)
-    return [entry for batch in batches for entry in batch.entries]
+    return [line for batch in batches for line in log_lines(batch)]
 
 
 def test_a_full_disk_refuses_jobs_and_lets_the_others_end(disk: SmallDisk, cluster: Cluster, connect: Any) -> None:

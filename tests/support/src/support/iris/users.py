@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from iris.client.connection.wire import log_lines
 from iris.rpc.generated import iris_pb2 as pb
 from support.iris.controller import ControllerStubs
 from support.iris.worker import GIB
@@ -46,7 +47,7 @@ class User:
 
     def logs(self, id: str, **query: Any) -> list[bytes]:
         batches = self.jobs.FetchLogs(pb.FetchLogsRequest(id=id, **query), timeout=WAIT_MS / 1000)
-        return [entry.data for batch in batches for entry in batch.entries]
+        return [line.data for batch in batches for line in log_lines(batch)]
 
 
 def job_spec(

@@ -22,6 +22,7 @@ from iris.cluster.types import ExistingJobPolicy, JobState, PriorityBand, TaskSt
 from iris.domain.job_spec import JobSpec, is_alike
 from iris.rpc.convert_job import spec_to_wire
 from iris.rpc.generated import iris_pb2 as pb
+from iris.rpc.logformat import decode_all
 
 
 class RequestWriter:
@@ -144,8 +145,10 @@ def attempt_usage(message: pb.AttemptUsage) -> AttemptUsage:
 
 def log_lines(batch: pb.LogBatch) -> Iterator[LogLine]:
     """The lines of one message of a log stream."""
-    for entry in batch.entries:
-        yield LogLine(entry.task_id, entry.attempt, entry.is_stderr, entry.at_ms, entry.data, entry.partial, entry.note)
+    for part in batch.parts:
+        task_id, attempt = part.task_id, part.attempt
+        for is_stderr, at_ms, data, partial, _, note, _ in decode_all(part.records):
+            yield LogLine(task_id, attempt, is_stderr, at_ms, data, partial, note)
 
 
 def cluster_status(message: pb.ClusterStatusResponse) -> ClusterStatus:

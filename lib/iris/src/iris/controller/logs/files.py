@@ -8,14 +8,16 @@ empty last file says how long the log is. Finished files are packed and moved by
 import contextlib
 import logging
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Final, cast
+from typing import Final
 
 from iris.controller.logs.names import MOVED, LogFileName, exception_file_name, file_name, parse_name, result_file_name
 from iris.controller.logs.pieces import JoinedPieces, LogPlace
-from iris.rpc.logformat import Record, decode_all, hole, last_complete, lost_log, read_from, read_tail
+from iris.rpc.logformat import Record, Span, decode_all, hole, last_complete, lost_log, start_of_last
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +78,8 @@ class LogFiles:
                 growing = max(growing, name.start)
             except FileNotFoundError:
                 # It was dropped, or packed since its directory was listed.
-                sizes.update((name.start, size) for size in place.packed_sizes(name.start))
+                later = (found for found in place.names() if found.start == name.start and found.size >= 0)
+                sizes.update((found.start, found.size) for found in later)
         closed = bool(sizes) and growing < max(sizes)
         files = sorted(sizes.items())
         return cls(place, files, files[-1][0] + files[-1][1] if files else 0, sum(sizes.values()), closed=closed)
@@ -117,22 +120,21 @@ class LogFiles:
     def complete_size(self) -> int:
         """Offset of the end of what can be read now."""
         if self.complete != self.size:
-            start, run = self._last_run()
-            if not run:
-                self.complete = self.size
-            else:
-                with JoinedPieces(self.place, run) as file:
-                    known = max(self.complete - start, 0)
-                    found = last_complete(cast(BinaryIO, file), self.size - start, known)
-                self.complete = max(self.complete, start + found)
+            start, run = ([(0, []), *self.runs()])[-1]
+            self.complete = max(self.complete, start + self._end_of_run(run, max(self.complete - start, 0)))
         return self.complete
 
-    def read(self, start: int, since_ms: int, before_ms: int = 0) -> Iterator[Record]:
+    def read(self, start: int, since_ms: int = 0) -> Iterator[Record]:
+        """The records of `spans`, one by one."""
+        return (record for span in self.spans(start, since_ms) for record in span.records())
+
+    def spans(self, start: int, since_ms: int = 0, until_ms: int = 0, before_ms: int = 0) -> Iterator[Span]:
         """The records from offset `start` (a record's start) to the present end; a note for what was dropped.
 
         Args:
             start: Offset in the log.
             since_ms: Unix ms; earlier records are left out.
+            until_ms: Unix ms; later records are left out. 0: no end.
             before_ms: Unix ms of the record before `start`, if it is known: the time of a note that comes first.
         """
         end = self.complete_size()
@@ -142,42 +144,37 @@ class LogFiles:
             skipped = 0
             if begin > start:
                 skipped, start = begin - start, begin
-            records = self._read_run(begin, run, start, stop, since_ms, closed=stop == end)
-            first = next(records, None)
+            spans = self._of_run(begin, run, (start, stop), (since_ms, until_ms), closed=stop == end)
+            first = next(spans, None)
             # What was dropped began and ended somewhere in a record; the piece that is left counts as dropped.
             if begin and begin == start and first is not None and first.hole and first.end - first.hole == begin:
                 skipped, start = skipped + first.hole, first.end
-                first = next(records, None)
+                first = next(spans, None)
             if skipped:
-                at_ms = at_ms or (first.at_ms if first is not None else 0)
-                if at_ms >= since_ms or (first is not None and first.at_ms >= since_ms):
-                    yield hole(max(at_ms, since_ms), start, skipped, lost_log(skipped, DROPPED))
+                at_ms = at_ms or (0 if first is None else first.begins_ms)
+                if at_ms >= since_ms or (first is not None and first.begins_ms >= since_ms):
+                    note = hole(max(at_ms, since_ms), start, skipped, lost_log(skipped, DROPPED))
+                    yield from note.within(since_ms, until_ms)
             while first is not None:
-                at_ms, start = first.at_ms, first.end
-                if at_ms >= since_ms:
-                    yield first
-                first = next(records, None)
+                at_ms, start = first.last_ms, first.end
+                yield from first.within(since_ms, until_ms)
+                first = next(spans, None)
 
     def tail(self, max_lines: int, since_ms: int) -> list[Record]:
-        """The last `max_lines` records not older than `since_ms`, oldest first."""
-        end = self.complete_size()
-        if max_lines <= 0:
-            return list(self.read(0, since_ms))
-        found: list[Record] = []
+        """The last `max_lines` of the records that `read` gives from the beginning on; 0: all."""
+        start = self.tail_start(max_lines, since_ms) if max_lines > 0 else 0
+        return list(deque(self.read(start, since_ms), max_lines if max_lines > 0 else None))
+
+    def tail_start(self, max_lines: int, since_ms: int) -> int:
+        """Offset from which on there are at least so many records, or all that are not older than `since_ms`."""
+        left = max_lines + 1  # one more than is wanted: the note of a hole behind it has its time
         for begin, run in reversed(self.runs()):
-            if run and len(found) < max_lines:
-                stop = begin + sum(size for _, size in run)
-                with JoinedPieces(self.place, run) as file:
-                    closed = end - begin if stop >= end else last_complete(cast(BinaryIO, file), stop - begin)
-                    part = read_tail(cast(BinaryIO, file), max_lines - len(found), since_ms, closed)
-                if part and part[0].hole and begin:
-                    part = part[1:]
-                found = [_moved(record, begin) for record in part] + found
-            if begin and len(found) < max_lines:
-                before = max((start + size for start, size in self.files if start < begin), default=0)
-                at_ms = found[0].at_ms if found else since_ms
-                found.insert(0, hole(at_ms, begin, begin - before, lost_log(begin - before, DROPPED)))
-        return found
+            if run:
+                with closing(JoinedPieces(self.place, run)) as pieces:
+                    offset, left = start_of_last(pieces.read, left, since_ms, self._end_of_run(run))
+                if not left:
+                    return begin + offset
+        return 0
 
     def remove(self) -> None:
         """Delete all files, and the exception or the result beside them."""
@@ -204,26 +201,28 @@ class LogFiles:
             end = start + size
         return runs
 
-    def _read_run(
-        self, begin: int, run: list[tuple[int, int]], start: int, stop: int, since_ms: int, closed: bool
-    ) -> Iterator[Record]:
-        """The records of a run; of those before `since_ms` only the ones that stand among later ones."""
-        if not run or start >= stop:
+    def _of_run(
+        self, begin: int, run: list[tuple[int, int]], part: tuple[int, int], time_ms: tuple[int, int], closed: bool
+    ) -> Iterator[Span]:
+        """The records of a part of a run, among them such of another time; a record ends there if it is `closed`."""
+        first, end = part[0] - begin, part[1] - begin
+        if not run or first >= end:
             return
-        with JoinedPieces(self.place, run) as file:
+        with closing(JoinedPieces(self.place, run)) as pieces:
             # Before a hole the last record may be cut; the piece counts as dropped.
-            end = stop - begin if closed else last_complete(cast(BinaryIO, file), stop - begin, start - begin)
-            for first, behind in file.recent(start - begin, end, since_ms):
-                for record in read_from(cast(BinaryIO, file), first, 0, behind):
-                    if record.hole and file.was_dropped(record.end - record.hole, record.end):
-                        text = lost_log(record.hole, DROPPED)
-                        yield hole(record.at_ms, record.end + begin, record.hole, text)
-                    else:
-                        yield _moved(record, begin)
+            end = end if closed else last_complete(pieces.read, end, first)
+            for span in pieces.spans(first, end, *time_ms):
+                if span.hole and pieces.was_dropped(span.end - span.hole, span.end):
+                    yield hole(span.last_ms, span.end + begin, span.hole, lost_log(span.hole, DROPPED))
+                else:
+                    yield span._replace(end=span.end + begin)
 
-    def _last_run(self) -> tuple[int, list[tuple[int, int]]]:
-        runs = self.runs()
-        return runs[-1] if runs else (0, [])
+    def _end_of_run(self, run: list[tuple[int, int]], known: int = 0) -> int:
+        """Where the last complete record of a run ends, counted from its beginning."""
+        if not run:
+            return 0
+        with closing(JoinedPieces(self.place, run)) as pieces:
+            return last_complete(pieces.read, sum(size for _, size in run), known)
 
     def _begin(self) -> None:
         if self.files and not self.files[-1][1]:
@@ -259,12 +258,6 @@ def _is_note(data: memoryview) -> bool:
     except ValueError:
         return False
     return bool(records) and records[-1].end == len(data) and all(record.note for record in records)
-
-
-def _moved(record: Record, by: int) -> Record:
-    if not by:
-        return record
-    return record._replace(end=record.end + by)
 
 
 def shed(root: Path, wanted: int) -> int:

@@ -9,7 +9,6 @@ import contextlib
 import logging
 import os
 import queue
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from iris.controller.logs.names import MOVED, PACKED, RAW, LogFileName, file_name, packed_name, parse_name
+from iris.controller.logs.names import MOVED, PACKED, RAW, LogFileName, file_name, object_name, packed_name, parse_name
 from iris.controller.logs.packed import pack
 from iris.controller.logs.pieces import LogPlace
-from iris.controller.logs.remote import FOLDER, RemotePieces
+from iris.controller.logs.remote import RemotePieces
 from iris.controller.logs.store import LogKey, LogStore
 from rigging.filesystem import write_bytes_atomic
 from rigging.timing import ExponentialBackoff
@@ -147,8 +146,7 @@ def _move(place: LogPlace, piece: Piece, remote: RemotePieces) -> None:
         data = packed.read_bytes()
     except FileNotFoundError:
         return
-    # A name of its own: what is removed later is never what a job of the same name has written since.
-    name = f"{FOLDER}{piece.key[0]}/{packed.name}-{secrets.token_hex(4)}"
+    name = object_name(piece.key[0], LogFileName(*piece.key[1:], piece.start, piece.size, PACKED))
     remote.put(name, data)
     write_bytes_atomic(place.packed(piece.start, piece.size, MOVED), name.encode(), durable=True)
     packed.unlink(missing_ok=True)

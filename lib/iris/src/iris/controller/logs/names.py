@@ -7,10 +7,13 @@
     ~<index>.<attempt>.exception        the exception of the attempt's callable
     ~<index>.<attempt>.result           what it returned
 
+In the remote state a packed piece is `logs/<user>/<job>/~<index>.<attempt>.<offset>-<size>.zst-<salt>`.
+
 A piece goes from one form to the next, and the next is there before the one before it goes.
 """
 
 import re
+import secrets
 from typing import Final, NamedTuple
 
 # Not allowed in the name of a job, so a log file cannot collide with the directory of a child job.
@@ -20,6 +23,9 @@ PACKED: Final = "zst"
 MOVED: Final = "moved"
 _RAW_NAME: Final = re.compile(r"~(\d+)\.(\d+)(?:\.(\d+))?\.log", re.ASCII)
 _PACKED_NAME: Final = re.compile(r"~(\d+)\.(\d+)\.(\d+)-(\d+)\.(zst|moved)", re.ASCII)
+FOLDER: Final = "logs"
+"""Of the remote state."""
+_OBJECT_NAME: Final = re.compile(FOLDER + r"(/.+)/([^/]+)-[0-9a-f]{8}")
 
 
 class LogFileName(NamedTuple):
@@ -75,3 +81,22 @@ def parse_name(name: str) -> LogFileName | None:
     if packed is None:
         return None
     return LogFileName(int(packed[1]), int(packed[2]), int(packed[3]), int(packed[4]), packed[5])
+
+
+def object_name(job_id: str, name: LogFileName) -> str:
+    """Return a name in the remote state for a packed piece.
+
+    Each is new, so that what is removed later is never what a job of the same name has written since.
+
+    Args:
+        job_id: The job.
+        name: The piece.
+    """
+    return f"{FOLDER}{job_id}/{packed_name(*name[:4])}-{secrets.token_hex(4)}"
+
+
+def parse_object_name(name: str) -> tuple[str, LogFileName] | None:
+    """Return the job and the piece of an object of the remote state; None for any other object."""
+    found = _OBJECT_NAME.fullmatch(name)
+    parsed = None if found is None else parse_name(found[2])
+    return None if found is None or parsed is None or parsed.form != PACKED else (found[1], parsed)

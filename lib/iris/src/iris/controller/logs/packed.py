@@ -9,29 +9,25 @@ packs better (4.8 to 3.8), five times as fast (816 MB/s), and unpacks four times
 A damaged block hides itself alone; a damaged table hides the piece.
 """
 
-import io
 import struct
 import zlib
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 import zstandard
 
-from iris.rpc.logformat import MAX_DATA_BYTES, RECORD_OVERHEAD, read_from
+from iris.rpc.logformat import Read, read_spans
 
 MAGIC: Final = b"IrisLog1"
 BLOCK_BYTES: Final = 128 * 1024
 _LEVEL: Final = 1
 _HEAD: Final = struct.Struct("<8sII")
 _ROW: Final = struct.Struct("<IIBQQ")
-_RECORD: Final = struct.Struct("<BQI")
-_TRAILER: Final = struct.Struct("<I")
-_LENGTHS: Final = 2**21 - 1
-_FLAGS: Final = 7
 _NO_RECORDS: Final = 1
 _SPECIAL: Final = 2
-_PARTIAL_OR_NOTE: Final = 2 | 4
 _LARGEST_BLOCK: Final = 64 * 1024 * 1024
 
 
@@ -46,7 +42,7 @@ class Block:
     Args:
         start: Offset of its first byte in the piece, unpacked. size: Its unpacked bytes.
         place: Offset in the packed file. packed: Its packed bytes.
-        whole: It begins and ends with a record, and all between are records by their form.
+        whole: It has nothing but whole records.
         special: Among its records are pieces of lines, or notes.
         first_ms: Earliest time of its records, if it is whole. last_ms: The latest.
     """
@@ -81,43 +77,16 @@ def pack(data: bytes) -> bytes:
     return b"".join((_HEAD.pack(MAGIC, len(rows), zlib.crc32(table)), table, *frames))
 
 
-def _cut(data: bytes) -> list[tuple[int, int, int, int, int]]:
-    """Where the blocks begin and end, with their flags and times."""
-    blocks: list[tuple[int, int, int, int, int]] = []
-    size = len(data)
-    begin = position = _first_record(data)
-    blocks += _no_records(0, begin)
-    special = 0
-    first_ms, last_ms = 2**64 - 1, 0
-    while position + RECORD_OVERHEAD <= size:
-        flags, at_ms, length = _RECORD.unpack_from(data, position)
-        end = position + RECORD_OVERHEAD + length
-        if flags > _FLAGS or length > MAX_DATA_BYTES or end > size:
-            break
-        if _TRAILER.unpack_from(data, end - _TRAILER.size)[0] & _LENGTHS != length:
-            break
-        special |= flags
-        first_ms, last_ms = min(first_ms, at_ms), max(last_ms, at_ms)
-        position = end
-        if position - begin >= BLOCK_BYTES:
-            blocks.append((begin, position, _SPECIAL if special & _PARTIAL_OR_NOTE else 0, first_ms, last_ms))
-            begin, special, first_ms, last_ms = position, 0, 2**64 - 1, 0
-    if position > begin:
-        blocks.append((begin, position, _SPECIAL if special & _PARTIAL_OR_NOTE else 0, first_ms, last_ms))
-    # What is no record (a piece of one, damage) comes as it is.
-    return blocks + _no_records(position, size)
-
-
-def _no_records(begin: int, end: int) -> list[tuple[int, int, int, int, int]]:
-    return [
-        (start, min(start + BLOCK_BYTES, end), _NO_RECORDS | _SPECIAL, 0, 0) for start in range(begin, end, BLOCK_BYTES)
-    ]
-
-
-def _first_record(data: bytes) -> int:
-    """Where the first record begins; 0: at once, or nowhere."""
-    first = next(read_from(io.BytesIO(data), 0, 0, len(data)), None)
-    return 0 if first is None or not first.hole or first.end == len(data) else first.end
+def _cut(data: bytes) -> Iterator[tuple[int, int, int, int, int]]:
+    """Where the blocks begin and end, with their flags and times. What is no record comes as it is."""
+    begin = 0
+    for span in read_spans(lambda offset, count: data[offset : offset + count], 0, len(data), True, BLOCK_BYTES):
+        if span.hole:
+            for start in range(begin, span.end, BLOCK_BYTES):
+                yield start, min(start + BLOCK_BYTES, span.end), _NO_RECORDS | _SPECIAL, 0, 0
+        else:
+            yield begin, span.end, 0 if span.plain else _SPECIAL, span.first_ms, span.last_ms
+        begin = span.end
 
 
 class PackedPiece:
@@ -127,12 +96,12 @@ class PackedPiece:
         read: Gives so many bytes of the packed file from an offset on.
     """
 
-    def __init__(self, read: Callable[[int, int], bytes], blocks: list[Block]) -> None:
+    def __init__(self, read: Read, blocks: list[Block]) -> None:
         self._read = read
         self.blocks = blocks
 
     @classmethod
-    def opened(cls, read: Callable[[int, int], bytes]) -> "PackedPiece":
+    def opened(cls, read: Read) -> "PackedPiece":
         """Return the piece. Raises DamagedPieceError."""
         head = read(0, _HEAD.size)
         if len(head) < _HEAD.size:
@@ -156,14 +125,7 @@ class PackedPiece:
 
     def block_at(self, offset: int) -> int:
         """The number of the block that has this byte."""
-        low, high = 0, len(self.blocks) - 1
-        while low < high:
-            middle = (low + high) // 2
-            if self.blocks[middle].end <= offset:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return min(bisect_right(self.blocks, offset, key=attrgetter("end")), len(self.blocks) - 1)
 
     def unpacked(self, number: int) -> bytes | None:
         """The bytes of a block; None: it is damaged."""

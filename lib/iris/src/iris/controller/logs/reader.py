@@ -1,23 +1,22 @@
 """Reading and following logs: a job's, one task's, or those of a whole tree of jobs."""
 
 import asyncio
-import heapq
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
 from typing import Final
 
 from iris.controller.logs.hub import LogHub, Subscription
 from iris.controller.logs.pieces import PieceMovedError
+from iris.controller.logs.search import FirstLines, Line, Part, encoded, in_turns, last_lines
 from iris.controller.logs.search_process import Task
 from iris.controller.logs.store import LogKey
 from iris.domain.ids import JobId
 from iris.rpc.logfilter import ANY_ATTEMPT, LineChoice
-from iris.rpc.logformat import Record
 from rigging.clock import unix_ms
 
-Line = tuple[LogKey, Record]
+Batch = list[tuple[LogKey, bytes]]
+"""Logs, and some of the records of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +46,11 @@ class ReadLimits:
     """Bounds of a reader's work.
 
     Args:
-        batch_lines: Lines of a batch.
         batch_bytes: Bytes at which a batch ends.
         merged: Logs that are merged by time; more come one after another, so many before others have their turn.
         late_ms: How long after the end of the chosen time lines of it may still come in, for those who follow.
     """
 
-    batch_lines: int = 2000
     batch_bytes: int = 256 * 1024
     merged: int = 64
     late_ms: int = 5_000
@@ -64,8 +61,8 @@ _LIMITS: Final = ReadLimits()
 
 async def read_logs(
     hub: LogHub, query: LogQuery, limits: ReadLimits = _LIMITS, now_ms: Callable[[], int] = unix_ms
-) -> AsyncGenerator[list[Line], None]:
-    """Yield the lines asked for in batches; each attempt's in order, merged by time within a batch. Each line once.
+) -> AsyncGenerator[Batch, None]:
+    """Yield the lines asked for in batches; each attempt's in order, merged by time. Each line once.
 
     Args:
         hub: The logs.
@@ -75,20 +72,19 @@ async def read_logs(
     """
     subscription = hub.subscribe(query.job_id, query.include_children)
     reached: dict[LogKey, int] = {}
-    given = 0
+    first = FirstLines(query.max_lines) if query.max_lines and query.from_start else None
     try:
         if not query.choice.looks_at_lines:
             try:
-                async with aclosing(_read_here(hub, query, limits, subscription, reached)) as batches:
+                async with aclosing(_read_here(hub, query, limits, subscription, reached, first)) as batches:
                     async for batch in batches:
-                        given += len(batch)
                         yield batch
                 return
             except PieceMovedError:
                 # The rest comes from the remote state, for which the controller does not wait.
                 pass
         if reached and query.max_lines:
-            query = replace(query, max_lines=query.max_lines - given if query.from_start else 0)
+            query = replace(query, max_lines=first.left if first else 0)
         async with aclosing(_read_elsewhere(hub, query, limits, subscription, reached, now_ms)) as batches:
             async for batch in batches:
                 yield batch
@@ -97,27 +93,30 @@ async def read_logs(
 
 
 async def _read_here(
-    hub: LogHub, query: LogQuery, limits: ReadLimits, subscription: Subscription, reached: dict[LogKey, int]
-) -> AsyncGenerator[list[Line], None]:
+    hub: LogHub,
+    query: LogQuery,
+    limits: ReadLimits,
+    subscription: Subscription,
+    reached: dict[LogKey, int],
+    first: FirstLines | None,
+) -> AsyncGenerator[Batch, None]:
     """Read what is on this disk; `reached` tells how far that was given. Raises PieceMovedError."""
-    positions: dict[LogKey, int] = {}
     sequence = _sequence(hub, query)
-    left = query.max_lines if query.max_lines and query.from_start else None
     done = hub.is_complete(query.job_id, query.include_children)
     keys = _all_keys(hub, query)
-    if query.max_lines and not query.from_start:
-        tails = await _tails(hub, keys, query, positions, limits)
-        reached.update(positions)
-        for batch in _batches(tails, limits):
+    if query.max_lines and first is None:
+        tails, ends = await _tails(hub, keys, query, limits)
+        reached.update(ends)
+        for batch in _batches(encoded(tails), limits):
             yield batch
         keys = []
     while True:
-        for lines in _in_turns(hub, keys, query.since_ms, positions, limits.merged):
-            for batch in _batches(lines if left is None else islice(lines, left), limits):
-                reached.update((key, record.end) for key, record in batch)
+        for begin in range(0, len(keys), limits.merged):
+            sources = [_of_log(hub, key, query.since_ms, reached) for key in keys[begin : begin + limits.merged]]
+            parts = in_turns(sources, limits.merged if len(keys) <= limits.merged else 0)
+            for batch in _batches(_passed(parts if first is None else first.of(parts), reached), limits):
                 yield batch
-                left = None if left is None else left - len(batch)
-            if left == 0:
+            if first is not None and not first.left:
                 return
             await asyncio.sleep(0)  # a job may have 100,000 logs
         if done or not query.follow or _sequence(hub, query) != sequence:
@@ -136,21 +135,19 @@ async def _read_elsewhere(
     subscription: Subscription,
     positions: dict[LogKey, int],
     now_ms: Callable[[], int],
-) -> AsyncGenerator[list[Line], None]:
+) -> AsyncGenerator[Batch, None]:
     sequence = _sequence(hub, query)
     searchers = hub.searchers
     task = Task(searchers.root, searchers.remote, query.choice, query.since_ms, query.max_lines, query.from_start)
     async with searchers.begin(task) as searcher:
         done = hub.is_complete(query.job_id, query.include_children)
         keys = _all_keys(hub, query)
-        left = query.max_lines if query.max_lines and query.from_start else None
         while True:
             last = done or not query.follow or _sequence(hub, query) != sequence
-            async with aclosing(searcher.round(keys, positions, last)) as batches:
-                async for batch in batches:
-                    yield batch
-                    left = None if left is None else left - len(batch)
-            if last or left == 0:
+            async with aclosing(searcher.round(keys, positions, last)) as parts:
+                async for part in parts:
+                    yield [part]
+            if last or searcher.has_all:
                 return
             over = not await _something_new(subscription, query, limits, now_ms)
             grown = subscription.take()
@@ -197,47 +194,47 @@ def _all_keys(hub: LogHub, query: LogQuery) -> list[LogKey]:
     return _chosen(query, (key for job_id in (query.job_id, *below) for key in hub.keys(job_id)))
 
 
-def _lines(hub: LogHub, key: LogKey, since_ms: int, positions: dict[LogKey, int]) -> Iterator[Line]:
-    for record in hub.store.read(key, positions.get(key, 0), since_ms):
-        positions[key] = record.end
-        yield key, record
+def _of_log(hub: LogHub, key: LogKey, since_ms: int, reached: dict[LogKey, int]) -> Iterator[Part]:
+    return ((key, span) for span in hub.store.log(key).spans(reached.get(key, 0), since_ms))
 
 
-def _in_turns(
-    hub: LogHub, keys: list[LogKey], since_ms: int, positions: dict[LogKey, int], most: int
-) -> Iterator[Iterator[Line]]:
-    """The lines of all logs, merged by time; of more than `most`, one after another, in parts of so many."""
-    for begin in range(0, len(keys), most):
-        sources = (_lines(hub, key, since_ms, positions) for key in keys[begin : begin + most])
-        yield chain.from_iterable(sources) if len(keys) > most else heapq.merge(*sources, key=_at_ms)
+def _passed(parts: Iterable[Part], reached: dict[LogKey, int]) -> Iterator[tuple[LogKey, bytes]]:
+    """The records of the parts; notes how far that is."""
+    for key, span in parts:
+        yield key, span.data
+        reached[key] = span.end
 
 
 async def _tails(
-    hub: LogHub, keys: list[LogKey], query: LogQuery, positions: dict[LogKey, int], limits: ReadLimits
-) -> list[Line]:
+    hub: LogHub, keys: list[LogKey], query: LogQuery, limits: ReadLimits
+) -> tuple[list[Line], dict[LogKey, int]]:
+    """The last lines of all logs, and where to read on in each."""
     kept: list[Line] = []
+    ends: dict[LogKey, int] = {}
     for number, key in enumerate(keys, 1):
         # Before reading: what comes in later is given by the following.
-        positions[key] = hub.store.complete_size(key)
+        ends[key] = hub.store.complete_size(key)
         tail = [(key, record) for record in hub.store.tail(key, query.max_lines, query.since_ms)]
-        kept = list(heapq.merge(kept, tail, key=_at_ms))[-query.max_lines :]
+        kept = last_lines((kept, tail), query.max_lines)
         if number % limits.merged == 0:
             await asyncio.sleep(0)
-    return kept
+    return kept, ends
 
 
-def _at_ms(line: Line) -> int:
-    return line[1].at_ms
-
-
-def _batches(lines: Iterable[Line], limits: ReadLimits) -> Iterator[list[Line]]:
-    batch: list[Line] = []
+def _batches(parts: Iterable[tuple[LogKey, bytes]], limits: ReadLimits) -> Iterator[Batch]:
+    batch: Batch = []
     size = 0
-    for line in lines:
-        batch.append(line)
-        size += len(line[1].data)
-        if size >= limits.batch_bytes or len(batch) >= limits.batch_lines:
+    try:
+        for key, data in parts:
+            batch.append((key, data))
+            size += len(data)
+            if size >= limits.batch_bytes:
+                yield batch
+                batch, size = [], 0
+    except PieceMovedError:
+        # What was read counts as given.
+        if batch:
             yield batch
-            batch, size = [], 0
+        raise
     if batch:
         yield batch

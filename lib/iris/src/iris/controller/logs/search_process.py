@@ -16,18 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from iris.controller.logs.read_ahead import ReadAhead
-from iris.controller.logs.remote import RemotePieces
-from iris.controller.logs.search import Line, Search
+from iris.controller.logs.remote import ReadAhead, RemotePieces
+from iris.controller.logs.search import Search
 from iris.controller.logs.store import LogKey, LogStore
 from iris.rpc.logfilter import LineChoice
-from iris.rpc.logformat import encode
 
 FRAME: Final = struct.Struct("<iI")
 ROUND_ENDED: Final = -1
 FAILED: Final = -3
+HAS_ALL: Final = b"all"
+"""With the end of a round: all lines were given that were asked for."""
 
-_FRAME_BYTES: Final = 256 * 1024
 _NICE: Final = 5
 
 
@@ -57,75 +56,49 @@ class Task:
         return cls(**{**fields, "choice": LineChoice(**fields["choice"])})
 
 
-class FrameWriter:
-    """Writes lines as frames; lines of one log that follow each other share one."""
-
-    def __init__(self, out: BinaryIO) -> None:
-        self._out = out
-        self._number = ROUND_ENDED
-        self._records: list[bytes] = []
-        self._size = 0
-
-    def write(self, number: int, line: Line) -> None:
-        """Add a line of the log of that number."""
-        if number != self._number or self._size >= _FRAME_BYTES:
-            self.flush()
-            self._number = number
-        record = line[1]
-        self._records.append(encode(record.is_stderr, record.at_ms, record.data, record.partial, record.note))
-        self._size += len(self._records[-1])
-
-    def flush(self) -> None:
-        """Send what is gathered."""
-        if self._records:
-            self.send(self._number, b"".join(self._records))
-            self._records, self._size = [], 0
-
-    def send(self, number: int, data: bytes = b"") -> None:
-        """Send one frame at once."""
-        self._out.write(FRAME.pack(number, len(data)) + data)
-        self._out.flush()
+def send(out: BinaryIO, number: int, data: bytes = b"") -> None:
+    """Send one frame at once."""
+    out.write(FRAME.pack(number, len(data)) + data)
+    out.flush()
 
 
-def serve(requests: Iterator[str], writer: FrameWriter) -> None:
+def serve(requests: Iterator[str], out: BinaryIO) -> None:
     """Do a task, round by round, until no more are asked for."""
     task = Task.from_json(next(requests))
     if not task.remote:
-        _serve(task, LogStore(Path(task.root)), requests, writer)
+        _serve(task, LogStore(Path(task.root)), requests, out)
         return
     ahead = ReadAhead(RemotePieces(task.remote).get)
     try:
-        _serve(task, LogStore(Path(task.root), fetch=ahead.get, announce=ahead.expect), requests, writer)
+        _serve(task, LogStore(Path(task.root), fetch=ahead.get, announce=ahead.expect), requests, out)
     finally:
         ahead.close()
 
 
-def _serve(task: Task, store: LogStore, requests: Iterator[str], writer: FrameWriter) -> None:
+def _serve(task: Task, store: LogStore, requests: Iterator[str], out: BinaryIO) -> None:
     search = Search(store, task.choice, task.since_ms, task.max_lines, task.from_start)
     for request in requests:
         asked = json.loads(request)
         keys: list[LogKey] = [(job_id, index, attempt) for job_id, index, attempt, _ in asked["keys"]]
         positions = {key: given[3] for key, given in zip(keys, asked["keys"], strict=True)}
         numbers = {key: number for number, key in enumerate(keys)}
-        for line in search.round(keys, positions, asked["last"]):
-            writer.write(numbers[line[0]], line)
-        writer.flush()
-        writer.send(ROUND_ENDED)
+        for key, data in search.round(keys, positions, asked["last"]):
+            send(out, numbers[key], data)
+        send(out, ROUND_ENDED, HAS_ALL if search.has_all else b"")
 
 
 def main() -> None:
     """Serve the controller at the other end of stdin and stdout."""
     os.nice(_NICE)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the controller ends this when it ends
-    writer = FrameWriter(sys.stdout.buffer)
+    out = sys.stdout.buffer
     try:
-        serve(iter(sys.stdin.readline, ""), writer)
+        serve(iter(sys.stdin.readline, ""), out)
     except BrokenPipeError:
         os._exit(0)
     # Whatever goes wrong here is told to the one who asked, in one sentence.
     except Exception as error:
-        writer.flush()
-        writer.send(FAILED, f"{type(error).__name__}: {error}".encode()[:4096])
+        send(out, FAILED, f"{type(error).__name__}: {error}".encode()[:4096])
 
 
 if __name__ == "__main__":

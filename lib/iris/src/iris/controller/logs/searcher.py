@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from iris.controller.helper_process import end_helper, start_helper
-from iris.controller.logs.search_process import FAILED, FRAME, ROUND_ENDED, Task
+from iris.controller.logs.search_process import FAILED, FRAME, HAS_ALL, ROUND_ENDED, Task
 from iris.controller.logs.store import LogKey
-from iris.rpc.logformat import Record, decode_all
 from rigging.errors import InvalidRequest, Unavailable
 
 MOST_AT_ONCE: Final = 16
@@ -50,18 +49,23 @@ class Searchers:
 
 
 class Searcher:
-    """One of those processes."""
+    """One of those processes.
+
+    Attributes:
+        has_all: All lines were given that were asked for.
+    """
 
     def __init__(self, process: Process, task: Task, patience_s: float) -> None:
         self._process = process
         self._task: Task | None = task
         self._patience_s = patience_s
         self._pattern = task.choice.grep
+        self.has_all = False
 
     async def round(
         self, keys: Sequence[LogKey], positions: Mapping[LogKey, int], last: bool
-    ) -> AsyncGenerator[list[tuple[LogKey, Record]], None]:
-        """The wanted lines of these logs that came since the last round, in batches.
+    ) -> AsyncGenerator[tuple[LogKey, bytes], None]:
+        """The records of the wanted lines of these logs that came since the last round.
 
         Args:
             keys: The logs.
@@ -84,10 +88,11 @@ class Searcher:
         while True:
             number, data = await self._frame(self._process.stdout)
             if number == ROUND_ENDED:
+                self.has_all = data == HAS_ALL
                 return
             if number == FAILED:
                 raise Unavailable(f"the logs cannot be read now: {data.decode(errors='replace')}")
-            yield [(keys[number], record) for record in decode_all(data)]
+            yield keys[number], data
 
     async def _frame(self, stdout: asyncio.StreamReader) -> tuple[int, bytes]:
         try:

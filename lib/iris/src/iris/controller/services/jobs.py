@@ -4,7 +4,7 @@
 
 import asyncio
 import heapq
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from iris.controller.access.authority import check_live, may_read
 from iris.controller.access.interceptor import current_principal
 from iris.controller.clients.sessions import Submitted
 from iris.controller.context import Controller
-from iris.controller.logs.reader import Line, LogQuery, read_logs
+from iris.controller.logs.reader import Batch, LogQuery, read_logs
 from iris.controller.services.submissions import begin_submission, stop_response
 from iris.controller.workers.silent import silent_attempts
 from iris.core.state.view import ClusterView
@@ -242,19 +242,6 @@ def _is_under(job_id: JobId, prefix: str) -> bool:
     return not prefix or job_id == prefix or job_id.startswith(prefix + "/")
 
 
-def _log_batch(lines: Sequence[Line]) -> pb.LogBatch:
-    batch = pb.LogBatch()
-    add = batch.entries.add  # made in their place: entries of their own would be copied, at twice the price of a line
-    last, task_id, attempt = None, "", 0
-    for key, record in lines:
-        if key is not last:
-            last, task_id, attempt = key, f"{key[0]}/{key[1]}", key[2]
-        entry = add(task_id=task_id, attempt=attempt, at_ms=record.at_ms, data=record.data)
-        # Most lines have none of these.
-        if record.is_stderr:
-            entry.is_stderr = True
-        if record.partial:
-            entry.partial = True
-        if record.note:
-            entry.note = True
-    return batch
+def _log_batch(batch: Batch) -> pb.LogBatch:
+    parts = [pb.LogPart(task_id=f"{key[0]}/{key[1]}", attempt=key[2], records=data) for key, data in batch]
+    return pb.LogBatch(parts=parts)

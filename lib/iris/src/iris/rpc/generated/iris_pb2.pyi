@@ -1356,60 +1356,48 @@ class FetchLogsRequest(_message.Message):
 Global___FetchLogsRequest: _TypeAlias = FetchLogsRequest  # noqa: Y015
 
 @_typing.final
-class LogEntry(_message.Message):
+class LogPart(_message.Message):
+    """Some of one attempt's log."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TASK_ID_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
-    IS_STDERR_FIELD_NUMBER: _builtins.int
-    AT_MS_FIELD_NUMBER: _builtins.int
-    DATA_FIELD_NUMBER: _builtins.int
-    PARTIAL_FIELD_NUMBER: _builtins.int
-    NOTE_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     attempt: _builtins.int
-    is_stderr: _builtins.bool
-    at_ms: _builtins.int
-    data: _builtins.bytes
-    """one line without its newline, as the task wrote it"""
-    partial: _builtins.bool
-    """the line goes on in the next entry of the same stream"""
-    note: _builtins.bool
-    """not the task's: iris says in `data` what of the output is missing here"""
+    records: _builtins.bytes
+    """whole ones, as iris.rpc.logformat has them"""
     def __init__(
         self,
         *,
         task_id: _builtins.str = ...,
         attempt: _builtins.int = ...,
-        is_stderr: _builtins.bool = ...,
-        at_ms: _builtins.int = ...,
-        data: _builtins.bytes = ...,
-        partial: _builtins.bool = ...,
-        note: _builtins.bool = ...,
+        records: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt", b"attempt", "data", b"data", "is_stderr", b"is_stderr", "note", b"note", "partial", b"partial", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "records", b"records", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___LogEntry: _TypeAlias = LogEntry  # noqa: Y015
+Global___LogPart: _TypeAlias = LogPart  # noqa: Y015
 
 @_typing.final
 class LogBatch(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    ENTRIES_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogEntry]: ...
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogPart]: ...
     def __init__(
         self,
         *,
-        entries: _abc.Iterable[Global___LogEntry] | None = ...,
+        parts: _abc.Iterable[Global___LogPart] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["parts", b"parts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
