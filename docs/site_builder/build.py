@@ -101,6 +101,7 @@ NAVIGATION: Final[Mapping[str, Mapping[str, str]]] = {
         "Add a placeholder": "docs/contributing/add-a-placeholder.md",
         "Add a task state": "docs/contributing/add-a-task-state.md",
         "Add an RPC": "docs/contributing/add-an-rpc.md",
+        "Change the log format": "docs/contributing/change-the-log-format.md",
         "Hops": "docs/contributing/hops.md",
     },
 }  # fmt: skip

@@ -9,10 +9,8 @@ from iris.rpc.logformat import (
     encode,
     encode_lines,
     hole,
-    last_complete,
-    read_from,
-    start_of_last,
 )
+from iris.rpc.logreading import last_complete, read_from, start_of_last
 
 LINES = [
     (False, 10, b"one", False), (True, 20, b"", False), (False, 30, b"three" * 1000, True), (False, 40, b"4", False),

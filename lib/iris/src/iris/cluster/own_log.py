@@ -5,10 +5,10 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from iris.rpc.logformat import read_from
+from iris.rpc.logreading import read_from
 
 LOG_VARIABLE: Final = "IRIS_LOG_FILE"
-_PIPES_VARIABLE: Final = "IRIS_OUTPUT_PIPES"
+OUTPUT_PIPES_VARIABLE: Final = "IRIS_OUTPUT_PIPES"
 
 
 class OwnLog:
@@ -53,14 +53,22 @@ class OwnLog:
 
 
 def own_log(environ: Mapping[str, str] = os.environ) -> OwnLog | None:
-    """Return the log of the attempt that this process runs in; None where its output goes elsewhere.
-
-    Workers of releases before this one do not tell where it is.
-    """
-    path, pipes = environ.get(LOG_VARIABLE), environ.get(_PIPES_VARIABLE, "").split(",")
-    try:
-        found = [os.fstat(descriptor) for descriptor in (1, 2)]
-    except OSError:  # closed
-        return None
-    is_its_log = all(f"{each.st_dev}:{each.st_ino}" in pipes for each in found)
+    """Return the log of the attempt that this process runs in; None where its output goes elsewhere."""
+    path = environ.get(LOG_VARIABLE)
+    is_its_log = streams_of_log(environ) == {False, True}
     return OwnLog(path) if path and is_its_log and os.path.isdir(os.path.dirname(path)) else None
+
+
+def streams_of_log(environ: Mapping[str, str]) -> frozenset[bool]:
+    """The streams (False: stdout, True: stderr) of this process that go to the log of its attempt."""
+    pipes = environ.get(OUTPUT_PIPES_VARIABLE, "").split(",")
+    return frozenset(is_stderr for is_stderr, number in ((False, 1), (True, 2)) if pipe_name(number) in pipes)
+
+
+def pipe_name(descriptor: int) -> str:
+    """Names the file that is open there; "-" for none."""
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        return "-"
+    return f"{found.st_dev}:{found.st_ino}"

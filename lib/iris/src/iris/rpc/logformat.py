@@ -19,7 +19,6 @@ Nothing outside of this module knows the layout.
 import re
 import struct
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final, NamedTuple
@@ -38,7 +37,6 @@ MAX_DATA_BYTES: Final = 1024 * 1024
 MAX_RECORD_BYTES: Final = RECORD_OVERHEAD + MAX_DATA_BYTES
 READ_BYTES: Final = 256 * 1024
 """A span has about so many bytes at most."""
-_FIRST_BYTES: Final = 4096
 
 _LENGTH_BITS: Final = 21
 _LENGTHS: Final = 2**_LENGTH_BITS - 1
@@ -236,18 +234,17 @@ def decode_all(buf: bytes, base: int = 0) -> Iterator[Record]:
         position = end
 
 
-def whole_records(buf: bytes, begin: int = 0, most: int = READ_BYTES) -> Span | None:
-    """Return the records of `buf` from an offset on, up to the first that is cut or none; None: there is none.
+def whole_records(buf: bytes, most: int = READ_BYTES) -> Span | None:
+    """Return the records at the beginning, up to the first that is cut or none; None: there is none.
 
     Args:
         buf: Bytes of a log.
-        begin: Where the first record is to begin.
         most: Bytes with which the span is long enough.
     """
-    position, size, enough = begin, len(buf), begin + most
+    position, size = 0, len(buf)
     first_ms, last_ms, seen = _NEVER, 0, 0
     header, trailer, crc32 = _HEADER.unpack_from, _TRAILER.unpack_from, zlib.crc32
-    while position < enough and position + RECORD_OVERHEAD <= size:
+    while position < most and position + RECORD_OVERHEAD <= size:
         flags, at_ms, length = header(buf, position)
         behind = position + _HEADER.size + length
         if flags > _FLAGS or length > MAX_DATA_BYTES or behind + _TRAILER.size > size:
@@ -262,9 +259,9 @@ def whole_records(buf: bytes, begin: int = 0, most: int = READ_BYTES) -> Span | 
             first_ms = at_ms
         if at_ms > last_ms:
             last_ms = at_ms
-    if position == begin:
+    if not position:
         return None
-    return Span(buf[begin:position], position, first_ms, last_ms, not seen & (_PARTIAL | _NOTE))
+    return Span(buf[:position], position, first_ms, last_ms, not seen & (_PARTIAL | _NOTE))
 
 
 def _places(data: bytes, begin: int = 0) -> Iterator[tuple[int, int, int]]:
@@ -302,120 +299,7 @@ def matching(data: bytes, find: Callable[[bytes, int], int], is_wanted: Callable
     return b"".join(found)
 
 
-def read_spans(read: Read, start: int, end: int, closed: bool = False, most: int = READ_BYTES) -> Iterator[Span]:
-    """Yield the records of a log between two offsets, in bounded memory; a note for each hole.
-
-    Args:
-        read: Gives bytes of the log.
-        start: Offset of a record's first byte.
-        end: Read to here.
-        closed: A record ends there, so what seems to go on beyond it is a hole; else a cut last record is left out.
-        most: Bytes with which a span is long enough.
-    """
-    position, at_ms, wanted = start, 0, READ_BYTES
-    while position < end:
-        buf = read(position, min(wanted, end - position))
-        span = whole_records(buf, most=most)
-        if span is not None:
-            span = span._replace(end=position + span.end)
-        else:
-            total = _claimed(buf)
-            is_cut = total > end - position
-            if is_cut and not closed:
-                return
-            if total > len(buf) and not is_cut:
-                wanted = total
-                continue
-            behind, next_ms = _next_record(read, position + 1, end)
-            text = f"{behind - position:,} bytes of the log cannot be read: they are damaged on the disk".encode()
-            span = hole(at_ms or next_ms, behind, behind - position, text)
-        yield span
-        position, at_ms, wanted = span.end, span.last_ms, READ_BYTES
-
-
-def read_from(read: Read, start: int, end: int, closed: bool = False) -> Iterator[Record]:
-    """Yield the records of `read_spans`, one by one; `Record.end` is an offset in the log."""
-    for span in read_spans(read, start, end, closed):
-        yield from span.records()
-
-
-def last_complete(read: Read, size: int, known: int = 0) -> int:
-    """Return the offset of the end of the last record in the first `size` bytes of a log; more may follow later.
-
-    Args:
-        read: Gives bytes of the log.
-        size: Bytes to look at.
-        known: The end of some complete record, from where to look when the last record is cut.
-    """
-    if size == known or _record_before(_Window(read), size) is not None:
-        return size
-    for span in read_spans(read, known, size):
-        known = span.end
-    return known
-
-
-def start_of_last(read: Read, count: int, since_ms: int, end: int) -> tuple[int, int]:
-    """Return where the last records before an offset begin, and how many of those wanted the log does not have.
-
-    Reads backwards, so the cost depends on what is wanted and not on the size of the log. Holes count as records.
-
-    Args:
-        read: Gives bytes of the log.
-        count: How many are wanted.
-        since_ms: Unix ms; no more is wanted than one record that is earlier.
-        end: End of a record, or of a hole.
-    """
-    window = _Window(read)
-    while count > 0 and end > 0:
-        found = _record_before(window, end)
-        end, at_ms = (_hole_before(read, end), since_ms) if found is None else found
-        count = 0 if at_ms < since_ms else count - 1
-    return end, count
-
-
-class _Window:
-    """The bytes before an offset, read more and more at a time."""
-
-    def __init__(self, read: Read) -> None:
-        self._read = read
-        self._buf = b""
-        self._base = 0
-        self._most = _FIRST_BYTES
-
-    def bytes(self, begin: int, end: int) -> bytes:
-        """The bytes of a range, which ends no later than any before it."""
-        if begin < self._base or end > self._base + len(self._buf):
-            self._base = max(min(begin, end - self._most), 0)
-            self._most = min(4 * self._most, READ_BYTES)
-            self._buf = self._read(self._base, end - self._base)
-        return self._buf[begin - self._base : end - self._base]
-
-
-def _record_before(window: _Window, end: int) -> tuple[int, int] | None:
-    """Where the record begins that ends there, and its time; None when none does."""
-    if end < RECORD_OVERHEAD:
-        return None
-    length = _TRAILER.unpack(window.bytes(end - _TRAILER.size, end))[0] & _LENGTHS
-    begin = end - RECORD_OVERHEAD - length
-    if length > MAX_DATA_BYTES or begin < 0:
-        return None
-    buf = window.bytes(begin, end)
-    record = whole_records(buf)
-    return None if record is None or record.end != len(buf) else (begin, record.last_ms)
-
-
-def _hole_before(read: Read, end: int) -> int:
-    """Where the hole begins that ends there, found by reading on from so far back that whole records lie before it."""
-    back = 2 * MAX_RECORD_BYTES
-    while True:
-        start = max(end - back, 0)
-        begin = end - deque(read_spans(read, start, end, closed=True), 1)[0].hole
-        if begin > start or not start:
-            return begin
-        back *= 4
-
-
-def _claimed(buf: bytes) -> int:
+def claimed_bytes(buf: bytes) -> int:
     """How long the record at the beginning says that it is; 0: it is none."""
     if len(buf) < _HEADER.size:
         return RECORD_OVERHEAD
@@ -423,15 +307,12 @@ def _claimed(buf: bytes) -> int:
     return 0 if flags > _FLAGS or length > MAX_DATA_BYTES else RECORD_OVERHEAD + length
 
 
-def _next_record(read: Read, position: int, end: int) -> tuple[int, int]:
-    """Where the next record begins, at or behind an offset, and its time; the end and 0 when there is none."""
-    while position + RECORD_OVERHEAD <= end:
-        window = read(position, min(READ_BYTES, end - position))
-        for match in _START.finditer(window):
-            begin = position + match.start()
-            total = _claimed(window[match.start() :][: _HEADER.size])
-            found = whole_records(read(begin, total), most=1) if total <= end - begin else None
-            if found is not None:
-                return begin, found.last_ms
-        position += max(len(window) - _HEADER.size + 1, 1)
-    return end, 0
+def claimed_before(buf: bytes) -> int:
+    """How long the record at the end says that it is; 0: it is none."""
+    length = _TRAILER.unpack_from(buf, len(buf) - _TRAILER.size)[0] & _LENGTHS
+    return 0 if length > MAX_DATA_BYTES else RECORD_OVERHEAD + int(length)
+
+
+def possible_starts(buf: bytes) -> Iterator[int]:
+    """Where a record may begin, by the form of its header; none of those that begin in the last few bytes."""
+    return (match.start() for match in _START.finditer(buf))

@@ -3,9 +3,10 @@
 import io
 import os
 
-from iris.client.logs.own_output import OUTPUT_PIPES_VARIABLE, pipe_name, shown_already
+from iris.client.logs.own_output import shown_already
 from iris.client.logs.printer import LogPrinter
 from iris.client.types import LogLine
+from iris.cluster.own_log import OUTPUT_PIPES_VARIABLE, pipe_name
 
 INSIDE = {"IRIS_JOB_ID": "/ann/up", "IRIS_CONTROLLER_ADDRESS": "127.0.0.1:1"}
 

@@ -5,11 +5,13 @@ import os
 import random
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from iris.controller.logs.files import LogFiles, LogLimits
 from iris.controller.logs.names import LogFileName, exception_file_name, file_name, parse_name
+from iris.controller.logs.packed import pack
 from iris.controller.logs.pieces import LogPlace
 from iris.controller.logs.store import LogStore
 from iris.rpc.logformat import RECORD_OVERHEAD, Record, decode_all, encode
@@ -183,9 +185,23 @@ class TestPieces:
         from_time = [told(log.read(0, T + since)) for since in (3, 4, 5, 6)]
         assert from_time == [[3, gap, 5, 6], [gap, 5, 6], [gap, 5, 6], [6]], "the hole, to who asks for what came after"
         assert [record.at_ms - T for record in log.read(0, T + 4)] == [4, 5, 6], "it is no older than was asked for"
-        tails = [told(log.tail(lines, 0)) for lines in range(5)]
-        assert tails == [[1, 2, 3, gap, 5, 6], [6], [5, 6], [gap, 5, 6], [3, gap, 5, 6]]
-        assert told(log.tail(0, T + 6)) == [6]
+
+    @pytest.mark.parametrize("further", [(), (None,), (None, 9), (7, None, 9, 10)])
+    @pytest.mark.parametrize("is_packed", [False, True])
+    def test_the_end_is_the_same_wherever_reading_begins(self, log: LogFiles, further: Any, is_packed: bool) -> None:
+        for number in further:
+            if number is None:
+                log.drop(len(LINE))
+            else:
+                log.append(memoryview(encode(False, T + number, b"x")), ROOM)
+        for start, size in log.finished() if is_packed else ():
+            log.place.packed(start, size).write_bytes(pack(log.place.raw(start).read_bytes()))
+            log.place.raw(start).unlink()
+        for since in (0, *range(T, T + 12)):
+            whole = list(log.read(0, since))
+            for lines in range(1, 12):
+                assert log.tail(lines, since) == whole[-lines:], (lines, since - T)
+            assert log.tail(0, since) == whole
 
     def test_an_empty_file_says_how_long_it_is_until_the_log_goes_on(self, log: LogFiles) -> None:
         log.drop(10)

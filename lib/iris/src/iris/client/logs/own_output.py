@@ -1,14 +1,10 @@
 """Whether what this process prints becomes part of a job's log: a child job's lines are not printed there once more."""
 
-import os
 from collections.abc import Mapping
-from typing import Final
 
 from iris.client.job_env import job_env
+from iris.cluster.own_log import streams_of_log
 from rigging.errors import InvalidRequest
-
-OUTPUT_PIPES_VARIABLE: Final = "IRIS_OUTPUT_PIPES"
-_DESCRIPTORS: Final = {False: 1, True: 2}
 
 
 def shown_already(job_id: str, environ: Mapping[str, str]) -> frozenset[bool]:
@@ -22,16 +18,4 @@ def shown_already(job_id: str, environ: Mapping[str, str]) -> frozenset[bool]:
         inside = job_env(environ)
     except InvalidRequest:
         return frozenset()
-    pipes = environ.get(OUTPUT_PIPES_VARIABLE, "").split(",")
-    if inside is None or not job_id.startswith(inside.job_id + "/") or len(pipes) != len(_DESCRIPTORS):
-        return frozenset()
-    return frozenset(is_stderr for is_stderr, number in _DESCRIPTORS.items() if pipe_name(number) in pipes)
-
-
-def pipe_name(descriptor: int) -> str:
-    """Names the file that is open there; "-" for none."""
-    try:
-        found = os.fstat(descriptor)
-    except OSError:
-        return "-"
-    return f"{found.st_dev}:{found.st_ino}"
+    return streams_of_log(environ) if inside is not None and job_id.startswith(inside.job_id + "/") else frozenset()

@@ -17,7 +17,8 @@ from typing import Final
 
 from iris.controller.logs.names import MOVED, LogFileName, exception_file_name, file_name, parse_name, result_file_name
 from iris.controller.logs.pieces import JoinedPieces, LogPlace
-from iris.rpc.logformat import Record, Span, decode_all, hole, last_complete, lost_log, start_of_last
+from iris.rpc.logformat import Record, Span, decode_all, hole, lost_log
+from iris.rpc.logreading import last_complete, start_of_last
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,8 @@ from typing import Final
 
 import zstandard
 
-from iris.rpc.logformat import Read, read_spans
+from iris.rpc.logformat import Read
+from iris.rpc.logreading import read_spans
 
 MAGIC: Final = b"IrisLog1"
 BLOCK_BYTES: Final = 128 * 1024

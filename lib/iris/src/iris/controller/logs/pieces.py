@@ -13,7 +13,8 @@ from typing import Final
 
 from iris.controller.logs.names import FILE_MARK, MOVED, PACKED, LogFileName, file_name, packed_name, parse_name
 from iris.controller.logs.packed import Block, DamagedPieceError, PackedPiece
-from iris.rpc.logformat import Read, Span, read_spans
+from iris.rpc.logformat import Read, Span
+from iris.rpc.logreading import read_spans
 
 logger = logging.getLogger(__name__)
 
