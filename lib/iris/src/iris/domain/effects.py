@@ -10,12 +10,12 @@ class StartAttempt:
     """The worker is to have this attempt.
 
     Args:
-        ahead: It starts in the place of one that ends there, not before.
+        prefilled: It starts in the place of one that ends there, not before.
     """
 
     attempt_id: AttemptId
     worker_id: WorkerId
-    ahead: bool = False
+    prefilled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

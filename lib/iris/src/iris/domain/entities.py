@@ -137,7 +137,7 @@ class Stopping:
     """An attempt that nobody wants any more and that still holds its worker's resources until it has ended.
 
     Args:
-        resources: What it holds; nothing for one that was assigned ahead and has not begun.
+        resources: What it holds; nothing for one that was prefilled and has not begun.
         found: It was thought gone, and its worker has it, or may have: then the worker may be over its capacity.
     """
 

@@ -35,7 +35,7 @@ class AttemptObserved:
 
     Args:
         state: BUILDING, RUNNING or an end; PENDING: handed back, it never began and never will. Of an attempt that was
-            assigned ahead also ASSIGNED (it waits there for its turn).
+            prefilled also ASSIGNED (it waits there for its turn).
         started_at_ms: When it began to run; 0: not yet, or the worker does not say.
         usage: What it used in all, with its end; None: the worker does not say.
     """
@@ -57,17 +57,17 @@ class Assigned:
     """The scheduler chose a worker for a pending task.
 
     Args:
-        ahead: The worker is full: it starts the attempt in the place of one that ends there.
+        prefilled: The worker is full: it starts the attempt in the place of one that ends there.
     """
 
     task_id: TaskId
     worker_id: WorkerId
-    ahead: bool = False
+    prefilled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The worker has room for an attempt that was assigned ahead: it is to start at once. Not stored."""
+    """The worker has room for an attempt that was prefilled: it is to start at once. Not stored."""
 
     attempt_id: AttemptId
 

@@ -136,9 +136,3 @@ def waits_for_host(spec: JobSpec) -> bool:
     An exclusive one may live until its fence; of a gang on accelerators the other hosts are of no use without that one.
     """
     return spec.exclusive or (is_gang(spec) and spec.resources.accelerator is not None)
-
-
-def may_be_ahead(spec: JobSpec) -> bool:
-    """Whether the job's tasks may be assigned ahead: nothing about them depends on when exactly they begin."""
-    plain = spec.resources.accelerator is None and not spec.ports and not is_gang(spec)
-    return plain and not spec.exclusive and not spec.scheduling_timeout_ms

@@ -42,7 +42,7 @@ class Host:
         self.coming: Resources | None = None
         if load.stopping:
             for booking in load.bookings.values():
-                if booking.stopping and not booking.ahead:
+                if booking.stopping and not booking.prefilled:
                     self.expect(booking.resources)
 
     def expect(self, amount: Resources) -> None:

@@ -12,13 +12,13 @@ from iris.domain.events import Assigned, Begun, Event, Preempted
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, task_id
 from iris.domain.job_spec import is_gang
 from iris.domain.states import PriorityBand
-from iris.sched.ahead import AheadShares, with_room
 from iris.sched.explain import explain_gang, explain_task
 from iris.sched.fit import Host, Pools, hosts_of
 from iris.sched.gang import Groups, group_size
 from iris.sched.held import HeldRoom
 from iris.sched.order import JobTurn, turns
 from iris.sched.preempt import Room, Victims
+from iris.sched.prefill import PrefillShares, with_room
 from iris.sched.reasons import Reason, Reasons
 from iris.sched.reserve import RESERVE_AFTER_MS, Reservations
 
@@ -35,14 +35,14 @@ class RoundPlan:
         assignments: Tasks to start, each with its worker, in order of priority.
         reasons: For every job that still has pending tasks, why its first one is not placed.
         preemptions: Attempts to take the place of; to be reduced before the assignments.
-        ahead: Tasks to assign to workers that are full, in order of priority: see `iris.sched.ahead`.
-        begun: Attempts that were assigned ahead and for which there is room now.
+        prefilled: Tasks to assign to workers that are full, in order of priority: see `iris.sched.prefill`.
+        begun: Attempts that were prefilled and for which there is room now.
     """
 
     assignments: list[tuple[TaskId, WorkerId]] = field(default_factory=list)
     reasons: Reasons = field(default_factory=Reasons)
     preemptions: list[Preempted] = field(default_factory=list)
-    ahead: list[tuple[TaskId, WorkerId]] = field(default_factory=list)
+    prefilled: list[tuple[TaskId, WorkerId]] = field(default_factory=list)
     begun: list[AttemptId] = field(default_factory=list)
 
     def events(self) -> Iterator[Event]:
@@ -51,8 +51,8 @@ class RoundPlan:
         for task, worker_id in self.assignments:
             yield Assigned(task, worker_id)
         yield from map(Begun, self.begun)
-        for task, worker_id in self.ahead:
-            yield Assigned(task, worker_id, ahead=True)
+        for task, worker_id in self.prefilled:
+            yield Assigned(task, worker_id, prefilled=True)
 
 
 def plan_round(view: ClusterView, now_ms: int, every_job: bool = False) -> RoundPlan:
@@ -73,7 +73,7 @@ def plan_round(view: ClusterView, now_ms: int, every_job: bool = False) -> Round
             round_.place(turn)
             if round_.is_over():
                 break
-    round_.begin_ahead()
+    round_.begin_prefilled()
     return round_.plan
 
 
@@ -100,12 +100,12 @@ class _Round:
     def __init__(self, view: ClusterView, now_ms: int, every_job: bool) -> None:
         self.plan = RoundPlan()
         self._view = view
-        # When no task waits, only what was assigned ahead is looked at.
-        self._hosts = hosts_of(view, None if view.queue else view.ahead_on)
+        # When no task waits, only what was prefilled is looked at.
+        self._hosts = hosts_of(view, None if view.queue else view.prefilled_on)
         self._pools = Pools(self._hosts)
         self._groups: dict[tuple[Demand, str], Groups] = {}
         self._reservations = Reservations(now_ms)
-        self._ahead = AheadShares(view)
+        self._prefill = PrefillShares(view)
         self._held = HeldRoom(view, self._hosts)
         self._victims: Victims | None = None
         self._placed: dict[JobId, int] = {}
@@ -142,11 +142,11 @@ class _Round:
         self.plan.reasons.put_rest(pending, next(iter(self._settled.values())), done)
         return True
 
-    def begin_ahead(self) -> None:
+    def begin_prefilled(self) -> None:
         """Use what is left for attempts that wait on workers which have room by now."""
-        ahead_on = self._view.ahead_on
-        if ahead_on:
-            self.plan.begun.extend(with_room(host for host in self._hosts if host.worker.worker_id in ahead_on))
+        prefilled_on = self._view.prefilled_on
+        if prefilled_on:
+            self.plan.begun.extend(with_room(host for host in self._hosts if host.worker.worker_id in prefilled_on))
 
     # ---- tasks by themselves ----
 
@@ -174,7 +174,7 @@ class _Round:
         while done < end:
             host = pool.find(need)
             if host is None:
-                done = self._place_ahead(job, demand, done, end)
+                done = self._place_prefilled(job, demand, done, end)
                 if done < end:
                     self._wait_each(job, demand, turn, end - done)
                     break
@@ -202,11 +202,11 @@ class _Round:
             done += count
         return done
 
-    def _place_ahead(self, job: Job, demand: Demand, done: int, end: int) -> int:
-        """Assign tasks ahead, as nothing is free for them; return how many of the job are placed then."""
+    def _place_prefilled(self, job: Job, demand: Demand, done: int, end: int) -> int:
+        """Prefill tasks, as nothing is free for them; return how many of the job are placed then."""
         left = len(self._view.pending[job.spec.job_id]) - done
-        shares = self._ahead.share_out(job, demand, self._pools.of(demand), end - done, left)
-        return self._place(job, done, ((host.worker.worker_id, count) for host, count in shares), self.plan.ahead)
+        shares = self._prefill.share_out(job, demand, self._pools.of(demand), end - done, left)
+        return self._place(job, done, ((host.worker.worker_id, count) for host, count in shares), self.plan.prefilled)
 
     def _is_settled(self, job: Job, demand: Demand, turn: JobTurn) -> bool:
         """True if this round has found no room for such a task already; the job then has the same reason."""
@@ -218,7 +218,7 @@ class _Round:
 
     def _wait_each(self, job: Job, demand: Demand, turn: JobTurn, left: int) -> None:
         """Nothing is free for a task: wait for what comes free, make room, or keep room."""
-        self._ahead.close(demand, self._pools.of(demand).hosts_set)
+        self._prefill.close(demand, self._pools.of(demand).hosts_set)
         expecting: Host | None = None
         while left:
             host = self._find_coming(demand) or self._preempt_for_task(job, demand, turn.band)
@@ -299,7 +299,7 @@ class _Round:
         if chosen is not None:
             self._assign_gang(turn, demand, groups.take(job_id, chosen, size))
             return
-        self._ahead.close(demand, self._pools.of(demand).hosts_set)
+        self._prefill.close(demand, self._pools.of(demand).hosts_set)
         key = (demand, spec.coscheduling_group_by, size, count, within)
         hosts = None if within is not None else self._make_room_for_gang(job, turn.band, groups, size, count)
         if hosts:

@@ -74,7 +74,7 @@ class Victims:
         """Return the units on a host that work of `band` may preempt: only less urgent work, never production."""
         units: dict[str, Unit] = {}
         for booking in host.load.bookings.values():
-            if booking.stopping or booking.ahead or booking.attempt_id in self.taken:
+            if booking.stopping or booking.prefilled or booking.attempt_id in self.taken:
                 continue
             theirs = self._view.jobs[booking.job_id].spec.band
             if theirs <= band or theirs is PriorityBand.PRODUCTION:

@@ -220,7 +220,7 @@ def _plans(source: random.Random, calm_s: float) -> Iterator[PlannedJob]:
 
 
 def _swift_plans(source: random.Random, calm_s: float) -> Iterator[PlannedJob]:
-    """Arrays of short tasks, which are assigned ahead; in some seeds none."""
+    """Arrays of short tasks, which are prefilled; in some seeds none."""
     begin_s = source.uniform(0, calm_s * 0.7)
     for number in range(source.choice([0, 0, 1, 2, 3])):
         plan = _swift(source, f"/{source.choice(_USERS)}/swift{number}")

@@ -61,14 +61,14 @@ class StartRequest:
     """One attempt to run.
 
     Args:
-        ahead: It begins in the place of an attempt that ends here, or when it is asked for again without this.
+        prefilled: It begins in the place of an attempt that ends here, or when it is asked for again without this.
     """
 
     attempt_id: str
     task_id: str
     task_index: int
     launch: Launch
-    ahead: bool = False
+    prefilled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,9 +158,9 @@ class Bench:
         await self.may_send.wait()
         self.blobs[digest] = data
 
-    def ask(self, index: int = 0, attempt: int = 0, launch: Launch = COMMAND, ahead: bool = False) -> str:
+    def ask(self, index: int = 0, attempt: int = 0, launch: Launch = COMMAND, prefilled: bool = False) -> str:
         task = f"{launch.job_id}/{index}"
-        request = StartRequest(f"{task}:{attempt}", task, index, launch, ahead)
+        request = StartRequest(f"{task}:{attempt}", task, index, launch, prefilled)
         self.supervisor.apply(DesiredChange(1, (request,), (), ()))
         return request.attempt_id
 

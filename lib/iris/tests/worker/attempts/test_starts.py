@@ -98,7 +98,7 @@ async def test_one_that_cannot_start_blocks_none(bench: Bench, error: Exception,
 @pytest.mark.parametrize("error", [NOT_FOUND, NO_SPACE])
 async def test_what_was_made_ready_starts_and_what_failed_is_told_at_the_start(bench: Bench, error: Exception) -> None:
     running = [await bench.run(index) for index in range(2)]
-    second, third, fourth = (bench.ask(index, launch=replace(COMMAND), ahead=True) for index in (2, 3, 4))
+    second, third, fourth = (bench.ask(index, launch=replace(COMMAND), prefilled=True) for index in (2, 3, 4))
     running[0].listener.on_exit(Exit(0, 0))
     await settle()
     bench.ports.error = error

@@ -174,15 +174,15 @@ class TestStops:
         assert bench.states() == {prepared: TaskState.KILLED}
 
     async def test_one_that_is_withdrawn_is_handed_back_unless_it_has_begun(self, bench: Bench) -> None:
-        running, ahead = (await bench.run()).spec.owner, bench.ask(1, ahead=True)
+        running, prefilled = (await bench.run()).spec.owner, bench.ask(1, prefilled=True)
         bench.preparer.go.clear()
         prepared = bench.ask(2, launch=BUNDLE)
         await settle()
         bench.said()
-        bench.withdraw(running, ahead, prepared, "/u/none/0:0")
+        bench.withdraw(running, prefilled, prepared, "/u/none/0:0")
         await settle()
         assert bench.states() == {
-            running: TaskState.RUNNING, ahead: TaskState.PENDING, prepared: TaskState.PENDING,
+            running: TaskState.RUNNING, prefilled: TaskState.PENDING, prepared: TaskState.PENDING,
             "/u/none/0:0": TaskState.PENDING,
         }  # fmt: skip
         assert bench.preparer.cancelled == 1
@@ -191,7 +191,7 @@ class TestStops:
 
     async def test_a_leaving_worker_ends_all_and_starts_nothing_more(self, bench: Bench) -> None:
         command = await bench.run()
-        ahead = bench.ask(2, ahead=True)
+        prefilled = bench.ask(2, prefilled=True)
         leaving = asyncio.create_task(bench.supervisor.stop_all("the host is taken", 30, preempted=True))
         await settle()
         assert not leaving.done()
@@ -204,7 +204,7 @@ class TestStops:
         found = {item.attempt_id: (item.state, item.failure, item.error) for item in bench.said()}
         end = (TaskState.WORKER_FAILED, FailureKind.PREEMPTED, "the host is taken")
         back = (TaskState.PENDING, FailureKind.UNSPECIFIED, "handed back, not begun: the host is taken")
-        assert found == {"/u/job/0:0": end, late: end, ahead: back}
+        assert found == {"/u/job/0:0": end, late: end, prefilled: back}
         assert list(bench.runtime.commands) == ["/u/job/0:0"]
 
 
@@ -259,13 +259,13 @@ class TestPreparing:
         assert bench.runtime.commands == {}
 
 
-class TestAhead:
-    """Those that were assigned ahead begin in the places of others."""
+class TestPrefilling:
+    """Those that were prefilled begin in the places of others."""
 
     async def test_an_end_and_the_start_in_its_place_are_told_in_one_message(self, bench: Bench) -> None:
         """Else the controller would take the place for free, and fill it too."""
         first = await bench.run()
-        second, third = bench.ask(1, ahead=True), bench.ask(2, ahead=True)
+        second, third = bench.ask(1, prefilled=True), bench.ask(2, prefilled=True)
         await settle()
         assert list(bench.runtime.commands) == ["/u/job/0:0"], "there is nothing to take the place of"
         bench.forget(third)
@@ -280,7 +280,7 @@ class TestAhead:
     async def test_news_waits_while_there_is_more_to_begin(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(outbox, "COMPANY_S", 60.0)
         command = await bench.run()
-        names = [bench.ask(index, ahead=True) for index in range(1, 5)]
+        names = [bench.ask(index, prefilled=True) for index in range(1, 5)]
         assert bench.said()
         command.listener.on_exit(Exit(0, 0))
         news = asyncio.create_task(bench.outbox.wait())
@@ -292,7 +292,7 @@ class TestAhead:
 
     async def test_the_place_of_a_stopped_one_is_passed_on_to_nobody_and_it_never_begins(self, bench: Bench) -> None:
         running = [await bench.run(index) for index in range(2)]
-        names = [bench.ask(index, ahead=True) for index in (2, 3)]
+        names = [bench.ask(index, prefilled=True) for index in (2, 3)]
         bench.stop("/u/job/0:0")
         running[0].listener.on_exit(Exit(0, 15))
         assert len(bench.runtime.commands) == 2
@@ -301,7 +301,7 @@ class TestAhead:
         running[1].listener.on_exit(Exit(0, 0))
         await settle()
         assert list(bench.runtime.commands)[2:] == names[1:]
-        again = bench.ask(4, ahead=True)
+        again = bench.ask(4, prefilled=True)
         bench.ask(4)
         await settle()
         assert list(bench.runtime.commands)[-1] == again, "one that is asked for again need not wait"

@@ -31,15 +31,15 @@ def test_tasks_of_an_array_share_what_they_need_to_start_and_single_ones_stops_a
     assert dict(other.launch.env_vars) == {"A": "3"}
     message = desired(2, {}, replicas=1)
     message.run[0].attempts[0].attempt = 4
-    message.run[0].attempts.append(pb.AttemptRef(task_index=3, ahead=True))
+    message.run[0].attempts.append(pb.AttemptRef(task_index=3, prefilled=True))
     message.revision = 9
     message.stop.append(pb.StopAttempt(attempt_id="/ann/b/0:0", grace_ms=50, reason="enough"))
     message.forget.extend(["/ann/c/0:0", "/ann/d/0:0"])
     message.withdraw.append("/ann/e/0:1")
     change = desired_from_wire(message)
-    start, ahead = change.start
+    start, prefilled = change.start
     assert (start.attempt_id, start.task_id, start.task_index) == ("/ann/a/2:4", "/ann/a/2", 2)
-    assert (start.ahead, ahead.ahead) == (False, True)
+    assert (start.prefilled, prefilled.prefilled) == (False, True)
     assert change.stop == (StopRequest("/ann/b/0:0", 50, "enough"),)
     assert (change.revision, change.forget) == (9, ("/ann/c/0:0", "/ann/d/0:0"))
     assert change.withdraw == ("/ann/e/0:1",)

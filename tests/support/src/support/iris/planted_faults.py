@@ -28,8 +28,8 @@ from iris.domain.states import FailureKind, TaskState
 from iris.rpc.generated import iris_pb2 as pb
 from iris.sched import gang
 from iris.store.store import Store
-from iris.worker.attempts.ahead import AheadQueue
 from iris.worker.attempts.attempt import Attempt
+from iris.worker.attempts.prefill import PrefillQueue
 from iris.worker.attempts.supervisor import Supervisor
 from iris.worker.connection import wire
 from iris.worker.types import DesiredChange
@@ -202,28 +202,28 @@ def _fence_by_half_the_time(patch: Patch) -> None:
     patch.setattr(ContactRules, "fenced_after_ms", lambda self, spec: spec.fence_after_ms // 2)
 
 
-def _begin_ahead_at_once(patch: Patch) -> None:
-    """A worker begins at once what was assigned ahead."""
+def _begin_prefilled_at_once(patch: Patch) -> None:
+    """A worker begins at once what was prefilled."""
     real = wire.desired_from_wire
 
     def desired_from_wire(message: pb.Desired) -> DesiredChange:
         change = real(message)
-        return replace(change, start=tuple(replace(request, ahead=False) for request in change.start))
+        return replace(change, start=tuple(replace(request, prefilled=False) for request in change.start))
 
     patch.setattr(wire, "desired_from_wire", desired_from_wire)
 
 
 def _begin_what_was_handed_back(patch: Patch) -> None:
     """A worker that hands an attempt back leaves it in its queue."""
-    real = AheadQueue.remove
+    real = PrefillQueue.remove
 
-    def remove(self: AheadQueue, attempt: Attempt) -> None:
-        if attempt.is_ahead:
+    def remove(self: PrefillQueue, attempt: Attempt) -> None:
+        if attempt.is_prefilled:
             real(self, attempt)
             self.add(attempt)
-            attempt.is_ahead = False
+            attempt.is_prefilled = False
 
-    patch.setattr(AheadQueue, "remove", remove)
+    patch.setattr(PrefillQueue, "remove", remove)
 
 
 def _stop_what_returns(patch: Patch) -> None:
@@ -255,7 +255,7 @@ PLANTED: dict[str, Planted] = {
         (_charge_the_user_for_lost_workers, (1, 5, 6)),
         (_give_up_exclusive_attempts_with_their_worker, (3, 7, 21)),
         (_fence_by_half_the_time, (39, 49)),
-        (_begin_ahead_at_once, (3, 4, 5)),
+        (_begin_prefilled_at_once, (3, 4, 5)),
         (_begin_what_was_handed_back, (3, 4, 5)),
         (_stop_what_returns, (21, 27, 28)),
         (_use_burnt_numbers_again, (28,)),

@@ -22,11 +22,11 @@ GIB: Final = 1024**3
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """An attempt that the controller wants to run; `ahead`: when another one ends."""
+    """An attempt that the controller wants to run; `prefilled`: when another one ends."""
 
     attempt_id: str
     launch: pb.Launch
-    ahead: bool = False
+    prefilled: bool = False
 
 
 Script = Callable[[Sequence[Start]], pb.WorkerMessage | None]
@@ -190,4 +190,4 @@ class ScriptedWorker:
 def _starts(desired: pb.Desired) -> Iterator[Start]:
     for run in desired.run:
         for ref in run.attempts:
-            yield Start(f"{run.launch.job_id}/{ref.task_index}:{ref.attempt}", run.launch, ref.ahead)
+            yield Start(f"{run.launch.job_id}/{ref.task_index}:{ref.attempt}", run.launch, ref.prefilled)

@@ -318,7 +318,7 @@ class Engine:
 
     def _schedule(self, transaction: Transaction) -> int | None:
         """Plan a round and carry it out; or put it off, and return when it is due (Unix ms)."""
-        if not (self.view.queue or self.view.ahead_on):
+        if not (self.view.queue or self.view.prefilled_on):
             self.reasons = {}
             return None
         pause = pause_ms(self.view)

@@ -150,7 +150,7 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
         here = view.attempts_on(worker.worker_id)
         host = self._controller.sessions.host_of(worker.worker_id) if worker.connected else None
         skew = host.skew if host is not None else None
-        bookings = [booking for booking in here if not (booking.stopping or booking.ahead)]
+        bookings = [booking for booking in here if not (booking.stopping or booking.prefilled)]
         return pb.WorkerInfo(
             worker_id=worker.worker_id,
             capacity=resources_to_wire(worker.capacity),

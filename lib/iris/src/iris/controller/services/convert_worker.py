@@ -110,12 +110,12 @@ def relaunch(launch: pb.Launch, job_id: JobId, job_token: str) -> pb.Launch:
 
 
 def run_attempts_to_wire(launch: pb.Launch, attempts: Mapping[tuple[int, int], bool]) -> pb.RunAttempts:
-    """`attempts`: (task index, attempt number), and whether it is assigned ahead."""
+    """`attempts`: (task index, attempt number), and whether it is prefilled."""
     return pb.RunAttempts(
         launch=launch,
         attempts=[
-            pb.AttemptRef(task_index=index, attempt=attempt, ahead=ahead)
-            for (index, attempt), ahead in attempts.items()
+            pb.AttemptRef(task_index=index, attempt=attempt, prefilled=prefilled)
+            for (index, attempt), prefilled in attempts.items()
         ],
     )
 

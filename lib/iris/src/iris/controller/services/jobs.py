@@ -199,7 +199,7 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         if task.state is TaskState.BUILDING:
             return self._controller.attempt_waits.of_attempt(task.attempt_id)
         booking = self._view.bookings.get(task.attempt_id) if task.state is TaskState.ASSIGNED else None
-        if booking is None or not booking.ahead:
+        if booking is None or not booking.prefilled:
             return ""
         return f"assigned to worker {task.worker_id}, where it begins when a task of its kind ends"
 

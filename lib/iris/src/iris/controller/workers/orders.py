@@ -22,7 +22,7 @@ class Outgoing:
     """Everything pending for a worker.
 
     Args:
-        start: (task index, attempt number) by job, and whether it is assigned ahead. stop: Reason by attempt.
+        start: (task index, attempt number) by job, and whether it is prefilled. stop: Reason by attempt.
         withdraw: To be handed back, unless they have begun.
         log_acks: Bytes held of each log that grew.
         beat_ack: The highest beat received since the last answer; 0: none.
@@ -63,9 +63,9 @@ class WorkerOrders:
     def closed(self) -> bool:
         return self._closed
 
-    def start(self, job_id: JobId, index: int, attempt: int, ahead: bool = False) -> None:
+    def start(self, job_id: JobId, index: int, attempt: int, prefilled: bool = False) -> None:
         # What need not wait any more before it was sent is sent once.
-        self._pending.start.setdefault(job_id, {})[(index, attempt)] = ahead
+        self._pending.start.setdefault(job_id, {})[(index, attempt)] = prefilled
         self._wake.set()
 
     def stop(self, attempt: AttemptId, reason: str) -> None:

@@ -270,7 +270,7 @@ class Sessions:
             if session is None:
                 continue  # reconciled when the worker comes back
             if isinstance(effect, StartAttempt):
-                self._send_start(session, effect.attempt_id, effect.ahead)
+                self._send_start(session, effect.attempt_id, effect.prefilled)
             elif isinstance(effect, StopAttempt):
                 session.orders.stop(effect.attempt_id, effect.reason)
             elif isinstance(effect, WithdrawAttempt):
@@ -341,15 +341,15 @@ class Sessions:
         view = transaction.view
         booking, worker = view.bookings[attempt], view.workers[session.worker_id]
         has_room = view.loads[session.worker_id].has_room(booking.resources, worker.capacity)
-        if booking.ahead and has_room:
+        if booking.prefilled and has_room:
             transaction.apply(Begun(attempt))
         else:
-            self._send_start(session, attempt, booking.ahead)
+            self._send_start(session, attempt, booking.prefilled)
 
-    def _send_start(self, session: ConnectedWorker, attempt: AttemptId, ahead: bool) -> None:
+    def _send_start(self, session: ConnectedWorker, attempt: AttemptId, prefilled: bool) -> None:
         task_id, number = parse_attempt_id(attempt)
         job_id, index = parse_task_id(task_id)
-        session.orders.start(job_id, index, number, ahead)
+        session.orders.start(job_id, index, number, prefilled)
 
     def _lacks_log(self, report: Report) -> bool:
         event = report.event

@@ -67,7 +67,7 @@ def _has_original(view: ClusterView, job_id: JobId) -> bool:
 def _need_not_wait(view: ClusterView, observation: AttemptObserved) -> bool:
     """True if an attempt waits on the worker although its turn has come: the worker did not hear of it."""
     booking = view.bookings.get(observation.attempt_id)
-    if observation.state is not TaskState.ASSIGNED or booking is None or booking.ahead or booking.stopping:
+    if observation.state is not TaskState.ASSIGNED or booking is None or booking.prefilled or booking.stopping:
         return False
     task, _ = view.find_attempt(observation.attempt_id)
     return task is not None and task.state is TaskState.ASSIGNED

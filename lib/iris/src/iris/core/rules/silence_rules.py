@@ -71,7 +71,7 @@ def lose_worker(draft: Draft, event: WorkerLost) -> None:
         if not booking.stopping and not waits_for_host(draft.job(booking.job_id).spec):
             if booking.attempt_id in draft.changes.lost:
                 continue  # with another member of its gang
-            draft.give_up_wanted(booking.attempt_id, event.worker_id, is_charged=not booking.ahead)
+            draft.give_up_wanted(booking.attempt_id, event.worker_id, is_charged=not booking.prefilled)
             lose_attempt(draft, booking.attempt_id, event.reason)
     draft.release_worker(event.worker_id, is_gone=False)
 

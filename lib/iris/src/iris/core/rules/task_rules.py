@@ -7,11 +7,11 @@ from signal import Signals
 from iris.core.rules.draft import Draft
 from iris.core.rules.host_health import judge_host
 from iris.core.rules.retry_budget import may_retry, recent_failures, retry_delay_ms
-from iris.core.state.load import WorkerLoad
+from iris.core.state.prefill import check_prefill
 from iris.domain.effects import ForgetAttempt, StartAttempt, StopAttempt
 from iris.domain.entities import Stopping, Task
 from iris.domain.events import Assigned, AttemptObserved, Begun
-from iris.domain.job_spec import JobSpec, is_gang, may_be_ahead, waits_for_host
+from iris.domain.job_spec import is_gang, waits_for_host
 from iris.domain.resources import NOTHING
 from iris.domain.states import LIVE_TASK_STATES, TERMINAL_TASK_STATES, FailureKind, TaskState
 from iris.domain.usage import AttemptUse
@@ -58,12 +58,12 @@ def assign(draft: Draft, event: Assigned) -> Task:
     if worker.cordon_reason:
         raise Conflict(f"worker {event.worker_id} is cordoned ({worker.cordon_reason}); nothing can be assigned to it")
     load, spec = view.loads[event.worker_id], view.jobs[task.job_id].spec
-    if event.ahead:
-        _check_ahead(event, spec, load)
+    if event.prefilled:
+        check_prefill(event, spec, load)
     if load.gang_attempts and is_gang(spec) and load.gang_attempts.keys() != {task.job_id}:
         raise Conflict(f"worker {event.worker_id} has a gang; {event.task_id} of another gang cannot share it")
     lent = 0 if spec.reserve else load.lent_devices(task.job_id)
-    if not event.ahead and not load.has_room(spec.resources, worker.capacity, lent):
+    if not event.prefilled and not load.has_room(spec.resources, worker.capacity, lent):
         raise Conflict(f"task {event.task_id} does not fit on worker {event.worker_id} any more")
     if task.job_id in view.held_counts:
         raise Conflict(f"task {event.task_id} cannot start while earlier attempts of its job are being stopped")
@@ -81,27 +81,17 @@ def assign(draft: Draft, event: Assigned) -> Task:
     )
     draft.put_task(task, new)
     name = new.attempt_id
-    if event.ahead:
-        draft.changes.ahead[name] = True
-    draft.effects.append(StartAttempt(name, event.worker_id, event.ahead))
+    if event.prefilled:
+        draft.changes.prefilled[name] = True
+    draft.effects.append(StartAttempt(name, event.worker_id, event.prefilled))
     return new
 
 
-def _check_ahead(event: Assigned, spec: JobSpec, load: WorkerLoad) -> None:
-    why = ""
-    if not may_be_ahead(spec):
-        why = f"{spec.job_id} is no job of plain tasks"
-    elif load.lenders:
-        why = "an attempt there lends its cpu"
-    if why:
-        raise Conflict(f"task {event.task_id} cannot be assigned ahead to worker {event.worker_id}: {why}")
-
-
 def begin(draft: Draft, event: Begun) -> None:
-    """Have an attempt started that was assigned ahead; one that has begun, or that has ended, is left alone."""
+    """Have an attempt started that was prefilled; one that has begun, or that has ended, is left alone."""
     booking = draft.view.bookings.get(event.attempt_id)
-    if booking is not None and booking.ahead and not booking.stopping:
-        draft.changes.ahead[event.attempt_id] = False
+    if booking is not None and booking.prefilled and not booking.stopping:
+        draft.changes.prefilled[event.attempt_id] = False
         draft.effects.append(StartAttempt(event.attempt_id, booking.worker_id))
 
 

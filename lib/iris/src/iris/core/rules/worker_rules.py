@@ -76,7 +76,7 @@ def miss(draft: Draft, event: AttemptMissing) -> None:
 def lose_attempt(draft: Draft, name: AttemptId, reason: str) -> None:
     """Charge the loss of a live attempt to the worker; one that this very event has ended already is left alone.
 
-    One that was assigned ahead and is not known to have begun is retried at no charge.
+    One that was prefilled and is not known to have begun is retried at no charge.
 
     Args:
         draft: Gets the changes.
@@ -89,7 +89,7 @@ def lose_attempt(draft: Draft, name: AttemptId, reason: str) -> None:
         return
     task = draft.task(found.job_id, found.index)
     if task.attempt == number and task.state in LIVE_TASK_STATES:
-        task, verdict = lose(draft, task, reason, is_charged=booking is None or not booking.ahead)
+        task, verdict = lose(draft, task, reason, is_charged=booking is None or not booking.prefilled)
         job_rules.follow_task(draft, task, verdict)
 
 
@@ -104,7 +104,7 @@ def preempt(draft: Draft, event: Preempted) -> None:
 def cordon(draft: Draft, event: WorkerCordoned) -> None:
     """Assign nothing more to the worker. Draining sends its live attempts elsewhere, at no charge.
 
-    What was assigned ahead and is not known to have begun is sent elsewhere in any case.
+    What was prefilled and is not known to have begun is sent elsewhere in any case.
 
     Raises:
         NotFound: No such worker. InvalidRequest: No reason.
@@ -114,7 +114,7 @@ def cordon(draft: Draft, event: WorkerCordoned) -> None:
     draft.changes.workers[event.worker_id] = replace(_known(draft, event.worker_id), cordon_reason=event.reason)
     what = "drained" if event.drain else "cordoned"
     for booking in list(draft.view.attempts_on(event.worker_id)):
-        if event.drain or booking.ahead:
+        if event.drain or booking.prefilled:
             why = f"worker {event.worker_id} is {what}: {event.reason}"
             _send_away(draft, booking.attempt_id, why, is_charged=False)
 
@@ -154,8 +154,8 @@ def lend(draft: Draft, event: LendCpu) -> None:
     booking = draft.view.bookings.get(event.attempt_id)
     if booking is None or booking.stopping:
         return
-    if booking.ahead and event.on:
-        draft.changes.ahead[event.attempt_id] = False  # who waits has begun
+    if booking.prefilled and event.on:
+        draft.changes.prefilled[event.attempt_id] = False  # who waits has begun
     waits = max(booking.waits + (1 if event.on else -1), 0)
     if waits != booking.waits:
         draft.changes.lending[event.attempt_id] = waits

@@ -12,15 +12,15 @@ class Booking:
     """The resources that one attempt holds on its worker, while it lives and while it is on its way out.
 
     Attributes:
-        ahead: It was assigned ahead and is not known to have begun: it holds nothing. was_ahead: It was so once; its
+        prefilled: It was prefilled and is not known to have begun: it holds nothing. was_prefilled: It was so once; its
             worker may have told of it before telling of the end in whose place it began.
         kind: User and demand: attempts of one kind may take each other's place.
         reserves: Its accelerators are for the other jobs of its tree.
     """
 
     __slots__ = (
-        "ahead", "attempt_id", "found", "has_lent", "is_gang", "job_id", "kind", "reserves", "resources", "stopping",
-        "user", "waits", "was_ahead", "weight", "worker_id",
+        "attempt_id", "found", "has_lent", "is_gang", "job_id", "kind", "prefilled", "reserves", "resources",
+        "stopping", "user", "waits", "was_prefilled", "weight", "worker_id",
     )  # fmt: skip
 
     def __init__(
@@ -32,10 +32,10 @@ class Booking:
         is_gang: bool = False,
         weight: float = 0.0,
         kind: Kind | None = None,
-        ahead: bool = False,
+        prefilled: bool = False,
         reserves: bool = False,
     ) -> None:
-        self.ahead = self.was_ahead = ahead
+        self.prefilled = self.was_prefilled = prefilled
         self.kind = kind
         self.reserves = reserves
         self.is_gang = is_gang
@@ -53,9 +53,9 @@ class Booking:
     @property
     def cpu_millis(self) -> int:
         """Cpu that the attempt holds now: nothing while it lends or has not begun."""
-        return 0 if self.waits or self.ahead else self.resources.cpu_millis
+        return 0 if self.waits or self.prefilled else self.resources.cpu_millis
 
     @property
     def held(self) -> Resources:
         """Resources that come free when the attempt ends."""
-        return NOTHING if self.ahead else self.resources
+        return NOTHING if self.prefilled else self.resources

@@ -14,18 +14,18 @@ class BookingTable(dict[AttemptId, Booking]):
     """Resources held by each live or stopping attempt.
 
     Attributes:
-        loads: The same summed, by worker. ahead_on: Workers that have attempts assigned ahead that have not begun.
+        loads: The same summed, by worker. prefilled_on: Workers that have prefilled attempts.
         stopping_counts, held_counts: See ClusterView.
         reserving: Of each tree that has reservations, their attempts by worker.
     """
 
-    __slots__ = ("_usage", "ahead_on", "held_counts", "loads", "reserving", "stopping_counts")
+    __slots__ = ("_usage", "held_counts", "loads", "prefilled_on", "reserving", "stopping_counts")
 
     def __init__(self, usage: UsageLedger) -> None:
         super().__init__()
         self._usage = usage
         self.loads: dict[WorkerId, WorkerLoad] = {}
-        self.ahead_on: dict[WorkerId, None] = {}
+        self.prefilled_on: dict[WorkerId, None] = {}
         self.stopping_counts: dict[JobId, int] = {}
         self.held_counts: dict[JobId, int] = {}
         self.reserving: dict[str, dict[WorkerId, int]] = {}
@@ -36,18 +36,18 @@ class BookingTable(dict[AttemptId, Booking]):
         self.loads[booking.worker_id].add(booking)
         if booking.reserves:
             self._count_reserving(booking, 1)
-        if booking.ahead:
-            self.ahead_on[booking.worker_id] = None
+        if booking.prefilled:
+            self.prefilled_on[booking.worker_id] = None
         else:
             self._usage.shift(booking.user, booking.weight, at_ms)
         return booking
 
     def begin(self, booking: Booking, at_ms: int) -> None:
         """The attempt has begun; nothing happens when that was known."""
-        if booking.ahead:
+        if booking.prefilled:
             load = self.loads[booking.worker_id]
             load.begin(booking)
-            self._look_ahead(booking.worker_id, load)
+            self._trim_prefilled_on(booking.worker_id, load)
             self._usage.shift(booking.user, booking.weight, at_ms)
 
     def release(self, name: AttemptId, at_ms: int) -> None:
@@ -57,8 +57,8 @@ class BookingTable(dict[AttemptId, Booking]):
         load.remove(booking)
         if booking.reserves:
             self._count_reserving(booking, -1)
-        if booking.ahead:
-            self._look_ahead(booking.worker_id, load)
+        if booking.prefilled:
+            self._trim_prefilled_on(booking.worker_id, load)
         else:
             self._usage.shift(booking.user, -booking.weight, at_ms)
         if booking.stopping:
@@ -70,9 +70,9 @@ class BookingTable(dict[AttemptId, Booking]):
             self.loads[booking.worker_id].mark_stopping(booking, found)
             self._count_stopping(booking, 1)
 
-    def _look_ahead(self, worker_id: WorkerId, load: WorkerLoad) -> None:
-        if not load.ahead:
-            del self.ahead_on[worker_id]
+    def _trim_prefilled_on(self, worker_id: WorkerId, load: WorkerLoad) -> None:
+        if not load.prefilled:
+            del self.prefilled_on[worker_id]
 
     def _count_reserving(self, booking: Booking, step: int) -> None:
         tree = tree_of(booking.job_id)

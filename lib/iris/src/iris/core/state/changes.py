@@ -14,7 +14,7 @@ from iris.domain.usage import AttemptUse
 
 @dataclass(slots=True)
 class Changes:
-    """Records to replace. All are stored but `lending`, `ahead`, `returned` and `due`, which live in memory only.
+    """Records to replace. All are stored but `lending`, `prefilled`, `returned` and `due`, which live in memory only.
 
     Args:
         replaced: Jobs whose stored tasks must be deleted before `tasks` is written: an ended job's name used again.
@@ -24,7 +24,7 @@ class Changes:
             it is.
         due: Tasks that have waited for their retry.
         lending: Waits during which an attempt lends its cpu; 0: it takes its cpu back.
-        ahead: Attempts that are assigned ahead (True) or that are known to begin after all (False).
+        prefilled: Attempts that are prefilled (True) or that are known to begin after all (False).
         endpoints: To write (a record) or to remove (None).
         usage: What attempts have used; stored, and in no view.
         budgets: By user. at_ms: When it happened; use of the cluster is counted from it.
@@ -41,7 +41,7 @@ class Changes:
     returned: dict[AttemptId, AttemptObserved | None] = field(default_factory=dict)
     due: list[TaskId] = field(default_factory=list)
     lending: dict[AttemptId, int] = field(default_factory=dict)
-    ahead: dict[AttemptId, bool] = field(default_factory=dict)
+    prefilled: dict[AttemptId, bool] = field(default_factory=dict)
     budgets: dict[str, UserBudget] = field(default_factory=dict)
     endpoints: dict[EndpointId, RegisteredEndpoint | None] = field(default_factory=dict)
     usage: dict[AttemptId, AttemptUse] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class Changes:
         )
 
     def __bool__(self) -> bool:
-        return bool(self.is_durable or self.lending or self.ahead or self.returned or self.due)
+        return bool(self.is_durable or self.lending or self.prefilled or self.returned or self.due)
 
 
 @dataclass(slots=True)

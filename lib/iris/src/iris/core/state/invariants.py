@@ -170,18 +170,18 @@ def _worker(view: ClusterView, worker_id: WorkerId) -> Iterator[str]:
         if booking.worker_id != worker_id:
             continue
         fresh.add(booking)
-        # Of one that was assigned ahead the worker may tell before it tells of the end in whose place it began.
-        if not booking.found and (booking.ahead or not booking.was_ahead):
+        # A worker may report a prefilled one before it reports the end in whose place that began.
+        if not booking.found and (booking.prefilled or not booking.was_prefilled):
             granted.add(booking)
     if load.committed(capacity) != fresh.committed(capacity) or load.bookings != fresh.bookings:
         yield f"{worker_id}: committed {load.committed(capacity)}, bookings add up to {fresh.committed(capacity)}"
     gangs = {booking.job_id for booking in granted.bookings.values() if booking.is_gang and not booking.reserves}
     if len(gangs) > 1:
         yield f"{worker_id}: shared by the gangs {sorted(gangs)}"
-    if load.ahead != fresh.ahead or load.running != fresh.running or load.lenders != fresh.lenders:
-        yield f"{worker_id}: ahead {list(load.ahead)}, running {load.running}; bookings say {fresh.running}"
-    if bool(load.ahead) != (worker_id in view.ahead_on):
-        yield f"{worker_id}: {len(load.ahead)} assigned ahead; indexed are {list(view.ahead_on)}"
+    if load.prefilled != fresh.prefilled or load.running != fresh.running or load.lenders != fresh.lenders:
+        yield f"{worker_id}: prefilled {list(load.prefilled)}, running {load.running}; bookings say {fresh.running}"
+    if bool(load.prefilled) != (worker_id in view.prefilled_on):
+        yield f"{worker_id}: {len(load.prefilled)} prefilled; indexed are {list(view.prefilled_on)}"
     if load.gang_attempts != fresh.gang_attempts or load.stopping != fresh.stopping:
         yield f"{worker_id}: gangs {load.gang_attempts}, {load.stopping} stopping; bookings say {fresh.gang_attempts}"
     indexed = {tree for tree, workers in view.bookings.reserving.items() if worker_id in workers}

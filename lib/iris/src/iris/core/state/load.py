@@ -9,23 +9,23 @@ from iris.domain.resources import Device, Resources
 class WorkerLoad:
     """Sums over the bookings of one worker.
 
-    While attempts are there that were assigned ahead, lent cpu counts as taken: one of them may begin in the place of
-    an attempt that lends and ends. For the same reason nothing is assigned ahead where an attempt has lent.
+    While attempts are there that were prefilled, lent cpu counts as taken: one of them may begin in the place of
+    an attempt that lends and ends. For the same reason nothing is prefilled where an attempt has lent.
 
     Attributes:
-        ahead: Bookings that have not begun, the first first. running: How many of each kind have, and are wanted.
+        prefilled: Bookings that have not begun, the first first. running: How many of each kind have, and are wanted.
         lenders: How many of the bookings have lent cpu.
         reserved: Accelerators of each tree that has a reservation here. gang_attempts: Without those of reservations,
             which use nothing.
     """
 
     __slots__ = (
-        "ahead", "bookings", "cpu_millis", "device_count", "disk_bytes", "gang_attempts", "lenders", "lent_millis",
-        "memory_bytes", "reserved", "running", "stopping",
+        "bookings", "cpu_millis", "device_count", "disk_bytes", "gang_attempts", "lenders", "lent_millis",
+        "memory_bytes", "prefilled", "reserved", "running", "stopping",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.ahead: dict[AttemptId, Booking] = {}
+        self.prefilled: dict[AttemptId, Booking] = {}
         self.running: dict[Kind, int] = {}
         self.lenders = 0
         self.lent_millis = 0
@@ -45,8 +45,8 @@ class WorkerLoad:
             self.gang_attempts[booking.job_id] = self.gang_attempts.get(booking.job_id, 0) + 1
         self.stopping += booking.stopping
         self.lenders += booking.has_lent
-        if booking.ahead:
-            self.ahead[booking.attempt_id] = booking
+        if booking.prefilled:
+            self.prefilled[booking.attempt_id] = booking
         else:
             if not booking.stopping:
                 self._count_kind(booking.kind, 1)
@@ -63,17 +63,17 @@ class WorkerLoad:
                 del self.gang_attempts[booking.job_id]
         self.stopping -= booking.stopping
         self.lenders -= booking.has_lent
-        if booking.ahead:
-            del self.ahead[booking.attempt_id]
+        if booking.prefilled:
+            del self.prefilled[booking.attempt_id]
         else:
             if not booking.stopping:
                 self._count_kind(booking.kind, -1)
             self._shift(booking, -1)
 
     def begin(self, booking: Booking) -> None:
-        """An attempt that was assigned ahead has begun."""
-        del self.ahead[booking.attempt_id]
-        booking.ahead = False
+        """An attempt that was prefilled has begun."""
+        del self.prefilled[booking.attempt_id]
+        booking.prefilled = False
         if not booking.stopping:
             self._count_kind(booking.kind, 1)
         self._shift(booking, 1)
@@ -82,7 +82,7 @@ class WorkerLoad:
         """The booking's attempt is on its way out."""
         if not booking.stopping:
             self.stopping += 1
-            if not booking.ahead:
+            if not booking.prefilled:
                 self._count_kind(booking.kind, -1)
                 self._stop_lending(booking)
         booking.stopping = True
@@ -105,7 +105,7 @@ class WorkerLoad:
     @property
     def taken_cpu_millis(self) -> int:
         """Cpu that is not to be given to anything new."""
-        return self.cpu_millis + self.lent_millis if self.ahead else self.cpu_millis
+        return self.cpu_millis + self.lent_millis if self.prefilled else self.cpu_millis
 
     def _count_kind(self, kind: Kind | None, step: int) -> None:
         if kind is not None:
@@ -146,7 +146,8 @@ class WorkerLoad:
         used = 0
         for booking in self.bookings.values():
             device = booking.resources.accelerator
-            if device is not None and not booking.reserves and not booking.ahead and tree_of(booking.job_id) == tree:
+            # None of a prefilled one: such a task has no accelerator.
+            if device is not None and not booking.reserves and tree_of(booking.job_id) == tree:
                 used += device.count
         return used
 

@@ -13,7 +13,7 @@ from iris.core.state.delays import Delays
 from iris.core.state.demand import Demand
 from iris.core.state.endpoint_table import EndpointTable
 from iris.core.state.load import WorkerLoad
-from iris.core.state.run_times import RunTimes
+from iris.core.state.prefill import RunTimes, may_be_prefilled
 from iris.core.state.task_table import Archive, TaskTable
 from iris.core.state.usage import UsageLedger
 from iris.domain.constraints import Constraint
@@ -31,7 +31,7 @@ from iris.domain.ids import (
     parse_task_id,
     user_of,
 )
-from iris.domain.job_spec import JobSpec, is_gang, may_be_ahead
+from iris.domain.job_spec import JobSpec, is_gang
 from iris.domain.resources import NOTHING, Resources, weight
 from iris.domain.states import LIVE_TASK_STATES, TaskState
 from rigging.errors import NotFound
@@ -53,7 +53,7 @@ class ClusterView:
         held_counts: The same without attempts that were thought gone; no task of such a job may start until they are.
         deadlines: Limits of jobs that will run out.
         delays: Pending tasks that are not in `pending` yet, as they have failed.
-        ahead_on: Workers that have attempts which were assigned ahead and are not known to have begun.
+        prefilled_on: Workers that have attempts which were prefilled and are not known to have begun.
         run_times: How long attempts have run lately.
         lost: Attempts that were given up and may still run. endpoints: Where live attempts answer.
         returned: What was said of those in `lost` that were heard of since, until it is decided whether they go on.
@@ -81,7 +81,7 @@ class ClusterView:
         self.loads = self.bookings.loads
         self.stopping_counts = self.bookings.stopping_counts
         self.held_counts = self.bookings.held_counts
-        self.ahead_on = self.bookings.ahead_on
+        self.prefilled_on = self.bookings.prefilled_on
         self.budgets: dict[str, UserBudget] = {}
         self.lost: dict[AttemptId, LostAttempt] = {}
         self.returned: dict[AttemptId, AttemptObserved] = {}
@@ -176,7 +176,9 @@ class ClusterView:
         changes = Changes.of(jobs, tasks, workers, budgets, endpoints, stopping, lost)
         # Which of these have room is learnt from their workers.
         assigned = [task for task in tasks if task.state is TaskState.ASSIGNED]
-        changes.ahead = {task.attempt_id: True for task in assigned if may_be_ahead(changes.jobs[task.job_id].spec)}
+        changes.prefilled = {
+            task.attempt_id: True for task in assigned if may_be_prefilled(changes.jobs[task.job_id].spec)
+        }
         view.apply(changes)
         for booking in view.bookings.values():
             view.loads[booking.worker_id].note_lent(booking)  # not stored: its cpu may be lent
@@ -229,8 +231,8 @@ class ClusterView:
             booking = self.bookings.get(name)
             if booking is not None:
                 self.loads[booking.worker_id].set_waits(booking, waits)
-        for name, is_ahead in changes.ahead.items():
-            if not is_ahead:
+        for name, is_prefilled in changes.prefilled.items():
+            if not is_prefilled:
                 self.bookings.begin(self.bookings[name], changes.at_ms)
 
     def forget_job(self, job_id: JobId) -> None:
@@ -349,15 +351,17 @@ class ClusterView:
         name = attempt_id(task.task_id, task.attempt)
         if name in self.bookings:
             self.bookings.release(name, self._now_ms)  # it was found again, and has its task back
-        booking = self._booking(name, job, worker_id, job.spec.resources, changes.ahead.get(name, False))
+        booking = self._booking(name, job, worker_id, job.spec.resources, changes.prefilled.get(name, False))
         self.bookings.hold(booking, self._now_ms)
 
-    def _booking(self, name: AttemptId, job: Job, worker_id: WorkerId, held: Resources, ahead: bool = False) -> Booking:
+    def _booking(
+        self, name: AttemptId, job: Job, worker_id: WorkerId, held: Resources, prefilled: bool = False
+    ) -> Booking:
         job_id = job.spec.job_id
         demand = self.demands[job_id]
         held_weight = demand.weight if held == demand.resources else weight(held)
         kind = (user_of(job_id), demand)
-        return Booking(name, job_id, worker_id, held, is_gang(job.spec), held_weight, kind, ahead, job.spec.reserve)
+        return Booking(name, job_id, worker_id, held, is_gang(job.spec), held_weight, kind, prefilled, job.spec.reserve)
 
     def _queue_job(self, job: Job) -> None:
         job_id = job.spec.job_id
@@ -402,7 +406,12 @@ class ClusterView:
             if booking is not None and booking.stopping:
                 bookings.release(name, now_ms)
             return
-        if booking is not None and booking.stopping and not booking.ahead and booking.resources != stopping.resources:
+        if (
+            booking is not None
+            and booking.stopping
+            and not booking.prefilled
+            and booking.resources != stopping.resources
+        ):
             bookings.release(name, now_ms)  # it had begun after all
             booking = None
         if booking is None:
@@ -411,6 +420,6 @@ class ClusterView:
             # Whether an earlier job of the name was a gang is not stored.
             booking.is_gang = booking.is_gang and parse_attempt_id(name)[1] >= job.first_attempt
             bookings.hold(booking, now_ms)
-        elif booking.ahead and stopping.resources != NOTHING:
+        elif booking.prefilled and stopping.resources != NOTHING:
             bookings.begin(booking, now_ms)
         bookings.mark_stopping(booking, stopping.found)

@@ -2623,10 +2623,10 @@ class AttemptRef(_message.Message):
 
     TASK_INDEX_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
-    AHEAD_FIELD_NUMBER: _builtins.int
+    PREFILLED_FIELD_NUMBER: _builtins.int
     task_index: _builtins.int
     attempt: _builtins.int
-    ahead: _builtins.bool
+    prefilled: _builtins.bool
     """It starts in the place of an attempt that ends there, or when it is sent again without this; the worker hands it
     back when that takes long.
     """
@@ -2635,11 +2635,11 @@ class AttemptRef(_message.Message):
         *,
         task_index: _builtins.int = ...,
         attempt: _builtins.int = ...,
-        ahead: _builtins.bool = ...,
+        prefilled: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ahead", b"ahead", "attempt", b"attempt", "task_index", b"task_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "prefilled", b"prefilled", "task_index", b"task_index"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2880,7 +2880,7 @@ class Observation(_message.Message):
     WAITS_FOR_FIELD_NUMBER: _builtins.int
     attempt_id: _builtins.str
     state: Global___TaskState.ValueType
-    """BUILDING, RUNNING, SUCCEEDED, FAILED, KILLED or WORKER_FAILED; of what was sent ahead also ASSIGNED (it waits for its
+    """BUILDING, RUNNING, SUCCEEDED, FAILED, KILLED or WORKER_FAILED; of what was prefilled also ASSIGNED (it waits for its
     turn) and PENDING (handed back: it never began and never will).
     """
     exit_code: _builtins.int

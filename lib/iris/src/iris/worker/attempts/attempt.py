@@ -40,9 +40,9 @@ class Attempt:
     """
 
     __slots__ = (
-        "_listener", "at_ms", "exception", "is_ahead", "log", "log_path", "places", "ports", "prepare_task", "prepared",
-        "process", "progress", "report_timer", "request", "result", "room", "slot", "spec", "started_at_ms", "state",
-        "usage", "waits_for",
+        "_listener", "at_ms", "exception", "is_prefilled", "log", "log_path", "places", "ports", "prepare_task",
+        "prepared", "process", "progress", "report_timer", "request", "result", "room", "slot", "spec", "started_at_ms",
+        "state", "usage", "waits_for",
     )  # fmt: skip
 
     def __init__(self, request: StartRequest, log_path: str, listener: AttemptListener, room: int | str = 0) -> None:
@@ -53,7 +53,7 @@ class Attempt:
         self.state = AttemptState()
         self.usage = NO_USAGE
         self.at_ms = self.started_at_ms = 0
-        self.is_ahead = False
+        self.is_prefilled = False
         self.exception = b""  # of a callable that failed
         self.result = NO_RESULT  # of one that succeeded
         self.prepared: PreparedEnvironment | None = None
@@ -79,7 +79,7 @@ class Attempt:
     def observation(self) -> Observation:
         reached = self.state
         state = reached.task_state
-        if state is TaskState.ASSIGNED and not self.is_ahead:
+        if state is TaskState.ASSIGNED and not self.is_prefilled:
             state = TaskState.BUILDING  # its turn has come: it has a place here
         return Observation(
             attempt_id=self.attempt_id,

@@ -2,7 +2,7 @@
 
     NEW -> BUILDING -> STARTING -> RUNNING -> ENDED       (BUILDING is left out when there is nothing to prepare)
 
-One that was assigned ahead waits as NEW for its turn. One that is handed back ends as PENDING: it never began.
+One that was prefilled waits as NEW for its turn. One that is handed back ends as PENDING: it never began.
 
 An attempt that was asked to stop ends KILLED whatever its command does then; one whose worker leaves ends
 WORKER_FAILED, so that it is tried elsewhere and never booked as the user's failure.

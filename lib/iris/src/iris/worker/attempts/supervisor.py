@@ -8,7 +8,6 @@ from typing import Final
 
 from iris.domain.states import FailureKind, TaskState
 from iris.rpc.logformat import encode
-from iris.worker.attempts.ahead import AheadQueue
 from iris.worker.attempts.attempt import Attempt, adopted
 from iris.worker.attempts.ends import EndReader
 from iris.worker.attempts.machine import (
@@ -25,6 +24,7 @@ from iris.worker.attempts.machine import (
     Unhealthy,
     advance,
 )
+from iris.worker.attempts.prefill import PrefillQueue
 from iris.worker.attempts.preparing import Preparation
 from iris.worker.attempts.rooms import Room, Rooms
 from iris.worker.attempts.starts import StartQueue
@@ -67,7 +67,7 @@ class Supervisor:
         rooms: Make what attempts need.
         oom_kills: What the kernel killed for lack of memory.
         now: Unix time in seconds.
-        hand_back_s: So long an attempt that was assigned ahead waits for its turn.
+        hand_back_s: So long an attempt that was prefilled waits for its turn.
         log_limit_bytes: So much of an attempt's log may be on this disk; 0: the default.
         send_blob: Sends large return values to the controller; None: they are not sent.
     """
@@ -85,7 +85,7 @@ class Supervisor:
     ) -> None:
         self._log_limit = log_limit_bytes
         # While there is more to begin, the controller is in no hurry to hear of ends.
-        self.outbox = ReportOutbox(self._log_of, lambda: self._ahead.is_news_patient())
+        self.outbox = ReportOutbox(self._log_of, lambda: self._prefilled.is_news_patient())
         self._paths = paths
         self._runtime = runtime
         self._rooms = rooms
@@ -94,7 +94,7 @@ class Supervisor:
         self._loop = asyncio.get_running_loop()
         self._attempts: dict[str, Attempt] = {}
         self._live: dict[str, None] = {}  # an ordered set: the order of what follows is always the same
-        self._ahead = AheadQueue(lambda attempt, why: self._advance(attempt, HandedBack(why)), hand_back_s)
+        self._prefilled = PrefillQueue(lambda attempt, why: self._advance(attempt, HandedBack(why)), hand_back_s)
         self._preparation = Preparation(rooms, self._write_log)
         self._starts = StartQueue(runtime, rooms, self)
         self._watcher = Watcher(RuntimeTools(runtime), self._unhealthy)
@@ -175,7 +175,7 @@ class Supervisor:
         """
         self._leaving = reason
         self.outbox.leave()
-        self._ahead.hand_back_all(f"handed back, not begun: {reason}")
+        self._prefilled.hand_back_all(f"handed back, not begun: {reason}")
         for attempt_id in list(self._live):
             self._advance(self._attempts[attempt_id], StopAsked(reason, grace_ms, leaving=True, preempted=preempted))
         await self._idle.wait()
@@ -185,8 +185,8 @@ class Supervisor:
 
     def _accept(self, request: StartRequest) -> None:
         known = self._attempts.get(request.attempt_id)
-        if known is not None and known.is_ahead and not request.ahead:
-            self._ahead.remove(known)
+        if known is not None and known.is_prefilled and not request.prefilled:
+            self._prefilled.remove(known)
             self._begin(known)
             return
         if known is not None:
@@ -196,8 +196,8 @@ class Supervisor:
         if self._leaving:
             # It never began, so it does not speak against the host.
             self._advance(attempt, StopAsked(self._leaving, 0, leaving=True, preempted=True))
-        elif request.ahead:
-            self._ahead.add(attempt)
+        elif request.prefilled:
+            self._prefilled.add(attempt)
         else:
             self._begin(attempt)
 
@@ -206,7 +206,7 @@ class Supervisor:
         if attempt.spec is not None and not is_prepared:
             self._starts.make_unready(attempt)  # what it was made for is gone
         self._advance(attempt, Accepted(prepare=not is_prepared))
-        if attempt.request.ahead:
+        if attempt.request.prefilled:
             # Told with the end of the one whose place it has: else the controller would give that place away.
             self.outbox.observe(attempt.observation())
 
@@ -337,9 +337,9 @@ class Supervisor:
         self._starts.ended(attempt)
         attempt.cancel_timer()
         attempt.log.finish()
-        if attempt.is_ahead:
-            self._ahead.remove(attempt)
-        elif self._ahead and (following := self._ahead.follow(attempt)) is not None:
+        if attempt.is_prefilled:
+            self._prefilled.remove(attempt)
+        elif self._prefilled and (following := self._prefilled.follow(attempt)) is not None:
             self._begin(following)
             self._starts.start_now()
             self._loop.call_soon(self._clean_up_after, attempt)  # the start is on its way by then
@@ -350,7 +350,7 @@ class Supervisor:
 
     def _clean_up_after(self, ended: Attempt) -> None:
         self._room(ended).directories.remove(ended.attempt_id)
-        coming = self._ahead.first()
+        coming = self._prefilled.first()
         if coming is not None and self._preparation.is_done(coming):
             self._starts.make_ready(coming)
 

@@ -26,7 +26,7 @@ def desired_from_wire(message: pb.Desired) -> DesiredChange:
         job_id = launch.job_id
         for ref in run.attempts:
             task_id = f"{job_id}/{ref.task_index}"
-            start.append(StartRequest(f"{task_id}:{ref.attempt}", task_id, ref.task_index, launch, ref.ahead))
+            start.append(StartRequest(f"{task_id}:{ref.attempt}", task_id, ref.task_index, launch, ref.prefilled))
     return DesiredChange(
         revision=message.revision,
         start=tuple(start),

@@ -3,7 +3,7 @@
 import pytest
 
 from iris.core.state.demand import Demand
-from iris.core.state.run_times import RunTimes
+from iris.core.state.prefill import RunTimes
 from iris.domain.resources import Resources
 
 KIND = ("ann", Demand(Resources(1000), ()))

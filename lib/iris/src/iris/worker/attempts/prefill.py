@@ -1,4 +1,4 @@
-"""Attempts that were assigned ahead: each begins in the place of one that ends here, or is handed back."""
+"""Attempts that were prefilled: each begins in the place of one that ends here, or is handed back."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,7 +12,7 @@ HAND_BACK_S: float = 0.5
 _HOST_FAULTS: Final = frozenset({FailureKind.WORKER, FailureKind.DEVICE, FailureKind.PREEMPTED, FailureKind.DISK})
 
 
-class AheadQueue:
+class PrefillQueue:
     """Attempts that wait for their turn, the first first.
 
     Args:
@@ -32,7 +32,7 @@ class AheadQueue:
 
     def add(self, attempt: Attempt) -> None:
         """Let the attempt wait."""
-        attempt.is_ahead = True
+        attempt.is_prefilled = True
         self._waiting[attempt.attempt_id] = (attempt, self._loop.time() + self._hand_back_s)
         self._low = len(self._waiting) // 2
         self._arm()
@@ -50,7 +50,7 @@ class AheadQueue:
 
     def remove(self, attempt: Attempt) -> None:
         """It waits no more: it begins, or was stopped."""
-        attempt.is_ahead = False
+        attempt.is_prefilled = False
         del self._waiting[attempt.attempt_id]
 
     def first(self) -> Attempt | None:

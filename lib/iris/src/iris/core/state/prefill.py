@@ -1,16 +1,41 @@
-"""Recent run times of attempts, by user and demand: short ones may be assigned ahead."""
+"""Prefilling, as the controller's state knows it: which tasks may be prefilled, and how long those of a kind run.
+
+A prefilled attempt is assigned to a worker that is full: it holds nothing until it begins there (`Booking.prefilled`).
+`iris.sched.prefill` decides how many a worker gets, and the worker's `iris.worker.attempts.prefill` which one begins.
+"""
 
 from typing import Final
 
 from iris.core.state.booking import Booking, Kind
+from iris.core.state.load import WorkerLoad
 from iris.domain.entities import Task
+from iris.domain.events import Assigned
+from iris.domain.job_spec import JobSpec, is_gang
 from iris.domain.states import TaskState
+from rigging.errors import Conflict
 
 _KINDS_KEPT: Final = 1000
 _SLOW_MS: Final = 1000.0
 """Expected run time of the next one after one had to be handed back: a dozen short ends make up for it."""
 _UP: Final = 0.5
 _DOWN: Final = 0.1
+
+
+def may_be_prefilled(spec: JobSpec) -> bool:
+    """Whether the job's tasks may be prefilled: nothing about them depends on when exactly they begin."""
+    plain = spec.resources.accelerator is None and not spec.ports and not is_gang(spec)
+    return plain and not spec.exclusive and not spec.scheduling_timeout_ms
+
+
+def check_prefill(event: Assigned, spec: JobSpec, load: WorkerLoad) -> None:
+    """Raise Conflict if the task must not be prefilled on that worker."""
+    why = ""
+    if not may_be_prefilled(spec):
+        why = f"{spec.job_id} is no job of plain tasks"
+    elif load.lenders:
+        why = "an attempt there lends its cpu"
+    if why:
+        raise Conflict(f"task {event.task_id} cannot be prefilled on worker {event.worker_id}: {why}")
 
 
 class RunTimes:
@@ -27,7 +52,7 @@ class RunTimes:
             return
         if task.state is TaskState.SUCCEEDED or task.state is TaskState.FAILED:
             self.note_end(booking.kind, task.finished_at_ms - task.started_at_ms)
-        elif booking.ahead:
+        elif booking.prefilled:
             self.note_slow(booking.kind)
 
     def note_end(self, kind: Kind, ran_ms: int) -> None:
@@ -39,7 +64,7 @@ class RunTimes:
             self._expected[kind] = known + (ran_ms - known) * (_UP if ran_ms > known else _DOWN)
 
     def note_slow(self, kind: Kind) -> None:
-        """An attempt that was assigned ahead did not begin in time: those before it took longer than expected."""
+        """An attempt that was prefilled did not begin in time: those before it took longer than expected."""
         self._keep(kind, max(_SLOW_MS, self._expected.get(kind, 0.0)))
 
     def expected_ms(self, kind: Kind) -> float | None:

@@ -1,10 +1,10 @@
-"""Assigning ahead: a worker that is full gets a little more, to start it the moment something of the kind ends there.
+"""Prefilling: a worker that is full gets a little more, to start it the moment something of the kind ends there.
 
 A slot is then filled again without a word with the controller, and ends and starts travel by the dozen. It is done for
 plain tasks only, while those of that user and demand are seen to be short, where such tasks run, and only as many as
-the worker will have started within _AHEAD_MS. What it could not start in time it hands back.
+the worker will have started within _PREFILL_MS. What it could not start in time it hands back.
 
-Nothing is assigned ahead where a request that comes earlier in the order of service waits for room: a slot is passed
+Nothing is prefilled where a request that comes earlier in the order of service waits for room: a slot is passed
 on without the controller, so it would go past that request.
 """
 
@@ -13,21 +13,21 @@ from typing import Final
 
 from iris.core.state.booking import Kind
 from iris.core.state.demand import Demand
+from iris.core.state.prefill import may_be_prefilled
 from iris.core.state.view import ClusterView
 from iris.domain.entities import Job
 from iris.domain.ids import AttemptId, user_of
-from iris.domain.job_spec import may_be_ahead
 from iris.sched.fit import Host, Pool
 
-_AHEAD_MS: Final = 100
+_PREFILL_MS: Final = 100
 _START_MS: Final = 2
 """Time for which a slot is busy besides an attempt's run."""
-MAX_AHEAD: Final = 64
+MAX_PREFILLED: Final = 64
 """On one worker."""
 
 
-class AheadShares:
-    """Shares of work that may be assigned ahead in one round."""
+class PrefillShares:
+    """Shares of work that may be prefilled in one round."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
@@ -36,7 +36,7 @@ class AheadShares:
         self._closed: dict[Demand, frozenset[Host]] = {}
 
     def close(self, demand: Demand, hosts: frozenset[Host]) -> None:
-        """A request waits for room on one of these hosts: nothing that comes after it may be assigned ahead there."""
+        """A request waits for room on one of these hosts: nothing that comes after it may be prefilled there."""
         self._closed[demand] = hosts
 
     def share_out(self, job: Job, demand: Demand, pool: Pool, count: int, waiting: int) -> Iterator[tuple[Host, int]]:
@@ -49,7 +49,7 @@ class AheadShares:
             count: Most tasks to assign.
             waiting: So many tasks of the job are not placed, these included.
         """
-        if not may_be_ahead(job.spec):
+        if not may_be_prefilled(job.spec):
             return
         kind = (user_of(job.spec.job_id), demand)
         left = self._left.get(kind)
@@ -59,7 +59,7 @@ class AheadShares:
             if self._is_closed(host):
                 del left[host]  # for the rest of the round
                 continue
-            given = min(count, left[host], MAX_AHEAD - len(host.load.ahead) - self._given.get(host, 0))
+            given = min(count, left[host], MAX_PREFILLED - len(host.load.prefilled) - self._given.get(host, 0))
             if given <= 0:
                 del left[host]
                 continue
@@ -77,8 +77,8 @@ class AheadShares:
         hosts = [host for host in pool.hosts if _may_have(host, kind)]
         shares: dict[Host, int] = {}
         for host in hosts:
-            target = min(int(_AHEAD_MS * host.load.running[kind] / (expected_ms + _START_MS)), MAX_AHEAD)
-            there = len(host.load.ahead)
+            target = min(int(_PREFILL_MS * host.load.running[kind] / (expected_ms + _START_MS)), MAX_PREFILLED)
+            there = len(host.load.prefilled)
             # By the dozen: nothing is added before half of it has begun.
             if there <= target // 2 and there < target:
                 shares[host] = min(target - there, waiting // len(hosts))
@@ -95,11 +95,11 @@ def _may_have(host: Host, kind: Kind) -> bool:
 
 
 def with_room(hosts: Iterable[Host]) -> Iterator[AttemptId]:
-    """Attempts that were assigned ahead and need not wait any more, as their host has room for them after all."""
+    """Attempts that were prefilled and need not wait any more, as their host has room for them after all."""
     for host in hosts:
         if host.held_by is not None:
             continue
-        for booking in host.load.ahead.values():
+        for booking in host.load.prefilled.values():
             if not booking.stopping and host.fits(booking.resources):
                 host.take(booking.resources)
                 yield booking.attempt_id

@@ -1,12 +1,12 @@
-"""What is assigned ahead: to whom, how much, and never past what comes first."""
+"""What is prefilled: to whom, how much, and never past what comes first."""
 
 import pytest
 
 from iris.domain.events import WorkerCordoned
 from iris.domain.ids import WorkerId
 from iris.domain.states import TaskState
-from iris.sched.ahead import MAX_AHEAD
 from iris.sched.plan import RoundPlan
+from iris.sched.prefill import MAX_PREFILLED
 from support.iris.scheduling import InMemoryCluster, resources
 
 SHORT_MS = 3
@@ -28,36 +28,36 @@ def fill(cluster: InMemoryCluster, ran_ms: float | None = SHORT_MS, replicas: in
 
 
 def counts(plan: RoundPlan) -> dict[str, int]:
-    workers = [worker for _, worker in plan.ahead]
+    workers = [worker for _, worker in plan.prefilled]
     return {worker: workers.count(worker) for worker in dict.fromkeys(workers)}
 
 
-def test_short_tasks_are_assigned_ahead_in_order(cluster: InMemoryCluster) -> None:
+def test_short_tasks_are_prefilled_in_order(cluster: InMemoryCluster) -> None:
     connect(cluster)
     plan = fill(cluster)
     assert plan.assignments == []
-    assert [task for task, _ in plan.ahead[:3]] == ["/u/array/2", "/u/array/3", "/u/array/4"]
+    assert [task for task, _ in plan.prefilled[:3]] == ["/u/array/2", "/u/array/3", "/u/array/4"]
     assert counts(plan) == {"w": 100 * 2 // (SHORT_MS + 2)}
 
 
-@pytest.mark.parametrize(("ran_ms", "expected"), [(0, MAX_AHEAD), (48, 4), (98, 2), (190, 1), (300, 0), (None, 0)])
+@pytest.mark.parametrize(("ran_ms", "expected"), [(0, MAX_PREFILLED), (48, 4), (98, 2), (190, 1), (300, 0), (None, 0)])
 def test_how_many_depends_on_how_long_they_run(cluster: InMemoryCluster, ran_ms: float | None, expected: int) -> None:
     connect(cluster)
-    assert len(fill(cluster, ran_ms).ahead) == expected
+    assert len(fill(cluster, ran_ms).prefilled) == expected
 
 
 def test_more_is_added_when_half_of_it_has_begun(cluster: InMemoryCluster) -> None:
     connect(cluster)
-    ahead = [f"{task}:0" for task, _ in fill(cluster).ahead]
+    prefilled = [f"{task}:0" for task, _ in fill(cluster).prefilled]
     running = ["/u/array/0:0", "/u/array/1:0"]
     added = []
-    for name in ahead[: len(ahead) // 2]:
+    for name in prefilled[: len(prefilled) // 2]:
         cluster.observe(name, TaskState.BUILDING)
         cluster.observe(running.pop(0), TaskState.SUCCEEDED, started_at_ms=1, at_ms=1 + SHORT_MS)
         running.append(name)
-        added.append(len(cluster.schedule().ahead))
+        added.append(len(cluster.schedule().prefilled))
     assert added[:-1] == [0] * (len(added) - 1)
-    assert added[-1] == len(ahead) // 2
+    assert added[-1] == len(prefilled) // 2
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_more_is_added_when_half_of_it_has_begun(cluster: InMemoryCluster) -> No
 )
 def test_not_plain_ones_are_not(cluster: InMemoryCluster, spec: dict[str, object]) -> None:
     cluster.connect("w", resources(2, 64))
-    assert fill(cluster, **spec).ahead == []
+    assert fill(cluster, **spec).prefilled == []
 
 
 def test_other_workers_keep_their_share(cluster: InMemoryCluster) -> None:
@@ -79,12 +79,12 @@ def test_other_workers_keep_their_share(cluster: InMemoryCluster) -> None:
 
 
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["another user's", "on its way out"])
-def test_where_something_else_runs_nothing_is_assigned_ahead(cluster: InMemoryCluster, is_stopped: bool) -> None:
+def test_where_something_else_runs_nothing_is_prefilled(cluster: InMemoryCluster, is_stopped: bool) -> None:
     connect(cluster)
     cluster.launch("/eve/long", replicas=1 if is_stopped else 2)
     if is_stopped:
         cluster.stop("/eve/long")
-    assert fill(cluster).ahead == []
+    assert fill(cluster).prefilled == []
 
 
 def test_nothing_goes_past_a_request_that_comes_first(cluster: InMemoryCluster) -> None:
@@ -92,9 +92,9 @@ def test_nothing_goes_past_a_request_that_comes_first(cluster: InMemoryCluster) 
     fill(cluster, ran_ms=None)
     cluster.view.run_times.note_end(("u", cluster.view.demands["/u/array"]), SHORT_MS)
     cluster.submit("/eve/large", resources(2, 1))
-    assert cluster.schedule().ahead == [], "eve has had nothing yet"
+    assert cluster.schedule().prefilled == [], "eve has had nothing yet"
     cluster.stop("/eve/large")
-    assert cluster.schedule().ahead, "else there would have been some"
+    assert cluster.schedule().prefilled, "else there would have been some"
 
 
 def test_a_request_that_can_never_fit_there_holds_up_nobody(cluster: InMemoryCluster) -> None:
@@ -113,9 +113,9 @@ def test_users_take_turns(cluster: InMemoryCluster) -> None:
     for task, _ in cluster.schedule().assignments:
         cluster.observe(f"{task}:0", TaskState.RUNNING)
     assert cluster.view.usage.held("ann") == cluster.view.usage.held("bob")
-    users = [task.split("/")[1] for task, _ in cluster.schedule().ahead]
+    users = [task.split("/")[1] for task, _ in cluster.schedule().prefilled]
     assert users[:24] == ["bob"] * 8 + ["ann"] * 8 + ["bob"] * 8, "bob has had less by now"
-    assert len(users) == MAX_AHEAD
+    assert len(users) == MAX_PREFILLED
 
 
 def test_a_cordoned_worker_gets_none(cluster: InMemoryCluster) -> None:
@@ -123,10 +123,10 @@ def test_a_cordoned_worker_gets_none(cluster: InMemoryCluster) -> None:
     fill(cluster, ran_ms=None)
     cluster.do(WorkerCordoned(WorkerId("w"), "bad disk"))
     cluster.view.run_times.note_end(("u", cluster.view.demands["/u/array"]), SHORT_MS)
-    assert cluster.schedule().ahead == []
+    assert cluster.schedule().prefilled == []
 
 
-def test_separate_jobs_of_a_kind_are_assigned_ahead_too(cluster: InMemoryCluster) -> None:
+def test_separate_jobs_of_a_kind_are_prefilled_too(cluster: InMemoryCluster) -> None:
     connect(cluster)
     for number in range(60):
         cluster.submit(f"/u/job-{number}")
@@ -134,4 +134,4 @@ def test_separate_jobs_of_a_kind_are_assigned_ahead_too(cluster: InMemoryCluster
         cluster.observe(f"{task}:0", TaskState.RUNNING)
     cluster.view.run_times.note_end(("u", cluster.view.demands["/u/job-0"]), SHORT_MS)
     plan = cluster.schedule()
-    assert [task for task, _ in plan.ahead] == [f"/u/job-{number}/0" for number in range(2, 42)]
+    assert [task for task, _ in plan.prefilled] == [f"/u/job-{number}/0" for number in range(2, 42)]

@@ -1,4 +1,4 @@
-"""A whole controller that assigns ahead: what the worker is told, and what people see."""
+"""A whole controller that prefills: what the worker is told, and what people see."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -29,19 +29,19 @@ def worker(controller: RunningController) -> Iterator[ScriptedWorker]:
 
 
 def begin(user: Any, worker: ScriptedWorker) -> list[str]:
-    """An array of which the first task has run for 3 ms and the second runs; the rest is assigned ahead."""
+    """An array of which the first task has run for 3 ms and the second runs; the rest is prefilled."""
     user.submit("/ann/a", replicas=REPLICAS, cpu_millis=1000)
     worker.wait_for_start(NAMES[0])
     worker.observe(NAMES[0], pb.TASK_STATE_SUCCEEDED, started_at_ms=1_000, at_ms=1_003)
     worker.wait_for_start(NAMES[1])
     worker.observe(NAMES[1], pb.TASK_STATE_RUNNING)
-    worker.wait(lambda: len(worker.starts) == REPLICAS, "the others ahead")
-    return [start.attempt_id for start in worker.starts if start.ahead]
+    worker.wait(lambda: len(worker.starts) == REPLICAS, "the others are prefilled")
+    return [start.attempt_id for start in worker.starts if start.prefilled]
 
 
 def test_the_others_come_in_few_messages_and_are_started_without_a_word(user: Any, worker: ScriptedWorker) -> None:
-    ahead = begin(user, worker)
-    assert ahead == NAMES[2:]
+    prefilled = begin(user, worker)
+    assert prefilled == NAMES[2:]
     ended = [pb.Observation(attempt_id=name, state=pb.TASK_STATE_SUCCEEDED) for name in NAMES[1:]]
     worker.send(pb.WorkerMessage(observations=ended))
     assert user.wait_one("/ann/a").state == pb.JOB_STATE_SUCCEEDED

@@ -1,4 +1,4 @@
-"""Which of those that were assigned ahead begins, which go back and why, and what the controller is to hear when."""
+"""Which of those that were prefilled begins, which go back and why, and what the controller is to hear when."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,9 +8,9 @@ import pytest
 
 from iris.domain.resources import Resources
 from iris.domain.states import FailureKind, TaskState
-from iris.worker.attempts.ahead import AheadQueue
 from iris.worker.attempts.attempt import Attempt
 from iris.worker.attempts.machine import AttemptPhase, AttemptState, StopAsked
+from iris.worker.attempts.prefill import PrefillQueue
 from iris.worker.types import Launch, StartRequest
 
 DONE = AttemptState(AttemptPhase.ENDED, TaskState.SUCCEEDED)
@@ -20,7 +20,7 @@ class Bench:
     def __init__(self, hand_back_s: float = 60.0) -> None:
         self.told: list[tuple[str, str]] = []
         self.went_back = asyncio.Event()
-        self.queue = AheadQueue(self.hand_back, hand_back_s)
+        self.queue = PrefillQueue(self.hand_back, hand_back_s)
 
     def hand_back(self, attempt: Attempt, why: str) -> None:
         self.told.append((attempt.request.task_id, why))
@@ -49,11 +49,11 @@ async def test_the_first_that_has_room_begins_in_the_place_of_one_that_has_ended
     bench = Bench()
     (large,) = bench.add(0, cpu_millis=5)
     first, second = bench.add(1, 2, cpu_millis=2)
-    assert (bench.queue.first(), first.is_ahead, len(bench.queue)) == (large, True, 3)
+    assert (bench.queue.first(), first.is_prefilled, len(bench.queue)) == (large, True, 3)
     assert first.observation().state is TaskState.ASSIGNED
     assert bench.queue.follow(bench.attempt(9, 1, DONE)) is None, "none fits"
     assert bench.queue.follow(bench.attempt(9, 4, DONE)) is first
-    assert (first.is_ahead, second.is_ahead, len(bench.queue)) == (False, True, 2)
+    assert (first.is_prefilled, second.is_prefilled, len(bench.queue)) == (False, True, 2)
     assert first.observation().state is TaskState.BUILDING, "its turn has come: it has a place here"
     failed = replace(DONE, task_state=TaskState.FAILED, failure=FailureKind.USER)
     assert bench.queue.follow(bench.attempt(9, 5, failed)) is large
@@ -84,7 +84,7 @@ async def test_after_a_fault_of_the_host_all_go_back(fault: FailureKind) -> None
     why = "handed back, not begun: /u/j/9:0 failed by a fault of the host"
     assert bench.told == [("0", why), ("1", why)]
     assert (len(bench.queue), bench.queue.first()) == (0, None)
-    assert not any(attempt.is_ahead for attempt in attempts)
+    assert not any(attempt.is_prefilled for attempt in attempts)
 
 
 async def test_the_controller_hears_when_half_has_begun_and_half_of_the_rest() -> None:
