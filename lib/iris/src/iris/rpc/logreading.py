@@ -21,7 +21,9 @@ from iris.rpc.logformat import (
 _FIRST_BYTES: Final = 4096
 
 
-def read_spans(read: Read, start: int, end: int, closed: bool = False, most: int = READ_BYTES) -> Iterator[Span]:
+def read_spans(
+    read: Read, start: int, end: int, closed: bool = False, most: int = READ_BYTES, before_ms: int = 0
+) -> Iterator[Span]:
     """Yield the records of a log between two offsets, in bounded memory; a note for each hole.
 
     Args:
@@ -30,8 +32,9 @@ def read_spans(read: Read, start: int, end: int, closed: bool = False, most: int
         end: Read to here.
         closed: A record ends there, so what seems to go on beyond it is a hole; else a cut last record is left out.
         most: Bytes with which a span is long enough.
+        before_ms: Unix ms of the record before `start`, if it is known: the time of a note that comes first.
     """
-    position, at_ms, wanted = start, 0, READ_BYTES
+    position, at_ms, wanted = start, before_ms, READ_BYTES
     while position < end:
         buf = read(position, min(wanted, end - position))
         span = whole_records(buf, most)

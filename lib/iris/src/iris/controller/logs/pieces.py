@@ -211,24 +211,25 @@ class JoinedPieces:
             since_ms: Unix ms.
             until_ms: Unix ms; 0: no end.
         """
-        place = begin
+        place, at_ms = begin, 0
         for number, (start, size) in enumerate(self._run):
             piece = self._piece(number) if begin < start + size and start < end else None
             for index, block in enumerate(piece.blocks if isinstance(piece, PackedReader) else ()):
                 first, behind = start + block.start, start + block.end
                 if not block.whole or first < place or behind > end:
                     continue
-                yield from read_spans(self.read, place, first, closed=True)
-                place = behind
+                # A hole has the time of the record before it.
+                yield from read_spans(self.read, place, first, closed=True, before_ms=at_ms or block.first_ms)
+                place, at_ms = behind, block.last_ms
                 data: bytes | None = b""
                 if since_ms <= block.last_ms and (not until_ms or block.first_ms <= until_ms):
                     again = self._piece(number)
                     data = again.block(index) if isinstance(again, PackedReader) else None
                 if data is None:
-                    yield from read_spans(self.read, first, behind, closed=True)
+                    yield from read_spans(self.read, first, behind, closed=True, before_ms=block.first_ms)
                 else:
                     yield Span(data, behind, block.first_ms, block.last_ms, not block.special)
-        yield from read_spans(self.read, place, end, closed=True)
+        yield from read_spans(self.read, place, end, closed=True, before_ms=at_ms)
 
     def close(self) -> None:
         if self._open is not None and self._open[1] is not None:
