@@ -20,7 +20,8 @@ from marin.execution.report.events import (
 from marin.execution.report.run_progress import RunProgress
 from marin.execution.report.words import count_words, end_words, progress_words, queue_words, retry_words
 
-logger = logging.getLogger(__name__)
+# People read these lines: the name of the module would be noise.
+logger = logging.getLogger("marin")
 
 # In a larger run, steps whose output was there are only counted: a line for each would bury the other lines.
 MOST_CACHED_LINES: Final = 50
