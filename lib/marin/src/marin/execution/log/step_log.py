@@ -86,10 +86,13 @@ class StepLog:
             error = None
         told = [] if error is None else [failed_line(error)]
         told += [] if next_delay is None else [follows_line(self.attempt + 1, next_delay)]
+        if not (told or self._part.is_begun or self._part.trouble):  # most steps print nothing
+            self._is_over = True
+            return
         self.add(told)
         with self._guard:
             was_over, self._is_over = self._is_over, True
-            if was_over or not (told or self._part.is_begun or self._part.trouble):
+            if was_over:
                 return
             self._part.close(error, keep=self._lease.held)
             trouble = self._part.trouble

@@ -297,10 +297,11 @@ def speaking(name: str, path: str, log: StepLog | None = None) -> Iterator[None]
         log: The step's log; None: it has none.
     """
     speaker = Speaker(name, path, log)
+    token = _speaker.set(speaker)
     try:
-        with spoken_by(speaker):
-            yield
+        yield
     finally:
+        _speaker.reset(token)
         end_speech(speaker)
 
 
