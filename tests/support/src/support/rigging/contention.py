@@ -5,7 +5,6 @@ import os
 import random
 import time
 from dataclasses import dataclass
-from typing import Protocol
 
 from rigging.distributed_lock import HEARTBEAT_TIMEOUT, SKEW_ALLOWANCE, LeaseLock, create_lock
 from rigging.errors import Unavailable
@@ -21,12 +20,6 @@ def taken(lock: LeaseLock) -> LeaseLock:
     """Return the lock, which it takes."""
     assert lock.try_acquire()
     return lock
-
-
-class Barrier(Protocol):
-    """Barriers of threading and of multiprocessing."""
-
-    def wait(self, timeout: float | None = None) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,29 +92,9 @@ def compete(contest: Contest, seed: int) -> None:
             raise AssertionError(f"{contest.path}: the lease was gone before its release")
 
 
-def race_for_takeovers(prefix: str, directory: str, races: int, barrier: Barrier, index: int) -> None:
-    """Race the others for `races` abandoned leases, made by the first; each writes its own to `won-{index}`."""
-    for race in range(races):
-        path = f"{prefix}{race}.lock"
-        if index == 0:
-            dead = create_lock(path, _crashed(), clock=_LONG_AGO)
-            if not dead.try_acquire():
-                raise AssertionError(f"{path} is not free")
-        lock = create_lock(path)
-        barrier.wait(60)
-        won = lock.try_acquire()
-        barrier.wait(60)
-        if won:
-            _append(os.path.join(directory, f"won-{index}"), race)
-
-
 def _crashed() -> str:
     """Return the id of a holder of whose process nothing is known: this one's own would be seen to live."""
     return f"crashed-{os.urandom(6).hex()}"
-
-
-def races_won(directory: str, index: int) -> list[int]:
-    return _read_journal(os.path.join(directory, f"won-{index}"))
 
 
 def _append(path: str, number: int) -> None:
