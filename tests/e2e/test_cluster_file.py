@@ -1,18 +1,14 @@
 """The project's own cluster file, run on this machine: jobs go where they would go on the real cluster."""
 
-import functools
 import json
 import os
 import shlex
-import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from fray.testing.waiting import eventually
-from iris.local.state import HostPaths, wait_unlocked
 from support.iris.embedded_cluster import IRIS, REPOSITORY, Cluster, Result
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -124,57 +120,3 @@ def test_an_experiment_on_a_small_cpu_host_trains_on_a_whole_slice(marin: Cluste
     assert {path.name: path.read_text() for path in output.glob("tpu-*")} == {
         f"tpu-v4-16-us-central2-b-0-w{number}@local": "''" for number in range(2)
     }
-
-
-SMALL = """
-scale_groups:
-  c:
-    resources: {cpu: 4, ram: 4GB, disk: 4GB}
-    min_slices: 1
-    max_slices: 2
-"""
-
-
-@pytest.fixture
-def small(own_cluster: Cluster, tmp_path: Path) -> Iterator[Callable[..., Result]]:
-    """Commands on a cluster of a file with one host, which does not run yet."""
-    file = tmp_path / "small.yaml"
-    file.write_text(SMALL)
-    yield functools.partial(own_cluster.iris, "--config", str(file))
-    own_cluster.iris("--config", str(file), "cluster", "stop", "--force")
-
-
-def test_hosts_and_their_jobs_outlive_the_controller_and_a_killed_host_is_replaced(
-    own_cluster: Cluster, small: Callable[..., Result], tmp_path: Path
-) -> None:
-    for words in (["job", "list"], ["job", "run", "--no-workspace", "--", "true"], ["cluster", "status"]):
-        refused = small(*words)
-        assert refused.code == 5, refused.text
-        assert f"iris cluster start --local --config {tmp_path}/small.yaml" in refused.err
-    assert small("cluster", "start", "--local").code == 0
-    state = own_cluster.state_dir.with_name("iris-clusters") / "small"
-    host = HostPaths(state / "hosts" / "c-0-w0")
-    go, marks = tmp_path / "go", tmp_path / "marks"
-    os.mkfifo(go)
-    script = f"echo started >> {marks}; read x < {go}; echo got $x"
-    submitted = small("job", "run", "--no-workspace", "--no-wait", "--job-name", "stays", "--", "sh", "-c", script)
-    assert submitted.code == 0, submitted.text
-    eventually(lambda: marks.exists() and marks.read_text(), "the task started")
-
-    os.kill(int((state / "controller.lock").read_text()), signal.SIGKILL)
-    assert wait_unlocked(state / "controller.lock", timeout=10)
-    worker = int(host.worker_lock.read_text())
-    restarted = small("cluster", "start", "--local")
-    assert restarted.code == 0, restarted.text
-    assert int(host.worker_lock.read_text()) == worker, "the host was taken up"
-    os.kill(worker, signal.SIGKILL)
-    eventually(lambda: host.worker_lock.read_text().strip() not in ("", str(worker)), "another worker comes")
-
-    go.write_text("on\n")
-    done = small("job", "logs", "-f", "stays")
-    assert "got on" in done.out, done.text
-    assert marks.read_text() == "started\n"
-    stopped = small("cluster", "stop")
-    assert stopped.code == 0, stopped.text
-    for lock in (host.worker_lock, host.guardian_lock, state / "controller.lock"):
-        assert wait_unlocked(lock, timeout=10), "stopping stops all"

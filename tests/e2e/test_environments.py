@@ -11,7 +11,7 @@ import pytest
 import uv
 
 from support.iris.embedded_cluster import IRIS, Cluster, Result
-from support.iris.packages import make_wheel, other_python, serve_index, write_index, write_package
+from support.iris.packages import make_wheel, other_python, write_package
 
 pytestmark = pytest.mark.process
 
@@ -71,21 +71,6 @@ def test_requirements_and_what_they_name_by_path_also_for_a_grandchild(cluster: 
     assert "leaf 3" in ran.out, ran.text
 
 
-@pytest.mark.parametrize(
-    ("entry", "locked"), [('{ path = "../mylib" }', True), ('{ path = "../mylib", editable = true }', False)]
-)
-def test_a_library_beside_the_project_goes_along(cluster: Cluster, folder: Path, entry: str, locked: bool) -> None:
-    write_package(folder.parent / "mylib", "mylib", "1.0", "V = 'mine'\n")
-    text = PROJECT.format(dependencies='"mylib"') + f"[tool.uv.sources]\nmylib = {entry}\n"
-    (folder / "pyproject.toml").write_text(text)
-    if locked:
-        subprocess.run([uv.find_uv_bin(), "lock", "-q", "--offline"], cwd=folder, check=True)
-    (folder / "sub").mkdir()
-    ran = run(cluster, folder / "sub", WHERE.format(module="mylib"))
-    assert ran.code == 0, ran.text
-    assert json.loads(ran.out)[0] == "mine"
-
-
 def test_a_plain_folder_uses_the_submitters_environment_by_name(cluster: Cluster, folder: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     subprocess.run([uv.find_uv_bin(), "venv", "-q", "--python", sys.executable, str(mine)], check=True)
@@ -103,36 +88,6 @@ def test_a_plain_folder_uses_the_submitters_environment_by_name(cluster: Cluster
     ran = run(cluster, folder, code, "--pip", f"third @ {wheel}", env={"VIRTUAL_ENV": str(mine)})
     assert (ran.code, ran.out) == (0, "both\n"), ran.text
     assert not (site / "third.py").exists()
-
-
-def test_a_warm_cache_is_enough_when_the_index_is_gone(cluster: Cluster, folder: Path, tmp_path: Path) -> None:
-    wheel = tmp_path / "w" / "pack_a-1.0-py3-none-any.whl"
-    make_wheel(wheel, "pack_a", "1.0", {"pack_a.py": "V = 1\n"})
-    write_index(tmp_path / "index", {"pack-a": wheel})
-    requirements, pyproject = folder / "requirements.txt", folder.parent / "project" / "pyproject.toml"
-    pyproject.parent.mkdir()
-
-    def value(place: Path, *options: str) -> str:
-        ran = run(cluster, place, "import pack_a; print(pack_a.V)", *options, env=env)
-        assert ran.code == 0, ran.text
-        return ran.out
-
-    # Of a worker with a cache of its own, so that the second environment is built and not found.
-    with serve_index(tmp_path / "index") as port:
-        env = {"UV_INDEX_URL": f"http://127.0.0.1:{port}/simple", "UV_HTTP_RETRIES": "0"}
-        cluster.iris("cluster", "stop", "--force")
-        requirements.write_text("pack-a\n")
-        pyproject.write_text(PROJECT.format(dependencies='"pack-a"'))
-        assert [value(folder), value(pyproject.parent)] == ["1\n", "1\n"]
-        wrong = run(cluster, folder, "pass", "--pip", "pack-a==7", env=env)
-        assert "no version of pack-a==7" in wrong.err, wrong.text
-        assert "the newest there is: pack-a==1.0" in wrong.err, wrong.text
-    requirements.write_text("pack-a  # again\n")
-    pyproject.write_text(PROJECT.format(dependencies='"pack-a>=1"'))
-    assert [value(folder), value(pyproject.parent)] == ["1\n", "1\n"]
-    requirements.write_text("")
-    assert value(folder, "--pip", "pack-a") == "1\n"
-    cluster.iris("cluster", "stop", "--force")
 
 
 @pytest.mark.skipif(other_python("3.12") is None, reason="LOUD: no Python 3.12 on this machine")

@@ -1,4 +1,4 @@
-"""The disk that loses what was not synced loses exactly that, and the clock moves only when it is moved."""
+"""The disk that loses what was not synced loses exactly that."""
 
 import os
 from collections.abc import Iterator
@@ -6,18 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.rigging.clock import FakeClock
 from support.rigging.power_loss import LossyDisk
-
-
-def test_fake_clock_moves_only_when_moved() -> None:
-    clock = FakeClock()
-    wall, monotonic = clock.now(), clock.monotonic()
-    clock.advance(2)
-    clock.sleep(1)
-    assert (clock.now() - wall, clock.monotonic() - monotonic, clock.sleeps) == (3, 3, [1])
-    clock.step_wall(-100)
-    assert (clock.now() - wall, clock.monotonic() - monotonic) == (-97, 3)
 
 
 @pytest.fixture

@@ -3,22 +3,19 @@
 import ast
 import json
 import subprocess
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from tools.mutation.__main__ import run
 from tools.mutation.contexts import (
-    FileRecord,
     Record,
     is_isolated,
-    select_tests,
 )
 from tools.mutation.report import lost_text, summary, text
-from tools.mutation.sample import same_places, sample, source_files
+from tools.mutation.sample import sample
 from tools.mutation.sandbox import Sandbox
-from tools.mutation.sites import Mutation, find_mutations
+from tools.mutation.sites import find_mutations
 from tools.mutation.trial import Trial, Verdict
 
 ROOT = Path(__file__).parents[2]
@@ -97,54 +94,7 @@ def test_a_sample_depends_on_its_seed_only_and_each_mistake_is_a_program() -> No
         assert ast.dump(ast.parse(mutation.apply(content))) != ast.dump(ast.parse(content))
 
 
-def test_the_places_of_a_report_are_found_again_also_in_a_file_that_they_moved_to(tmp_path: Path) -> None:
-    def write(name: str, content: str) -> Path:
-        path = tmp_path / "lib/iris/src/iris" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
-        return path
-
-    old = write("old.py", "def f(a, b):\n    return a < b\n\ndef g(a, b):\n    return a > b\n")
-    before = sample(tmp_path, ["iris"], seed=1, count=2)
-    trials = [{**asdict(item), "diff": item.diff(old.read_bytes())} for item in before]
-    write("old.py", "\n\ndef f(a, b):\n    return a < b\n")
-    write("new.py", "X = 1\n\ndef g(a, b):\n    return a > b\n")
-    again = {(Path(item.file).name, item.function, item.line) for item in same_places(tmp_path, ["iris"], trials)}
-    assert again == {("old.py", "f", 4), ("new.py", "g", 4)}
-    old.unlink()
-    assert [item.function for item in same_places(tmp_path, ["iris"], trials)] == ["g"]
-
-
-def test_generated_code_and_the_instruments_of_tests_are_left_out() -> None:
-    names = {str(path) for path in source_files(ROOT, ["iris", "rigging"])}
-    assert "lib/iris/src/iris/rpc/auth.py" in names
-    assert not [name for name in names if "_pb2" in name or "testing" in name]
-    assert source_files(ROOT, ["iris.rpc.auth"]) == [Path("lib/iris/src/iris/rpc/auth.py")]
-    with pytest.raises(ValueError, match=r"no package 'iris\.nothing'"):
-        source_files(ROOT, ["iris.nothing"])
-
-
 FILE = "lib/iris/src/iris/core/nothing.py"  # and there are no tests of it, either
-SOURCE = b"class Load:\n    def add(self):\n        self.n += 1\n\n    def other(self):\n        return 1\n"
-
-
-SLOW = "lib/iris/tests/core/test_y.py::c"
-FAR = "lib/iris/tests/rpc/test_x.py::b"
-
-
-OTHER = "lib/iris/tests/core/test_other.py::d"
-
-
-def chosen(record: Record, function: str, budget_s: float = 100.0) -> list[str]:
-    mutation = Mutation(FILE, 3, function, "constant", 0, 0, "")
-    return select_tests(record, mutation, SOURCE, budget_s)
-
-
-def test_only_tests_that_execute_the_function_are_run() -> None:
-    files = {FILE: FileRecord("of another text", {3: [1]}, {"Load.add": [0], "": [0, 2]})}
-    record = Record([FAR, SLOW, OTHER], [1.0, 50.0, 2.0], files, [])
-    assert chosen(record, "Load.add") == [FAR], "the lines of the record are of another text"
-    assert chosen(record, "Load") == [OTHER, FAR], "outside of functions: all that use the file"
 
 
 def test_a_report_tells_the_share_and_the_survivors() -> None:

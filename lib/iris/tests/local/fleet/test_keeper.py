@@ -181,13 +181,15 @@ def test_a_host_that_does_not_start_is_told(fleet):
     assert not running.ready.is_set()
 
 
-def test_it_is_ready_when_the_first_slices_have_joined_and_hosts_of_groups_that_are_gone_are_forgotten(fleet, tmp_path):
-    stray = Slice(ScaleGroup("gone", resources(1)), 0).hosts[0]
+def test_it_is_ready_when_the_first_slices_have_joined_and_of_former_ones_takes_up_those_of_groups_that_are_there(
+    fleet, tmp_path
+):
     paths = LocalPaths(tmp_path / "state")
-    describe_host(paths.host(stray.name), stray)
+    for host in (*Slice(ScaleGroup("gone", resources(1)), 0).hosts, *Slice(TPU, 1).hosts):
+        describe_host(paths.host(host.name), host)
     running = fleet()
     assert running.ready.wait(10)
-    assert running.connected() == {"cpu-0-w0"}
+    eventually(lambda: running.connected() == {"cpu-0-w0", "tpu-1-w0", "tpu-1-w1"}, "the former slice is taken up")
 
 
 def test_what_a_host_is_told_comes_back_and_a_damaged_description_is_no_host(tmp_path):

@@ -1,12 +1,8 @@
 """Packages made by hand, and an index that serves them: tests of environments need no build backend and no network."""
 
-import contextlib
 import os
-import threading
 import zipfile
-from collections.abc import Iterator, Mapping
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Mapping
 from pathlib import Path
 
 from iris.python_tools.programs import find_python
@@ -60,34 +56,6 @@ def write_package(folder: Path, name: str, version: str, code: str) -> None:
         f'[project]\nname = "{name}"\nversion = "{version}"\nrequires-python = ">=3.9"\n\n'
         '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
     )
-
-
-def write_index(folder: Path, wheels: Mapping[str, Path]) -> None:
-    """Lay out `folder` as a package index that has one wheel for each name."""
-    for name, wheel in wheels.items():
-        place = folder / "simple" / name
-        place.mkdir(parents=True, exist_ok=True)
-        (place / wheel.name).write_bytes(wheel.read_bytes())
-        (place / "index.html").write_text(f'<!DOCTYPE html><a href="{wheel.name}">{wheel.name}</a>')
-
-
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-@contextlib.contextmanager
-def serve_index(folder: Path, port: int = 0) -> Iterator[int]:
-    """Serve what `write_index` made, on loopback; yield the port."""
-    server = ThreadingHTTPServer(("127.0.0.1", port), partial(_Quiet, directory=str(folder)))
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def other_python(version: str) -> Path | None:
