@@ -64,6 +64,8 @@ NAVIGATION: Final[Mapping[str, Mapping[str, str]]] = {
         "Move in": "docs/migrating.md",
     },
     "Explanation": {
+        "Versions": "docs/explanation/versions.md",
+        "Content-addressed outputs": "docs/explanation/content-addressed-outputs.md",
         "Architecture": "docs/architecture.md",
         "Scheduling": "docs/scheduling.md",
         "Isolation of tasks": "docs/isolation.md",
@@ -75,7 +77,7 @@ NAVIGATION: Final[Mapping[str, Mapping[str, str]]] = {
         "iris": "docs/iris-cli.md",
         "Clusters": "docs/reference/iris-clusters.md",
         "marin": "docs/marin-cli.md",
-        "Executor": "docs/reference/executor.md",
+        "Runs": "docs/reference/runs.md",
         "iris query": "docs/query.md",
         "fray": "docs/fray.md",
         "Limits and usage of tasks": "docs/worker.md",

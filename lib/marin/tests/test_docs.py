@@ -1,7 +1,6 @@
 """The examples of the executor's pages run, and what the pages name is there."""
 
 import dataclasses
-import importlib
 import os
 import re
 import sys
@@ -50,41 +49,3 @@ def test_the_options_are_those_of_the_command_line() -> None:
     page = (DOCS / "reference" / "runs.md").read_text()
     for field in dataclasses.fields(ExecutorMainConfig):
         assert f"--{field.name}" in page
-
-
-def test_names_of_the_reference_are_there() -> None:
-    """Each name at the beginning of a table's first column, in the module that its section or its row says."""
-    page = (DOCS / "reference" / "executor.md").read_text()
-    checked = 0
-    for section in re.split(r"^## ", page, flags=re.MULTILINE)[1:]:
-        title, _, rows = section.partition("\n")
-        heading = re.match(r"marin\.[a-z_.]+", title)
-        modules = [heading.group() if heading else "marin.execution"]
-        modules += ["marin.execution.step_runner"] if "step_runner" in title else []
-        for row in re.findall(r"^\| (`.*?) \| ", rows, re.MULTILINE):
-            named = re.match(r"`((?:marin|rigging)\.[a-z_.]+)`: ", row)
-            current = [named.group(1)] if named else modules
-            if named:
-                modules = current
-                row = row[named.end() :]
-            for code in re.findall(r"`([^`]+)`", row):
-                code = code.replace("StepRunner()", "StepRunner")
-                match = re.match(r"((?:rigging|marin)\.[a-z_.]+\.)?([A-Z]\w*\.)?(\w+)(?:\(|$)", code)
-                if match is None or code.startswith(("python", ".", "step /", "input /")):
-                    continue
-                places = [match.group(1).rstrip(".")] if match.group(1) else current
-                name = (match.group(2) or "") + match.group(3)
-                if title.startswith("Errors") and not match.group(1):
-                    places = ["marin.execution.executor_step_status"]
-                assert any(has(place, name) for place in places), f"{name} is not in {places} ({title})"
-                checked += 1
-    assert checked > 50
-
-
-def has(module: str, name: str) -> bool:
-    found: object = importlib.import_module(module)
-    for part in name.split("."):
-        if not hasattr(found, part) and part not in getattr(found, "__dataclass_fields__", {}):
-            return False
-        found = getattr(found, part, None)
-    return True
