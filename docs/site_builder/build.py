@@ -3,7 +3,8 @@
 uv run --group docs python docs/build_site.py [--output DIR] [--serve]
 
 The Markdown files are read as they lie in the repository: links among them become links of the site, links to its other
-files plain text. A link that leads nowhere and every warning end the build.
+files plain text. A link that leads nowhere and every warning end the build. The site also has the Markdown of every
+page (`executor.md` beside `executor/`) and `llms.txt`, which lists them.
 """
 
 import argparse
@@ -38,6 +39,7 @@ NAVIGATION: Final[Mapping[str, Mapping[str, str]]] = {
         "marin": "README.md",
         "Installation": "docs/installation.md",
         "Your own project": "docs/own-project.md",
+        "Cheat sheet": "docs/cheat-sheet.md",
     },
     "Tutorials": {
         "Steps, versions and paths": "docs/tutorials/executor_101.md",
@@ -61,6 +63,7 @@ NAVIGATION: Final[Mapping[str, Mapping[str, str]]] = {
         "Run on Ray": "docs/ray.md",
         "Read data of other regions": "docs/mirror.md",
         "Simulate a cluster": "docs/simulation.md",
+        "Move from other tools": "docs/how-to/moving-from.md",
         "Move in": "docs/migrating.md",
     },
     "Explanation": {
@@ -125,6 +128,7 @@ def main() -> None:
         verb = ["serve", "--dev-addr", "127.0.0.1:8000"] if options.serve else ["build", "--strict"]
         done = subprocess.run([sys.executable, "-m", "zensical", *verb], cwd=place, check=False)
         if done.returncode == 0 and not options.serve:
+            add_markdown(place / "docs", place / "site")
             shutil.rmtree(options.output, ignore_errors=True)
             shutil.copytree(place / "site", options.output)
         sys.exit(done.returncode)
@@ -168,6 +172,26 @@ def navigation(pages: Iterable[Path]) -> dict[str, dict[str, str]]:
             section = FOLDERS.get(str(page.parent), OTHERS)
             sections[section][_title(page)] = str(page)
     return {section: listed for section, listed in sections.items() if listed}
+
+
+def add_markdown(staged: Path, site: Path) -> None:
+    """Copy the staged Markdown of every page into the site, and write `llms.txt` beside it."""
+    pages = list(_sources())
+    for page in pages:
+        if page.suffix == ".md":
+            target = site / _place(page)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(staged / _place(page), target)
+    (site / "llms.txt").write_text(llms_text(pages), encoding="utf-8")
+
+
+def llms_text(pages: Iterable[Path]) -> str:
+    """Return the list of all pages by section, in the format of https://llmstxt.org."""
+    parts = ["# marin", "> Reproducible experiments on foundation models: steps, versions, jobs, clusters."]
+    for section, listed in navigation(pages).items():
+        lines = [f"- [{title}]({_place(Path(page))})" for title, page in listed.items() if page != API]
+        parts.append("\n".join([f"## {section}", "", *lines]))
+    return "\n\n".join(parts) + "\n"
 
 
 def _title(page: Path) -> str:

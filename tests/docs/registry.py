@@ -77,6 +77,10 @@ RULES: dict[str, list[Rule]] = {
     ],
     "CONTRIBUTING.md": [by(".ci/run", heading="Set up")],
     "docs/architecture.md": [DRAWING],
+    "docs/cheat-sheet.md": [
+        by(f"{PAGES}::test_python_of_a_page_is_one_program", language="python"),
+        by(SYNOPSIS, language="bash"),
+    ],
     "docs/clusters.md": [
         by("test_cluster_file.py::test_a_cluster_file_on_this_machine", heading="A cluster file on your machine"),
         by("test_cluster_file.py::test_an_older_file_is_imported", heading="Files of the ancestor"),
@@ -133,6 +137,7 @@ RULES: dict[str, list[Rule]] = {
         ),
     ],
     "docs/how-to/logs.md": [by(f"{HOW_TO}::test_the_experiment_and_its_commands")],
+    "docs/how-to/moving-from.md": [by(f"{PAGES}::test_python_of_a_page_is_one_program")],
     "docs/how-to/notebooks.md": [
         by(f"{HOW_TO}::test_the_cells_of_the_notebook_page", language="python"),
         by(f"{HOW_TO}::test_launch_configurations_are_json_with_options_that_scripts_have", language="json"),

@@ -27,7 +27,10 @@ def program(page: str) -> str:
     return "\n\n".join(block.text for block in of_language(page, "python"))
 
 
-@pytest.mark.parametrize("page", ["docs/storage.md", "docs/resources.md"])
+PROGRAMS = ["docs/storage.md", "docs/resources.md", "docs/cheat-sheet.md", "docs/how-to/moving-from.md"]
+
+
+@pytest.mark.parametrize("page", PROGRAMS)
 def test_python_of_a_page_is_one_program(page: str, tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(program(page))

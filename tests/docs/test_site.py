@@ -1,6 +1,7 @@
 """The documentation's site: links, navigation, and a reference in which every public name is."""
 
 import ast
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from iris.python_tools.uv import uv_program
 from site_builder.api import PUBLIC_MODULES, api_pages, public_names
-from site_builder.build import navigation, stage
+from site_builder.build import add_markdown, navigation, stage
 from site_builder.links import rewritten
 from tests.docs.blocks import REPOSITORY, blocks_of
 from tests.docs.test_registry import pages
@@ -20,6 +21,10 @@ def test_no_link_leads_nowhere_and_every_page_is_there(tmp_path: Path) -> None:
     assert stage(tmp_path) == []
     listed = {page for section in navigation(map(Path, pages())).values() for page in section.values()}
     assert listed >= set(pages())
+    add_markdown(tmp_path / "docs", tmp_path / "site")
+    links = re.findall(r"\]\((.*?)\)", (tmp_path / "site" / "llms.txt").read_text())
+    assert len(links) >= len(listed) - 1, "the generated reference is not among them"
+    assert [link for link in links if not (tmp_path / "site" / link).is_file()] == []
     assert 'title = "' not in (tmp_path / "zensical.toml").read_text()
     assert "@" not in (tmp_path / "zensical.toml").read_text().partition("\n")[2].replace("@media", "")
 

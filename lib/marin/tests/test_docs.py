@@ -26,6 +26,7 @@ def test_the_examples_run(tmp_path: Path) -> None:
 WHOLE = (
     *("docs/datasets.md", "docs/executor.md", "docs/mirror.md", "README.md", "lib/fray/README.md"),
     *("lib/rigging/README.md", "docs/experiments.md", "docs/storage.md", "docs/resources.md"),
+    *("docs/cheat-sheet.md", "docs/how-to/moving-from.md"),
 )
 IN_PARTS = ("docs/fray.md", "lib/marin/README.md")
 
