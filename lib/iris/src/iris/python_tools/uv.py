@@ -21,3 +21,39 @@ def uv_program() -> str:
 def is_network_failure(words: str) -> bool:
     """Whether uv failed because something could not be reached, so that its cache may do (`--offline`)."""
     return bool(_NETWORK.search(words))
+
+
+_LONGEST: Final = 600
+_BEGIN: Final = re.compile(r"^\s*(?:error:|×)\s*(.+)$", re.MULTILINE)
+_CAUSE: Final = re.compile(r"^\s*(?:cause:|Caused by:|╰─▶|├─▶)\s*(.+)$")
+_STDERR: Final = "[stderr]"
+_ANOTHER: Final = re.compile(r"^(?:hint|warning|error):|^\s*(?:help|hint):")
+
+
+def cause_of(output: str) -> str:
+    """uv's error with its causes in a row, the last words of a failed build among them; what it said if none is found.
+
+    What uv tells of its progress comes first in its output, and says nothing about the failure.
+    """
+    begin = _BEGIN.search(output)
+    if begin is None:
+        lines = [line.strip() for line in output.splitlines() if line.strip()]
+        return lines[-1][:_LONGEST] if lines else ""
+    parts = [begin[1].strip()]
+    built: list[str] = []
+    in_build = False
+    for line in output[begin.end() :].splitlines():
+        if _ANOTHER.match(line):
+            break
+        found = _CAUSE.match(line)
+        if found is not None:
+            in_build = False
+            parts.append(found[1].strip())
+        elif line.strip() == _STDERR:
+            in_build = True
+        elif in_build and line.strip():
+            built.append(line.strip())
+        elif line.strip("│ ").strip() and not in_build and len(parts) > 1:
+            parts[-1] += f" {line.strip('│ ').strip()}"  # a cause that is wrapped
+    parts += built[-1:]
+    return ": ".join(part.rstrip(":") for part in dict.fromkeys(parts))[:_LONGEST]

@@ -14,7 +14,7 @@ from iris.controller.engine import load
 from iris.controller.workers import sessions
 from iris.controller.workers.connected import ConnectedWorker, Report
 from iris.controller.workers.sessions import Sessions
-from iris.core.rules import draft, gang_rules, return_rules, silence_rules, task_rules
+from iris.core.rules import draft, job_rules, return_rules, silence_rules, task_rules
 from iris.core.rules.contact import ContactRules
 from iris.core.rules.draft import Draft
 from iris.core.rules.reconcile import Reconciliation, reconcile
@@ -126,7 +126,7 @@ def _start_again_under_the_same_number(patch: Patch) -> None:
 
 def _restart_one_member_alone(patch: Patch) -> None:
     """A gang's other members go on when one has to be retried."""
-    patch.setattr(gang_rules, "restart_with", lambda draft, member: None)
+    patch.setattr(job_rules, "restart_with", lambda draft, member: None)
 
 
 def _share_hosts(patch: Patch) -> None:

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from iris.core.rules import gang_rules, return_rules
+from iris.core.rules import return_rules
 from iris.core.rules.draft import Draft, with_state
-from iris.core.rules.task_rules import Verdict, kill
+from iris.core.rules.task_rules import Verdict, kill, requeue
 from iris.core.state.view import ClusterView
 from iris.domain.constraints import PLACE_KEYS
 from iris.domain.effects import JobChanged, JobEnded
@@ -12,7 +12,7 @@ from iris.domain.entities import NO_TASKS, Job, Task
 from iris.domain.events import JobSubmitted, StopRequested, TimedOut
 from iris.domain.ids import JobId, parent_of, task_id, user_of
 from iris.domain.job_spec import JobSpec, is_gang
-from iris.domain.states import TERMINAL_TASK_STATES, JobState, TaskState, TimeoutKind
+from iris.domain.states import LIVE_TASK_STATES, TERMINAL_TASK_STATES, JobState, TaskState, TimeoutKind
 from rigging.errors import AlreadyExists, Conflict, Denied, NotFound
 
 
@@ -137,7 +137,7 @@ def follow_task(draft: Draft, task: Task, verdict: Verdict) -> None:
         return
     if verdict is Verdict.RETRY:
         if is_gang(job.spec):
-            gang_rules.restart_with(draft, task)
+            restart_with(draft, task)
         if (back := return_rules.take_back(draft, task)) is not None:
             follow_task(draft, *back)
             return
@@ -252,3 +252,26 @@ def _end_tasks(draft: Draft, job_id: JobId, state: JobState, reason: str) -> Non
     for task in list(draft.tasks_of(job_id)):
         if task.state not in TERMINAL_TASK_STATES:
             kill(draft, task, end, reason)
+
+
+def restart_with(draft: Draft, member: Task) -> None:
+    """After one member of a gang has to be retried, send all others back too, finished ones included.
+
+    Only the member at fault is charged; the rendezvous of the next round needs every member.
+    """
+    why = _why(draft, member)
+    for task in list(draft.tasks_of(member.job_id)):
+        if task.index == member.index:
+            continue
+        if task.state in LIVE_TASK_STATES or task.state is TaskState.SUCCEEDED:
+            was = "taken back" if task.state is TaskState.SUCCEEDED else "killed"
+            requeue(draft, task, f"{was}: gang restarted because {why}", member.retry_at_ms)
+
+
+def _why(draft: Draft, member: Task) -> str:
+    """Return the fault of a member, e.g. "task 0 lost worker w7: slice s2 preempted"."""
+    before = draft.view.tasks[member.job_id][member.index]
+    what = member.causes[-1].split(": ", 1)[-1] if member.causes else "unknown"
+    if member.failures > before.failures:
+        return f"task {member.index} failed on {before.worker_id}: {what}"
+    return f"task {member.index} lost worker {before.worker_id}: {what}"

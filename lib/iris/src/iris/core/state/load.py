@@ -1,7 +1,6 @@
 """Resources taken of one worker, kept up to date with every booking."""
 
 from iris.core.state.booking import Booking, Kind
-from iris.core.state.tree_devices import TreeDevices
 from iris.domain.ids import AttemptId, JobId, tree_of
 from iris.domain.resources import Device, Resources
 
@@ -187,3 +186,36 @@ class WorkerLoad:
         have = capacity.accelerator
         device = Device(have.kind, have.variant, self.device_count) if have is not None else None
         return Resources(self.cpu_millis, self.memory_bytes, self.disk_bytes, device)
+
+
+class TreeDevices:
+    """Accelerators of one tree of jobs on one worker: a job of the tree uses what its reservation holds.
+
+    Attributes:
+        held: How many reservations hold. stopping: How many of these end soon. used: How many other jobs have.
+    """
+
+    __slots__ = ("held", "stopping", "used")
+
+    def __init__(self, used: int) -> None:
+        self.held = 0
+        self.stopping = 0
+        self.used = used
+
+    @property
+    def taken(self) -> int:
+        """Accelerators that jobs of other trees cannot have."""
+        return max(self.held, self.used)
+
+    @property
+    def lent(self) -> int:
+        """Accelerators that are held and that further jobs of the tree may have."""
+        return max(0, self.held - self.stopping - self.used)
+
+    def shift(self, booking: Booking, count: int) -> None:
+        """Count accelerators of a booking; below 0: give them back."""
+        if booking.reserves:
+            self.held += count
+            self.stopping += count if booking.stopping else 0
+        else:
+            self.used += count

@@ -4,14 +4,14 @@ import contextlib
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from iris.worker.guardian.held import HeldAttempt, HeldPhase, Json, common_from, spec_from, spec_of_run
 from iris.worker.guardian.process import ProcessRuntime
 from iris.worker.guardian.protocol import boot_ms
 from iris.worker.guardian.reactor import Reactor
-from iris.worker.guardian.turns import TurnQueue
 from iris.worker.guardian.watch import Watch
 from iris.worker.limits.probe import LimitsAbility
 from iris.worker.processes import CommonSpec, ProcessSpec, StartFailed, StartFailure
@@ -292,3 +292,32 @@ class Guardian:
         self._runtime.sweep()
         if self._live:
             self._arm_sweep()
+
+
+T = TypeVar("T")
+
+
+class TurnQueue(Generic[T]):
+    """What waits, of each user in order, and of the users in turns: one that has much waiting holds up nobody else."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, deque[T]] = {}  # in the order of their next turns
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def put(self, user: str, item: T) -> None:
+        """Let it wait behind what the user has waiting already."""
+        self._waiting.setdefault(user, deque()).append(item)
+        self._count += 1
+
+    def take(self) -> T:
+        """Return what is next. Raises StopIteration when nothing waits."""
+        user = next(iter(self._waiting))
+        own = self._waiting.pop(user)
+        item = own.popleft()
+        if own:
+            self._waiting[user] = own
+        self._count -= 1
+        return item

@@ -1,6 +1,7 @@
 """The variables that controllers and workers keep of those they are started with: settings of the host, no secrets.
 
-Tasks run as the user of their worker and can read /proc/PID/environ of its processes. The list is in docs/reference/iris-clusters.md.
+Tasks run as the user of their worker and can read /proc/PID/environ of its processes. The list is in
+docs/reference/iris-clusters.md.
 """
 
 import logging

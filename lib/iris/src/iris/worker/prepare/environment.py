@@ -17,8 +17,7 @@ from typing import Final
 from iris.domain.python_version import minor
 from iris.domain.states import FailureKind
 from iris.python_tools.requirements import named_paths
-from iris.python_tools.uv import is_network_failure, uv_program
-from iris.python_tools.uv_errors import cause_of
+from iris.python_tools.uv import cause_of, is_network_failure, uv_program
 from iris.worker.host.removal import move_away, remove_tree
 from iris.worker.isolation.seals import Seals, own_tree
 from iris.worker.paths import WorkPaths

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.cli.cluster.opening import open_privately
+from iris.cli.cluster.dashboard import open_privately
 
 URL = "http://127.0.0.1:8787/login?token=abc&next=/jobs"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from iris.python_tools.uv_errors import cause_of
+from iris.python_tools.uv import cause_of
 
 
 @pytest.mark.parametrize(
