@@ -68,16 +68,6 @@ def test_a_cut_record_is_not_read_before_it_is_whole(tmp_path: Path) -> None:
     assert [record.at_ms for record in store.read(KEY, len(one))] == [T + 2]
 
 
-@pytest.mark.parametrize(
-    ("lines", "since", "found"),
-    [(0, 0, [1, 2, 3]), (-1, 2, [2, 3]), (2, 0, [2, 3]), (3, 2, [2, 3]), (9, 4, []), (1, 3, [3])],
-)
-def test_the_last_lines_since_a_time(tmp_path: Path, lines: int, since: int, found: list[int]) -> None:
-    store = LogStore(tmp_path)
-    store.append(KEY, 0, line(1) + line(2) + line(3))
-    assert [record.at_ms - T for record in store.tail(KEY, lines, T + since if since else 0)] == found
-
-
 def test_a_jobs_logs_are_listed_in_order_and_go_together(tmp_path: Path) -> None:
     store = LogStore(tmp_path)
     for key in (("/ann/a", 1, 0), ("/ann/a", 0, 2), ("/ann/a", 0, 1), ("/ann/a/b", 0, 0), ("/ann/ab", 0, 0)):
