@@ -20,7 +20,8 @@ def pages() -> list[str]:
 
 
 @pytest.mark.parametrize("page", pages())
-def test_every_block_is_run_or_excused(page: str) -> None:
+def test_every_block_is_run_or_excused_and_no_page_is_too_long(page: str) -> None:
+    assert len((REPOSITORY / page).read_text().split()) <= 2500, "split it: one page, one job"
     rules = RULES.get(page, [])
     for block in blocks_of(page):
         where = f"{page}:{block.line} (`{block.first_line}`)"
