@@ -22,7 +22,6 @@ from rigging.web.context import WebSettings
 from rigging.web.events import Broadcaster
 from rigging.web.login import Sessions
 from rigging.web.pages import NavItem, PageSet, offered_page_sets
-from rigging.web.proxy.forward import Patience
 from rigging.web.revocation import RevokedGrants
 
 NAME = "iris"
@@ -81,7 +80,6 @@ def make_application(
     *,
     task_port: int = 0,
     home_port: int = 0,
-    patience: Patience | None = None,
 ) -> tuple[Starlette, LiveNews]:
     """Return the application, and what tells its pages of changes.
 
@@ -93,12 +91,11 @@ def make_application(
             therefore for admins.
         task_port: Where pages of tasks are served; 0: nowhere.
         home_port: Where this application is served.
-        patience: How long servers of tasks are waited for; None: as long as `Patience` says.
     """
     client = ClusterClient(settings.controller, bytes.fromhex(settings.secret), settings.ca_sha256)
     revoked = RevokedGrants()
     live = LiveNews(client, Broadcaster(), revoked)
-    tasks = TaskPages(client, task_port, home_port, patience or Patience())
+    tasks = TaskPages(client, task_port, home_port)
     name = settings.cluster_name or "local"
     if others is None:
         others = [replace(pages, viewers=is_admin) for pages in offered_page_sets({})]

@@ -81,7 +81,6 @@ class ClusterClient:
         address: Where the controller listens.
         secret: The cluster's.
         ca_sha256: The authority of the controller; "": connections are not encrypted.
-        clock: Returns seconds.
         patience_s: A call is not waited for longer.
     """
 
@@ -90,13 +89,11 @@ class ClusterClient:
         address: str,
         secret: bytes,
         ca_sha256: str = "",
-        clock: Callable[[], float] = time.monotonic,
         patience_s: float = _CALL_S,
     ) -> None:
         self._address = address
         self._secret = secret
         self._ca_sha256 = ca_sha256
-        self._clock = clock
         self._patience_s = patience_s
         self._channel: grpc.aio.Channel | None = None
         self._kept: dict[_Key, _Kept] = {}
@@ -227,7 +224,7 @@ class ClusterClient:
     async def _shared(self, viewer: Viewer, method: Callable[..., Awaitable[Answer]], request: Any) -> Answer:
         """Call, or give the answer that the same call of the same viewer has just had, or will have."""
         key = (viewer.name, viewer.grant, type(request).__name__, request.SerializeToString(deterministic=True))
-        now = self._clock()
+        now = time.monotonic()
         kept = self._kept.get(key)
         if kept is None or (kept.answer.done() and (kept.until < now or kept.answer.exception() is not None)):
             if len(self._kept) >= _MOST_KEPT:
@@ -237,9 +234,9 @@ class ClusterClient:
         return answer
 
     async def _timed(self, key: _Key, viewer: Viewer, method: Any, request: Any) -> Any:
-        began = self._clock()
+        began = time.monotonic()
         answer = await self._call(viewer, method, request)
-        now = self._clock()
+        now = time.monotonic()
         if key in self._kept:
             self._kept[key].until = now + min(max(_KEPT_S, _KEPT_TIMES * (now - began)), _KEPT_AT_MOST_S)
         return answer

@@ -37,14 +37,13 @@ def default_ca_dir(environ: Mapping[str, str]) -> Path:
     return Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache")) / "iris" / "ca"
 
 
-def trusted_ca(address: str, ca_sha256: str, ca_dir: Path, timeout: float = HANDSHAKE_S) -> bytes:
+def trusted_ca(address: str, ca_sha256: str, ca_dir: Path) -> bytes:
     """Return the authority (PEM) whose digest is given: the one that is kept, else the one that the controller shows.
 
     Args:
         address: "host:port" of the controller.
         ca_sha256: The digest, in hex.
         ca_dir: Where authorities are kept, each by its digest; one is added when it was not there.
-        timeout: Seconds for the handshake.
 
     Raises:
         Denied: The controller shows another one, or speaks no TLS. Nothing was sent to it.
@@ -55,7 +54,7 @@ def trusted_ca(address: str, ca_sha256: str, ca_dir: Path, timeout: float = HAND
         pem = kept.read_bytes()
         if digest_of(pem) == ca_sha256:
             return pem
-    pem = fetch_ca(address, ca_sha256, timeout)
+    pem = fetch_ca(address, ca_sha256)
     with contextlib.suppress(OSError):
         _keep(kept, pem)
     return pem

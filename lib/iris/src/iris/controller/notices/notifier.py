@@ -7,7 +7,6 @@ and the sending. With a webhook of the whole cluster the ends of root jobs are t
 import asyncio
 import ipaddress
 import logging
-import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -57,8 +56,6 @@ class Notifier:
         debts: What is owed.
         secret: With which messages are signed.
         clock_ms: Unix ms.
-        trust: Authorities for https; None: the system's.
-        hosts: Looks hosts up for `check`; None: by the system's resolver.
     """
 
     def __init__(
@@ -69,8 +66,6 @@ class Notifier:
         rules: NoticeRules,
         clock_ms: Callable[[], int],
         cluster: str = "",
-        trust: ssl.SSLContext | None = None,
-        hosts: HostAddresses | None = None,
     ) -> None:
         self._view = view
         self._debts = debts
@@ -78,8 +73,7 @@ class Notifier:
         self._rules = rules
         self._clock_ms = clock_ms
         self._cluster = cluster
-        self._trust = trust
-        self._hosts = hosts or HostAddresses()
+        self._hosts = HostAddresses()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
 
@@ -183,7 +177,6 @@ class Notifier:
                 signed_headers(body, self._secret, self._clock_ms() // 1000, name),
                 timeout_s=self._rules.timeout_s,
                 refusal=lambda address: self._refusal(webhook, address),
-                trust=self._trust,
             )
 
     def _refusal(self, webhook: Webhook, address: IpAddress) -> str:

@@ -2,7 +2,6 @@
 
 import logging
 import time
-from collections.abc import Callable
 from typing import Final
 
 import grpc
@@ -31,7 +30,6 @@ def join_cluster(
     credential: Credential,
     *,
     insecure: bool,
-    pause: Callable[[float], None] = time.sleep,
 ) -> str:
     """Have the controller accept a credential; tried until the controller answers, as hosts start in any order.
 
@@ -42,7 +40,6 @@ def join_cluster(
         token: The join token.
         credential: What the worker will show from now on; its digest is sent.
         insecure: The token may go in the clear beyond loopback.
-        pause: Sleeps between tries.
 
     Returns:
         The release of the controller.
@@ -63,7 +60,7 @@ def join_cluster(
             if str(error) != told:
                 told = str(error)
                 logger.warning("cannot join yet: %s", told)
-        pause(backoff.next_interval())
+        time.sleep(backoff.next_interval())
 
 
 def _join_once(place: ControllerAddress, credential: Credential) -> str:

@@ -95,10 +95,10 @@ def _blob_errors() -> Iterator[None]:
 class GrpcControllerLink:
     """A channel to one controller, with the worker's token. Raises MarinError where it may not be sent there."""
 
-    def __init__(self, place: ControllerAddress, protocol_version: int = PROTOCOL_VERSION) -> None:
+    def __init__(self, place: ControllerAddress) -> None:
         self.address = place.address
         self._channel = open_aio_channel(place, _OPTIONS)
-        self._metadata = call_metadata(place.token, protocol_version=protocol_version)
+        self._metadata = call_metadata(place.token)
         self._worker = iris_pb2_grpc.WorkerServiceStub(self._channel)
         self._blobs = iris_pb2_grpc.BlobServiceStub(self._channel)
 

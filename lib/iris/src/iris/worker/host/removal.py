@@ -50,15 +50,15 @@ def _empty(directory: str, names: Iterable[str]) -> list[str]:
     return moved
 
 
-def _open_directory(name: str, parent: int | None = None) -> int:
+def _open_directory(name: str) -> int:
     """Open a directory of any mode. Raises OSError, also for a link."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        return os.open(name, flags, dir_fd=parent)
+        return os.open(name, flags)
     except PermissionError:
         # Only of whoever is not root; then what is there can be nobody else's.
-        os.chmod(name, 0o700, dir_fd=parent)
-        return os.open(name, flags, dir_fd=parent)
+        os.chmod(name, 0o700)
+        return os.open(name, flags)
 
 
 def move_away(path: str, target: str, parent: int | None = None) -> None:

@@ -21,7 +21,6 @@ class DiskScan:
         seen_as: Names by which the processes see parts of them.
         pids: Returns the processes that may have files open there; called once, after the walk. None:
             deleted files are not looked for.
-        proc: Where processes are shown.
     """
 
     def __init__(
@@ -29,7 +28,6 @@ class DiskScan:
         places: Sequence[str],
         seen_as: Sequence[str] = (),
         pids: Callable[[], Iterable[int]] | None = None,
-        proc: str = "/proc",
     ) -> None:
         self.total_bytes = 0
         self.deleted_bytes = 0
@@ -37,7 +35,6 @@ class DiskScan:
         self.entries = 0
         self._below = tuple(f"{place.rstrip('/')}/" for place in (*places, *seen_as))
         self._pids = pids
-        self._proc = proc
         self._steps = self._walk(places)
         self._linked: set[tuple[int, int]] = set()
 
@@ -86,12 +83,12 @@ class DiskScan:
             return
         for pid in self._pids():
             try:
-                descriptors = os.listdir(f"{self._proc}/{pid}/fd")
+                descriptors = os.listdir(f"/proc/{pid}/fd")
             except OSError:
                 continue  # it has ended, or is another user's
             for descriptor in descriptors:
                 self.entries += 1
-                found = self._bytes_if_deleted(f"{self._proc}/{pid}/fd/{descriptor}")
+                found = self._bytes_if_deleted(f"/proc/{pid}/fd/{descriptor}")
                 self.deleted_bytes += found
                 self.total_bytes += found
                 yield True

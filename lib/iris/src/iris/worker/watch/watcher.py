@@ -50,18 +50,15 @@ class Watcher:
     Args:
         tools: Runs health commands.
         on_unhealthy: Told once of an attempt, and why it is to end.
-        clock: Seconds that only go on.
     """
 
     def __init__(
         self,
         tools: ToolRunner,
         on_unhealthy: Callable[[str, str], None],
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._tools = tools
         self._on_unhealthy = on_unhealthy
-        self._clock = clock
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}
 
     def begin(self, watched: Watched) -> None:
@@ -111,10 +108,10 @@ class Watcher:
     async def _look(self, watched: Watched) -> None:
         rules = watched.rules
         pause = min(max(rules.stall_s / _LOOKS, _SHORTEST_LOOK_S), _LONGEST_LOOK_S)
-        seen, since = touched_ns(watched.progress), self._clock()
+        seen, since = touched_ns(watched.progress), time.monotonic()
         while True:
             await asyncio.sleep(pause)
-            now_ns, now = touched_ns(watched.progress), self._clock()
+            now_ns, now = touched_ns(watched.progress), time.monotonic()
             if now_ns != seen:
                 seen, since = now_ns, now
             elif now - since >= rules.stall_s:
