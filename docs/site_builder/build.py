@@ -104,6 +104,7 @@ NAVIGATION: Final[Mapping[str, Mapping[str, str]]] = {
         "Add a job option": "docs/contributing/add-a-job-option.md",
         "Add a lease store": "docs/contributing/add-a-lease-store.md",
         "Add a placeholder": "docs/contributing/add-a-placeholder.md",
+        "Add a scheduling policy": "docs/contributing/add-a-scheduling-policy.md",
         "Add a task state": "docs/contributing/add-a-task-state.md",
         "Add an RPC": "docs/contributing/add-an-rpc.md",
         "Change the log format": "docs/contributing/change-the-log-format.md",
