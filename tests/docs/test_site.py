@@ -50,7 +50,12 @@ def imported(text: str) -> Iterator[str]:
 # Programs for those who change the libraries; what they import is not for users.
 FOR_CONTRIBUTORS = "docs/contributing/"
 # Modules that a page of the reference names, but not their names one by one.
-BY_NAME_ONLY = ("fray.testing.contract.*", "fray.mirror", "rigging.mirror.MirrorFileSystem")
+BY_NAME_ONLY = (
+    "fray.testing.contract.*",
+    "fray.mirror",
+    "rigging.mirror.MirrorFileSystem",
+    "iris.runtime.jax_init.initialize_jax",
+)
 
 
 def test_what_users_are_shown_is_in_the_reference() -> None:

@@ -36,7 +36,7 @@ def test_the_commands_print_what_the_page_shows(name: str, environment: Mapping[
     for command in commands:
         text = command.text.replace("/tmp/marin", str(tmp_path / "marin"))
         text = text.replace("uv run ", "uv run --isolated --frozen ")
-        done = run_program(f"set -o pipefail; {text} 2>&1", REPOSITORY, environment, seconds=300)
+        done = run_program(f"{{ {text}; }} 2>&1", REPOSITORY, environment, seconds=300)
         said = done.stdout.replace(str(tmp_path / "marin"), "/tmp/marin")
         assert first_missing(command.shown, said) is None, f"{command.text}:\n{said}"
 
