@@ -73,17 +73,6 @@ def test_the_whole_run_takes_several_processes_and_one_of_them_has_all_tests_on_
     assert "main" not in set.union(*ran.values())
 
 
-def test_processes_begin_to_collect_at_different_files_and_have_the_same_tests(project: Path) -> None:
-    """What one has compiled by the time the others come there need not be compiled by each of them."""
-    assert set(run(project, "-n", "3")) == {"a", "b", "ray_c", "d", "ray_e", "f"}
-    collected: dict[str, list[str]] = {}
-    for line in (project / "ran.collected").read_text().splitlines():
-        name, worker = line.split()
-        collected.setdefault(worker, []).append(name)
-    assert {worker: names[0] for worker, names in collected.items()} == {"gw0": "a", "gw1": "d", "gw2": "ray_c"}
-    assert {tuple(sorted(names)) for names in collected.values()} == {("a", "b", "d", "f", "ray_c", "ray_e")}
-
-
 @pytest.mark.parametrize("arguments", [["tests/test_a.py", "tests/test_b.py"], ["-k", "a or b"]])
 def test_a_part_of_it_runs_in_the_process_that_was_started(project: Path, arguments: list[str]) -> None:
     assert set.union(*run(project, *arguments).values()) == {"main"}
