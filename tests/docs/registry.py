@@ -96,6 +96,7 @@ RULES: dict[str, list[Rule]] = {
     "docs/contributing/add-a-cli-command.md": [by(f"{PARTS}::test_excerpts_are_in_the_source")],
     "docs/contributing/add-an-rpc.md": [by(f"{PARTS}::test_excerpts_are_in_the_source")],
     "docs/contributing/add-a-lease-store.md": [SUITE],
+    "docs/contributing/add-a-scheduling-policy.md": [SUITE],
     "docs/contributing/change-the-log-format.md": [SUITE],
     "docs/contributing/tests.md": [
         none("takes an hour", begins="uv run --group dev python -m tools.mutation")
