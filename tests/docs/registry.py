@@ -98,9 +98,7 @@ RULES: dict[str, list[Rule]] = {
     "docs/contributing/add-a-lease-store.md": [SUITE],
     "docs/contributing/add-a-scheduling-policy.md": [SUITE],
     "docs/contributing/change-the-log-format.md": [SUITE],
-    "docs/contributing/tests.md": [
-        none("takes an hour", begins="uv run --group dev python -m tools.mutation")
-    ],
+    "docs/contributing/tests.md": [none("takes an hour", begins="uv run --group dev python -m tools.mutation")],
     "docs/datasets.md": [by("test_datasets.py::test_the_experiment_of_the_page", language="python")],
     "docs/durability.md": [by("test_parts.py::test_the_files_of_a_remote_state", "text")],
     "docs/executor.md": [
