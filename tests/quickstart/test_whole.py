@@ -175,7 +175,7 @@ def test_as_an_iris_job_whose_steps_bring_their_packages(expected: Path, tmp_pat
     with running_cluster(tmp_path) as cluster:
         for ending in ("SUCCESS (ran", "SUCCESS (already done)"):
             words = ("job", "run", "--", "python", "-m", "experiments.quickstart", *SHORT)
-            done = cluster.iris(*words, timeout=500, program=True)
+            done = cluster.iris(*words, timeout=500)
             assert done.code == 0, done.text
             assert done.out.count(ending) == STEPS
         assert_same(summary(expected), summary(cluster.storage))

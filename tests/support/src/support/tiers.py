@@ -24,9 +24,10 @@ _QUARANTINED = pytest.StashKey[dict[str, str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin the notes of this run; give processes that share the tests one order."""
+    """Begin the notes of this run."""
     config.stash[_QUARANTINED] = {}
-    config.pluginmanager.register(Summary(config.getoption("-m")) if _share(config) is None else SameOrder())
+    if not _is_sharing(config):
+        config.pluginmanager.register(Summary(config.getoption("-m")))
 
 
 def is_whole(config: pytest.Config) -> bool:
@@ -72,15 +73,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileSchedule
     return FileScheduler(config, log)
 
 
-class SameOrder:
-    """The order of tests is the same in all processes that share them, in whatever order they collected."""
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Sort by file."""
-        items.sort(key=lambda item: item.path)
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is quarantined or of a slower tier. Where processes share the tests, those on Ray come first."""
@@ -101,20 +93,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=dropped)
         left = set(dropped)
         items[:] = [item for item in items if item not in left]
-    if _share(config) is not None:
+    if _is_sharing(config):
         items.sort(key=lambda item: not _is_on_ray(item.path))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(collector: pytest.Collector) -> Any:
-    """Where processes share the tests, each begins elsewhere: what one has compiled, the others only read."""
-    report = yield
-    place = _share(collector.config)
-    if place is not None and isinstance(collector, pytest.Directory) and report.passed:
-        worker, count = place
-        begin = len(report.result) * worker // count
-        report.result[:] = report.result[begin:] + report.result[:begin]
-    return report
 
 
 class Summary:
@@ -164,10 +144,9 @@ def _text_of(path: Path) -> str:
     return path.read_text() if path.is_file() else ""
 
 
-def _share(config: pytest.Config) -> tuple[int, int] | None:
-    """The number of this process and how many there are, where processes share the tests."""
-    given = getattr(config, "workerinput", None)
-    return None if given is None else (int(given["workerid"].removeprefix("gw")), given["workercount"])
+def _is_sharing(config: pytest.Config) -> bool:
+    """Whether this process is one of those that share the tests."""
+    return hasattr(config, "workerinput")
 
 
 @functools.cache

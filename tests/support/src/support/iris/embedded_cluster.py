@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from support.iris.warm_commands import CommandTimeout, warm_commands
-
 REPOSITORY = Path(__file__).resolve().parents[5]
 IRIS = Path(sys.executable).with_name("iris")
 INSIDE_A_JOB = ("IRIS_", "MARIN_", "FRAY_")
@@ -65,21 +63,10 @@ class Cluster:
         )  # fmt: skip
 
     def iris(
-        self,
-        *arguments: str,
-        cwd: Path = REPOSITORY,
-        env: Mapping[str, str] | None = None,
-        timeout: float = 90,
-        program: bool = False,
+        self, *arguments: str, cwd: Path = REPOSITORY, env: Mapping[str, str] | None = None, timeout: float = 90
     ) -> Result:
-        """Run a command to its end: the installed program, or a fork that has imported it, which costs a tenth."""
+        """Run a command of the installed program to its end."""
         begin = time.monotonic()
-        if not program:
-            try:
-                code, out, err = warm_commands().run(list(arguments), cwd, self.environment(env), timeout)
-            except CommandTimeout as late:
-                pytest.fail(f"iris {' '.join(arguments)} did not end in {timeout} s\n" + "\n".join(late.args))
-            return Result(code, out, err, time.monotonic() - begin)
         process = self.start(*arguments, cwd=cwd, env=env)
         try:
             out, err = process.communicate(timeout=timeout)
