@@ -151,9 +151,9 @@ class _Run:
         self.controller = assemble(
             config,
             self._engine,
-            secret,
-            unix_ms,
-            self._request_exit,
+            secret=secret,
+            clock_ms=unix_ms,
+            request_exit=self._request_exit,
             on_worker=on_worker,
             on_client=self._idle.touch,
             replicator=replicator,

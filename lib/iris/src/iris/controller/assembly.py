@@ -33,10 +33,10 @@ from iris.store.replicate.replicator import Replicator
 def assemble(
     config: ControllerConfig,
     engine: Engine,
+    *,
     secret: bytes,
     clock_ms: Callable[[], int],
     request_exit: Callable[[Shutdown], None],
-    *,
     credentials: Credentials,
     on_worker: Callable[[WorkerId], None] = lambda _: None,
     on_client: Callable[[], None] = lambda: None,
@@ -64,26 +64,13 @@ def assemble(
         usage_of: Reads what is stored of the attempts of a job.
     """
     view = engine.view
-    limits = () if space is None else (space.take, space.spare)
-    logs = config.state_dir / "logs"
-    searchers = Searchers(str(logs), config.remote_state_dir)
-    hub = LogHub(view, LogStore(logs, config.log_limit_bytes, *limits), searchers)
     remote = replicator if config.durability is Durability.REMOTE else None
-    confirm = None if remote is None else remote.wait
-    sessions = Sessions(engine, hub, config.contact_rules, config.log_wait_s, on_worker, confirm)
-    waiters, clients, endpoints = JobWaiters(view), ClientSessions(view, on_client), EndpointWatchers(view)
-    barrier = None if remote is None else ReplicationBarrier(remote, sessions.on_effects)
-    for part in (barrier or sessions, hub, waiters, clients, endpoints):
-        engine.listen(part.on_effects)
-    changes = ChangeWatchers()
-    engine.listen_to_changes(changes.on_changes)
-    credentials.users.listen(lambda token_id, _: changes.on_revoked(token_id))
-    if notifier is not None:
-        engine.listen(notifier.on_effects)
-    for is_watched in (waiters.completes, clients.is_watched, hub.is_followed):
-        engine.watch(is_watched)
-    blobs = BlobStore(config.state_dir / "blobs", *limits[:1])
-    return Controller(
+    blobs = BlobStore(config.state_dir / "blobs", *_room(space)[:1])
+    hub = _logs(config, engine, space)
+    sessions = Sessions(
+        engine, hub, config.contact_rules, config.log_wait_s, on_worker, None if remote is None else remote.wait
+    )
+    controller = Controller(
         config=config,
         secret=secret,
         engine=engine,
@@ -95,10 +82,10 @@ def assemble(
         live_usage=LiveUsage(engine, usage_of),
         attempt_waits=AttemptWaits(view),
         sessions=sessions,
-        waiters=waiters,
-        clients=clients,
-        endpoints=endpoints,
-        changes=changes,
+        waiters=JobWaiters(view),
+        clients=ClientSessions(view, on_client),
+        endpoints=EndpointWatchers(view),
+        changes=ChangeWatchers(),
         dashboard=DashboardProcess(
             DashboardSettings(
                 config.state_dir, secret, config.dashboard_port, config.cluster_name, ca_sha256=config.ca_sha256
@@ -113,5 +100,32 @@ def assemble(
         request_exit=request_exit,
         space=space,
         worker_trouble=worker_trouble,
-        barrier=barrier,
+        barrier=None if remote is None else ReplicationBarrier(remote, sessions.on_effects),
     )
+    _listen(controller)
+    return controller
+
+
+def _room(space: DiskSpace | None) -> tuple[()] | tuple[Callable[[int], bool], Callable[[], bool]]:
+    """Return what asks for room on the disk, and what asks for room that is kept for notes; nothing without limits."""
+    return () if space is None else (space.take, space.spare)
+
+
+def _logs(config: ControllerConfig, engine: Engine, space: DiskSpace | None) -> LogHub:
+    place = config.state_dir / "logs"
+    store = LogStore(place, config.log_limit_bytes, *_room(space))
+    return LogHub(engine.view, store, Searchers(str(place), config.remote_state_dir))
+
+
+def _listen(controller: Controller) -> None:
+    """Have each part hear of the engine's effects: workers first, or what lets them hear once a commit is kept."""
+    engine = controller.engine
+    first = controller.barrier or controller.sessions
+    for part in (first, controller.hub, controller.waiters, controller.clients, controller.endpoints):
+        engine.listen(part.on_effects)
+    if controller.notifier is not None:
+        engine.listen(controller.notifier.on_effects)
+    engine.listen_to_changes(controller.changes.on_changes)
+    controller.credentials.users.listen(lambda token_id, _: controller.changes.on_revoked(token_id))
+    for is_watched in (controller.waiters.completes, controller.clients.is_watched, controller.hub.is_followed):
+        engine.watch(is_watched)

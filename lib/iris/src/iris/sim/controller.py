@@ -128,9 +128,9 @@ class ControllerLife:
         controller = self.controller = assemble(
             self._config,
             self.engine,
-            self._secret,
-            self._clock_ms,
-            _ignore,
+            secret=self._secret,
+            clock_ms=self._clock_ms,
+            request_exit=_ignore,
             credentials=Credentials(self._store, self._clock_ms),
         )
         interceptor = ServerInterceptor(self._secret, _ignore, lambda principal: check_live(principal, view))

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from iris.rpc.logformat import decode_all
-from iris.worker.guardian.held import HeldAttempt, common_from, fields_of, fields_of_common, spec_from
+from iris.worker.guardian.held import HeldAttempt
+from iris.worker.guardian.requests import common_from, fields_of, fields_of_common, spec_from
 from iris.worker.isolation.plan import Mount
 from iris.worker.limits.plan import LimitRequest
 from iris.worker.processes import CommonSpec, Exit, ProcessSpec, StartFailed, StartFailure

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from iris.domain.usage import usage_from
-from iris.worker.guardian.held import Json, fields_of, fields_of_common
 from iris.worker.guardian.launch import DEFAULT_LINGER_S, GuardianPaths, build_of, launch
 from iris.worker.guardian.protocol import (
     MAX_FRAME_BYTES,
@@ -21,6 +20,7 @@ from iris.worker.guardian.protocol import (
     ProtocolError,
     encode,
 )
+from iris.worker.guardian.requests import Json, fields_of, fields_of_common
 from iris.worker.isolation.plan import IsolationMode
 from iris.worker.limits.plan import Breach, LimitsMode
 from iris.worker.processes import CommonSpec, Exit, InheritedAttempt, Listener, ProcessSpec, StartFailed, StartFailure

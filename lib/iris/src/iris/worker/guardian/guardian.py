@@ -8,10 +8,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
 
-from iris.worker.guardian.held import HeldAttempt, HeldPhase, Json, common_from, spec_from, spec_of_run
+from iris.worker.guardian.held import HeldAttempt, HeldPhase
 from iris.worker.guardian.process import ProcessRuntime
 from iris.worker.guardian.protocol import boot_ms
 from iris.worker.guardian.reactor import Reactor
+from iris.worker.guardian.requests import Json, common_from, spec_from, spec_of_run
 from iris.worker.guardian.watch import Watch
 from iris.worker.limits.probe import LimitsAbility
 from iris.worker.processes import CommonSpec, ProcessSpec, StartFailed, StartFailure
@@ -219,7 +220,7 @@ class Guardian:
     # --- what attempts tell ---
 
     def grew(self, attempt: HeldAttempt) -> None:
-        if attempt.writer is not None and attempt.writer.has_rest and attempt.flush_timer is None:
+        if attempt.output.has_rest and attempt.flush_timer is None:
             attempt.flush_timer = self._reactor.call_later(FLUSH_S, attempt.flush)
         self._tell(attempt, _GREW_LATE_S)
 

@@ -8,14 +8,11 @@ from typing import Any, Protocol
 
 from iris.domain.usage import NO_USAGE, Usage
 from iris.worker.guardian.reactor import Timer
+from iris.worker.guardian.requests import Json
 from iris.worker.guardian.running_process import CommandProcess
-from iris.worker.isolation.plan import mounts_from
-from iris.worker.limits.plan import Breach, limits_from
-from iris.worker.output.log_writer import LogWriter
-from iris.worker.processes import CommonSpec, Exit, ProcessSpec, StartFailed
-from iris.worker.users.identity import identity_from
-
-Json = dict[str, Any]
+from iris.worker.limits.plan import Breach
+from iris.worker.output.attempt_output import AttemptOutput
+from iris.worker.processes import Exit, ProcessSpec, StartFailed
 
 
 class HeldPhase(Enum):
@@ -36,7 +33,7 @@ class Keeper(Protocol):
 
 
 class HeldAttempt:
-    """Listens to its process, writes its log, and knows what the worker has not been told of it.
+    """Listens to its process, hands on its output, and knows what the worker has not been told of it.
 
     Args:
         spec: Its process as it was asked for.
@@ -45,9 +42,9 @@ class HeldAttempt:
     """
 
     __slots__ = (
-        "_keeper", "_met", "_now_ms", "_tail", "_told_size", "_told_started", "_told_usage", "at_ms", "breach", "exit",
-        "fenced", "flush_timer", "grace_due", "grace_timer", "is_live", "note", "phase", "pid", "process", "refusal",
-        "spec", "usage", "writer",
+        "_keeper", "_now_ms", "_told_size", "_told_started", "_told_usage", "at_ms", "breach", "exit", "fenced",
+        "flush_timer", "grace_due", "grace_timer", "is_live", "note", "output", "phase", "pid", "process", "refusal",
+        "spec", "usage",
     )  # fmt: skip
 
     def __init__(self, spec: ProcessSpec, keeper: Keeper, now_ms: Callable[[], int]) -> None:
@@ -58,26 +55,24 @@ class HeldAttempt:
         self.at_ms = now_ms()
         self.pid = 0
         self.process: CommandProcess | None = None
-        self.writer: LogWriter | None = None  # until there is something to write
+        self.output = AttemptOutput(spec)
         self.exit: Exit | None = None
         self.refusal: StartFailed | None = None
         self.fenced = ""
         self.breach: Breach | None = None  # for which it was ended
         self.usage = NO_USAGE
         self._told_usage = NO_USAGE
-        self._met: tuple[str, ...] = ()
         self.grace_timer: Timer | None = None
         self.grace_due = 0.0
         self.flush_timer: Timer | None = None
         self._keeper = keeper
         self._now_ms = now_ms
-        self._tail = b""
         self._told_started = False
         self._told_size = 0
 
     @property
     def log_size(self) -> int:
-        return self.writer.size if self.writer is not None else 0
+        return self.output.size
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -99,45 +94,29 @@ class HeldAttempt:
         self.phase = HeldPhase.REFUSED
         self.is_live = False
         self.at_ms = self._now_ms()
-        if self.spec.log:
-            writer = self._open_writer()
-            writer.feed(True, f"{error}\n".encode(errors="replace"), self.at_ms)
-            writer.finish(self.at_ms)
+        if self.output.feed(True, f"{error}\n".encode(errors="replace"), self.at_ms):
+            self.output.finish(self.at_ms)
 
     def on_output(self, is_stderr: bool, data: bytes) -> None:
-        spec = self.spec
-        if spec.tail_bytes and (is_stderr or not spec.log):
-            self._tail = (self._tail + data)[-spec.tail_bytes :]
-        if spec.log:
-            (self.writer or self._open_writer()).feed(is_stderr, data, self._now_ms())
+        if self.output.feed(is_stderr, data, self._now_ms()):
             self._keeper.grew(self)
 
-    def _open_writer(self) -> LogWriter:
-        self.writer = LogWriter(self.spec.log, self.spec.log_limit)
-        return self.writer
-
     def flush(self) -> None:
-        """Store unfinished lines, too: a reader may be waiting for a prompt."""
+        """Store unfinished lines, too."""
         self.flush_timer = None
-        if self.writer is not None and self.is_live:
-            self.writer.flush(self._now_ms())
+        if self.is_live and self.output.flush(self._now_ms()):
             self._keeper.grew(self)
 
     def note_line(self, text: str) -> None:
         """Add a line of iris's own to its log."""
-        if self.spec.log:
-            (self.writer or self._open_writer()).note(text, self._now_ms())
+        if self.output.note(text, self._now_ms()):
             self._keeper.grew(self)
 
     def met(self, breach: Breach) -> None:
         """It ran into a limit and goes on; its log says so once."""
-        if not self.has_met(breach.what):
-            self._met = (*self._met, breach.what)
+        if not self.output.has_met(breach.what):
+            self.output.mark_met(breach.what)
             self.note_line(breach.text)
-
-    def has_met(self, what: str) -> bool:
-        """Whether its log has said so."""
-        return what in self._met
 
     def used(self, usage: Usage) -> None:
         """It was seen to use this."""
@@ -148,10 +127,9 @@ class HeldAttempt:
         if exit.usage is not None:
             self.usage = replace(self.usage.later(exit.usage), at_ms=self.at_ms)
         self.breach = self.breach or exit.breach
-        if self.breach is not None and self.spec.log and (self.breach.what not in self._met or not exit.succeeded):
-            (self.writer or self._open_writer()).note(self.breach.text, self.at_ms)
-        if self.writer is not None:
-            self.writer.finish(self.at_ms)
+        if self.breach is not None and not (exit.succeeded and self.output.has_met(self.breach.what)):
+            self.output.note(self.breach.text, self.at_ms)
+        self.output.finish(self.at_ms)
         self.phase = HeldPhase.ENDED
         self.is_live = False
         self.process = None
@@ -212,13 +190,13 @@ class HeldAttempt:
 
     def _is_plain(self) -> bool:
         exit = self.exit
-        if self._tail or self.fenced or self.breach is not None or (self.writer is not None and self.writer.lost):
+        if self.output.tail or self.fenced or self.breach is not None or self.output.lost:
             return False
         # What is known of a bad end is told, too: that it was not for lack of memory.
         return exit is None or exit.succeeded or not exit.has_evidence
 
     def _end(self) -> Json:
-        exit, writer = self.exit, self.writer
+        exit, output = self.exit, self.output
         assert exit is not None
         end: Json = {
             "pid": self.pid,
@@ -227,12 +205,12 @@ class HeldAttempt:
             "log_size": self.log_size,
             "at_ms": self.at_ms,
         }
-        if self._tail:
-            end["tail"] = base64.b64encode(self._tail).decode()
-        if writer is not None and writer.lost:
-            end["lost"] = writer.lost
-            if writer.unmarked:
-                end["unmarked"] = writer.unmarked
+        if output.tail:
+            end["tail"] = base64.b64encode(output.tail).decode()
+        if output.lost:
+            end["lost"] = output.lost
+            if output.unmarked:
+                end["unmarked"] = output.unmarked
         if self.fenced:
             end["fenced"] = self.fenced
         if self.breach is not None:
@@ -240,97 +218,3 @@ class HeldAttempt:
         if exit.has_evidence:
             end["evidence"] = True
         return end
-
-
-def spec_from(fields: Json) -> ProcessSpec:
-    """Parse a "start". Raises KeyError, TypeError or ValueError for what cannot be run."""
-    argv = tuple(map(str, fields["argv"]))
-    env = {str(name): str(value) for name, value in fields["env"].items()}
-    if not argv:
-        raise ValueError("argv is empty")
-    return ProcessSpec(
-        owner=str(fields["id"]),
-        argv=argv,
-        env=env,
-        cwd=str(fields["cwd"]),
-        sharer=str(fields.get("sharer", "")),
-        log=str(fields.get("log", "")),
-        log_limit=int(fields.get("log_limit", 0)),
-        tail_bytes=int(fields.get("tail_bytes", 0)),
-        fence_ms=int(fields.get("fence_ms", 0)),
-        dies_with_worker=bool(fields.get("dies_with_worker", False)),
-        note=dict(fields.get("note", {})),
-        mounts=mounts_from(fields.get("mounts", ())),
-        limits=limits_from(fields.get("limits")),
-        run_as=identity_from(fields.get("run_as")),
-    )
-
-
-def common_from(fields: Json) -> CommonSpec:
-    """Parse a "common". Raises KeyError, TypeError or ValueError for what cannot be run."""
-    whole = spec_from({"id": "", "cwd": "", **fields})
-    return CommonSpec(
-        argv=whole.argv,
-        env=whole.env,
-        sharer=whole.sharer,
-        log_limit=whole.log_limit,
-        tail_bytes=whole.tail_bytes,
-        fence_ms=whole.fence_ms,
-        note=whole.note,
-        limits=whole.limits,
-        run_as=whole.run_as,
-    )
-
-
-def fields_of_common(common: CommonSpec) -> Json:
-    """The inverse of `common_from`; what is empty is left out."""
-    fields: Json = {"argv": common.argv, "env": common.env}
-    for name in ("sharer", "log_limit", "tail_bytes", "fence_ms", "note"):
-        if value := getattr(common, name):
-            fields[name] = value
-    _add_words(fields, common)
-    return fields
-
-
-def _add_words(fields: Json, spec: CommonSpec | ProcessSpec) -> None:
-    if limits := spec.limits.words():
-        fields["limits"] = limits
-    if spec.run_as is not None:
-        fields["run_as"] = spec.run_as.words()
-
-
-def spec_of_run(
-    common: CommonSpec, name: str, cwd: str, log: str, env: Json, note: Json, mounts: Any = ()
-) -> ProcessSpec:
-    """Parse a "run".
-
-    Args:
-        common: The common part, as the worker sent it before.
-        name: The attempt.
-        cwd: Its working directory.
-        log: Its log file.
-        env: Variables besides the common ones.
-        note: State for the next worker process, besides the common one.
-        mounts: As `Mount.words`.
-
-    Raises:
-        TypeError: Something is of the wrong type.
-        ValueError: Something has a wrong value.
-    """
-    if not all(type(value) is str for value in env.values()):
-        raise TypeError("a variable is no text")
-    return ProcessSpec(
-        owner=name, argv=(), env=env, cwd=cwd, log=log, note=note, mounts=mounts_from(mounts), common=common
-    ).whole()
-
-
-def fields_of(spec: ProcessSpec) -> Json:
-    """The inverse of `spec_from`; what is empty is left out."""
-    fields: Json = {"id": spec.owner, "argv": spec.argv, "env": spec.env, "cwd": spec.cwd}
-    for name in ("sharer", "log", "log_limit", "tail_bytes", "fence_ms", "dies_with_worker", "note"):
-        if value := getattr(spec, name):
-            fields[name] = value
-    _add_words(fields, spec)
-    if spec.mounts:
-        fields["mounts"] = [mount.words() for mount in spec.mounts]
-    return fields

@@ -162,7 +162,7 @@ class Watch:
             usage = usage_of(attempt.usage, reading, seen.get(name), self._counted, at_ms)
             limits = attempt.spec.limits
             breach = soft_breach(limits, usage, self._counted)
-            told_at = 0 if attempt.has_met(MEMORY_WARNING) else limits.memory_told
+            told_at = 0 if attempt.output.has_met(MEMORY_WARNING) else limits.memory_told
             is_beyond = 0 < told_at < usage.memory_bytes
             if "memory" not in self._counted and (is_beyond or (breach is not None and breach.what == "memory")):
                 # What forks share counts for each of them; this is dearer and exact.
