@@ -202,5 +202,6 @@ RULES: dict[str, list[Rule]] = {
     "lib/fray/README.md": [by(f"{PARTS}::test_jobs_of_the_fray_page")],
     "lib/iris/OPS.md": [by(OPS)],
     "lib/marin/README.md": [by(f"{PARTS}::test_steps_of_the_marin_readme", language="python")],
+    "lib/iris/README.md": [by(f"{README}::test_the_commands_of_the_iris_readme", language="bash")],
     "lib/rigging/README.md": [by(f"{PARTS}::test_a_lease_of_the_rigging_readme", language="python")],
 }

@@ -101,6 +101,12 @@ def test_the_commands_of_the_readme(cluster: Cluster, folder: Path) -> None:
         assert job[1] in result.text or " logs " in line or " status" in line, result.text
 
 
+def test_the_commands_of_the_iris_readme(cluster: Cluster, folder: Path) -> None:
+    for line in command_lines(block("lib/iris/README.md", "uv run iris job run --cpu").text):
+        result = run_line(cluster, line, folder)
+        assert result.code == 0, result.text
+
+
 def test_the_marin_commands_of_the_readme(cluster: Cluster, folder: Path) -> None:
     first = cluster.iris("job", "run", "--", "python", "-m", "experiments.hello_world", cwd=folder)
     assert first.code == 0, first.text
