@@ -31,13 +31,17 @@ def test_a_cluster_that_answers(change: dict[str, Any], verdict: list[str]) -> N
     assert [f"{finding.state} {finding.subject}" for finding in findings] == verdict
 
 
-def test_nothing_is_started_and_what_does_not_answer_is_a_failure(
+def test_nothing_is_started(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("IRIS_STATE_DIR", str(tmp_path / "state"))
     assert run(["doctor"]) == 0
     assert "does not run; the next job starts it" in capsys.readouterr().out
     assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.process  # it tries for ten seconds
+def test_what_does_not_answer_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--controller-url", "127.0.0.1:9", "doctor", "--json"]) == 1
     (cluster,) = [item for item in json.loads(capsys.readouterr().out) if item["subject"] == "cluster"]
     assert cluster["state"] == "fail"
