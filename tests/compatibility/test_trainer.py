@@ -22,12 +22,15 @@ FRAY_BACKENDS = [
 ]
 LEARNING_RATES = ("0.01", "0.03", "0.1", "0.3", "1.0", "3.0")
 FAKE_JAX = """
-import json, os
+import json, os, time
 from types import SimpleNamespace
 
 def initialize(coordinator_address=None, num_processes=None, process_id=None):
-    with open(os.path.join(os.environ["TRAINER_NOTES"], f"jax-{process_id}.json"), "w") as file:
+    notes = os.environ["TRAINER_NOTES"]
+    with open(os.path.join(notes, f"jax-{process_id}.json"), "w") as file:
         json.dump([coordinator_address, num_processes], file)
+    while sum(name.startswith("jax-") for name in os.listdir(notes)) < num_processes:  # as JAX's own does
+        time.sleep(0.01)
 
 distributed = SimpleNamespace(initialize=initialize)
 """
