@@ -37,5 +37,5 @@ def test_neighbours_work_together_and_of_others_the_older_is_to_be_upgraded(thei
         return
     assert told.startswith(f"worker w1 speaks protocol version {theirs}, this controller 5: upgrade {upgrade} to a ")
     assert ("speaks 4 or later" if theirs < 5 else "speaks 6 or later") in told
-    assert "upgrade worker w1 to a release that speaks 2 or later" in version_mismatch("worker w1", 1, 2)
-    assert version_mismatch("worker w1", 3, 2) == ""
+    assert "upgrade worker w1 to a release that speaks 3 or later" in version_mismatch("worker w1", 2, 3)
+    assert version_mismatch("worker w1", 4, 3) == ""

@@ -2,15 +2,16 @@
 
 from typing import Final
 
-PROTOCOL_VERSION: Final = 2
+PROTOCOL_VERSION: Final = 3
 """Grows when an old peer could misunderstand a new one (see iris.proto).
 
 2: a job says in which directory and with which Python and packages it runs (`Runtime`), and whether it is exclusive;
 a peer that does not know that would run it elsewhere, with other packages, or twice.
+3: logs are sent as stored records; a client that does not know that would show empty logs.
 """
 
-OLDEST_VERSION: Final = 2
-"""Of what came before, nothing is understood."""
+OLDEST_VERSION: Final = 3
+"""The oldest version that we still understand."""
 
 
 def version_mismatch(caller: str, theirs: int, ours: int) -> str:

@@ -43,8 +43,20 @@ def test_a_folder_that_has_one_of_the_files_is_refused_whole(
     assert run(["init", str(tmp_path)]) == 3
     assert f"{tmp_path} has .gitignore already" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == [".gitignore"]
-    with pytest.raises(InvalidRequest, match="project name 'a b'"):
-        project_files("a b", "first", "", [Installed("marin", "0.1.0")])
+
+
+@pytest.mark.parametrize("name", ["experiments", ".vscode"])
+def test_a_file_where_a_folder_belongs_is_refused_before_anything_is_written(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).symlink_to("nowhere")
+    assert run(["init", str(tmp_path)]) == 3
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", ["a b", "marin", "Marin_Fray"])
+def test_a_name_that_no_project_may_have(name: str) -> None:
+    libraries = [Installed("marin", "0.1.0"), Installed("marin-fray", "0.1.0")]
+    with pytest.raises(InvalidRequest, match=f"project name '{name}'"):
+        project_files(name, "first", "", libraries)
 
 
 @pytest.mark.process

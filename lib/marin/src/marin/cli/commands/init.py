@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
+import shlex
 from importlib import resources
 from pathlib import Path
 
@@ -36,7 +38,9 @@ def init(context: CliContext, directory: str, template: str, name: str | None) -
     place = Path(directory).expanduser().resolve()
     code = resources.files("marin.cli.templates").joinpath(f"{template}.py").read_text(encoding="utf-8")
     files = project_files(name or place.name, template, code, [_installed(library) for library in _LIBRARIES])
-    there = [path for path in files if (place / path).exists()]
+    there = [path for path in files if os.path.lexists(place / path)]
+    folders = sorted({str(folder) for path in files for folder in Path(path).parents})
+    there += [folder for folder in folders if os.path.lexists(place / folder) and not (place / folder).is_dir()]
     if there:
         raise AlreadyExists(f"{place} has {', '.join(there)} already; choose another folder. Nothing was written")
     for path, text in files.items():
@@ -44,7 +48,7 @@ def init(context: CliContext, directory: str, template: str, name: str | None) -
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
     say(f"made {', '.join(files)} in {place}")
-    where = "" if directory == "." else f"cd {directory} && "
+    where = "" if directory == "." else f"cd {shlex.quote(directory)} && "
     say(f"run it:  {where}uv run python -m experiments.first")
     say(f"as a job: {where}uv run iris job run -- python -m experiments.first")
     say(f"test it: {where}uv run pytest")

@@ -64,6 +64,8 @@ def project_files(name: str, template: str, code: str, libraries: Sequence[Insta
     Raises:
         InvalidRequest: No project may have that name.
     """
+    if name.lower().replace("_", "-") in {library.name for library in libraries}:
+        raise InvalidRequest(f"project name {name!r}: the project depends on that library; give another with --name")
     if not _NAME.fullmatch(name):
         raise InvalidRequest(f"project name {name!r}: letters, digits and . _ - between them; give one with --name")
     return {
