@@ -52,7 +52,7 @@ def test_what_only_a_worker_lost_lately_could_run_is_accepted_and_waits_for_it(t
 @pytest.mark.parametrize(
     ("settings", "code", "reason"),
     [
-        ({"protocol_version": 99}, "FAILED_PRECONDITION", "speaks protocol version 99, this controller 2"),
+        ({"protocol_version": 99}, "FAILED_PRECONDITION", "speaks protocol version 99, this controller 3"),
         ({"worker_id": "w2"}, "PERMISSION_DENIED", "may not open sessions as 'w2': each may only speak for itself"),
         ({"instance_id": ""}, "INVALID_ARGUMENT", "gives no instance_id"),
     ],
