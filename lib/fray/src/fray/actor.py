@@ -70,7 +70,7 @@ class ActorMethod(Protocol[P, R_co]):
         ...
 
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> ActorFuture[R_co]:
-        """As `remote`, for calls that take hours: backends over a network let these outlive a lost connection."""
+        """Call like `remote`, for calls that take hours: on networked backends they survive a lost connection."""
         ...
 
 

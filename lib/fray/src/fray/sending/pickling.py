@@ -44,7 +44,7 @@ def dumps(value: Any, what: str, roots: Iterable[str] = (), pickler: ModuleType 
 
 
 def dumps_apart(value: Any, roots: Iterable[str], goes_inside: Callable[[pickle.PickleBuffer], Any]) -> bytes:
-    """As `dumps`, with buffers apart; raises what pickling raises.
+    """Pickle like `dumps`, with buffers apart; raise what pickling raises.
 
     Args:
         value: Anything.

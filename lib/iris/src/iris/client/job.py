@@ -101,7 +101,7 @@ class Job:
         return self.status().state
 
     def state_only(self) -> JobState:
-        """As `state`."""
+        """The state of the job now."""
         return self.state
 
     def tasks(self) -> list[Task]:

@@ -226,7 +226,7 @@ class TaskLogEntry:
 
     @property
     def text(self) -> str:
-        """As `data`."""
+        """The line's text; same as `data`."""
         return self.data
 
 

@@ -44,7 +44,7 @@ def open_channel(place: ControllerAddress, options: Options) -> grpc.Channel:
 
 
 def open_aio_channel(place: ControllerAddress, options: Options, ca_dir: Path | None = None) -> grpc.aio.Channel:
-    """As `open_channel`, for asyncio.
+    """Open a channel for asyncio, like `open_channel`.
 
     Args:
         place: The controller and the token.

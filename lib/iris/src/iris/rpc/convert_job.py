@@ -77,7 +77,7 @@ class SpecReader:
         self._known: dict[tuple[bytes, PriorityBand], JobSpec] = {}
 
     def read(self, message: pb.JobSpec, default_band: PriorityBand) -> JobSpec:
-        """As `spec_from_wire`."""
+        """Return the domain's spec; same result as `spec_from_wire`."""
         nameless = pb.JobSpec()
         nameless.CopyFrom(message)
         nameless.ClearField("job_id")

@@ -96,7 +96,7 @@ class RefMethod:
         return self._ref.call(self._name, args, kwargs)
 
     def submit(self, *args: Any, **kwargs: Any) -> ActorFuture[Any]:
-        """As `remote`: every call outlives a lost connection, as far as its backend can have that."""
+        """Call like `remote`; calls survive a lost connection where the backend supports it."""
         return self._ref.call(self._name, args, kwargs)
 
 
@@ -195,7 +195,7 @@ class RefGroup(ABC):
 
     @property
     def name(self) -> str:
-        """As its maker called it."""
+        """The name given at creation."""
         return self._name
 
     @property

@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 _POLL_SECONDS = 30.0
 
 DEFAULT_ACTOR_RESOURCES = ResourceConfig.with_cpu(cpu=0.5, ram="1g")
-"""Of an actor that asks for nothing: most coordinate and count."""
+"""Default resources of an actor: most coordinate and count."""
 
 CAPABILITIES = BackendCapabilities(
     separate_processes=True,

@@ -80,7 +80,7 @@ class LocalActor:
         return LocalActorFuture(self, method, self.call_future(method, args, kwargs))
 
     def call_future(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "Future[Any]":
-        """As `call`, with a plain future."""
+        """Call like `call`, and return a plain future."""
         self._owner.check(f"actor {self.label}")
         future: Future[Any] = Future()
         with self._lock:

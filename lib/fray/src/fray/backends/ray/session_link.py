@@ -58,7 +58,7 @@ class SessionLink:
         )
 
     def ask_if_up(self, question: Callable[[Any], Any], timeout: float) -> Any:
-        """As `ask`, but None when the session cannot answer now; its start may begin with this."""
+        """Ask the session like `ask`; return None if it cannot answer now. May start the session."""
         session = self.get()
         try:
             if self._greeting is not None:

@@ -16,7 +16,7 @@ from rigging.errors import InvalidRequest
 
 
 def meet_in_order(directory: Path, parties: int) -> None:
-    """As `meet`, each under its number."""
+    """Wait for the other replicas; each leaves a file named by its index."""
     (directory / str(replica_index())).touch()
     eventually(lambda: len(os.listdir(directory)) >= parties, f"{parties} replicas meet", LONG / 2)
 

@@ -244,7 +244,7 @@ class ActorClient(Closing):
         return self._operations.poll(operation_id)
 
     def get_operation(self, operation_id: str) -> OperationStatus:
-        """As `poll_operation_status`: the result is in it, once it is there."""
+        """Return the operation's status, with the result when there is one."""
         return self._operations.poll(operation_id)
 
     def cancel_operation(self, operation_id: str) -> bool:

@@ -35,11 +35,11 @@ class SessionBroken(grpc.RpcError):
         self._details = details
 
     def code(self) -> grpc.StatusCode:
-        """As a call's own error has it."""
+        """Same as for `grpc.RpcError`."""
         return self._code
 
     def details(self) -> str:
-        """As a call's own error has it."""
+        """Same as for `grpc.RpcError`."""
         return self._details
 
 

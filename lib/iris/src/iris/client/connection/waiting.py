@@ -80,7 +80,7 @@ def poll_jobs(
 def _wait_once(
     connection: Connection, calls: JobCalls, wanted: AwaitedJobs, any_of_them: bool, seconds: float
 ) -> tuple[list[JobStatus], bool]:
-    """As `poll_jobs`, through the session where there is one."""
+    """Poll jobs like `poll_jobs`, through the session if there is one."""
     job_ids = [job_id for job_id, _ in wanted]
     told = calls.wait(wanted, any_of_them=any_of_them, seconds=seconds)
     if told is None:

@@ -216,7 +216,7 @@ class ClientSessions:
             self.watch_live(session, job_id)
 
     def watch_live(self, session: ConnectedClient, job_id: JobId) -> None:
-        """As `watch`, for a job that has not settled in what is committed."""
+        """Watch a job that has not settled in any committed state, like `watch`."""
         session.watched.add(job_id)
         self._watchers.setdefault(job_id, {})[session] = None
 

@@ -161,7 +161,7 @@ class Engine:
         return await self.begin(decision)
 
     def begin(self, decision: Decision[Result]) -> "asyncio.Future[Result]":
-        """As `decide`: many decisions that are begun in a row share a batch."""
+        """Begin a decision, like `decide`, without waiting; decisions begun in a row share a batch."""
         future: asyncio.Future[Result] = self._loop.create_future()
         self._enqueue(decision, future)  # type: ignore[arg-type]  # a future of Result is used as one of object
         return future

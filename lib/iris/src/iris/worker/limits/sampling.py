@@ -76,7 +76,7 @@ def soft_breach(limits: LimitRequest, usage: Usage, counted: frozenset[str]) -> 
 
 
 def disk_breach(limits: LimitRequest, disk_bytes: int) -> Breach | None:
-    """As `soft_breach`, of the disk alone."""
+    """Like `soft_breach`, for the disk only."""
     if limits.disk_bytes and disk_bytes > limits.disk_bytes:
         return beyond_soft(DISK, limits.disk_bytes, disk_bytes)
     return None

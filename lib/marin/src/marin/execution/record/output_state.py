@@ -220,7 +220,7 @@ def _list_gcs(fs: Any, directory: str, beginning: str, limit: int) -> dict[str, 
 
 
 def _list_s3(fs: Any, directory: str, beginning: str, limit: int) -> dict[str, str]:
-    """As `_list_gcs`; the hash of a file that was uploaded in parts is none of its content."""
+    """List like `_list_gcs`; the hash of a multipart upload is not a hash of its content."""
     entries: Mapping[str, Mapping[str, Any]] = fs.find(directory, prefix=beginning, detail=True, max_items=limit)
     return {name: str(entry.get("ETag", "")).strip('"') for name, entry in entries.items()}
 
