@@ -56,7 +56,7 @@ def test_json_has_the_documented_keys(storage: RecordedStorage, marin: Marin) ->
     ends = {"succeeded": 0, "cached": 0, "failed": 1, "dep_failed": 0, "lost": 0}
     times = {"started": 1699923600.0, "state": "failed", "seconds": 62.0, "steps": 1, "ends": ends}
     who = {"user": "bob", "host": "h", "description": "Train.", "git_commit": "c0ffee", "error": None, "damage": None}
-    assert listed == {"run": name, "steps_id": "train-0a1b2c", **times, **who}
+    assert listed == {"run": name, "steps_id": "train-0a1b2c", "command": None, **times, **who}
 
 
 def test_only_so_many_are_listed_and_the_rest_is_told(storage: RecordedStorage, marin: Marin, tmp_path: Path) -> None:
@@ -299,17 +299,23 @@ def test_a_step_whose_run_was_killed_is_shown_so(storage: RecordedStorage, marin
     assert "its run is gone: the lease of elsewhere-1 has expired, last seen" in expired
 
 
-def test_what_the_executor_writes_is_read(storage: RecordedStorage, marin: Marin) -> None:
+def test_what_the_executor_writes_is_read(
+    storage: RecordedStorage, marin: Marin, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def bad(config: Any) -> None:
         raise ValueError("no cheese")
 
     one = ExecutorStep("one", repr, versioned(1))
     executor = Executor(str(storage.root), str(storage.root / "experiments"), "Try.")
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
+    monkeypatch.setattr(sys, "argv", ["my train.py", "--api-key", "abc123def", "--lr", "3"])
     with pytest.raises(RuntimeError):
         executor.run([ExecutorStep("two", bad, [output_path_of(one)])])
     [run] = marin("runs", "--json").json
     assert (run["state"], run["ends"]["succeeded"], run["ends"]["failed"]) == ("failed", 1, 1)
     assert (run["host"], run["description"], run["steps"]) == (os.uname().nodename, "Try.", 2)
+    assert run["command"] == "'my train.py' --api-key [REDACTED] --lr 3"
+    assert "script       'my train.py' --api-key" in marin("show", run["run"]).out
     shown = marin("show", run["run"], "--json").json
     assert [(step["name"], step["status"]) for step in shown["step_list"]] == [("one", "succeeded"), ("two", "failed")]
 

@@ -87,7 +87,7 @@ def _show_run(context: CliContext, directory: str, run: RunFiles, as_json: bool)
         ("took", duration(summary.seconds)),
         ("user", summary.user or "-"),
         ("host", summary.host or "-"),
-        ("script", str(info.get("caller_path", "-"))),
+        ("script", summary.command or str(info.get("caller_path", "-"))),
         ("commit", summary.git_commit or "-"),
         ("description", summary.description or "-"),
         ("steps", steps_text(summary)),

@@ -2,8 +2,8 @@
 
 `{info file without .json}-{time}-{process id}.events.jsonl`; one object a line, with `event` (`run_started`,
 `step_queued`, `step_job_queued`, `step_started`, `step_retrying`, `step_ended`, `run_ended`) and the fields of that
-event in `marin.execution.report.events`. `run_started` also has `host` and `user`; `run_ended` has `ends`, how many
-steps ended how, so that a list of runs need not read whole logs.
+event in `marin.execution.report.events`. `run_started` also has `host`, `user` and `command` (the script and its
+words); `run_ended` has `ends`, how many steps ended how, so that a list of runs need not read whole logs.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from marin.execution.report.events import (
     StepRetrying,
     StepStarted,
 )
+from marin.execution.report.shell import script_command
 from rigging.errors import MarinError
 from rigging.filesystem import local_path, write_bytes_atomic
 from rigging.user import user_name
@@ -188,7 +189,7 @@ class EventLog:
         if isinstance(event, StepEnded):
             self._ends[event.status] += 1
         elif isinstance(event, RunStarted):
-            return event_line(event, host=os.uname().nodename, user=user_name())
+            return event_line(event, host=os.uname().nodename, user=user_name(), command=script_command())
         elif isinstance(event, RunEnded):
             return event_line(event, ends=dict(self._ends))
         return event_line(event)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Mapping
 from typing import Any, Final
+
+from rigging.redaction import redact_string
 
 # What VS Code's extension sets among a notebook's names, and Jupyter's server in a kernel's environment.
 _FILE_IN_VS_CODE: Final = "__vsc_ipynb_file__"
@@ -30,6 +33,18 @@ def has_script() -> bool:
 def has_command_line() -> bool:
     """True if the words of this process are for the code that it runs, and not for a notebook's kernel or a shell."""
     return interactive_shell() is None or has_script()
+
+
+def script_command() -> str | None:
+    """Return this process's script and its words as one line, secrets redacted; None in a notebook or a shell.
+
+    The script is a path as it was typed, or the dotted name of a module that `python -m` runs.
+    """
+    if not has_command_line() or not has_script():
+        return None
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    script = sys.argv[0] if spec is None else spec.name.removesuffix(".__main__")
+    return redact_string(shlex.join([script, *sys.argv[1:]]))
 
 
 def notebook_of(names: Mapping[str, Any]) -> str | None:

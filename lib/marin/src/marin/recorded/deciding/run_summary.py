@@ -77,6 +77,7 @@ class RunSummary:
         git_commit: The commit it ran from, likewise.
         error: What ended it early.
         damage: Which of its files cannot be read, and why.
+        command: The script and its words; None when that is not recorded.
     """
 
     files: RunFiles
@@ -91,6 +92,7 @@ class RunSummary:
     git_commit: str | None = None
     error: str | None = None
     damage: str | None = None
+    command: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the run as `marin runs --json` lists it."""
@@ -108,6 +110,7 @@ class RunSummary:
             "git_commit": self.git_commit,
             "error": self.error,
             "damage": self.damage,
+            "command": self.command,
         }
 
 
@@ -183,6 +186,7 @@ def summarize(
         git_commit=_text(said.get("git_commit")),
         error=_text(ended.get("error")) if ended else None,
         damage=damage,
+        command=_text(started.get("command")),
     )
 
 
