@@ -59,5 +59,5 @@ def test_a_size_that_is_not_told_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
             return None
 
     monkeypatch.setattr("marin.utils.url_to_fs", lambda path: (Sizeless(), path))
-    with pytest.raises(InvalidRequest, match=r"x://a: the .* filesystem does not tell its size"):
+    with pytest.raises(InvalidRequest, match=r"x://a: the .* filesystem does not report its size"):
         fsspec_size("x://a")

@@ -3,8 +3,8 @@
 python -m marin.explain experiments/hello_world.py
 python -m marin.explain experiments.hello_world --step stats --prefix gs://marin-us-central2
 
-For every step: whether a run would run it, and if so, which versioned field or dependency differs from the nearest
-earlier output of that name. Words that are not this tool's own go to the script.
+For every step it says whether a run would execute it and, if so, which versioned field or dependency differs from the
+most similar earlier output of that name. Unknown arguments are passed to the script.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _FAILED_EXIT_CODE = 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit code."""
+    """Run the command line and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m marin.explain",
-        description="Explain which steps of an experiment would run, and why; runs and writes nothing.",
+        description="Explain which steps of an experiment would run, and why. Runs and writes nothing.",
         allow_abbrev=False,
     )
-    parser.add_argument("script", metavar="SCRIPT", help="a script's path, or a module's dotted name")
+    parser.add_argument("script", metavar="SCRIPT", help="a script's path, or the dotted name of a module")
     parser.add_argument("--step", metavar="REGEX", help="only the steps whose name matches")
     options, others = parser.parse_known_args(arguments)
     try:
@@ -41,12 +41,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def explain_script(script: str, arguments: Sequence[str], request: ExplainRequest) -> None:
-    """Have every `executor_main` of a script explain its experiment; the script itself runs.
+    """Run a script so that every `executor_main` in it explains its experiment instead of running it.
 
     Args:
-        script: Its path, or a module's dotted name.
-        arguments: Its command line.
-        request: What is to be explained.
+        script: A path, or the dotted name of a module.
+        arguments: The script's arguments.
+        request: What to explain.
     """
     before = sys.argv, list(sys.path)
     sys.argv = [script, *arguments]

@@ -28,7 +28,7 @@ _PASSING_ERRORS: Final = frozenset({"ConnectionError", "ConnectError", "Timeout"
 
 
 def is_passing(error: BaseException) -> bool:
-    """True if the same call may succeed later: rate limits, server errors, timeouts and broken connections."""
+    """Return whether the same call may succeed later: rate limits, server errors, timeouts and broken connections."""
     status = getattr(getattr(error, "response", None), "status_code", None)
     if status is None:
         status = getattr(error, "status_code", None)
@@ -44,14 +44,14 @@ def is_passing(error: BaseException) -> bool:
 def call_with_hf_backoff(
     fn: Callable[[], T], *, context: str, max_attempts: int = 6, initial_delay: float = 2.0, max_delay: float = 60.0
 ) -> T:
-    """Call `fn` until it succeeds, or fails in a way that does not pass.
+    """Call `fn`, retrying transient errors, and return its result.
 
     Args:
-        fn: What to do.
-        context: What it is about, for the log.
-        max_attempts: Most calls.
-        initial_delay: First pause in seconds; each is twice the one before.
-        max_delay: Longest pause in seconds.
+        fn: The function to call.
+        context: The subject of log messages.
+        max_attempts: Maximum number of calls.
+        initial_delay: First delay in seconds. It doubles with every retry.
+        max_delay: Longest delay in seconds.
     """
     return retry_with_backoff(
         fn,
@@ -73,14 +73,14 @@ def load_dataset_with_backoff(
     max_delay: float = 120.0,
     **dataset_kwargs: Any,
 ) -> Any:
-    """Return `datasets.load_dataset(**dataset_kwargs)`, tried again on rate limits, 5xx, timeouts and lost connections.
+    """Return `datasets.load_dataset(**dataset_kwargs)`, retrying on rate limits, 5xx, timeouts and lost connections.
 
     Args:
-        context: What is loaded, for the log.
-        max_attempts: Most calls.
-        initial_delay: First pause in seconds; each is twice the one before.
-        max_delay: Longest pause in seconds.
-        **dataset_kwargs: What `load_dataset` takes.
+        context: The subject of log messages.
+        max_attempts: Maximum number of calls.
+        initial_delay: First delay in seconds. It doubles with every retry.
+        max_delay: Longest delay in seconds.
+        **dataset_kwargs: Arguments of `load_dataset`.
     """
     import datasets
 

@@ -1,4 +1,4 @@
-"""The executor's own lines in the log of a step, for those who read it. Imports next to nothing."""
+"""The executor's own lines in a step's log, for programs that read it. It imports almost nothing."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ _FOLLOWS: Final = re.compile(r"=== attempt \d+ follows in (?P<seconds>[0-9.e+]+)
 
 
 def follows_line(attempt: int, delay: float) -> str:
-    """Return the line at the end of an attempt that another one will follow.
+    """Return the last line of an attempt that will be retried.
 
     Args:
-        attempt: The number of the next one.
-        delay: Seconds until it begins.
+        attempt: The number of the next attempt.
+        delay: Seconds until it starts.
     """
     return f"=== attempt {attempt} follows in {delay:g} s"
 
 
 def seconds_to_next(line: str) -> float | None:
-    """Return the seconds until another attempt begins, if a log's last line says that one will; None otherwise."""
+    """Return the seconds until the next attempt, if a log's last line announces one; otherwise None."""
     match = _FOLLOWS.fullmatch(line.strip())
     return None if match is None else float(match["seconds"])

@@ -1,4 +1,4 @@
-"""The names of the files that a step's output path has beside what its function wrote. Imports nothing."""
+"""The names of the files that the executor keeps in a step's output path. Imports nothing."""
 
 from typing import Final
 

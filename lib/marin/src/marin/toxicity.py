@@ -1,7 +1,7 @@
-"""A small scorer of insults and threats in English, for examples and tests of data jobs.
+"""A small scorer of English insults and threats, for examples and tests of data jobs.
 
-It is a word list with weights, not a trained model: it knows plain insults, threats and their usual disguises, and no
-irony, context or other language. For filtering a corpus use a trained classifier; this has the same form.
+It is a weighted word list, not a trained model. It recognises plain insults, threats and their usual disguises, but no
+irony, context or other language. To filter a corpus use a trained classifier; the interface is the same.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def toxicity_classifier(text: list[str] | tuple[str, ...]) -> list[float]: ...
 
 
 def toxicity_classifier(text: str | list[str] | tuple[str, ...]) -> float | list[float]:
-    """Return the likelihood, 0 to 1, that a text is an insult or a threat; for several texts a list.
+    """Return the likelihood, 0 to 1, that a text is an insult or a threat. For several texts, return a list.
 
-    The worst sentence counts. A sentence with matches of weights w has 1 - (1 - w1)(1 - w2)...: each weight is raised
-    by a fifth in a sentence that addresses a person, and does not count after a "not".
+    The score is that of the worst sentence. A sentence with matches of weights w1, w2, … scores 1 - (1 - w1)(1 - w2)….
+    A weight grows by a fifth if the sentence addresses a person, and is ignored after a "not".
     """
     if isinstance(text, str):
         return max((_sentence_score(sentence) for sentence in _SENTENCE_END.split(text)), default=0.0)
@@ -74,7 +74,9 @@ def _weights_in(words: str) -> Iterator[float]:
 
 
 def _normal(sentence: str) -> str:
-    """Lower-case words with one space between: without accents, digits for letters, and letters drawn out."""
+    """Return the text in lower case with single spaces, without accents, and with digits and stretched letters
+    replaced.
+    """
     plain = "".join(c for c in unicodedata.normalize("NFKD", sentence) if not unicodedata.combining(c)).lower()
     words = [word.rstrip("!").translate(_DISGUISES) if re.search("[a-z]", word) else word for word in plain.split()]
     joined = re.sub(r"(.)\1{2,}", r"\1", " ".join(words))

@@ -42,14 +42,14 @@ def remove_tpu_lockfile_on_exit(fn: None = None, *, lockfile: str = TPU_LOCKFILE
 
 
 def remove_tpu_lockfile_on_exit(fn: F | None = None, *, lockfile: str = TPU_LOCKFILE) -> F | LockfileRemoval:
-    """Remove libtpu's lock file, which outlives its process, when a function or a block ends, however it ends.
+    """Remove libtpu's lock file when a function or block ends, normally or not. The file would outlive its process.
 
-    As `@remove_tpu_lockfile_on_exit`, `@remove_tpu_lockfile_on_exit()`, or `with remove_tpu_lockfile_on_exit():`; below
-    `@ray.remote` or above it. For generators and coroutines it is removed at the end of their body. A process that is
-    killed leaves the file: see `marin.run.in_subprocess`.
+    Use it as `@remove_tpu_lockfile_on_exit`, `@remove_tpu_lockfile_on_exit()` or `with remove_tpu_lockfile_on_exit():`,
+    below or above `@ray.remote`. For generators and coroutines it removes the file when their body ends. A killed
+    process leaves the file: see `marin.run.in_subprocess`.
 
     Args:
-        fn: A function of any kind, but not a class.
+        fn: Any function, but not a class.
         lockfile: The file's path.
     """
     removal = LockfileRemoval(lockfile)
@@ -60,28 +60,30 @@ def remove_tpu_lockfile_on_exit(fn: F | None = None, *, lockfile: str = TPU_LOCK
 
 
 def get_directory_friendly_name(name: str) -> str:
-    """Return a name, such as a Hugging Face repository's, as one directory's: "org/m.v1#x" gives "org--m-v1-x"."""
+    """Return a name, such as a Hugging Face repository's, as a single directory name: "org/m.v1#x" becomes
+    "org--m-v1-x".
+    """
     return name.replace("/", "--").replace(".", "-").replace("#", "-")
 
 
 def is_path_like(path: str) -> bool:
-    """True if `path` is a URL, or there is such a file or directory on this machine."""
+    """Return whether `path` is a URL, or an existing file or directory on this machine."""
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path) is not None or os.path.exists(path)
 
 
 def fsspec_exists(path: str) -> bool:
-    """True if there is a file or directory at a path of any filesystem."""
+    """Return whether a path of any filesystem exists."""
     fs, remote = url_to_fs(path)
     return bool(fs.exists(remote))
 
 
 def gcs_file_exists(path: str) -> bool:
-    """Return `fsspec_exists`, under the name that older experiments use."""
+    """Alias of `fsspec_exists` for older experiments."""
     return fsspec_exists(path)
 
 
 def fsspec_glob(pattern: str) -> list[str]:
-    """Return the paths that match a pattern, sorted, each with the scheme that the pattern has."""
+    """Return the sorted paths that match a pattern, with the pattern's scheme."""
     fs, remote = url_to_fs(pattern)
     scheme = pattern.split("://", 1)[0] + "://" if "://" in pattern else ""
     return sorted(scheme + str(match) for match in fs.glob(remote))
@@ -94,7 +96,7 @@ def fsspec_mkdirs(path: str, exist_ok: bool = True) -> None:
 
 
 def fsspec_isdir(path: str) -> bool:
-    """True if there is a directory at a path."""
+    """Return whether a path is a directory."""
     fs, remote = url_to_fs(path)
     return bool(fs.isdir(remote))
 
@@ -103,13 +105,13 @@ def fsspec_size(path: str) -> int:
     """Return the size of a file in bytes.
 
     Raises:
-        FileNotFoundError: There is no such file.
-        InvalidRequest: The filesystem does not tell the size.
+        FileNotFoundError: The file does not exist.
+        InvalidRequest: The filesystem does not report the size.
     """
     fs, remote = url_to_fs(path)
     size = fs.size(remote)
     if size is None:
-        raise InvalidRequest(f"{path}: the {url_scheme(path) or 'local'} filesystem does not tell its size")
+        raise InvalidRequest(f"{path}: the {url_scheme(path) or 'local'} filesystem does not report its size")
     return int(size)
 
 
@@ -130,11 +132,11 @@ def rebase_file_path(
     """Return the path below `base_out_path` that corresponds to a file below `base_in_path`.
 
     Args:
-        base_in_path: The directory that the file is in, at any depth.
+        base_in_path: The directory that contains the file, at any depth.
         file_path: The file.
-        base_out_path: The directory to go to.
+        base_out_path: The directory of the result.
         new_extension: The extension to replace the old one, dot included.
-        old_extension: The extension to replace, when it is longer than the part from the last dot: `.jsonl.gz`.
+        old_extension: The extension to replace, if it has more than one dot: `.jsonl.gz`.
 
     Raises:
         InvalidRequest: The file is not below `base_in_path`, or does not end in `old_extension`.

@@ -105,7 +105,7 @@ def test_paths_below_the_prefix_are_links_however_it_is_spelled(tmp_path: Path, 
 
 @pytest.mark.parametrize("words", [["--prefix", "memory://x"], ["--jobs-url", "javascript:alert(1)"]])
 def test_prefixes_and_urls_that_cannot_be_served_are_refused(words: list[str]) -> None:
-    with pytest.raises(InvalidRequest, match=r"must begin with http|in the memory of the process"):
+    with pytest.raises(InvalidRequest, match=r"must begin with http|visible only to the process"):
         CliRunner().invoke(browser, words, catch_exceptions=False, obj=None)
 
 

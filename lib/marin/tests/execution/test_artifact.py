@@ -184,7 +184,7 @@ def test_a_value_comes_back_as_the_type_that_is_asked_for(tmp_path: Path, raw: A
         ("t", int | float, r"expected int, not 't'; expected float, not 't'"),
         (5, Letter | None, "5 is not a valid Letter"),
         ({"k": 1}, dict[int, int], "invalid literal for int"), ({"other": 1}, None | Inner, "no field 'other'"),
-        ({"path": "/a"}, None | Inner | PathMetadata, "it fits Inner and PathMetadata, so which it was cannot be told"),
+        ({"path": "/a"}, None | Inner | PathMetadata, "it fits Inner and PathMetadata; load it as one"),
         ({"2": 5}, dict[Number, int], "'2' is not a valid Number"),
     ],
 )  # fmt: skip

@@ -231,7 +231,7 @@ def test_three_misses_in_a_row_that_look_alike_are_said_once(caplog: pytest.LogC
     for _ in range(3):
         cached(Changing())
     [said] = [record.getMessage() for record in caplog.records]
-    assert "scaled(Changing()): 3 calls in a row look alike" in said
+    assert "scaled(Changing()): 3 calls in a row have equal text" in said
 
 
 SCRIPT = """

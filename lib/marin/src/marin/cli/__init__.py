@@ -1,4 +1,4 @@
-"""The command line `marin COMMAND`, which reads runs and outputs from storage; no server is needed.
+"""The command `marin`, which reads runs and outputs from storage. It needs no server.
 
-One file a command in `commands`. What the pages need too is in `marin.recorded`.
+`commands` has one file per command. Code shared with the browser pages is in `marin.recorded`.
 """

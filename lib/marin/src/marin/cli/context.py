@@ -1,4 +1,4 @@
-"""Surroundings of commands besides storage: the clock, the processes of this machine, the person at the terminal."""
+"""What commands need besides storage: the clock, the processes of this machine, the user at the terminal."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def _ask(question: str) -> bool:
 
 @dataclass(slots=True)
 class CliContext:
-    """The global options, and the seams of the commands.
+    """The global options, and the parts that tests replace.
 
     Attributes:
         verbose: Show tracebacks.
-        now: Returns the time, in seconds since the epoch.
-        sleep: Waits for so many seconds.
+        now: Returns the current time, in seconds since the epoch.
+        sleep: Sleeps, given seconds.
         ask: Asks a yes-or-no question.
-        host: This machine's name, as holders of leases and runs give it.
-        is_interactive: Whether somebody is there who can be asked.
+        host: The name of this machine, as in leases and run records.
+        is_interactive: Whether a user is there to answer questions.
     """
 
     verbose: bool = False
@@ -42,20 +42,20 @@ pass_context = click.make_pass_decorator(CliContext, ensure=True)
 
 
 def confirmed(context: CliContext, question: str, yes: bool) -> None:
-    """Return when the user agrees.
+    """Return if the user agrees; raise otherwise.
 
     Args:
-        context: Asks.
+        context: Asks the question.
         question: The question.
-        yes: The user has agreed beforehand.
+        yes: The user has agreed in advance.
 
     Raises:
-        InvalidRequest: Nobody is there who can be asked.
-        click.Abort: The user does not agree.
+        InvalidRequest: No user is there to ask.
+        click.Abort: The user declined.
     """
     if yes:
         return
     if not context.is_interactive():
-        raise InvalidRequest(f"{question} nobody is at the terminal to say so; say --yes. Nothing was changed")
+        raise InvalidRequest(f"{question} There is no terminal to ask on; add --yes. Nothing was changed")
     if not context.ask(question):
         raise click.Abort

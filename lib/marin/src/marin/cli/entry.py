@@ -1,4 +1,4 @@
-"""The start of the `marin` command: Ctrl-C while its modules are imported ends it at once and without a traceback."""
+"""Start of the `marin` command. Ctrl-C during imports ends it at once, without a traceback."""
 
 import signal
 import sys

@@ -1,4 +1,4 @@
-"""Exit codes of the `marin` command; errors give those of `rigging.exit_codes`."""
+"""Exit codes of the `marin` command. Errors map to those of `rigging.exit_codes`."""
 
 from typing import Final
 

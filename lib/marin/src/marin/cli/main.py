@@ -1,4 +1,4 @@
-"""`marin`: the group of all commands, and what an error looks like."""
+"""`marin`: the command group, and how errors are printed."""
 
 from __future__ import annotations
 
@@ -14,18 +14,22 @@ from rigging.cli.running import run_program
 
 # Module, attribute and one line of help of each command.
 COMMANDS: Final = {
-    "runs": ("marin.cli.commands.runs", "runs", "List runs, the newest first."),
+    "runs": ("marin.cli.commands.runs", "runs", "List runs, newest first."),
     "show": ("marin.cli.commands.show", "show", "Show a run, or a step's output: config, version, status, files."),
     "logs": ("marin.cli.commands.logs", "logs", "Print a step's log and its error; -f follows it."),
     "graph": ("marin.cli.commands.graph", "graph", "Show the steps of a run as a tree, or draw them."),
-    "doctor": ("marin.cli.commands.doctor", "doctor", "Check this machine and its storage; say what helps."),
+    "doctor": ("marin.cli.commands.doctor", "doctor", "Check this machine and its storage, with remedies."),
     "diff": ("marin.cli.commands.diff", "diff", "Compare two runs: steps, values, code."),
     "browser": ("marin.cli.commands.browser", "browser", "Serve pages with runs, steps, logs and files."),
-    "completion": ("marin.cli.commands.completion", "completion", "Print the setup of a shell's completion."),
-    "locks": ("marin.cli.commands.locks", "locks", "List leases of steps; clear those of holders that are gone."),
-    "gc": ("marin.cli.commands.gc", "gc", "List outputs that no run refers to; with --delete remove them."),
-    "init": ("marin.cli.commands.init", "init", "Make a new project that runs at once."),
-    "lint": ("marin.cli.commands.lint", "lint", "Find values in a script's steps that do not count, or name a region."),
+    "completion": ("marin.cli.commands.completion", "completion", "Print a shell's completion script."),
+    "locks": ("marin.cli.commands.locks", "locks", "List leases of steps; clear abandoned ones."),
+    "gc": ("marin.cli.commands.gc", "gc", "List outputs that no run refers to; --delete removes them."),
+    "init": ("marin.cli.commands.init", "init", "Create a project that runs immediately."),
+    "lint": (
+        "marin.cli.commands.lint",
+        "lint",
+        "Find values in a script's steps that are not versioned, or name a region.",
+    ),
 }
 
 # They log the tracebacks of requests that fail, of which we tell in one line.
@@ -37,10 +41,10 @@ _STORAGE_LIBRARIES: Final = ("gcsfs", "s3fs", "aiobotocore", "botocore", "google
 @click.version_option(package_name="marin", prog_name="marin")
 @click.pass_obj
 def cli(context: CliContext, verbose: bool) -> None:
-    """Look into runs of experiments and their steps, as storage has them.
+    """Inspect recorded runs of experiments and their steps.
 
-    Names: a RUN is what `marin runs` lists, or an unambiguous beginning of it. A STEP is an output path, absolute or
-    below the prefix (`docs/sum-0a1b2c`), or a step's name when one output has it.
+    RUN is a name from `marin runs`, or an unambiguous beginning of one. STEP is an output path, absolute or below the
+    prefix (`docs/sum-0a1b2c`), or the name of a step with exactly one output.
     """
     context.verbose = verbose
     if not verbose:
@@ -49,10 +53,10 @@ def cli(context: CliContext, verbose: bool) -> None:
 
 
 def run(argv: Sequence[str], context: CliContext | None = None) -> int:
-    """Run one command line; returns the exit code (see `marin.cli.exit_codes`).
+    """Run one command line and return the exit code (see `marin.cli.exit_codes`).
 
     Args:
         argv: The words after `marin`.
-        context: What the commands reach; it gets the global options.
+        context: The context of the commands. It receives the global options.
     """
     return run_program(cli, "marin", argv, CliContext() if context is None else context)

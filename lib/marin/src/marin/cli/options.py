@@ -1,4 +1,4 @@
-"""Options and kinds of values that several commands have."""
+"""Options and parameter types that several commands share."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from click.shell_completion import CompletionItem
 
 
 class Name(click.types.StringParamType):
-    """Text that is not empty: left out it means something else than given as nothing."""
+    """Non-empty text. An empty argument is an error, not a missing one."""
 
     name = "text"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Refuse what is empty."""
+        """Refuse an empty value."""
         text = super().convert(value, param, ctx)
         if not text.strip():
-            self.fail("it is empty; give a name, or leave it out.", param, ctx)
+            self.fail("it is empty; give a name, or omit the option.", param, ctx)
         return text
 
 
 class StoredName(Name):
-    """The name of a run, of a step's output, or of either; the shell completes it from storage.
+    """The name of a run, of a step's output, or of either. The shell completes it from storage.
 
     Args:
-        runs: Whether it may be a run.
-        steps: Whether it may be a step's output.
+        runs: Whether runs are allowed.
+        steps: Whether outputs of steps are allowed.
     """
 
     def __init__(self, *, runs: bool = False, steps: bool = False) -> None:
@@ -35,7 +35,7 @@ class StoredName(Name):
         self.steps = steps
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the names in storage that begin with what is typed; none when storage cannot be read."""
+        """Return the stored names that begin with the typed text; none if storage cannot be read."""
         del param
         from marin.cli.reading.names import names_beginning
 
@@ -44,17 +44,17 @@ class StoredName(Name):
 
 
 class Span(click.types.StringParamType):
-    """A span of time: seconds, or a number with s, m, h or d."""
+    """A time span: seconds, or a number with s, m, h or d."""
 
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return seconds."""
+        """Return the span in seconds."""
         if isinstance(value, (int, float)):
             return float(value)
         found = _SPAN.fullmatch(value.strip())
         if found is None:
-            self.fail(f"{value!r} is no span of time; give seconds, or 90s, 10m, 2h, 3d.", param, ctx)
+            self.fail(f"{value!r} is not a time span; use seconds, or 90s, 10m, 2h, 3d.", param, ctx)
         return float(found[1]) * _SECONDS[found[2] or "s"]
 
 

@@ -1,4 +1,4 @@
-"""Results of commands on stdout: tables for people, JSON for programs. Remarks go to stderr."""
+"""Results of commands on stdout: tables for people, JSON for programs. Notes go to stderr."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["Output", "echo", "echo_json", "echo_painted", "say"]
 
 
 def colours() -> bool:
-    """True if stdout is a terminal on which nobody asked for no colours."""
+    """Return whether stdout is a terminal and the user has not disabled colours."""
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     return not plain and sys.stdout.isatty()
 
 
 def echo_painted(lines: Sequence[tuple[str, str | None]]) -> None:
-    """Write lines to stdout, each with its colour (click's name; None for none) where there are colours."""
+    """Write lines to stdout in their colours (click's names; None for none), or plain where colours are off."""
     for text, colour in lines:
         if colour is not None and colours():
             click.echo(click.style(printable(text), fg=colour))
@@ -30,5 +30,5 @@ def echo_painted(lines: Sequence[tuple[str, str | None]]) -> None:
 
 
 def say(text: str) -> None:
-    """Tell the user something on stderr; a closed stderr does not end the command."""
+    """Print a note on stderr. A closed stderr does not end the command."""
     complain(f"marin: {text}\n")

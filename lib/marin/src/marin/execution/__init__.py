@@ -1,6 +1,6 @@
 """The executor: a DAG of steps with content-addressed output paths (see `marin.execution.executor`).
 
-Modules here are what experiments import; the folders are how it works.
+Experiments import the modules in this folder. The subfolders are the implementation.
 """
 
 from marin.execution.executor import *  # noqa: F403 - its names are ours

@@ -25,22 +25,22 @@ T = TypeVar("T")
 
 
 class HasOutputPath(Protocol):
-    """Has an output path, as a `StepSpec` does."""
+    """Anything with an output path, such as a `StepSpec`."""
 
     @property
     def output_path(self) -> str:
-        """Where its output goes."""
+        """The path of its output."""
         ...
 
 
 class ArtifactNotFound(NotFound, FileNotFoundError):
-    """There is no artifact at an output path: its step has not succeeded, or a release without artifacts made it."""
+    """The output path has no artifact: its step has not succeeded, or a release without artifacts wrote it."""
 
     __str__ = NotFound.__str__
 
 
 class DamagedArtifact(InvalidRequest):
-    """The stored value is not the one that was stored."""
+    """The stored value was changed or truncated after it was written."""
 
 
 @dataclass(slots=True)
@@ -76,15 +76,15 @@ class Artifact:
         """Store a value at an output path, atomically.
 
         Args:
-            value: None, plain JSON, a dataclass or a pydantic model (as its fields), or a nesting of these; enums,
-                paths and times become text.
+            value: None, plain JSON, a dataclass or a pydantic model (stored as its fields), or a nesting of these.
+                Enums, paths and times become text.
             path: The output path.
-            artifact: Another name of `value`.
-            base_path: Another name of `path`.
+            artifact: Alias of `value`.
+            base_path: Alias of `path`.
 
         Raises:
-            InvalidRequest: The value has no such form; nothing is written.
-            LeaseLostError: It is the output of a step whose lease this process has lost; nothing is written.
+            InvalidRequest: The value cannot be written as JSON. Nothing is stored.
+            LeaseLostError: The path belongs to a step whose lease this process has lost. Nothing is stored.
         """
         stored = value if artifact is _NOT_GIVEN else artifact
         if stored is _NOT_GIVEN:
@@ -122,15 +122,15 @@ class Artifact:
         """Return the value stored at an output path.
 
         Args:
-            path: The output path, or the `StepSpec` whose output path is meant.
-            type: What to make of it: a dataclass, a pydantic model, or a generic such as `list[PathMetadata]`; the
-                plain JSON value without.
-            base_path: Another name of `path`.
-            artifact_type: Another name of `type`.
+            path: An output path, or a `StepSpec`, which stands for its output path.
+            type: The type to convert to: a dataclass, a pydantic model, or a generic such as `list[PathMetadata]`. None
+                returns plain JSON.
+            base_path: Alias of `path`.
+            artifact_type: Alias of `type`.
 
         Raises:
-            ArtifactNotFound: Nothing is stored there.
-            DamagedArtifact: The stored value was changed or cut off.
+            ArtifactNotFound: Nothing is stored at the path.
+            DamagedArtifact: The stored value was changed or truncated.
             InvalidRequest: The stored value is not of that type.
         """
         kind = type if artifact_type is None else artifact_type
@@ -169,13 +169,14 @@ def artifact_path(output_path: str) -> str:
 
 
 def write_artifact(output_path: str, write: Callable[[str, bytes], object], content: bytes) -> None:
-    """Write an artifact file and, on disks, its digest (in the form of `sha256sum`) beside it; null has none.
+    """Write an artifact file. On disks, also write its digest beside it, in the format of `sha256sum`; None has no
+    digest.
 
-    Buckets keep and check a digest of each object themselves; one more request for each step would say nothing new.
+    Buckets store and check a digest of each object, so a digest file there would only add a request per step.
 
     Args:
-        output_path: Where.
-        write: Writes a file of the output path, by its name.
+        output_path: The output path of the step.
+        write: Writes a file of the output path, given its name and content.
         content: What `artifact_bytes` returned.
     """
     write(ARTIFACT_FILE, content)
@@ -184,7 +185,7 @@ def write_artifact(output_path: str, write: Callable[[str, bytes], object], cont
 
 
 def _is_sound(content: bytes, output_path: str) -> bool:
-    """Whether a value is the one that was stored; those of older releases have no digest."""
+    """Return whether a value matches its stored digest. Values of older releases have no digest and pass."""
     if content == _NULL or local_path(output_path) is None:
         return True
     digest = read_bytes_or_none(path_in(output_path, ARTIFACT_DIGEST_FILE))
@@ -216,14 +217,14 @@ def _encode_checked(value: Any) -> Any:
 
 
 def _check_keys(value: Any) -> None:
-    """Refuse a dict of which two keys have one JSON text: one of their values would be lost."""
+    """Refuse a dict in which two keys have the same JSON text: one of the values would be lost."""
     if isinstance(value, dict):
         if any(type(key) is not str for key in value):
             texts: dict[str, Any] = {}
             for key in value:
                 text = key if isinstance(key, str) else json.dumps(key)
                 if text in texts:
-                    raise TypeError(f"the keys {texts[text]!r} and {key!r} of a dict have one JSON text")
+                    raise TypeError(f"the keys {texts[text]!r} and {key!r} of a dict have the same JSON text")
                 texts[text] = key
         for item in value.values():
             _check_keys(item)
@@ -259,7 +260,7 @@ def _label(type_: Any) -> str:
 
 
 def _decode(type_: Any, raw: Any) -> Any:
-    """Return `raw` converted to a type; `raw` itself for a type without a rule here."""
+    """Return `raw` converted to a type, or `raw` itself for a type without a conversion rule."""
     origin = typing.get_origin(type_)
     if origin is not None:
         return _decode_generic(origin, typing.get_args(type_), raw)
@@ -352,12 +353,12 @@ def _decode_union(alternatives: tuple[Any, ...], raw: Any) -> Any:
                 break
     if len(found) > 1:
         names = " and ".join(type(value).__name__ for value in found)
-        raise TypeError(f"it fits {names}, so which it was cannot be told; load it as one of them")
+        raise TypeError(f"it fits {names}; load it as one of them")
     if not found:
         raise TypeError("; ".join(problems) or f"{raw!r} fits none of the alternatives")
     return found[0]
 
 
 def _has_fields(type_: Any) -> bool:
-    """Say whether a type has fields by name, of which JSON keeps the names, but not that of the type."""
+    """Return whether values of a type have named fields. JSON keeps the names but not the type."""
     return dataclasses.is_dataclass(type_) or hasattr(type_, "model_validate")

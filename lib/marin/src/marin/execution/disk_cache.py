@@ -1,7 +1,7 @@
-"""Functions whose results are kept: computed once, loaded ever after.
+"""Functions with cached results: computed once, loaded from then on.
 
-`disk_cache` keeps them for a day and takes no lock, as older experiments expect; `locked_disk_cache` keeps them below
-the prefix, and of callers at once one computes while the others wait.
+`disk_cache` keeps results for a day and takes no lock, as older experiments expect. `locked_disk_cache` keeps them
+below the prefix; of several concurrent callers, one computes and the others wait.
 """
 
 from __future__ import annotations
@@ -47,25 +47,26 @@ RESULT_FILE = "data.pkl"
 
 
 class disk_cache(Generic[P, R]):
-    """Keep a function's result: `@disk_cache`, `@disk_cache(...)` or `disk_cache(fn, ...)`.
+    """Cache a function's result on disk. Use it as `@disk_cache`, `@disk_cache(...)` or `disk_cache(fn, ...)`.
 
-    A result counts only once the status at its path is SUCCESS; a computation that fails raises and is tried again by
-    the next call. Callers at once may each compute it: see `locked_disk_cache`. For
-    `disk_cache(distributed_lock(fn), output_path=path)(path)` one of them does.
+    A result is valid once the status at its path is SUCCESS. If a computation raises, the next call tries again.
+    Concurrent callers may each compute; to let only one compute, use `locked_disk_cache` or
+    `disk_cache(distributed_lock(fn), output_path=path)(path)`.
 
     Args:
         fn: The function.
-        output_path: Where the result is kept, whatever the arguments. By default each set of arguments has a place of
-            its own in the storage that is emptied after a day (`marin_temp_bucket(1)`).
-        save_fn: `save_fn(value, path)` stores a result; by default it is pickled, so that a later call gets what the
-            first one got, of whatever type.
-        load_fn: `load_fn(path)` gives it back.
+        output_path: The result's path, the same for all arguments. By default each set of arguments has its own path in
+            the storage that is emptied after a day (`marin_temp_bucket(1)`).
+        save_fn: `save_fn(value, path)` stores a result. By default results are pickled, so a later call gets back any
+            type unchanged.
+        load_fn: `load_fn(path)` loads a result.
 
     Raises:
-        InvalidRequest: (from a call) An argument, or what is bound to the function, or the result cannot be pickled.
-        Denied: (from a call) The result is another user's, on this machine: it is not loaded.
+        InvalidRequest: (from a call) An argument, a value bound to the function, or the result cannot be pickled.
+        Denied: (from a call) The cached file on this machine belongs to another user. It is not loaded.
 
-    A stored result that is damaged, or gone, is computed again, which is logged; what was there is kept beside it.
+    If a stored result is damaged or missing, the call logs this and computes it again. The damaged file is kept beside
+    it.
     """
 
     #: See `marin.execution.plan.call_identity`.
@@ -115,7 +116,7 @@ class disk_cache(Generic[P, R]):
         return value
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """Bind the function to an instance, as a method's function is."""
+        """Bind the function to an instance, so that methods can be cached."""
         return self if instance is None else types.MethodType(self, instance)
 
     def _temporary_path(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -155,24 +156,24 @@ def locked_disk_cache(
     save_fn: SaveFn | None = None,
     load_fn: LoadFn | None = None,
 ) -> Callable[P, R] | Callable[[Callable[P, R]], Callable[P, R]]:
-    """Keep a function's result as `disk_cache` does, for as long as the prefix is there, and compute it once.
+    """Cache a function's result like `disk_cache`, but permanently below the prefix, and compute it only once.
 
-    Callers in several processes and threads, on any machine, wait for the one that computes.
+    Concurrent callers, in any process or thread on any machine, wait for the one that computes.
 
     Args:
         fn: The function.
-        output_path: Where the result is kept, whatever the arguments. By default each set of arguments has a path of
-            its own: `{prefix}/cache/{module.function}-{hash of the arguments}`.
-        save_fn: As for `disk_cache`; with load_fn only.
-        load_fn: As for `disk_cache`; with save_fn only.
+        output_path: The result's path, the same for all arguments. By default each set of arguments has its own path:
+            `{prefix}/cache/{module.function}-{hash of the arguments}`.
+        save_fn: Like `disk_cache`; requires load_fn.
+        load_fn: Like `disk_cache`; requires save_fn.
 
     Raises:
-        InvalidRequest: (from a call) An argument, or what is bound to the function, or the result cannot be pickled;
+        InvalidRequest: (from a call) An argument, a value bound to the function, or the result cannot be pickled; or
             only one of save_fn and load_fn was given.
     """
     if (save_fn is None) != (load_fn is None):
         missing = "save_fn" if save_fn is None else "load_fn"
-        raise InvalidRequest(f"disk_cache: {missing} is missing; what one stores, the other must be able to load")
+        raise InvalidRequest(f"disk_cache: {missing} is missing; save_fn and load_fn must be given together")
     store = _Store(output_path, save_fn, load_fn, cache_path)
 
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
@@ -195,7 +196,7 @@ def locked_disk_cache(
 
 
 class DamagedResult(InvalidRequest):
-    """A stored result is not what was stored, or not there although its status says so."""
+    """A stored result was changed after it was written, or is missing although its status is SUCCESS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +205,7 @@ class _Kept:
 
 
 class _Misses:
-    """Counts calls in a row that look alike, find no result, and have different identities."""
+    """Count consecutive calls that look alike, find no result, and have different identities."""
 
     def __init__(self) -> None:
         self._call = ""
@@ -227,8 +228,8 @@ class _Misses:
         if len(self._paths) == _MISSES_TO_SAY and not self._is_said:
             self._is_said = True
             logger.warning(
-                "%s(%s): %d calls in a row look alike but are not equal, so that none finds the result of another: "
-                "they differ in something that their text does not show; give what counts only, or output_path",
+                "%s(%s): %d calls in a row have equal text but different identities, so each computes its own result: "
+                "pass only arguments that matter, or set output_path",
                 function_name(fn), call if len(call) <= 200 else call[:200] + "...", _MISSES_TO_SAY,
             )  # fmt: skip
 
@@ -238,7 +239,7 @@ class _Store:
     """Where and how results are kept.
 
     Attributes:
-        own_path: Returns the path of a call's result where no other is given.
+        own_path: Return the path of a call's result when no path is given.
     """
 
     output_path: str | None
@@ -248,7 +249,7 @@ class _Store:
     misses: _Misses = field(default_factory=_Misses)
 
     def find(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, _Kept | None]:
-        """Return the path of a call's result, and the result if there is a sound one."""
+        """Return the path of a call's result, and the result itself if it is stored and undamaged."""
         path = self.own_path(fn, args, kwargs) if self.output_path is None else self.output_path
         if StatusFile(path).status == STATUS_SUCCESS:
             try:
@@ -263,7 +264,7 @@ class _Store:
         return path, None
 
     def _put_aside(self, path: str, error: DamagedResult) -> None:
-        """Keep a damaged file under another name, and let the result be computed again."""
+        """Rename a damaged file, so that the result is computed again."""
         for name in (RESULT_FILE, ARTIFACT_FILE):
             content = read_bytes_or_none(path_in(path, name))
             if content is not None:
@@ -281,7 +282,7 @@ class _Store:
         self.save_fn(value, path)
 
     def load(self, fn: Callable[..., Any], path: str) -> Any:
-        """Return the result that is kept at a path; raises DamagedResult."""
+        """Return the result stored at a path. Raise DamagedResult if it is damaged or missing."""
         if self.load_fn is not None:
             return self.load_fn(path)
         if self.output_path is None:
@@ -293,19 +294,19 @@ def cache_path(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     """Return the default path of a call's result.
 
     Args:
-        fn: The function; arguments bound to it count.
+        fn: The function. Arguments bound to it are part of the path.
         args: Positional arguments of the call.
         kwargs: Keyword arguments of the call.
 
     Raises:
-        InvalidRequest: An argument has no digest that is the same in every process.
+        InvalidRequest: An argument has no digest that is stable across processes.
     """
     digest = bound_call_digest(fn, args, kwargs)[:_HASH_DIGITS]
     return os.path.join(prefix_or_default(None), "cache", f"{function_name(fn)}-{digest}")
 
 
 def _identity_now(fn: Callable[..., Any]) -> str:
-    """Return what tells a function from others; what it has closed over counts as it is when it is decorated."""
+    """Return the identity of a function. Closed-over values enter it as they are at decoration."""
     try:
         return function_identity(fn)
     except Unidentified:  # it holds a lock, a client ...: then it is its name
@@ -313,7 +314,7 @@ def _identity_now(fn: Callable[..., Any]) -> str:
 
 
 def _check_own(file: str) -> None:
-    """Refuse a local file of another user: by default all users of a machine keep results below one directory."""
+    """Refuse a local file of another user: by default all users of a machine share one cache directory."""
     local = local_path(file)
     try:
         owner = os.geteuid() if local is None else os.stat(local).st_uid
@@ -345,7 +346,7 @@ def _load(fn: Callable[..., Any], path: str) -> Any:
         return _load_artifact(fn, path)
     content, digest = stored[: -len(_DIGEST_LINE % (b"0" * 64))], _DIGEST.search(stored)
     if digest is not None and hashlib.sha256(content).hexdigest().encode() != digest[1]:
-        raise DamagedResult(f"{file} is damaged: its digest is not that of what was stored")
+        raise DamagedResult(f"{file} is damaged: its content does not match its stored digest")
     try:
         return pickle.loads(stored)  # noqa: S301 - from the user's own storage
     except (AttributeError, ImportError):  # a class that is not there any more
@@ -353,7 +354,7 @@ def _load(fn: Callable[..., Any], path: str) -> Any:
     except Exception as error:
         if digest is not None:
             raise
-        raise DamagedResult(f"{file} is damaged or cut off: {type(error).__name__}: {error}") from error
+        raise DamagedResult(f"{file} is damaged or truncated: {type(error).__name__}: {error}") from error
 
 
 def _load_artifact(fn: Callable[..., Any], path: str) -> Any:

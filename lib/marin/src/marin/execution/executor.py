@@ -1,4 +1,4 @@
-"""The names that experiments import; also importable from `marin.execution`.
+"""The names that experiments import. They can also be imported from `marin.execution`.
 
 data = ExecutorStep(name="data", fn=generate, config=DataConfig(n=versioned(100), output_path=this_output_path()))
 stats = ExecutorStep(name="stats", fn=summarise, config=StatsConfig(output_path_of(data), this_output_path()))

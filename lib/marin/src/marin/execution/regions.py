@@ -1,4 +1,4 @@
-"""The error of a step whose paths lie in several regions (see `marin.execution.config.regions`)."""
+"""The error for a step whose paths lie in several regions (see `marin.execution.config.regions`)."""
 
 from marin.execution.config.regions import RegionConflict
 

@@ -1,4 +1,4 @@
-"""Functions that run as jobs of their own (see `marin.execution.jobs.remote`)."""
+"""Functions that run as separate jobs (see `marin.execution.jobs.remote`)."""
 
 from marin.execution.jobs.remote import RemoteCallable, remote, sanitize_job_name
 

@@ -1,4 +1,4 @@
-"""The events that observers of a run are told of (see `marin.execution.report.events`)."""
+"""The events that observers of a run receive (see `marin.execution.report.events`)."""
 
 from marin.execution.report.events import (
     AttemptUse,

@@ -4,7 +4,7 @@ data = StepSpec(name="data", hash_attrs={"n": 100}, fn=write_numbers)
 stats = StepSpec(name="stats", deps=[data], fn=lambda output_path: summarise(data.output_path, output_path))
 StepRunner().run([stats])
 
-A spec and an ExecutorStep stand for each other: `StepSpec.as_executor_step` and `resolve_executor_step`.
+`StepSpec.as_executor_step` and `resolve_executor_step` convert between a spec and an ExecutorStep.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class StepSpecConfig:
 
     Attributes:
         attrs: The spec's `hash_attrs`, versioned.
-        deps: Its deps, as executor steps; their output paths once instantiated.
+        deps: Its deps as executor steps. In the instantiated config: their output paths.
     """
 
     attrs: Any
@@ -49,7 +49,7 @@ class StepSpecConfig:
 class StepSpecFunction:
     """The function of an executor step made from a spec: calls the spec's function with the output path.
 
-    Pickled without the spec, which may hold a large graph.
+    It is pickled without the spec, which may hold a large graph.
     """
 
     def __init__(self, spec: StepSpec | None, fn: Callable[[str], Any], output_path: str) -> None:
@@ -68,10 +68,10 @@ class ExecutorStepFunction:
     """The function of a spec made from an executor step: calls the step's function with its config.
 
     Args:
-        step: The step; None in a job, which has `fn` alone.
+        step: The step; None inside a job, which only needs `fn`.
         fn: The step's function.
-        config: Its config, with paths filled in.
-        budget_gb: GB that it may copy from other regions; None: what is in force where it runs.
+        config: The step's config with all paths filled in.
+        budget_gb: GB that it may copy from other regions; None for the budget in force where it runs.
     """
 
     def __init__(
@@ -99,16 +99,16 @@ class StepSpec:
     """A step whose output path is `{prefix}/{name}_{hash}`.
 
     Attributes:
-        name: The output path's first part.
-        output_path_prefix: The storage root; the process's own prefix by default.
-        deps: Steps whose output must be there first.
-        hash_attrs: Further values that identify the output; plain JSON.
-        override_output_path: A fixed output path (joined to the prefix when relative).
-        fn: Called with the output path.
-        resources: When given, the function runs as a job of its own.
-        retries: How often it is tried again after a failure; None for what `remote()` says, or else 0.
-        retry_delay: Seconds before it is tried again; None for what `remote()` says, or else 0.
-        timeout: Seconds that an attempt may run; None for what `remote()` says, or else no limit.
+        name: The first part of the output path.
+        output_path_prefix: The storage root. Defaults to `marin_prefix()`.
+        deps: Steps whose output must exist first.
+        hash_attrs: Further values that identify the output, as plain JSON.
+        override_output_path: A fixed output path, joined to the prefix when relative.
+        fn: The step's function. It is called with the output path.
+        resources: If given, the function runs as a separate job with these resources.
+        retries: Retries after a failure; None for the value given to `remote()`, or else 0.
+        retry_delay: Seconds before a retry; None for the value given to `remote()`, or else 0.
+        timeout: Timeout of an attempt in seconds; None for the value given to `remote()`, or else no limit.
     """
 
     name: str
@@ -135,10 +135,11 @@ class StepSpec:
 
     @property
     def hash_id(self) -> str:
-        """The digits in the output path: 8 hex of SHA-256 of name, attributes and the deps' names.
+        """The hash in the output path: the first 8 hex digits of SHA-256 over the name, the attributes and the deps'
+        names.
 
         Raises:
-            InvalidRequest: `hash_attrs` is not plain JSON, or specs depend on each other in a circle.
+            InvalidRequest: `hash_attrs` is not plain JSON, or the specs depend on each other in a circle.
         """
         if "_own_hash" not in self.__dict__:
             for spec in _dependencies_first(self, "_own_hash"):
@@ -158,12 +159,12 @@ class StepSpec:
 
     @property
     def name_with_hash(self) -> str:
-        """The output path below the prefix."""
+        """The output path, relative to the prefix."""
         return f"{self.name}_{self.hash_id}"
 
     @cached_property
     def output_path(self) -> str:
-        """Where the output goes."""
+        """The path of the step's output."""
         prefix = prefix_or_default(self.output_path_prefix)
         if self.override_output_path is not None:
             return under_prefix(prefix, self.override_output_path)
@@ -180,10 +181,11 @@ class StepSpec:
         return [dep.name_with_hash for dep in self.deps]
 
     def as_executor_step(self) -> ExecutorStep[Any]:
-        """Return the same step for an `Executor`: always the same object, its output path the spec's own.
+        """Return the equivalent step for an `Executor`. Every call returns the same object; its output path is the
+        spec's.
 
-        Its version has `hash_attrs` as `attrs` and the deps as `deps.[i]`. A spec made by `resolve_executor_step` gives
-        the step that it was made from.
+        Its version holds `hash_attrs` as `attrs` and the deps as `deps.[i]`. For a spec made by
+        `resolve_executor_step`, return the original step.
         """
         if "_own_executor_step" not in self.__dict__:
             for spec in _dependencies_first(self, "_own_executor_step"):
@@ -210,7 +212,7 @@ class StepSpec:
 
 
 def _dependencies_first(spec: StepSpec, done: str) -> list[StepSpec]:
-    """Return a spec and its dependencies that lack the attribute `done`, each after its deps."""
+    """Return a spec and its transitive dependencies that lack the attribute `done`, in topological order."""
     return list(
         dependencies_first([spec], lambda node: node.deps, lambda node: node.name, lambda node: done in node.__dict__)
     )
@@ -225,24 +227,25 @@ def resolve_executor_step(
     forced_region: str | None = None,
     mirror_budget_gb: float | None = None,
 ) -> StepSpec:
-    """Return an executor step as a bare spec, once its config and its output path are known.
+    """Return a spec equivalent to an executor step whose config and output path are known.
 
     Args:
         step: The step.
         config: Its instantiated config, such as `executor.configs[step]`.
-        output_path: Where its output goes, such as `executor.output_paths[step]`.
-        deps: The specs of the steps that it depends on.
-        dag_tpu_regions: Where its job may run, unless its resources or its paths say that.
-        forced_region: Where its job is to run.
-        mirror_budget_gb: What its function may copy between regions; None for what is left here.
+        output_path: The step's output path, such as `executor.output_paths[step]`.
+        deps: The specs of the step's dependencies.
+        dag_tpu_regions: The regions where its job may run, unless its resources or its paths decide that.
+        forced_region: The region where its job must run.
+        mirror_budget_gb: GB that its function may copy between regions; None for the budget that remains in this
+            process.
 
     Returns:
-        A spec of this output path that calls the step's function with `config`, and gives `step` back from
-        `as_executor_step()`; its `fn` is a `RemoteCallable` when the step's is. For a step that came from a spec of
-        this output path: that spec.
+        A spec with this output path that calls the step's function with `config`. Its `as_executor_step()` returns
+        `step`. Its `fn` is a `RemoteCallable` if the step's function is. If the step was made from a spec with this
+        output path, that spec.
 
     Raises:
-        InvalidRequest: The job may not run in `forced_region`.
+        InvalidRequest: The job is not allowed to run in `forced_region`.
     """
     fn = step.fn
     if isinstance(fn, StepSpecFunction) and fn.spec is not None and fn.output_path == output_path:
@@ -278,7 +281,9 @@ def _placed(
     config: Any,
     output_path: str,
 ) -> ResourceConfig:
-    """`resources` with the regions that were forced, or else allowed where nothing else says where the job runs."""
+    """Return `resources` with the forced regions, or else with the allowed regions where nothing else decides where the
+    job runs.
+    """
     if forced is not None:
         stated = None if resources.regions is None else [region.lower() for region in resources.regions]
         for known in (stated, None if allowed is None else [region.lower() for region in allowed]):

@@ -1,7 +1,8 @@
-"""Sweeps: many targets under one root, shared out among workers that know nothing of each other.
+"""Sweeps: many targets under one root, claimed by independent workers.
 
-`claim_and_run` gives its function the target, waits for the other workers and stops at the first failure, as older
-experiments expect; `run_sweep` gives it the config, leaves what others work on to them and goes on after failures.
+`claim_and_run` passes the target to its function, waits for the other workers and stops at the first failure, as older
+experiments expect. `run_sweep` passes the config, skips targets that other workers are running and continues after
+failures.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class SweepTarget(Generic[ConfigT]):
     """One point of a sweep.
 
     Attributes:
-        target_id: Names it among the sweep's targets, and its directory below the sweep's root.
-        config: What the sweep's function is to make of it.
+        target_id: Identifies the target in the sweep, and names its directory below the sweep's root.
+        config: The argument for the sweep's function.
     """
 
     target_id: str
@@ -52,21 +53,21 @@ class _Claim(enum.Enum):
 def claim_and_run(
     sweep_root: str, targets: Iterable[SweepTarget[ConfigT]], run_fn: Callable[[SweepTarget[ConfigT]], Any]
 ) -> None:
-    """Run the targets with other workers until every one is done; start as many workers as you like.
+    """Run all targets together with other workers and return when every target is done. Start any number of workers.
 
-    Each target is claimed by the lease in `{sweep_root}/{target_id}` and is run by one worker at a time. What another
-    worker is at work on comes last: it is waited for, and run here when that worker failed or died.
+    The lease in `{sweep_root}/{target_id}` claims a target, so one worker at a time runs it. Targets that another
+    worker is running come last: this worker waits for them, and runs them itself if that worker failed or died.
 
     Args:
-        sweep_root: The directory of statuses and leases; the same for every worker.
+        sweep_root: The directory of statuses and leases. Every worker uses the same one.
         targets: The sweep, in any order.
-        run_fn: Called with each target, its config a copy of its own (see `copy_config`).
+        run_fn: Called with each target. The target's config is a copy (see `copy_config`).
 
     Raises:
-        Exception: What `run_fn` raised: the first failure ends this worker, and the rest is left to the others. The
-            target is tried again by whichever worker comes to it next.
-        Conflict: Targets that are done, or under way, have another config; nothing has run.
-        InvalidRequest: Two targets have one id, or an id would leave the root.
+        Exception: Raised by `run_fn`. The first failure ends this worker; other workers continue, and the next one to
+            reach the failed target tries it again.
+        Conflict: Targets that are done or running have another config. Nothing has run.
+        InvalidRequest: Two targets have the same id, or an id would lead out of the root.
     """
     checked = _to_run(sweep_root, targets)
     busy = [target for target in checked if _claim(sweep_root, target, run_fn, wait_seconds=0) is _Claim.BUSY]
@@ -75,24 +76,25 @@ def claim_and_run(
 
 
 def run_sweep(sweep_root: str, targets: Iterable[SweepTarget[ConfigT]], run_fn: Callable[[ConfigT], Any]) -> list[str]:
-    """Run every target that is not done and that no other worker is running; start as many workers as you like.
+    """Run every target that is neither done nor running in another worker. Start any number of workers.
 
-    A target is claimed by the lease in `{sweep_root}/{target_id}`, so one worker at a time runs it; when that worker
-    dies, it is free again after the lease's timeout. Targets that failed before are tried again. Returns when no target
-    is left for this worker; others may still be running theirs.
+    The lease in `{sweep_root}/{target_id}` claims a target, so one worker at a time runs it. If that worker dies, the
+    target is free again after the lease times out. Targets that failed before are tried again. Return when no target is
+    left for this worker; others may still be running theirs.
 
     Args:
-        sweep_root: The directory of statuses and leases; the same for every worker.
+        sweep_root: The directory of statuses and leases. Every worker uses the same one.
         targets: The sweep, in any order.
-        run_fn: Called with each target's config, a copy of its own (see `copy_config`).
+        run_fn: Called with a copy of each target's config (see `copy_config`).
 
     Returns:
-        The ids of the targets that this worker ran to success.
+        The ids of the targets that succeeded in this worker.
 
     Raises:
-        StepFailed: Targets failed in this worker; all are named, the first is the cause. The others have run.
-        Conflict: Targets that are done, or under way, have another config; nothing has run.
-        InvalidRequest: Two targets have one id, or an id would leave the root.
+        StepFailed: Targets failed in this worker. The message names all of them; the first is the cause. All other
+            targets have run.
+        Conflict: Targets that are done or running have another config. Nothing has run.
+        InvalidRequest: Two targets have the same id, or an id would lead out of the root.
     """
     done: list[str] = []
     failures: list[tuple[str, BaseException]] = []
@@ -115,13 +117,13 @@ def run_sweep(sweep_root: str, targets: Iterable[SweepTarget[ConfigT]], run_fn: 
 
 
 def _to_run(sweep_root: str, targets: Iterable[SweepTarget[ConfigT]]) -> list[SweepTarget[ConfigT]]:
-    """Return the targets, checked; none where experiments are explained and nothing is to run."""
+    """Check and return the targets. Return none while experiments are only explained."""
     checked = _checked(sweep_root, targets)
     if explain_request() is None:
         paths = {target.target_id: os.path.join(sweep_root, target.target_id) for target in checked}
         check_targets(paths, {target.target_id: target.config for target in checked})
         return checked
-    logger.warning("sweep %s: its %d target(s) do not run where steps are only explained", sweep_root, len(checked))
+    logger.warning("sweep %s: its %d target(s) do not run, because steps are only explained", sweep_root, len(checked))
     return []
 
 
@@ -131,7 +133,7 @@ def _checked(sweep_root: str, targets: Iterable[SweepTarget[ConfigT]]) -> list[S
         check_relative_name(target.target_id, "sweep target")
         check_path_length(target.target_id, os.path.join(sweep_root, target.target_id), "sweep target")
         if target.target_id in by_id:
-            raise InvalidRequest(f"two sweep targets are called {target.target_id!r}; each needs an id of its own")
+            raise InvalidRequest(f"two sweep targets are called {target.target_id!r}; ids must be unique")
         by_id[target.target_id] = target
     return list(by_id.values())
 
@@ -139,7 +141,7 @@ def _checked(sweep_root: str, targets: Iterable[SweepTarget[ConfigT]]) -> list[S
 def _claim(
     sweep_root: str, target: SweepTarget[ConfigT], run: Callable[[SweepTarget[ConfigT]], Any], *, wait_seconds: float
 ) -> _Claim:
-    """Run a target unless it is done, or another worker is at work on it for as long as `wait_seconds`."""
+    """Run a target unless it is done, or another worker keeps running it for `wait_seconds`."""
     path = os.path.join(sweep_root, target.target_id)
     if StatusFile(path).status == STATUS_SUCCESS:
         return _Claim.DONE
@@ -149,7 +151,7 @@ def _claim(
         except StepAlreadyDone:  # made by the last holder of the lease
             return _Claim.DONE
         except Conflict as error:
-            logger.info("sweep target %s: another worker is at work on it (%s)", target.target_id, error)
+            logger.info("sweep target %s: another worker is running it (%s)", target.target_id, error)
             return _Claim.BUSY
         TargetConfig.of(target.config).write(path)
         call_to_end(run, replace(target, config=copy_config(target.config)))

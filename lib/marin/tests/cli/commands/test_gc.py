@@ -74,7 +74,7 @@ def test_deletion_asks_and_takes_only_what_no_run_refers_to(storage: RecordedSto
     words = ("gc", "--delete", "--older-than", "0s")
     later = {"now": lambda: time.time() + 5}
     assert marin(*words, context=CliContext(is_interactive=lambda: False, **later)).code == 3
-    assert "--dry-run and --delete: one of them" in marin(*words, "--yes", "--dry-run").err
+    assert "--dry-run and --delete exclude each other" in marin(*words, "--yes", "--dry-run").err
 
     def begin_runs(_question: str) -> bool:
         late = json.loads((storage.root / "late-000003/.executor_info").read_text())

@@ -72,7 +72,7 @@ def test_only_what_is_stale_is_cleared_and_only_after_a_yes(held: dict[str, Path
     assert marin("locks", "clear", context=at(answer=False)).code == 130
     nobody = marin("locks", "clear", context=at())
     assert nobody.code == 3
-    assert "say --yes" in nobody.err
+    assert "add --yes" in nobody.err
     assert all(path.exists() for path in held.values())
     done = marin("locks", "clear", context=at(answer=True))
     assert done.code == 0
@@ -84,7 +84,7 @@ def test_force_needs_names_and_takes_those_alone(held: dict[str, Path], marin: M
     assert marin("locks", "clear", "--force", "--yes", context=at()).code == 3
     left = marin("locks", "clear", "a", "--yes", "--json", context=at())
     assert (left.code, left.json["cleared"]) == (8, [])
-    assert "may be at work" in left.json["left"][0]["reason"]
+    assert "may still run" in left.json["left"][0]["reason"]
     assert marin("locks", "clear", "a", "--force", "--yes", context=at()).code == 0
     assert {name for name, path in held.items() if not path.exists()} == {"fresh"}
     assert marin("locks", "clear", "a", "--yes", context=at()).code == 4

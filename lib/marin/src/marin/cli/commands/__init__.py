@@ -1,4 +1,4 @@
-"""The commands, one file each: options, what they read, what they print.
+"""The commands, one file each: its options, what it reads, what it prints.
 
 Decisions are in `deciding` and `marin.recorded.deciding`.
 """

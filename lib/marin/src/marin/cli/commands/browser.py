@@ -14,20 +14,22 @@ from rigging.extras import needing
 
 
 @click.command()
-@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="If taken, a free one.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="Port. If taken, a free one."
+)
 @click.option("--host", type=NAME, default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--jobs-url", type=NAME, metavar="URL", help="Where pages of jobs are, up to a job's name.")
+@click.option("--jobs-url", type=NAME, metavar="URL", help="URL of job pages, up to a job's name.")
 @prefix_option
 @runs_option
 @pass_context
 def browser(
     context: CliContext, port: int, host: str, jobs_url: str | None, prefix: str | None, runs_at: str | None
 ) -> int:
-    """Serve pages with the runs, steps, logs and files of a prefix; read-only, for one user."""
+    """Serve read-only pages with the runs, steps, logs and files of a prefix, for one user."""
     del context
     root = storage_root(prefix)
     if root.startswith("memory://"):
-        raise InvalidRequest(f"prefix {root!r}: it is in the memory of the process that wrote there")
+        raise InvalidRequest(f"prefix {root!r}: memory:// is visible only to the process that wrote it")
     if jobs_url and not jobs_url.startswith(("http://", "https://", "/")):
         raise InvalidRequest(f"jobs-url {jobs_url!r}: must begin with http://, https:// or /")
     with needing("browser", "marin browser"):

@@ -1,4 +1,4 @@
-"""`marin completion`: what a shell reads to complete commands, options, and names of runs and steps."""
+"""`marin completion`: shell completion of commands, options, and names of runs and steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _VARIABLE = "_MARIN_COMPLETE"
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the setup of a shell's completion, for its start-up file.
+    """Print the completion script of a shell, for its start-up file.
 
     \b
     bash:  eval "$(marin completion bash)"      in ~/.bashrc

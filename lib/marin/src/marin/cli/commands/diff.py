@@ -1,4 +1,4 @@
-"""`marin diff`: what differs between two runs."""
+"""`marin diff`: the differences between two runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from marin.recorded.reading.places import runs_directory, storage_root
 @click.command()
 @click.argument("before", type=RUN, metavar="RUN")
 @click.argument("after", type=RUN, metavar="RUN")
-@click.option("--exit-code", is_flag=True, help="Exit with 8 when steps differ.")
+@click.option("--exit-code", is_flag=True, help="Exit with 8 if steps differ.")
 @prefix_option
 @runs_option
 @json_option
@@ -29,7 +29,7 @@ def diff(
     runs_at: str | None,
     as_json: bool,
 ) -> int:
-    """Compare two runs: steps that came and went, versioned fields, other values, and code."""
+    """Compare two runs: added and removed steps, versioned fields, other values, and code."""
     del context
     from marin.recorded.deciding.run_diff import diff_lines, diff_runs
     from marin.recorded.reading.runs import list_runs, read_info
@@ -39,7 +39,7 @@ def diff(
     one, other = find_run(runs, before, directory), find_run(runs, after, directory)
     found = diff_runs(read_info(directory, one), read_info(directory, other))
     if one.stem == other.stem:
-        say(f"both runs have the same steps and values ({one.stem}.json); only the code of the last is recorded there")
+        say(f"both runs have the same steps and values ({one.stem}.json), which records only the latest run's code")
     if as_json:
         echo_json({"before": one.id, "after": other.id, **found.to_json()})
     else:

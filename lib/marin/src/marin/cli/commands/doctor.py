@@ -1,4 +1,4 @@
-"""`marin doctor`: whether this machine can run experiments, and what helps where it cannot."""
+"""`marin doctor`: whether this machine can run experiments, with a remedy for each problem."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from rigging.filesystem import local_path
 @json_option
 @pass_context
 def doctor(context: CliContext, prefix: str | None, as_json: bool) -> int:
-    """Check Python, uv, git, the prefix, disk, limits, versions and the client of jobs.
+    """Check Python, uv, git, the prefix, disk, limits, versions and the job client.
 
-    Each line says what was found, and what helps. Exit code 1: something fails. A small file is written below the
-    prefix, read and removed; nothing is sent anywhere else. `iris doctor` checks the cluster.
+    Each line is a finding, with a remedy if something is wrong. The exit code is 1 if a check fails. The command writes
+    a small file below the prefix, reads it and removes it; it sends nothing anywhere else. `iris doctor` checks the
+    cluster.
     """
     del context
     from marin.cli.reading.storage_health import look_at_prefix

@@ -1,4 +1,4 @@
-"""`marin gc`: outputs that no run refers to, and their removal."""
+"""`marin gc`: list and remove outputs that no run refers to."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Only list them (the default).")
-@click.option("--delete", is_flag=True, help="Remove them, after asking.")
+@click.option("--dry-run", is_flag=True, help="List only (the default).")
+@click.option("--delete", is_flag=True, help="Delete them, after asking.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@click.option("--older-than", type=SPAN, default=_DAY, metavar="SPAN", help="Younger ones are kept.  [default: 1d]")
-@click.option("--kept", is_flag=True, help="List those that are kept, too, and why.")
+@click.option("--older-than", type=SPAN, default=_DAY, metavar="SPAN", help="Keep younger outputs.  [default: 1d]")
+@click.option("--kept", is_flag=True, help="Also list kept outputs, and why.")
 @click.option(
     "--runs",
     "runs_at",
     type=NAME,
     multiple=True,
     metavar="DIR",
-    help="Another place where runs are recorded, besides PREFIX/experiments.",
+    help="Another directory of run records, besides PREFIX/experiments.",
 )
 @prefix_option
 @json_option
@@ -46,11 +46,11 @@ def gc(
 ) -> int:
     """List the outputs below the prefix that no recorded run refers to, with their sizes.
 
-    Name with --runs every other place where runs are recorded that may use these outputs. Temporary data and whatever
-    was not made by a recorded experiment are never listed.
+    With --runs, name every other place that records runs which may use these outputs. Temporary data and files that no
+    recorded experiment made are never listed.
     """
     if dry_run and delete:
-        raise InvalidRequest("--dry-run and --delete: one of them")
+        raise InvalidRequest("--dry-run and --delete exclude each other")
     from marin.recorded.reading.outputs import find_garbage
 
     root = storage_root(prefix)

@@ -1,4 +1,4 @@
-"""`marin graph`: the steps of a run and what they depend on, as a tree or a picture."""
+"""`marin graph`: the steps of a run and their dependencies, as a tree or a picture."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COLOURS = {"succeeded": "green", "failed": "red", "lost": "red", "dep_failed": 
 
 @click.command()
 @click.argument("run", type=RUN)
-@click.option("--svg", "svg_file", type=NAME, metavar="FILE", help="Write a picture there; - for stdout.")
+@click.option("--svg", "svg_file", type=NAME, metavar="FILE", help="Write an SVG picture; - for stdout.")
 @click.option("--expand", is_flag=True, help=f"Show each step; else {FOLDED} and more like ones are one node.")
 @prefix_option
 @runs_option
@@ -32,7 +32,7 @@ def graph(
     runs_at: str | None,
     as_json: bool,
 ) -> None:
-    """Show the steps of a run as a tree, below each step what it needs."""
+    """Print the steps of a run as a tree, with each step's dependencies below it."""
     from marin.recorded.reading.runs import list_runs, read_events, read_info, summaries
 
     directory = runs_directory(storage_root(prefix), runs_at)

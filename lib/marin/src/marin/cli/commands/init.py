@@ -1,4 +1,4 @@
-"""`marin init`: a new project that runs at once."""
+"""`marin init`: a new project that runs immediately."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _LIBRARIES = ("marin", "marin-fray", "marin-iris", "marin-rigging")
 @click.command()
 @click.argument("directory", type=Name(), required=False, default=".", metavar="[DIR]")
 @click.option(
-    "--template", type=click.Choice(TEMPLATES), default="first", show_default=True, help="What it begins with."
+    "--template", type=click.Choice(TEMPLATES), default="first", show_default=True, help="The kind of experiment."
 )
 @click.option("--name", type=Name(), help="The project's name.  [default: DIR's]")
 @pass_context
 def init(context: CliContext, directory: str, template: str, name: str | None) -> int:
-    """Make a project in DIR: an experiment, its test, pyproject.toml, .gitignore, VS Code's launch file.
+    """Create a project in DIR: an experiment, its test, pyproject.toml, .gitignore, a VS Code launch file.
 
-    It depends on marin as marin itself was installed: from a package index, a wheel, a repository or a folder. Nothing
-    is overwritten: a folder that has one of the files is refused.
+    The project depends on marin the way marin itself was installed: from a package index, a wheel, a repository or a
+    folder. Nothing is overwritten: if DIR already has one of these files, the command fails.
     """
     del context
     place = Path(directory).expanduser().resolve()

@@ -1,4 +1,4 @@
-"""`marin lint`: values in a script's steps that do not count, or name a region."""
+"""`marin lint`: values in a script's steps that are not versioned, or that name a region."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from marin.cli.output import Output, say
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("script", type=click.STRING)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
-@click.option("--ignore", "ignored", multiple=True, metavar="GLOB", help="Leave out fields, or STEP:FIELD, like this.")
+@click.option(
+    "--ignore", "ignored", multiple=True, metavar="GLOB", help="Skip matching fields, or STEP:FIELD. Repeatable."
+)
 @json_option
 @pass_context
 def lint(context: CliContext, script: str, arguments: tuple[str, ...], ignored: tuple[str, ...], as_json: bool) -> int:
-    """Find values in the steps of SCRIPT that are neither versioned nor inputs, and values bound to a region.
+    """Find values in the steps of SCRIPT that are neither versioned nor inputs, and values bound to one region.
 
-    SCRIPT is a path or a module's dotted name; ARGUMENTS are its own. It is loaded as for --explain: its module runs,
-    its steps do not, and storage is not read. Options of this command go before SCRIPT.
+    SCRIPT is a path or the dotted name of a module; ARGUMENTS are passed to it. The module is loaded, but no step runs
+    and no storage is read. Options of this command go before SCRIPT.
     """
     del context
     from marin.cli.deciding.lint import lint_steps
@@ -33,6 +35,6 @@ def lint(context: CliContext, script: str, arguments: tuple[str, ...], ignored: 
     notes = ["" if item.rule == "unversioned" else item.advice for item in found]
     Output(as_json).rows(("rule", "step", "field", "value"), rows, [item.to_json() for item in found], notes)
     if not steps:
-        say(f"{script} gives no steps to executor_main")
+        say(f"{script} passes no steps to executor_main")
     say(f"{len(found)} finding(s) in {len(steps)} step(s)")
     return exit_codes.FOUND if found else exit_codes.OK

@@ -1,4 +1,4 @@
-"""`marin locks`: leases below a storage root, and the removal of those whose holders are gone."""
+"""`marin locks`: list the leases below a storage root, and remove abandoned ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COLUMNS = ("state", "age", "holder", "lock")
 
 @click.group(cls=SuggestingGroup)
 def locks() -> None:
-    """List the leases of steps that are at work; clear those whose holders are gone."""
+    """List the leases of running steps, and clear leases whose holders are gone."""
 
 
 @locks.command("list")
@@ -30,7 +30,7 @@ def locks() -> None:
 @json_option
 @pass_context
 def list_locks(context: CliContext, prefix: str | None, as_json: bool) -> None:
-    """List all leases below PREFIX (default: MARIN_PREFIX): who holds them, and whether they are renewed."""
+    """List all leases below PREFIX (default: MARIN_PREFIX) with their holders, and whether they are renewed."""
     from marin.recorded.reading.leases import find_leases
 
     root = storage_root(prefix)
@@ -42,7 +42,7 @@ def list_locks(context: CliContext, prefix: str | None, as_json: bool) -> None:
 
 @locks.command("clear")
 @click.argument("steps", type=STEP, metavar="[STEP]...", nargs=-1)
-@click.option("--force", is_flag=True, help="Those of the STEPs named, even if their holders may be at work.")
+@click.option("--force", is_flag=True, help="Remove the leases of the named STEPs even if their holders may still run.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @prefix_option
 @json_option
@@ -50,18 +50,18 @@ def list_locks(context: CliContext, prefix: str | None, as_json: bool) -> None:
 def clear_locks(
     context: CliContext, steps: tuple[str, ...], force: bool, yes: bool, prefix: str | None, as_json: bool
 ) -> int:
-    """Remove the leases of the STEPs named, or all below the prefix, whose holders are gone.
+    """Remove abandoned leases: those of the named STEPs, or all below the prefix.
 
-    Runs take such leases over by themselves; this is for those who will not run the step again. A holder that is at
-    work after all cannot succeed any more.
+    Runs take over abandoned leases by themselves. Use this command if you will not run the step again. If a holder is
+    still at work after all, its attempt can no longer succeed.
     """
     if force and not steps:
-        raise InvalidRequest("--force: name the steps whose leases are to go; for all at once it is too much")
+        raise InvalidRequest("--force needs the names of the steps; it cannot remove all leases at once")
     from marin.recorded.reading.leases import clear_lease
 
     found = _meant(storage_root(prefix), steps, context.now())
     chosen = [lease for lease in found if force or lease.state in CLEARABLE]
-    left = [(lease, f"its holder may be at work ({lease.state})") for lease in found if lease not in chosen]
+    left = [(lease, f"its holder may still run ({lease.state})") for lease in found if lease not in chosen]
     if chosen:
         if not as_json:
             Output(False).rows(_COLUMNS, [_cells(lease) for lease in chosen], [])

@@ -1,4 +1,4 @@
-"""`marin logs`: the log and the error that a step left in its output, also while it runs."""
+"""`marin logs`: the log and the error of a step's output, also while the step runs."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _LAST_BYTES = 200
 
 @click.command()
 @click.argument("step", type=STEP)
-@click.option("-f", "--follow", is_flag=True, help="Go on until the step has ended.")
-@click.option("-n", "--lines", type=click.IntRange(min=0), help="Begin with so many last lines.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the log until the step ends.")
+@click.option("-n", "--lines", type=click.IntRange(min=0), help="Begin with the last N lines.")
 @click.option("--poll", type=click.FloatRange(min=0.01), hidden=True)
 @prefix_option
 @json_option
@@ -48,7 +48,7 @@ def logs(
     prefix: str | None,
     as_json: bool,
 ) -> int:
-    """Print a step's log, then its error when it failed. With --json: one object, or one for each piece with -f."""
+    """Print a step's log, then its error if it failed. With --json: one object; with -f, one for each piece."""
     from marin.recorded.reading.steps import read_status
 
     path = _find_step(storage_root(prefix), step)
@@ -56,7 +56,7 @@ def logs(
     if not follow:
         text, error = tail.whole_text(), tail.error_text()
         if text is None and error is None:
-            raise NotFound(f"{path} has no log: it has not run yet, or a release made it that kept none")
+            raise NotFound(f"{path} has no log: it has not run yet, or an old release without logs made it")
         status = read_status(path)
         if as_json:
             echo_json({"path": path, "status": status, "log": text, "error": error})
@@ -92,7 +92,7 @@ def logs(
 
 
 def _find_step(root: str, name: str) -> str:
-    """Return the output that is meant; when it is a run, say so."""
+    """Return the output path that a name stands for. If it names a run, the error says so."""
     from marin.recorded.reading.runs import list_runs
     from marin.recorded.reading.steps import find_step
 
@@ -112,7 +112,7 @@ def _find_step(root: str, name: str) -> str:
 
 
 class _Presence:
-    """Finds out whether the run that makes an output is still there: by its lease, once nothing is printed any more.
+    """Detect that the run which writes an output is gone: check its lease once the log is quiet.
 
     Args:
         path: The output path.
@@ -129,7 +129,7 @@ class _Presence:
         self._gone_for = 0
 
     def why_gone(self, now: float, *, is_quiet: bool) -> str | None:
-        """Return why the run is gone; None as long as it may be there, or somebody prints.
+        """Return why the run is gone, or None while it may still be alive or the log still grows.
 
         Args:
             now: The time, in seconds since the epoch.
@@ -151,7 +151,7 @@ class _Presence:
 
 
 class _Tail:
-    """Reads on in the log of an output."""
+    """Read new text from the log of an output."""
 
     def __init__(self, path: str, lines: int | None, as_json: bool) -> None:
         self._path = path
@@ -160,12 +160,12 @@ class _Tail:
         self._last = b""
 
     def seconds_to_next(self) -> float:
-        """Return how long another attempt may be waited for, when the last has failed; 0 when none follows."""
+        """Return how long to wait for the next attempt after a failed one; 0 if there is none."""
         announced = seconds_to_next(self._last.decode("utf-8", "replace").rstrip("\n").rpartition("\n")[2])
         return 0.0 if announced is None else announced + _PATIENCE_SECONDS
 
     def next_text(self) -> str | None:
-        """Return what is new in the log, whole characters; None when there is no log."""
+        """Return the new text of the log, in whole characters; None if there is no log."""
         from marin.recorded.reading.store import below, read_part, size_of
 
         log = below(self._path, LOG_FILE)
@@ -184,13 +184,13 @@ class _Tail:
         return self._cursor.first_lines("".join(pieces))
 
     def whole_text(self) -> str | None:
-        """Return the log as it is now, with what processes have written beside it; None when there is none."""
+        """Return the whole log, with the files that job processes wrote beside it; None if there is no log."""
         text = self.next_text()
         beside = self._beside(LOG_FILE)
         return text if beside is None else (text or "") + self._cursor.first_lines(beside)
 
     def _beside(self, name: str) -> str | None:
-        """Return what processes of jobs have written to files of their own: in buckets, before it is added."""
+        """Return the text that job processes wrote to separate files, which buckets need until the log includes it."""
         from marin.recorded.reading.store import below, names_in
         from rigging.filesystem import read_bytes_or_none
 
@@ -201,7 +201,7 @@ class _Tail:
         return b"".join(contents).decode("utf-8", "replace") if contents else None
 
     def error_text(self) -> str | None:
-        """Return the step's error; None when it has none."""
+        """Return the step's error; None if it has none."""
         from marin.recorded.reading.store import below
         from rigging.filesystem import read_bytes_or_none
 

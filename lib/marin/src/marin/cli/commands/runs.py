@@ -1,4 +1,4 @@
-"""`marin runs`: a list of runs, the newest first."""
+"""`marin runs`: a list of runs, newest first."""
 
 from __future__ import annotations
 
@@ -18,10 +18,16 @@ _NEWEST = 50
 
 @click.command()
 @click.argument("prefix", type=NAME, required=False)
-@click.option("-n", "limit", type=click.IntRange(min=1), default=_NEWEST, show_default=True, help="So many at most.")
-@click.option("--all", "show_all", is_flag=True, help="All of them.")
 @click.option(
-    "--state", "states", multiple=True, type=click.Choice([str(state) for state in RunState]), help="Only these."
+    "-n", "limit", type=click.IntRange(min=1), default=_NEWEST, show_default=True, help="Maximum number of runs."
+)
+@click.option("--all", "show_all", is_flag=True, help="List all runs.")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice([str(state) for state in RunState]),
+    help="Only runs in this state. Repeatable.",
 )
 @runs_option
 @json_option
@@ -35,7 +41,7 @@ def runs(
     runs_at: str | None,
     as_json: bool,
 ) -> None:
-    """List the runs recorded below PREFIX (default: MARIN_PREFIX), the newest first."""
+    """List the runs recorded below PREFIX (default: MARIN_PREFIX), newest first."""
     from marin.recorded.reading.runs import list_runs, summaries
 
     directory = runs_directory(storage_root(prefix), runs_at)
@@ -74,14 +80,14 @@ def _cells(run: RunSummary) -> list[str]:
 
 
 def moment(run: RunSummary) -> str:
-    """Return when a run began, in local time; of one without an event log when its info file was written."""
+    """Return the local time at which a run began. Without an event log, return when its info file was written."""
     if run.files.started is not None:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.files.started))
     return (run.created or "-")[:19].replace("T", " ")
 
 
 def steps_text(run: RunSummary) -> str:
-    """Return how many steps a run has, and how they ended: `3: 1 succeeded, 2 cached`."""
+    """Return the number of steps in a run and their outcomes: `3: 1 succeeded, 2 cached`."""
     total = "-" if run.steps is None else str(run.steps)
     ended = [f"{run.ends[end]} {end}" for end in STEP_ENDS if run.ends and run.ends.get(end)]
     return f"{total}: {', '.join(ended)}" if ended else total

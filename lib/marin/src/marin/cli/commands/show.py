@@ -1,4 +1,4 @@
-"""`marin show`: a run with its steps, or a step's output."""
+"""`marin show`: a run with its steps, or the output of a step."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FIELDS = 60
 @json_option
 @pass_context
 def show(context: CliContext, name: str, prefix: str | None, runs_at: str | None, as_json: bool) -> None:
-    """Show a run with its steps, or what a step's output has recorded."""
+    """Show a run with its steps, or everything recorded about a step's output."""
     root = storage_root(prefix)
     directory = runs_directory(root, runs_at)
     found = _run_or_step(root, directory, name)
@@ -44,7 +44,7 @@ def show(context: CliContext, name: str, prefix: str | None, runs_at: str | None
 
 
 def _run_or_step(root: str, directory: str, name: str) -> RunFiles | str:
-    """Return the run, or the output path, that is meant. Runs come first: their names are flat."""
+    """Return the run or the output path that a name stands for. Runs win: their names have no slashes."""
     from marin.recorded.reading.runs import list_runs
     from marin.recorded.reading.steps import find_step
 
@@ -96,7 +96,7 @@ def _show_run(context: CliContext, directory: str, run: RunFiles, as_json: bool)
 
 
 def _step_table(steps: Sequence[RunStep]) -> list[str]:
-    """Return the table of a run's steps, with what they used where that is recorded."""
+    """Return the table of a run's steps, with their resource use where it is recorded."""
     if not steps:
         return []
     heads, rows = (

@@ -1,4 +1,4 @@
-"""Decisions of single commands: lint findings, a new project, storage health.
+"""Decisions of individual commands: lint findings, a new project, storage health.
 
-What pages decide too is in `marin.recorded.deciding`.
+Decisions that the browser pages share are in `marin.recorded.deciding`.
 """

@@ -1,4 +1,4 @@
-"""Surprises in the steps of a script: values that do not count, and values that name a region."""
+"""Findings in a script's steps: values that are not versioned, and values that name a region."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepFacts:
-    """The parts of a step that are looked at.
+    """The parts of a step that lint checks.
 
     Attributes:
-        name: Its name.
+        name: The step's name.
         versioned: The "config" of its version: dotted path to encoded value.
-        unversioned: Its values that do not count (`unversioned_part`), secrets redacted.
+        unversioned: The values that are not versioned (`unversioned_part`), secrets redacted.
     """
 
     name: str
@@ -43,14 +43,14 @@ class StepFacts:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One value that may surprise.
+    """One suspicious value.
 
     Attributes:
-        rule: What was found.
+        rule: The rule that it breaks.
         step: The step's name.
         field: The dotted path in its config.
         value: The value, as JSON text.
-        advice: What to write instead.
+        advice: A suggested replacement.
     """
 
     rule: Rule
@@ -60,7 +60,7 @@ class Finding:
     advice: str
 
     def to_json(self) -> dict[str, Any]:
-        """Return the finding as `marin lint --json` lists it."""
+        """Return the finding as an entry of `marin lint --json`."""
         return {
             "rule": str(self.rule),
             "step": self.step,
@@ -71,11 +71,11 @@ class Finding:
 
 
 def lint_steps(steps: Sequence[StepFacts], ignored: Sequence[str] = ()) -> list[Finding]:
-    """Return what was found, in the order of the steps.
+    """Return the findings, in the order of the steps.
 
     Args:
         steps: The steps.
-        ignored: Patterns (`fnmatch`) of fields, or of `step:field`, that are left out.
+        ignored: Patterns (`fnmatch`) of fields, or of `step:field`, to skip.
     """
     return [
         finding
@@ -92,7 +92,7 @@ def lint_steps(steps: Sequence[StepFacts], ignored: Sequence[str] = ()) -> list[
 def _findings(step: StepFacts) -> Iterator[Finding]:
     for field, value in step.versioned.items():
         for path, region in region_paths(value):
-            advice = f"it starts anew outside of {region}; {_relative_advice(path)}"
+            advice = f"the step starts over outside {region}; {_relative_advice(path)}"
             yield Finding(Rule.REGION_VERSIONED, step.name, field, _text(path), advice)
     for field, value in leaves(step.unversioned) if step.unversioned else ():
         if isinstance(value, str) and value.startswith(_OWN_PATH):
@@ -106,7 +106,9 @@ def _findings(step: StepFacts) -> Iterator[Finding]:
 
 
 def leaves(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the values in nested dicts and lists, each with its dotted path; empty dicts and lists as themselves."""
+    """Yield the leaf values of nested dicts and lists, each with its dotted path. Empty dicts and lists count as
+    leaves.
+    """
     pending = [("", value)]
     while pending:
         where, item = pending.pop()

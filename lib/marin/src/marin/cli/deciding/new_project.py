@@ -1,4 +1,4 @@
-"""The files of a project that `marin init` makes, as text: nothing is read or written here."""
+"""The files of a project that `marin init` creates, as text. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """How a library of ours was installed, from its `direct_url.json`.
+    """How one of marin's libraries was installed, from its `direct_url.json`.
 
     Args:
-        name: Of the distribution.
-        version: Of it.
-        source: The table that `[tool.uv.sources]` has for it, as TOML; empty: it is from a package index.
+        name: The name of the distribution.
+        version: Its version.
+        source: Its table in `[tool.uv.sources]`, as TOML; empty if it came from a package index.
     """
 
     name: str
@@ -31,10 +31,10 @@ class Installed:
 
 
 def source_of(direct_url: Mapping[str, object] | None) -> str:
-    """Return the source that uv needs to install a distribution as it was installed; empty for an index.
+    """Return the uv source that installs a distribution the way it was installed; empty for an index.
 
     Args:
-        direct_url: The content of its `direct_url.json`; None: it has none.
+        direct_url: The content of its `direct_url.json`; None if it has none.
     """
     if not direct_url:
         return ""
@@ -53,16 +53,16 @@ def source_of(direct_url: Mapping[str, object] | None) -> str:
 
 
 def project_files(name: str, template: str, code: str, libraries: Sequence[Installed]) -> dict[str, str]:
-    """Return the files of a new project, by their paths below its folder.
+    """Return the files of a new project, keyed by their paths below its folder.
 
     Args:
-        name: Of the project.
+        name: The project's name.
         template: One of TEMPLATES.
-        code: The template's experiment.
-        libraries: Marin's libraries, the one that the project depends on first.
+        code: The code of the template's experiment.
+        libraries: Marin's libraries; the project depends on the first one.
 
     Raises:
-        InvalidRequest: No project may have that name.
+        InvalidRequest: The name is not valid for a project.
     """
     if name.lower().replace("_", "-") in {library.name for library in libraries}:
         raise InvalidRequest(f"project name {name!r}: the project depends on that library; give another with --name")

@@ -1,4 +1,4 @@
-"""What `marin doctor` says of a storage prefix and of the client of jobs; pure."""
+"""What `marin doctor` reports about a storage prefix and the job client; pure."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _SLOW_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class PrefixFacts:
-    """What was seen of a prefix.
+    """Observations about a prefix.
 
     Args:
         prefix: The storage root.
-        is_default: Whether nothing names it: neither MARIN_PREFIX nor a region's bucket.
-        region: That it is in; None: not known.
-        here: The region of this machine; None: not known.
-        round_trip_s: Seconds in which a small file was written, read and removed.
-        error: Why that failed; empty: it did not.
+        is_default: Whether the prefix is the fallback: neither MARIN_PREFIX nor a region's bucket names one.
+        region: The prefix's region; None if unknown.
+        here: The region of this machine; None if unknown.
+        round_trip_s: Seconds that writing, reading and removing a small file took.
+        error: Why that failed; empty if it succeeded.
     """
 
     prefix: str
@@ -37,7 +37,7 @@ class PrefixFacts:
 
 
 def judge_prefix(facts: PrefixFacts) -> list[Finding]:
-    """Return what there is to say of a prefix."""
+    """Return the findings about a prefix."""
     scheme = facts.prefix.partition("://")[0] if "://" in facts.prefix else "file"
     if facts.error:
         remedy = _REMEDIES.get(scheme, "give MARIN_PREFIX a place that this user may write to")
@@ -54,7 +54,7 @@ def judge_prefix(facts: PrefixFacts) -> list[Finding]:
             Finding(
                 "region",
                 State.WARNING,
-                f"the prefix is in {facts.region}, this machine in {facts.here}: reading is paid for",
+                f"the prefix is in {facts.region}, this machine in {facts.here}: reads cost egress fees",
                 f"set MARIN_PREFIX to a bucket in {facts.here}",
             )
         )
@@ -65,12 +65,12 @@ def judge_prefix(facts: PrefixFacts) -> list[Finding]:
 
 
 def judge_client(spec: str, known: Sequence[str], missing: str | None) -> Finding:
-    """Return what there is to say of the client of jobs.
+    """Return the findings about the job client.
 
     Args:
-        spec: What FRAY_CLIENT names; empty: nothing.
-        known: Every form of spec.
-        missing: Why the backend cannot be used here; None: it can.
+        spec: The value of FRAY_CLIENT; empty if unset.
+        known: The valid forms of that value.
+        missing: Why the backend cannot be used here; None if it can.
     """
     name = spec.partition("://")[0]
     if not spec:

@@ -1,4 +1,4 @@
-"""What single commands read: names for completion, a script's steps, storage health.
+"""What individual commands read: names for completion, a script's steps, storage health.
 
-Runs and outputs are read by `marin.recorded.reading`.
+`marin.recorded.reading` reads runs and outputs.
 """

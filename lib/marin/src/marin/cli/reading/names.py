@@ -1,4 +1,4 @@
-"""Names of runs and outputs that begin with what is typed, for the shell's completion."""
+"""Names of runs and outputs for shell completion."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _NO_OUTPUTS = ("experiments", "tmp", "cache")
 
 
 def names_beginning(typed: str, prefix: str | None, *, runs: bool, steps: bool) -> list[str]:
-    """Return names that begin with what is typed; [] when storage cannot be read, as a shell must not be disturbed.
+    """Return the names that begin with the typed text; [] if storage cannot be read, so that completion stays quiet.
 
     Args:
-        typed: The beginning.
+        typed: The text typed so far.
         prefix: The storage root; None for the default one.
-        runs: Whether names of runs count.
-        steps: Whether output paths count.
+        runs: Whether to include runs.
+        steps: Whether to include output paths.
     """
     found: list[str] = []
     if runs:
@@ -48,7 +48,7 @@ def _runs(typed: str, root: str) -> list[str]:
 
 
 def _outputs(typed: str, root: str) -> list[str]:
-    """Return outputs that begin with what is typed; directories without a version's digits are looked into."""
+    """Return the outputs that begin with the typed text. Directories without a version hash are searched too."""
     before, slash, beginning = typed.rpartition("/")
     pending = deque([(before + slash, beginning)])
     found: list[str] = []

@@ -1,4 +1,4 @@
-"""The steps of a script: it is run, up to where its experiments would."""
+"""The steps of a script. The script runs up to the point where its experiments would start."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from rigging.redaction import redact_value
 
 
 def steps_of_script(script: str, arguments: Sequence[str]) -> list[StepFacts]:
-    """Return the steps of every `executor_main` of a script. None of them is run, and no storage is read.
+    """Return the steps of every `executor_main` in a script, without running them or reading storage.
 
     Args:
-        script: The script's path, or a module's dotted name.
-        arguments: Its command line.
+        script: The script's path, or the dotted name of a module.
+        arguments: The script's arguments.
 
     Raises:
-        NotFound: There is no such script.
-        InvalidRequest: It cannot be imported, or raises.
-        Conflict: It ends by itself before it comes to its steps.
+        NotFound: The script does not exist.
+        InvalidRequest: The script cannot be imported, or it raised.
+        Conflict: The script exited before it reached its steps.
     """
     if script.endswith(".py") and not os.path.exists(script):
         raise NotFound(f"no script {script}")
@@ -43,7 +43,7 @@ def steps_of_script(script: str, arguments: Sequence[str]) -> list[StepFacts]:
             explain_script(script, arguments, ExplainRequest(inspect=inspect))
         except SystemExit as error:
             if error.code not in (None, 0):
-                raise Conflict(f"{script} ended by itself: {error.code}") from error
+                raise Conflict(f"{script} exited before its steps: {error.code}") from error
         except MarinError:
             raise
         except Exception as error:

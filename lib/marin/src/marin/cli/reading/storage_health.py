@@ -1,4 +1,4 @@
-"""Looking at a storage prefix: a small file is written there, read and removed."""
+"""Probe a storage prefix: write a small file there, read it and remove it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CONTENT = "marin doctor"
 
 
 def look_at_prefix(prefix: str, is_default: bool) -> PrefixFacts:
-    """Write, read and remove a file of a name that nobody uses, and return what was seen."""
+    """Write, read and remove a file with a unique name, and return the observations."""
     facts = PrefixFacts(
         prefix,
         is_default,
@@ -34,5 +34,5 @@ def look_at_prefix(prefix: str, is_default: bool) -> PrefixFacts:
         words = str(error).strip().splitlines() or [type(error).__name__]
         return replace(facts, error=words[0])
     if read != _CONTENT:
-        return replace(facts, error=f"{os.path.basename(url)} was read back as other content than was written")
+        return replace(facts, error=f"{os.path.basename(url)} was read back with different content than was written")
     return replace(facts, round_trip_s=time.monotonic() - begun)

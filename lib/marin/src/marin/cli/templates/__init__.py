@@ -1,4 +1,4 @@
-"""Projects that `marin init` makes: one module a template, which becomes `experiments/first.py`.
+"""The projects of `marin init`: each module is a template that becomes `experiments/first.py`.
 
-Each has `steps`, which its test runs with a client of its own. Nothing here is imported by marin.
+Each has `steps`, which the project's test runs with an in-process client. marin imports none of them.
 """

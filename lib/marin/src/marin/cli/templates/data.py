@@ -1,4 +1,4 @@
-"""Clean documents: one step writes them, the next one cleans its shards side by side, a job a shard.
+"""Clean documents: one step writes them, the next cleans its shards in parallel, one job per shard.
 
 python -m experiments.first                   # in this process
 iris job run -- python -m experiments.first   # as a job, on a cluster that starts by itself
@@ -22,7 +22,7 @@ class DocumentsConfig:
 
 
 def write_documents(config: DocumentsConfig) -> None:
-    """Write the documents, of which every third is too short."""
+    """Write the documents. Every third one is too short."""
     for shard in range(SHARDS):
         with open_url(f"{config.output_path}/part-{shard}.jsonl", "w") as file:
             for number in range(shard, config.documents, SHARDS):

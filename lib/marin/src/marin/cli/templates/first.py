@@ -1,4 +1,4 @@
-"""Count words: one step makes a text, the next one counts its words as a job of its own.
+"""Count words: one step writes a text, the next counts its words in a separate job.
 
 python -m experiments.first                   # in this process
 iris job run -- python -m experiments.first   # as a job, on a cluster that starts by itself
@@ -31,7 +31,7 @@ class CountConfig:
 
 
 def count_words(config: CountConfig) -> None:
-    """Write how many words the text has."""
+    """Write the number of words in the text."""
     with open_url(str(config.text), "r") as file:
         words = len(file.read().split())
     print(f"{words} words")

@@ -1,4 +1,4 @@
-"""A sweep: a step for each learning rate, each a job of its own, and a step that names the best one.
+"""A sweep: one job per learning rate, and a step that picks the best one.
 
 python -m experiments.first                   # in this process
 iris job run -- python -m experiments.first   # as a job, on a cluster that starts by itself
@@ -22,7 +22,7 @@ class TrialConfig:
 
 
 def run_trial(config: TrialConfig) -> None:
-    """Descend x² from 10 in twenty steps, and write the loss."""
+    """Minimise x² from x = 10 in twenty steps, and write the loss."""
     x = 10.0
     for _ in range(20):
         x -= config.learning_rate * 2 * x
@@ -37,7 +37,7 @@ class BestConfig:
 
 
 def find_best(config: BestConfig) -> None:
-    """Write the trial with the smallest loss."""
+    """Write the trial with the lowest loss."""
     trials = []
     for path in config.trials:
         with open_url(str(path), "r") as file:

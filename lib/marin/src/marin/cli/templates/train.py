@@ -1,4 +1,5 @@
-"""Training that goes on where it was: a checkpoint every hundred steps, taken up after a preemption or a failure.
+"""Training that resumes: it writes a checkpoint every hundred steps and continues from it after a preemption or
+failure.
 
 python -m experiments.first                   # in this process
 iris job run -- python -m experiments.first   # as a job, on a cluster that starts by itself
@@ -23,7 +24,7 @@ class TrainConfig:
 
 
 def train(config: TrainConfig) -> None:
-    """Fit a line to noisy points, and write the loss as it falls."""
+    """Fit a line to noisy points, and write the loss over time."""
     points = np.random.default_rng(0)
     x = points.normal(size=1000)
     y = 3.0 * x + 1.0 + 0.1 * points.normal(size=1000)
