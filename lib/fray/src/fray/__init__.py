@@ -1,7 +1,7 @@
-"""One client for jobs and actors, whatever runs them.
+"""One client API for jobs and actors on every backend.
 
-`current_client()` finds the client; `client.submit(JobRequest(...))` runs a job; `client.create_actor(...)` an actor.
-Backends load when they are first used, so that importing fray is cheap everywhere.
+`current_client()` finds the client, `client.submit(JobRequest(...))` runs a job, `client.create_actor(...)` creates an
+actor. A backend is imported on first use, so importing fray stays cheap.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Actors: objects that live in one place and answer calls from many.
+"""Actors: objects that live in one process and answer calls from many.
 
 counter = client.create_actor(Counter, name="counter")
 counter.add(1)                    # waits for the result
@@ -34,62 +34,62 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class ActorFuture(Protocol[R_co]):
-    """The result of a call, when it is there."""
+    """The future result of a call."""
 
     def result(self, timeout: float | None = None) -> R_co:
         """Wait for the call and return its value, or raise what it raised.
 
         Raises:
-            DeadlineExceeded: (a TimeoutError) No result after `timeout` seconds; the call goes on.
+            DeadlineExceeded: (a TimeoutError) No result after `timeout` seconds. The call continues.
             ActorLost: The actor's process ended before it answered.
             Conflict: The actor was shut down before the call began.
         """
         ...
 
     def done(self) -> bool:
-        """Whether `result` would return or raise at once."""
+        """Return whether `result` would return or raise immediately."""
         ...
 
     def add_done_callback(self, callback: Callable[["ActorFuture[R_co]"], object]) -> None:
-        """Call `callback(future)` once when the call has ended, or soon if it has, in a thread for all such callbacks.
+        """Call `callback(future)` once, after the call has ended. One thread runs all such callbacks.
 
-        It may make further calls; while it waits for something, the other callbacks wait too. What it raises is logged.
+        The callback may make further calls, but while it blocks, other callbacks wait. Its exceptions are logged.
         """
         ...
 
 
 class ActorMethod(Protocol[P, R_co]):
-    """One method of an actor, as seen from outside."""
+    """A callable method of an actor handle."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Call it and wait for the result."""
+        """Call the method and wait for its result."""
         ...
 
     def remote(self, *args: P.args, **kwargs: P.kwargs) -> ActorFuture[R_co]:
-        """Call it and return a future at once."""
+        """Call the method and return a future immediately."""
         ...
 
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> ActorFuture[R_co]:
-        """Call like `remote`, for calls that take hours: on networked backends they survive a lost connection."""
+        """Call like `remote`, for calls that take hours: on networked backends the call survives a lost connection."""
         ...
 
 
 class ActorHandle(Protocol):
-    """An actor; its public methods are attributes of the handle.
+    """A reference to an actor. The actor's public methods are attributes of the handle.
 
-    A handle may be given away: as an argument of jobs and of other actors' methods, or as their result.
+    A handle can be passed to jobs and to methods of other actors, and returned from them.
     """
 
     def __getattr__(self, name: str) -> ActorMethod[..., Any]: ...
 
 
 class HostedActor:
-    """An actor that this process hosts; its methods can be called on it, too.
+    """An actor that lives in this process. Its methods can also be called directly on this object.
 
-    Given away, it goes as its handle.
+    Pickling it sends its handle.
 
     Args:
-        handle: The actor's.
+        handle: The handle of the actor.
         end: Stops the actor.
     """
 
@@ -99,11 +99,11 @@ class HostedActor:
 
     @property
     def handle(self) -> ActorHandle:
-        """The actor's handle, to give away."""
+        """The actor's handle, which can be sent to other processes."""
         return self._handle
 
     def shutdown(self) -> None:
-        """Stop the actor; its name is free again. A method of the actor's own of this name is `handle.shutdown`."""
+        """Stop the actor and free its name. If the actor has a method of this name, call it as `handle.shutdown`."""
         self._end()
 
     def __getattr__(self, name: str) -> ActorMethod[..., Any]:
@@ -128,9 +128,9 @@ def _handle_itself(handle: ActorHandle) -> ActorHandle:
 
 
 def typed_method(handle: ActorHandle, method: Callable[Concatenate[Any, P], R]) -> ActorMethod[P, R]:
-    """The handle's method of that name with the parameters and result of `method`, e.g. `Counter.add`.
+    """Return a method of the handle, typed with the parameters and result of `method`, e.g. `Counter.add`.
 
-    `handle.add` itself is not checked by type checkers, which do not know the actor's class.
+    Type checkers do not know the actor's class, so they do not check `handle.add` itself.
     """
     return cast("ActorMethod[P, R]", getattr(handle, method.__name__))
 
@@ -140,40 +140,40 @@ class ActorGroup(Protocol):
 
     @property
     def ready_count(self) -> int:
-        """Actors that have been constructed and are still up."""
+        """The number of actors that are constructed and still running."""
         ...
 
     def wait_ready(self, count: int | None = None, timeout: float = 300.0) -> list[ActorHandle]:
-        """Wait until `count` actors (all by default) are ready and return so many, the first ones by index.
+        """Wait until `count` actors (default: all) are ready and return that many, lowest index first.
 
         Raises:
-            DeadlineExceeded: Not that many after `timeout` seconds.
-            JobFailed: So many have failed that `count` can no longer be reached.
+            DeadlineExceeded: Fewer actors were ready after `timeout` seconds.
+            JobFailed: So many actors failed that `count` is out of reach.
         """
         ...
 
     def discover_new(self) -> list[ActorHandle]:
-        """The actors that became ready since the last call of `discover_new`."""
+        """Return the actors that became ready since the last call of `discover_new`."""
         ...
 
     def is_done(self) -> bool:
-        """Whether no actor of the group is up or still starting."""
+        """Whether every actor of the group has ended."""
         ...
 
     def shutdown(self) -> None:
-        """Stop all of them; calls not yet begun fail."""
+        """Stop all actors. Calls that have not begun fail."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ActorContext:
-    """An actor's identity and end.
+    """What an actor knows of itself, and its shutdown event.
 
     Args:
-        handle: To itself, to give away.
-        index: Its place in its group.
+        handle: The actor's own handle, which it can pass on.
+        index: Its index in its group.
         group_name: The group's name.
-        shutdown_event: Set when the actor is shut down. An actor that sets it ends itself, with success.
+        shutdown_event: Set when the actor is shut down. An actor that sets it ends itself successfully.
     """
 
     handle: ActorHandle
@@ -183,7 +183,7 @@ class ActorContext:
 
 
 class ShutdownEvent(threading.Event):
-    """An event that also calls `end` when it is set for the first time."""
+    """An event that calls `end` when it is first set."""
 
     def __init__(self, end: Callable[[], None]) -> None:
         super().__init__()
@@ -200,7 +200,7 @@ _current: ContextVar[ActorContext | None] = ContextVar("fray_current_actor", def
 
 
 def current_actor() -> ActorContext:
-    """The actor whose constructor or method is running here; Conflict outside of one."""
+    """Return the context of the actor whose constructor or method is running. Raise Conflict outside of an actor."""
     context = find_actor()
     if context is None:
         raise Conflict("current_actor(): not inside an actor; call it from an actor's constructor or methods")
@@ -208,10 +208,10 @@ def current_actor() -> ActorContext:
 
 
 def find_actor() -> ActorContext | None:
-    """The actor whose constructor or method is running here, if one is."""
+    """Return the context of the actor whose constructor or method is running, or None."""
     return _current.get()
 
 
 def enter_actor(context: ActorContext | None) -> None:
-    """For backends: make `context` what `current_actor` finds from here on in this contextvars context."""
+    """For backends: make `current_actor` return `context` in the current contextvars context."""
     _current.set(context)

@@ -1,6 +1,6 @@
-"""Permitted differences between backends, each with a name.
+"""The named differences that backends may have.
 
-Everything that is not named here is the same on every backend, and `fray.testing.contract` holds them to it.
+Everything else is the same on every backend, as `fray.testing.contract` checks.
 """
 
 from dataclasses import dataclass, field, fields
@@ -11,11 +11,11 @@ __all__ = ["DIFFERENCES", "BackendCapabilities", "Difference"]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One field of `BackendCapabilities`, for people.
+    """A field of `BackendCapabilities`, in words.
 
     Args:
-        promise: What holds where the field is True.
-        instead: What happens where it is False.
+        promise: What the backend guarantees if the field is True.
+        instead: What happens if it is False.
     """
 
     promise: str
@@ -28,7 +28,7 @@ def _promise(promise: str, instead: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendCapabilities:
-    """The promises of a backend that not all give: those that it names as True; `DIFFERENCES` has each in words."""
+    """Promises that not all backends make. A backend sets those it makes to True; `DIFFERENCES` explains each."""
 
     separate_processes: bool = _promise(
         "a callable runs in a process of its own, with its variables and workspace; terminate() interrupts it",

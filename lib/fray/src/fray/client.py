@@ -1,4 +1,4 @@
-"""The client and its jobs, under the module path that experiments import them from."""
+"""The client and its jobs, under the module path that experiments import."""
 
 from fray.errors import JobAlreadyExists, JobFailed
 from fray.protocols import (

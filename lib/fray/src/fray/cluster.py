@@ -1,4 +1,4 @@
-"""Jobs and their resources under the module path that experiments import them from."""
+"""Jobs and their resources, under the module path that experiments import."""
 
 from fray.types import (
     CpuConfig,

@@ -1,4 +1,4 @@
-"""The client that code uses when it names none."""
+"""The default client of the current code."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -28,10 +28,10 @@ _shared_lock = ForkLock()
 
 @contextmanager
 def set_current_client(client: C) -> Iterator[C]:
-    """Make `client` what `current_client()` returns within the `with` block.
+    """Make `current_client()` return `client` within the `with` block.
 
-    The jobs and actors that the local backend starts from there see it too. Other threads do not, unless they are
-    started with `contextvars.copy_context()`: two threads may use two clients at once.
+    Jobs and actors that the local backend starts inside the block see it too. Other threads do not, unless they are
+    started with `contextvars.copy_context()`: two threads can use two clients concurrently.
     """
     token = chosen_client.set(client)
     try:
@@ -41,21 +41,21 @@ def set_current_client(client: C) -> Iterator[C]:
 
 
 def adopt_client(client: Client) -> None:
-    """For backends: make `client` the one that work run in this contextvars context finds, unless one is set."""
+    """For backends: make `client` the default in this contextvars context, unless one is set."""
     if chosen_client.get() is None:
         chosen_client.set(client)
 
 
 def offer_client(make: Callable[[], Client]) -> None:
-    """For backends: have work run in this contextvars context find the client that `make` returns, unless one is set.
+    """For backends: make the client that `make` returns the default in this contextvars context, unless one is set.
 
-    Most work asks for none, and a client's modules take a while to import.
+    Most code asks for no client, and a client's modules take time to import.
     """
     _offered.set(make)
 
 
 def close_shared_clients(wait: bool) -> None:
-    """Shut down the clients that `current_client()` has made in this process, before it ends."""
+    """Shut down the clients that `current_client()` created in this process, before it ends."""
     with _shared_lock:
         here = [_shared.pop(key) for key in list(_shared) if key[0] == os.getpid()]
     for client in here:
@@ -63,7 +63,7 @@ def close_shared_clients(wait: bool) -> None:
 
 
 def default_spec(environ: Mapping[str, str]) -> str:
-    """The spec of the client to use when none is set: FRAY_CLIENT, else the cluster we run in, else local."""
+    """Return the spec of the default client: FRAY_CLIENT, else the cluster this process runs in, else local."""
     if spec := environ.get(CLIENT_ENV):
         return spec
     if environ.get("IRIS_JOB_ID") and environ.get("IRIS_CONTROLLER_ADDRESS"):
@@ -74,14 +74,14 @@ def default_spec(environ: Mapping[str, str]) -> str:
 
 
 def current_client() -> Client:
-    """The client to submit jobs with.
+    """Return the client to submit jobs with.
 
-    In this order: what `set_current_client` set, or the backend of the job that this is; what the variable FRAY_CLIENT
-    names; Iris when running inside an Iris job; Ray when inside a Ray job; local. All but the first are made once per
+    The first of these that applies: the client from `set_current_client`, or the backend of the surrounding job; the
+    value of FRAY_CLIENT; Iris inside an Iris job; Ray inside a Ray job; local. All but the first are created once per
     process and spec, and again after a shutdown.
 
     Raises:
-        InvalidRequest: FRAY_CLIENT names no known backend, or one that is not installed.
+        InvalidRequest: FRAY_CLIENT names an unknown backend, or one that is not installed.
     """
     if (client := chosen_client.get()) is not None:
         return client

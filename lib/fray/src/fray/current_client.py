@@ -1,4 +1,4 @@
-"""`current_client` and `set_current_client` under the module path that experiments import them from."""
+"""`current_client` and `set_current_client`, under the module path that experiments import."""
 
 from fray.context import chosen_client, current_client, set_current_client
 

@@ -1,6 +1,6 @@
-"""Published peak rates of accelerator chips, by the names that jobs and JAX give them.
+"""Published peak rates of accelerator chips, by the names used in jobs and in JAX.
 
-Dense rates of the vendors' data sheets; V100 and T4, which have no bf16, are listed with their fp16 rate.
+Dense rates from the vendors' data sheets. V100 and T4 have no bf16 and are listed with their fp16 rate.
 """
 
 import re
@@ -81,11 +81,11 @@ _JAX_TPU_KINDS: Final = (
 
 
 def device_flops(device_type: str, dtype: str = "bf16") -> float | None:
-    """Return the peak dense FLOP/s of one chip; None where no rate is published.
+    """Return the peak dense FLOP/s of one chip; None if no rate is published.
 
     Args:
         device_type: A GPU ("H100") or a TPU type or generation ("v5p-8", "v5p").
-        dtype: "bf16", "fp16", "fp32", "fp8" or "int8", or the long names of the same.
+        dtype: "bf16", "fp16", "fp32", "fp8" or "int8", or their long names.
     """
     generation = device_type.lower().partition("-")[0]
     if generation in TPU_CHIP_FLOPS:
@@ -97,11 +97,11 @@ def device_flops(device_type: str, dtype: str = "bf16") -> float | None:
 
 
 def device_flops_for_jax_device(device_kind: str, dtype: str = "bf16") -> float | None:
-    """Return the peak dense FLOP/s of one device of JAX; None for one that is not known, such as a CPU.
+    """Return the peak dense FLOP/s of one JAX device; None for an unknown one, such as a CPU.
 
     Args:
         device_kind: `jax.devices()[0].device_kind`, e.g. "TPU v5 lite" or "NVIDIA H100 80GB HBM3".
-        dtype: As of `device_flops`.
+        dtype: As in `device_flops`.
     """
     kind = device_kind.lower()
     for prefix, generation in _JAX_TPU_KINDS:

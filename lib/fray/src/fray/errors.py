@@ -1,4 +1,4 @@
-"""Errors of jobs and actors, the same for every backend."""
+"""Errors of jobs and actors, on every backend."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +14,15 @@ __all__ = ["ActorLost", "JobAlreadyExists", "JobFailed", "ResultUnavailable"]
 
 
 class JobFailed(AnyJobFailed):
-    """A job ended without success; the message names the job, the cause and, where there is one, the log.
+    """A job ended without success. The message names the job, the cause and, where available, the log.
 
-    `job_id` and `exit_code` (negative for a signal, as in `subprocess`) are None where they are not known.
-    `failed_status` is the status it ended with. `was_preempted`: its capacity was taken away, more often than it was to
-    be started again. `JobFailed(job_id, status)` makes the message itself.
+    `job_id` and `exit_code` (negative for a signal, as in `subprocess`) are None where unknown. `failed_status` is the
+    final status. `was_preempted` means that its capacity was taken away more often than its retries allow.
+    `JobFailed(job_id, status)` composes the message.
 
     Args:
-        message: The message, or, without `job_id`, the job's id when a status follows.
-        status: The status it ended with; None for `JobStatus.FAILED`.
+        message: The message. Or, without `job_id` and followed by a status, the job's id.
+        status: The final status; None for `JobStatus.FAILED`.
         job_id: The job.
         exit_code: Its exit code.
         was_preempted: Whether its capacity was taken away.
@@ -48,12 +48,12 @@ class JobFailed(AnyJobFailed):
 
 
 class JobAlreadyExists(AlreadyExists):
-    """A live job has this name already.
+    """A live job already has this name.
 
-    `handle` is that job's and None where there is none, as after a journey to another process.
+    `handle` is that job's handle; None if there is none, for example after pickling.
 
     Args:
-        message: The message, or, without `job_name`, the job's name when a handle follows.
+        message: The message. Or, without `job_name` and followed by a handle, the job's name.
         handle: The live job.
         job_name: The name that is taken.
     """
@@ -72,7 +72,7 @@ class JobAlreadyExists(AlreadyExists):
 
 
 class ActorLost(Unavailable):
-    """The actor's process ended before the call was answered, or has ended for good; the message names the actor.
+    """The actor's process ended before it answered the call, or the actor has ended for good. The message names it.
 
-    Whether the method has run, and how far, is not known.
+    It is unknown whether, or how far, the method ran.
     """

@@ -1,4 +1,4 @@
-"""The client of Iris under the names that programs written for fray's ancestor import."""
+"""The Iris client under the names that programs for fray's predecessor import."""
 
 from fray.backends.common.actors import RefHandle as IrisActorHandle
 from fray.backends.iris.actors import IrisActorGroup

@@ -1,4 +1,4 @@
-"""The in-process client and its handles under the module path that experiments import them from."""
+"""The in-process client and its handles, under the module path that experiments import."""
 
 from fray.backends.common.actors import RefHandle as LocalActorHandle
 from fray.backends.common.actors import RefMethod as LocalActorMethod

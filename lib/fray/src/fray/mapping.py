@@ -1,4 +1,4 @@
-"""One job for each of many items, with a bounded number of them at a time."""
+"""One job for each of many items, with bounded concurrency."""
 
 import itertools
 import os
@@ -44,28 +44,28 @@ def map(
     name: str | None = None,
     client: Client | None = None,
 ) -> Iterator[Any]:
-    """Run `fn(item)` as a job for every item, and yield what each returned.
+    """Run `fn(item)` as a job for every item, and yield the results.
 
-    Items are taken as places get free, so there may be endlessly many. Jobs begin when the first result is asked for,
-    and new ones are submitted only while one is. The first failure ends the iteration as soon as it happens. However
-    that ends (also by `close()`, Ctrl-C, or as nobody holds it any more), the jobs that have not ended are stopped.
+    Items are taken as capacity frees up, so there may be infinitely many. Jobs begin when the first result is
+    requested, and new ones are submitted only while one is. The first failure ends the iteration immediately. However
+    the iteration ends (also by `close()`, Ctrl-C or garbage collection), the remaining jobs are stopped.
 
     Args:
-        fn: What to call.
-        items: The argument of each call.
-        max_in_flight: The most jobs whose results were not yielded: those that run, wait, or wait for their turn.
-        resources: What each job needs; None for `ResourceConfig()`.
-        ordered: Yield in the order of the items; else as jobs end, which keeps all places busy.
-        return_exceptions: Yield the exception of a failed job in the place of its result, and go on.
-        environment: What each job finds around it; None for the submitter's own.
-        max_retries_failure: How often each job is started over after it failed.
-        name: Begins the jobs' names; None for that of `fn`.
+        fn: The function to call.
+        items: Its argument, for each call.
+        max_in_flight: Maximum number of jobs whose results are not yet yielded: running, pending or finished.
+        resources: The resources of each job; None for `ResourceConfig()`.
+        ordered: Yield in the order of the items; otherwise as jobs end, which keeps all slots busy.
+        return_exceptions: Yield the exception of a failed job instead of its result, and continue.
+        environment: The environment of each job; None for the submitter's own.
+        max_retries_failure: How often each job is retried after a failure.
+        name: Prefix of the jobs' names; None for the name of `fn`.
         client: Submits the jobs; None for `current_client()`.
 
     Raises:
-        InvalidRequest: An argument that can never work; raised by the call itself.
-        Exception: While it is iterated over: what `JobHandle.result`, `Client.submit` and `items` raise. What `items`
-            raises comes after the results of the items before it.
+        InvalidRequest: An argument is invalid; raised by the call itself.
+        Exception: During iteration: whatever `JobHandle.result`, `Client.submit` or `items` raises. An exception of
+            `items` comes after the results of earlier items.
     """
     if not callable(fn):
         raise InvalidRequest(f"fray.map: {fn!r} is not callable")
@@ -98,21 +98,23 @@ def map(
 
 
 class _Outcome(NamedTuple):
-    """The value that a job returned, or its exception."""
+    """A job's value, or its exception."""
 
     value: Any = None
     error: Exception | None = None
 
 
 def _without_own_frames(frames: TracebackType | None) -> TracebackType | None:
-    """Return a traceback from the first frame that is neither fray's nor rigging's; None when there is none."""
+    """Return a traceback from the first frame outside fray and rigging; None if there is none."""
     while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_OWN):
         frames = frames.tb_next
     return frames
 
 
 def _raisable(error: Exception) -> Exception:
-    """Return what a generator can raise: StopIteration would become an error without the note that names the item."""
+    """Return an exception that a generator can raise. StopIteration would become an error without the note that names
+    the item.
+    """
     if not isinstance(error, StopIteration):
         return error
     raised = RuntimeError(f"the function raised {error!r}")
@@ -126,8 +128,8 @@ class _Mapping:
 
     Args:
         client: Submits the jobs.
-        ordered: Yield in the order of the requests.
-        return_exceptions: Yield exceptions in the place of results.
+        ordered: Yield in the order of the items.
+        return_exceptions: Yield exceptions instead of raising them.
     """
 
     def __init__(self, client: Client, ordered: bool, return_exceptions: bool) -> None:
@@ -142,7 +144,7 @@ class _Mapping:
         self._finished: set[int] = set()  # identities of those in flight that have ended
 
     def run(self, requests: Iterator[tuple[JobRequest, Any]], most: int) -> Iterator[Any]:
-        """Yield the results of these jobs, of which so many are in flight at most."""
+        """Yield the results of these jobs, with a bounded number in flight."""
         more = True
         broken: Exception | None = None
         try:
@@ -178,7 +180,7 @@ class _Mapping:
         handle.add_done_callback(lambda _: self._ended.put(handle))
 
     def _take(self) -> "_Outcome":
-        """Wait for the next job whose turn it is to be yielded; what it returned, or its exception."""
+        """Wait for the next job to yield, and return its value or exception."""
         while not (self._ordered and id(self._order[0]) in self._finished):
             handle = next_ended(self._ended, list(self._running.values()), None)
             del self._running[id(handle)]
@@ -202,7 +204,7 @@ class _Mapping:
             return _Outcome(error=error)
 
     def _stop(self) -> None:
-        """Stop what has not ended; as many as can be, whatever becomes of the others."""
+        """Stop the remaining jobs, continuing past errors."""
         for handle in self._running.values():
             try:
                 handle.terminate()

@@ -1,4 +1,4 @@
-"""The promises of every backend's client and job handles, as Protocols."""
+"""The interface of every backend's client and job handles, as Protocols."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -27,53 +27,55 @@ class JobHandle(Protocol):
 
     @property
     def job_id(self) -> str:
-        """The backend's name for this one job; never used again for another."""
+        """The backend's unique id of this job. It is never reused."""
         ...
 
     def status(self) -> JobStatus:
-        """The job's status now."""
+        """Return the job's current status."""
         ...
 
     def wait(self, timeout: float | None = None, *, raise_on_failure: bool = True) -> JobStatus:
         """Wait for the job's end and return its final status.
 
         Args:
-            timeout: Seconds to wait; None waits for ever. The job goes on after a timeout.
-            raise_on_failure: Raise for a job that failed or was stopped, instead of returning that status.
+            timeout: Seconds to wait; None waits forever. The job continues after a timeout.
+            raise_on_failure: Raise if the job failed or was stopped, instead of returning that status.
 
         Raises:
-            DeadlineExceeded: (a TimeoutError) The job had not ended in time.
+            DeadlineExceeded: (a TimeoutError) The job did not end in time.
             JobFailed: The job did not succeed. The local backend raises a callable's own exception instead.
         """
         ...
 
     def result(self, timeout: float | None = None) -> Any:
-        """Wait for the job's end and return what its callable returned; of several replicas, a list by replica index.
+        """Wait for the job's end and return its callable's value; for several replicas, a list by replica index.
 
-        A local backend without processes returns the very object; the others a copy that was pickled.
+        A local backend without processes returns the same object; others return an unpickled copy.
 
         Args:
-            timeout: Seconds to wait; None waits for ever. The job goes on after a timeout.
+            timeout: Seconds to wait; None waits forever. The job continues after a timeout.
 
         Raises:
-            DeadlineExceeded: (a TimeoutError) The job had not ended in time.
+            DeadlineExceeded: (a TimeoutError) The job did not end in time.
             InvalidRequest: The job runs a program.
-            JobFailed: The job did not succeed, and not by an exception that can be had; that is raised as it is, with
-                the traceback of where it was raised as its cause.
-            ResultUnavailable: The value could not be sent, or is gone; or the callable ended by `sys.exit(0)`.
+            JobFailed: The job did not succeed, and the callable's own exception is not available. If it is, it is
+                raised unchanged, caused by its remote traceback.
+            ResultUnavailable: The value could not be pickled or is gone, or the callable ended by `sys.exit(0)`.
         """
         ...
 
     def terminate(self) -> None:
-        """Ask the job to stop; does nothing to one that has ended. `wait` tells when it is gone."""
+        """Ask the job to stop. Does nothing after its end. Use `wait` to see when it is gone."""
         ...
 
     def logs(self) -> str:
-        """Return the job's stdout and stderr so far, as far as its backend captures them."""
+        """Return the job's stdout and stderr so far, as far as the backend captures them."""
         ...
 
     def add_done_callback(self, callback: Callable[["JobHandle"], object]) -> None:
-        """Call `callback(handle)` once when the job ends, or now if it has; it must not block and may run anywhere."""
+        """Call `callback(handle)` once when the job ends, or now if it has ended. It must not block and may run in any
+        thread.
+        """
         ...
 
 
@@ -82,34 +84,34 @@ class Client(Protocol):
 
     @property
     def capabilities(self) -> BackendCapabilities:
-        """The promises of this client that not all backends give."""
+        """The optional promises that this client makes."""
         ...
 
     @property
     def closed(self) -> bool:
-        """Whether `shutdown` was called; a closed client refuses new work."""
+        """Whether `shutdown` was called. A closed client refuses new work."""
         ...
 
     def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
-        """Start a job and return its handle at once.
+        """Start a job and return its handle immediately.
 
         Args:
-            request: What to run.
-            adopt_existing: Return the handle of a live job of that name, instead of raising JobAlreadyExists.
+            request: The job to run.
+            adopt_existing: If a live job has that name, return its handle instead of raising JobAlreadyExists.
         """
         ...
 
     def host_actor(
         self, actor_class: type[T], *args: Any, name: str, actor_config: ActorConfig | None = None, **kwargs: Any
     ) -> HostedActor:
-        """Make an actor that lives in this process; `args` and `kwargs` go to `actor_class`.
+        """Create an actor in this process.
 
         Args:
-            actor_class: The class; made here with `args` and `kwargs`.
-            *args: To `actor_class`.
-            name: Names the actor for callers.
-            actor_config: Calls at once, restarts and retries; None: the defaults.
-            **kwargs: To `actor_class`.
+            actor_class: The class; constructed here with `args` and `kwargs`.
+            *args: Positional arguments of the constructor.
+            name: The name of the actor, for callers.
+            actor_config: Concurrency, restarts and retries; None for the defaults.
+            **kwargs: Keyword arguments of the constructor.
         """
         ...
 
@@ -125,10 +127,10 @@ class Client(Protocol):
         """Start one actor, wait until it is ready and return its handle.
 
         Args:
-            actor_class: The actor's class; `args` and `kwargs` are for its constructor.
+            actor_class: The actor's class. `args` and `kwargs` go to its constructor.
             *args: Positional arguments of the constructor.
-            name: Of the actor; taken while it is up.
-            resources: What it takes; None for what the backend gives to an actor that asks for nothing.
+            name: The actor's name, taken while it runs.
+            resources: Its resources; None for the backend's default.
             actor_config: How it serves calls; None for `ActorConfig()`.
             **kwargs: Keyword arguments of the constructor.
         """
@@ -144,79 +146,79 @@ class Client(Protocol):
         actor_config: ActorConfig | None = None,
         **kwargs: Any,
     ) -> ActorGroup:
-        """Start `count` actors of one class and return their group at once.
+        """Start `count` actors of one class and return their group immediately.
 
         Args:
             actor_class: The actors' class.
             *args: Positional arguments of the constructor.
-            name: Of the group; taken while one of its actors is up.
-            count: How many.
-            resources: What each takes; None for what the backend gives to an actor that asks for nothing.
-            actor_config: How each serves calls; None for `ActorConfig()`.
+            name: The group's name, taken while one of its actors runs.
+            count: The number of actors.
+            resources: The resources of each actor; None for the backend's default.
+            actor_config: How each actor serves calls; None for `ActorConfig()`.
             **kwargs: Keyword arguments of the constructor.
         """
         ...
 
     def shutdown(self, wait: bool = True) -> None:
-        """Refuse new work and stop the actors; let the jobs end first (`wait`), or stop them too."""
+        """Refuse new work and stop the actors. With `wait`, let the jobs end first; otherwise stop them too."""
         ...
 
 
 @runtime_checkable
 class RunsRayFunctions(Protocol):
-    """A client that can also run functions under `@ray.remote`; ask by `isinstance`."""
+    """A client that can also run functions under `@ray.remote`. Check with `isinstance`."""
 
     def run_remote_function(self, fn: Any, args: Sequence[Any]) -> Any:
-        """Run `fn`, which is `@ray.remote` already, as its decorator says; return what it returns, or raise its error.
+        """Run `fn`, which is already `@ray.remote`, with its decorator's options. Return its result or raise its error.
 
-        It is no job, and has no log: what it prints is printed here.
+        It is not a job and has no log: its output is printed here.
         """
         ...
 
 
 @runtime_checkable
 class TellsRegions(Protocol):
-    """A client whose cluster knows in which regions its accelerators are; ask by `isinstance`."""
+    """A client whose cluster knows the regions of its accelerators. Check with `isinstance`."""
 
     def accelerator_regions(self, variants: Sequence[str]) -> list[str]:
-        """Return the regions, sorted, that have every one of these variants, such as "v5p-8"; may be empty."""
+        """Return the sorted regions that have all of these variants, such as "v5p-8"; may be empty."""
         ...
 
 
 @runtime_checkable
 class TellsPendingReason(Protocol):
-    """A `JobHandle` whose cluster says why a job does not run yet; ask by `isinstance`."""
+    """A `JobHandle` whose cluster knows why a job is pending. Check with `isinstance`."""
 
     def pending_reason(self) -> str:
-        """Why the job is pending, in words for people; "" when it is not pending or the reason is unknown."""
+        """Return why the job is pending, in words; "" if it is not pending or the reason is unknown."""
         ...
 
 
 @runtime_checkable
 class GivesReplicaLogs(Protocol):
-    """A `JobHandle` whose job's output no other process shows; ask by `isinstance`."""
+    """A `JobHandle` of a job whose output no other process shows. Check with `isinstance`."""
 
     def replica_logs(self) -> Mapping[int | None, str]:
-        """`logs()` by replica, those that have written; under None where they are not told apart."""
+        """Return `logs()` by replica, for those that wrote something; under None if replicas are not distinguished."""
         ...
 
 
 @runtime_checkable
 class GivesNewOutput(Protocol):
-    """A `JobHandle` whose job's output no other process shows, and whose log is far away; ask by `isinstance`."""
+    """A `JobHandle` of a job whose output no other process shows, and whose log is remote. Check with `isinstance`."""
 
     def new_output(self, *, ended: bool = False) -> Mapping[int | None, str]:
-        """Return the output since the last call, by replica; under None, notes that concern all.
+        """Return the output since the last call, by replica. Notes that concern all replicas are under None.
 
         Args:
-            ended: The job has ended and this is the last call; output that is left out is mentioned.
+            ended: The job has ended and this is the last call. Omitted output is mentioned.
         """
         ...
 
 
 @runtime_checkable
 class GivesAttemptOutputs(Protocol):
-    """A `JobHandle` whose cluster keeps the output of each attempt, also of those whose host is gone; `isinstance`."""
+    """A `JobHandle` whose cluster keeps the output of every attempt, even of lost hosts. Check with `isinstance`."""
 
     def attempt_outputs(self) -> Mapping[tuple[int, int], Sequence[tuple[int, bytes]]]:
         """Return the output of each attempt, by replica and attempt: pairs of a stream (1, 2) and bytes, in order."""
@@ -225,8 +227,8 @@ class GivesAttemptOutputs(Protocol):
 
 @runtime_checkable
 class FindsEndedJobs(Protocol):
-    """A client whose cluster remembers jobs of former processes; ask by `isinstance`."""
+    """A client whose cluster remembers jobs of earlier processes. Check with `isinstance`."""
 
     def ended_job(self, name: str) -> JobHandle | None:
-        """Return the last job of that name, if it has ended and is remembered; None when it lives, or there is none."""
+        """Return the last job of that name if it has ended and is remembered; None if it is live or unknown."""
         ...

@@ -1,7 +1,7 @@
-"""Backends by the specs that people write in FRAY_CLIENT. Nothing is imported until it is asked for.
+"""Backends by their FRAY_CLIENT specs. Backends are imported on first use.
 
-Other packages add backends by an entry point of the group `fray.backends`: its name is the spec's scheme, its value a
-module with `connect(address: str | None) -> Client`.
+Other packages add backends by an entry point of the group `fray.backends`: its name is the spec's scheme, and its value
+a module with `connect(address: str | None) -> Client`.
 """
 
 import importlib
@@ -20,11 +20,11 @@ class Backend:
     """One backend.
 
     Args:
-        name: The spec without an address, and the scheme of the spec with one.
-        module: Has `connect(address: str | None) -> Client`, which refuses an address it cannot use.
-        forms: The specs it answers to, as shown to people.
-        extra: The optional dependency of marin-fray that brings what it needs; None when that is always there.
-        needs: The top-level package that `extra` brings.
+        name: The spec without an address, and the scheme of a spec with one.
+        module: A module with `connect(address: str | None) -> Client`, which refuses invalid addresses.
+        forms: The forms of its specs, for messages.
+        extra: The extra of marin-fray with its dependencies; None if it needs none.
+        needs: The top-level package that `extra` installs.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Backend:
     needs: str | None = None
 
     def missing(self) -> str | None:
-        """Why it cannot be used in this environment, and what to do about it; None when it can."""
+        """Return why it cannot be used in this environment and how to change that; None if it can."""
         if self.needs is None or self.extra is None or importlib.util.find_spec(self.needs) is not None:
             return None
         return f"{self.needs} is not installed: {install_extra(self.extra, 'marin-fray')}"
@@ -50,7 +50,7 @@ BACKENDS = (
 
 
 def known_backends() -> list[Backend]:
-    """Ours, then those of other installed packages, by name."""
+    """Return fray's backends, then those of other installed packages by name."""
     # Reading the metadata of all that is installed takes a while, and the common specs do not need it.
     from importlib.metadata import entry_points
 
@@ -61,15 +61,15 @@ def known_backends() -> list[Backend]:
 
 
 def known_specs() -> list[str]:
-    """Every form of spec that `connect` accepts."""
+    """Return every form of spec that `connect` accepts."""
     return [form for backend in known_backends() for form in backend.forms]
 
 
 def connect(spec: str) -> Client:
-    """Make a client of the backend that `spec` names: `name` or `name://address`.
+    """Create a client of the backend that `spec` names: `name` or `name://address`.
 
     Raises:
-        InvalidRequest: An unknown spec (the message lists the known ones), or a backend that is not installed.
+        InvalidRequest: The spec is unknown (the message lists the known ones), or the backend is not installed.
     """
     name, separator, address = spec.partition("://")
     backend = _find(name, BACKENDS) or _find(name, known_backends())
@@ -90,7 +90,7 @@ def connect(spec: str) -> Client:
 
 
 def load_backend(name: str) -> ModuleType:
-    """Import the module of one of our own backends."""
+    """Import the module of one of fray's own backends."""
     backend = _find(name, BACKENDS)
     assert backend is not None, f"{name!r} is a backend of ours"
     return importlib.import_module(backend.module)

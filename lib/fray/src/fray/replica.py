@@ -1,4 +1,4 @@
-"""The replica of a job that this code runs as."""
+"""The replica index of the current code."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _replica: ContextVar[int | None] = ContextVar("fray_replica", default=None)
 
 
 def replica_index() -> int:
-    """The number of the replica that this code runs in, from 0; 0 too outside of any job.
+    """Return the index of the current replica, from 0. It is also 0 outside of any job.
 
-    For what only one of a job's replicas is to do, such as writing down a result that all of them have.
+    Use it for work that only one replica should do, such as writing down a shared result.
     """
     inside = _replica.get()
     if inside is not None:
@@ -24,5 +24,5 @@ def replica_index() -> int:
 
 
 def enter_replica(index: int) -> None:
-    """For backends: make `index` what `replica_index()` gives in this contextvars context."""
+    """For backends: make `replica_index()` return `index` in this contextvars context."""
     _replica.set(index)

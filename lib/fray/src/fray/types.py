@@ -1,4 +1,4 @@
-"""The description of a job: its entry point, resources, environment and request. Pure values, without a backend."""
+"""The description of a job: entry point, resources, environment, request. Pure values without a backend."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -64,15 +64,15 @@ class ResourceConfig:
 
     Args:
         cpu: Processors of one replica; fractions are allowed.
-        ram: Memory of one replica, e.g. "4g" (see `parse_size`), at least "1m".
-        disk: Scratch disk of one replica. On Iris the default is not kept for it: it may use what is free.
+        ram: Memory of one replica, e.g. "4g" (see `parse_size`); at least "1m".
+        disk: Scratch disk of one replica. On Iris the default reserves nothing: the replica may use what is free.
         device: The accelerator, or `CpuConfig()`.
         preemptible: Whether it may run on capacity that can be taken away.
-        regions: Regions it may run in; None for any.
-        zone: The one zone it may run in; None for any.
-        replicas: Copies that start together; `with_tpu` sets one per host of its slices.
-        device_alternatives: Other variants that would do as well as `device.variant`.
-        image: Container image; None for the backend's own.
+        regions: Allowed regions; None for any.
+        zone: The only allowed zone; None for any.
+        replicas: Copies that start together. `with_tpu` sets one per host of its slices.
+        device_alternatives: Variants that are acceptable instead of `device.variant`.
+        image: Container image; None for the backend's default.
     """
 
     cpu: int | float = 1
@@ -100,15 +100,15 @@ class ResourceConfig:
 
     @staticmethod
     def with_tpu(tpu_type: str | Sequence[str], slice_count: int = 1, **kwargs: Any) -> "ResourceConfig":
-        """Resources for `slice_count` slices of a TPU type, one replica per host of each slice.
+        """Return resources for `slice_count` slices of a TPU type, with one replica per host.
 
         Args:
-            tpu_type: A type such as "v5p-8", or several of which any will do (the first is the preferred one).
-            slice_count: Slices to run on.
+            tpu_type: A type such as "v5p-8", or several acceptable ones, the preferred one first.
+            slice_count: The number of slices.
             **kwargs: Other fields of `ResourceConfig`; cpu, ram and disk default to 32, "128g" and "50g" here.
 
         Raises:
-            InvalidRequest: No type, an unknown type, alternatives of another shape, or `replicas` given.
+            InvalidRequest: No type, an unknown type, alternatives of another shape, or `replicas` was given.
         """
         variants = [tpu_type] if isinstance(tpu_type, str) else list(tpu_type)
         if not variants:
@@ -135,24 +135,24 @@ class ResourceConfig:
 
     @staticmethod
     def with_gpu(gpu_type: str, count: int = 1, **kwargs: Any) -> "ResourceConfig":
-        """Resources for `count` GPUs of a type on each replica's host; `kwargs` are other fields."""
+        """Return resources for `count` GPUs of a type on each replica's host. `kwargs` are other fields."""
         return ResourceConfig(device=GpuConfig(gpu_type, count=count), **kwargs)
 
     @staticmethod
     def with_cpu(**kwargs: Any) -> "ResourceConfig":
-        """Resources without an accelerator; `kwargs` are other fields."""
+        """Return resources without an accelerator. `kwargs` are other fields."""
         return ResourceConfig(device=CpuConfig(), **kwargs)
 
     def chip_count(self) -> int:
-        """Accelerator chips over all replicas (a replica of a TPU job is one host of a slice)."""
+        """Return the number of accelerator chips over all replicas. A replica of a TPU job is one host of a slice."""
         return self.replicas * self.device.chip_count()
 
     def device_flops(self, dtype: str = "bf16") -> float:
-        """Peak dense FLOP/s of one accelerator chip; NotImplementedError for CPUs."""
+        """Return the peak dense FLOP/s of one accelerator chip. Raise NotImplementedError for CPUs."""
         return self.device.device_flops(dtype)
 
     def total_flops(self, dtype: str = "bf16") -> float:
-        """Peak dense FLOP/s of all chips of all replicas; 1e11 for a job without any."""
+        """Return the peak dense FLOP/s of all chips of all replicas; 1e11 for a job without accelerators."""
         if isinstance(self.device, CpuConfig):
             return self.device.total_flops(dtype)
         return self.device.device_flops(dtype) * self.chip_count()
@@ -164,9 +164,9 @@ def _describe(shape: TpuTopologyInfo, variant: str) -> str:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class EnvironmentConfig:
-    """The surroundings of a job's process; its code is a `workspace` directory or inside a `docker_image`.
+    """The environment of a job's process. Its code comes from a `workspace` directory or a `docker_image`.
 
-    The repr shows the names of `env_vars` but not their values, which are often credentials.
+    The repr shows the names of `env_vars` without their values, which are often credentials.
     """
 
     workspace: str | None = None
@@ -206,15 +206,15 @@ def create_environment(
     *,
     environ: Mapping[str, str] | None = None,
 ) -> EnvironmentConfig:
-    """Build an environment, taking the `FORWARDED_ENV_VARS` that are set from the submitter's own.
+    """Return an environment that includes the submitter's values of `FORWARDED_ENV_VARS`.
 
     Args:
-        workspace: Folder that goes along with the job; without it and an image, the current directory.
-        docker_image: Image to run in, instead of a workspace.
+        workspace: The folder that the job receives. Without it and an image, the current directory.
+        docker_image: Image to run in instead of a workspace.
         pip_packages: Requirements to install.
-        env_vars: Variables; they win over what is forwarded and over our own. None leaves one out.
+        env_vars: Variables. They override forwarded and default ones. None removes one.
         extras: Optional-dependency groups of the workspace's project to install.
-        environ: Where to forward from; None for `os.environ`.
+        environ: The variables to forward from; None for `os.environ`.
     """
     check_list("create_environment: pip_packages", pip_packages)
     check_list("create_environment: extras", extras)
@@ -234,9 +234,9 @@ def create_environment(
 
 @dataclass(frozen=True, slots=True)
 class CallableEntrypoint:
-    """A Python callable and its arguments; backends with processes of their own ship it by cloudpickle.
+    """A Python callable and its arguments. Backends with separate processes ship it by cloudpickle.
 
-    What an `async def` one returns is awaited; a generator function is refused.
+    Coroutines are awaited. Generator functions are refused.
     """
 
     callable: Callable[..., Any]
@@ -265,7 +265,7 @@ class BinaryEntrypoint:
 
 @dataclass(frozen=True, slots=True)
 class Entrypoint:
-    """The code of a job: a callable or a program, exactly one of them."""
+    """The code of a job: either a callable or a program."""
 
     callable_entrypoint: CallableEntrypoint | None = None
     binary_entrypoint: BinaryEntrypoint | None = None
@@ -295,10 +295,10 @@ class Entrypoint:
     def from_callable(
         fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> "Entrypoint":
-        """Run `fn(*args, **kwargs)`.
+        """Return an entry point that runs `fn(*args, **kwargs)`.
 
         Args:
-            fn: What to call.
+            fn: The callable.
             args: Its positional arguments.
             kwargs: Its keyword arguments.
         """
@@ -309,26 +309,26 @@ class Entrypoint:
 
     @staticmethod
     def from_binary(command: str, args: Sequence[str] = ()) -> "Entrypoint":
-        """Run the program `command` with `args`; there is no shell, so nothing in them is expanded."""
+        """Return an entry point that runs the program `command` with `args`, without a shell or any expansion."""
         check_list("Entrypoint.from_binary: args", args, " of words")
         return Entrypoint(binary_entrypoint=BinaryEntrypoint(command, tuple(args)))
 
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """A job to submit.
+    """A request to run a job.
 
     Args:
-        name: Names the job among its live siblings; no "/" and no control characters.
-        entrypoint: What to run.
-        resources: What each replica needs.
-        environment: What its process finds around it; None for the submitter's own.
+        name: The job's name, unique among its live siblings; no "/" and no control characters.
+        entrypoint: The code to run.
+        resources: The resources of each replica.
+        environment: The environment of its process; None for the submitter's own.
         replicas: Copies that start together; None for `resources.replicas`.
-        max_retries_failure: How often to start over after the job itself failed.
-        max_retries_preemption: How often to start over after capacity was taken away.
-        max_task_failures: Replicas that may fail for good, after their retries, before the job fails; the hosts of a
+        max_retries_failure: Maximum number of restarts after the job itself failed.
+        max_retries_preemption: Maximum number of restarts after capacity was taken away.
+        max_task_failures: Replicas that may fail for good, after their retries, before the job fails. The hosts of a
             slice fail together. Backends whose replicas all fail together refuse more than 0.
-        description: What the job is for, in a line for people; Iris shows it.
+        description: The purpose of the job, in one line; Iris shows it.
     """
 
     name: str
@@ -352,18 +352,18 @@ class JobRequest:
 
     @property
     def replica_count(self) -> int:
-        """Copies to run: `replicas`, or what the resources say."""
+        """Return the number of copies: `replicas`, or else that of the resources."""
         return self.resources.replicas if self.replicas is None else self.replicas
 
 
 @dataclass(frozen=True, slots=True)
 class ActorConfig:
-    """Settings of how an actor serves its calls.
+    """How an actor serves its calls.
 
     Args:
-        max_concurrency: Calls that may run at once; 1 runs them one after another in the order they were made.
-        max_restarts: How often a lost actor is started again; None for the backend's default.
-        max_task_retries: How often a call is repeated after its actor was lost; None for the backend's default.
+        max_concurrency: Number of concurrent calls; 1 runs them one after another in the order they were made.
+        max_restarts: Maximum number of restarts of a lost actor; None for the backend's default.
+        max_task_retries: How often a call is retried after its actor was lost; None for the backend's default.
     """
 
     max_concurrency: int = 1

@@ -22,22 +22,22 @@ _wait_context: ContextVar[Callable[[], AbstractContextManager[None]]] = ContextV
 
 
 def set_wait_hook(hook: WaitHook) -> None:
-    """For backends whose jobs lend what they hold only while they wait in a way of the backend's own."""
+    """For backends whose jobs lend their resources only while they block in the backend's own way."""
     _wait_hook.set(hook)
 
 
 def set_wait_context(make: Callable[[], AbstractContextManager[None]]) -> None:
-    """For backends whose jobs lend what they hold while they wait: make what `wait_context` returns."""
+    """For backends whose jobs lend their resources while they wait: set the factory of `wait_context`."""
     _wait_context.set(make)
 
 
 def wait_context() -> AbstractContextManager[None]:
-    """Context manager to hold while blocking."""
+    """Return a context manager to hold while blocking."""
     return _wait_context.get()()
 
 
 def wait_hook() -> WaitHook | None:
-    """The backend's own way to wait in this context, if it has set one."""
+    """Return the backend's own way to block in this context, if it has set one."""
     return _wait_hook.get()
 
 
@@ -47,13 +47,13 @@ def wait_all(
     """Wait until every job has ended and return their final statuses, in the order of `jobs`.
 
     Args:
-        jobs: Handles, of one client or several.
-        timeout: Seconds for all of them together; None waits for ever.
-        raise_on_failure: Raise the first failure as soon as it happens; the other jobs go on.
+        jobs: Handles, of one or several clients.
+        timeout: Seconds for all jobs together; None waits forever.
+        raise_on_failure: Raise the first failure as soon as it happens. The other jobs continue.
 
     Raises:
-        DeadlineExceeded: Some had not ended in time; the message names them.
-        JobFailed: A job did not succeed; the callable's own exception is its cause, where that can be had.
+        DeadlineExceeded: Some jobs did not end in time. The message names them.
+        JobFailed: A job did not succeed. The callable's own exception is the cause, where available.
     """
     handles = list(jobs)
     deadline = None if timeout is None else time.monotonic() + timeout
@@ -75,7 +75,7 @@ def wait_all(
 
 
 def _raise_failure(handle: JobHandle, status: JobStatus) -> None:
-    """Raise the JobFailed of a job that has failed or was stopped, also where `wait` raises the callable's own."""
+    """Raise JobFailed for a job that failed or was stopped, even where `wait` raises the callable's own exception."""
     try:
         handle.wait()
     except BaseException as error:  # whatever the callable raised: SystemExit must not end the waiting program
@@ -91,15 +91,15 @@ def _raise_failure(handle: JobHandle, status: JobStatus) -> None:
 def next_ended(
     ended: "queue.SimpleQueue[JobHandle]", handles: Sequence[JobHandle], deadline: float | None
 ) -> JobHandle:
-    """Take the next job out of `ended`; what this job holds is lent meanwhile, where the backend does that.
+    """Return the next job from `ended`. The current job lends its resources meanwhile, where the backend supports that.
 
     Args:
-        ended: Where done callbacks of the jobs put them.
-        handles: The jobs that have not ended, or were not taken yet.
-        deadline: By `time.monotonic`; None waits for ever.
+        ended: The queue that the jobs' done callbacks fill.
+        handles: The jobs that have not ended or were not returned yet.
+        deadline: A `time.monotonic` value; None waits forever.
 
     Raises:
-        queue.Empty: None had ended by then.
+        queue.Empty: No job had ended by then.
     """
     block = wait_hook()
     while True:

@@ -1,4 +1,4 @@
-"""Ways to run jobs and actors; `fray.registry` finds them by name.
+"""The backends for jobs and actors; `fray.registry` finds them by name.
 
-One folder a backend. What several backends need goes to `common`; backends never import each other.
+Each backend has one folder. Code that several backends need is in `common`; backends never import each other.
 """

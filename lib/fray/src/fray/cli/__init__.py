@@ -1,4 +1,4 @@
 """The `fray` command: see `fray.cli.main`.
 
-Here belong options and printing; clients do the work.
+Only options and printing belong here. Clients do the work.
 """

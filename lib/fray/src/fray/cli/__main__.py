@@ -1,4 +1,4 @@
-"""`python -m fray.cli` is the `fray` command."""
+"""`python -m fray.cli`: the `fray` command."""
 
 from fray.cli.main import main
 

@@ -1,4 +1,4 @@
-"""`fray`: which backends there are, and running a command on one for a quick try."""
+"""`fray`: list the backends, and run a command on one for a quick try."""
 
 import contextlib
 import json
@@ -34,16 +34,16 @@ _STOP_SECONDS = 30.0
 def cli() -> None:
     """Run jobs through fray.
 
-    Exit codes: 0 done; 2 a wrong command line; 3 refused, with the reason; 130 interrupted (143 by SIGTERM, 129 by
-    SIGHUP), the job stopped. `fray run` otherwise ends with the exit code of its command (128 + number for a signal;
-    1 when the job failed without one).
+    Exit codes: 0 success; 2 usage error; 3 refused, with the reason; 130 interrupted (143 by SIGTERM, 129 by SIGHUP),
+    after stopping the job. `fray run` otherwise exits with the code of its command (128 + number for a signal; 1 if the
+    job failed without one).
     """
 
 
 @cli.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def backends(as_json: bool) -> int:
-    """List the backends: how FRAY_CLIENT names them, and whether they can be used here."""
+    """List the backends, their FRAY_CLIENT values, and whether they can be used here."""
     current = default_spec(os.environ).partition("://")[0]
     rows = [_row(backend, current) for backend in known_backends()]
     if as_json:
@@ -92,7 +92,7 @@ def run(
 ) -> int:
     """Run COMMAND as a job in the current directory: `fray run --backend ray -- python -m trainer`.
 
-    Shows its output and ends with its exit code. Ctrl-C, SIGTERM and SIGHUP stop the job.
+    Shows the job's output and exits with its code. Ctrl-C, SIGTERM and SIGHUP stop the job.
     """
     variables = read_env_files(env_files)
     for pair in env_vars:
@@ -118,7 +118,7 @@ def run(
 
 
 class _Signalled(KeyboardInterrupt):
-    """Raised for SIGTERM and SIGHUP, so that they do as Ctrl-C."""
+    """Raised for SIGTERM and SIGHUP, so that they act like Ctrl-C."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ def _raise_signalled(number: int, _: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def _interrupted_by_signals() -> Iterator[None]:
-    """Take SIGTERM and SIGHUP for an interrupt; one that is ignored, as SIGHUP under nohup, stays so."""
+    """Treat SIGTERM and SIGHUP like an interrupt, but leave an ignored signal ignored, such as SIGHUP under nohup."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -147,12 +147,12 @@ def _interrupted_by_signals() -> Iterator[None]:
 
 
 def _interrupted(error: BaseException | None) -> int:
-    """The exit code of an interrupt."""
+    """Return the exit code of an interrupt."""
     return 128 + error.number if isinstance(error, _Signalled) else INTERRUPTED
 
 
 def _follow(job: JobHandle) -> int:
-    """Show the job's output until its end; return the exit code to end with."""
+    """Show the job's output until its end, and return the exit code."""
     ended = threading.Event()
     job.add_done_callback(lambda _: ended.set())
     log = LogFollower(job, sys.stdout)
@@ -188,7 +188,7 @@ def _say(text: str) -> None:
 
 
 def run_command_line(argv: Sequence[str]) -> int:
-    """Run one command line; return the exit code."""
+    """Run one command line and return the exit code."""
     try:
         with unwrapped_interrupts():
             result: Any = cli.main(args=list(argv), prog_name="fray", standalone_mode=False)
@@ -206,5 +206,5 @@ def run_command_line(argv: Sequence[str]) -> int:
 
 
 def main() -> None:
-    """The console script."""
+    """The entry point of the console script."""
     sys.exit(run_command_line(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""Showing a job's log while it grows."""
+"""Show a job's log while it grows."""
 
 from typing import TextIO
 
@@ -9,11 +9,11 @@ __all__ = ["SKIPPED", "LogFollower"]
 
 
 class LogFollower:
-    """Writes what a job has logged since the last look.
+    """Write what a job has logged since the last call.
 
     Args:
-        job: Whose log.
-        to: Where it goes.
+        job: The job.
+        to: The output stream.
     """
 
     def __init__(self, job: JobHandle, to: TextIO) -> None:
@@ -22,6 +22,6 @@ class LogFollower:
         self._log = GrowingText()
 
     def show(self, *, ended: bool = False) -> None:
-        """Write what is new; a character of which only a part was logged waits for its rest until the job `ended`."""
+        """Write new text. An incomplete character waits for its remaining bytes until the job has `ended`."""
         self._to.write(self._log.take_new(self._job.logs(), ended=ended))
         self._to.flush()

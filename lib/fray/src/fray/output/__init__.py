@@ -1,4 +1,4 @@
 """The output of jobs, read while it grows.
 
-Here belongs what backends share; how a backend gets the bytes stays with it.
+Only code that backends share belongs here. Each backend fetches the bytes itself.
 """

@@ -1,4 +1,4 @@
-"""Find what is new in a text that grows, and of which only the end may be kept."""
+"""Find new text in a growing text of which only the end may be kept."""
 
 SKIPPED = "\n[output skipped]\n"
 _KNOWN_CHARACTERS = 4096
@@ -7,9 +7,9 @@ _HALF_A_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 
 
 class GrowingText:
-    """Finds what a text has more than when it was last looked at.
+    """Find what was added to a text since the last call.
 
-    Only the end of a long text may be kept: new text is found by the last characters that were seen.
+    Long texts may be truncated at the start, so new text is found by the last characters seen.
     """
 
     def __init__(self) -> None:
@@ -18,7 +18,7 @@ class GrowingText:
         self._last = ""
 
     def take_new(self, text: str, *, ended: bool = False) -> str:
-        """Return what is new; a half character at the end waits for its rest until the text has `ended`."""
+        """Return the new text. An incomplete character waits for its remaining bytes until the text has `ended`."""
         if not ended:
             text = text.rstrip(_HALF_A_CHARACTER)
         if len(text) < self._shown and text.startswith(self._first[: len(text)]):
@@ -30,7 +30,7 @@ class GrowingText:
         return text[begin:] if begin is not None else SKIPPED + text
 
     def _find_new(self, text: str) -> int | None:
-        """The offset of the first text that was not seen; None when it does not join on to what was."""
+        """Return the offset of the first unseen text; None if the old end is not found."""
         if text.startswith(self._last, max(0, self._shown - len(self._last))):
             return self._shown
         if (found := text.rfind(self._last)) >= 0:

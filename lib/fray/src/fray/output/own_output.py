@@ -1,4 +1,4 @@
-"""The output of this process's job so far, as its backend has it; for code that runs within the job."""
+"""The output of this process's own job, from its backend, for code inside the job."""
 
 import fcntl
 import importlib
@@ -15,26 +15,26 @@ _READ_BYTES = 1 << 20
 
 
 class OwnOutput(Protocol):
-    """Reads on in the output of one attempt of one replica, from its beginning.
+    """Read the output of one attempt of one replica, from its beginning.
 
     Attributes:
-        descriptor: Of a file that has all of it, as soon as it is written, and goes on to have it when this process has
-            been killed; None where there is no such file.
+        descriptor: A file that receives all output as it is written and survives a kill of this process; None if there
+            is none.
     """
 
     descriptor: int | None
 
     def read(self) -> Sequence[tuple[int, bytes]]:
-        """Return what is new, in order: pairs of a stream (1, 2; 0 where they are not told apart) and bytes."""
+        """Return new output in order: pairs of a stream (1, 2, or 0 if they are not distinguished) and bytes."""
         ...
 
     def close(self) -> None:
-        """Read no further."""
+        """Stop reading."""
         ...
 
 
 class OutputInFile:
-    """Output that goes to a file.
+    """Output in a file.
 
     Args:
         descriptor: The file, open for reading.
@@ -46,7 +46,7 @@ class OutputInFile:
         self._offset = 0
 
     def read(self) -> Sequence[tuple[int, bytes]]:
-        """`OwnOutput.read`."""
+        """See `OwnOutput.read`."""
         pieces: list[tuple[int, bytes]] = []
         while piece := os.pread(self._file, _READ_BYTES, self._offset):
             self._offset += len(piece)
@@ -54,14 +54,14 @@ class OutputInFile:
         return pieces
 
     def close(self) -> None:
-        """`OwnOutput.close`."""
+        """See `OwnOutput.close`."""
         os.close(self._file)
 
 
 def own_output() -> OwnOutput | None:
-    """Return the output of the job that this process is the first process of; None where it cannot be had.
+    """Return the output of the job whose first process this is; None if it is not available.
 
-    Not to be called outside of jobs, whose output it could not tell from others'.
+    Call it only inside a job: elsewhere it cannot tell a job's output from other files.
     """
     if _is_jobs_file(_STDOUT) and _are_same(_STDOUT, _STDERR):
         # A copy: the job may send its stdout elsewhere.
@@ -74,13 +74,13 @@ def own_output() -> OwnOutput | None:
 
 
 def output_in(descriptor: int) -> OwnOutput:
-    """Return the output of a job, from its beginning, that a process which it left behind reads on in.
+    """Return the output of a job from its beginning, for a process that outlives the job's main process.
 
     Args:
         descriptor: `OwnOutput.descriptor`, inherited.
 
     Raises:
-        InvalidRequest: It is no such file.
+        InvalidRequest: The descriptor is not such a file.
     """
     if not _is_jobs_file(descriptor):
         raise InvalidRequest(f"descriptor {descriptor} is not the output of a job: it must be an unnamed file")
@@ -88,7 +88,7 @@ def output_in(descriptor: int) -> OwnOutput:
 
 
 def _is_jobs_file(descriptor: int) -> bool:
-    """True for a file without a name that can be read: jobs on this machine and on Ray write to such a one."""
+    """Return whether the descriptor is a readable file without a name, as jobs on this machine and on Ray write to."""
     try:
         found = os.fstat(descriptor)
         is_readable = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR

@@ -1,4 +1,4 @@
-"""Checked parts of a job's description: devices, sizes, arguments. `fray.types` has the description itself.
+"""Validated parts of a job's description: devices, sizes, arguments. The description itself is in `fray.types`.
 
-Here belong pure values and their checks; nothing here knows a backend.
+Only pure values and their checks belong here. Nothing here knows a backend.
 """

@@ -1,4 +1,4 @@
-"""Checks of arguments, made where they are given: each error names the thing, the value and what is allowed."""
+"""Argument checks. Each error names the argument, the value and what is allowed."""
 
 import math
 import os
@@ -11,7 +11,7 @@ __all__ = ["check_amount", "check_count", "check_list", "check_name", "check_var
 
 
 def check_name(kind: str, name: object) -> None:
-    """Refuse what cannot name a job or an actor."""
+    """Refuse an invalid name of a job or an actor."""
     if not isinstance(name, str):
         raise InvalidRequest(f"{kind} name {name!r}: must be text, not {type(name).__name__}")
     if not name.strip() or "/" in name or not name.isprintable():
@@ -19,12 +19,12 @@ def check_name(kind: str, name: object) -> None:
 
 
 def check_count(what: str, count: object, least: int = 1) -> None:
-    """Refuse what is no whole number of at least `least`.
+    """Refuse anything but a whole number of at least `least`.
 
     Args:
-        what: Begins the message.
-        count: What was given.
-        least: The smallest that is allowed.
+        what: The start of the message.
+        count: The given value.
+        least: The smallest allowed value.
     """
     wanted = "0 or more" if least == 0 else f"at least {least}"
     if isinstance(count, bool) or not isinstance(count, Integral):
@@ -34,25 +34,25 @@ def check_count(what: str, count: object, least: int = 1) -> None:
 
 
 def check_amount(what: str, amount: object) -> None:
-    """Refuse what is no finite number above 0."""
+    """Refuse anything but a finite number above 0."""
     if isinstance(amount, bool) or not isinstance(amount, Real) or not 0 < float(amount) < math.inf:
         raise InvalidRequest(f"{what} must be above 0, a number, not {amount!r}")
 
 
 def check_list(what: str, items: object, example: str = "") -> None:
-    """Refuse one text where a list of texts is meant, which would be taken letter by letter.
+    """Refuse a single string in place of a list of strings, which would be split into letters.
 
     Args:
-        what: Begins the message.
-        items: What was given.
-        example: What it is a list of, for the message.
+        what: The start of the message.
+        items: The given value.
+        example: An example of the list, for the message.
     """
     if isinstance(items, (str, bytes)):
         raise InvalidRequest(f"{what} must be a list{example}, not the text {items!r}; write [{items!r}]")
 
 
 def check_word(what: str, word: object) -> None:
-    """Refuse what no program can be given as an argument."""
+    """Refuse text that cannot be a program's argument."""
     if not isinstance(word, str):
         raise InvalidRequest(f"{what} must be text, not {word!r} ({type(word).__name__})")
     if not _can_be_passed(word):
@@ -60,7 +60,7 @@ def check_word(what: str, word: object) -> None:
 
 
 def check_variables(owner: str, variables: Mapping[str, str]) -> None:
-    """Refuse what cannot be in an environment. Values are not shown, as they are often credentials."""
+    """Refuse invalid environment variables. Values are not shown, because they are often credentials."""
     for name, value in variables.items():
         if not isinstance(name, str) or not name or "=" in name or not _can_be_passed(name):
             raise InvalidRequest(f"{owner}: env_vars has the name {name!r}; a name is text without '=' and NUL")

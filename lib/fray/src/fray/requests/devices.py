@@ -1,7 +1,7 @@
-"""Devices of jobs.
+"""The devices of jobs.
 
-Field names, order and defaults are part of stored versions (a device config inside a versioned value is
-encoded as its fields), so a new field must keep its default out of the encoding.
+Field names, order and defaults are part of stored versions, because a versioned device config is encoded as its fields.
+A new field must be left out of the encoding while it has its default.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ def _check_kind(owner: str, kind: str, allowed: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CpuConfig:
-    """No accelerator; the job runs on its host's processors."""
+    """No accelerator: the job runs on its host's processors."""
 
     kind: DeviceKind = "cpu"
     variant: str = "cpu"
@@ -44,19 +44,19 @@ class CpuConfig:
         _check_kind("CpuConfig", self.kind, "cpu")
 
     def chip_count(self) -> int:
-        """Accelerator chips: none."""
+        """Return the number of accelerator chips: 0."""
         return 0
 
     def device_flops(self, dtype: str = "bf16") -> NoReturn:
-        """Raise NotImplementedError: there is no chip."""
+        """Raise NotImplementedError: there is no accelerator."""
         raise NotImplementedError(f"CpuConfig: a CPU job has no accelerator whose {dtype} FLOP/s could be told")
 
     def total_flops(self, dtype: str = "bf16") -> float:  # noqa: ARG002 - as of accelerators
-        """FLOP/s that a job without accelerators counts as having."""
+        """Return the nominal FLOP/s of a job without accelerators."""
         return CPU_FLOPS
 
     def default_env_vars(self) -> dict[str, str]:
-        """Variables that keep JAX from looking for an accelerator the job did not ask for."""
+        """Return variables that keep JAX from looking for an accelerator."""
         return {"JAX_PLATFORMS": "cpu"}
 
 
@@ -76,11 +76,11 @@ class GpuConfig:
             raise InvalidRequest(f"GpuConfig {self.variant}: count must be at least 1, not {self.count}")
 
     def chip_count(self) -> int:
-        """GPUs of one replica."""
+        """Return the number of GPUs of one replica."""
         return self.count
 
     def device_flops(self, dtype: str = "bf16") -> float:
-        """Peak dense FLOP/s of one GPU; InvalidRequest for a type whose rate is not known."""
+        """Return the peak dense FLOP/s of one GPU. Raise InvalidRequest for a type with unknown rate."""
         flops = device_flops(self.variant, dtype) if self.variant.upper() in GPU_FLOPS else None
         if flops is None:
             raise InvalidRequest(
@@ -89,17 +89,17 @@ class GpuConfig:
         return flops
 
     def total_flops(self, dtype: str = "bf16") -> float:
-        """Peak dense FLOP/s of all GPUs of one replica."""
+        """Return the peak dense FLOP/s of all GPUs of one replica."""
         return self.device_flops(dtype) * self.count
 
     def default_env_vars(self) -> dict[str, str]:
-        """Variables that let JAX choose the platform by itself."""
+        """Return variables that let JAX choose the platform itself."""
         return {"JAX_PLATFORMS": ""}
 
 
 @dataclass(frozen=True, slots=True)
 class TpuConfig:
-    """One TPU slice type, e.g. `TpuConfig("v5p-8")`; `topology` pins its shape (e.g. "2x2x1") where that matters."""
+    """A TPU slice type, e.g. `TpuConfig("v5p-8")`. `topology` pins its shape (e.g. "2x2x1") where that matters."""
 
     variant: str
     kind: DeviceKind = "tpu"
@@ -111,15 +111,15 @@ class TpuConfig:
             raise InvalidRequest("TpuConfig: variant must name a TPU type, e.g. 'v5p-8'")
 
     def chip_count(self) -> int:
-        """Chips of one VM of the slice; an unknown variant raises."""
+        """Return the number of chips of one VM of the slice. Raise for an unknown variant."""
         return get_tpu_topology(self.variant).chips_per_vm
 
     def vm_count(self) -> int:
-        """VMs of one whole slice; an unknown variant raises."""
+        """Return the number of VMs of one slice. Raise for an unknown variant."""
         return get_tpu_topology(self.variant).vm_count
 
     def device_flops(self, dtype: str = "bf16") -> float:
-        """Peak dense FLOP/s of one chip; InvalidRequest for a generation whose rate is not known."""
+        """Return the peak dense FLOP/s of one chip. Raise InvalidRequest for a generation with unknown rate."""
         flops = device_flops(self.generation, dtype) if self.generation in TPU_CHIP_FLOPS else None
         if flops is None:
             known = ", ".join(TPU_CHIP_FLOPS)
@@ -127,11 +127,11 @@ class TpuConfig:
         return flops
 
     def total_flops(self, dtype: str = "bf16") -> float:
-        """Peak dense FLOP/s of the chips of one VM."""
+        """Return the peak dense FLOP/s of the chips of one VM."""
         return self.device_flops(dtype) * self.chip_count()
 
     def default_env_vars(self) -> dict[str, str]:
-        """Variables that let JAX choose the platform by itself, and with which TPU kernels get the memory they need."""
+        """Return variables that let JAX choose the platform itself, and that give TPU kernels the memory they need."""
         variables = {"JAX_PLATFORMS": "", "PJRT_DEVICE": "TPU"}
         if self.generation in _TPU_SCOPED_VMEM_KIB:
             limit = _TPU_SCOPED_VMEM_KIB[self.generation]

@@ -1,4 +1,4 @@
-"""Sizes of memory and disk as people write them."""
+"""Sizes of memory and disk in text form."""
 
 from functools import lru_cache
 
@@ -7,11 +7,11 @@ from rigging.text import quantities
 
 
 def parse_size(text: str) -> int:
-    """Return the number of bytes `text` means; every unit is a power of 1024, so "4g" = "4GB" = "4GiB" = 4 * 2**30.
+    """Return a size in bytes. Every unit is a power of 1024, so "4g" = "4GB" = "4GiB" = 4 * 2**30.
 
     Raises:
-        InvalidRequest: Not a number with an optional unit (b, k, m, g, t, p; upper or lower case), less than a byte, or
-            2**63 bytes and more.
+        InvalidRequest: The text is not a number with an optional unit (b, k, m, g, t, p; any case), or is less than a
+            byte, or 2**63 bytes or more.
     """
     if not isinstance(text, str):
         raise InvalidRequest(f"{text!r} is not a size; write a number and a unit as text, e.g. '512m', '4g', '16GiB'")

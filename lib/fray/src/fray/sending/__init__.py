@@ -1,4 +1,4 @@
-"""Callables, arguments and exceptions on their way to another process, on every backend.
+"""Callables, arguments and exceptions sent to another process, on every backend.
 
-Here belongs what pickles; which process it goes to is the backend's affair.
+Only pickling belongs here. The backend decides which process receives it.
 """

@@ -1,4 +1,4 @@
-"""Sending callables and their arguments to other processes, also those of modules that only the sender has."""
+"""Pickle callables and their arguments for other processes, including modules that only the sender has."""
 
 import os
 import pickle
@@ -20,16 +20,16 @@ _registering = ForkLock()
 
 
 def dumps(value: Any, what: str, roots: Iterable[str] = (), pickler: ModuleType | None = None) -> bytes:
-    """Pickle a value by cloudpickle, by value where it belongs to modules that the receiver cannot import.
+    """Pickle a value by cloudpickle, by value for modules that the receiver cannot import.
 
     Args:
         value: A callable and its arguments, or anything else.
         what: Names it in the error.
-        roots: Directories on the receiver's import path, besides what is installed for this interpreter.
-        pickler: A copy of cloudpickle; None for cloudpickle itself. Two copies make two classes of one that goes twice.
+        roots: Directories on the receiver's import path, besides this interpreter's installed packages.
+        pickler: A copy of cloudpickle; None for cloudpickle itself. A class pickled by two copies becomes two classes.
 
     Raises:
-        InvalidRequest: It cannot be pickled.
+        InvalidRequest: The value cannot be pickled.
     """
     chosen = pickler or _cloudpickle()
     with _by_value(_own_modules((*roots, *installed_roots())), chosen):
@@ -44,12 +44,12 @@ def dumps(value: Any, what: str, roots: Iterable[str] = (), pickler: ModuleType 
 
 
 def dumps_apart(value: Any, roots: Iterable[str], goes_inside: Callable[[pickle.PickleBuffer], Any]) -> bytes:
-    """Pickle like `dumps`, with buffers apart; raise what pickling raises.
+    """Pickle like `dumps`, with out-of-band buffers. Raise pickling errors unchanged.
 
     Args:
         value: Anything.
-        roots: As of `dumps`.
-        goes_inside: Says of each buffer whether it stays in the pickle (see pickle's `buffer_callback`).
+        roots: As in `dumps`.
+        goes_inside: Decides for each buffer whether it stays in the pickle (see pickle's `buffer_callback`).
     """
     pickler = _cloudpickle()
 
@@ -66,13 +66,13 @@ def dumps_apart(value: Any, roots: Iterable[str], goes_inside: Callable[[pickle.
 
 @contextmanager
 def sent_by_value(roots: Iterable[str], pickler: ModuleType | None = None) -> Iterator[None]:
-    """Within it, `pickler` sends by value what is of modules that the receiver cannot import.
+    """Within the context, `pickler` pickles by value what belongs to modules that the receiver cannot import.
 
-    Without such modules, as in most programs, this takes no lock.
+    If there are no such modules, as in most programs, this takes no lock.
 
     Args:
-        roots: As of `dumps`.
-        pickler: As of `dumps`.
+        roots: As in `dumps`.
+        pickler: As in `dumps`.
     """
     own = _own_modules((*roots, *installed_roots()))
     if not own:
@@ -104,7 +104,7 @@ def _cloudpickle() -> ModuleType:
 
 @cache
 def installed_roots() -> tuple[str, ...]:
-    """The directories that every process of this interpreter's environment imports from."""
+    """Return the directories that every process of this interpreter's environment imports from."""
     paths = sysconfig.get_paths()
     roots = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")}
     for folder in {paths["purelib"], paths["platlib"], *site.getsitepackages()}:
@@ -114,7 +114,7 @@ def installed_roots() -> tuple[str, ...]:
 
 
 def _paths_of_pth_files(folder: str) -> Iterator[str]:
-    """The directories that installed projects in editable mode add to the import path."""
+    """Return the directories that editable installs add to the import path."""
     if not os.path.isdir(folder):
         return
     for name in os.listdir(folder):
@@ -128,7 +128,7 @@ _latest: tuple[object, list[ModuleType]] | None = None
 
 
 def _own_modules(roots: tuple[str, ...]) -> list[ModuleType]:
-    """The modules that go by value; looked for again when other modules are loaded than the last time."""
+    """Return the modules to pickle by value. They are searched for again after other modules were loaded."""
     global _latest
     # Modules are kept in the order of their loading: another count or another last one says that something changed.
     key = (roots, len(sys.modules), next(reversed(sys.modules)))
@@ -152,7 +152,7 @@ def _is_importable(name: str, module: ModuleType, roots: tuple[str, ...]) -> boo
 
 @cache
 def _is_found(name: str, file: str, roots: tuple[str, ...]) -> bool:
-    """Whether importing `name` with `roots` on the path finds `file`."""
+    """Return whether importing `name` with `roots` on the path finds `file`."""
     real = _real_path(file)
     stem = os.path.join(*name.split("."))
     candidates = (stem + ".", os.path.join(stem, "__init__."))
@@ -168,7 +168,7 @@ def _is_found(name: str, file: str, roots: tuple[str, ...]) -> bool:
 
 
 def _real_path(file: str) -> str:
-    """`os.path.realpath`, which a process asks for a thousand modules, most of them in the same folders."""
+    """Return `os.path.realpath`, cached by folder: a process resolves thousands of modules in few folders."""
     folder, name = os.path.split(file)
     return os.path.realpath(file) if os.path.islink(file) else os.path.join(_real_folder(folder), name)
 

@@ -1,4 +1,4 @@
-"""Exceptions on their way from the process that raised them to the one that waits."""
+"""Exceptions sent from the process that raised them to the one that waits."""
 
 import itertools
 import pickle
@@ -13,7 +13,7 @@ __all__ = ["RemoteTraceback", "pack_error", "pickle_error", "unpack_error"]
 
 
 class RemoteTraceback(Exception):
-    """The cause of an exception that was raised in another process: the traceback there, as text."""
+    """The cause of an exception from another process: its remote traceback, as text."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -31,16 +31,16 @@ class _PackedError:
 
 
 def pack_error(error: BaseException) -> bytes:
-    """Make bytes of an exception and its traceback, whatever it holds."""
+    """Return an exception and its traceback as bytes, whatever it contains."""
     text = "".join(traceback.format_exception(error))
     summary = "".join(traceback.format_exception_only(error)).strip()
     return pickle.dumps(_PackedError(pickle_error(error), summary, text))
 
 
 def unpack_error(packed: bytes, where: str) -> BaseException:
-    """Make the exception again, caused by its `RemoteTraceback`.
+    """Return the exception, caused by its `RemoteTraceback`.
 
-    One that cannot travel, or whose class is not known here, becomes JobFailed: "{where}: {type}: {text}".
+    An exception that cannot be pickled, or whose class is unknown here, becomes JobFailed: "{where}: {type}: {text}".
     """
     # The bytes are from a process that this client started, or that it was told to trust.
     parts: _PackedError = pickle.loads(packed)  # noqa: S301
@@ -57,9 +57,9 @@ def unpack_error(packed: bytes, where: str) -> BaseException:
 
 
 def pickle_error(error: BaseException, dumps: Callable[[object], bytes] | None = None) -> bytes | None:
-    """Pickle an exception so that `pickle.loads` makes it again as it is; None when it cannot be sent.
+    """Pickle an exception so that `pickle.loads` restores it faithfully; None if that is impossible.
 
-    One whose `__init__` takes other arguments than `Exception`'s is made again without calling it.
+    An exception whose `__init__` takes unusual arguments is restored without calling it.
 
     Args:
         error: The exception.
@@ -95,7 +95,7 @@ def pickle_error(error: BaseException, dumps: Callable[[object], bytes] | None =
 
 
 class _ByParts:
-    """Is pickled as what its exception is made of, and unpickled as that exception."""
+    """Pickled as the parts of an exception, and unpickled as that exception."""
 
     def __init__(self, parts: ExceptionParts) -> None:
         self._parts = parts
@@ -113,9 +113,10 @@ def _made_again(pickled: bytes) -> BaseException | None:
 
 
 def _tells_as(again: BaseException, error: BaseException) -> bool:
-    """Whether people see the same exception.
+    """Return whether two exceptions look the same to people.
 
-    A constructor that makes a text of its argument, and is called again with that text, succeeds with another one.
+    If a constructor formats its argument and is called again with the formatted text, it succeeds with a different
+    text.
     """
     try:
         if type(again).__name__ != type(error).__name__ or str(again) != str(error):

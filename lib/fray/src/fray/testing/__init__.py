@@ -1,15 +1,15 @@
-"""For tests of code that uses fray, and of backends: fixtures, the contract every backend keeps, and harnesses.
+"""For tests of code that uses fray, and of backends: fixtures, the contract of every backend, and harnesses.
 
-`fray.testing.plugin` is a pytest plugin; put `pytest_plugins = ["fray.testing.plugin"]` into your top conftest.py, or
-`-p fray.testing.plugin` into pytest's options. Then a test that takes `fray_client` runs on the local backend, and on
+`fray.testing.plugin` is a pytest plugin. Put `pytest_plugins = ["fray.testing.plugin"]` into your top conftest.py, or
+add `-p fray.testing.plugin` to pytest's options. A test that takes `fray_client` then runs on the local backend, or on
 others with `--fray-backend local,local-process,iris,ray`.
 
-To hold a backend of your own to the contract, write a `BackendHarness` and a test module of two lines:
+To check your own backend against the contract, write a `BackendHarness` and a test module of two lines:
 
     from fray.testing.contract import *
     FRAY_BACKENDS = ["my_package.testing:MyHarness"]
 
-Nothing here imports pytest except the plugin and the contract.
+Only the plugin and the contract import pytest.
 """
 
 from fray.testing.fixture import LONG, BackendFixture

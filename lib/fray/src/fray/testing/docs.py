@@ -1,4 +1,4 @@
-"""The table of docs/fray.md: every declared difference, for every backend that is there.
+"""The table in docs/fray.md: every declared difference, for every available backend.
 
 usage: python -m fray.testing.docs docs/fray.md      (writes the table into the file)
 """
@@ -18,7 +18,7 @@ END = "<!-- end of capabilities -->"
 
 
 def declared() -> dict[str, BackendCapabilities]:
-    """The capabilities of our backends, by the name people know them under."""
+    """Return the capabilities of fray's backends, by their public names."""
     found = {"local": local.CAPABILITIES, "local, processes": local.PROCESS_CAPABILITIES}
     for backend in BACKENDS:
         if backend.name != "local" and importlib.util.find_spec(backend.module) is not None:
@@ -27,7 +27,7 @@ def declared() -> dict[str, BackendCapabilities]:
 
 
 def table(backends: Mapping[str, BackendCapabilities]) -> str:
-    """A Markdown table: a line for each difference, a column for each backend."""
+    """Return a Markdown table with a line for each difference and a column for each backend."""
     lines = [
         f"| what holds | {' | '.join(backends)} | where it does not |",
         "|---|" + "---|" * len(backends) + "---|",
@@ -39,7 +39,7 @@ def table(backends: Mapping[str, BackendCapabilities]) -> str:
 
 
 def with_table(text: str) -> str:
-    """The document with its table as it should be."""
+    """Return the document with the table up to date."""
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
     return f"{before}{BEGIN}\n{table(declared())}\n{END}{after}"

@@ -22,7 +22,7 @@ SMALL = ResourceConfig.with_cpu(cpu=0.1, ram="256m", disk="64m")
 
 @dataclass(frozen=True, slots=True)
 class BackendFixture:
-    """One test's place to work; `directory` is the test's own, `workspace` the code directory of its jobs."""
+    """One test's tools. `directory` belongs to the test; `workspace` is the code directory of its jobs."""
 
     harness: BackendHarness
     client: Client
@@ -35,7 +35,7 @@ class BackendFixture:
         return self.harness.capabilities
 
     def name(self, label: str) -> str:
-        """A unique name for a job or actor."""
+        """Return a unique name for a job or actor."""
         return f"{label}-{uuid.uuid4().hex[:8]}"
 
     def flag(self, label: str) -> Flag:
@@ -51,13 +51,13 @@ class BackendFixture:
         extras: Sequence[str] = (),
         workspace: Path | None = None,
     ) -> EnvironmentConfig:
-        """An environment with nothing to build: the workspace has no project file.
+        """Return an environment that needs no build: the workspace has no project file.
 
         Args:
             env_vars: Variables of the job.
             pip_packages: Requirements to install.
             extras: Optional-dependency groups to install.
-            workspace: Folder that goes along; None for the test's own.
+            workspace: The workspace; None for the test's own.
         """
         return EnvironmentConfig(
             workspace=str(workspace or self.workspace),
@@ -67,7 +67,7 @@ class BackendFixture:
         )
 
     def request(self, entrypoint: Entrypoint, *, name: str | None = None, **fields: Any) -> JobRequest:
-        """A small job; `fields` are those of `JobRequest`."""
+        """Return a request for a small job. `fields` are those of `JobRequest`."""
         return JobRequest(
             name or self.name("job"),
             entrypoint,
@@ -83,17 +83,17 @@ class BackendFixture:
         return self.submit(self.request(Entrypoint.from_binary("sh", ["-c", script, "sh", *args]), name=name, **fields))
 
     def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
-        """Submit a job; it is stopped when the test ends."""
+        """Submit a job that is stopped when the test ends."""
         handle = self.client.submit(request, adopt_existing)
         self.submitted.append(handle)
         return handle
 
     def stop_jobs(self) -> None:
-        """Stop what was submitted and still runs."""
+        """Stop the submitted jobs that still run."""
         for handle in self.submitted:
             handle.terminate()
 
     def waiter(self, flag: Flag) -> Entrypoint:
-        """A program that runs until the flag is raised, or it is stopped."""
+        """Return a program that runs until the flag is raised or it is stopped."""
         script = f'while ! [ -e "$1" ]; do sleep 0.02; done; echo released {os.path.basename(flag.path)}'
         return Entrypoint.from_binary("sh", ["-c", script, "sh", flag.path])

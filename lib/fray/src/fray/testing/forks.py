@@ -6,10 +6,10 @@ import time
 
 
 def exit_code_of(child: int, seconds: float = 20.0) -> int:
-    """Wait for a forked child; minus the number of the signal that ended it.
+    """Wait for a forked child and return its exit code, or the negative signal number.
 
     Raises:
-        AssertionError: It has not ended in time; it is killed.
+        AssertionError: The child did not end in time; it is killed.
     """
     deadline = time.monotonic() + seconds
     while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):

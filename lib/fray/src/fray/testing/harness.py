@@ -1,4 +1,4 @@
-"""Harnesses with which tests start a backend, get clients of it, and see that nothing is left."""
+"""Harnesses that start a backend for tests, create clients, and check that nothing is left behind."""
 
 import importlib
 import os
@@ -24,11 +24,11 @@ HARNESSES: dict[str, str] = {
 
 
 class BackendHarness(ABC):
-    """One backend for the length of a test session.
+    """One backend for a test session.
 
     Attributes:
-        name: As in `--fray-backend`.
-        capabilities: What the backend declares.
+        name: The name in `--fray-backend`.
+        capabilities: The backend's declared capabilities.
     """
 
     name: ClassVar[str]
@@ -36,46 +36,48 @@ class BackendHarness(ABC):
 
     @staticmethod
     def prepare() -> None:
-        """Called when pytest is configured, before any test module is imported, if the backend is asked for there."""
+        """Called when pytest is configured, before test modules are imported, if the backend is requested on the
+        command line.
+        """
         return
 
     @abstractmethod
     def start(self, state_dir: Path) -> None:
-        """Bring the backend up; all it keeps on disk goes below `state_dir`, an empty directory."""
+        """Start the backend. All its files go below `state_dir`, an empty directory."""
 
     @abstractmethod
     def make_client(self) -> Client:
-        """Make a client; the caller shuts it down."""
+        """Create a client. The caller shuts it down."""
 
     @property
     @abstractmethod
     def spec(self) -> str:
-        """The value of FRAY_CLIENT with which `current_client()` reaches this backend."""
+        """The value of FRAY_CLIENT that selects this backend."""
 
     @property
     def cpus(self) -> int:
-        """The processors of its largest machine; this machine's own, unless the backend is told otherwise."""
+        """The processors of its largest machine. Defaults to this machine's."""
         return os.cpu_count() or 1
 
     @abstractmethod
     def leftovers(self) -> Sequence[str]:
-        """Name the remains of clients that were shut down (jobs, actors, processes, threads, files), for people."""
+        """Return descriptions of what shut-down clients left behind: jobs, actors, processes, threads, files."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Take the backend down, with all that still runs on it."""
+        """Stop the backend and everything that still runs on it."""
 
 
 def unknown_backend(name: str) -> str:
-    """The error text for an unknown backend."""
+    """Return the error text for an unknown backend."""
     return f"fray backend {name!r} is not known; known: {', '.join(HARNESSES)}, or package.module:Class"
 
 
 def load_harness(name: str) -> BackendHarness:
-    """Make the harness of a known backend, or the one that `package.module:Class` names; it is not started.
+    """Create the harness of a known backend, or the one that `package.module:Class` names, without starting it.
 
     Raises:
-        InvalidRequest: There is none of that name.
+        InvalidRequest: There is no backend of that name.
     """
     target = HARNESSES.get(name, name)
     module, separator, attribute = target.partition(":")

@@ -1,4 +1,4 @@
-"""The Iris backend under the contract: an embedded cluster of its own in a temporary directory."""
+"""The Iris backend under the contract: a separate embedded cluster in a temporary directory."""
 
 import contextlib
 import os
@@ -26,7 +26,7 @@ class IrisHarness(BackendHarness):
         self._cluster: IrisClient | None = None
 
     def start(self, state_dir: Path) -> None:
-        """Start the cluster; its state is in `state_dir`."""
+        """Start the cluster, with its state in `state_dir`."""
         self._before = os.environ.get(_STATE_DIR)
         os.environ[_STATE_DIR] = str(state_dir)
         self._cluster = IrisClient.local()
@@ -40,7 +40,7 @@ class IrisHarness(BackendHarness):
         return f"iris://{self._running().address}"
 
     def leftovers(self) -> Sequence[str]:
-        """Jobs that have not ended, endpoints of actors, and threads that wait for jobs."""
+        """Return jobs that have not ended, endpoints of actors, and threads that wait for jobs."""
         jobs = [job.job_id for job in self._running().list_jobs() if not job.state.is_terminal]
         endpoints = [f"endpoint {row[0]!s}" for row in self._running().query("SELECT name FROM endpoints").rows]
         threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("fray-")]

@@ -30,7 +30,7 @@ class LocalHarness(BackendHarness):
         return "local"
 
     def leftovers(self) -> Sequence[str]:
-        """Threads, and children of this process that run a job."""
+        """Return threads, and children of this process that run a job."""
         threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("fray-")]
         return [*threads, *_running_jobs()]
 
@@ -39,7 +39,7 @@ class LocalHarness(BackendHarness):
 
 
 def _running_jobs() -> list[str]:
-    """The children of this process that were given a replica's number, where the system tells of them."""
+    """Return the children of this process that have a replica index, where the system reveals them."""
     found = []
     for listing in glob.glob("/proc/self/task/*/children"):
         children: list[str] = []
@@ -68,7 +68,7 @@ class LocalAdmissionHarness(LocalHarness):
 
 
 class LocalProcessHarness(LocalHarness):
-    """Callables in processes of their own."""
+    """Callables in separate processes."""
 
     name = "local-process"
     capabilities = local.PROCESS_CAPABILITIES

@@ -1,7 +1,7 @@
 """A pytest plugin: the fixtures `fray_client`, `fray_harness` and `fray_backend`, and the option `--fray-backend`.
 
-A test that takes one of the fixtures runs once for every chosen backend: those of `--fray-backend`, else those that its
-module lists in `FRAY_BACKENDS` (names, or `pytest.param` with a name and marks), else `local`.
+A test that takes one of the fixtures runs once per chosen backend: those of `--fray-backend`, else those in its
+module's `FRAY_BACKENDS` (names, or `pytest.param` with a name and marks), else `local`.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Prepare the backends that were asked for, before any test module is imported; refuse unknown ones."""
+    """Prepare the requested backends before any test module is imported, and refuse unknown ones."""
     for name in chosen_backends(config):
         if name in HARNESSES:
             load_harness(name).prepare()
@@ -41,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def chosen_backends(config: pytest.Config) -> list[str]:
-    """The names given on the command line, each once."""
+    """Return the names given on the command line, without duplicates."""
     given = [name for option in config.getoption("--fray-backend") for name in option.split(",") if name]
     return list(dict.fromkeys(given))
 
@@ -56,7 +56,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def fray_harness(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackendHarness]:
-    """The backend under test, started once a session."""
+    """The backend under test, started once per session."""
     harness = load_harness(request.param)
     with pytest.MonkeyPatch.context() as patch:
         for variable in _INSIDE_A_JOB:
@@ -70,7 +70,9 @@ def fray_harness(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 
 @pytest.fixture
 def fray_client(fray_harness: BackendHarness) -> Iterator[Client]:
-    """A client of the test's own, which `current_client()` finds too; shut down after the test, its jobs stopped."""
+    """A client for one test, which `current_client()` also returns. After the test its jobs are stopped and it is shut
+    down.
+    """
     client = fray_harness.make_client()
     with set_current_client(client):
         try:
@@ -81,7 +83,7 @@ def fray_client(fray_harness: BackendHarness) -> Iterator[Client]:
 
 @pytest.fixture(scope="session")
 def fray_workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory for jobs to run in that is no project, so that there is no environment to build."""
+    """A directory for jobs that is not a project, so no environment is built."""
     workspace = tmp_path_factory.mktemp("workspace")
     (workspace / "note.txt").write_text("from the workspace\n")
     return workspace
@@ -95,7 +97,7 @@ def fray_backend(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[BackendFixture]:
-    """Give a contract test its tools; the workspace is the current directory, which actors take along."""
+    """The tools of a contract test. The workspace is the current directory, which actors take along."""
     monkeypatch.chdir(fray_workspace)
     backend = BackendFixture(fray_harness, fray_client, tmp_path, fray_workspace)
     yield backend

@@ -1,9 +1,9 @@
-"""The Ray backend under the contract: a real Ray cluster in a process namespace of its own, on loopback.
+"""The Ray backend under the contract: a real Ray cluster in a separate process namespace, on loopback.
 
-Run as a module with the cluster's directory, this is what starts and stops the nodes inside of that namespace: it reads
-commands as JSON lines and answers each. When its input ends, for whatever reason, it ends the namespace's processes and
-removes the directory. Ray may end the process that uses a cluster, at once and without a word (when its own server has
-died, for one); the logs, that process's among them, are then kept in the directory that FRAY_RAY_LOGS names.
+Run as a module with the cluster's directory, it starts and stops the nodes inside that namespace: it reads commands as
+JSON lines and answers each. When its input ends, it ends the namespace's processes and removes the directory. Ray may
+abort the process that uses a cluster without a message, for example when its own server has died. FRAY_RAY_LOGS names a
+directory that then keeps the logs, including that process's.
 """
 
 import contextlib
@@ -50,10 +50,10 @@ ENVIRONMENT = {
 
 
 class RayCluster:
-    """A Ray cluster whose nodes are processes in a namespace of their own; nothing of it outlives this process.
+    """A Ray cluster whose nodes are processes in a separate namespace. Nothing of it outlives this process.
 
     Args:
-        storage: Folder in which its head keeps what it knows, so that another one may go on; empty: in memory.
+        storage: The folder for its head's state, so that a new head can continue; empty keeps it in memory.
     """
 
     def __init__(
@@ -81,10 +81,10 @@ class RayCluster:
         self.jobs_address = ""
 
     def start(self, nodes: Mapping[str, Mapping[str, float]] | None = None) -> None:
-        """Start the head node, and make it what `ray.init()` in this process finds; skips where there is no unshare.
+        """Start the head node and make `ray.init()` in this process find it. Skip the test if there is no unshare.
 
         Args:
-            nodes: More nodes, and their resources, by name.
+            nodes: Further nodes by name, with their resources.
         """
         need_namespaces()
         for name, value in self._environment.items():
@@ -116,7 +116,7 @@ class RayCluster:
 
     @contextlib.contextmanager
     def running(self, nodes: Mapping[str, Mapping[str, float]] | None = None) -> Iterator["RayCluster"]:
-        """The cluster, started (see `start`); at the end this process leaves it, and it is stopped."""
+        """The running cluster (see `start`). At the end this process disconnects and the cluster is stopped."""
         try:
             self.start(nodes)
             yield self
@@ -169,12 +169,12 @@ class RayCluster:
         self.address, self.jobs_address = answer["address"], answer["jobs_address"]
 
     def add_node(self, name: str, resources: Mapping[str, float], cpus: int = 4) -> None:
-        """Start one more node.
+        """Start another node.
 
         Args:
-            name: By which `kill_node` finds it.
-            resources: Custom resources that it has.
-            cpus: Processors that it is to have.
+            name: The name, for `kill_node`.
+            resources: Its custom resources.
+            cpus: Its number of processors.
         """
         node = {
             **worker_ports(),
@@ -187,11 +187,11 @@ class RayCluster:
         self._ask({"add": name, "node": node})
 
     def kill_node(self, name: str) -> None:
-        """Lose a node: its processes are killed."""
+        """Lose a node: kill its processes."""
         self._ask({"kill": name})
 
     def replace_head(self) -> None:
-        """Kill all processes of the cluster as a machine's failure does, and start a head anew, at the same ports."""
+        """Kill all processes of the cluster, as when a machine fails, and start a new head at the same ports."""
         assert self._process is not None, "the cluster was not started"
         self._process.kill()
         self._process.wait()
@@ -201,7 +201,7 @@ class RayCluster:
         self._start_head()
 
     def stop(self) -> None:
-        """End the namespace, and with it all processes of the cluster."""
+        """End the namespace and with it all processes of the cluster."""
         self._end_processes()
         for name, value in self._before.items():
             if value is None:
@@ -248,14 +248,14 @@ class RayCluster:
 
 
 class RayHarness(BackendHarness):
-    """One node of so many logical CPUs.
+    """One node with a given number of logical CPUs.
 
     Args:
-        cpus: How many.
-        client_server: Start a Ray client server, too.
+        cpus: The number of CPUs.
+        client_server: Also start a Ray client server.
 
     Attributes:
-        cluster: Of that node; for tests of Ray alone, so that they need none of their own.
+        cluster: The cluster of that node, for tests that need Ray alone.
     """
 
     name = "ray"
@@ -271,7 +271,7 @@ class RayHarness(BackendHarness):
 
     @staticmethod
     def prepare() -> None:
-        """Set what Ray reads when it is imported."""
+        """Set the variables that Ray reads on import."""
         for name, value in ENVIRONMENT.items():
             if name.startswith("RAY_"):
                 os.environ.setdefault(name, value)
@@ -290,7 +290,7 @@ class RayHarness(BackendHarness):
         return "ray"
 
     def leftovers(self) -> Sequence[str]:
-        """Actors, placement groups and CPUs in use, and threads that wait for jobs."""
+        """Return actors, placement groups and CPUs in use, and threads that wait for jobs."""
         import threading
 
         from ray.util import list_named_actors
@@ -321,7 +321,7 @@ def _token_environment(token: str) -> dict[str, str]:
 
 
 def need_namespaces() -> None:
-    """Skip the test where processes cannot have a namespace of their own."""
+    """Skip the test if processes cannot have their own namespace."""
     try:
         done = subprocess.run([*NAMESPACED, "true"], capture_output=True, text=True, timeout=30, check=False)
     except FileNotFoundError:
@@ -331,7 +331,7 @@ def need_namespaces() -> None:
 
 
 def _serve(commands: IO[str], answers: IO[str]) -> bool:
-    """Keep a cluster as the commands say, until they end; whether they ended with the empty command."""
+    """Operate a cluster by commands until they end. Return whether they ended with the empty command."""
     from ray.cluster_utils import Cluster
 
     cluster: Any = None
@@ -362,7 +362,7 @@ def _keep_logs(directory: str) -> None:
 
 
 def _end_namespace(directory: str) -> None:
-    """Kill all other processes of the namespace, whose first process this is, and remove what they wrote."""
+    """Kill all other processes of the namespace, whose first process this is, and remove their files."""
     if os.getpid() != 1:
         raise RuntimeError("this is to be run in a process namespace of its own, by RayCluster")
     with contextlib.suppress(ProcessLookupError):

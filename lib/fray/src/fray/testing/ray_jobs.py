@@ -16,12 +16,12 @@ _LOOK_SECONDS: Final = 1.0
 
 @contextlib.contextmanager
 def jobs_cluster(cpus: int = 4, token: str = "", storage: str = "") -> Iterator[RayCluster]:
-    """A cluster whose Jobs API takes jobs.
+    """Return a cluster with a working Jobs API.
 
     Args:
-        cpus: Processors of its head.
-        token: What it wants to be sent; empty: nothing.
-        storage: Folder in which its head keeps what it knows; empty: in memory.
+        cpus: The processors of its head.
+        token: The token that it requires; empty for none.
+        storage: The folder for its head's state; empty keeps it in memory.
     """
     with RayCluster(cpus=cpus, jobs_api=True, token=token, storage=storage).running() as cluster:
         await_jobs_api(cluster.jobs_address, token)
@@ -29,15 +29,15 @@ def jobs_cluster(cpus: int = 4, token: str = "", storage: str = "") -> Iterator[
 
 
 def await_jobs_api(address: str, token: str = "", seconds: float = _SECONDS) -> None:
-    """Wait until the cluster takes jobs, which is after its head answers: another process starts them.
+    """Wait until the cluster accepts jobs, which is later than its head: another process starts the Jobs API.
 
     Args:
-        address: URL of the cluster's dashboard.
-        token: What it wants to be sent; empty: nothing.
-        seconds: How long to wait.
+        address: The URL of the cluster's dashboard.
+        token: The token that it requires; empty for none.
+        seconds: Seconds to wait.
 
     Raises:
-        RuntimeError: It does not in time; the message has what it said last.
+        RuntimeError: It did not start in time. The message includes its last answer.
     """
     body = json.dumps({"entrypoint": "true"}).encode()
     headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}

@@ -1,6 +1,6 @@
-"""Start the nodes of a test cluster with no more dashboard than is asked for, and with patience.
+"""Start the nodes of a test cluster with a minimal dashboard and longer timeouts.
 
-For the process that starts them. Ray has no options for this, so its functions are replaced there.
+Ray has no options for this, so its functions are replaced in the process that starts the nodes.
 """
 
 import time
@@ -11,10 +11,10 @@ _LOOK_SECONDS: Final = 0.2
 
 
 def limit_dashboard(jobs_api: bool) -> None:
-    """Let the dashboard of the nodes started from here serve the Jobs API and no more, or let there be none.
+    """Limit the dashboard of nodes started from now on to the Jobs API, or turn it off.
 
-    A whole one has nine processes, and each node an agent with all that they ask it for; both cost a busy machine more
-    time than the rest of Ray, also where only the packages for it happen to be installed.
+    A full dashboard has nine processes, and each node an agent for its requests. On a busy machine they cost more than
+    the rest of Ray, even if its packages are only installed by accident.
     """
     from ray._private import services, utils
 
@@ -34,7 +34,9 @@ def limit_dashboard(jobs_api: bool) -> None:
 
 
 def wait_for_slow_nodes() -> None:
-    """Give a node two minutes to register; Ray gives it half of one, in which a busy machine may not load its agent."""
+    """Give a node two minutes to register instead of Ray's 30 s, which is too short for a busy machine to load its
+    agent.
+    """
     from ray._private import services
 
     get_node: Any = services.get_node

@@ -1,4 +1,4 @@
-"""Ports of a Ray test cluster on this machine that nothing else here uses."""
+"""Ports of a Ray test cluster that nothing else on this machine uses."""
 
 import random
 import socket
@@ -11,14 +11,14 @@ _taken_ports: set[int] = set()
 
 
 def not_tested(reason: str) -> NoReturn:
-    """Skip the test."""
+    """Skip the test, with a reason."""
     import pytest
 
     pytest.skip(f"NOT TESTED on Ray: {reason}")
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports for the servers of a head; skips the test where there are none."""
+    """Return ports for the servers of a head. Skip the test if none are free."""
     # Below 10002, where Ray begins to number workers' ports.
     found: list[int] = []
     for port in range(7800, 10000):
@@ -32,10 +32,10 @@ def free_ports(count: int) -> list[int]:
 
 
 def worker_ports() -> dict[str, int]:
-    """Ports for the workers of one node, and for the drivers that connect to it, that no other node here uses.
+    """Return ports for the workers and drivers of one node that no other node here uses.
 
-    Ray tells a worker to exit without saying which one it means. With ports of the kernel's choice, what was meant for
-    a worker that is gone may reach a process of another cluster that has its port now, this one for example.
+    Ray sends an exit request without naming the worker. With ports chosen by the kernel, a request for a dead worker
+    could reach a process of another cluster that reuses its port.
     """
     starts = range(_WORKER_PORTS.start, _WORKER_PORTS.stop - _PORTS_OF_A_NODE, _PORTS_OF_A_NODE)
     fresh = [start for start in starts if start not in _taken_ports]
@@ -52,7 +52,7 @@ def worker_ports() -> dict[str, int]:
 
 
 def is_free(port: int) -> bool:
-    """Whether nothing listens there, or is connected from there."""
+    """Return whether nothing listens on the port or is connected from it."""
     with socket.socket() as probe:
         # What has ended is no hindrance.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,4 +1,4 @@
-"""Signals between a test and the work that it started, wherever that runs: through files."""
+"""Signals between a test and its jobs, through files, wherever the jobs run."""
 
 import os
 import threading
@@ -11,9 +11,9 @@ __all__ = ["Flag", "Tally", "eventually", "is_running"]
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process is there, and more than a zombie, as a killed orphan stays one where orphans are not reaped.
+    """Return whether a process exists and is not a zombie, as a killed orphan is where nobody reaps orphans.
 
-    Asks Linux's /proc.
+    Reads Linux's /proc.
     """
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -24,12 +24,12 @@ def is_running(pid: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A file that is there or not; works across processes of one machine, and may be an argument of jobs."""
+    """A file that exists or not. It works across processes of one machine, and can be an argument of jobs."""
 
     path: str
 
     def set(self, text: str = "") -> None:
-        """Raise the flag; `text` is there at once with it."""
+        """Raise the flag. `text` appears with it atomically."""
         partial = f"{self.path}.{os.getpid()}.{threading.get_ident()}.partial"
         with open(partial, "w", encoding="utf-8") as file:
             file.write(text)
@@ -39,24 +39,24 @@ class Flag:
         return os.path.exists(self.path)
 
     def text(self) -> str:
-        """The text it was raised with."""
+        """Return the text it was raised with."""
         with open(self.path, encoding="utf-8") as file:
             return file.read()
 
     def wait(self, timeout: float = 60.0) -> bool:
-        """Wait until it is raised; AssertionError after `timeout` seconds."""
+        """Wait until it is raised. Raise AssertionError after `timeout` seconds."""
         eventually(self.is_set, f"{os.path.basename(self.path)} is raised", timeout)
         return True
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Counts events across processes: one byte of a file each."""
+    """Counts events across processes: each appends a byte to a file."""
 
     path: str
 
     def add(self) -> int:
-        """Count one more; return how many there are now."""
+        """Count one more and return the new count."""
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             os.write(descriptor, b"x")
@@ -65,5 +65,5 @@ class Tally:
             os.close(descriptor)
 
     def count(self) -> int:
-        """The number of marks."""
+        """The current count."""
         return os.path.getsize(self.path) if os.path.exists(self.path) else 0

@@ -1,4 +1,4 @@
-"""Waiting in tests: on conditions, never for a fixed time."""
+"""Wait in tests for conditions, never for a fixed time."""
 
 import asyncio
 import time
@@ -13,16 +13,16 @@ _STEP_SECONDS = 0.005
 def eventually(
     condition: Callable[[], Found], what: str, timeout: float = 60.0, instead: Callable[[], object] | None = None
 ) -> Found:
-    """Wait until the condition holds; returns what it found, which is true.
+    """Wait until the condition holds and return its true value.
 
     Args:
-        condition: Asked again and again; it holds when what it returns is true.
-        what: What is awaited, in words: "the worker is back".
+        condition: Called repeatedly; it holds once it returns a true value.
+        what: What the test waits for, in words: "the worker is back".
         timeout: Seconds.
-        instead: Shows how things are when the time is over; None: what the condition returned last.
+        instead: Describes the state at the timeout; None for the condition's last value.
 
     Raises:
-        AssertionError: It did not hold in time; the message is `what`, and what was there instead.
+        AssertionError: The condition did not hold in time. The message is `what` and the state at that time.
     """
     end = time.monotonic() + timeout
     while not (found := condition()):
@@ -36,15 +36,15 @@ def eventually(
 
 
 async def eventually_async(condition: Callable[[], Found], what: str, timeout: float = 60.0) -> Found:
-    """Let the loop run until the condition holds; returns what it found, which is true.
+    """Run the event loop until the condition holds and return its true value.
 
     Args:
-        condition: Asked again and again; it holds when what it returns is true.
-        what: What is awaited, in words.
-        timeout: Seconds, by the real clock: tests may have put forward the loop's.
+        condition: Called repeatedly; it holds once it returns a true value.
+        what: What the test waits for, in words.
+        timeout: Seconds of real time: tests may advance the loop's clock.
 
     Raises:
-        AssertionError: It did not hold in time; the message is `what`.
+        AssertionError: The condition did not hold in time. The message is `what`.
     """
     end = time.monotonic() + timeout
     while not (found := condition()):

@@ -1,4 +1,5 @@
-"""The life of a job, actors' references and process groups, for all backends.
+"""Code for all backends: the life of a job, references to actors, process groups.
 
-Here belongs what at least two backends share. Decisions are pure (`job_life`); nothing here imports a backend.
+Only code that at least two backends share belongs here. Decisions are pure (`job_life`), and nothing here imports a
+backend.
 """

@@ -1,4 +1,6 @@
-"""Handle, method, future and group of actors, for all backends: each says how its actors are reached and observed."""
+"""Handles, methods, futures and groups of actors for all backends. Each backend supplies how actors are reached and
+observed.
+"""
 
 import threading
 import time
@@ -16,14 +18,14 @@ from rigging.errors import Conflict, DeadlineExceeded, InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class ActorRequest:
-    """Actors of one class that are to start together.
+    """A request to start actors of one class together.
 
     Args:
-        cls: Their class; `args` and `kwargs` are its constructor's.
-        name: Of the group, or of the only one.
-        count: How many there are.
-        resources: Of each; None for what the backend gives to an actor that asks for nothing.
-        config: How each serves its calls.
+        cls: Their class. `args` and `kwargs` go to its constructor.
+        name: The name of the group, or of the single actor.
+        count: The number of actors.
+        resources: The resources of each actor; None for the backend's default.
+        config: How each actor serves its calls.
     """
 
     cls: type[Any]
@@ -40,37 +42,39 @@ class ActorRequest:
 
 
 def public_methods(cls: type[Any]) -> frozenset[str]:
-    """Names of the methods that handles of a class's actors can call."""
+    """Return the names of the methods that a class's handles can call."""
     return frozenset(name for name in dir(cls) if not name.startswith("_") and callable(getattr(cls, name, None)))
 
 
 class ActorRef(Protocol):
-    """A backend's way to an actor. Equal ones mean the same actor; pickled, it goes where its handle goes."""
+    """A backend's reference to an actor. Equal references mean the same actor. Handles carry their reference when
+    pickled.
+    """
 
     @property
     def label(self) -> str:
-        """The actor, for people."""
+        """A readable name of the actor."""
         ...
 
     @property
     def class_name(self) -> str:
-        """Name of its class, for people."""
+        """The name of its class, for messages."""
         ...
 
     @property
     def methods(self) -> Collection[str]:
-        """Names of the methods that may be called."""
+        """The names of the methods that may be called."""
         ...
 
     def runs_here(self) -> bool:
-        """Whether the calling code is a method of that actor, which serves no other call meanwhile."""
+        """Whether the caller runs in a method of that actor, so that a serial actor would block on itself."""
         ...
 
     def call(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ActorFuture[Any]:
         """Send a call.
 
         Args:
-            method: Its name.
+            method: The method's name.
             args: Its positional arguments.
             kwargs: Its keyword arguments.
         """
@@ -78,7 +82,7 @@ class ActorRef(Protocol):
 
 
 class RefMethod:
-    """One method of an actor."""
+    """A method of an actor."""
 
     def __init__(self, ref: ActorRef, name: str) -> None:
         self._ref = ref
@@ -96,12 +100,12 @@ class RefMethod:
         return self._ref.call(self._name, args, kwargs)
 
     def submit(self, *args: Any, **kwargs: Any) -> ActorFuture[Any]:
-        """Call like `remote`; calls survive a lost connection where the backend supports it."""
+        """Call like `remote`. The call survives a lost connection where the backend supports that."""
         return self._ref.call(self._name, args, kwargs)
 
 
 class RefHandle:
-    """An actor's handle. Helpers are functions, because every public attribute is an actor method."""
+    """An actor's handle. Helpers are module functions, because every public attribute is an actor method."""
 
     def __init__(self, ref: ActorRef) -> None:
         self._ref = ref
@@ -128,13 +132,13 @@ class RefHandle:
 
 
 def is_current_actor(ref: ActorRef) -> bool:
-    """Whether the calling code is a method of that actor, or in a context that was copied from one."""
+    """Return whether the caller runs in a method of that actor, or in a context copied from one."""
     own = find_actor()
     return own is not None and own.handle == RefHandle(ref)
 
 
 class CallFuture(ABC):
-    """The result of a call, when it is there.
+    """The future result of a call.
 
     Args:
         ref: The actor.
@@ -161,20 +165,20 @@ class CallFuture(ABC):
 
 
 def call_text(ref: ActorRef, method: str) -> str:
-    """A call, for people."""
+    """Return a readable description of a call."""
     return f"{method!r} of actor {ref.label}"
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The members of a group that are up no more and will not be again.
+    """The members of a group that have ended for good.
 
     Args:
-        count: How many.
-        reason: Of the first, as far as it is known.
-        cause: The exception behind that.
-        job_id: The job whose tasks they were.
-        all: Whether the others, too, can start no more.
+        count: The number of ended members.
+        reason: Why the first one ended, as far as it is known.
+        cause: The exception behind the reason.
+        job_id: The job whose tasks the members were.
+        all: Whether the remaining members can no longer start either.
     """
 
     count: int
@@ -185,7 +189,7 @@ class Ended:
 
 
 class RefGroup(ABC):
-    """Actors of one class, started together; members are known by their index."""
+    """A group of actors of one class, started together. Members are known by their index."""
 
     def __init__(self, name: str, size: int) -> None:
         self._name = name
@@ -227,7 +231,7 @@ class RefGroup(ABC):
 
     @abstractmethod
     def only_member(self) -> ActorHandle:
-        """The handle of a group of one, once it is constructed; raises what its constructor raised."""
+        """Return the handle of a group of one, once it is constructed. Raise what its constructor raised."""
 
     @abstractmethod
     def is_done(self) -> bool: ...
@@ -237,7 +241,7 @@ class RefGroup(ABC):
 
     @abstractmethod
     def _ready(self) -> list[int]:
-        """The members that have been constructed and are still up, in order."""
+        """The members that are constructed and still running, in order."""
 
     @abstractmethod
     def _handle(self, index: int) -> ActorHandle: ...
@@ -247,7 +251,7 @@ class RefGroup(ABC):
 
     @abstractmethod
     def _wait_for(self, wanted: int, seconds: float) -> None:
-        """Return when so many may be ready, or none is to be waited for, or after `seconds` at most."""
+        """Return once `wanted` members may be ready, no member can become ready, or `seconds` have passed."""
 
     def _raise_if_out_of_reach(self, wanted: int) -> None:
         ended = self._ended()

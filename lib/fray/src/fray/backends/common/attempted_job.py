@@ -1,4 +1,4 @@
-"""The handle of a job whose attempts its backend starts, stops and observes; `job_life` decides what is next."""
+"""The handle of a job whose backend starts, stops and observes attempts. `job_life` decides what happens next."""
 
 import logging
 import threading
@@ -33,12 +33,12 @@ class AttemptedJob(ABC):
     Args:
         job_id: Unique among the client's jobs.
         request: The job to run.
-        interruptible: Whether what runs can be stopped (see `JobRules`).
-        review: Called with an attempt's number, with the lock held, to look how it ended before it counts (see
-            `Review`); None: it counts as its replicas ended.
+        interruptible: Whether running code can be stopped (see `JobRules`).
+        review: Called with an attempt's number, holding the lock, to find out how a failed attempt ended (see
+            `Review`); None if the replicas' own results decide.
 
     Raises:
-        InvalidRequest: It asks for `max_task_failures`: attempts are of all replicas together.
+        InvalidRequest: The request sets `max_task_failures`, but attempts include all replicas.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class AttemptedJob(ABC):
 
     @property
     def attempts(self) -> list[AttemptEnd]:
-        """The ends of the attempts so far."""
+        """How the attempts so far ended."""
         return list(self._life.attempts)
 
     def add_done_callback(self, callback: Callable[[JobHandle], object]) -> None:
@@ -94,7 +94,7 @@ class AttemptedJob(ABC):
         return self._life.status
 
     def result(self, timeout: float | None = None) -> Any:
-        """Wait for the end, and return what the callable returned (see `JobHandle.result`)."""
+        """Wait for the job's end and return the callable's value (see `JobHandle.result`)."""
         refuse_program(self.request, f"job {self.request.name!r}")
         self.wait(timeout, raise_on_failure=False)
         own = self._own_exception()
@@ -114,24 +114,24 @@ class AttemptedJob(ABC):
 
     @abstractmethod
     def _check_process(self) -> None:
-        """Raise Conflict in a fork, where a lock may be held for ever."""
+        """Raise Conflict in a fork, where a lock may be held forever."""
 
     @abstractmethod
     def _await_end(self, timeout: float | None) -> bool:
-        """Wait at most so many seconds for `_done`; return whether it is open."""
+        """Wait up to `timeout` seconds for `_done` and return whether the job has ended."""
 
     @abstractmethod
     def _raise_failure(self) -> None:
-        """Raise what the ended job has failed with, if it did not succeed."""
+        """Raise the error of an ended job that did not succeed."""
 
     def _own_exception(self) -> BaseException | None:
-        """The callable's own exception, where `_raise_failure` raises another that tells of it."""
+        """Return the callable's own exception, if `_raise_failure` raises one that wraps it."""
         return None
 
     def _keep_returned(self, attempt: int, replica: int, load: Callable[[], Any]) -> None:
-        """Keep how to load what a replica returned; one that has none kept has returned None.
+        """Keep a loader for the value that a replica returned. Replicas without one returned None.
 
-        The replicas of an attempt all start together, so each one's place is taken by that of the next attempt.
+        All replicas of an attempt start together, so the next attempt replaces every loader.
         """
         with self._lock:
             if self._life.attempt == attempt and self._life.end is None:
@@ -145,14 +145,14 @@ class AttemptedJob(ABC):
 
     @abstractmethod
     def _stop_attempt(self, grace: float | None) -> None:
-        """Stop the replicas that run within so many seconds; None for the backend's own time."""
+        """Stop the running replicas within `seconds`; None means the backend's default."""
 
     @abstractmethod
     def _close(self, ended: Job) -> None:
-        """Let go of what the job held, before its end can be seen."""
+        """Release the job's resources before its end becomes visible."""
 
     def _apply(self, event: Event) -> None:
-        """Let an event happen to the job, and tell of its end, once, if that is one."""
+        """Apply an event to the job. If it ends the job, announce that once."""
         with self._lock:
             life, instructions = advance(self._life, event)
             ended = life.end is not None and self._life.end is None
@@ -195,11 +195,11 @@ class AttemptedJob(ABC):
 
 
 def refuse_program(request: JobRequest, what: str) -> None:
-    """Raise InvalidRequest for the result of a job that runs a program.
+    """Raise InvalidRequest if someone asks for the result of a program.
 
     Args:
         request: The job.
-        what: Names it.
+        what: Names the job in the error.
     """
     entry = request.entrypoint.binary_entrypoint
     if entry is not None:

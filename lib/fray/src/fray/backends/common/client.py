@@ -1,4 +1,4 @@
-"""The part of a client that is alike for all backends: how actors are asked for, and its end with a `with` block."""
+"""The parts of a client that all backends share: requests for actors, and shutdown at the end of a `with` block."""
 
 import threading
 from abc import ABC, abstractmethod
@@ -33,7 +33,7 @@ class BaseClient(ABC):
     def host_actor(
         self, actor_class: type[T], *args: Any, name: str, actor_config: ActorConfig | None = None, **kwargs: Any
     ) -> HostedActor:
-        """Make an actor that lives as long as this process (see `Client.host_actor`)."""
+        """Create an actor that lives as long as this process (see `Client.host_actor`)."""
         return self._host_actor(ActorRequest(actor_class, args, kwargs, name, config=actor_config or ActorConfig()))
 
     def create_actor(
@@ -69,16 +69,16 @@ class BaseClient(ABC):
 
     @abstractmethod
     def _start_actors(self, request: ActorRequest) -> RefGroup:
-        """Start actors with processes or threads of their own, and return at once.
+        """Start actors in separate processes or threads, and return immediately.
 
         Raises:
-            JobAlreadyExists: Their name is taken.
+            JobAlreadyExists: The name is taken.
         """
 
     @abstractmethod
     def _host_actor(self, request: ActorRequest) -> HostedActor:
-        """Make an actor that ends with this process.
+        """Create an actor that ends with this process.
 
         Raises:
-            JobAlreadyExists: Its name is taken.
+            JobAlreadyExists: The name is taken.
         """

@@ -1,6 +1,6 @@
 """The life of a job as a pure state machine, for backends that run attempts themselves.
 
-`advance` decides; a backend carries out the instructions, and reports what it observes as events.
+`advance` decides. The backend carries out its instructions and reports what it observes as events.
 """
 
 import functools
@@ -11,7 +11,7 @@ from fray.types import JobStatus
 
 
 class AttemptStatus(StrEnum):
-    """The end of an attempt, or of one replica of it. Preemption and failure have separate retry budgets."""
+    """How an attempt, or a replica of it, ended. Preemption and failure have separate retry budgets."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -20,12 +20,12 @@ class AttemptStatus(StrEnum):
 
 
 class AttemptEnd(NamedTuple):
-    """The end of an attempt, or of one replica of it, and why it came.
+    """How an attempt, or a replica of it, ended, and why.
 
     Args:
         status: The kind of end.
-        reason: For people; empty on success.
-        detail: The backend's own: an exception, or a worker's answer.
+        reason: For messages; empty on success.
+        detail: Backend-specific: an exception, or a worker's answer.
     """
 
     status: AttemptStatus
@@ -37,15 +37,15 @@ SUCCESS = AttemptEnd(AttemptStatus.SUCCEEDED)
 
 
 class JobRules(NamedTuple):
-    """The part of a job's description that its life depends on.
+    """The parts of a job's request that govern its life.
 
     Args:
-        replicas: Copies that start, and start over, together.
-        max_retries_failure: How often it starts over after a failure.
-        max_retries_preemption: How often it starts over after a preemption.
-        interruptible: Whether what runs can be stopped; a job that cannot ends at once when it is told to.
-        reviewed: Whether the backend looks at a failed attempt (`Review`) before it counts: the loss of a node may
-            look like a failure.
+        replicas: The number of copies that start and restart together.
+        max_retries_failure: Maximum number of restarts after failures.
+        max_retries_preemption: Maximum number of restarts after preemptions.
+        interruptible: Whether running code can be stopped. If not, a stopped job ends at once.
+        reviewed: Whether the backend reviews a failed attempt (`Review`) before it counts, because the loss of a node
+            may look like a failure.
     """
 
     replicas: int = 1
@@ -59,13 +59,13 @@ class Job(NamedTuple):
     """The state of a job.
 
     Args:
-        rules: Never change.
-        status: For people.
-        attempt: Number of the latest attempt, from 1; 0 before the first.
-        ended: Ends of the replicas of that attempt, in the order in which they came.
-        attempts: Ends of the earlier attempts.
-        grace: Seconds that the job has to stop; None while it is not to stop.
-        end: How the job ended; None until it has.
+        rules: The job's rules, which never change.
+        status: The public status.
+        attempt: The number of the latest attempt, from 1; 0 before the first.
+        ended: How the replicas of that attempt ended, in order of arrival.
+        attempts: How the earlier attempts ended.
+        grace: Seconds the job has left to stop; None unless it is stopping.
+        end: How the job ended; None until then.
     """
 
     rules: JobRules
@@ -78,12 +78,12 @@ class Job(NamedTuple):
 
     @property
     def stopping(self) -> bool:
-        """Whether it was told to stop."""
+        """Whether the job was asked to stop."""
         return self.grace is not None
 
     @property
     def failing(self) -> bool:
-        """Whether a replica of the latest attempt has not succeeded."""
+        """Whether a replica of the latest attempt has ended without success."""
         return any(end.status is not AttemptStatus.SUCCEEDED for _, end in self.ended)
 
 
@@ -91,14 +91,15 @@ class Job(NamedTuple):
 def new_job(
     replicas: int, max_retries_failure: int, max_retries_preemption: int, interruptible: bool, reviewed: bool
 ) -> Job:
-    """The beginning of a job's life; jobs that are alike share it, as most jobs of a client are alike.
+    """Return the initial state of a job. Jobs with equal rules share one object, because most jobs of a client are
+    alike.
 
     Args:
-        replicas: See `JobRules`, as for the others.
-        max_retries_failure: Starts over after failures.
-        max_retries_preemption: Starts over after preemptions.
-        interruptible: Whether what runs can be stopped.
-        reviewed: Whether failed attempts are looked at before they count.
+        replicas: See `JobRules`, also for the other arguments.
+        max_retries_failure: Maximum number of restarts after failures.
+        max_retries_preemption: Maximum number of restarts after preemptions.
+        interruptible: Whether running code can be stopped.
+        reviewed: Whether failed attempts are reviewed before they count.
     """
     return Job(JobRules(replicas, max_retries_failure, max_retries_preemption, interruptible, reviewed))
 
@@ -107,13 +108,13 @@ def new_job(
 
 
 class Begin(NamedTuple):
-    """The job is to run from here on; `running`: and counts as running at once."""
+    """The job starts. If `running`, its status is running immediately."""
 
     running: bool = False
 
 
 class Seen(NamedTuple):
-    """The latest attempt was seen running."""
+    """The latest attempt was observed running."""
 
 
 class ReplicaEnded(NamedTuple):
@@ -125,20 +126,20 @@ class ReplicaEnded(NamedTuple):
 
 
 class AttemptEnded(NamedTuple):
-    """An attempt is over, whatever its replicas have told: the answer to `Review`, or it could not be started."""
+    """An attempt is over, whatever its replicas reported: the answer to `Review`, or a failed start."""
 
     attempt: int
     end: AttemptEnd
 
 
 class StopAsked(NamedTuple):
-    """The job is to stop within so many seconds; a later one counts only when it gives less time."""
+    """Stop the job within the given seconds. A later request only counts if it allows less time."""
 
     grace: float = 0.0
 
 
 class Broken(NamedTuple):
-    """The job cannot go on, for a reason that no retry changes."""
+    """The job cannot continue, for a reason that no retry changes."""
 
     end: AttemptEnd
 
@@ -156,26 +157,26 @@ class StartAttempt(NamedTuple):
 
 
 class StopAttempt(NamedTuple):
-    """Stop the replicas that still run, within so many seconds; None for the backend's own time."""
+    """Stop the remaining replicas within the given seconds; None means the backend's default."""
 
     grace: float | None = None
 
 
 class Review(NamedTuple):
-    """An attempt has succeeded, or fails: let its replicas end, look why it failed, and answer with `AttemptEnded`."""
+    """An attempt succeeded or failed: let its replicas end, find out why it failed, and answer with `AttemptEnded`."""
 
     attempt: int
 
 
 class TellRetry(NamedTuple):
-    """Say that an attempt ended and is followed by another; `left` more may follow that one."""
+    """Report that an attempt ended and another follows. `left` is the number of retries after that one."""
 
     end: AttemptEnd
     left: int
 
 
 class TellEnd(NamedTuple):
-    """Say, once, that the job has ended."""
+    """Report once that the job has ended."""
 
 
 Instruction = StartAttempt | StopAttempt | Review | TellRetry | TellEnd
@@ -189,9 +190,9 @@ _FIRST_ATTEMPT: Final = (StartAttempt(1),)
 
 
 def advance(job: Job, event: Event) -> Step:
-    """Apply an event: return the job as it is then, and what its backend is to do, in this order.
+    """Apply an event: return the new state of the job, and the instructions for its backend, in order.
 
-    Events that come too late, of a job that has ended or an attempt that is over, change nothing.
+    Late events, for an ended job or a finished attempt, change nothing.
     """
     # Every small job pays for this and what it calls: values are made by position, as `_replace` takes five times as
     # long, and a job of one replica that succeeds makes two of them.
@@ -240,7 +241,9 @@ def _replica_ended(job: Job, event: ReplicaEnded) -> Step:
 
 
 def verdict(job: Job) -> AttemptEnd:
-    """The end of the latest attempt, by its replicas': the first failure, or a preemption among the failures."""
+    """Return how the latest attempt ended: the first failure of a replica, or a preemption if there is one among the
+    failures.
+    """
     failures = [end for _, end in job.ended if end.status is not AttemptStatus.SUCCEEDED]
     preempted = (end for end in failures if end.status is AttemptStatus.PREEMPTED)
     return next(preempted, failures[0] if failures else SUCCESS)

@@ -1,11 +1,10 @@
-"""Runs a program that must not outlive the process which asked for it, even when that is killed.
+"""Run a program that must not outlive the process that started this one, even if that process is killed.
 
 usage: python -I -S lifeline.py DESCRIPTOR PROGRAM [ARGUMENT...]
 
-DESCRIPTOR is the reading end of a pipe whose other end the asking process holds: when that closes, this process kills
-its own process group, with the program and all that it started in it. Otherwise it ends as the program does: with its
-exit code, or by its signal. Uses nothing beside the standard library and is started without the site module, to be
-quick.
+DESCRIPTOR is the read end of a pipe. The parent holds the write end. When the pipe closes, this process kills its own
+process group, including the program and its children. Otherwise it ends like the program: with the same exit code or
+signal. It imports only the standard library and starts without the site module, to be fast.
 """
 
 import os
@@ -19,14 +18,14 @@ CANNOT_START = 127
 
 
 def watch(descriptor: int) -> None:
-    """Kill the whole group once the pipe has closed."""
+    """Kill the whole process group once the pipe closes."""
     while os.read(descriptor, 1):
         pass
     os.killpg(0, signal.SIGKILL)
 
 
 def main(descriptor: int, argv: list[str]) -> int:
-    """Run the program to its end; return its exit code, or die by its signal."""
+    """Run the program. Return its exit code, or die by its signal."""
     os.set_inheritable(descriptor, False)
     for number in FORWARDED:
         # They go to the group, so the program has them already: it alone decides what they mean.

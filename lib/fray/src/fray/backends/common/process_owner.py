@@ -1,4 +1,4 @@
-"""Clients belong to the process that made them: a fork has neither its threads nor its connections."""
+"""Clients belong to the process that created them: a fork has neither their threads nor their connections."""
 
 import os
 import weakref
@@ -8,7 +8,7 @@ from rigging.errors import Conflict
 
 
 class ProcessOwner:
-    """The process in which this was made."""
+    """The process that created this object."""
 
     __slots__ = ("_pid",)
 
@@ -17,15 +17,16 @@ class ProcessOwner:
 
     @property
     def here(self) -> bool:
-        """Whether this is still that process, and not a fork of it."""
+        """Whether the caller is in that process, and not in a fork of it."""
         return self._pid == os.getpid()
 
     def check(self, what: str, name: str | None = None) -> None:
-        """Raise Conflict in a fork of that process; call it before taking any lock, as those may be held for ever.
+        """Raise Conflict in a fork of that process. Call this before taking a lock: in a fork, locks may be held
+        forever.
 
         Args:
-            what: Begins the message, which is put together only then, as every job pays for it.
-            name: Of what is asked for, if it has one.
+            what: The start of the message. It is formatted only on failure, because every job passes here.
+            name: The name of the requested thing, if it has one.
         """
         if self._pid != os.getpid():
             whose = what if name is None else f"{what} {name!r}"
@@ -35,9 +36,9 @@ class ProcessOwner:
             )
 
     def at_end(self, owner: object, clean_up: Callable[[], object]) -> "weakref.finalize[[], object]":
-        """Call `clean_up` when `owner` is collected or the interpreter ends, but not in forks, where it is not theirs.
+        """Call `clean_up` when `owner` is collected or the interpreter exits, but never in a fork.
 
-        `clean_up` must not refer to `owner`. Calling what is returned does it now, and only once.
+        `clean_up` must not refer to `owner`. The returned function runs it immediately, and at most once.
         """
         pid = self._pid
 

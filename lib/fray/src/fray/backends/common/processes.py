@@ -1,4 +1,4 @@
-"""Programs of local jobs: each in its own process group, with its output in a file."""
+"""Programs of local jobs. Each runs in its own process group and writes to a file."""
 
 import errno
 import fcntl
@@ -26,10 +26,11 @@ os.register_at_fork(before=START_LOCK.acquire, after_in_parent=START_LOCK.releas
 
 
 def with_own_python(path: str | None) -> str:
-    """A PATH on which `python`, and the programs installed beside it, are those of this interpreter.
+    """Return a PATH that starts with this interpreter's directory, so that `python` and its installed programs are
+    found there.
 
     Args:
-        path: What comes after them; None for the system's default.
+        path: The PATH to append; None for the system's default.
     """
     own = os.path.dirname(sys.executable)
     folders = (os.defpath if path is None else path).split(os.pathsep)
@@ -39,7 +40,7 @@ def with_own_python(path: str | None) -> str:
 class OutputFile:
     """A file that takes the stdout and stderr of a job's programs.
 
-    The file is made when it is first opened, and has no name: nothing of it is left, even when this process is killed.
+    The file is created on first use and has no name, so it disappears even when this process is killed.
     """
 
     def __init__(self) -> None:
@@ -52,7 +53,7 @@ class OutputFile:
             self._file.close()
 
     def open(self) -> int:
-        """A descriptor to append with, which the caller closes."""
+        """Return a descriptor for appending. The caller closes it."""
         with self._lock:
             if self._file is None:
                 self._file = tempfile.TemporaryFile(prefix="fray-", buffering=0)  # noqa: SIM115 - closed by settle()
@@ -61,7 +62,7 @@ class OutputFile:
             return os.dup(self._file.fileno())
 
     def settle(self) -> None:
-        """Nothing is to be written any more: a small output costs no descriptor from here on."""
+        """Declare the output complete. Small outputs are kept in memory and release their descriptor."""
         with self._lock:
             if self._file is not None and self._size() <= _SMALL_BYTES:
                 self._settled = self._read_from(0)
@@ -69,11 +70,11 @@ class OutputFile:
                 self._file = None
 
     def read(self) -> str:
-        """All of it."""
+        """Return all output."""
         return self.read_from(0).decode("utf-8", errors="replace")
 
     def size(self) -> int:
-        """The bytes written so far, counted."""
+        """The number of bytes written so far."""
         with self._lock:
             return self._size()
 
@@ -83,7 +84,7 @@ class OutputFile:
             return self._read_from(offset)
 
     def tail(self, lines: int) -> str:
-        """The last lines."""
+        """Return the last lines."""
         with self._lock:
             text = self._read_from(max(0, self._size() - _TAIL_BYTES)).decode("utf-8", errors="replace")
         return "\n".join(text.splitlines()[-lines:])
@@ -108,11 +109,11 @@ class Leader(Protocol):
     pid: int
 
     def await_end(self) -> None:
-        """Wait for its end, but keep its process id, and so the group's, from being used again, where that can be."""
+        """Wait for the process to end. Where possible, keep its process id, and so the group's, from being reused."""
         ...
 
     def reap(self) -> int:
-        """Its exit code, or minus the signal's number. ChildProcessError when that is not known."""
+        """Return its exit code, or the negative signal number. Raise ChildProcessError if that is unknown."""
         ...
 
 
@@ -141,11 +142,11 @@ class _Child:
 
 
 class ProcessTree:
-    """A program and all that it starts in its process group; none of it outlives `wait`.
+    """A program and everything it starts in its process group. None of it outlives `wait`.
 
     Args:
         leader: The group's leader.
-        lifeline: The writing end of a pipe; the group is killed when it closes, as it does when this process dies.
+        lifeline: The write end of a pipe. When it closes, as it does when this process dies, the group is killed.
     """
 
     def __init__(self, leader: Leader, lifeline: int | None = None) -> None:
@@ -159,15 +160,15 @@ class ProcessTree:
     def start(
         argv: Sequence[str], env: Mapping[str, str], cwd: str | None, output: OutputFile, with_lifeline: bool = False
     ) -> "ProcessTree":
-        """Start a program; OSError when it cannot be.
+        """Start a program. Raise OSError if it cannot be started.
 
         Args:
             argv: The program and its arguments.
-            env: Its whole environment.
-            cwd: Its directory; None for ours.
-            output: Where its stdout and stderr go.
-            with_lifeline: Let nothing of it outlive this process, even when this is killed. A program that cannot be
-                started then says so in `output` and ends with 127, instead of raising OSError.
+            env: The complete environment.
+            cwd: The working directory; None for the caller's.
+            output: The file for its stdout and stderr.
+            with_lifeline: Kill the whole group when this process ends, even when it is killed. A program that cannot be
+                started then reports that in `output` and exits with 127, instead of raising OSError.
         """
         descriptor = output.open()
         kept: int | None = None
@@ -204,9 +205,10 @@ class ProcessTree:
         return self._leader.pid
 
     def wait(self) -> int:
-        """Wait for the program, kill what it left behind, and return its exit code, or minus the signal's number.
+        """Wait for the program, kill its remaining children, and return its exit code, or the negative signal number.
 
-        ChildProcessError when the program has ended and its exit code is not known, as when something else took it.
+        Raise ChildProcessError if the program has ended with an unknown exit code, for example because other code
+        reaped it.
         """
         # Not reaped yet, the leader keeps its process group's id from being used again until the group is killed.
         self._leader.await_end()
@@ -221,7 +223,7 @@ class ProcessTree:
         return self._leader.reap()
 
     def terminate(self, kill_after: float = KILL_AFTER_SECONDS) -> None:
-        """Ask the group to end (SIGTERM), and kill it after so many seconds; at once when that is 0."""
+        """Send SIGTERM to the group, and kill it after the given seconds; immediately for 0."""
         with self._lock:
             if self._gone:
                 return
@@ -242,7 +244,7 @@ class ProcessTree:
 
 
 def describe_exit(code: int) -> str:
-    """An exit code of `ProcessTree.wait` in words."""
+    """Return an exit code of `ProcessTree.wait` in words."""
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -252,12 +254,12 @@ def describe_exit(code: int) -> str:
 
 
 def describe_failure(what: str, code: int, output: OutputFile) -> str:
-    """How a program ended that has failed, with the end of its output.
+    """Return a message about a failed program, with the end of its output.
 
     Args:
         what: Names the program.
-        code: Of `ProcessTree.wait`.
-        output: Where it wrote.
+        code: The exit code from `ProcessTree.wait`.
+        output: The program's output.
     """
     tail = output.tail(_TAIL_LINES)
     shown = f"; the end of its output:\n{tail}" if tail else "; it wrote nothing"

@@ -1,6 +1,8 @@
-"""Jobs and actors on an Iris cluster. The client loads on first use: actors' tasks do not need it.
+"""Jobs and actors on an Iris cluster. The client is imported on first use, because tasks that serve actors do not need
+it.
 
-Here belongs translation between fray and `iris.client`, which no other code of fray imports. The cluster decides.
+Only translation between fray and `iris.client` belongs here. No other code of fray imports iris, and the cluster makes
+all decisions.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Actors on Iris: small values that reach the actor from wherever they are unpickled."""
+"""References to actors on Iris: small values that work in every process."""
 
 import os
 import pickle
@@ -18,16 +18,16 @@ from iris.client import IrisClient, get_iris_ctx, use_grpc
 
 @dataclass(frozen=True, slots=True)
 class IrisActorRef:
-    """An actor's address and methods; all that a handle holds.
+    """An actor's address and methods: the complete content of a handle.
 
     Args:
-        controller: "host:port" of its cluster.
-        name: The full name of its endpoint; empty when it lives outside of any job, at `address`.
-        user: Whose it is.
-        group, index: Its place, for people.
-        methods: What may be called.
-        serial: Whether it runs one call at a time.
-        retries: How often a call is made again after the actor was lost; -1: without limit.
+        controller: "host:port" of the cluster's controller.
+        name: The full name of its endpoint; empty for an actor outside of any job, at `address`.
+        user: The user who owns it.
+        group, index: Its group and index, for messages.
+        methods: The methods that can be called.
+        serial: Whether the actor runs one call at a time.
+        retries: How often a call is retried after the actor was lost; -1 means no limit.
     """
 
     controller: str
@@ -43,14 +43,14 @@ class IrisActorRef:
 
     @property
     def label(self) -> str:
-        """The actor, for people."""
+        """A readable name of the actor."""
         return f"{self.group!r} [{self.index}]"
 
     def runs_here(self) -> bool:
         return self.serial and is_current_actor(self)
 
     def call(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "IrisActorFuture":
-        """Send a call, which outlives a lost connection.
+        """Send a call that survives a lost connection.
 
         Args:
             method: Name of a public method.
@@ -62,12 +62,12 @@ class IrisActorRef:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Tells actors apart within this process."""
+        """Identify the actor within this process."""
         return self.controller, self.name or f"{self.address} {self.group}"
 
 
 class IrisActorFuture(CallFuture):
-    """The result of a call of an actor on Iris."""
+    """The future result of a call of an actor on Iris."""
 
     def __init__(self, ref: IrisActorRef, method: str, call: ActorCall) -> None:
         super().__init__(ref, method)
@@ -100,29 +100,29 @@ _workspaces: "Final[weakref.WeakKeyDictionary[IrisClient, set[str]]]" = weakref.
 
 
 def know_cluster(client: IrisClient, address: str) -> None:
-    """Let handles of that cluster's actors use this client while it lives."""
+    """Let handles of that cluster's actors use this client while it exists."""
     with _lock:
         _clusters[address] = client
 
 
 def know_workspace(client: IrisClient, path: str) -> None:
-    """Let calls and results go as the classes of this client's actors do, which come with that folder.
+    """Pickle calls and results like this client's actor classes, whose workspace they share.
 
-    A class that went by value, and came by name with a call, would be another one there, or none.
+    Otherwise an actor could receive a class by value once and by name later: as two classes, or not at all.
     """
     with _lock:
         _workspaces.setdefault(client, set()).add(os.path.realpath(path))
 
 
 def dumps(value: object, goes_inside: Callable[[pickle.PickleBuffer], bool]) -> bytes:
-    """Pickle what an actor is called with, or returns: by value what the actors of this process cannot import."""
+    """Pickle an actor's arguments or result, by value where this process's actors cannot import it."""
     with _lock:
         folders = set[str]().union(*_workspaces.values())
     return pickling.dumps_apart(value, folders, goes_inside) if folders else by_cloudpickle(value, goes_inside)
 
 
 def client_of(ref: IrisActorRef) -> ActorClient:
-    """The client of an actor in this process."""
+    """Return the client for an actor, within this process."""
     key = ref.key
     client = _clients.get(key)
     if client is None:
@@ -135,13 +135,13 @@ def client_of(ref: IrisActorRef) -> ActorClient:
 
 
 def reach_within(ref: IrisActorRef, client: ActorClient) -> None:
-    """Let handles of an actor of this process go the short way."""
+    """Let handles of an actor in this process call it directly."""
     with _lock:
         _clients[ref.key] = client
 
 
 def forget_cluster(client: IrisClient) -> None:
-    """Let no handle use this client from here on."""
+    """Stop handles from using this client."""
     with _lock:
         for key in [key for key, known in _clusters.items() if known is client]:
             del _clusters[key]
@@ -149,7 +149,7 @@ def forget_cluster(client: IrisClient) -> None:
 
 
 def renew_clients(refs: Iterable[IrisActorRef]) -> None:
-    """End this process's connections to earlier actors of these names, so that calls go to those there are now."""
+    """Close connections to earlier actors of these names, so that calls reach the current ones."""
     with _lock:
         earlier = [client for ref in refs if (client := _clients.pop(ref.key, None)) is not None]
     for client in earlier:
@@ -157,7 +157,7 @@ def renew_clients(refs: Iterable[IrisActorRef]) -> None:
 
 
 def close_clients(refs: Iterable[IrisActorRef]) -> None:
-    """End this process's connections to actors that are being shut down with their client."""
+    """Close connections to actors that are shut down with their client."""
     for ref in refs:
         client = _clients.get(ref.key)
         if client is not None:

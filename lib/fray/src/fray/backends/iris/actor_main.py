@@ -24,14 +24,14 @@ _GRACE_S: Final = 4.0
 def serve_actor(
     ref: IrisActorRef, cls: type[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], max_concurrency: int
 ) -> None:
-    """Make the actor of this task and answer its calls until the task is told to end.
+    """Create the actor of this task and answer its calls until the task is stopped.
 
     Args:
-        ref: Of the group; index and name are this task's.
-        cls: What it is an instance of.
-        args: Positional arguments of its constructor.
-        kwargs: Keyword arguments of its constructor.
-        max_concurrency: How many calls it serves at a time.
+        ref: The reference of the group. The task supplies index and name.
+        cls: The actor's class.
+        args: Positional arguments of the constructor.
+        kwargs: Keyword arguments of the constructor.
+        max_concurrency: The number of calls it serves concurrently.
     """
     task = iris_ctx()
     index = int(task.task_id.rpartition("/")[2])

@@ -1,4 +1,4 @@
-"""Groups of actors on Iris: one job, a task for each actor, found by their endpoints."""
+"""Groups of actors on Iris: one job with a task for each actor. Endpoints locate the actors."""
 
 import contextlib
 import contextvars
@@ -35,12 +35,12 @@ ACTOR_JOB_PREFIX: Final = "actor-"
 
 
 class IrisActorGroup(RefGroup):
-    """Actors of one class, the tasks of one job.
+    """Actors of one class: the tasks of one job.
 
     Args:
         job_id: The job.
-        ref: What its actors have in common.
-        count: How many there are.
+        ref: The part of the reference that all actors share.
+        count: The number of actors.
     """
 
     def __init__(self, client: IrisClient, job_id: str, ref: IrisActorRef, count: int) -> None:
@@ -59,29 +59,29 @@ class IrisActorGroup(RefGroup):
         return self._job_id
 
     def only_member(self) -> ActorHandle:
-        """The handle of a group of one, once it is ready, however long that takes. Raises JobFailed."""
+        """Return the handle of a group of one, once it is ready, without a timeout. Raise JobFailed."""
         return self.wait_ready(1, math.inf)[0]
 
     def is_done(self) -> bool:
         return self._follow().latest.ended
 
     def shutdown(self) -> None:
-        """Stop all of them: what has not begun is refused, what runs has a few seconds."""
+        """Stop all actors. Calls that have not begun are refused; running calls have a few seconds."""
         self._client.terminate(self._job_id, "the actor group was shut down")
 
     def end(self) -> None:
-        """Look no more: it is over, and its name may be another group's."""
+        """Stop following the endpoints: the group is over, and another may reuse its name."""
         with self._lock:
             follower, self._follower = self._follower, _Over()
         if follower is not None:
             follower.close()
 
     def renew(self) -> None:
-        """It is new: what this process knows of earlier actors of its name is of no use."""
+        """Drop what this process knows of earlier actors of the group's name."""
         renew_clients([self._ref_of(index) for index in range(self._size)])
 
     def close(self) -> None:
-        """Look no more, and end this process's connections to the actors."""
+        """Stop following the endpoints, and close this process's connections to the actors."""
         self.end()
         close_clients([self._ref_of(index) for index in range(self._size)])
 
@@ -119,7 +119,7 @@ class IrisActorGroup(RefGroup):
 
 
 class _Over:
-    """Stands in for the follower of a group that is over."""
+    """Placeholder for the follower of a group that is over."""
 
     latest: Final = EndpointSet((), True, "it was shut down")
 
@@ -132,7 +132,7 @@ class _Over:
 
 
 class IrisActors:
-    """The actors of one client: those it started as jobs, and those of this process."""
+    """The actors of one client: those it started as jobs, and those in this process."""
 
     def __init__(self, client: IrisClient) -> None:
         self._client = client
@@ -142,7 +142,7 @@ class IrisActors:
         self._hosted: list[IrisActorRef] = []
 
     def ref(self, request: ActorRequest) -> IrisActorRef:
-        """The reference that the actors of a group have in common."""
+        """Return the reference that all actors of a group share."""
         address = self._client.connection.controller_address().address
         know_cluster(self._client, address)
         with contextlib.suppress(FileNotFoundError):  # the current directory may have been removed
@@ -161,12 +161,12 @@ class IrisActors:
         )
 
     def follow(self, job_id: str, ref: IrisActorRef, count: int) -> IrisActorGroup:
-        """The group whose actors are the tasks of a job.
+        """Return the group whose actors are the tasks of a job.
 
         Args:
             job_id: The job.
-            ref: What its actors have in common.
-            count: How many there are.
+            ref: The part of the reference that all actors share.
+            count: The number of actors.
         """
         group = IrisActorGroup(self._client, job_id, ref, count)
         with self._lock:
@@ -178,7 +178,7 @@ class IrisActors:
         return group
 
     def host(self, request: ActorRequest) -> HostedActor:
-        """Make an actor of this process. Raises JobAlreadyExists."""
+        """Create an actor in this process. Raise JobAlreadyExists."""
         name = request.name
         with self._lock:
             namesakes = [group for group in self._groups.values() if group.name == name]
@@ -216,13 +216,13 @@ class IrisActors:
         return HostedActor(RefHandle(ref), end)
 
     def refuse_hosted(self, name: str) -> None:
-        """Raise JobAlreadyExists when an actor of this process has the name."""
+        """Raise JobAlreadyExists if an actor of this process has the name."""
         with self._lock:
             if any(ref.group == name for ref in self._hosted):
                 raise _hosted_already(name)
 
     def close(self) -> None:
-        """Stop them all, and end this process's connections to them."""
+        """Stop all actors, and close this process's connections to them."""
         with self._lock:
             groups, self._groups = list(self._groups.values()), {}
             hosted, self._hosted = self._hosted, []

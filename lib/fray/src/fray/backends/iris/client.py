@@ -55,14 +55,14 @@ CAPABILITIES = BackendCapabilities(
 
 
 def connect(address: str | None) -> Client:
-    """The registry's way in.
+    """Make a client for the registry.
 
     Args:
-        address: "host:port" of a controller; None for the cluster of the job this runs in, else the one that the
-            `iris` command would use.
+        address: "host:port" of a controller. None means the cluster of the current job, or else the one that the `iris`
+            command would use.
 
     Raises:
-        Conflict: This is a fork of a process that has asked for such a client.
+        Conflict: This process is a fork of one that already has such a client.
     """
     use_grpc("no Iris client can be made here")
     here = os.environ.get("IRIS_CONTROLLER_ADDRESS") if os.environ.get("IRIS_JOB_ID") else None
@@ -73,7 +73,7 @@ def connect(address: str | None) -> Client:
 
 
 def _is_here(address: str) -> bool:
-    """Whether this process is a job of the cluster at that address."""
+    """Return whether this process is a job of the cluster at that address."""
     here = os.environ.get("IRIS_CONTROLLER_ADDRESS") if os.environ.get("IRIS_JOB_ID") else None
     return here is not None and _bare(address) == _bare(here)
 
@@ -83,14 +83,14 @@ def _bare(address: str) -> str:
 
 
 class IrisBackend(BaseClient):
-    """Submits jobs and actors to an Iris cluster; inside an Iris job they become child jobs of that job.
+    """Submit jobs and actors to an Iris cluster. Inside an Iris job they become child jobs.
 
-    Callables are shipped by cloudpickle, and what a failed one raised comes back as the text of JobFailed. The
-    workspace of a request (by default the current directory) goes along with it; inside a job, that job's own does.
-    What is left of the transfer budget in force goes along too. Images are not offered.
+    Callables travel by cloudpickle, and an exception comes back as the text of JobFailed. A job gets the workspace of
+    its request (default: the current directory), or inside a job that job's own workspace. It also gets what remains of
+    the transfer budget. Images are not supported.
 
     Args:
-        client: How the cluster is reached; shut down with this client.
+        client: The connection to the cluster. It is shut down with this client.
         inside_job: Whether this process is a job of that cluster.
     """
 
@@ -107,11 +107,11 @@ class IrisBackend(BaseClient):
         return CAPABILITIES
 
     def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
-        """Submit a job (see `Client.submit`); when this returns the cluster has stored it."""
+        """Submit a job (see `Client.submit`). On return, the cluster has stored it."""
         return self._handle_of(self._submit(request, adopt_existing).job_id)
 
     def shutdown(self, wait: bool = True) -> None:  # noqa: ARG002
-        """Stop the actors and let go of the cluster. Jobs go on, whatever `wait` says: stop them by their handles."""
+        """Stop the actors and disconnect. Jobs continue, whatever `wait` says; stop them by their handles."""
         self._owner.check("shutdown()")
         with self._lock:
             if self._closed:
@@ -121,7 +121,7 @@ class IrisBackend(BaseClient):
         self._client.shutdown()
 
     def ended_job(self, name: str) -> JobHandle | None:
-        """Return the last job of that name, if it has ended (see `fray.client.FindsEndedJobs`)."""
+        """Return the last job of that name if it has ended (see `fray.client.FindsEndedJobs`)."""
         self._check_open(f"job {name!r}")
         handle = self._named(name)
         try:
@@ -143,9 +143,10 @@ class IrisBackend(BaseClient):
         return sorted(set.intersection(*regions.values())) if regions else []
 
     def _host_actor(self, request: ActorRequest) -> HostedActor:
-        """Make an actor in this process.
+        """Create an actor in this process.
 
-        Other machines reach it when IRIS_ACTOR_HOST names an address of this one; by default only this one does.
+        By default it is reachable only from this machine. Set IRIS_ACTOR_HOST to an address of this machine that others
+        can reach.
         """
         self._check_open(f"actor {request.name!r}")
         return self._actors.host(request)
@@ -181,7 +182,7 @@ class IrisBackend(BaseClient):
         return request.environment or create_environment()
 
     def _named(self, name: str) -> "IrisJobHandle":
-        """The handle of the job of that name among those that this client submits."""
+        """Return the handle of a job that this client submitted, by name."""
         return self._handle_of(f"{self._client.full_name_prefix()}/{name}")
 
     def _handle_of(self, job_id: str) -> "IrisJobHandle":
@@ -195,7 +196,7 @@ class IrisBackend(BaseClient):
             raise Conflict(f"{what}: this Iris client has been shut down; make a new one")
 
     def _client_for(self, workspace: str | None) -> IrisClient:
-        """The client whose jobs come with this workspace; all share one connection."""
+        """Return the client that submits with this workspace. All of them share one connection."""
         if self._inside_job or workspace is None:
             return self._client
         path = os.path.abspath(workspace)
@@ -214,13 +215,13 @@ class IrisBackend(BaseClient):
 
 
 class FrayIrisClient(IrisBackend):
-    """A client of the controller at an address, as programs of fray's ancestor make it.
+    """A client for the controller at an address, with the constructor of fray's predecessor.
 
     Args:
         controller_address: "host:port", with or without a scheme.
-        workspace: Folder that goes along with jobs whose environment names none, or the current directory.
-        bundle_id: That of the job this runs in, whose workspace goes along with its jobs anyway; any other is told in
-            a warning, and not used.
+        workspace: The workspace of jobs whose environment names none. Defaults to the current directory.
+        bundle_id: The bundle of the current job, whose workspace its child jobs get anyway. Any other value is ignored
+            with a warning.
     """
 
     def __init__(
@@ -238,7 +239,7 @@ class FrayIrisClient(IrisBackend):
 
     @classmethod
     def from_iris_client(cls, iris_client: IrisClient) -> "FrayIrisClient":
-        """The same over a client of Iris, which is shut down with it."""
+        """Wrap an Iris client, which is shut down with this one."""
         made = cls.__new__(cls)
         inside_job = "IRIS_JOB_ID" in os.environ and _is_here(iris_client.connection.controller_address().address)
         IrisBackend.__init__(made, iris_client, inside_job=inside_job)

@@ -1,4 +1,4 @@
-"""fray's words for jobs as iris's words: the only place where the two meet."""
+"""Translation of fray's job requests into Iris's. Nothing else in fray knows both vocabularies."""
 
 import dataclasses
 import os
@@ -52,10 +52,10 @@ _STATUS: Final[Mapping[JobState, JobStatus]] = {
 
 
 def to_iris_plan(request: JobRequest, environment: EnvironmentConfig) -> JobPlan:
-    """Say a request in iris's words.
+    """Translate a request for Iris.
 
     Raises:
-        InvalidRequest: It asks for what Iris jobs cannot have; the message names it.
+        InvalidRequest: The request needs something that Iris jobs do not have. The message names it.
     """
     if environment.docker_image is not None or request.resources.image is not None:
         image = environment.docker_image or request.resources.image
@@ -85,16 +85,17 @@ def to_iris_plan(request: JobRequest, environment: EnvironmentConfig) -> JobPlan
 def to_iris_entrypoint(
     entrypoint: FrayEntrypoint, what: str, workspace: str | None, slice_hosts: int | None = None
 ) -> Entrypoint:
-    """A callable as a pickle, by value where its module is not in the workspace or installed; a program as a command.
+    """Convert a program to a command, and a callable to a pickle. The pickle includes modules that are neither in the
+    workspace nor installed.
 
     Args:
         entrypoint: A callable or a program.
         what: Names it in errors.
-        workspace: The folder that goes along with the job; None for none.
-        slice_hosts: For a job on several TPU slices: the hosts of each.
+        workspace: The folder that the job receives; None for none.
+        slice_hosts: The number of hosts of each slice, for a job on several TPU slices.
 
     Raises:
-        InvalidRequest: It cannot be pickled; `what` names it.
+        InvalidRequest: The callable cannot be pickled; `what` names it.
     """
     if entrypoint.binary_entrypoint is not None:
         argv = (entrypoint.binary_entrypoint.command, *entrypoint.binary_entrypoint.args)
@@ -111,18 +112,20 @@ def to_iris_entrypoint(
 
 
 def to_iris_resources(resources: ResourceConfig) -> ResourceSpec:
-    """Resources of one task. Disk is reserved only when it was asked for: small disks would take few tasks, or none."""
+    """Return the resources of one task. Disk is reserved only on request, because on hosts with small disks few tasks
+    or none would fit.
+    """
     disk = None if resources.disk == DEFAULT_DISK else resources.disk
     return ResourceSpec(cpu=resources.cpu, memory=resources.ram, disk=disk, device=to_iris_device(resources))
 
 
 def _limits_said(resources: ResourceConfig) -> bool:
-    """False where nobody has said how much a replica needs, or a whole TPU host is its own."""
+    """Return whether the request states a replica's memory. Never for TPUs, where a replica owns its host."""
     return resources.ram != ResourceConfig().ram and not isinstance(resources.device, TpuConfig)
 
 
 def to_iris_device(resources: ResourceConfig) -> DeviceSpec | None:
-    """The accelerators of one task: a TPU host's chips, GPUs, or none."""
+    """Return the accelerators of one task: the chips of a TPU host, GPUs, or none."""
     device, alternatives = resources.device, tuple(resources.device_alternatives or ())
     match device:
         case CpuConfig():
@@ -139,7 +142,7 @@ def to_iris_device(resources: ResourceConfig) -> DeviceSpec | None:
 
 
 def to_iris_environment(environment: EnvironmentConfig, resources: ResourceConfig) -> EnvironmentSpec:
-    """Packages, extras and variables: what is left of the transfer budget, the device's own, the environment's."""
+    """Return packages, extras and variables, with the remaining transfer budget and the device's variables."""
     # Not at the top: the storage libraries behind it are heavy, and a process that only waits for jobs needs none.
     from rigging.filesystem.budget import budget_environment
 
@@ -151,7 +154,9 @@ def to_iris_environment(environment: EnvironmentConfig, resources: ResourceConfi
 
 
 def to_iris_constraints(resources: ResourceConfig) -> tuple[Constraint, ...]:
-    """Constraints on where the job may run. `preemptible=True` allows preemptible capacity; it does not ask for it."""
+    """Return constraints on where the job may run. `preemptible=True` allows preemptible capacity but does not require
+    it.
+    """
     constraints = []
     if not resources.preemptible:
         # Not preemptible_constraint(False): machines of one's own do not say whether they can be taken away.
@@ -164,10 +169,10 @@ def to_iris_constraints(resources: ResourceConfig) -> tuple[Constraint, ...]:
 
 
 def slice_hosts(request: JobRequest) -> int | None:
-    """The hosts of one slice, for a job that is a gang on whole TPU slices; None when it is placed task by task.
+    """Return the number of hosts of one slice for a gang on whole TPU slices; None if tasks are placed one by one.
 
     Raises:
-        InvalidRequest: Its replicas do not fill its slices.
+        InvalidRequest: The replicas do not fill whole slices.
     """
     device = request.resources.device
     if not isinstance(device, TpuConfig):
@@ -184,5 +189,5 @@ def slice_hosts(request: JobRequest) -> int | None:
 
 
 def to_fray_status(state: JobState) -> JobStatus:
-    """A job's state in fray's words."""
+    """Translate a job's state to fray's."""
     return _STATUS[state]

@@ -1,4 +1,4 @@
-"""The handles of jobs on an Iris cluster."""
+"""Handles of jobs on an Iris cluster."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,10 +17,10 @@ from rigging.errors import Unavailable
 
 
 class IrisJobHandle:
-    """A job on an Iris cluster, asked through the client that submitted it.
+    """A job on an Iris cluster. It uses the client that submitted it.
 
     Args:
-        check: Raises Conflict, which begins with its argument, when that client was shut down or this is a fork.
+        check: Raises Conflict, starting with its argument, if that client was shut down or this process is a fork.
     """
 
     def __init__(self, client: IrisClient, job_id: str, watcher: JobWatcher, check: Callable[[str], None]) -> None:
@@ -43,12 +43,12 @@ class IrisJobHandle:
         return to_fray_status(self._client.status(self._job_id).state)
 
     def pending_reason(self) -> str:
-        """Why its first pending task is not placed."""
+        """Why the job's first pending task is not placed."""
         self._check(f"job {self._job_id}")
         return self._client.status(self._job_id).pending_reason
 
     def wait(self, timeout: float | None = None, *, raise_on_failure: bool = True) -> JobStatus:
-        """Wait for the end (see `JobHandle.wait`); inside a job its cpu is lent to others meanwhile."""
+        """Wait for the job's end (see `JobHandle.wait`). Inside a job, that job lends its CPUs meanwhile."""
         if self._succeeded:
             return JobStatus.SUCCEEDED
         self._check(f"job {self._job_id}")
@@ -59,7 +59,7 @@ class IrisJobHandle:
         return status
 
     def result(self, timeout: float | None = None) -> Any:
-        """Wait for the end, and return what the callable returned (see `JobHandle.result`)."""
+        """Wait for the job's end and return the callable's value (see `JobHandle.result`)."""
         self._check(f"job {self._job_id}")
         ended = self._wait(timeout)
         if ended.state is not JobState.SUCCEEDED:
@@ -72,7 +72,7 @@ class IrisJobHandle:
         return list(values) if len(values) > 1 else values[0]
 
     def terminate(self) -> None:
-        """Stop the job and its children; the decision is final when this returns."""
+        """Stop the job and its children. On return the decision is final."""
         self._check(f"job {self._job_id}")
         self._client.terminate(self._job_id)
 
@@ -115,7 +115,7 @@ class IrisJobHandle:
 
 
 class OuterIrisJobHandle(IrisJobHandle):
-    """A job that was submitted from outside of any job, where no process shows its output."""
+    """A job that was submitted from outside of any job, so no other process shows its output."""
 
     def __init__(self, client: IrisClient, job_id: str, watcher: JobWatcher, check: Callable[[str], None]) -> None:
         super().__init__(client, job_id, watcher, check)

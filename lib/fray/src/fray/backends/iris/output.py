@@ -1,4 +1,4 @@
-"""Read the log of an Iris job in pieces, from time to time."""
+"""Read the log of an Iris job incrementally."""
 
 import contextlib
 from collections import deque
@@ -12,20 +12,20 @@ _MARGIN_MS: Final = 5000
 
 
 class ReadsLogs(Protocol):
-    """The part of `IrisClient` that is needed here."""
+    """The part of `IrisClient` that this module needs."""
 
     def read_logs(self, task_id: str, *, since: float) -> Iterator[LogLine]: ...
 
 
 class NewLines:
-    """Finds what is new in the log of a job, with one call for each look.
+    """Find new lines in a job's log, with one request per call.
 
-    What was read of the last seconds is asked for again, and skipped by its number: a log only grows.
+    Each call re-reads the last seconds and skips known lines by their number; a log only grows.
 
     Args:
-        client: Whom to ask.
+        client: The client to ask.
         job_id: The job.
-        most_bytes: Of text that one call of `take` returns.
+        most_bytes: Maximum bytes of text that one call of `take` returns.
     """
 
     def __init__(self, client: ReadsLogs, job_id: str, most_bytes: int = 1 << 20) -> None:
@@ -36,10 +36,10 @@ class NewLines:
         self._read: dict[tuple[str, int], deque[int]] = {}
 
     def take(self, *, ended: bool = False) -> dict[int | None, str]:
-        """Return the output since the last call, by replica; a lot of it in several calls.
+        """Return the output since the last call, by replica. A large output takes several calls.
 
         Args:
-            ended: This is the last call: what is left out is told.
+            ended: This is the last call. A note mentions any omitted output.
         """
         texts: dict[int | None, list[str]] = {}
         skipped: dict[tuple[str, int], int] = {}
@@ -72,10 +72,10 @@ class NewLines:
 
 
 def outputs_by_attempt(lines: Iterable[LogLine]) -> dict[tuple[int, int], list[tuple[int, bytes]]]:
-    """Return the output of each attempt, as `fray.output.own_output` has it within the task.
+    """Return the output of each attempt, in the form of `fray.output.own_output`.
 
     Args:
-        lines: The whole log of a job.
+        lines: All lines of a job's log.
     """
     found: dict[tuple[int, int], list[tuple[int, bytes]]] = {}
     for line in lines:

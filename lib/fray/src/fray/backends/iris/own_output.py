@@ -1,4 +1,4 @@
-"""The output of the Iris task that runs in this process. Loads nothing of the client."""
+"""The output of the Iris task that runs in this process. Does not import the client."""
 
 from iris.cluster.own_log import own_log as own_output
 

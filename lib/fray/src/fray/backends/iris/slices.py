@@ -1,8 +1,8 @@
-"""Make one program of a job on several TPU slices: set the variables by which libtpu connects the slices.
+"""Run one program of a job on several TPU slices: set the variables that let libtpu connect the slices.
 
-Tasks stand in the order of their slices, so each knows its own slice; where the first host is, the first task tells the
-others by an endpoint. Endpoints go with their task, which may end at once, so it goes on only when all have heard.
-Programs get there by `python -m fray.backends.iris.slices HOSTS PROGRAM [ARGUMENT...]`.
+Task order is slice order, so each task knows its slice. The first task publishes its host as an endpoint. Endpoints
+disappear with their task, which may end at once, so the first task continues only after all others have read it.
+Programs are started by `python -m fray.backends.iris.slices HOSTS PROGRAM [ARGUMENT...]`.
 """
 
 import os
@@ -24,11 +24,11 @@ _NOT_FOUND: Final = 127
 
 
 def call_on_slices(hosts: int, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
-    """Call `fn` in a task of a job on several slices of so many hosts each.
+    """Call `fn` in a task of a job on several slices with `hosts` hosts each.
 
     Args:
         hosts: Hosts of each slice.
-        fn: What to call.
+        fn: The function to call.
         args: Its positional arguments.
         kwargs: Its keyword arguments.
     """
@@ -37,7 +37,7 @@ def call_on_slices(hosts: int, fn: Callable[..., Any], args: Sequence[Any], kwar
 
 
 def join_slices(hosts: int) -> None:
-    """Set the variables of this task; returns when all tasks run. Those of the job itself win."""
+    """Set the variables of this task and return once all tasks run. The job's own variables win."""
     if os.environ.get(_COORDINATOR):
         return
     task = iris_ctx()
@@ -69,7 +69,7 @@ def _coordinator(task: IrisContext) -> str:
 
 
 def main(hosts: int, argv: list[str]) -> int:
-    """Become the program; returns what a shell would when that cannot be."""
+    """Exec the program. Return the shell's exit code if that fails."""
     join_slices(hosts)
     try:
         os.execvp(argv[0], argv)

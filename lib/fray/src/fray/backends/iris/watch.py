@@ -1,4 +1,4 @@
-"""Telling many waiters of the ends of many Iris jobs with few threads and few calls."""
+"""Notify many waiters of the ends of many Iris jobs, with few threads and requests."""
 
 import logging
 import threading
@@ -19,12 +19,12 @@ Callback = Callable[[bool], object]
 
 
 class JobWatcher:
-    """Calls back when jobs end.
+    """Run callbacks when jobs end.
 
     Args:
-        poll: Given job ids, waits a while and returns those of jobs that have ended, as soon as there is one, and
-            whether they have succeeded.
-        start_thread: Calls a function in a new thread.
+        poll: Given job ids, waits until at least one job has ended, but not for long, and returns the ids of ended jobs
+            and whether they succeeded.
+        start_thread: Starts a function in a new thread.
     """
 
     def __init__(
@@ -39,7 +39,9 @@ class JobWatcher:
         self._thread_starting = False
 
     def watch(self, job_id: str, callback: Callback) -> None:
-        """Call `callback` when the job has ended, or when that can no longer be learnt, as `wait_all` asks then."""
+        """Call `callback` when the job has ended, or when its end can no longer be observed: `wait_all` then asks
+        itself.
+        """
         with self._lock:
             self._new.append((job_id, callback))
         self._ensure_thread()

@@ -1,6 +1,6 @@
-"""Jobs and actors on this machine. The client loads on first use: child processes do not need it.
+"""Jobs and actors on this machine. The client is imported on first use, because child processes do not need it.
 
-Here belong threads, processes and forks; the life of a job is `common.job_life`.
+Threads, processes and forks belong here. The life of a job is in `common.job_life`.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -27,7 +27,7 @@ class _Call:
 
 
 class LocalActor:
-    """One actor: a queue of calls, and threads that serve it in order, `max_concurrency` at a time."""
+    """One actor: a queue of calls, served in order by up to `max_concurrency` threads."""
 
     def __init__(self, request: ActorRequest, index: int, new_path: Callable[[], str]) -> None:
         self._request = request
@@ -57,20 +57,20 @@ class LocalActor:
 
     @property
     def ready(self) -> bool:
-        """Whether it has been constructed and still takes calls."""
+        """Whether it is constructed and still accepts calls."""
         return self.started.done() and self.started.exception() is None and not self._stopped
 
     @property
     def ended(self) -> bool:
-        """Whether it takes no calls any more: shut down, or never constructed."""
+        """Whether it no longer accepts calls: shut down, or its constructor failed."""
         return self._stopped
 
     def start(self, context: Context) -> None:
-        """Construct the actor in its first thread, within a copy of `context`."""
+        """Construct the actor in its first thread, in a copy of `context`."""
         self._spawn(context, self._construct)
 
     def call(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> LocalActorFuture:
-        """Queue a call; calls of one caller begin in the order they were made.
+        """Queue a call. Calls of one caller begin in order.
 
         Args:
             method: Name of a public method.
@@ -80,7 +80,7 @@ class LocalActor:
         return LocalActorFuture(self, method, self.call_future(method, args, kwargs))
 
     def call_future(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "Future[Any]":
-        """Call like `call`, and return a plain future."""
+        """Call like `call`, but return a plain future."""
         self._owner.check(f"actor {self.label}")
         future: Future[Any] = Future()
         with self._lock:
@@ -90,7 +90,7 @@ class LocalActor:
         return future
 
     def listen(self) -> ActorAddress:
-        """Take calls from other processes too, from the first time this is asked."""
+        """Accept calls from other processes as well, from the first call of this method."""
         with self._lock:
             if self._address is None:
                 address = ActorAddress(self._new_path(), self.label, self.class_name, self.methods)
@@ -104,7 +104,7 @@ class LocalActor:
         return self._request.config.max_concurrency == 1 and threading.current_thread() in self._threads
 
     def stop(self) -> None:
-        """Take no more calls, cancel those not begun, and let those running finish."""
+        """Refuse new calls, cancel queued ones, and let running ones finish."""
         with self._lock:
             if self._stopped:
                 return
@@ -118,7 +118,7 @@ class LocalActor:
             server.close()
 
     def join(self) -> None:
-        """Wait until its threads have ended, not counting the calling one."""
+        """Wait for its threads to end, except for the calling one."""
         if self._server is not None:
             self._server.join()
         for thread in self._threads:
@@ -182,12 +182,12 @@ class LocalActorGroup(RefGroup):
             member.started.add_done_callback(lambda _: self._tell_waiters())
 
     def start(self, context: Context) -> None:
-        """Construct all members, each within a copy of `context`."""
+        """Construct all members, each in a copy of `context`."""
         for member in self._members:
             member.start(context)
 
     def join(self) -> None:
-        """Wait until the threads of all members have ended, not counting the calling one."""
+        """Wait for the threads of all members to end, except for the calling one."""
         for member in self._members:
             member.join()
 

@@ -21,13 +21,13 @@ logger = logging.getLogger(__name__)
 
 
 class Callee(Protocol):
-    """An actor that takes calls."""
+    """An actor that accepts calls."""
 
     def call_future(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "Future[Any]":
         """Queue a call.
 
         Args:
-            method: Its name.
+            method: The method's name.
             args: Its positional arguments.
             kwargs: Its keyword arguments.
         """
@@ -35,7 +35,7 @@ class Callee(Protocol):
 
 
 class ActorServer:
-    """Takes calls of one actor from other processes until it is closed (see `listen`)."""
+    """Accept calls of one actor from other processes until closed (see `listen`)."""
 
     def __init__(self, actor: Callee, path: str, listener: Listener) -> None:
         self._actor = actor
@@ -50,13 +50,13 @@ class ActorServer:
 
     @classmethod
     def listen(cls, actor: Callee, path: str) -> "ActorServer":
-        """Serve an actor at a path. Raises OSError."""
+        """Serve an actor at a path. Raise OSError."""
         server = cls(actor, path, Listener(path, backlog=64))
         server._accepting = server._start(server._accept)
         return server
 
     def close(self) -> None:
-        """Take no more calls and let the callers know; nothing is at the path afterwards."""
+        """Refuse new calls, notify the callers, and remove the socket."""
         with self._lock:
             if self._closed or not self._owner.here:
                 return
@@ -75,7 +75,7 @@ class ActorServer:
             self._accepting.join()
 
     def join(self) -> None:
-        """Wait until its threads have ended."""
+        """Wait for its threads to end."""
         for thread in list(self._threads):
             thread.join()
 

@@ -1,9 +1,9 @@
-"""Calls of local actors from other processes of this machine, over sockets that only this user can open.
+"""Calls of local actors from other processes on this machine, over sockets that only this user can open.
 
-A handle that is pickled becomes the address of its actor, which listens from then on. Unpickled in the actor's own
-process it is the ordinary handle again; elsewhere calls go over one connection for each process and actor.
-Every message is a length and a pickle: (number, pickled (method, args, kwargs)) one way, (number, pickled value) or
-(number, packed error) the other. What is pickled apart may fail to be made again without harm to other calls.
+Pickling a handle starts a listener and pickles the actor's address. In the actor's own process it unpickles to the
+ordinary handle; elsewhere calls use one connection per process and actor. Every message is a length and a pickle:
+(number, pickled (method, args, kwargs)) in one direction, (number, pickled value) or (number, packed error) in the
+other. Nested pickles are decoded separately, so one that fails does not harm other calls.
 """
 
 import itertools
@@ -27,7 +27,7 @@ from rigging.process.fork_lock import ForkLock
 
 
 class LocalActorFuture(CallFuture):
-    """The result of a call of a local actor."""
+    """The future result of a call of a local actor."""
 
     def __init__(self, ref: ActorRef, method: str, future: "Future[Any]") -> None:
         super().__init__(ref, method)
@@ -56,7 +56,7 @@ class LocalActorFuture(CallFuture):
 
 @dataclass(frozen=True, slots=True)
 class ActorAddress:
-    """The address at which other processes reach an actor, and what is known of it without asking."""
+    """The address of an actor for other processes, with its static properties."""
 
     path: str
     label: str
@@ -75,7 +75,7 @@ class ActorAddress:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a call: a pickled value, or a packed error."""
+    """The answer to a call: a pickled value or a packed error."""
 
     number: int
     value: bytes = b""
@@ -83,7 +83,7 @@ class Answer:
 
 
 class Channel:
-    """This process's connection to one actor of another (see `open`)."""
+    """This process's connection to an actor in another process (see `open`)."""
 
     def __init__(self, address: ActorAddress, connection: Connection) -> None:
         self._address = address
@@ -95,7 +95,7 @@ class Channel:
 
     @classmethod
     def open(cls, address: ActorAddress) -> "Channel":
-        """Connect to an actor. Raises ActorLost."""
+        """Connect to an actor. Raise ActorLost."""
         try:
             channel = cls(address, Client(address.path))
         except OSError as error:
@@ -109,10 +109,10 @@ class Channel:
         return self._lost
 
     def call(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "Future[Any]":
-        """Send a call; calls of one thread arrive in their order.
+        """Send a call. Calls of one thread arrive in order.
 
         Args:
-            method: Its name.
+            method: The method's name.
             args: Its positional arguments.
             kwargs: Its keyword arguments.
         """
@@ -166,7 +166,7 @@ _opening = ForkLock()
 
 
 def channel_to(address: ActorAddress) -> Channel:
-    """This process's channel to the actor, opened when there is none. Raises ActorLost."""
+    """Return this process's channel to the actor, opening it if needed. Raise ActorLost."""
     # A fork must not share its parent's connections: hence the process id in the key.
     key = (os.getpid(), address.path)
     with _opening:
@@ -180,17 +180,17 @@ _hosted: "weakref.WeakValueDictionary[tuple[int, str], ActorRef]" = weakref.Weak
 
 
 def host(address: ActorAddress, actor: ActorRef) -> None:
-    """Remember the actor that the address means in this process."""
+    """Register an actor of this process under its address."""
     _hosted[os.getpid(), address.path] = actor
 
 
 def actor_at(path: str, label: str, class_name: str, methods: frozenset[str]) -> ActorRef:
-    """The actor that listens at `path` itself where it lives, its address elsewhere.
+    """Return the actor that listens at `path` in its own process, and its address elsewhere.
 
     Args:
-        path: Where it listens.
-        label: The actor, for people.
-        class_name: Name of its class, for people.
-        methods: What may be called.
+        path: The path of its socket.
+        label: A readable name of the actor.
+        class_name: The name of its class, for messages.
+        methods: The methods that can be called.
     """
     return _hosted.get((os.getpid(), path)) or ActorAddress(path, label, class_name, methods)

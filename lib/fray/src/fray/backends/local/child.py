@@ -1,10 +1,10 @@
-"""The process of a callable that the local backend runs apart (`LocalClient(processes=True)`).
+"""The process that runs a callable of the local backend (`LocalClient(processes=True)`).
 
 usage: python -m fray.backends.local.child PAYLOAD RESULT
 
-PAYLOAD is a file with the pickled import path and the pickled (callable, args, kwargs); into RESULT goes the packed
-exception when it raises one, into RESULT.value the packed value when it returns. Exit code: 0 when it returned, 1 when
-it raised, what it gave to sys.exit otherwise. Code 0 without RESULT.value: the process ended before that.
+PAYLOAD is a file with the pickled import path and the pickled (callable, args, kwargs). If the callable raises, RESULT
+receives the packed exception; if it returns, RESULT.value receives the packed value. Exit code: 0 if it returned, 1 if
+it raised, otherwise the argument of sys.exit. Code 0 without RESULT.value means that the process ended early.
 """
 
 import os
@@ -21,19 +21,19 @@ VALUE = ".value"
 
 
 def write_payload(path: str, call: bytes, import_path: Sequence[str]) -> None:
-    """Write what `main` reads.
+    """Write the input of `main`.
 
     Args:
         path: The file.
         call: The pickled callable with its arguments.
-        import_path: Where the submitter imports from.
+        import_path: The submitter's import path.
     """
     with open(path, "wb") as file:
         pickle.dump((list(import_path), call), file)
 
 
 def main(payload: str, result: str) -> int:
-    """Run the callable; return the process's exit code."""
+    """Run the callable and return the process's exit code."""
     try:
         with open(payload, "rb") as file:
             import_path, call = pickle.load(file)  # noqa: S301 - written by the client that started this process
@@ -63,7 +63,7 @@ def main(payload: str, result: str) -> int:
 
 
 def _write_whole(path: str, data: bytes) -> None:
-    """Write a file whole or not at all."""
+    """Write a file atomically."""
     with open(f"{path}.part", "wb") as file:
         file.write(data)
     os.replace(f"{path}.part", path)

@@ -53,7 +53,7 @@ _job_slot: ContextVar[Slot | None] = ContextVar("fray_local_job_slot", default=N
 
 
 def connect(address: str | None) -> Client:
-    """The registry's way in; instead of an address there may be options: "?processes=1&max_threads=4&admission=1"."""
+    """Make a client for the registry. Options replace the address: "?processes=1&max_threads=4&admission=1"."""
     if address is None:
         return LocalClient()
     from urllib.parse import parse_qsl
@@ -75,21 +75,20 @@ def connect(address: str | None) -> Client:
 
 
 class LocalClient(BaseClient):
-    """Runs callables in threads of this process, and programs as its subprocesses.
+    """Run callables in threads of this process, and programs as its subprocesses.
 
-    What differs from a cluster: callables share this process, so `terminate` cannot interrupt one, its output is not
-    captured (`logs()` is empty), and the `env_vars` of its environment are not applied (a warning names those that
-    differ from ours). Programs get their `env_vars`, run in their `workspace`, and are killed with all they started.
-    Nothing is installed: a warning names packages and extras that are missing. Images are ignored. `replicas` copies
-    run side by side in one slot.
+    Unlike on a cluster, callables share this process: `terminate` cannot interrupt one, its output is not captured
+    (`logs()` is empty), and its environment's `env_vars` are not applied (a warning names those that differ). Programs
+    get their `env_vars`, run in their `workspace`, and are killed with all their children. Nothing is installed: a
+    warning names missing packages and extras. Images are ignored. The `replicas` of a job run concurrently in one slot.
 
     Args:
-        max_threads: Jobs that run at once; later ones wait. A job that waits for others, or has children that have
-            not ended, is not counted.
-        processes: Run callables in processes of their own too, from a pickle made at submission: with their variables,
-            in their workspace, with their output in `logs()`; `terminate` and crashes end them alone. Nothing of a job
-            outlives this process. Actors stay in this process; their handles work from everywhere on this machine.
-        admission: Make a job wait until `resources.cpu` of every replica are free on this machine, and refuse one
+        max_threads: Maximum number of running jobs; others are queued. A job that waits for others or has unfinished
+            children does not count.
+        processes: Also run callables in separate processes, from a pickle made at submission: with their variables, in
+            their workspace, with their output in `logs()`. `terminate` and crashes end only the callable. No job
+            outlives this process. Actors stay in this process; their handles work everywhere on this machine.
+        admission: Keep a job pending until `resources.cpu` of every replica are free on this machine, and refuse a job
             that could never run here. By default resources are ignored.
     """
 
@@ -121,7 +120,7 @@ class LocalClient(BaseClient):
         return self._capabilities
 
     def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
-        """Start a job (see `Client.submit`); a name is free again as soon as its job has ended."""
+        """Start a job (see `Client.submit`). Its name is free again once it has ended."""
         self._owner.check("job", request.name)
         self._check_admission(request)
         self._check_open("job", request.name)
@@ -149,12 +148,12 @@ class LocalClient(BaseClient):
         return job
 
     def _host_actor(self, request: ActorRequest) -> HostedActor:
-        """The same as `create_actor`: all actors are in this process."""
+        """Same as `create_actor`: all actors live in this process."""
         group = self._start_actors(request)
         return HostedActor(group.only_member(), group.shutdown)
 
     def _start_actors(self, request: ActorRequest) -> LocalActorGroup:
-        """Construct actors, each in a thread of its own; each has `max_concurrency` threads."""
+        """Construct actors, each in its own thread. Each uses up to `max_concurrency` threads."""
         name = request.name
         self._owner.check("actor", name)
         context = copy_context()
@@ -172,10 +171,10 @@ class LocalClient(BaseClient):
         return group
 
     def shutdown(self, wait: bool = True) -> None:
-        """Refuse new work, let the jobs end (or, without `wait`, kill them), then stop the actors.
+        """Refuse new work, wait for the jobs (without `wait`: kill them), then stop the actors.
 
-        With `wait`, no thread or process of this client is left afterwards, unless a stopped callable never returns:
-        then this does not either. Until the jobs have ended, they may submit more. A job may shut its own client down;
+        With `wait`, no thread or process of this client remains afterwards. If a stopped callable never returns,
+        neither does this method. Until the jobs have ended, they may submit more. A job may shut down its own client;
         its own thread is not waited for.
         """
         self._owner.check("shutdown()")
@@ -205,7 +204,7 @@ class LocalClient(BaseClient):
         return path if len(os.fsencode(path)) <= _MOST_SOCKET_PATH_BYTES else str(self._sockets.new_path("actor"))
 
     def _pickled(self, request: JobRequest) -> SubprocessCall | None:
-        """The request's callable as it is now, where it is to run in a process of its own."""
+        """Pickle the request's callable now, if it runs in a separate process."""
         entry = request.entrypoint.callable_entrypoint
         if entry is None or not self._processes:
             return None
@@ -231,7 +230,7 @@ class LocalClient(BaseClient):
             )
 
     def _count_as_child(self, job: LocalJob) -> None:
-        """Let the submitting job, if there is one, lend its slot until `job` has ended."""
+        """Let the submitting job, if any, lend its slot until `job` has ended."""
         parent = _job_slot.get()
         if parent is not None:
             parent.lend()

@@ -1,13 +1,13 @@
-"""The process that the callables of a local client with processes are forked from, so that none waits for imports.
+"""The server that forks processes for callables of a local client, so that they start with everything imported.
 
 usage: python -P -m fray.backends.local.fork_server DESCRIPTOR
 
-DESCRIPTOR is a stream socket of the client's. A request on it is the length of its body with three descriptors (the
-job's socket, its directory and its output), and the body, a pickled `ForkRequest`. Each job gets a keeper, which leads
-its process group, and below it the process of the callable. On the job's socket the keeper says its process id, and how
-the callable's process ended; when the keeper itself was killed, this process says how. When that socket closes, as the
-client has heard the end or is gone, the keeper kills its group. Until then its process id is not used again: the keeper
-lives, or stays a zombie. One thread, and nothing imported that starts another: this process forks.
+DESCRIPTOR is a stream socket of the client. A request is the length of its body with three descriptors (the job's
+socket, its directory and its output), then the body, a pickled `ForkRequest`. Each job gets a keeper, which leads its
+process group, and below it the callable's process. On the job's socket the keeper reports its process id, and how the
+callable's process ended; if the keeper was killed, this process reports that. When the socket closes, because the
+client has heard the end or is gone, the keeper kills its group. Until then its process id is not reused: the keeper
+lives, or remains a zombie. This process forks, so it has one thread and imports nothing that starts another.
 """
 
 import atexit
@@ -39,8 +39,8 @@ class ForkRequest(NamedTuple):
     """A callable to run in a forked process.
 
     Args:
-        payload, result: As for `child.main`.
-        environment: All of its variables.
+        payload, result: As in `child.main`.
+        environment: The complete environment.
     """
 
     payload: str
@@ -49,12 +49,12 @@ class ForkRequest(NamedTuple):
 
 
 def send_request(server: socket.socket, request: ForkRequest, descriptors: tuple[int, int, int]) -> None:
-    """Ask the server for a fork; one at a time.
+    """Request a fork. Only one request is sent at a time.
 
     Args:
-        server: This side of its socket.
-        request: What the fork is to do.
-        descriptors: Its end of a socket that tells of its end, its directory, and its output.
+        server: The client's end of the server's socket.
+        request: What the fork should do.
+        descriptors: The socket that reports its end, its directory, and its output.
     """
     body = pickle.dumps(request)
     socket.send_fds(server, [_LENGTH.pack(len(body))], descriptors)
@@ -62,7 +62,7 @@ def send_request(server: socket.socket, request: ForkRequest, descriptors: tuple
 
 
 def serve(server: socket.socket) -> ForkRequest:
-    """Fork for every request; returns, in each callable's process, what it is to do."""
+    """Fork for every request. In each callable's process, return the request."""
     with selectors.DefaultSelector() as selector:
         selector.register(server, selectors.EVENT_READ)
         server.sendall(READY)
@@ -83,7 +83,7 @@ def serve(server: socket.socket) -> ForkRequest:
 
 
 def _accept(server: socket.socket, selector: selectors.BaseSelector) -> ForkRequest | None:
-    """Fork a keeper for the next request; what is to be done, in the callable's process."""
+    """Fork a keeper for the next request. In the callable's process, return the request."""
     header, passed, _, _ = socket.recv_fds(server, _LENGTH.size, _DESCRIPTORS)
     body = b""
     if len(header) == _LENGTH.size:
@@ -110,7 +110,9 @@ def _accept(server: socket.socket, selector: selectors.BaseSelector) -> ForkRequ
 
 
 def _let_go(selector: selectors.BaseSelector) -> None:
-    """Close, in a fork, what is of the client and of other jobs: who waits for one's end must not wait for ours."""
+    """Close the descriptors of the client and of other jobs in a fork, so that nobody waits for this fork instead of
+    them.
+    """
     for key in list(selector.get_map().values()):
         if isinstance(key.fileobj, socket.socket):
             key.fileobj.close()
@@ -120,7 +122,7 @@ def _let_go(selector: selectors.BaseSelector) -> None:
 
 
 def _tell_end(pidfd: int, selector: selectors.BaseSelector) -> None:
-    """Say how a keeper ended, and wait for the client to have noted it."""
+    """Report how a keeper ended, and wait until the client has read it."""
     keeper, job = selector.unregister(pidfd).data
     os.close(pidfd)
     ended = os.waitid(os.P_PID, keeper, os.WEXITED | os.WNOWAIT)
@@ -133,7 +135,7 @@ def _tell_end(pidfd: int, selector: selectors.BaseSelector) -> None:
 
 
 def _become(request: ForkRequest, job: socket.socket, directory: int, output: int) -> ForkRequest:
-    """Lead a group, and fork the callable's process, in which this returns."""
+    """Become the leader of a group and fork the callable's process. Return only in that process."""
     os.setsid()
     os.fchdir(directory)
     for standard in (1, 2):
@@ -157,7 +159,7 @@ def _become(request: ForkRequest, job: socket.socket, directory: int, output: in
 
 
 def _keep(child: int, job: socket.socket) -> NoReturn:
-    """Tell how the child ended; kill the group when the client has heard it or is gone."""
+    """Report how the child ended, and kill the group once the client has read it or is gone."""
     for number in FORWARDED:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
@@ -179,7 +181,7 @@ def _watch(job: socket.socket) -> None:
 
 
 def _leave(code: int) -> NoReturn:
-    """End a fork as `sys.exit(code)` would, but leave the interpreter whole: its memory is shared with the server."""
+    """End a fork like `sys.exit(code)`, but skip interpreter shutdown: its memory is shared with the server."""
     # As multiprocessing ends its forks: threads are waited for, then exit handlers run.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
@@ -190,7 +192,7 @@ def _leave(code: int) -> NoReturn:
 
 
 def main(descriptor: int) -> NoReturn:
-    """Leave the client's children, serve it, and, in a fork, run a callable and end with its exit code."""
+    """Detach from the client's children and serve it. In a fork, run a callable and exit with its code."""
     import cloudpickle  # noqa: F401 - what is called was pickled by it
 
     import fray.types  # noqa: F401 - likely to be needed

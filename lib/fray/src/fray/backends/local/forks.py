@@ -1,4 +1,4 @@
-"""The client's side of `fork_server`: processes of callables that are forked from one that has what they need."""
+"""The client's side of `fork_server`: runs callables in processes forked from one that has everything imported."""
 
 import contextlib
 import errno
@@ -22,7 +22,7 @@ _PATIENCE_SECONDS = 30.0
 
 
 class ForkedLeader:
-    """A keeper of `fork_server`, which leads the process group of one callable."""
+    """A keeper of `fork_server`: the leader of one callable's process group."""
 
     def __init__(self, job: socket.socket, pid: int) -> None:
         self.pid = pid
@@ -45,9 +45,10 @@ class ForkedLeader:
 
 
 class ForkServer:
-    """Starts a server when it is first needed; one that has died is replaced.
+    """Start a server on first use and replace it if it dies.
 
-    What the interpreter reads when it starts is the server's: a call whose variables differ in that is not forked.
+    The server has read the variables that the interpreter reads at start-up, so a call with different ones is not
+    forked.
     """
 
     def __init__(self) -> None:
@@ -58,15 +59,15 @@ class ForkServer:
         self._usable = sys.platform == "linux" and hasattr(os, "pidfd_open")
 
     def start(self, request: ForkRequest, cwd: str | None, output: OutputFile) -> ProcessTree | None:
-        """Fork a process for a callable; None where that cannot be, and it is to be started in another way.
+        """Fork a process for a callable. Return None if the caller must start it in another way.
 
         Args:
-            request: What the process is to do.
-            cwd: Its directory; None for ours.
-            output: Where its stdout and stderr go.
+            request: What the process should do.
+            cwd: The working directory; None for the caller's.
+            output: The file for its stdout and stderr.
 
         Raises:
-            OSError: The directory cannot be used.
+            OSError: The directory is not accessible.
         """
         if not self._usable:
             return None
@@ -90,7 +91,7 @@ class ForkServer:
         return ProcessTree(ForkedLeader(ours, pid))
 
     def close(self) -> None:
-        """Let the server end, once those that it has forked have, and wait until it has when none is left."""
+        """Let the server end after its forks; if none is left, wait until it has ended."""
         with self._lock:
             server, self._server = self._server, None
         if server is not None:
@@ -157,7 +158,7 @@ class ForkServer:
 
 
 def _started(job: socket.socket) -> int | None:
-    """The keeper's process id; None when there is no keeper."""
+    """Return the keeper's process id; None if there is no keeper."""
     try:
         word = job.recv(WORD.size, socket.MSG_WAITALL)
     except OSError:

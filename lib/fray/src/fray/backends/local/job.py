@@ -43,15 +43,15 @@ _Start = Callable[[Mapping[str, str], str | None, OutputFile], ProcessTree]
 
 
 class LocalJob(AttemptedJob):
-    """A job and its handle. `run` is called once, in a thread of the client's; everything else from anywhere.
+    """A job and its handle. `run` is called once, in a thread of the client; all other methods from any thread.
 
     Args:
         job_id: Unique among the client's jobs.
         request: What to run.
-        on_end: Called once with the job when its final status is known, just before anybody is told.
-        while_waiting: Brackets a wait, so that a job that waits for this one can lend its slot.
-        subprocess_call: The request's callable, when it is to run in processes of its own.
-        process_environment: When programs and callables are to have processes with a lifeline: variables for them.
+        on_end: Called once with the job when its final status is known, before any waiter is notified.
+        while_waiting: Context manager around a wait, so that a waiting job can lend its slot.
+        subprocess_call: The request's callable, if it runs in separate processes.
+        process_environment: Extra variables for programs and callables whose processes get a lifeline.
     """
 
     def __init__(
@@ -85,23 +85,25 @@ class LocalJob(AttemptedJob):
     def terminate(self, kill_after: float = KILL_AFTER_SECONDS) -> None:
         """Stop the job.
 
-        A program's process group gets SIGTERM, and SIGKILL `kill_after` seconds later; the job has stopped when it is
-        gone. A callable cannot be interrupted: the job counts as stopped at once, its thread goes on until the
-        callable returns, and what it returns or raises is ignored.
+        A program's process group gets SIGTERM, then SIGKILL after `kill_after` seconds; the job is stopped when the
+        group is gone. A callable cannot be interrupted: its job is stopped at once, while its thread runs on and its
+        outcome is ignored.
         """
         self._check_process()
         self._apply(StopAsked(kill_after))
 
     def logs(self) -> str:
-        """Stdout and stderr of all attempts, replica by replica; "" for a callable that writes to our own."""
+        """Return stdout and stderr of all attempts, replica by replica; "" for a callable, which writes to this
+        process's streams.
+        """
         return "".join(output.read() for output in self._outputs)
 
     def replica_logs(self) -> dict[int | None, str]:
-        """The same, each replica's own (see `fray.client.GivesReplicaLogs`)."""
+        """Like `logs`, separately for each replica (see `fray.client.GivesReplicaLogs`)."""
         return {index: text for index, output in enumerate(self._outputs) if (text := output.read())}
 
     def run(self) -> None:
-        """Run the job to its end, retries included."""
+        """Run the job to its end, including retries."""
         try:
             with self._lock:
                 self._life, _ = advance(self._life, _RUN)
@@ -120,13 +122,13 @@ class LocalJob(AttemptedJob):
             return self._done.wait(timeout)
 
     def _raise_failure(self) -> None:
-        """Raise a callable's own exception as it is."""
+        """Raise a callable's own exception unchanged."""
         if self._error is not None:
             # Each raise adds frames to the traceback; every waiter shall see only the job's own.
             raise self._error.with_traceback(self._traceback)
 
     def _start_attempt(self, attempt: int) -> None:
-        """Attempts are started by `run`, which has the job's thread."""
+        """Do nothing: `run`, which has the job's thread, starts the attempts."""
 
     def _stop_attempt(self, grace: float | None) -> None:
         for tree in self._running:

@@ -1,4 +1,4 @@
-"""Which packages of a job's environment are not there, where nothing is installed for jobs."""
+"""Missing packages of a job's environment, for backends that install nothing."""
 
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -10,13 +10,13 @@ from rigging.project.needs import group_requirements, read_pyprojects
 
 
 def missing_packages(environment: EnvironmentConfig) -> list[str]:
-    """Return what an environment asks for and this process does not have.
+    """Return the requirements of an environment that this process does not meet.
 
     Args:
-        environment: Its extras are those of the projects in its workspace.
+        environment: The job's environment. Its extras are looked up in the projects of its workspace.
 
     Returns:
-        Pip requirements as they were given, then extras with the requirements that are not met: `extra cpu (jax>=0.6)`.
+        Pip requirements as given, then extras with their unmet requirements: `extra cpu (jax>=0.6)`.
     """
     missing = unmet_requirements(environment.pip_packages)
     for extra in environment.extras:
@@ -32,10 +32,10 @@ def missing_packages(environment: EnvironmentConfig) -> list[str]:
 
 
 def unmet_requirements(requirements: Sequence[str]) -> list[str]:
-    """Return the requirements that what is installed does not meet; paths and options are among them.
+    """Return the requirements that the installed packages do not meet. Paths and options count as unmet.
 
     Args:
-        requirements: As pip has them. Those whose marker is for other machines are met.
+        requirements: Requirements in pip's format. Those with markers for other machines count as met.
     """
     from packaging.requirements import InvalidRequirement, Requirement
 

@@ -1,4 +1,4 @@
-"""Temporary files of a local client, which are removed after it however it ends."""
+"""Temporary files of a local client. They are removed however it ends."""
 
 import contextlib
 import itertools
@@ -17,12 +17,12 @@ PREFIX = "fray-local-"
 
 
 class ScratchFolder:
-    """A client's temporary files; made when the first is needed, gone with the client or the interpreter.
+    """A client's temporary files, created on first use and removed with the client or the interpreter.
 
-    Of a process that is killed they are removed by the next client on this machine that makes such a folder.
+    After a kill, the next client on this machine that creates such a folder removes them.
 
     Args:
-        directory: Where the folder is made; None for the usual place of temporary files.
+        directory: The parent directory; None for the default temporary directory.
     """
 
     def __init__(self, directory: str | None = None) -> None:
@@ -34,7 +34,7 @@ class ScratchFolder:
         self._numbers = itertools.count(1)
 
     def new_path(self, kind: str) -> Path:
-        """A path that nothing uses yet; short, as socket addresses are limited to about a hundred characters."""
+        """Return an unused path. It is short, because socket addresses are limited to about a hundred characters."""
         with self._lock:
             if self._folder is None:
                 directory = self._directory or tempfile.gettempdir()
@@ -44,7 +44,7 @@ class ScratchFolder:
             return Path(self._folder, f"{next(self._numbers)}.{kind}")
 
     def remove(self) -> None:
-        """Remove all of them; new ones may be made afterwards."""
+        """Remove all files. New ones may be created afterwards."""
         with self._lock:
             remove, self._remove, self._folder = self._remove, None, None
         if remove is not None:
@@ -52,7 +52,7 @@ class ScratchFolder:
 
 
 def remove_abandoned(directory: str) -> None:
-    """Remove this user's scratch folders whose processes are gone: those whose lock is free."""
+    """Remove this user's scratch folders whose lock is free, because their processes are gone."""
     with os.scandir(directory) as entries:
         found = [entry.path for entry in entries if entry.name.startswith(PREFIX)]
     for path in found:
@@ -67,9 +67,10 @@ def remove_abandoned(directory: str) -> None:
 
 
 def _make_folder(directory: str) -> tuple[str, int]:
-    """A new folder, and the descriptor that holds its lock: the kernel lets go of it when this process ends.
+    """Create a folder and return it with the descriptor of its lock. The kernel releases the lock when this process
+    ends.
 
-    Forks share the lock, so the folder is safe as long as one of them lives.
+    Forks share the lock, so the folder stays as long as one of them lives.
     """
     while True:
         path = tempfile.mkdtemp(prefix=PREFIX, dir=directory)

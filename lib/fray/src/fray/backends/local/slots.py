@@ -1,4 +1,4 @@
-"""Limit the jobs that the local backend runs at once, without letting jobs that have children starve those."""
+"""Limit how many jobs the local backend runs at once, without deadlock between jobs and their children."""
 
 import logging
 import queue
@@ -10,7 +10,7 @@ logger = logging.getLogger(__name__)
 
 
 class Slot:
-    """One job's claim on a `SlotPool`: waiting, then held until the job's function returns."""
+    """One job's claim on a `SlotPool`: queued, then held until the job's function returns."""
 
     def __init__(self, pool: "SlotPool", run: Callable[["Slot"], None], cpus: float) -> None:
         self._pool = pool
@@ -20,23 +20,23 @@ class Slot:
         self.lent = 0
 
     def belongs_to(self, pool: "SlotPool") -> bool:
-        """Whether it is a claim on that pool."""
+        """Return whether the claim is on that pool."""
         return self._pool is pool
 
     def lend(self) -> None:
-        """Let others use this slot until `reclaim`; calls nest."""
+        """Let others use this slot until `reclaim`. Calls nest."""
         self._pool.lend(self)
 
     def reclaim(self) -> None:
-        """Take the slot back. This never waits: for a moment more jobs may run than there are slots."""
+        """Take the slot back without waiting. For a moment, more jobs than slots may run."""
         self._pool.reclaim(self)
 
 
 class SlotPool:
-    """Runs functions in threads, first come first served, within a number of slots and of processors.
+    """Run functions in threads, first come first served, within limits on slots and processors.
 
     A job lends its slot while it has unfinished children or waits for another job, so a tree of jobs deeper or wider
-    than the pool still ends. Threads wait for more work, as many as there are slots, until `join` or `dismiss`.
+    than the pool still ends. Up to one thread per slot stays idle for more work, until `join` or `dismiss`.
     """
 
     def __init__(self, slots: int, cpus: float) -> None:
@@ -51,14 +51,14 @@ class SlotPool:
         self._dismissed = False
 
     def start(self, run: Callable[[Slot], None], cpus: float) -> None:
-        """Call `run(slot)` in a thread as soon as there is room."""
+        """Call `run(slot)` in a thread as soon as there is capacity."""
         with self._lock:
             self._queue.append(Slot(self, run, cpus))
             startable = self._startable()
         self._spawn(startable)
 
     def owns(self, slot: Slot | None) -> bool:
-        """Whether a slot is one of this pool, and held."""
+        """Return whether a slot is held in this pool."""
         return slot is not None and slot.belongs_to(self) and slot.held
 
     def lend(self, slot: Slot) -> None:
@@ -76,7 +76,7 @@ class SlotPool:
                 self._take(slot)
 
     def join(self) -> None:
-        """Wait until nothing runs and nothing is queued, not counting the calling thread."""
+        """Wait until nothing is running or queued, except for the calling thread."""
         self.dismiss()
         while True:
             with self._lock:
@@ -87,7 +87,7 @@ class SlotPool:
                 thread.join()
 
     def dismiss(self) -> None:
-        """Let threads end when they find nothing to do, those that wait for work at once."""
+        """Let threads end when they run out of work; idle ones end at once."""
         with self._lock:
             self._dismissed = True
             for _ in range(self._idle):
@@ -103,7 +103,7 @@ class SlotPool:
         self._free_cpus += slot.cpus
 
     def _startable(self) -> list[Slot]:
-        """Take room for as many queued slots as there is; strictly in order, so that a large job is not overtaken."""
+        """Reserve capacity for queued slots, strictly in order, so that large jobs are not overtaken."""
         startable = []
         while self._queue and self._free_slots >= 1 and self._free_cpus >= self._queue[0].cpus:
             slot = self._queue.popleft()
@@ -150,7 +150,7 @@ class SlotPool:
             return keep
 
     def _finish(self, slot: Slot) -> Slot | None:
-        """Give the slot up; return a queued one for this thread to go on with, and start threads for any others."""
+        """Release the slot. Return a queued one for this thread to run next, and start threads for any others."""
         with self._lock:
             if not slot.lent:
                 self._give(slot)

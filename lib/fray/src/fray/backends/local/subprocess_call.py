@@ -1,4 +1,4 @@
-"""Callables of the local backend in processes of their own."""
+"""Run callables of the local backend in separate processes."""
 
 import logging
 import os
@@ -27,11 +27,11 @@ _SMALL_BYTES = 64 << 10
 
 
 class CallFolders(NamedTuple):
-    """Where the files of a client's calls go.
+    """The folders for the files of a client's calls.
 
     Args:
-        scratch: For those that go with the client's shutdown.
-        results: For large return values, which are there as long as the handles of their jobs.
+        scratch: For files that are removed at the client's shutdown.
+        results: For large return values, which exist as long as the handles of their jobs.
     """
 
     scratch: ScratchFolder
@@ -39,7 +39,7 @@ class CallFolders(NamedTuple):
 
 
 class _ValueFile:
-    """A large return value; its file is removed when this is collected."""
+    """A large return value. Its file is removed when this object is collected."""
 
     def __init__(self, path: Path, folder: ScratchFolder, what: str) -> None:
         self._path = path
@@ -56,12 +56,12 @@ class _ValueFile:
 
 
 class SubprocessCall:
-    """A callable, kept as its pickle, and how to run it in a process.
+    """A pickled callable, and how to run it in a process.
 
     Args:
-        payload: The file with the pickle; removed when this is collected.
-        folders: Where files go.
-        forks: Makes its process, where it can.
+        payload: The file with the pickle, removed when this object is collected.
+        folders: The folders for its files.
+        forks: Forks its process, where possible.
     """
 
     def __init__(self, payload: Path, folders: CallFolders, forks: ForkServer) -> None:
@@ -74,17 +74,17 @@ class SubprocessCall:
     def prepare(
         cls, entry: CallableEntrypoint, what: str, workspace: str | None, folders: CallFolders, forks: ForkServer
     ) -> "SubprocessCall":
-        """Pickle a callable into a file; what becomes of its arguments later changes nothing.
+        """Pickle a callable to a file. Later changes to its arguments have no effect.
 
         Args:
-            entry: What to call.
+            entry: The callable entry point.
             what: Names it in errors.
-            workspace: The directory its process will be in; None for this one.
-            folders: Where files go.
-            forks: Makes its process, where it can.
+            workspace: The working directory of the process; None for the caller's.
+            folders: The folders for its files.
+            forks: Forks its process, where possible.
 
         Raises:
-            InvalidRequest: It cannot be pickled.
+            InvalidRequest: The callable cannot be pickled.
         """
         roots = [os.path.realpath(path) for path in sys.path]
         importable = [os.path.realpath(workspace or os.getcwd()), *roots]
@@ -94,17 +94,17 @@ class SubprocessCall:
         return cls(payload, folders, forks)
 
     def new_result(self) -> Path:
-        """The file for the exception of one run; that for its value has a name made of this one."""
+        """Return the path for the exception of one run. The path for its value is derived from it."""
         return self._folders.scratch.new_path("error")
 
     def start(self, result: Path, env: Mapping[str, str], cwd: str | None, output: OutputFile) -> ProcessTree:
-        """Start the process of one run, in `cwd` and with the variables `env`. Raises OSError.
+        """Start the process of one run, in `cwd` and with the variables `env`. Raise OSError.
 
         Args:
-            result: Where its exception goes (see `new_result`).
-            env: Its whole environment.
-            cwd: Its directory; None for ours.
-            output: Where its stdout and stderr go.
+            result: The path for its exception (see `new_result`).
+            env: The complete environment.
+            cwd: The working directory; None for the caller's.
+            output: The file for its stdout and stderr.
         """
         forked = self._forks.start(ForkRequest(str(self._payload), str(result), env), cwd, output)
         if forked is not None:
@@ -115,18 +115,18 @@ class SubprocessCall:
 
     @staticmethod
     def environment(max_threads: int) -> Mapping[str, str]:
-        """Variables that make `current_client()` a local client of that process, with processes too."""
+        """Return variables that make `current_client()` in that process a local client with processes."""
         return {CLIENT_ENV: "local://?" + urlencode({"processes": 1, "max_threads": max_threads})}
 
     def returned(self, result: Path, what: str) -> Callable[[], Any] | None:
-        """Take what a run returned; None when it did not get as far as that.
+        """Return a loader for what a run returned; None if it did not return.
 
         Args:
-            result: As given to `start`.
+            result: The argument of `start`.
             what: Names the job in errors.
 
         Returns:
-            Loads the value, and raises what `unpack_result` raises.
+            The loader returns the value, or raises like `unpack_result`.
         """
         file = result.with_name(result.name + child.VALUE)
         file.with_name(file.name + ".part").unlink(missing_ok=True)
@@ -142,7 +142,7 @@ class SubprocessCall:
 
     @staticmethod
     def raised(result: Path, where: str) -> BaseException | None:
-        """Return the exception of a run; None when it ended without one, or without telling which."""
+        """Return the exception of a run; None if it ended without one or did not report it."""
         result.with_name(result.name + ".part").unlink(missing_ok=True)
         try:
             packed = result.read_bytes()

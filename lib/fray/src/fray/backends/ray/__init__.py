@@ -1,7 +1,7 @@
-"""Jobs and actors on a Ray cluster. The client, and ray with it, load on first use.
+"""Jobs and actors on a Ray cluster. The client, and ray with it, is imported on first use.
 
-Only this folder, its harness in `fray.testing` and `marin.run` import ray. Code for Ray's own worker processes goes to
-`worker`.
+Only this folder, its harness in `fray.testing` and `marin.run` import ray. Code that runs in Ray's worker processes is
+in `worker`.
 """
 
 import os

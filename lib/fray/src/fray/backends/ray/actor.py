@@ -1,4 +1,4 @@
-"""Actors on Ray: how they are reached, and groups of them."""
+"""Actors on Ray: references to them, and groups of them."""
 
 import contextlib
 import pickle
@@ -23,7 +23,9 @@ _PROBE_SECONDS = 5.0
 
 
 def error_of(outcome: TaskResult, what: str) -> BaseException:
-    """Return the exception of a method or constructor, itself where it could travel, with its remote traceback."""
+    """Return the exception of a method or constructor with its remote traceback; the original exception if it could be
+    pickled.
+    """
     error: BaseException | None = None
     if outcome.error is not None:
         with contextlib.suppress(Exception):
@@ -36,7 +38,7 @@ def error_of(outcome: TaskResult, what: str) -> BaseException:
 
 
 class RayActorFuture(CallFuture):
-    """The result of a call of an actor on Ray."""
+    """The future result of a call of an actor on Ray."""
 
     def __init__(self, actor: ActorRef, method: str, answer: Any) -> None:
         super().__init__(actor, method)
@@ -69,18 +71,18 @@ class RayActorFuture(CallFuture):
 
 @dataclass(unsafe_hash=True)
 class RayActorRef:
-    """An actor on Ray, by its name there, which any process of the cluster finds.
+    """A reference to an actor on Ray by its Ray name, which any process of the cluster can look up.
 
-    Calls from one process are made in order; the calls of two processes are not ordered among each other.
+    Calls from one process run in order. There is no order between the calls of two processes.
 
     Args:
-        ray_name: Its name in Ray; empty in what a group has in common.
-        namespace: Ray namespace of its client.
-        group: Name of its group.
-        index: Its place in the group.
-        class_name: Of what it is.
-        methods: What may be called.
-        serial: Whether it runs one call at a time.
+        ray_name: Its name in Ray; empty in a group's shared reference.
+        namespace: The Ray namespace of its client.
+        group: The name of its group.
+        index: Its index in the group.
+        class_name: The name of its class.
+        methods: The methods that can be called.
+        serial: Whether the actor runs one call at a time.
     """
 
     ray_name: str
@@ -94,7 +96,7 @@ class RayActorRef:
 
     @property
     def label(self) -> str:
-        """The actor, for people."""
+        """A readable name of the actor."""
         return f"{self.group!r} [{self.index}]"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -112,7 +114,7 @@ class RayActorRef:
             kwargs: Keyword arguments.
 
         Raises:
-            ActorLost: It has ended for good.
+            ActorLost: The actor has ended for good.
             InvalidRequest: The arguments cannot be pickled.
         """
         what = call_text(self, method)
@@ -125,10 +127,10 @@ class RayActorRef:
         return RayActorFuture(self, method, answer)
 
     def actor(self, what: str) -> Any:
-        """Ray's own handle.
+        """Return Ray's own handle.
 
         Raises:
-            ActorLost: It has ended for good; the message begins with `what`.
+            ActorLost: The actor has ended for good. The message begins with `what`.
         """
         if self._actor is None:
             try:
@@ -139,7 +141,7 @@ class RayActorRef:
 
 
 class _Member:
-    """One actor of a group, as seen by who made it."""
+    """One actor of a group, as its creator sees it."""
 
     def __init__(self, handle: ActorHandle, actor: Any, started: Any) -> None:
         self.handle = handle
@@ -151,17 +153,17 @@ class _Member:
 
     @classmethod
     def of(cls, ref: RayActorRef) -> "_Member":
-        """Ask Ray for an actor, and that for the end of its constructor."""
+        """Ask Ray for an actor, and for the result of its constructor."""
         actor = ref.actor("starting")
         return cls(RefHandle(ref), actor, actor.started.options(concurrency_group="control").remote())
 
     @property
     def starting(self) -> bool:
-        """Whether its constructor has not ended."""
+        """Whether its constructor is still running."""
         return not self.constructed and not self.ended
 
     def settle(self) -> None:
-        """Look at how the constructor ended; it has."""
+        """Read the result of the finished constructor."""
         try:
             outcome = ray.get(self.started)
         except ray.exceptions.RayActorError as error:
@@ -173,12 +175,12 @@ class _Member:
             self.end(error_of(outcome, f"the constructor of {self.handle!r}"))
 
     def end(self, error: BaseException) -> None:
-        """It is up no more; the first error is kept."""
+        """Mark the actor as ended. The first error is kept."""
         self.ended, self.error = True, self.error or error
 
 
 class GroupOwner(Protocol):
-    """The client whose actors a group is of."""
+    """The client that owns a group's actors."""
 
     def end_group(self, name: str) -> None:
         """End the actors of a group."""
@@ -186,7 +188,7 @@ class GroupOwner(Protocol):
 
 
 class RayActorGroup(RefGroup):
-    """Actors of one class on Ray. Which are still up is asked of them, so `ready_count` costs a round trip."""
+    """Actors of one class on Ray. `ready_count` asks the actors themselves, so it costs a round trip."""
 
     def __init__(self, client: GroupOwner, name: str, members: Sequence[_Member]) -> None:
         super().__init__(name, len(members))
@@ -195,11 +197,11 @@ class RayActorGroup(RefGroup):
 
     @classmethod
     def of(cls, client: GroupOwner, name: str, refs: Iterable[RayActorRef]) -> "RayActorGroup":
-        """The group of actors that have been started.
+        """Return the group of the started actors.
 
         Args:
-            client: Ends them with the group.
-            name: Of the group.
+            client: The client that ends them with the group.
+            name: The group's name.
             refs: The actors, by index.
         """
         return cls(client, name, [_Member.of(ref) for ref in refs])

@@ -1,4 +1,4 @@
-"""The description of actors on Ray, which travels from their maker to their processes."""
+"""The description of an actor on Ray, sent from its creator to its process."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,13 +11,13 @@ from rigging.filesystem.budget import budget_environment
 
 
 class ActorSpec(NamedTuple):
-    """Everything that an actor is made from.
+    """Everything needed to create an actor.
 
     Args:
-        request: Of its group.
-        ref: Its own, but for its name in Ray.
-        address: Of the cluster.
-        late_env: Variables that are set before it is made.
+        request: The request for its group.
+        ref: Its reference, without its name in Ray.
+        address: The cluster's address.
+        late_env: Variables to set before it is constructed.
     """
 
     request: ActorRequest
@@ -27,11 +27,11 @@ class ActorSpec(NamedTuple):
 
 
 def ref_of(request: ActorRequest, namespace: str) -> RayActorRef:
-    """The reference that the actors of a group have in common.
+    """Return the reference that all actors of a group share.
 
     Args:
         request: The group.
-        namespace: Ray namespace of its client.
+        namespace: The Ray namespace of its client.
     """
     cls = request.cls
     serial = request.config.max_concurrency == 1
@@ -39,15 +39,15 @@ def ref_of(request: ActorRequest, namespace: str) -> RayActorRef:
 
 
 def payloads(request: ActorRequest, ref: RayActorRef, address: str) -> list[bytes]:
-    """The pickled `ActorSpec` of each actor.
+    """Return the pickled `ActorSpec` of each actor.
 
     Args:
         request: The group.
-        ref: The reference that its actors have in common.
-        address: Of the cluster.
+        ref: The reference that its actors share.
+        address: The cluster's address.
 
     Raises:
-        InvalidRequest: They cannot be pickled.
+        InvalidRequest: The actors cannot be pickled.
     """
     env = budget_environment()
     specs = (ActorSpec(request, replace(ref, index=index), address, env) for index in range(request.count))

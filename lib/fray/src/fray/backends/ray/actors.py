@@ -1,4 +1,4 @@
-"""The actors of one client on Ray: those that its session owns, and those that this process does."""
+"""The actors of one client on Ray: some owned by its session, some by this process."""
 
 import contextlib
 from dataclasses import replace
@@ -19,12 +19,12 @@ _SESSION_SECONDS = 120.0
 
 
 class RayActors:
-    """Starts actors and ends them.
+    """Start and end actors.
 
     Args:
-        namespace: Ray namespace of the client.
-        address: Of the cluster.
-        sessions: The way to the client's session.
+        namespace: The Ray namespace of the client.
+        address: The cluster's address.
+        sessions: The link to the client's session.
     """
 
     def __init__(self, namespace: str, address: str, sessions: SessionLink) -> None:
@@ -36,12 +36,12 @@ class RayActors:
         self.groups: set[str] = set()
 
     def host(self, request: ActorRequest) -> RayActorGroup:
-        """Start an actor on this process's node, in a process of its own, that takes no CPU.
+        """Start an actor in a separate process on this node, without CPUs of its own.
 
-        It ends with this process, or with the client. From outside of the cluster (`ray://`) it is on any node.
+        It ends with this process or with the client. From outside of the cluster (`ray://`) it runs on any node.
 
         Raises:
-            JobAlreadyExists: Its name is taken.
+            JobAlreadyExists: The name is taken.
         """
         name = request.name
         options = actor_options(None, request.config)
@@ -56,12 +56,12 @@ class RayActors:
         return RayActorGroup.of(self, name, [replace(ref, ray_name=ray_name)])
 
     def start(self, request: ActorRequest) -> RayActorGroup:
-        """Start actors, each placed by itself; without `resources` they take no CPU.
+        """Start actors, each placed independently. Without `resources` they reserve no CPU.
 
-        They end with the client that made them, or whose job did.
+        They end with the client that created them, also if a job created them.
 
         Raises:
-            JobAlreadyExists: Their name is taken.
+            JobAlreadyExists: The name is taken.
         """
         name = request.name
         ref, options = ref_of(request, self._namespace), actor_options(request.resources, request.config)
@@ -73,7 +73,7 @@ class RayActors:
         return RayActorGroup.of(self, name, (replace(ref, ray_name=each, index=n) for n, each in enumerate(names)))
 
     def end_group(self, name: str) -> None:
-        """End the actors of a group; for groups."""
+        """End the actors of a group. Called by groups."""
         self.groups.discard(name)
         if self._closed or not ray.is_initialized() or self._hosted.end(name):
             return
@@ -81,12 +81,12 @@ class RayActors:
             self._sessions.ask(lambda session: session.kill.remote(name), _SESSION_SECONDS)
 
     def close(self) -> None:
-        """End the actors of this process; those of the session are left to who ends that."""
+        """End the actors of this process. Whoever ends the session ends its actors."""
         self._closed = True
         self._hosted.close()
 
     def _is_free(self, name: str) -> bool:
-        """Whether no actor of the session's, if there is one, has that name."""
+        """Return whether no actor of the session, if there is one, has that name."""
         if self._sessions.known() is None:
             return True
         return bool(self._sessions.ask(lambda session: session.ended.remote(name), _SESSION_SECONDS))

@@ -1,4 +1,4 @@
-"""Where a Ray cluster is, and whether it lets this user in: found out before Ray tries, which takes it long."""
+"""Find a Ray cluster and check access to it before Ray tries, which would take long to fail."""
 
 import http.client
 import importlib
@@ -25,15 +25,15 @@ _MOST_BYTES: Final = 64 << 20
 
 
 def find_cluster(address: str | None) -> str | None:
-    """Return the address for `ray.init`, and have Ray send the user's token if the cluster wants one.
+    """Return the address for `ray.init`, and make Ray send the user's token if the cluster requires one.
 
     Args:
-        address: As for `ray.init`, or the URL of a dashboard, which tells the cluster's own address; None for the one
-            in RAY_ADDRESS.
+        address: An address for `ray.init`, or the URL of a dashboard, which supplies the cluster's address; None for
+            RAY_ADDRESS.
 
     Raises:
-        Unavailable: No cluster answers there.
-        Denied: It wants a token, or another one.
+        Unavailable: No cluster answers at the address.
+        Denied: The cluster requires a token, or a different one.
     """
     given_by = "as given"
     if address is None or address == "auto":
@@ -49,17 +49,17 @@ def find_cluster(address: str | None) -> str | None:
 
 
 def ask_dashboard(url: str, given_by: str, token: AuthToken, timeout: float = _PROBE_SECONDS) -> str:
-    """Return the address of the cluster that a dashboard belongs to, "host:port".
+    """Return the address of a dashboard's cluster, "host:port".
 
     Args:
-        url: Of the dashboard.
-        given_by: Where that was given, for messages.
-        token: Sent if it is asked for.
-        timeout: Seconds that the dashboard may take to answer.
+        url: The dashboard's URL.
+        given_by: The source of the URL, for messages.
+        token: Sent if the dashboard asks for it.
+        timeout: Seconds to wait for an answer.
 
     Raises:
-        Unavailable: It does not answer, or does not know.
-        Denied: It wants a token, or another one.
+        Unavailable: The dashboard does not answer, or does not know the address.
+        Denied: The dashboard requires a token, or a different one.
     """
     shown = redact_string(url)
     try:
@@ -104,20 +104,20 @@ def _get(url: str, headers: dict[str, str], timeout: float) -> bytes:
 
 
 def check_reachable(address: str, given_by: str, token: AuthToken, timeout: float = _PROBE_SECONDS) -> None:
-    """Look whether a Ray cluster answers where `ray.init` would connect, and lets this user in.
+    """Check that a Ray cluster answers where `ray.init` would connect, and accepts this user.
 
-    `ray.init` itself waits more than a minute and a half for one, and 20 s for one that wants a token. Addresses that
-    name no host and port ("auto", "local") are Ray's to look after.
+    `ray.init` itself waits more than 90 s for a cluster, and 20 s if a token is missing. Addresses without host and
+    port ("auto", "local") are left to Ray.
 
     Args:
-        address: As for `ray.init`.
-        given_by: Where that was given, for messages.
-        token: The user's; from here on Ray sends it, if it is wanted.
-        timeout: Seconds until it is given up.
+        address: An address for `ray.init`.
+        given_by: The source of the address, for messages.
+        token: The user's token. If the cluster requires it, Ray sends it from now on.
+        timeout: Timeout in seconds.
 
     Raises:
-        Unavailable: Nothing answers there.
-        Denied: It wants a token, or another one.
+        Unavailable: No cluster answers at the address.
+        Denied: The cluster requires a token, or a different one.
     """
     found = _HOST_AND_PORT.fullmatch(address)
     if found is None:
@@ -147,13 +147,13 @@ _HELP = "`ray get-auth-token` on the cluster's head shows it; write it to ~/.ray
 
 
 def refusal(address: str, token: AuthToken) -> Denied:
-    """Return the error of a cluster that wants a token, and was sent this one or none."""
+    """Return the error for a cluster that requires a token and received this one or none."""
     what = f"the one of {token.origin} is not the cluster's" if token.value else f"there is none ({token.origin})"
     return Denied(f"the Ray cluster at {address} wants a token, and {what}: {_HELP}")
 
 
 def send_token() -> None:
-    """Have Ray send the user's token from here on, in this process and those that it starts."""
+    """Make Ray send the user's token from now on, in this process and its children."""
     if os.environ.get(MODE_VARIABLE) == "token":
         return
     os.environ[MODE_VARIABLE] = "token"

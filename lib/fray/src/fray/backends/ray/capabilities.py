@@ -1,4 +1,4 @@
-"""Capabilities of the Ray backend; a module of its own, so that asking does not import ray."""
+"""Capabilities of the Ray backend, in a separate module so that reading them does not import ray."""
 
 from fray.capabilities import BackendCapabilities
 

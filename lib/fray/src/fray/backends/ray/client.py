@@ -55,11 +55,12 @@ _CLOSE_SECONDS = 10.0
 
 
 def connect(address: str | None) -> Client:
-    """Make a client, or find that of the job which runs in this process.
+    """Create a client, or return the client of the job that runs in this process.
 
     Args:
-        address: "host:port" of a Ray client server (`ray://host:port`); None for the cluster of the job this runs in,
-            else the one that RAY_ADDRESS names, else one that runs on this machine, else one started for this process.
+        address: "host:port" of a Ray client server (`ray://host:port`). None means the first of these that exists: the
+            cluster of the current job, the one that RAY_ADDRESS names, one running on this machine, one started for
+            this process.
     """
     ray_cluster.refuse_forks("the Ray backend")
     present = entry.current_job_client()
@@ -69,16 +70,16 @@ def connect(address: str | None) -> Client:
 
 
 class RayClient(BaseClient):
-    """Runs jobs as Ray tasks, each replica one, and actors as Ray actors.
+    """Run jobs as Ray tasks, one per replica, and actors as Ray actors.
 
-    Programs run as subprocesses of such a task. Names belong to a client, and in it to the job that submits: two
-    parents may have children of one name. What a job has written is kept in its owner, and while it runs in a small
-    actor, the client's session. `connect` makes one.
+    Programs run as subprocesses of such a task. Job names are scoped to the client and the submitting job: children of
+    two parents may share a name. The owner keeps the output of finished jobs; the client's session, a small actor,
+    keeps that of running ones. Create it with `connect`.
 
     Args:
-        namespace: Ray namespace of the session.
-        address: Of the cluster that this process is connected to.
-        owns_session: Whether the session, with all actors, ends with this client.
+        namespace: The Ray namespace of the session.
+        address: The cluster that this process is connected to.
+        owns_session: Whether the session and all its actors end with this client.
         elastic: See `connect`.
     """
 
@@ -103,14 +104,13 @@ class RayClient(BaseClient):
     def connect(
         cls, address: str | None = None, namespace: str | None = None, elastic: bool | None = None
     ) -> "RayClient":
-        """Connect this process to Ray, unless it is connected, and make a client.
+        """Connect this process to Ray, unless it is connected, and create a client.
 
         Args:
-            address: As for `ray.init`; not used when this process is connected already.
-            namespace: Ray namespace of the session; None for a new one, which is what a client of its own has.
-            elastic: Whether the cluster may get nodes larger than those it has: then a job that no node could run
-                waits, with a warning, and otherwise it is refused. None for what FRAY_RAY_ELASTIC says ("0" or "1";
-                default 1).
+            address: An address for `ray.init`; ignored if this process is already connected.
+            namespace: The Ray namespace of the session; None for a new one, as for an independent client.
+            elastic: Whether larger nodes may join the cluster. If so, a job that fits on no current node stays pending
+                with a warning; otherwise it is refused. None reads FRAY_RAY_ELASTIC ("0" or "1"; default 1).
 
         Raises:
             Unavailable: No cluster answers.
@@ -130,7 +130,7 @@ class RayClient(BaseClient):
         return CAPABILITIES
 
     def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
-        """Start a job (see `Client.submit`); a name is free again as soon as its job has ended."""
+        """Start a job (see `Client.submit`). Its name is free again once it has ended."""
         self._owner.check(f"job {request.name!r}")
         resources = self._chosen(request.resources)
         around = resolve_environment(request.environment, resources, budget_environment(), request.name)
@@ -160,16 +160,16 @@ class RayClient(BaseClient):
         return job
 
     def run_remote_function(self, fn: Any, args: Sequence[Any]) -> Any:
-        """Run a function that is `@ray.remote` already, as its decorator says, and return what it returns.
+        """Run a function that is already `@ray.remote`, with its decorator's options, and return its result.
 
-        For old experiments, whose steps are such functions; it is no job of fray's, and has no log: what it prints is
-        printed here. The packages of the job that calls it are installed by Ray itself for it and for the tasks that it
-        starts, on whichever node they run; for that the nodes' Python needs pip.
+        This is for old experiments whose steps are such functions. It is not a fray job and has no log: its output is
+        printed here. Ray installs the packages of the calling job for the function and its tasks, on whichever node
+        they run; the nodes' Python needs pip for that.
 
         Raises:
-            InvalidRequest: No node of the cluster can hold it, and FRAY_RAY_ELASTIC=0 says that none will join.
-            JobFailed: It failed by another cause than an exception of its own.
-            BaseException: The function's own.
+            InvalidRequest: The function fits on no node, and FRAY_RAY_ELASTIC=0 says that none will join.
+            JobFailed: The function failed for another reason than an exception.
+            BaseException: The function's own exception.
         """
         self._owner.check("run_remote_function()")
         name = name_of_function(fn)
@@ -193,11 +193,10 @@ class RayClient(BaseClient):
         return result_of(ref, name) if reporting is None else wait_and_print(ref, work, self.sessions)
 
     def shutdown(self, wait: bool = True) -> None:
-        """Refuse new work, let the jobs end (or, without `wait`, stop them), then end the actors and the session.
+        """Refuse new work, wait for the jobs (without `wait`: stop them), then end the actors and the session.
 
-        Without `wait` it takes until the stopped jobs have ended, which for a program that ignores SIGTERM is ten
-        seconds.
-        The process stays connected to Ray, for other clients; `ray.shutdown()` ends that.
+        Without `wait` it still waits until the stopped jobs have ended, up to ten seconds for a program that ignores
+        SIGTERM. The process stays connected to Ray for other clients; `ray.shutdown()` disconnects it.
         """
         self._owner.check("shutdown()")
         with self._lock:
@@ -216,7 +215,7 @@ class RayClient(BaseClient):
         self._end_session()
 
     def end_actors(self) -> None:
-        """End the actors that this process made, when it ends without `shutdown`."""
+        """End the actors that this process created, if it exits without `shutdown`."""
         if self._closed or not self._owner.here or not ray.is_initialized():
             return
         self._actors.close()
@@ -224,9 +223,9 @@ class RayClient(BaseClient):
             self._end_session()
 
     def block_on(self, handles: Sequence[JobHandle], timeout: float | None) -> None:
-        """Wait by Ray's own means until one of the jobs may have ended, or about `timeout` seconds.
+        """Block in Ray until one of the jobs may have ended, or about `timeout` seconds.
 
-        Only so does Ray give the CPU of a job that waits for its children to them, and only in its main thread.
+        Only while a job blocks in Ray, in its main thread, does Ray lend its CPU to its children.
         """
         jobs = [handle for handle in handles if isinstance(handle, RayJob) and not handle.ended]
         refs = [ref for job in jobs for ref in job.refs()]
@@ -238,32 +237,32 @@ class RayClient(BaseClient):
             jobs[0].wait_done(0.002 if refs else min(left, 0.02))
 
     def ask_session_if_up(self, question: Callable[[Any], Any], timeout: float) -> Any:
-        """Ask the session; None when it cannot answer now (see `SessionLink.ask_if_up`)."""
+        """Ask the session; return None if it cannot answer now (see `SessionLink.ask_if_up`)."""
         if self._closed or not ray.is_initialized():
             return None
         return self.sessions.ask_if_up(question, timeout)
 
     def known_session(self) -> Any:
-        """The session, if any process of this client has started it."""
+        """Return the session, if any process of this client has started it."""
         return self.sessions.known() if ray.is_initialized() else None
 
     def launch(
         self, job: RayJob, attempt: int, replica: int, options: dict[str, Any], env: Mapping[str, str] | None = None
     ) -> Any:
-        """Start the Ray task of one replica; for jobs.
+        """Start the Ray task of one replica. Called by jobs.
 
         Args:
             job: The job.
             attempt: Number of its attempt, from 0.
             replica: Index of the replica.
-            options: Of the Ray task.
-            env: Variables of this replica besides the job's.
+            options: Options for the Ray task.
+            env: Extra variables of this replica.
         """
         payload = job.plan.payload.with_env(env) if env else job.plan.payload
         return self._launcher.launch(payload, task_name(job.job_id, attempt, replica), options)
 
     def forget(self, job: RayJob) -> None:
-        """The job has ended: its name is free; for jobs."""
+        """Free the name of an ended job. Called by jobs."""
         with self._lock:
             if self._live.get(key := (job.parent, job.request.name)) is job:
                 del self._live[key]
@@ -294,7 +293,7 @@ class RayClient(BaseClient):
         return Plan(TaskPayload(environment, payload), options, is_program=program is not None)
 
     def _chosen(self, resources: ResourceConfig) -> ResourceConfig:
-        """The resources with the first of the device's alternatives that the cluster has."""
+        """Return the resources with the first device alternative that the cluster has."""
         if not resources.device_alternatives or not isinstance(resources.device, TpuConfig):
             return resources
         there = ray_cluster.resources()

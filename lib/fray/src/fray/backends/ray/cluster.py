@@ -1,4 +1,4 @@
-"""Typed questions to Ray about its cluster, and where it cannot be asked."""
+"""Typed queries about Ray's cluster, and errors where Ray cannot be used."""
 
 import logging
 import os
@@ -29,28 +29,28 @@ os.register_at_fork(after_in_child=_look_after_fork)
 
 
 def refuse_forks(what: str) -> None:
-    """Raise Conflict, whose message begins with `what`, in a fork of a process that was connected to Ray."""
+    """Raise Conflict, starting with `what`, in a fork of a process that was connected to Ray."""
     if _in_fork:
         raise Conflict(f"{what}: Ray cannot be used in a fork of a process that uses it; start a new process instead")
 
 
 def nodes() -> list[dict[str, Any]]:
-    """All nodes, the dead ones too."""
+    """Return all nodes, including dead ones."""
     return cast("list[dict[str, Any]]", ray.nodes())  # type: ignore[no-untyped-call]
 
 
 def resources() -> dict[str, float]:
-    """Resources of all living nodes together."""
+    """Return the total resources of all living nodes."""
     return cast("dict[str, float]", ray.cluster_resources())  # type: ignore[no-untyped-call]
 
 
 def free_resources() -> dict[str, float]:
-    """The part of `resources` that is not taken; Ray is a moment behind."""
+    """Return the free part of `resources`. Ray's figures lag slightly."""
     return cast("dict[str, float]", ray.available_resources())  # type: ignore[no-untyped-call]
 
 
 def free_resources_lately(seconds: float = _LATELY_SECONDS) -> dict[str, float]:
-    """`free_resources`, asked for at most once in so many seconds: thousands of queued jobs may want to know."""
+    """Return `free_resources`, cached for a few seconds: thousands of pending jobs may ask."""
     global _free
     with _asking:
         now = time.monotonic()
@@ -60,7 +60,7 @@ def free_resources_lately(seconds: float = _LATELY_SECONDS) -> dict[str, float]:
 
 
 def is_remote() -> bool:
-    """Whether this process is connected through `ray://`, and so is not on a node of the cluster."""
+    """Return whether this process is connected through `ray://`, and so is not on a node of the cluster."""
     return bool(ray.util.client.ray.is_connected())  # type: ignore[no-untyped-call]
 
 
@@ -68,12 +68,12 @@ def ensure_connected(address: str | None, namespace: str) -> None:
     """Connect this process to Ray, unless it is connected.
 
     Args:
-        address: As for `ray.init`; None for the one in RAY_ADDRESS, which may be that of a dashboard.
-        namespace: Ray namespace of this process.
+        address: An address for `ray.init`; None for RAY_ADDRESS, which may be that of a dashboard.
+        namespace: The Ray namespace of this process.
 
     Raises:
         Unavailable: No cluster answers.
-        Denied: It wants a token, or another one.
+        Denied: The cluster requires a token, or a different one.
     """
     refuse_forks("the Ray backend")
     with _connecting:

@@ -1,4 +1,4 @@
-"""Functions under `@ray.remote`, run as their decorators say, with their output and errors brought to the caller."""
+"""Run functions under `@ray.remote` with their decorators' options, and bring their output and errors to the caller."""
 
 import functools
 import inspect
@@ -31,7 +31,7 @@ def name_of_function(fn: Any) -> str:
 
 
 def host_needs(fn: Any) -> Mapping[str, float] | None:
-    """Return what a remote function takes of one node, by Ray's names; None where Ray does not tell its options."""
+    """Return what a remote function reserves on one node, by Ray's names; None if Ray does not reveal its options."""
     # Ray has no public way to ask for what a function's decorator was given.
     options: Mapping[str, Any] | None = getattr(fn, "_default_options", None)
     if options is None:
@@ -42,9 +42,9 @@ def host_needs(fn: Any) -> Mapping[str, float] | None:
 
 
 def with_output_reported(fn: Any, work: Work) -> Any:
-    """Return a remote function that does the same, and reports its output to the client's session as that of `work`.
+    """Return an equivalent remote function that reports its output to the client's session as that of `work`.
 
-    None where that cannot be made: Ray does not tell the options, or the function is a generator.
+    Return None if that is impossible: Ray does not reveal the options, or the function is a generator.
     """
     inner: Callable[..., Any] | None = getattr(fn.remote, "__wrapped__", None)
     options = getattr(fn, "_default_options", None)
@@ -64,16 +64,16 @@ def _around(inner: Callable[..., Any], work: Work) -> Callable[..., Any]:
 
 
 def wait_and_print(ref: Any, work: Work, sessions: SessionLink) -> Any:
-    """Return the result of the task that does `work`, and print what it writes to this process's standard output.
+    """Return the result of the task for `work`, and print its output to this process's stdout.
 
     Args:
-        ref: What calling the function gave: a reference, or a list of them.
-        work: By which its output is known.
+        ref: What the call of the function returned: a reference, or a list of them.
+        work: Identifies its output.
         sessions: The client's session.
 
     Raises:
-        JobFailed: It failed by another cause than an exception of its own, or by one that cannot be sent.
-        BaseException: The function's own.
+        JobFailed: The function failed for another reason than an exception, or its exception cannot be pickled.
+        BaseException: The function's own exception.
     """
     shown, key = GrowingText(), (work.job_id, work.attempt, work.replica)
 
@@ -93,7 +93,7 @@ def wait_and_print(ref: Any, work: Work, sessions: SessionLink) -> Any:
 
 
 def result_of(ref: Any, name: str) -> Any:
-    """Return what a task returned, of a generator a list of what it yielded. Raises as `wait_and_print`."""
+    """Return what a task returned; for a generator, a list of what it yielded. Raise like `wait_and_print`."""
     try:
         # Ray gives a generator back before its function has begun; the error of that is the last thing it yields.
         found = ref if isinstance(ref, _GENERATORS) else ray.get(ref)
@@ -106,7 +106,7 @@ def result_of(ref: Any, name: str) -> Any:
 
 
 def _own_error(error: Any, name: str) -> tuple[BaseException, RemoteTraceback]:
-    """Return the exception that a Ray task raised, and its traceback there."""
+    """Return the exception that a Ray task raised, and its remote traceback."""
     text = _ELSEWHERE.sub("Traceback (most recent call last):", without_colours(str(error)))
     own: object = error.cause
     while isinstance(own, ray.exceptions.RayTaskError):

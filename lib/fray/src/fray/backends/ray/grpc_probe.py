@@ -1,6 +1,6 @@
-"""One gRPC call by hand: whether a Ray cluster answers, and lets a token in.
+"""A single gRPC call without grpcio, which checks that a Ray cluster answers and accepts a token.
 
-Ray's own client would try for 20 s, with a line each second, and its installation need not have grpcio.
+Ray's own client would retry for 20 s and log every second, and its installation may lack grpcio.
 """
 
 import contextlib
@@ -24,20 +24,20 @@ Target = tuple[str, int]
 
 
 class NoAnswerError(Exception):
-    """No gRPC server can be spoken to there; the message says why."""
+    """No gRPC server answers there. The message says why."""
 
 
 def lets_in(target: Target, deadline: float, token: str, *, is_gcs: bool = True) -> bool:
-    """Return whether the Ray cluster at `target` takes a call that brings this token ("": none).
+    """Return whether the Ray cluster at `target` accepts this token ("" for none).
 
     Args:
         target: Host and port.
-        deadline: Until when to wait, of `time.monotonic`.
+        deadline: When to give up, as a `time.monotonic` value.
         token: The token.
-        is_gcs: Whether a cluster's GCS is expected there; a client server of Ray's does not know this call.
+        is_gcs: Whether the target should be a cluster's GCS. Ray's client server does not know this call.
 
     Raises:
-        NoAnswerError: Nothing answers there, or it is no gRPC server, or no GCS.
+        NoAnswerError: Nothing answers, or the server speaks no gRPC or is not a GCS.
     """
     try:
         with contextlib.closing(socket.create_connection(target, _left(deadline))) as connection:
@@ -107,13 +107,13 @@ def _literal(text: str) -> bytes:
 
 
 def _frames(connection: socket.socket, deadline: float) -> Iterator[tuple[int, int, bytes]]:
-    """Yield the type, flags and payload of each frame, until the connection is closed."""
+    """Yield the type, flags and payload of each frame until the connection closes."""
     while header := _read(connection, _FRAME_HEADER_BYTES, deadline):
         yield header[3], header[4], _read(connection, int.from_bytes(header[:3], "big"), deadline)
 
 
 def _read(connection: socket.socket, size: int, deadline: float) -> bytes:
-    """Return so many bytes, or none if the connection is closed before."""
+    """Return exactly that many bytes, or none if the connection closes first."""
     data = b""
     while len(data) < size:
         connection.settimeout(_left(deadline))

@@ -1,4 +1,4 @@
-"""Actors on Ray that a process owns itself, without the client's session."""
+"""Actors on Ray that a process owns directly, without the client's session."""
 
 import threading
 import uuid
@@ -10,9 +10,9 @@ from fray.backends.ray.session import end_actors, host_class, keep_this_process
 
 
 class HostedActors:
-    """The actors that this process hosts for one client: each has a process of its own, which ends with this one.
+    """The actors that this process hosts for one client. Each has its own process, which ends with this one.
 
-    They need no session, whose start takes a second or two of processor time.
+    They need no session. Starting one takes a second or two of processor time.
     """
 
     def __init__(self, namespace: str) -> None:
@@ -22,11 +22,11 @@ class HostedActors:
         self._ended: set[str] = set()
 
     def has(self, name: str) -> bool:
-        """Whether this process, or another of this client, hosts an actor of that name."""
+        """Return whether this or another process of this client hosts an actor of that name."""
         return bool(set(find_hosted(self._namespace, name)) - self._ended)
 
     def start(self, name: str, options: Mapping[str, Any], payload: bytes) -> str:
-        """Start an actor; returns its name in Ray. That `name` is free is for the caller to see to.
+        """Start an actor and return its name in Ray. The caller ensures that `name` is free.
 
         Args:
             name: Its name in fray.
@@ -41,7 +41,7 @@ class HostedActors:
         return ray_name
 
     def end(self, name: str) -> bool:
-        """Tell an actor to end, and end it; returns whether there was one of that name."""
+        """Tell an actor to end, and end it. Return whether there was one of that name."""
         with self._lock:
             known = self._actors.pop(name, None)
             if known is None:
@@ -52,7 +52,7 @@ class HostedActors:
         return True
 
     def close(self) -> None:
-        """End all of them."""
+        """End all actors."""
         with self._lock:
             ended, self._actors = list(self._actors.values()), {}
             self._ended |= {ray_name for ray_name, _ in ended}

@@ -1,4 +1,4 @@
-"""Find the actors of a client by their names in Ray, from any process of the cluster."""
+"""Look up the actors of a client by their Ray names, from any process of the cluster."""
 
 import contextlib
 from typing import Any
@@ -18,7 +18,7 @@ Key = tuple[str, int, int]
 
 
 def is_alive(actor: Any) -> bool:
-    """Return whether an actor is up, starting or being restarted."""
+    """Return whether an actor is running, starting or restarting."""
     try:
         ray.get(actor.ping.options(concurrency_group="control").remote(), timeout=_ALIVE_SECONDS)
     except ray.exceptions.ActorDiedError:
@@ -29,7 +29,7 @@ def is_alive(actor: Any) -> bool:
 
 
 def find_hosted(namespace: str, name: str) -> list[str]:
-    """The names in Ray of the actors of that name that processes of this client host (see `HostedActors`)."""
+    """Return the Ray names of this client's hosted actors of that name, in all processes (see `HostedActors`)."""
     found: list[str] = []
     for entry in ray.util.list_named_actors(all_namespaces=True):
         prefix, _, rest = entry["name"].partition("/")
@@ -43,7 +43,7 @@ def find_hosted(namespace: str, name: str) -> list[str]:
 
 
 def find_session(namespace: str) -> Any:
-    """The session of a namespace, if there is one."""
+    """Return the session of a namespace, if there is one."""
     try:
         return ray.get_actor(SESSION_NAME, namespace=namespace)
     except ValueError:

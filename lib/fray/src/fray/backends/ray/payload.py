@@ -1,4 +1,4 @@
-"""Values that travel between a client and Ray's worker processes. A leaf: it imports neither side, nor ray."""
+"""Values sent between a client and Ray's worker processes. Imports neither side, nor ray."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -8,15 +8,15 @@ PARENT_ENV = "FRAY_RAY_PARENT"
 
 
 class JobEnvironment(NamedTuple):
-    """The surroundings of a job's process; alike for many jobs.
+    """The environment of a job's process. Many jobs share one.
 
     Args:
-        namespace: Ray namespace of the session.
-        address: Of the cluster.
-        late_env: Variables that are set when the job begins.
-        workspace: Where it runs, if that directory is there.
-        packages: Requirements to install before it begins.
-        uses_tpu: Whether it holds a TPU.
+        namespace: The Ray namespace of the session.
+        address: The cluster's address.
+        late_env: Variables to set when the job begins.
+        workspace: The working directory, if it exists there.
+        packages: Requirements to install before the job begins.
+        uses_tpu: Whether the job holds a TPU.
     """
 
     namespace: str
@@ -28,23 +28,23 @@ class JobEnvironment(NamedTuple):
 
 
 class TaskPayload(NamedTuple):
-    """Everything that the tasks of a job are sent.
+    """What every task of a job receives.
 
     Args:
-        environment: Their surroundings.
-        entry: The pickled entry point, or a reference to it when it is large.
+        environment: The environment of the tasks.
+        entry: The pickled entry point, or a reference to it if it is large.
     """
 
     environment: JobEnvironment
     entry: Any
 
     def with_env(self, env: Mapping[str, str]) -> "TaskPayload":
-        """The same with more variables."""
+        """Return a copy with more variables."""
         return TaskPayload(self.environment._replace(late_env={**self.environment.late_env, **env}), self.entry)
 
 
 class Work(NamedTuple):
-    """One replica of one attempt of a job."""
+    """The work of a task: one replica of one attempt of a job."""
 
     job_id: str
     attempt: int
@@ -53,15 +53,15 @@ class Work(NamedTuple):
 
     @staticmethod
     def of_task(name: str, environment: JobEnvironment) -> "Work":
-        """The work of the task of that name (see `task_name`)."""
+        """Return the work for a task's name (see `task_name`)."""
         job_id, attempt, replica = name.rsplit("/", 2)
         return Work(job_id, int(attempt), int(replica), environment)
 
 
 def task_name(job_id: str, attempt: int, replica: int) -> str:
-    """Name the Ray task of one replica, which is how its worker knows whose it is.
+    """Return the name of the Ray task of one replica, which tells its worker whose task it is.
 
-    An argument would say it more plainly, and costs a tenth of a small task's processor time (see `TaskLauncher`).
+    An argument would be plainer, but costs a tenth of a small task's processor time (see `TaskLauncher`).
 
     Args:
         job_id: The job.
@@ -72,15 +72,15 @@ def task_name(job_id: str, attempt: int, replica: int) -> str:
 
 
 class TaskResult(NamedTuple):
-    """A worker's answer about a job or a call that it ran.
+    """A worker's answer after running a job or a call.
 
     Args:
-        error: The exception, pickled; None when there was none, or it cannot be pickled.
-        summary: Type and text of the error; None on success.
+        error: The pickled exception; None if there was none or it cannot be pickled.
+        summary: Type and message of the exception; None on success.
         trace: Its traceback, as text.
-        exit_code: Of a program, or of a callable that called sys.exit().
+        exit_code: The exit code of a program, or of a callable that called sys.exit().
         output: Output that was not reported yet.
-        reported: Whether the session knows of the job, and has its earlier output.
+        reported: Whether the session knows the job and has its earlier output.
         value: What the callable returned, packed (`rigging.results`); None for None.
     """
 

@@ -1,4 +1,4 @@
-"""fray's words for resources and environments as Ray's: pure functions, without ray."""
+"""Translate fray's resources and environments to Ray's: pure functions that do not import ray."""
 
 import functools
 import glob
@@ -31,10 +31,10 @@ class ResolvedEnvironment(NamedTuple):
     """A request's environment in Ray's terms.
 
     Args:
-        runtime_env: For Ray, which keeps processes of different ones apart; None for the plain one.
-        late_env: Variables that are set when the job begins, because they differ from job to job.
-        workspace: Where it runs, if that directory is there.
-        packages: Requirements to install before it begins.
+        runtime_env: Ray's runtime environment, which gets processes of its own; None for the default.
+        late_env: Variables to set when the job begins, because they differ from job to job.
+        workspace: The working directory, if it exists there.
+        packages: Requirements to install before the job begins.
     """
 
     runtime_env: dict[str, Any] | None = None
@@ -44,12 +44,12 @@ class ResolvedEnvironment(NamedTuple):
 
 
 def head_resource(tpu_type: str) -> str:
-    """The resource that Ray gives to one host of each slice of a TPU type, and to no other."""
+    """Return the resource that Ray gives to exactly one host of each slice of a TPU type."""
     return f"TPU-{tpu_type}-head"
 
 
 def host_resources(resources: ResourceConfig) -> dict[str, float]:
-    """Resources that one replica takes of its host, under Ray's names; memory in bytes."""
+    """Return the resources that one replica reserves on its host, by Ray's names; memory in bytes."""
     taken: dict[str, float] = {"CPU": resources.cpu, "memory": parse_size(resources.ram)}
     device = resources.device
     if isinstance(device, GpuConfig):
@@ -64,7 +64,7 @@ def host_resources(resources: ResourceConfig) -> dict[str, float]:
 
 
 def task_options(taken: Mapping[str, float]) -> dict[str, Any]:
-    """The options of a Ray task or actor that takes these resources."""
+    """Return the options of a Ray task or actor with these resources."""
     custom = {name: amount for name, amount in taken.items() if name not in ("CPU", "GPU", "memory")}
     options: dict[str, Any] = {"num_cpus": taken.get("CPU", 0)}
     if taken.get("memory"):
@@ -77,7 +77,7 @@ def task_options(taken: Mapping[str, float]) -> dict[str, Any]:
 
 
 def actor_options(resources: ResourceConfig | None, config: ActorConfig) -> dict[str, Any]:
-    """The options of a Ray actor; without resources it takes no CPU."""
+    """Return the options of a Ray actor. Without resources it reserves no CPU."""
     options: dict[str, Any] = {"num_cpus": 0} if resources is None else task_options(host_resources(resources))
     env = {} if resources is None or isinstance(resources.device, CpuConfig) else resources.device.default_env_vars()
     if env:
@@ -91,11 +91,11 @@ def actor_options(resources: ResourceConfig | None, config: ActorConfig) -> dict
 
 
 def shortfall(taken: Mapping[str, float], nodes: Sequence[Mapping[str, Any]]) -> str | None:
-    """Why no node could ever hold this, naming the nearest miss; None when one could, busy or not.
+    """Return why no node could ever hold this, naming the closest one; None if a node could, busy or not.
 
     Args:
-        taken: What is asked of one node.
-        nodes: As `ray.nodes()` gives them.
+        taken: The request for one node.
+        nodes: Nodes from `ray.nodes()`.
     """
     best: tuple[int, str] | None = None
     for node in nodes:
@@ -115,11 +115,11 @@ def shortfall(taken: Mapping[str, float], nodes: Sequence[Mapping[str, Any]]) ->
 
 
 def lacking(taken: Mapping[str, float], free: Mapping[str, float]) -> str:
-    """Why a cluster has no room now for what takes this of one node; "" when it may have.
+    """Return why the cluster currently lacks capacity for a request; "" if it may have it.
 
     Args:
-        taken: What is asked of one node.
-        free: What all nodes together have left.
+        taken: The request for one node.
+        free: The free resources of all nodes together.
     """
     missing = [
         f"{name} ({_amount(name, amount)} asked, {_amount(name, free.get(name, 0))} free)"
@@ -143,17 +143,17 @@ def resolve_environment(
 ) -> ResolvedEnvironment:
     """Translate a request's environment for Ray.
 
-    The transfer budget is set late, as it differs from job to job and each `runtime_env` costs new processes.
+    The transfer budget is set late, because it differs from job to job and each `runtime_env` needs new processes.
 
     Args:
-        environment: The request's; None for nothing of its own.
-        resources: Of the request, whose device brings variables.
-        budget: Variables with the transfer budget in force.
+        environment: The request's environment; None for the default.
+        resources: The request's resources. The device adds variables.
+        budget: Variables with the current transfer budget.
         job: Names it in warnings.
-        environ: The submitter's own variables; None for `os.environ`.
+        environ: The submitter's variables; None for `os.environ`.
 
     Raises:
-        InvalidRequest: An extra that the workspace's project does not have.
+        InvalidRequest: The workspace's project does not have the requested extra.
     """
     environ = os.environ if environ is None else environ
     device_env = {} if isinstance(resources.device, CpuConfig) else resources.device.default_env_vars()
@@ -179,9 +179,9 @@ def resolve_environment(
 
 
 def _inherited_paths(environ: Mapping[str, str]) -> list[str]:
-    """The import path of the Ray job that this process is part of, which Ray would drop for a job's own.
+    """Return the import path of the surrounding Ray job, which Ray would drop for a job with its own.
 
-    Without the packages of the job that runs in this process, which are its own and not its children's.
+    It excludes the packages of the job in this process, which its children do not inherit.
     """
     if not any(name in environ for name in _IN_A_RAY_JOB):
         return []
@@ -190,12 +190,12 @@ def _inherited_paths(environ: Mapping[str, str]) -> list[str]:
 
 
 def packages_digest(packages: Sequence[str]) -> str:
-    """Names a set of requirements."""
+    """Return a digest of a set of requirements."""
     return hashlib.sha256(json.dumps(sorted(packages)).encode()).hexdigest()[:16]
 
 
 def without_ray(packages: Sequence[str], job: str) -> tuple[str, ...]:
-    """The requirements but for ray itself: a job on Ray has the cluster's, and another version would break it."""
+    """Return the requirements without ray: jobs use the cluster's version, and another would break them."""
     kept = []
     for package in packages:
         if requirement_name(package) == "ray":
@@ -206,10 +206,10 @@ def without_ray(packages: Sequence[str], job: str) -> tuple[str, ...]:
 
 
 def extra_packages(workspace: str | None, extras: Sequence[str]) -> list[str]:
-    """The requirements of optional-dependency groups of the workspace's project and of its members.
+    """Return the requirements of extras of the workspace's project and its members.
 
     Raises:
-        InvalidRequest: There is no such group.
+        InvalidRequest: The group does not exist.
     """
     if not extras:
         return []
@@ -217,7 +217,7 @@ def extra_packages(workspace: str | None, extras: Sequence[str]) -> list[str]:
 
 
 def member_paths(workspace: str | None) -> list[str]:
-    """Folders with the code of a uv workspace's members, for PYTHONPATH; empty without members."""
+    """Return the source folders of a uv workspace's members, for PYTHONPATH; empty without members."""
     members = _members(workspace)
     if not members or workspace is None:
         return []

@@ -1,6 +1,6 @@
-"""Pickles by Ray's own copy of cloudpickle, as those of calls and results are.
+"""Pickling by Ray's own copy of cloudpickle, like Ray's calls and results.
 
-A class that goes by value is known to the copy that has sent it: one that came by another would be a second class.
+A class sent by value is registered in the copy that sends it. Another copy would create a second class.
 """
 
 from collections.abc import Mapping
@@ -16,26 +16,26 @@ _PLAIN: Final = frozenset({int, float, bool, str, bytes, type(None)})
 
 
 def dumps(value: Any, what: str) -> bytes:
-    """Pickle a value, by value where it belongs to modules that Ray's workers cannot import.
+    """Pickle a value, by value for modules that Ray's workers cannot import.
 
     Args:
         value: A callable and its arguments, or anything else.
         what: Names it in the error.
 
     Raises:
-        InvalidRequest: It cannot be pickled.
+        InvalidRequest: The value cannot be pickled.
     """
     return pickling.dumps(value, what, pickler=cloudpickle)
 
 
 def pack_returned(value: Any) -> bytes:
-    """Pack what a callable returned, by value where it belongs to modules that Ray's workers cannot import."""
+    """Pack a callable's result, by value for modules that Ray's workers cannot import."""
     with sent_as_by_dumps((value,), {}):
         return pack_result(value, cloudpickle)
 
 
 def sent_as_by_dumps(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> AbstractContextManager[None]:
-    """Within it, Ray sends these as `dumps` would."""
+    """Within the context, Ray pickles values of these modules like `dumps`."""
     if _PLAIN.issuperset(map(type, args)) and _PLAIN.issuperset(map(type, kwargs.values())):
         return nullcontext()
     return pickling.sent_by_value((), cloudpickle)

@@ -1,4 +1,4 @@
-"""The one small Ray actor that a client has: where its jobs report, and the owner of its actors."""
+"""A small Ray actor per client. Jobs report to it, and it owns the client's actors."""
 
 import contextlib
 import socket
@@ -27,10 +27,10 @@ _PROBE_SECONDS = 2.0
 
 
 class ClientSession:
-    """State shared by the processes of one client and its jobs. Lives as long as the process that started it.
+    """State shared by a client's processes and jobs. It lives as long as the process that started it.
 
-    It keeps the last 16 MiB of what each replica of a running job wrote. Actors are its own, so that they outlive the
-    job that made them, and end with the client, however that ends.
+    It keeps the last 16 MiB of output of each replica of a running job. It owns the client's actors, so that they
+    outlive the job that created them and end with the client, however that ends.
     """
 
     def __init__(self, namespace: str) -> None:
@@ -43,11 +43,11 @@ class ClientSession:
         self._own = uuid.uuid4().hex[:8]
 
     def ping(self) -> bool:
-        """Answer."""
+        """Return, to prove that the actor is up."""
         return True
 
     def report(self, key: Key, chunk: bytes) -> None:
-        """A replica runs, and wrote this since its last report."""
+        """Record that a replica runs, and its output since its last report."""
         self._attempts[key[0]] = key[1]
         output = self._output.setdefault(key, bytearray())
         output += chunk
@@ -55,7 +55,7 @@ class ClientSession:
             del output[: len(output) - MOST_BYTES_OF_A_REPLICA]
 
     def running(self, job_id: str, attempt: int) -> bool:
-        """Whether a replica of this attempt has reported."""
+        """Return whether a replica of this attempt has reported."""
         return self._attempts.get(job_id) == attempt
 
     def output(self, job_id: str, attempt: int) -> dict[int, bytes]:
@@ -67,11 +67,12 @@ class ClientSession:
         return bytes(self._output.get(key, b""))
 
     def take(self, key: Key, reported: bool) -> bytes:
-        """Return, and forget, the output that an ended replica had reported.
+        """Return and forget the reported output of an ended replica.
 
         Args:
             key: The replica.
-            reported: Whether it certainly had: then it was to another session if it was not to this one.
+            reported: Whether the replica certainly reported. If it did and this session has nothing, it reported to
+                another one.
         """
         self._attempts.pop(key[0], None)
         output = self._output.pop(key, None)
@@ -80,19 +81,19 @@ class ClientSession:
         return bytes(output)
 
     def cancel(self, refs: Sequence[Any], force: bool) -> None:
-        """Have the owner of these tasks stop them (see `TaskCanceller`)."""
+        """Make the owner of these tasks stop them (see `TaskCanceller`)."""
         cancel_tasks(refs, force)
 
     def gone(self, node_ids: Sequence[str]) -> list[str]:
-        """Return those of these nodes that are dead or do not answer."""
+        """Return the nodes among these that are dead or do not answer."""
         nodes = {node["NodeID"]: node for node in ray_cluster.nodes()}
         return [node_id for node_id in node_ids if not _answers(nodes.get(node_id))]
 
     def create(self, name: str, options: Mapping[str, Any], payloads: Sequence[bytes]) -> list[str] | None:
-        """Start the actors of a group and return their names in Ray; None when something that is up has the name.
+        """Create the actors of a group and return their names in Ray; None if a running actor has the name.
 
         Args:
-            name: Of the group.
+            name: The group's name.
             options: Ray's actor options.
             payloads: The pickled `ActorSpec` of each.
         """
@@ -107,18 +108,18 @@ class ClientSession:
         return names
 
     def ended(self, name: str) -> bool:
-        """Whether no actor of that group is left."""
+        """Return whether all actors of that group have ended."""
         return not any(is_alive(actor) for actor in self._groups.get(name, ()))
 
     def kill(self, name: str) -> None:
-        """Tell the actors of a group to end, and end them; their name is free at once."""
+        """Tell the actors of a group to end, and end them. Their name is free at once."""
         actors = self._groups.pop(name, [])
         if actors:
             # Others want answers meanwhile.
             threading.Thread(target=end_actors, args=(actors,), name=f"fray-end-{name}", daemon=True).start()
 
     def close(self) -> None:
-        """End all actors, and return when they are told and had their time."""
+        """End all actors, and return after they were told and had their grace time."""
         actors = [actor for group in self._groups.values() for actor in group]
         self._groups.clear()
         end_actors(actors)
@@ -127,15 +128,15 @@ class ClientSession:
 # Ray takes each `ray.remote` of a class for another class, and ships it again.
 @cache
 def host_class() -> Any:
-    """The Ray class of fray's actors."""
+    """Return the Ray class of fray's actors."""
     return ray.remote(concurrency_groups={"control": 1})(ActorHost)  # type: ignore[call-overload]
 
 
 def end_actors(actors: Sequence[Any]) -> None:
-    """Tell actors to end, let the calls that run end within `END_GRACE_S`, and end what is left then.
+    """Tell actors to end, let running calls end within `END_GRACE_S`, then kill what is left.
 
     Args:
-        actors: Ray's handles of `host_class`.
+        actors: Ray's handles to `host_class`.
     """
     for actor in actors:
         actor.end.options(concurrency_group="control").remote()
@@ -166,7 +167,7 @@ _pin: Any = None
 
 
 def keep_this_process() -> None:
-    """Keep Ray from ending this process as an idle worker, and with it the actors that it owns."""
+    """Keep Ray from ending this process as an idle worker, which would end the actors it owns."""
     global _pin
     if _pin is None:
         # Those that own an object are not ended.
@@ -174,7 +175,7 @@ def keep_this_process() -> None:
 
 
 def start_session(namespace: str) -> Any:
-    """Start the session of a namespace, or find it; one that a job started ends with that job's process."""
+    """Start or find the session of a namespace. A session that a job started ends with that job's process."""
     keep_this_process()
     options: dict[str, Any] = {"num_cpus": 0, "name": SESSION_NAME, "namespace": namespace, "get_if_exists": True}
     # The head node is not preemptible.

@@ -1,4 +1,4 @@
-"""A client's way to its session, which may die and is then started again."""
+"""A client's link to its session, which is restarted when it dies."""
 
 import logging
 import threading
@@ -18,9 +18,9 @@ _UNTIL_ITS_NAME_IS_FREE = ExponentialBackoff(initial=0.2, maximum=0.2)
 
 
 class SessionLink:
-    """Finds the session of a Ray namespace, and starts it when it is not there or has died.
+    """Find the session of a Ray namespace, and start it if it is missing or dead.
 
-    A new one knows nothing of what was before: actors have ended with theirs, and jobs that run report anew.
+    A new session starts empty: the old one's actors have ended with it, and running jobs report again.
     """
 
     def __init__(self, namespace: str) -> None:
@@ -30,7 +30,7 @@ class SessionLink:
         self._greeting: Any = None
 
     def get(self) -> Any:
-        """The session's Ray actor; started when it is not there, for which this does not wait."""
+        """Return the session's Ray actor, starting it if needed without waiting for it."""
         with self._lock:
             if self._session is None:
                 self._session = start_session(self._namespace)
@@ -38,11 +38,11 @@ class SessionLink:
             return self._session
 
     def ask(self, question: Callable[[Any], Any], timeout: float) -> Any:
-        """Ask the session and return its answer; one that has died is replaced, and asked the same.
+        """Ask the session and return its answer. A dead session is replaced and asked again.
 
         Args:
-            question: Calls a method of the session, and returns Ray's reference to the answer.
-            timeout: Seconds that an answer may take.
+            question: Calls a method of the session and returns Ray's reference to the answer.
+            timeout: Seconds to wait for the answer.
         """
 
         def ask_once() -> Any:
@@ -74,16 +74,16 @@ class SessionLink:
         return None
 
     def known(self) -> Any:
-        """The session, if any process of this client has started it."""
+        """Return the session, if any process of this client has started it."""
         return self._session or find_session(self._namespace)
 
     def forget(self) -> None:
-        """It was ended on purpose."""
+        """Forget a session that was ended on purpose."""
         with self._lock:
             self._session = self._greeting = None
 
     def lost(self, session: Any) -> None:
-        """This one has died."""
+        """Record that this session has died."""
         with self._lock:
             if self._session is not session:
                 return

@@ -1,6 +1,6 @@
-"""The promises of every backend, as tests: import the classes into a test module and list backends in FRAY_BACKENDS.
+"""The promises of every backend, as tests. Import the classes into a test module and list backends in FRAY_BACKENDS.
 
-Each declared difference (`fray.capabilities`) is tested too: what happens instead of the promise.
+Tests also cover each declared difference (`fray.capabilities`): what happens instead of the promise.
 """
 
 from fray.testing.contract.actor_groups import TestActorGroups

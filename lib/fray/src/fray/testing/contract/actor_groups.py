@@ -11,7 +11,7 @@ from rigging.errors import DeadlineExceeded, InvalidRequest
 
 
 class Gate:
-    """Is ready when its flag is raised."""
+    """An actor that is ready once its flag is raised."""
 
     def __init__(self, flags: list[Flag]) -> None:
         self.index = current_actor().index
@@ -23,7 +23,7 @@ class Gate:
 
 
 def group_of(backend: BackendFixture, cls: type, *args: object, count: int, name: str | None = None) -> ActorGroup:
-    """A small group with a name of its own."""
+    """Return a small group with a unique name."""
     return backend.client.create_actor_group(
         cls, *args, name=name or backend.name("group"), count=count, resources=SMALL
     )

@@ -1,4 +1,4 @@
-"""The ends of actors: shutdown, crashes, restarts."""
+"""How actors end: shutdown, crashes, restarts."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ from rigging.errors import Conflict
 
 
 class Mortal(Counter):
-    """Counts its lives."""
+    """Counts its restarts."""
 
     def __init__(self, lives: Tally) -> None:
         super().__init__(100 * lives.add())
@@ -26,28 +26,28 @@ class Mortal(Counter):
         os._exit(3)
 
     def die_once(self, deaths: Tally) -> str:
-        """Crash at the first try."""
+        """Crash on the first try."""
         if deaths.add() == 1:
             os._exit(3)
         return "survived"
 
 
 class Mindful(Counter):
-    """Knows of its end."""
+    """Waits for its shutdown event."""
 
     def __init__(self) -> None:
         super().__init__()
         self.end = current_actor().shutdown_event
 
     def until_told(self, begun: Flag, told: Flag) -> bool:
-        """Wait for the end; say that one does, and that one was told."""
+        """Wait for the shutdown event, raising flags before and after."""
         begun.set()
         if self.end.wait(LONG):
             told.set()
         return self.end.is_set()
 
     def leave(self) -> None:
-        """End."""
+        """End itself."""
         self.end.set()
 
 
@@ -205,7 +205,7 @@ class TestActorLifetimes(ActorTests):
 
 
 def answers(method: object, *args: object) -> object:
-    """Return the method's result, or None when the actor is lost."""
+    """Return the method's result, or None if the actor is lost."""
     assert callable(method)
     try:
         return method(*args)

@@ -1,4 +1,4 @@
-"""Actors whose classes, arguments and results are of modules that only the sender has."""
+"""Actors whose classes, arguments and results come from modules that only the sender has."""
 
 import sys
 from collections.abc import Iterator
@@ -51,11 +51,11 @@ class Applier:
 
 
 class TestActorModules(ActorTests):
-    """A class that is sent several times, in several ways, is one class wherever it comes."""
+    """A class that is sent several times, in several ways, stays one class everywhere."""
 
     @pytest.fixture
     def parcels(self, fray_backend: BackendFixture) -> Iterator[ModuleType]:
-        """A module as notebooks and tests are."""
+        """A module that is not importable elsewhere, like notebooks and tests."""
         yield module_of_the_submitter_alone(fray_backend.directory, SOURCE, NAME)
         del sys.modules[NAME]
 

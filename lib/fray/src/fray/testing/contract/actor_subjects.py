@@ -1,4 +1,4 @@
-"""Actors for the tests of actors, and how they are made."""
+"""Actors for the tests of actors, and helpers that create them."""
 
 import threading
 from collections.abc import Callable
@@ -14,22 +14,22 @@ from rigging.errors import InvalidRequest
 
 
 class Counter:
-    """Counts, and knows what it is."""
+    """Counts, and knows its own context."""
 
     def __init__(self, start: int = 0) -> None:
         self.value = start
 
     def add(self, n: int = 1) -> int:
-        """Add n; return the sum."""
+        """Add n and return the sum."""
         self.value += n
         return self.value
 
     def fail(self, where: str) -> None:
-        """Raise from deep inside."""
+        """Raise an exception from a nested call."""
         fail_deeply(where)
 
     def fail_strangely(self) -> None:
-        """Raise what cannot be sent."""
+        """Raise an exception that cannot be pickled."""
         raise Unpicklable("device", "on fire")
 
     def who_am_i(self) -> tuple[str, int]:
@@ -41,11 +41,11 @@ class Counter:
         return current_actor().handle
 
     def add_later(self, n: int) -> None:
-        """Call oneself without waiting for it."""
+        """Call itself without waiting for the result."""
         current_actor().handle.add.remote(n)
 
     def wait_for(self, flag: Flag, begun: Flag | None = None) -> bool:
-        """Wait for a flag; say that one does."""
+        """Wait for a flag, after raising another."""
         if begun is not None:
             begun.set()
         return flag.wait(LONG)
@@ -55,18 +55,18 @@ class Counter:
         return len(data), data[-4:].hex()
 
     def apply(self, fn: Callable[[int], Any]) -> Any:
-        """Return fn of the value."""
+        """Return `fn(value)`."""
         return fn(self.value)
 
 
 class Log:
-    """Remembers what it was told, in order."""
+    """Remembers its calls in order."""
 
     def __init__(self) -> None:
         self.seen: list[int] = []
 
     def note(self, n: int, data: bytes = b"") -> None:
-        """Remember n; the data is to take its time on the way."""
+        """Remember n. The data makes the transfer slow."""
         del data
         self.seen.append(n)
 
@@ -76,7 +76,7 @@ class Log:
 
 
 class Meeting:
-    """Lets callers meet inside it."""
+    """Lets concurrent callers meet inside it."""
 
     def __init__(self, parties: int) -> None:
         self.barrier = threading.Barrier(parties)
@@ -85,11 +85,11 @@ class Meeting:
         self.most = 0
 
     def meet(self, timeout: float) -> int:
-        """Wait until enough are here at once."""
+        """Wait until enough callers are here at once."""
         return self.barrier.wait(timeout)
 
     def visit(self) -> int:
-        """Return the most visitors there have been at once."""
+        """Return the highest number of concurrent visitors."""
         with self.lock:
             self.inside += 1
             self.most = max(self.most, self.inside)
@@ -100,14 +100,14 @@ class Meeting:
 
 
 class Broken:
-    """Cannot be made."""
+    """Its constructor fails."""
 
     def __init__(self) -> None:
         raise OSError("no checkpoint to start from")
 
 
 class Namesakes:
-    """Takes arguments that are named like fray's own."""
+    """Takes arguments with the same names as fray's own."""
 
     def __init__(self, **own: object) -> None:
         self.own = own
@@ -124,22 +124,22 @@ class Caller:
         self.other = other
 
     def forward(self, n: int) -> int:
-        """Have the other add n."""
+        """Make the other actor add n."""
         return int(self.other.add(n))
 
 
 def create(backend: BackendFixture, cls: type[Any], *args: Any, **options: Any) -> ActorHandle:
-    """A small actor with a name of its own."""
+    """Return a small actor with a unique name."""
     name = options.pop("name", None) or backend.name("actor")
     return backend.client.create_actor(cls, *args, name=name, resources=SMALL, **options)
 
 
 class ActorTests:
-    """Base of the actors' part of the contract, which is left out where actors are not offered."""
+    """Base of the actor tests, which are skipped where the backend has no actors."""
 
     @pytest.fixture(autouse=True)
     def offered(self, fray_backend: BackendFixture) -> None:
-        """Check the refusal instead, once for each test that cannot run."""
+        """Where actors are not supported, check the refusal instead."""
         if fray_backend.capabilities.actors:
             return
         with pytest.raises(InvalidRequest, match="actor"):

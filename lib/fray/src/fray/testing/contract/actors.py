@@ -1,4 +1,4 @@
-"""One actor: calls, their order and concurrency, results, errors, handles."""
+"""One actor: calls, order and concurrency, results, errors, handles."""
 
 import os
 import pickle
@@ -278,6 +278,6 @@ class TestActors(ActorTests):
 if TYPE_CHECKING:
 
     def _mistakes(handle: ActorHandle) -> None:
-        """Mistakes that type checkers refuse; where they do not, mypy reports an ignore that is not needed."""
+        """Mistakes that type checkers report. If they stop, mypy reports an unused ignore."""
         typed_method(handle, Counter.add)("one")  # type: ignore[arg-type]
         Entrypoint.from_callable(fail_deeply)  # type: ignore[arg-type]

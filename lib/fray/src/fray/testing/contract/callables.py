@@ -1,4 +1,4 @@
-"""Callables as jobs: what reaches them, what becomes of their exceptions and output."""
+"""Callables as jobs: their arguments, exceptions and output."""
 
 import functools
 import importlib.util
@@ -21,12 +21,12 @@ from rigging.errors import InvalidRequest
 
 
 def write_repr(flag: Flag, *args: object, **kwargs: object) -> None:
-    """Say what one was called with."""
+    """Write the repr of the arguments."""
     flag.set(repr((args, kwargs)))
 
 
 def fail_deeply(where: str) -> None:
-    """Raise from a function whose name shows in the traceback."""
+    """Raise from a function whose name shows up in the traceback."""
 
     def look_up_the_shards() -> None:
         raise LookupError(f"no shards in {where}")
@@ -35,7 +35,7 @@ def fail_deeply(where: str) -> None:
 
 
 class Unpicklable(Exception):
-    """An exception that no other process can be sent."""
+    """An exception that cannot be pickled."""
 
     def __init__(self, device: str, state: str) -> None:
         super().__init__(f"the {device} is {state}")
@@ -46,7 +46,7 @@ class Unpicklable(Exception):
 
 
 class NotMadeAgain(Exception):
-    """An exception whose constructor takes other arguments than the ones it keeps."""
+    """An exception whose constructor takes other arguments than it stores."""
 
     def __init__(self, device: str, state: str) -> None:
         super().__init__(f"the {device} is {state}")
@@ -69,10 +69,10 @@ def shout(flag, text):
 
 
 def module_of_the_submitter_alone(directory: Path, text: str = SHOUT, name: str = "submitters_own") -> ModuleType:
-    """A loaded module that no other process can import, as test modules and notebooks are.
+    """Return a loaded module that no other process can import, like test modules and notebooks.
 
     Args:
-        directory: For its file.
+        directory: The directory of its file.
         text: Its source.
         name: Its name.
     """

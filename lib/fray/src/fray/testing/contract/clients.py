@@ -27,7 +27,7 @@ SUCCEED = Entrypoint.from_binary("true")
 
 
 def in_forked_child(work: Callable[[], str], answer: Flag) -> str:
-    """Run `work` in a fork of this process and return what it returned, or the error it raised."""
+    """Run `work` in a fork of this process and return its result, or the error it raised."""
     child = os.fork()
     if child == 0:
         try:

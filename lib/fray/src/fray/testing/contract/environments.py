@@ -1,4 +1,4 @@
-"""Surroundings of a job: variables, packages, extras, budgets, resources."""
+"""Environments of jobs: variables, packages, extras, budgets, resources."""
 
 import importlib
 import logging
@@ -33,7 +33,7 @@ package = false
 
 
 def make_wheel(directory: Path) -> Path:
-    """A package of one module, which no index has: installing it needs no network."""
+    """Build a package of one module that is in no index, so installing it needs no network."""
     wheel = directory / "fray_contract_probe-1.0-py3-none-any.whl"
     info = "fray_contract_probe-1.0.dist-info"
     with zipfile.ZipFile(wheel, "w") as archive:
@@ -49,7 +49,7 @@ def make_wheel(directory: Path) -> Path:
 
 
 class TestEnvironments:
-    """EnvironmentConfig, and resources that matter."""
+    """EnvironmentConfig, and resources that have an effect."""
 
     def test_variables_reach_programs(self, fray_backend: BackendFixture) -> None:
         environment = fray_backend.environment({"GREETING": "hi there", "EMPTY": ""})
@@ -110,7 +110,7 @@ class TestEnvironments:
     def check_probe(
         backend: BackendFixture, *, environment: object, caplog: pytest.LogCaptureFixture, named: str
     ) -> None:
-        """The package can be imported, or a warning names what is not installed."""
+        """Check that the package can be imported, or that a warning names it as missing."""
         script = "import fray_contract_probe; print(fray_contract_probe.ANSWER)"
         request = backend.request(Entrypoint.from_binary("python", ["-c", script]), environment=environment)
         # Plain values: a project's environment may be without fray.

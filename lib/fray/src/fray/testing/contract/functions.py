@@ -22,14 +22,14 @@ NOTHING_RUNS = "is a generator function: calling it runs none of its code"
 
 
 async def set_later(flag: Flag, text: str) -> str:
-    """Raise a flag, from an event loop."""
+    """Set a flag from an event loop."""
     await asyncio.sleep(0)
     flag.set(text)
     return text
 
 
 async def fail_later(where: str) -> None:
-    """Raise an exception, from an event loop."""
+    """Raise an exception from an event loop."""
     await asyncio.sleep(0)
     fail_deeply(where)
 
@@ -40,12 +40,12 @@ def shards() -> Iterator[int]:
 
 
 async def later_shards() -> AsyncIterator[int]:
-    """Yield numbers, in an event loop."""
+    """Yield numbers from an event loop."""
     yield 1
 
 
 def exit_in_child(code: int) -> NoReturn:
-    """End as a program does."""
+    """Exit like a program."""
     sys.exit(code)
 
 
@@ -59,7 +59,7 @@ ENDS: list[tuple[Callable[[], object], int]] = [
 
 
 def fork_and_tell(flag: Flag) -> str:
-    """Fork for each of ENDS, each child on its way out of this function; tell how they ended."""
+    """Fork for each of ENDS, where each child leaves this function differently, and report how they ended."""
     found = []
     for in_child, _ in ENDS:
         child = os.fork()
@@ -71,7 +71,7 @@ def fork_and_tell(flag: Flag) -> str:
 
 
 async def fork_later(flag: Flag) -> str:
-    """The same from an event loop, which works afterwards."""
+    """Like `fork_and_tell`, from an event loop that works afterwards."""
     text = fork_and_tell(flag)
     return text if text.startswith("child") else await asyncio.to_thread(str, text)
 
@@ -80,12 +80,12 @@ class Mixed:
     """An actor with methods of every kind."""
 
     async def later(self, number: int) -> int:
-        """Double a number, in an event loop."""
+        """Double a number from an event loop."""
         await asyncio.sleep(0)
         return 2 * number
 
     async def fail_later(self, where: str) -> None:
-        """Raise an exception, from an event loop."""
+        """Raise an exception from an event loop."""
         await fail_later(where)
 
     def shards(self) -> Iterator[int]:
@@ -93,7 +93,7 @@ class Mixed:
         yield from shards()
 
     def total(self) -> int:
-        """Use a generator of one's own."""
+        """Use its own generator."""
         return sum(self.shards())
 
     def fork(self, flag: Flag) -> str:
@@ -102,7 +102,7 @@ class Mixed:
 
 
 class TestFunctions:
-    """Callables other than a function that returns."""
+    """Callables other than a plain function."""
 
     def test_a_coroutine_runs_to_its_end(self, fray_backend: BackendFixture) -> None:
         flag = fray_backend.flag("later")
@@ -156,7 +156,7 @@ class TestFunctions:
 
 
 class TestActorFunctions(ActorTests):
-    """Methods other than a function that returns."""
+    """Methods other than a plain function."""
 
     def test_a_coroutine_is_awaited(self, fray_backend: BackendFixture) -> None:
         mixed = create(fray_backend, Mixed)

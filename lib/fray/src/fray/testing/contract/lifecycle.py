@@ -20,7 +20,7 @@ HOLD_LOCK = 'exec 9>"$1.lock"; flock 9; touch "$1"; sleep 300 & wait'
 
 
 def is_held(flag: Flag) -> bool:
-    """Whether a process that ran HOLD_LOCK, or a child of it, is alive."""
+    """Return whether a process that ran HOLD_LOCK, or a child of it, is alive."""
     with open(f"{flag.path}.lock", "a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -145,7 +145,7 @@ class TestLifecycle:
 
 
 def assert_stopped(job: JobHandle) -> None:
-    """It is known as stopped, and waiting for its success raises."""
+    """Check that the job is stopped, and that waiting for its success raises."""
     assert job.status() is JobStatus.STOPPED
     with pytest.raises(JobFailed, match=r"stopped|killed|terminated") as caught:
         job.wait(LONG)

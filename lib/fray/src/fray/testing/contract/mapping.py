@@ -1,4 +1,4 @@
-"""fray.map: many items, each a job, a bounded number at a time."""
+"""fray.map: one job per item, with bounded concurrency."""
 
 import itertools
 import os
@@ -15,19 +15,19 @@ from rigging.errors import InvalidRequest
 
 
 def double(number: int) -> int:
-    """Twice the number."""
+    """Return twice the number."""
     return 2 * number
 
 
 def fail_on(bad: int, number: int) -> int:
-    """Return the number, unless it is the bad one."""
+    """Return the number, or fail on the bad one."""
     if number == bad:
         raise LookupError(f"no shard {number}")
     return number
 
 
 def start(fray_backend: BackendFixture, fn: Callable[[Any], Any], items: Any, **options: Any) -> Iterator[Any]:
-    """Begin a map with small jobs."""
+    """Start a map with small jobs."""
     return fray_map(
         fn,
         items,
@@ -190,5 +190,5 @@ class TestMap:
 
 
 def is_there(path: str) -> bool:
-    """Whether there is a file."""
+    """Return whether a file exists."""
     return os.path.exists(path)

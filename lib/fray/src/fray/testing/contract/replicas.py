@@ -1,4 +1,4 @@
-"""Replicas of a job: they run together, and fall and rise together."""
+"""Replicas of a job: they run, fail and restart together."""
 
 import os
 import uuid
@@ -16,13 +16,13 @@ from rigging.errors import InvalidRequest
 
 
 def meet_in_order(directory: Path, parties: int) -> None:
-    """Wait for the other replicas; each leaves a file named by its index."""
+    """Wait for the other replicas, each of which creates a file named by its index."""
     (directory / str(replica_index())).touch()
     eventually(lambda: len(os.listdir(directory)) >= parties, f"{parties} replicas meet", LONG / 2)
 
 
 def meet(directory: Path, parties: int) -> None:
-    """Wait until `parties` of us are here at once."""
+    """Wait until `parties` replicas run at once."""
     (directory / uuid.uuid4().hex).touch()
     eventually(lambda: len(os.listdir(directory)) >= parties, f"{parties} replicas meet", LONG / 2)
 

@@ -1,4 +1,4 @@
-"""Return values of callables, and how they come back."""
+"""Return values of callables, and how they are returned."""
 
 import hashlib
 import os
@@ -29,36 +29,36 @@ class Point:
 
 
 class StaysThere:
-    """A value that no other process can be sent."""
+    """A value that cannot be pickled."""
 
     def __reduce__(self) -> tuple[object, ...]:
         raise TypeError("this value stays where it is")
 
 
 class NotMadeHere:
-    """A value that cannot be made again."""
+    """A value that cannot be unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return int, ("no number",)
 
 
 def same(value: Any) -> Any:
-    """Return what one is given."""
+    """Return the argument."""
     return value
 
 
 async def later(value: Any) -> Any:
-    """The same, from an event loop."""
+    """Return the argument, from an event loop."""
     return value
 
 
 def noise(size: int) -> bytes:
-    """Bytes that are told from others of their size by their digest."""
+    """Return random-looking bytes that a digest tells apart."""
     return os.urandom(MEGABYTE) * (size // MEGABYTE)
 
 
 def noise_with_digest(size: int) -> tuple[str, bytes]:
-    """Noise and its digest."""
+    """Return noise and its digest."""
     data = noise(size)
     return hashlib.sha256(data).hexdigest(), data
 

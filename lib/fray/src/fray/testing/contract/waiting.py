@@ -1,4 +1,4 @@
-"""Waiting for jobs: one, many, for a while, and being told."""
+"""Waiting for jobs: one, many, with timeouts, and by callbacks."""
 
 import logging
 import queue
@@ -19,7 +19,7 @@ SUCCEED = Entrypoint.from_binary("true")
 
 
 def fail(_: JobHandle) -> None:
-    """A user's callback with a mistake in it."""
+    """A user's callback that raises."""
     raise LookupError("the callback's own mistake")
 
 

@@ -1,4 +1,4 @@
-"""Jobs on Ray, in the process that submitted them: launch, watch, cancel, classify.
+"""Jobs on Ray, in the process that submitted them: launching, watching, cancelling, classifying.
 
-Nothing here runs in Ray's worker processes.
+No code here runs in Ray's worker processes.
 """

@@ -1,4 +1,4 @@
-"""Stops Ray's tasks, by the one way that does not endanger the process that owns them."""
+"""Stop Ray's tasks without endangering the process that owns them."""
 
 import logging
 import threading
@@ -24,15 +24,15 @@ class _Order(NamedTuple):
 
 
 class TaskCanceller:
-    """Stops tasks of one client, which their owner does not do itself: it has the session ask it to.
+    """Stop tasks of one client. The owner does not cancel its tasks itself: it has the session request that.
 
-    Where the owner calls `ray.cancel` while a task's answer arrives, the caller and the thread that takes the answer
-    both end the task, and Ray ends the process for that: with code 1, at once, without a word (2.60, "Tried to complete
-    task that was not pending"). What another process asks for is done by the very thread that takes answers.
+    If the owner calls `ray.cancel` while a task's answer arrives, both the caller and the thread that handles the
+    answer end the task, and Ray aborts the process with code 1 and no message (2.60, "Tried to complete task that was
+    not pending"). A request from another process runs on the thread that handles answers.
 
     Args:
-        ask: Asks the client's session within so many seconds; starts it, if need be (`SessionLink.ask`).
-        kill_after: Seconds that what is stopped gently has until it is killed.
+        ask: Asks the client's session with a timeout in seconds, starting it if needed (`SessionLink.ask`).
+        kill_after: Seconds between a gentle stop and a kill.
     """
 
     def __init__(
@@ -46,13 +46,13 @@ class TaskCanceller:
         self._thread: threading.Thread | None = None
 
     def stop(self, refs: Sequence[Any], gently: bool, done: Latch) -> None:
-        """See to it that tasks end; returns before they do.
+        """Arrange for tasks to end, and return before they do.
 
         Args:
-            refs: The tasks; they may have ended.
-            gently: Interrupt them first, so that a program's process group can be ended in order, and kill their
-                processes only after a while; otherwise at once.
-            done: Opened when that is no longer needed.
+            refs: The tasks, some of which may have ended.
+            gently: Interrupt them first, so that a program's process group can end cleanly, and kill their processes
+                later. Otherwise kill them at once.
+            done: Set when the stop is no longer needed.
         """
         now = time.monotonic()
         orders = [_Order(now, tuple(refs), not gently, done)]
@@ -67,7 +67,7 @@ class TaskCanceller:
             cancel_tasks(refs, not gently)
 
     def close(self) -> None:
-        """End the thread; what is not stopped by now is left to Ray, which ends it with its owner."""
+        """End the thread. Ray ends the remaining tasks with their owner."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -115,7 +115,7 @@ class TaskCanceller:
 
 
 def cancel_tasks(refs: Sequence[Any], force: bool) -> None:
-    """Cancel tasks with all that they started; not to be called by their owner (see `TaskCanceller`)."""
+    """Cancel tasks and everything they started. Must not be called by their owner (see `TaskCanceller`)."""
     if ray.is_initialized():
         for ref in refs:
             ray.cancel(ref, force=force, recursive=True)

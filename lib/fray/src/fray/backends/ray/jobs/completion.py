@@ -1,4 +1,4 @@
-"""One thread that learns of the end of all tasks of a client."""
+"""One thread that observes the end of all tasks of a client."""
 
 import contextlib
 import logging
@@ -28,11 +28,11 @@ _CLOSE_SECONDS = 10.0
 
 
 class CompletionWatcher:
-    """Calls `settle(ref, end)` once for each task when it has ended.
+    """Call `settle(ref, end)` once for each task after it has ended.
 
-    Waiting for all of them at once costs one call however many end together; a caller that waits for one job
-    sees to it by `look`, without this thread's delay. Nothing is settled in the main thread: what a signal's handler
-    raises there, KeyboardInterrupt first of all, would come between any two steps, and the end would be lost.
+    One call waits for all tasks, however many end together. A caller that waits for a single job uses `look`, which
+    avoids the thread's delay. Nothing is settled in the main thread: an exception from a signal handler, such as
+    KeyboardInterrupt, could interrupt it at any point and lose the end.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class CompletionWatcher:
         self._added.set()
 
     def look(self, refs: Sequence[Any]) -> None:
-        """Settle those of these tasks that have ended."""
+        """Settle the tasks among these that have ended."""
         if not refs:
             return
         ready = ray.wait(list(refs), num_returns=len(refs), timeout=0)[0] if ray.is_initialized() else refs
@@ -69,7 +69,7 @@ class CompletionWatcher:
         self._have_settled(ready)
 
     def close(self) -> None:
-        """End the threads when nothing is pending; returns when they have ended, unless something is."""
+        """End the threads once nothing is pending. Wait for them, unless something is."""
         with self._lock:
             self._closed = True
             threads = [] if self._pending else [self._thread, self._settler]
@@ -101,7 +101,7 @@ class CompletionWatcher:
                 self._give_up(refs, str(error))
 
     def _have_settled(self, refs: Sequence[Any]) -> None:
-        """Settle, in another thread than the main one, for which this waits a second at most."""
+        """Settle in another thread than the main one, which waits for it a second at most."""
         if threading.current_thread() is not threading.main_thread():
             self._settle(refs)
             return
@@ -171,7 +171,7 @@ class CompletionWatcher:
             return [_end_of(ref) for ref in refs]
 
     def _claim(self, refs: Sequence[Any]) -> list[tuple[Any, Settle]]:
-        """Claim the tasks that no other thread settles."""
+        """Claim the tasks that no other thread is settling."""
         with self._lock:
             return [(ref, settle) for ref in refs if (settle := self._pending.pop(ref, None)) is not None]
 

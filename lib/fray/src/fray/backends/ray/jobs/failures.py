@@ -1,4 +1,4 @@
-"""Classify ends of tasks on Ray by cause: preemption and failure have separate retry budgets."""
+"""Classify how tasks on Ray ended. Preemption and failure have separate retry budgets."""
 
 import re
 
@@ -11,12 +11,12 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def without_colours(text: str) -> str:
-    """Return a text of Ray's without the codes of terminals."""
+    """Return a text of Ray's without terminal escape codes."""
     return _COLOUR.sub("", text)
 
 
 def describe_outcome(outcome: TaskResult | None) -> AttemptEnd:
-    """The end of an attempt whose worker answered; None is the answer of success without output."""
+    """Return how an attempt ended whose worker answered. The answer None means success without output."""
     if outcome is None:
         return SUCCESS
     if outcome.summary is None:
@@ -25,10 +25,10 @@ def describe_outcome(outcome: TaskResult | None) -> AttemptEnd:
 
 
 def describe_error(error: BaseException) -> AttemptEnd:
-    """The end of an attempt whose worker did not answer, from what Ray raises.
+    """Return how an attempt ended whose worker did not answer, from Ray's exception.
 
-    Ray says NodeDiedError when the node is gone, and WorkerCrashedError when the node lives and only the process has
-    died: the first is capacity taken away, the second the job's own doing.
+    Ray raises NodeDiedError if the node is gone, which is lost capacity, and WorkerCrashedError if only the process
+    died, which is the job's own failure.
     """
     if isinstance(error, ray_errors.TaskCancelledError):
         return AttemptEnd(AttemptStatus.STOPPED, "it was cancelled")

@@ -1,4 +1,4 @@
-"""Jobs of several replicas on Ray: placed together, retried together."""
+"""Jobs of several replicas on Ray: placed and retried together."""
 
 import logging
 import threading
@@ -20,9 +20,9 @@ _STOPPED = AttemptEnd(AttemptStatus.STOPPED)
 
 
 class GangJob(RayJob):
-    """A job whose replicas start together, fall together, and start over together, finished ones included.
+    """A job whose replicas start, fail and restart together, including finished ones.
 
-    Each attempt has a thread, which waits for room, and at the attempt's end looks whether a node was lost.
+    Each attempt has a thread, which waits for capacity and, at the attempt's end, checks whether a node was lost.
     """
 
     def __init__(self, client: JobOwner, job_id: str, request: JobRequest, plan: Plan, placer: GangPlacer) -> None:

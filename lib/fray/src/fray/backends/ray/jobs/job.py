@@ -1,4 +1,4 @@
-"""A job on Ray and its handle: starts, stops and observes attempts; `job_life` decides what is next."""
+"""A job on Ray and its handle. It starts, stops and observes attempts; `job_life` decides what happens next."""
 
 import functools
 import logging
@@ -41,12 +41,12 @@ _END_SECONDS = 10.0
 
 
 class Plan(NamedTuple):
-    """Everything that each attempt of a job needs, worked out once.
+    """Everything that each attempt of a job needs, computed once.
 
     Args:
-        payload: What its tasks bring along.
+        payload: The payload of its tasks.
         options: Ray's task options.
-        is_program: Whether it is a program, which is asked to stop before it is killed.
+        is_program: Whether the job runs a program, which is asked to stop before it is killed.
     """
 
     payload: TaskPayload
@@ -55,7 +55,7 @@ class Plan(NamedTuple):
 
 
 class JobOwner(OutputOwner, Protocol):
-    """The client of a job, as far as jobs need it."""
+    """The part of a client that its jobs use."""
 
     parent: str
     completions: CompletionWatcher
@@ -67,25 +67,25 @@ class JobOwner(OutputOwner, Protocol):
         """Start the Ray task of one replica.
 
         Args:
-            job: Whose replica it is.
+            job: The replica's job.
             attempt: Number of the attempt, from 1.
-            replica: Its index.
+            replica: The replica's index.
             options: Ray's task options.
-            env: Variables for this replica alone.
+            env: Extra variables of this replica.
         """
         ...
 
     def forget(self, job: "RayJob") -> None:
-        """Free the name of a job that has ended."""
+        """Free the name of an ended job."""
         ...
 
     def block_on(self, handles: Sequence[JobHandle], timeout: float | None) -> None:
-        """Wait until one of the jobs may have ended, or about `timeout` seconds."""
+        """Block in Ray until one of the jobs may have ended, or about `timeout` seconds."""
         ...
 
 
 class RayJob(AttemptedJob):
-    """A job of one replica: each attempt is one Ray task. Only the process that submitted it has its handle."""
+    """A job of one replica, where each attempt is one Ray task. Only the submitting process has its handle."""
 
     def __init__(
         self,
@@ -105,32 +105,32 @@ class RayJob(AttemptedJob):
 
     @property
     def ended(self) -> bool:
-        """Whether the final status is known, and everybody was told."""
+        """Whether the final status is known and all waiters were notified."""
         return self._done.is_open()
 
     def wait_done(self, seconds: float) -> None:
-        """Wait for the end without looking for it."""
+        """Wait for the end without polling for it."""
         self._done.wait(seconds)
 
     def start(self) -> None:
-        """Begin the first attempt, unless the job was told to stop meanwhile."""
+        """Start the first attempt, unless the job was stopped meanwhile."""
         self._apply(Begin())
 
     def refs(self) -> list[Any]:
-        """Objects of which one becomes ready before, or when, the job ends; empty when there is none yet."""
+        """Objects of which one becomes ready before, or when, the job ends; empty if there is none yet."""
         with self._lock:
             return list(self._refs)
 
     def terminate(self) -> None:
         """Stop the job (see `JobHandle.terminate`).
 
-        A program's process group gets SIGTERM, and SIGKILL after a while; a callable's process is killed.
+        A program's process group gets SIGTERM, then SIGKILL after a delay. A callable's process is killed.
         """
         self._check_process()
         self._apply(StopAsked(KILL_AFTER_SECONDS))
 
     def status(self) -> JobStatus:
-        """The status; a job that runs for less than a moment may never be seen running."""
+        """Return the status. A very short job may never be observed running."""
         self._check_process()
         if self._life.end is None:
             self.client.completions.look(self.refs())
@@ -139,42 +139,42 @@ class RayJob(AttemptedJob):
         return self._life.status
 
     def pending_reason(self) -> str:
-        """The resource that the cluster lacks for it; "" when it may start any moment."""
+        """The resource that the cluster lacks for the job; "" if it may start any moment."""
         self._check_process()
         if self._life.status is not JobStatus.PENDING:
             return ""
         return lacking(host_resources(self.request.resources), ray_cluster.free_resources_lately())
 
     def wait(self, timeout: float | None = None, *, raise_on_failure: bool = True) -> JobStatus:
-        """Wait for the end (see `JobHandle.wait`).
+        """Wait for the job's end (see `JobHandle.wait`).
 
         Raises:
-            JobFailed: With the remote traceback in its text, and the job's own exception as its cause.
+            JobFailed: With the remote traceback in the message, and the job's own exception as cause.
         """
         self._check_process()
         return super().wait(timeout, raise_on_failure=raise_on_failure)
 
     def logs(self) -> str:
-        """Return stdout and stderr of all attempts and replicas, child processes included.
+        """Return stdout and stderr of all attempts and replicas, including child processes.
 
-        While it runs, this is what was reported: up to a quarter of a second behind.
+        While the job runs, the reported output lags up to a quarter of a second.
         """
         return b"".join(data for _, data in self._pieces()).decode("utf-8", errors="replace")
 
     def replica_logs(self) -> dict[int | None, str]:
-        """The same, each replica's own (see `fray.client.GivesReplicaLogs`)."""
+        """Like `logs`, separately for each replica (see `fray.client.GivesReplicaLogs`)."""
         texts: dict[int | None, bytes] = {}
         for replica, data in self._pieces():
             texts[replica] = texts.get(replica, b"") + data
         return {replica: text.decode("utf-8", errors="replace") for replica, text in texts.items()}
 
     def give_up(self, problem: str, error: BaseException, answer: TaskResult | None = None) -> None:
-        """Fail a job that cannot go on, for those who wait for it.
+        """Fail a job that cannot continue, and notify its waiters.
 
         Args:
-            problem: What cannot be done.
-            error: Why.
-            answer: What the last task said, if it lived to say anything.
+            problem: What is impossible.
+            error: The reason.
+            answer: The last task's answer, if there was one.
         """
         refs = self.refs()
         if refs:
@@ -204,7 +204,7 @@ class RayJob(AttemptedJob):
         self.client.forget(self)
 
     def _settle(self, ref: Any, end: AttemptEnd) -> None:
-        """The task of a replica has ended; called once for each."""
+        """Handle the end of a replica's task. Called once per task."""
         with self._lock:
             replica = self._refs.pop(ref, None)
             if replica is None or self._life.end is not None:
@@ -261,7 +261,7 @@ class RayJob(AttemptedJob):
         return JobFailed(text, life.status, job_id=self._job_id, exit_code=exit_code, was_preempted=preempted)
 
     def _cause(self) -> BaseException | None:
-        """The job's own exception, where it can be had."""
+        """Return the job's own exception, where available."""
         outcome: TaskResult | None = None if self._life.end is None else self._life.end.detail
         if self._life.status is JobStatus.STOPPED or outcome is None or outcome.error is None:
             return None
@@ -285,7 +285,7 @@ class RayJob(AttemptedJob):
         return bool(ask(lambda session: session.running.remote(self._job_id, attempt), SESSION_SECONDS))
 
     def _pieces(self) -> list[tuple[int, bytes]]:
-        """Pairs of a replica and its output; attempts that have ended come first."""
+        """Return pairs of a replica and its output, ended attempts first."""
         self._check_process()
         with self._lock:
             parts, life = self._output.parts(), self._life
@@ -300,7 +300,7 @@ class RayJob(AttemptedJob):
 
 
 def stop_all(jobs: Sequence[RayJob]) -> None:
-    """Stop jobs, and give them until a moment after they are killed to end."""
+    """Stop jobs, and wait for them until shortly after they are killed."""
     for job in jobs:
         job.terminate()
     deadline = time.monotonic() + KILL_AFTER_SECONDS + _END_SECONDS

@@ -20,11 +20,11 @@ _MOST_EXPORTED_BYTES = 16 << 20
 class TaskLauncher:
     """Starts the Ray tasks of a client.
 
-    A payload that is sent again and again (a function and the same arguments) becomes a Ray function of its own, which
-    each worker process loads once. Ray keeps such functions as long as the cluster keeps the driver's job, so their
-    number is limited. Such a task has no argument, and the job's identity travels in the task's name: an argument
-    takes a tenth more processor time, owner and worker together, of an empty task's 0.84 ms (Ray 2.60, three runs with
-    4,000 to 8,000 tasks of each kind, interleaved: 1, 11 and 13 %).
+    A payload that is sent repeatedly (a function with the same arguments) becomes a separate Ray function, which each
+    worker process loads once. Ray keeps such functions as long as the driver's job, so their number is limited. Such a
+    task has no argument; its name carries the job's identity. An argument would cost another tenth of an empty task's
+    0.84 ms of processor time, owner and worker together (Ray 2.60, three runs with 4,000 to 8,000 tasks of each kind,
+    interleaved: 1, 11 and 13 %).
     """
 
     def __init__(self) -> None:
@@ -37,11 +37,11 @@ class TaskLauncher:
         self._run_once: Any = ray.remote(max_retries=0, max_calls=1)(entry.run_job)
 
     def launch(self, payload: TaskPayload, name: str, options: Mapping[str, Any]) -> Any:
-        """Start a task named `name`, as `task_name` gives it; return the reference to its `TaskResult`.
+        """Start a task with a `name` from `task_name`, and return the reference to its `TaskResult`.
 
         Args:
-            payload: What the task brings along.
-            name: Says whose it is.
+            payload: The payload of the task.
+            name: Identifies the job, attempt and replica.
             options: Ray's task options.
         """
         fields = tuple(payload.environment)
@@ -57,7 +57,7 @@ class TaskLauncher:
         return own.options(name=name, **options).remote()
 
     def _function_of(self, request: bytes, payload: TaskPayload) -> Any:
-        """The Ray function that runs just this request; None while it is not worth one."""
+        """Return the Ray function for exactly this request; None while it is not worth one."""
         if len(request) > _LARGEST_EXPORT_BYTES:
             return None
         with self._lock:

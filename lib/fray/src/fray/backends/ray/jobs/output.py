@@ -1,4 +1,4 @@
-"""The output of a job on Ray: kept for replicas that have ended, asked of the client's session for those that run."""
+"""The output of a job on Ray: kept here for ended replicas, queried from the client's session for running ones."""
 
 import threading
 from collections.abc import Callable
@@ -13,15 +13,15 @@ SESSION_SECONDS = 60.0
 
 
 class AsksSession(Protocol):
-    """A way to ask the client's session (see `SessionLink`)."""
+    """Can ask the client's session (see `SessionLink`)."""
 
     def ask(self, question: Callable[[Any], Any], timeout: float) -> Any:
-        """Ask it, and start it again if need be."""
+        """Ask the session, restarting it if needed."""
         ...
 
 
 class OutputOwner(Protocol):
-    """The client of a job, as far as its output needs it."""
+    """The part of a client that output needs."""
 
     @property
     def closed(self) -> bool: ...
@@ -30,16 +30,16 @@ class OutputOwner(Protocol):
     def sessions(self) -> AsksSession: ...
 
     def ask_session_if_up(self, question: Callable[[Any], Any], timeout: float) -> Any:
-        """Ask the session; None when it cannot answer now."""
+        """Ask the session; return None if it cannot answer now."""
         ...
 
     def known_session(self) -> Any:
-        """The session, if any process of this client has started it."""
+        """Return the session, if any process of this client has started it."""
         ...
 
 
 class _Kept(NamedTuple):
-    """Output that a session had when its replica ended, and was asked for."""
+    """Output that the session held when its replica ended."""
 
     key: Key
     reported: bool
@@ -47,14 +47,14 @@ class _Kept(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Output of a replica that has ended, or some of it."""
+    """Some output of an ended replica."""
 
     replica: int
     data: bytes | _Kept
 
 
 class JobOutput:
-    """Output of one job. Thread-safe."""
+    """The output of one job. Thread-safe."""
 
     def __init__(self, client: OutputOwner, job_id: str) -> None:
         self._client = client
@@ -63,17 +63,17 @@ class JobOutput:
         self._parts: list[Part] = []
 
     def parts(self) -> list[Part]:
-        """The output of replicas that have ended, to be read one by one."""
+        """Return the output of ended replicas, to be read one by one."""
         with self._lock:
             return list(self._parts)
 
     def keep(self, attempt: int, replica: int, end: AttemptEnd) -> None:
-        """Keep what an ended replica wrote; it may not have lived to tell.
+        """Keep the output of an ended replica, which may not have answered.
 
         Args:
             attempt: Number of the attempt, from 1.
             replica: Its index.
-            end: How it ended, with the `TaskResult` as its detail.
+            end: How it ended. The detail is its `TaskResult`.
         """
         outcome = end.detail
         if outcome is None:
@@ -87,7 +87,7 @@ class JobOutput:
             self._append(Part(replica, outcome.output))
 
     def read(self, part: Part) -> bytes:
-        """Return the output; a line that says so where it was lost."""
+        """Return the output, or a line that says it was lost."""
         if isinstance(part.data, bytes):
             return part.data
         try:
@@ -99,7 +99,7 @@ class JobOutput:
         return data
 
     def reported(self, attempt: int) -> list[tuple[int, bytes]]:
-        """Return the output of a running attempt by replica, as far as the session knows it."""
+        """Return the output of a running attempt by replica, as far as the session has it."""
         replicas: dict[int, bytes] | None = self._client.ask_session_if_up(
             lambda session: session.output.remote(self._job_id, attempt), SESSION_SECONDS
         )
@@ -115,7 +115,7 @@ class JobOutput:
             self._parts.append(part)
 
     def _ask_another(self, part: Part, kept: _Kept) -> bytes:
-        """Ask the session that came after one that died: the replica may have reported to it again."""
+        """Ask the session that replaced a dead one: the replica may have reported to it again."""
         try:
             again: bytes = self._client.sessions.ask(lambda session: session.take.remote(*kept[:2]), SESSION_SECONDS)
         except ray.exceptions.RayError:

@@ -1,4 +1,4 @@
-"""Room for gangs on Ray: placement groups that hold all replicas of a job, a TPU slice as one."""
+"""Capacity for gangs on Ray: placement groups for all replicas of a job, one per TPU slice."""
 
 import logging
 import math
@@ -27,7 +27,7 @@ _MEGASCALE_PORT = 8081
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPlacement:
-    """One replica's place: a bundle of a placement group, the task options that fill it, and variables it needs."""
+    """The place of one replica: a bundle of a placement group, matching task options, and the variables it needs."""
 
     group: Any
     bundle: int
@@ -37,7 +37,7 @@ class ReplicaPlacement:
 
 @dataclass(slots=True)
 class Placement:
-    """The places of all replicas, and the groups to give back when the block ends that is entered with it."""
+    """The places of all replicas. As a context manager it releases the placement groups at the end."""
 
     replicas: list[ReplicaPlacement]
     groups: list[Any]
@@ -53,7 +53,7 @@ class Placement:
         return [_nodes_of(place.group)[place.bundle] for place in self.replicas]
 
     def release(self) -> None:
-        """Give everything back; does nothing the second time."""
+        """Release everything. Calling it again does nothing."""
         groups, self.groups = self.groups, []
         for group in groups:
             if ray.is_initialized():
@@ -61,17 +61,16 @@ class Placement:
 
 
 class GangPlacer:
-    """Finds room for the replicas of one job.
+    """Find capacity for the replicas of one job.
 
-    Replicas without a TPU, and slices of one host, are one placement group. A slice of several hosts is one
-    placement group too, whose bundles all ask for the slice by name; which slice that is comes from a group that
-    holds the `TPU-<type>-head` of each slice first, so that two gangs never share one, and gangs of several slices
-    take all or none.
+    Replicas without a TPU, and slices of one host, form one placement group. A slice of several hosts is also one
+    placement group, whose bundles all request the slice by name. A group that first holds the `TPU-<type>-head` of each
+    slice selects it, so that two gangs never share a slice and a gang of several slices gets all or none.
 
     Args:
         name: Names the placement groups.
-        resources: Needs of each replica.
-        replicas: How many there are.
+        resources: The resources of each replica.
+        replicas: The number of replicas.
     """
 
     def __init__(self, name: str, resources: ResourceConfig, replicas: int) -> None:
@@ -82,7 +81,7 @@ class GangPlacer:
         self._hosts = get_tpu_topology(self._tpu).vm_count if self._tpu else 1
 
     def acquire(self, halt: threading.Event) -> Placement | None:
-        """Wait for room; None when `halt` was set first."""
+        """Wait for capacity. Return None if `halt` was set first."""
         broken: list[Any] = []
         try:
             while not halt.is_set():
@@ -108,7 +107,7 @@ class GangPlacer:
         return placement
 
     def _slices(self, halt: threading.Event, broken: list[Any]) -> Placement | None:
-        """Try for whole slices; heads of slices that are not whole go into `broken`, so that others are tried."""
+        """Try to get whole slices. Heads of incomplete slices are added to `broken`, so that others are tried."""
         assert self._tpu is not None
         count = -(-self._replicas // self._hosts)
         heads = placement_group(
@@ -142,7 +141,7 @@ class GangPlacer:
                 placement.release()
 
     def _slice_group(self, head_node: str) -> Any:
-        """A group of all hosts of the slice whose first host is this node; None when the slice cannot be told."""
+        """Return a group of all hosts of the slice whose first host is this node; None if the slice is unknown."""
         nodes = ray_cluster.nodes()
         head = next((node for node in nodes if node["NodeID"] == head_node and node["Alive"]), None)
         if head is None:
@@ -164,7 +163,7 @@ class GangPlacer:
         )
 
     def _megascale(self, index: int, heads: Any) -> dict[str, str]:
-        """Variables by which libtpu connects several slices."""
+        """Return the variables that let libtpu connect several slices."""
         count = -(-self._replicas // self._hosts)
         if count == 1:
             return {}
@@ -179,12 +178,12 @@ class GangPlacer:
 
 
 def slice_resource(head: Mapping[str, Any], nodes: list[dict[str, Any]], hosts: int) -> str | None:
-    """The resource that names a slice: one that its hosts, and only they, have; None when there is no such resource.
+    """Return the resource that exactly the hosts of a slice have; None if there is none.
 
     Args:
         head: The slice's first host, as Ray describes it.
-        nodes: All nodes, dead ones too.
-        hosts: How many the slice has.
+        nodes: All nodes, including dead ones.
+        hosts: The number of hosts in the slice.
     """
     label = head.get("Labels", {}).get(SLICE_LABEL)
     if label in head["Resources"]:
@@ -202,11 +201,11 @@ def slice_resource(head: Mapping[str, Any], nodes: list[dict[str, Any]], hosts: 
 
 
 def host_order(placed: Mapping[int, str], nodes: Sequence[Mapping[str, Any]], head: str) -> list[int]:
-    """The bundles of a slice's group in the order of its hosts: as TPU runtimes count them, where Ray tells.
+    """Return the bundles of a slice's group in TPU host order, where Ray reveals it.
 
     Args:
         placed: The node of each bundle.
-        nodes: As Ray describes them.
+        nodes: The nodes as Ray describes them.
         head: The slice's first host.
     """
     numbers = {node["NodeID"]: str(node.get("Labels", {}).get(WORKER_LABEL, "")) for node in nodes}

@@ -1,4 +1,4 @@
 """Code that runs inside Ray's worker processes.
 
-Imports stay few: each worker pays for them at its first job.
+Imports are few, because each worker pays for them at its first job.
 """

@@ -26,10 +26,10 @@ END_GRACE_S: Final = 4.0
 
 
 class ActorHost:
-    """A Ray actor that holds a fray actor; errors come back as values.
+    """A Ray actor that holds a fray actor. Errors are returned as values.
 
-    Whoever ends it tells it by `end` first, and waits for `drain`. Ray itself, when the owner's process is gone, sends
-    SIGTERM at most, and SIGKILL a few milliseconds later.
+    Before ending it, callers call `end` and wait for `drain`. When the owner's process is gone, Ray sends at most
+    SIGTERM, and SIGKILL a few milliseconds later.
     """
 
     def __init__(self, payload: bytes, ray_name: str) -> None:
@@ -54,25 +54,25 @@ class ActorHost:
             traceback.clear_frames(error.__traceback__)
 
     def ping(self) -> bool:
-        """Answer."""
+        """Return, to prove that the actor is up."""
         return True
 
     def started(self) -> TaskResult | None:
-        """The constructor's error; None when it succeeded."""
+        """Return the constructor's error; None if it succeeded."""
         return self._failure
 
     def end(self) -> None:
-        """Set the actor's `shutdown_event`; calls that have not begun are refused from here on."""
+        """Set the actor's `shutdown_event`, and refuse calls that have not begun."""
         self._ends_by_itself = False
         self._shutdown_event.set()
 
     def drain(self) -> None:
-        """Wait until no call runs, `END_GRACE_S` at most."""
+        """Wait until no call is running, at most `END_GRACE_S`."""
         with self._calls_changed:
             self._calls_changed.wait_for(lambda: self._calls == 0, END_GRACE_S)
 
     def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TaskResult | None, Any]:
-        """Call a method; returns what it raised or what it returned.
+        """Call a method and return its result or its error.
 
         Args:
             method: Name of a public method.
@@ -102,7 +102,7 @@ class ActorHost:
             self._calls_changed.notify_all()
 
     def _begin_own_end(self) -> None:
-        """The actor has set its event: end, unless somebody else is at it."""
+        """Start the actor's end after it set its own event, unless its end has already begun."""
         if self._ends_by_itself:
             threading.Thread(target=self._end_itself, name="fray-actor-end", daemon=True).start()
 

@@ -38,22 +38,22 @@ reporter = Reporter()
 
 
 class JobClient(Client, Protocol):
-    """The client of the code of a job: its jobs are children of `parent`."""
+    """The client for code inside a job. Its jobs are children of `parent`."""
 
     parent: str
 
     def block_on(self, handles: Sequence[JobHandle], timeout: float | None) -> None:
-        """Wait by Ray's own means until one of the jobs may have ended, or about `timeout` seconds."""
+        """Block in Ray until one of the jobs may have ended, or about `timeout` seconds."""
         ...
 
 
 def run_job(request: bytes, large_payload: bytes | None = None) -> TaskResult | None:
-    """Run a job's entry point; errors come back as values. None says success without a word of output.
+    """Run a job's entry point. Errors are returned as values; None means success without output.
 
     Args:
         request: The fields of a `JobEnvironment` and the pickled entry point (a `BinaryEntrypoint`, or a callable with
-            its arguments), pickled: bytes are what Ray carries fastest.
-        large_payload: The entry point where the request has none.
+            its arguments), as one pickle: Ray transfers bytes fastest.
+        large_payload: The entry point, if the request has none.
     """
     fields, payload = pickle.loads(request)  # noqa: S301 - from the job's own client
     entry: Any = large_payload if payload is None else payload
@@ -61,7 +61,7 @@ def run_job(request: bytes, large_payload: bytes | None = None) -> TaskResult | 
 
 
 def run_entry(environment: JobEnvironment, payload: bytes) -> TaskResult | None:
-    """Run a pickled entry point (see `run_job`) as the job that the running task is named for."""
+    """Run a pickled entry point (see `run_job`) as the job in the running task's name."""
     name = _context().get_task_name()
     assert name is not None, "this is a Ray task"
     work = Work.of_task(name, environment)
@@ -84,7 +84,7 @@ def run_entry(environment: JobEnvironment, payload: bytes) -> TaskResult | None:
 
 @contextlib.contextmanager
 def output_reported(work: Work) -> Iterator[None]:
-    """Context manager: what this process writes is told to the session of `work`, all of it by the end."""
+    """Context manager: report this process's output to the session of `work`, all of it by the end."""
     _streams.to_job(reporter.begin(work))
     try:
         yield
@@ -109,7 +109,7 @@ def _context() -> RuntimeContext:
 
 
 def failure(error: BaseException) -> TaskResult:
-    """An exception as a value."""
+    """Return an exception as a value."""
     try:
         trace = "".join(traceback.format_exception(error))
     except Exception:
@@ -120,10 +120,9 @@ def failure(error: BaseException) -> TaskResult:
 
 
 class _Environment:
-    """The variables and directory of this process, as the job that runs wants them.
+    """The variables and directory of this process, as the running job needs them.
 
-    They stay until the next job comes, and only what differs is changed: most jobs that follow each other in one
-    process are alike.
+    They stay until the next job, and only differences are changed: most consecutive jobs of a process are alike.
     """
 
     def __init__(self) -> None:
@@ -133,7 +132,7 @@ class _Environment:
         self._start_directory: str | None = None
 
     def enter(self, work: Work) -> None:
-        """Make them those of a job; installs its packages.
+        """Apply those of a job, and install its packages.
 
         Raises:
             JobFailed: The packages cannot be installed.
@@ -152,7 +151,7 @@ class _Environment:
         self._go_to(work.environment.workspace)
 
     def _turn_to(self, environment: JobEnvironment) -> None:
-        """Find out what is wanted from here on, and give back what was wanted before and no more."""
+        """Compute what is needed now, and undo only what is no longer needed."""
         wanted = {
             **environment.late_env,
             NAMESPACE_ENV: environment.namespace,
@@ -231,7 +230,7 @@ _clients_lock = threading.Lock()
 
 
 def nested_client(namespace: str, parent: str) -> JobClient:
-    """The client of what runs in this process for the owner of `namespace`; made once."""
+    """Return the client for code that runs here for the owner of `namespace`. It is created once."""
     client = _clients.get(namespace)
     if client is not None and not client.closed:
         client.parent = parent
@@ -246,21 +245,21 @@ def nested_client(namespace: str, parent: str) -> JobClient:
 
 
 def current_job_client() -> JobClient | None:
-    """The client of the job that runs in this process, if one does."""
+    """Return the client of the job in this process, if there is one."""
     work = reporter.work
     return None if work is None else nested_client(work.environment.namespace, work.job_id)
 
 
 def current_job_packages() -> tuple[str, ...]:
-    """Packages of the job that runs in this process, if one does."""
+    """Return the packages of the job in this process, if there is one."""
     work = reporter.work
     return () if work is None else work.environment.packages
 
 
 class _Streams:
-    """Redirection of this process's stdout and stderr: to a job's output while one runs, otherwise to Ray's files.
+    """Redirects this process's stdout and stderr: to a job's output while one runs, otherwise to Ray's files.
 
-    Between jobs Ray itself writes there. Descriptors are kept from job to job, as most of them write nothing.
+    Between jobs Ray itself writes there. Descriptors are reused across jobs, because most jobs write nothing.
     """
 
     def __init__(self) -> None:
@@ -269,7 +268,7 @@ class _Streams:
         self._descriptor = -1
 
     def to_job(self, output: OutputFile) -> None:
-        """Send what is written, also by child processes, to the job's output."""
+        """Redirect output, also of child processes, to the job."""
         _flush()
         if not self._rays:
             self._rays = {target: os.dup(target) for target in {1, 2, *_descriptors(sys.stdout, sys.stderr)}}
@@ -281,7 +280,7 @@ class _Streams:
             os.dup2(self._descriptor, target)
 
     def to_ray(self) -> None:
-        """Send it to Ray's files again."""
+        """Redirect output to Ray's files again."""
         _flush()
         for target, original in self._rays.items():
             os.dup2(original, target)

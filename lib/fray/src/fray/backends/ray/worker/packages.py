@@ -1,4 +1,4 @@
-"""Packages of jobs on Ray: installed once per host and set of requirements, apart from the cluster's own."""
+"""Packages of jobs on Ray, installed once per host and set of requirements, separate from the cluster's own."""
 
 import fcntl
 import importlib
@@ -19,14 +19,14 @@ _TAIL = 2000
 
 
 def ensure_packages(requirements: Sequence[str]) -> str:
-    """The directory with these packages and what they need; installs them unless that has been done on this host.
+    """Return the directory with these packages and their dependencies, installing them once per host.
 
-    It goes before everything else on sys.path, so it never gets a Ray of its own: another version than the cluster's
-    breaks the job.
+    The directory comes first on sys.path, so it never contains Ray: another version than the cluster's would break the
+    job.
 
     Raises:
-        JobFailed: They cannot be installed; the message has the installer's own.
-        Denied: Others could put code where they go.
+        JobFailed: The installation failed. The message includes the installer's output.
+        Denied: Other users could write to the directory.
     """
     folder = _own_folder(os.path.join(tempfile.gettempdir(), f"{PACKAGES_FOLDER}{os.getuid()}"))
     directory = os.path.join(folder, f"py{sys.hexversion:x}-{packages_digest(requirements)}")
@@ -45,7 +45,7 @@ def ensure_packages(requirements: Sequence[str]) -> str:
 
 
 def _own_folder(path: str) -> str:
-    """Make a folder that only this user can write to, or see that it is one: the name is known to everybody."""
+    """Create a folder that only this user can write to, or check an existing one: its name is predictable."""
     os.makedirs(path, mode=0o700, exist_ok=True)
     check_own_folder(path, "the folder for packages of jobs", "remove it", follow_links=False)
     return path

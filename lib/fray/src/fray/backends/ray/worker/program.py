@@ -18,12 +18,12 @@ _LOOK_SECONDS = 0.05
 def run_program(
     entry: BinaryEntrypoint, workspace: str | None, output: OutputFile, make: "type[Program] | None" = None
 ) -> TaskResult | None:
-    """Run a program to its end, or stop it when the job is cancelled; None when it succeeded.
+    """Run a program to its end, or stop it when the job is cancelled. Return None if it succeeded.
 
     Args:
         entry: The program.
-        workspace: Where it runs, if that directory is there.
-        output: Where what it writes goes.
+        workspace: The working directory, if it exists there.
+        output: Receives its output.
         make: The class that starts and stops it; None for `Program`.
     """
     env = {**os.environ, "FRAY_CLIENT": os.environ.get("FRAY_CLIENT", "ray")}
@@ -45,16 +45,16 @@ def run_program(
 
 
 class Program:
-    """A program with a thread of its own, which starts it, too.
+    """A program with its own thread, which also starts it.
 
-    KeyboardInterrupt comes to the main thread between any two steps: there it could separate the start of a process
-    from the note of it.
+    KeyboardInterrupt may occur at any point of the main thread. There it could separate the start of a process from
+    recording it.
 
     Args:
         argv: The command line.
-        env: All its variables.
-        cwd: Where it starts; None: where this process is.
-        output: Takes what it prints.
+        env: The complete environment.
+        cwd: The working directory; None for the current one.
+        output: Receives its output.
     """
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], cwd: str | None, output: OutputFile) -> None:
@@ -68,19 +68,19 @@ class Program:
         self._thread = threading.Thread(target=self._run, name="fray-program", daemon=True)
 
     def start(self) -> None:
-        """Start it."""
+        """Start the program."""
         self._thread.start()
 
     def launch(self) -> ProcessTree:
-        """Start its process, in its thread."""
+        """Start the process, in the program's thread."""
         return ProcessTree.start(self._argv, self._env, self._cwd, self._output)
 
     def join(self, timeout: float) -> bool:
-        """Wait; returns whether it has ended."""
+        """Wait, and return whether the program has ended."""
         return self._ended.wait(timeout)
 
     def stop(self) -> None:
-        """Stop it, or see to it that it never starts; returns when it has ended."""
+        """Stop the program, or prevent its start, and return when it has ended."""
         with self._lock:
             self._stopping = True
             if self._tree is not None:
@@ -117,9 +117,9 @@ _GUARD = """exec 3<&0
 
 @contextlib.contextmanager
 def _guard() -> Iterator[Callable[[int], None]]:
-    """Gives what has a process group killed if this process dies before the block ends.
+    """Return a guard that kills a process group if this process dies inside the block.
 
-    A shell takes a tenth of the time that the interpreter of a lifeline does.
+    A shell costs a tenth of the time of a Python lifeline.
     """
     read, write = os.pipe()
     with open(write, "wb", buffering=0) as pipe:

@@ -1,4 +1,4 @@
-"""Tells the session, from a worker process, that a job runs and what it has written so far."""
+"""Report to the session, from a worker process, that a job runs and what it has written."""
 
 import threading
 import time
@@ -19,9 +19,9 @@ _TRIES = 3
 
 
 class Reporter:
-    """Reports on the job of this process, if it takes longer than a moment: most jobs end before the first report.
+    """Reports on the job of this process once it has run for a moment: most jobs end before the first report.
 
-    There may be no session, as none was asked for; then output waits in its file and goes with the job's result.
+    Without a session, output stays in its file and is sent with the job's result.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Reporter:
         self._told_to: Any = None
 
     def begin(self, work: "Work") -> OutputFile:
-        """A job starts; returns where its output goes."""
+        """Start reporting on a job, and return the file for its output."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._loop, name="fray-reporter", daemon=True)
             self._thread.start()
@@ -54,7 +54,7 @@ class Reporter:
             return self._output
 
     def tell_all(self) -> None:
-        """Tell the session all output so far; what it cannot take now is lost."""
+        """Send all output so far to the session. Output that it cannot accept now is lost."""
         for _ in range(_TRIES):
             with self._lock:
                 if self._output is None or self._output.size() <= self._sent:
@@ -62,7 +62,7 @@ class Reporter:
             self._report()
 
     def end(self) -> tuple[bytes, bool]:
-        """The job has ended: the output that was not reported, and whether the session was told of the job."""
+        """Stop reporting. Return the unreported output, and whether the session knows the job."""
         with self._lock:
             self.work = None
             assert self._output is not None
