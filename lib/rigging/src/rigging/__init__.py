@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> str:
-    """Look the version up when it is asked for: every import would pay for that otherwise."""
+    """Look up the version on first use, so that `import rigging` stays fast."""
     if name == "__version__":
         from importlib.metadata import version
 

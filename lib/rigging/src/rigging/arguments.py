@@ -1,4 +1,4 @@
-"""Arguments of public calls, each checked to be of the type that the call takes; errors name argument and value."""
+"""Type checks for arguments of public calls. Errors name the argument and the value."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -9,13 +9,13 @@ _SHOWN: Final = 80
 
 
 def check_type(value: object, kinds: type | tuple[type, ...], what: str, allowed: str) -> None:
-    """Raise InvalidRequest unless `value` is of one of these types.
+    """Raise InvalidRequest unless `value` has one of these types.
 
     Args:
         value: The argument.
-        kinds: Its types; bool is taken for no number.
-        what: Name of the argument, for the error.
-        allowed: What it may be, for the error, e.g. "a number of cores".
+        kinds: The allowed types. A bool does not count as a number.
+        what: The argument's name, for the error.
+        allowed: What is allowed, for the error, e.g. "a number of cores".
     """
     wanted = kinds if isinstance(kinds, tuple) else (kinds,)
     if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
@@ -23,12 +23,12 @@ def check_type(value: object, kinds: type | tuple[type, ...], what: str, allowed
 
 
 def check_text(value: object, what: str, *, secret: bool = False) -> None:
-    """Raise InvalidRequest unless `value` is text that can be sent; a secret one is not in the error.
+    """Raise InvalidRequest unless `value` is text that can be sent. The error omits secret values.
 
     Args:
         value: The argument.
-        what: Its name in the error.
-        secret: Whether the value must stay out of the error.
+        what: The argument's name, for the error.
+        secret: Whether the error must omit the value.
     """
     if not isinstance(value, str):
         raise InvalidRequest(f"{what} must be text, not {type(value).__name__ if secret else _shown(value)}")
@@ -39,12 +39,12 @@ def check_text(value: object, what: str, *, secret: bool = False) -> None:
 
 
 def as_list(values: Iterable[Any], what: str, of: str = "text") -> tuple[Any, ...]:
-    """The values of a list. Raises InvalidRequest for what is no list of `of`, as a single text is none.
+    """Return the values of a list. Raise InvalidRequest for anything else, including a single string.
 
     Args:
-        values: The argument; an iterator is read.
-        what: Its name in the error.
-        of: The name of its elements in the error.
+        values: The argument. An iterator is consumed.
+        what: The argument's name, for the error.
+        of: What the elements are, for the error.
     """
     if isinstance(values, str):
         example = f"{what} must be a list, e.g. [{values!r}]"
@@ -56,7 +56,7 @@ def as_list(values: Iterable[Any], what: str, of: str = "text") -> tuple[Any, ..
 
 
 def as_texts(values: Iterable[str], what: str) -> tuple[str, ...]:
-    """The texts of a list. Raises InvalidRequest as `as_list` and `check_text` do."""
+    """Return the strings of a list. Raise InvalidRequest like `as_list` and `check_text`."""
     texts = as_list(values, what)
     for place, text in enumerate(texts):
         check_text(text, f"{what}[{place}]")

@@ -1,26 +1,26 @@
-"""Time as an argument: the clock that edges pass in, so that logic never reads a global one."""
+"""Clocks as arguments: callers pass one in, so that logic never reads a global clock."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells the time, both kinds in seconds."""
+    """Reads two clocks, both in seconds."""
 
     def now(self) -> float:
-        """Return seconds since the Unix epoch; may step when the machine's clock is set."""
+        """Return seconds since the Unix epoch. The value jumps when the machine's clock is set."""
         ...
 
     def monotonic(self) -> float:
-        """Return seconds from an arbitrary start; never goes back and means nothing on another machine."""
+        """Return seconds since an arbitrary start. The value never decreases and means nothing on another machine."""
         ...
 
 
 class SleepingClock(Clock, Protocol):
-    """A clock that can also let time pass."""
+    """A clock that can also sleep."""
 
     def sleep(self, seconds: float) -> None:
-        """Return after `seconds` of this clock's time."""
+        """Return after `seconds` of this clock's time have passed."""
         ...
 
 
@@ -43,5 +43,5 @@ SYSTEM_CLOCK = SystemClock()
 
 
 def unix_ms() -> int:
-    """The machine's time in milliseconds since the Unix epoch, as records have it."""
+    """Return the machine's time in milliseconds since the Unix epoch."""
     return time.time_ns() // 1_000_000

@@ -1,4 +1,4 @@
-"""Finding the project a command runs in, and the cluster configs that a name may mean."""
+"""Locate the current project, and the cluster configs that a name can refer to."""
 
 import difflib
 import os
@@ -14,10 +14,10 @@ _SUFFIXES = (".yaml", ".yml")
 
 
 def find_project_root(start: str | os.PathLike[str] | None = None) -> Path | None:
-    """Return the project that `start` (default: the current directory) lies in, or None when it lies in none.
+    """Return the project that contains `start` (default: the current directory), or None.
 
-    The nearest parent whose pyproject.toml has [tool.uv.workspace]; else the nearest with a pyproject.toml; else the
-    nearest with .git.
+    This is the nearest parent whose pyproject.toml has [tool.uv.workspace]; else the nearest with a pyproject.toml;
+    else the nearest with .git.
     """
     here = Path(start or Path.cwd()).absolute()
     parents = [directory for directory in (here, *here.parents) if directory.is_dir()]
@@ -31,7 +31,7 @@ def find_project_root(start: str | os.PathLike[str] | None = None) -> Path | Non
 
 
 class ConfigNotFound(NotFound, FileNotFoundError):
-    """There is no config of that name, or no such file."""
+    """No config has that name, or the file does not exist."""
 
 
 def find_configs(
@@ -40,13 +40,13 @@ def find_configs(
     *,
     start: str | os.PathLike[str] | None = None,
 ) -> dict[str, Path]:
-    """Return the YAML files in `dirs`, by name without suffix; of two with one name, the earlier wins.
+    """Return the YAML files in `dirs`, by name without suffix. If two share a name, the earlier one wins.
 
     Args:
-        dirs: Absolute, below the home directory ("~/..."), or relative to the project root (the current
-            directory when there is no project). Missing ones are passed over.
-        name: Only the config of this name.
-        start: Where to look for the project root from.
+        dirs: Absolute, below the home directory ("~/..."), or relative to the project root (the current directory
+            without a project). Missing ones are skipped.
+        name: Return only the config of this name.
+        start: Where to start looking for the project root.
     """
     base = find_project_root(start) or Path(start or Path.cwd())
     found: dict[str, Path] = {}
@@ -62,7 +62,7 @@ def find_configs(
 def list_cluster_configs(
     dirs: Sequence[str | os.PathLike[str]] = CLUSTER_CONFIG_DIRS, *, start: str | os.PathLike[str] | None = None
 ) -> dict[str, Path]:
-    """Return the config file of every known cluster, by cluster name; `dirs` as for `find_configs`."""
+    """Return the config file of every known cluster, by cluster name. `dirs` is as in `find_configs`."""
     return find_configs(dirs, start=start)
 
 
@@ -72,15 +72,15 @@ def resolve_cluster_config(
     *,
     start: str | os.PathLike[str] | None = None,
 ) -> Path:
-    """Return the config file that a cluster name, or a path, means.
+    """Return the config file that a cluster name or a path refers to.
 
     Args:
-        name_or_path: A name with or without .yaml, or the path of a file.
-        dirs: Where configs lie, as for `find_configs`.
-        start: Where to look for the project root from.
+        name_or_path: A name with or without .yaml, or a file's path.
+        dirs: The config directories, as in `find_configs`.
+        start: Where to start looking for the project root.
 
     Raises:
-        ConfigNotFound: There is no such file or cluster; the message lists the clusters there are.
+        ConfigNotFound: No such file or cluster. The message lists the known clusters.
     """
     text = os.fspath(name_or_path)
     looks_like_path = os.sep in text or text.endswith(_SUFFIXES)

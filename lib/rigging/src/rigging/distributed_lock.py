@@ -1,16 +1,17 @@
-"""Leases that hold across processes and machines; the rules are in `rigging.lease.base`.
+"""Leases across processes and machines. The rules are in `rigging.lease.base`.
 
 with lease("gs://bucket/step/.lock") as held:
     for batch in batches:
         held.check()
         write(batch, fencing_number=held.fencing_token)
 
-Exclusive on local files (one machine), GCS and S3 (any); elsewhere best effort, said in a warning. No other gets the
-lease while it is renewed, every 30 s; without renewal others may take it after 90 s: at once when the storage's own
-clock says that they have passed, or its process was on this machine and has ended. As long as the process is to be seen
-on this machine the lease stays its own, whatever the clocks say; from a process that is stopped (SIGSTOP) only
-`python -m rigging.lease take` takes it. Work that may stall for longer than that hands its fencing number on with what
-it writes: the number grows with each holder, so that the store of the result can refuse a late one.
+A lease is exclusive on local files (one machine), GCS and S3 (any machine). Elsewhere it is best effort, with a
+warning. While the holder renews it, every 30 s, nobody else gets it. Without renewal others may take it after 90 s: at
+once if the storage's own clock shows that they have passed, or if the holder's process was on this machine and has
+ended. While that process is visible on this machine it keeps the lease, whatever the clocks say; only `python -m
+rigging.lease take` takes it from a process that is stopped (SIGSTOP). Work that may stall for longer should pass on its
+fencing number with its writes: the number grows with each holder, so that the store of the result can refuse a late
+writer.
 """
 
 from rigging.lease.base import LeaseLock, LeaseLostError

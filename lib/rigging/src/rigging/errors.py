@@ -1,22 +1,22 @@
-"""The one error family of marin: what went wrong, and whether trying again may help.
+"""The error classes of marin: what went wrong, and whether a retry may help.
 
-Each class also derives from the builtin its users catch. All take one message, which names the thing,
-the value that was wrong and what is allowed or what to do next.
+Each class also derives from the builtin that users catch. Each takes one message, which names the thing, the wrong
+value, and what is allowed or what to do next.
 """
 
 
 class MarinError(Exception):
-    """Root of every error raised by a marin library; `retryable` says whether the same call may later succeed."""
+    """The root of every error of a marin library. `retryable` says whether the same call may succeed later."""
 
     retryable: bool = False
 
 
 class InvalidRequest(MarinError, ValueError):
-    """The request can never succeed as it stands."""
+    """The request can never succeed in its present form."""
 
 
 class NotFound(MarinError, KeyError):
-    """The thing that was named does not exist."""
+    """The named thing does not exist."""
 
     def __str__(self) -> str:
         # KeyError prints the repr of its argument; people should read the message, not a quoted string.
@@ -28,17 +28,17 @@ class AlreadyExists(MarinError, FileExistsError):
 
 
 class Conflict(MarinError, RuntimeError):
-    """The thing is in a state in which this cannot be done."""
+    """The thing's current state does not allow this."""
 
 
 class Unavailable(MarinError, RuntimeError):
-    """The other side cannot be reached or cannot answer now."""
+    """The other side is unreachable or cannot answer now."""
 
     retryable = True
 
 
 class Denied(MarinError, PermissionError):
-    """The caller may not do this."""
+    """The caller is not allowed to do this."""
 
 
 class JobFailed(MarinError, RuntimeError):
@@ -50,12 +50,12 @@ class StepFailed(MarinError, RuntimeError):
 
 
 class LeaseLost(MarinError, RuntimeError):
-    """The lease is no longer held; work done under it is unprotected."""
+    """The lease is no longer held. Work done under it is unprotected."""
 
 
 class BudgetExceeded(MarinError, RuntimeError):
-    """A limit on bytes, money or capacity would be passed."""
+    """The request would exceed a limit on bytes, money or capacity."""
 
 
 class DeadlineExceeded(MarinError, TimeoutError):
-    """The time allowed ran out first."""
+    """The time limit expired."""

@@ -1,4 +1,4 @@
-"""Exit codes that the command lines of this project share, and which error gives which."""
+"""The exit codes of this project's command lines, and which error maps to which."""
 
 from typing import Final
 
@@ -34,5 +34,5 @@ _TABLE: Final[tuple[tuple[type[MarinError], int], ...]] = (
 
 
 def exit_code_of(error: MarinError) -> int:
-    """The exit code for an error that ends a command."""
+    """Return the exit code for an error that ends a command."""
     return next((code for error_class, code in _TABLE if isinstance(error, error_class)), FAILURE)

@@ -1,4 +1,4 @@
-"""Extras: packages that only some users need, and how they are installed."""
+"""Extras: packages that only some users need, and how to install them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,21 +7,21 @@ from rigging.errors import InvalidRequest
 
 
 class MissingExtra(InvalidRequest, ImportError):
-    """A package is not installed that an extra of marin brings."""
+    """A package from one of marin's extras is not installed."""
 
 
 def install_extra(extra: str, package: str = "marin") -> str:
-    """Return how an extra is installed, in words for the end of an error."""
+    """Return how to install an extra, in words for the end of an error."""
     return f"`uv pip install '{package}[{extra}]'`, or `uv sync --inexact --extra {extra}` in a clone of marin"
 
 
 @contextmanager
 def needing(extra: str, what: str) -> Iterator[None]:
-    """Turn a failed import within into MissingExtra, which says what needs the extra and how it is installed.
+    """Turn an import error inside the block into MissingExtra, which says what needs the extra and how to install it.
 
     Args:
-        extra: Of marin.
-        what: Begins the message.
+        extra: The name of marin's extra.
+        what: The start of the message.
     """
     try:
         yield

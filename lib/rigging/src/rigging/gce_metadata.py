@@ -1,4 +1,4 @@
-"""Asking Compute Engine's metadata server about the virtual machine that this process runs on."""
+"""Queries to Compute Engine's metadata server about this virtual machine."""
 
 import os
 from typing import Final, NamedTuple
@@ -9,27 +9,27 @@ _VALUE_BYTES: Final = 4096
 
 
 class Metadata(NamedTuple):
-    """An answer: the value, and the tag that it is known by in questions for a change of it."""
+    """An answer: the value, and its tag for wait-for-change queries."""
 
     value: str
     etag: str
 
 
 def metadata_host() -> str:
-    """Where the metadata server is ("host" or "host:port"): $GCE_METADATA_HOST, else where it always is."""
+    """Return the metadata server ("host" or "host:port"): $GCE_METADATA_HOST, else its fixed address."""
     return os.environ.get("GCE_METADATA_HOST") or _DEFAULT_HOST
 
 
 def ask_metadata(host: str, question: str, timeout: float) -> Metadata:
-    """Ask the metadata server at `host` one question.
+    """Send one query to the metadata server at `host`.
 
     Args:
-        host: "host" or "host:port"; see `metadata_host`.
-        question: Path below "/computeMetadata/v1/instance/", with the query if there is one: "zone".
+        host: "host" or "host:port" (see `metadata_host`).
+        question: Path below "/computeMetadata/v1/instance/", including the query string: "zone".
         timeout: Seconds for each step of the exchange.
 
     Raises:
-        OSError: It cannot be reached in time, or does not answer as one.
+        OSError: The server cannot be reached in time, or is not a metadata server.
     """
     import http.client
 

@@ -1,4 +1,4 @@
-"""The last log records of this process, kept in memory for status pages."""
+"""The last log records of this process, in memory for status pages."""
 
 import collections
 import itertools
@@ -11,11 +11,11 @@ class BufferedLogRecord:
     """One log record.
 
     Attributes:
-        seq: Grows by one with each record of a buffer.
+        seq: The record's number in its buffer, which grows by one.
         timestamp: Seconds since the Unix epoch.
         level: Such as "INFO".
         logger_name: Such as "rigging.lease".
-        message: The line as it was logged, without secrets.
+        message: The logged line, redacted.
     """
 
     seq: int
@@ -26,9 +26,9 @@ class BufferedLogRecord:
 
 
 class LogRingBuffer:
-    """Keeps the last `maxlen` records; thread-safe.
+    """Keep the last `maxlen` records; thread-safe.
 
-    It takes no lock, which a process forked meanwhile would find taken: each step below is one step for all threads.
+    It takes no lock, because a process forked meanwhile would find it taken. Each step below is atomic between threads.
     """
 
     def __init__(self, maxlen: int = 5000) -> None:
@@ -36,28 +36,28 @@ class LogRingBuffer:
         self._numbers = itertools.count(1)
 
     def next_seq(self) -> int:
-        """Return the number for one more record."""
+        """Return the number for the next record."""
         return next(self._numbers)
 
     def append(self, record: BufferedLogRecord) -> None:
-        """Keep a record; the oldest one goes when there are too many."""
+        """Store a record, dropping the oldest one when the buffer is full."""
         self._records.append(record)
 
     def add(self, record: logging.LogRecord, message: str) -> None:
-        """Keep what `logging` gave, as the line that it became."""
+        """Store a `logging` record as its formatted line."""
         self.append(BufferedLogRecord(self.next_seq(), record.created, record.levelname, record.name, message))
 
     def query(self, *, prefix: str | None = None, limit: int = 200) -> list[BufferedLogRecord]:
-        """Return the last `limit` records, oldest first, of the loggers whose names begin with `prefix`."""
+        """Return the last `limit` records, oldest first, of loggers whose names begin with `prefix`."""
         return self.query_since(-1, prefix=prefix, limit=limit)
 
     def query_since(self, last_seq: int, *, prefix: str | None = None, limit: int = 200) -> list[BufferedLogRecord]:
-        """Return the last `limit` records that came after number `last_seq`, as `query` does.
+        """Return the last `limit` records after number `last_seq`, like `query`.
 
         Args:
-            last_seq: A record's number; -1: from the first.
-            prefix: Only of loggers whose names begin so; None: of all.
-            limit: At most so many.
+            last_seq: A record's number; -1 starts from the first.
+            prefix: Include only loggers whose names begin with this; None for all.
+            limit: Maximum number of records.
         """
         newer = [record for record in self._records.copy() if record.seq > last_seq]
         found = [record for record in newer if record.logger_name.startswith(prefix or "")]

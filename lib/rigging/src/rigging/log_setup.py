@@ -1,4 +1,4 @@
-"""One line format for every marin process, on stderr, without secrets."""
+"""One line format for the stderr of every marin process, redacted."""
 
 import contextlib
 import logging
@@ -33,10 +33,10 @@ __all__ = [
 
 
 class RedactingFormatter(logging.Formatter):
-    """Formats a record, its arguments and its traceback, and takes the secrets out of the result.
+    """Format a record with its arguments and traceback, and redact secrets in the result.
 
-    What a terminal would obey is escaped. Done here and not in a `logging.Filter`, which sees neither the traceback
-    nor the text the arguments become.
+    Terminal control characters are escaped. A `logging.Filter` could not do this, because it sees neither the traceback
+    nor the formatted arguments.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -44,7 +44,7 @@ class RedactingFormatter(logging.Formatter):
 
 
 class MarinLogHandler(logging.StreamHandler[TextIO]):
-    """Writes to what `sys.stderr` is at the time of the record, and into `get_global_buffer()`."""
+    """Write to the current `sys.stderr` and to `get_global_buffer()`."""
 
     def __init__(self) -> None:
         # Not StreamHandler's constructor, which would keep today's stderr.
@@ -62,18 +62,18 @@ class MarinLogHandler(logging.StreamHandler[TextIO]):
 
 
 def configure_logging(level: int | str = logging.INFO) -> LogRingBuffer:
-    """Log to stderr from `level` on, as "2024-01-31 12:00:00.123 I rigging.lease: text"; secrets are redacted.
+    """Log to stderr from `level` on, as "2024-01-31 12:00:00.123 I rigging.lease: text", with secrets redacted.
 
-    May be called again, to change the level. Handlers that others installed stay.
+    Call it again to change the level. Handlers that others installed stay.
 
     Args:
-        level: A number of `logging`, or a name such as "debug".
+        level: A `logging` level number, or a name such as "debug".
 
     Returns:
         The buffer with the last records, `get_global_buffer()`.
 
     Raises:
-        InvalidRequest: There is no such level.
+        InvalidRequest: The level does not exist.
     """
     if isinstance(level, str):
         number = logging.getLevelNamesMapping().get(level.strip().upper())
@@ -89,7 +89,7 @@ def configure_logging(level: int | str = logging.INFO) -> LogRingBuffer:
 
 @contextlib.contextmanager
 def slow_log(log: logging.Logger, operation: str, threshold_ms: int = 100) -> Iterator[None]:
-    """Log a warning when the block takes `threshold_ms` or longer; nothing when it is quicker, or raises.
+    """Log a warning if the block takes `threshold_ms` or longer, and nothing if it is faster or raises.
 
     Args:
         log: The logger.
@@ -104,13 +104,13 @@ def slow_log(log: logging.Logger, operation: str, threshold_ms: int = 100) -> It
 
 
 def install_fault_handler(*, sigusr_dump: bool = True) -> bool:
-    """Have Python's stack written to stderr when a signal such as SIGSEGV kills this process; may be called again.
+    """Write Python's stack to stderr when a signal such as SIGSEGV kills this process. May be called again.
 
     Args:
-        sigusr_dump: Write the stacks of all threads on SIGUSR1, too, unless the program handles that signal itself.
+        sigusr_dump: Also write the stacks of all threads on SIGUSR1, unless the program handles that signal itself.
 
     Returns:
-        False when RIGGING_DISABLE_FAULTHANDLER is set: then nothing is done.
+        False if RIGGING_DISABLE_FAULTHANDLER is set, and nothing is done.
     """
     import faulthandler  # needed by few, and at the start only
 

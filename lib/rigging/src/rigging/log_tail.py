@@ -7,12 +7,12 @@ _READ_BYTES: Final = 64 * 1024
 
 
 def log_tail(path: Path, start: int = 0, lines: int = 15) -> list[str]:
-    """Return the last lines of a log that hold anything; empty where it cannot be read.
+    """Return the last non-empty lines of a log; empty if it cannot be read.
 
     Args:
         path: The log.
-        start: Only what was written after so many bytes, unless the log is shorter now: then all of it.
-        lines: How many at most.
+        start: Skip this many bytes, unless the log is shorter now.
+        lines: Maximum number of lines.
     """
     try:
         with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""The token that a Ray cluster with token authentication asks for, found where Ray's own tools look for it."""
+"""The token of a Ray cluster with token authentication, in the places where Ray's own tools look for it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ FILE_VARIABLE: Final = "RAY_AUTH_TOKEN_PATH"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class AuthToken:
-    """A token; never shown.
+    """A token, which is never shown.
 
     Args:
-        value: Empty: there is none.
-        origin: Where it is from, or where it was looked for.
-        always: Whether it goes along with every request; else only with those to a server that has asked for it.
+        value: The token; empty if there is none.
+        origin: Where it was found, or searched for.
+        always: Whether to send it with every request. Otherwise it is sent only to servers that ask for it.
     """
 
     value: str
@@ -32,12 +32,12 @@ class AuthToken:
 
 
 def find_token(environ: Mapping[str, str], home: Path) -> AuthToken:
-    """Find the user's token: RAY_AUTH_TOKEN, the file RAY_AUTH_TOKEN_PATH, or ~/.ray/auth_token.
+    """Return the user's token: RAY_AUTH_TOKEN, the file RAY_AUTH_TOKEN_PATH, or ~/.ray/auth_token.
 
-    With RAY_AUTH_MODE=token it is always sent, with RAY_AUTH_MODE=disabled never, else when it is asked for.
+    With RAY_AUTH_MODE=token it is always sent, with RAY_AUTH_MODE=disabled never, otherwise on request.
 
     Raises:
-        Denied: RAY_AUTH_TOKEN_PATH names a file that cannot be read.
+        Denied: The file in RAY_AUTH_TOKEN_PATH cannot be read.
     """
     mode = environ.get(MODE_VARIABLE, "").lower()
     if mode == "disabled":

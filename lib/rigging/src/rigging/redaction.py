@@ -1,8 +1,8 @@
-"""Keeping secrets out of logs, status and bug reports.
+"""Keep secrets out of logs, status and bug reports.
 
-Two signs give a secret away: its own shape (hf_..., ghp_..., sk-..., AIza..., Bearer ..., a URL's user part), and the
-name it stands under (HF_TOKEN=..., "password": "..."). Names of this trade that only look like secrets, such as
-max_tokens or eos_token, are left alone. Redacting twice changes nothing more.
+A secret is recognised by its form (hf_..., ghp_..., sk-..., AIza..., Bearer ..., a URL's user part) or by its name
+(HF_TOKEN=..., "password": "..."). Common names that only look like secrets, such as max_tokens or eos_token, are left
+alone. Redaction is idempotent.
 """
 
 import collections
@@ -75,7 +75,7 @@ _HARMLESS_AFTER = frozenset({
 
 @functools.lru_cache(maxsize=8192)
 def is_secret_name(name: str) -> bool:
-    """Say whether a value under this name (a variable, key or option) is a secret."""
+    """Return whether a value under this name (a variable, key or option) is a secret."""
     if _SECRET_NAME.search(name):
         return True
     if not _NAME_HAS_TOKEN.search(_CAMEL.sub("_", name)):
@@ -95,12 +95,12 @@ is_sensitive_key_name = is_secret_name
 
 
 def looks_like_key(value: str, min_len: int = 24, min_entropy: float = 3.5) -> bool:
-    """Say whether `value` looks like a key: one long word of the base64 alphabets with little regularity.
+    """Return whether `value` looks like a key: one long, irregular word of the base64 alphabets.
 
     Args:
         value: The whole text.
-        min_len: The fewest characters.
-        min_entropy: The least entropy of its characters (Shannon's), in bits a character.
+        min_len: Minimum number of characters.
+        min_entropy: Minimum Shannon entropy of its characters, in bits per character.
     """
     if len(value) < min_len or not _KEY_ALPHABET.fullmatch(value):
         return False
@@ -109,7 +109,7 @@ def looks_like_key(value: str, min_len: int = 24, min_entropy: float = 3.5) -> b
 
 
 def redact_string(text: str) -> str:
-    """Return `text` with every secret in it replaced by "[REDACTED]"."""
+    """Return `text` with every secret replaced by "[REDACTED]"."""
     if _ANY_SIGN.search(text.lower()):
         text = _SHAPES.sub(REDACTED, text)
         text = _AUTHORIZATION.sub(rf"\1\2{REDACTED}", text)
@@ -122,9 +122,9 @@ def redact_string(text: str) -> str:
 
 
 def redact_value(value: Any) -> Any:
-    """Return dicts, lists, tuples and strings without secrets; parts that have none are shared, not copied.
+    """Return dicts, lists, tuples and strings without secrets. Parts without secrets are shared, not copied.
 
-    Under a secret's name, text, bytes and containers are replaced whole, and numbers too; None and booleans stay.
+    Under a secret's name, text, bytes, containers and numbers are replaced as a whole. None and booleans stay.
     """
     if isinstance(value, str):
         return redact_string(value)
@@ -140,7 +140,7 @@ def redact_value(value: Any) -> Any:
 
 
 def named_secrets(text: str) -> set[str]:
-    """Return the values that stand under a secret's name in `text`, say abc123 of "HF_TOKEN=abc123"."""
+    """Return the values under a secret's name in `text`, such as abc123 in "HF_TOKEN=abc123"."""
     if not _ANY_SECRET_WORD.search(text):
         return set()
     found = (match for assignment in _ASSIGNMENTS for match in assignment.finditer(text))
@@ -148,10 +148,10 @@ def named_secrets(text: str) -> set[str]:
 
 
 def redact_values(text: str, values: Iterable[str]) -> str:
-    """Return `text` without these values, wherever they stand, also quoted in JSON.
+    """Return `text` without these values, wherever they occur, also quoted in JSON.
 
-    A value of several lines is looked for line by line. What has less than six characters is left: it would take
-    words and numbers with it that tell nothing.
+    A multi-line value is searched line by line. Values below six characters are kept: removing them would damage
+    harmless words and numbers.
     """
     lines = {line.strip() for value in values for line in value.splitlines()}
     written = lines | {json.dumps(line, ensure_ascii=False)[1:-1] for line in lines}
@@ -162,7 +162,7 @@ def redact_values(text: str, values: Iterable[str]) -> str:
 
 
 def redact_json_text(text: str) -> str:
-    """Return JSON text without secrets, formatted anew; text that is not JSON is redacted as a string."""
+    """Return JSON text without secrets, reformatted. Text that is not JSON is redacted as a string."""
     try:
         parsed = json.loads(text)
     except ValueError:

@@ -1,12 +1,12 @@
-"""Return values of callables, as bytes on their way from the process that ran one to whoever asks for it.
+"""Return values of callables, as bytes sent from the process that ran one to whoever asks for it.
 
-Packed, a value is a line and its pickle:
+A packed value is a line and a pickle:
 
     3.12\\n<pickle>                    the version of Python, for classes may go as bytecode
     3.12 stored <sha256> <url>\\n     a large one, whose pickle is a file in the temporary prefix
     ! <reason>\\n                     there is a value, but it cannot be had
 
-`iris.worker.callable_main` writes the same where this module is not installed.
+`iris.worker.callable_main` writes the same format where this module is not installed.
 """
 
 import contextlib
@@ -46,11 +46,11 @@ _PROBLEM_BYTES: Final = 4096
 
 
 class ResultUnavailable(NotFound):
-    """A callable has returned, and its return value cannot be had; the message says why."""
+    """The callable returned, but its value is not available. The message says why."""
 
 
 class _Pieces:
-    """A file in memory of bounded size."""
+    """An in-memory file of bounded size."""
 
     def __init__(self, limit: int) -> None:
         self.pieces: list[bytes] = []
@@ -75,13 +75,13 @@ def pack_result(
     inline_bytes: int = INLINE_BYTES,
     largest_bytes: int = LARGEST_BYTES,
 ) -> bytes:
-    """Pack a value; one that cannot be sent becomes the reason why, for `unpack_result` to raise.
+    """Pack a value. A value that cannot be pickled becomes the reason, which `unpack_result` raises.
 
     Args:
-        value: What a callable returned.
+        value: The callable's return value.
         pickler: A copy of cloudpickle; None for cloudpickle itself.
-        inline_bytes: Above this size its pickle goes into a file in the temporary prefix.
-        largest_bytes: Above this size it is not kept.
+        inline_bytes: A larger pickle is stored in a file in the temporary prefix.
+        largest_bytes: A larger pickle is not kept.
     """
     import pickle
 
@@ -100,14 +100,14 @@ def pack_result(
 
 
 def pack_problem(reason: str) -> bytes:
-    """Pack the reason why a value cannot be had."""
+    """Pack the reason why a value is not available."""
     return b"! " + " ".join(reason.split()).encode(errors="replace")[:_PROBLEM_BYTES] + b"\n"
 
 
 def store_pieces(pieces: list[bytes]) -> bytes:
-    """Write a pickle to a new file in the temporary prefix; return the packed value that stands for it.
+    """Store a pickle in a new file in the temporary prefix, and return the packed value that refers to it.
 
-    Raises what storage raises.
+    Errors of the storage propagate.
 
     Args:
         pieces: The pickle, in order.
@@ -128,14 +128,14 @@ def store_pieces(pieces: list[bytes]) -> bytes:
 
 
 def unpack_result(packed: bytes, what: str) -> Any:
-    """Return the value that `pack_result` was given. Only for bytes that the same user's job has packed.
+    """Return the value given to `pack_result`. Only use it for bytes that a job of the same user has packed.
 
     Args:
         packed: The packed value.
         what: Names the job in errors.
 
     Raises:
-        ResultUnavailable: It could not be sent, its file is gone, or it cannot be made again here.
+        ResultUnavailable: It could not be pickled, its file is gone, or it cannot be unpickled here.
     """
     import pickle
 
@@ -178,12 +178,12 @@ def _fetch(stored: str, what: str) -> bytes:
 
 
 def is_stored(packed: bytes) -> bool:
-    """Whether the value's pickle is a file in the temporary prefix."""
+    """Return whether the value's pickle is a file in the temporary prefix."""
     return b" stored " in packed[:32].partition(b"\n")[0] and not packed.startswith(b"!")
 
 
 def remove_stored_file(packed: bytes) -> None:
-    """Remove the file of a large value where nothing else does: object stores let temporary files expire."""
+    """Remove the file of a large value where nothing else does. Object stores let temporary files expire."""
     line = packed.partition(b"\n")[0]
     if is_stored(packed):
         from rigging.filesystem import url_to_fs

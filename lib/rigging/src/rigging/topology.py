@@ -1,7 +1,7 @@
-"""The one table of TPU slices: how many chips, hosts and VMs each accelerator type has.
+"""The table of TPU slices: the chips, hosts and VMs of each accelerator type.
 
-Figures are those of Google's Cloud TPU documentation ("System architecture", one page a generation).
-In names up to v5p the number counts TensorCores, two a chip; in v5litepod and v6e it counts chips.
+The numbers come from Google's Cloud TPU documentation ("System architecture", one page per generation). In names up to
+v5p the number counts TensorCores, two per chip; in v5litepod and v6e it counts chips.
 """
 
 import difflib
@@ -17,9 +17,9 @@ class TpuTopologyInfo:
     """The shape of one TPU slice.
 
     Args:
-        name: Accelerator type as GCP spells it, e.g. "v5litepod-16".
-        chip_count: Chips in the whole slice.
-        host_count: Physical machines; a v5e or v6e machine of 8 chips carries two VMs in slices of 16 and more.
+        name: The accelerator type in GCP's spelling, e.g. "v5litepod-16".
+        chip_count: Chips of the whole slice.
+        host_count: Physical machines. In slices of 16 and more, a v5e or v6e machine of 8 chips runs two VMs.
         vm_count: Virtual machines, each of which runs one worker.
         chips_per_vm: Chips that one VM sees.
     """
@@ -33,13 +33,13 @@ class TpuTopologyInfo:
 
 @dataclass(frozen=True, slots=True)
 class TpuGeneration:
-    """Properties of all slices of one TPU generation.
+    """Properties shared by all slices of a TPU generation.
 
     Args:
-        name: As in the names of its types, e.g. "v5litepod".
-        cores_per_chip: TensorCores of one chip.
-        runtime_version: Software of its VMs that GCP recommends for PyTorch and JAX.
-        vm_cpus: Virtual CPUs of one VM, by the number of chips that it sees.
+        name: The name used in its types, e.g. "v5litepod".
+        cores_per_chip: TensorCores per chip.
+        runtime_version: The VM software that GCP recommends for PyTorch and JAX.
+        vm_cpus: Virtual CPUs of one VM, by the number of its chips.
     """
 
     name: str
@@ -49,14 +49,16 @@ class TpuGeneration:
 
 
 def _by_cores(generation: str, core_counts: Iterable[int]) -> Iterator[TpuTopologyInfo]:
-    """Generations named by cores: two cores a chip, four chips a VM, one VM a host."""
+    """Return a generation named by cores: two cores per chip, four chips per VM, one VM per host."""
     for cores in core_counts:
         vms = cores // 8
         yield TpuTopologyInfo(f"{generation}-{cores}", cores // 2, vms, vms, 4)
 
 
 def _by_chips(generation: str) -> Iterator[TpuTopologyInfo]:
-    """Generations named by chips: up to 8 on one VM, larger slices with four chips a VM and two VMs a host."""
+    """Return a generation named by chips: up to 8 on one VM; larger slices have four chips per VM and two VMs
+    per host.
+    """
     for chips in (1, 4, 8):
         yield TpuTopologyInfo(f"{generation}-{chips}", chips, 1, 1, chips)
     for chips in (16, 32, 64, 128, 256):
@@ -99,7 +101,7 @@ def get_tpu_topology(tpu_type: str) -> TpuTopologyInfo:
     """Return the shape of the TPU slice called `tpu_type`.
 
     Raises:
-        InvalidRequest: The type is unknown; the message names it and the nearest valid types.
+        InvalidRequest: The type is unknown. The message names it and the nearest valid types.
     """
     topology = _BY_NAME.get(tpu_type)
     if topology is not None:
@@ -108,7 +110,7 @@ def get_tpu_topology(tpu_type: str) -> TpuTopologyInfo:
 
 
 def get_tpu_generation(tpu_type: str) -> TpuGeneration:
-    """Return the generation of the TPU slice called `tpu_type`. Raises InvalidRequest for an unknown type."""
+    """Return the generation of the TPU slice called `tpu_type`. Raise InvalidRequest for an unknown type."""
     return TPU_GENERATIONS[get_tpu_topology(tpu_type).name.rpartition("-")[0]]
 
 

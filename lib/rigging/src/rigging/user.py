@@ -1,4 +1,4 @@
-"""The name of the user of this process."""
+"""The user of this process."""
 
 import getpass
 import os

@@ -1,4 +1,4 @@
-"""What command lines share: groups that suggest names, tables or JSON, exit. Needs click.
+"""Parts that all command lines share: groups that suggest names, output as tables or JSON, exit codes. Needs click.
 
-No command is here.
+It contains no commands.
 """

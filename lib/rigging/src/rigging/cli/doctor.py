@@ -1,7 +1,7 @@
-"""What `marin doctor` and `iris doctor` say: facts of this machine, judged, each with its remedy.
+"""The checks of `marin doctor` and `iris doctor`: facts about this machine, with a verdict and a remedy for each.
 
-The functions that judge are pure; `gather` looks. Nothing is sent anywhere but to the storage and the cluster that the
-user's own settings name.
+The functions that judge are pure; `gather` collects the facts. Nothing is sent anywhere but to the storage and the
+cluster in the user's own settings.
 """
 
 import os
@@ -30,7 +30,7 @@ _SKEW_MS: Final = 2000
 
 
 class State(StrEnum):
-    """How a check ended."""
+    """The result of a check."""
 
     OK = "ok"
     WARNING = "warn"
@@ -39,13 +39,13 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found.
+    """The finding of a check.
 
     Args:
-        subject: What was looked at.
-        state: How it ended.
-        text: What was seen.
-        remedy: What helps; empty where nothing has to be done.
+        subject: The checked thing.
+        state: The result.
+        text: The observation.
+        remedy: How to fix it; empty if nothing needs fixing.
     """
 
     subject: str
@@ -56,17 +56,17 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
-    """What `gather` saw.
+    """The facts that `gather` collected.
 
     Args:
         python: The version of this interpreter.
-        programs: What each program says of its version; None: it is not there, or does not run.
-        versions: Of the libraries that are installed.
-        disks: Free bytes of the folders that matter, by what they are for.
-        cpu_millis: That control groups allow; None: no limit.
-        memory_bytes: That control groups allow; None: no limit.
-        unified_groups: Whether control groups are of version 2.
-        loopback: Why no port of loopback can be had; empty: it can.
+        programs: The version that each program prints; None if it is missing or does not run.
+        versions: The versions of the installed libraries.
+        disks: Free bytes of the relevant folders, by purpose.
+        cpu_millis: The CPU limit of the control groups; None for no limit.
+        memory_bytes: The memory limit of the control groups; None for no limit.
+        unified_groups: Whether this machine uses control groups version 2.
+        loopback: Why no loopback port can be opened; empty if one can.
     """
 
     python: tuple[int, int, int]
@@ -80,11 +80,12 @@ class MachineFacts:
 
 
 def gather(disks: Mapping[str, str], uv: str = "uv") -> MachineFacts:
-    """Look at this machine.
+    """Collect facts about this machine.
 
     Args:
-        disks: Folders whose free space counts, by what they are for; one that is missing is looked at above it.
-        uv: The uv program.
+        disks: The folders whose free space matters, by purpose. For a missing folder its nearest existing parent is
+            checked.
+        uv: The path of the uv program.
     """
     cpu, memory = cgroup_limits(CGROUP_ROOT, _text(OWN_CGROUPS))
     return MachineFacts(
@@ -100,7 +101,7 @@ def gather(disks: Mapping[str, str], uv: str = "uv") -> MachineFacts:
 
 
 def judge(facts: MachineFacts) -> list[Finding]:
-    """Return what there is to say of a machine."""
+    """Return the findings about a machine."""
     version = ".".join(map(str, facts.python))
     found = [
         Finding("python", State.OK, version)
@@ -120,7 +121,7 @@ def judge(facts: MachineFacts) -> list[Finding]:
 
 
 def judge_clock(skew_ms: int, whose: str) -> Finding:
-    """Return what there is to say of a clock that is so far from another's."""
+    """Return the finding about the difference between this clock and another."""
     text = f"{abs(skew_ms) / 1000:.1f} s {'behind' if skew_ms > 0 else 'ahead of'} {whose}"
     if abs(skew_ms) < _SKEW_MS:
         return Finding("clock", State.OK, text)
@@ -128,7 +129,7 @@ def judge_clock(skew_ms: int, whose: str) -> Finding:
 
 
 def show(findings: Sequence[Finding], as_json: bool) -> int:
-    """Show findings; return the exit code: FAILURE if one is a failure."""
+    """Print findings and return the exit code: FAILURE if one of them is a failure."""
     rows = [[finding.state, finding.subject, finding.text] for finding in findings]
     notes = [f"-> {finding.remedy}" if finding.remedy else "" for finding in findings]
     Output(as_json).rows(("state", "check", "found"), rows, [asdict(finding) for finding in findings], notes)

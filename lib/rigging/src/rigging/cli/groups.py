@@ -1,4 +1,4 @@
-"""Groups of commands: a typo is answered with the nearest one, and commands may be imported as they are used."""
+"""Command groups that suggest the nearest command for a typo, and import commands on use."""
 
 import difflib
 import importlib
@@ -9,12 +9,12 @@ import click
 
 
 class SuggestingGroup(click.Group):
-    """A group that answers a typo with the nearest command."""
+    """A group that suggests the nearest command for a typo."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that the words begin with."""
+        """Return the command that the arguments begin with."""
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
             known = self.list_commands(ctx)
             nearest = difflib.get_close_matches(args[0], known, n=1)
@@ -24,11 +24,11 @@ class SuggestingGroup(click.Group):
 
 
 class LazyGroup(SuggestingGroup):
-    """Commands that are imported one by one.
+    """A group that imports each command on use.
 
     Args:
-        places: Module, attribute and one line of help of each command, by name.
-        options: More for `click.Group`.
+        places: The module, attribute and one-line help of each command, by name.
+        options: Further arguments of `click.Group`.
     """
 
     def __init__(self, *, places: Mapping[str, tuple[str, str, str]], **options: Any) -> None:
@@ -40,7 +40,7 @@ class LazyGroup(SuggestingGroup):
         return sorted(self._places)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
-        """Import a command; None when there is none of that name."""
+        """Import and return a command; None if the name is unknown."""
         if name not in self._places:
             return None
         module, attribute, _ = self._places[name]

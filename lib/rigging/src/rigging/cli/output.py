@@ -1,4 +1,4 @@
-"""Results of commands on stdout: tables for people, JSON for programs. Remarks go to stderr."""
+"""Results of commands on stdout: tables for people, JSON for programs. Notes go to stderr."""
 
 import json
 import os
@@ -15,10 +15,10 @@ from rigging.text.tables import table
 
 
 class Output(NamedTuple):
-    """How a command shows its results.
+    """The output format of a command.
 
     Args:
-        as_json: As one JSON document for programs; else for people, no wider than the terminal.
+        as_json: Print a single JSON document for programs. Otherwise print text that fits the terminal's width.
     """
 
     as_json: bool
@@ -30,18 +30,18 @@ class Output(NamedTuple):
         records: Sequence[Mapping[str, Any]],
         notes: Sequence[str] = (),
     ) -> None:
-        """Show a list: as a table, or as JSON.
+        """Print a list, as a table or as JSON.
 
         Args:
-            columns: Headers of the table.
-            rows: Cells of the table.
-            records: The same as plain data.
-            notes: For each row a line that goes below it; empty: none.
+            columns: Column headers.
+            rows: The cells of the table.
+            records: The same data as plain values, for JSON.
+            notes: A note below each row; empty for none.
         """
         self.record(table(columns, rows, notes, terminal_width()) if rows else (), list(records))
 
     def record(self, lines: Sequence[str], record: Mapping[str, Any] | Sequence[Any]) -> None:
-        """Show one thing: as `lines` of text, or as its `record`."""
+        """Print one thing: the text `lines`, or the JSON `record`."""
         if self.as_json:
             echo_json(record)
         elif lines:
@@ -49,7 +49,7 @@ class Output(NamedTuple):
 
 
 def echo(text: str) -> None:
-    """Write text to stdout, with what a terminal would obey escaped, and what the encoding lacks, too."""
+    """Write text to stdout. Terminal control characters and characters outside the encoding are escaped."""
     safe = printable(text)
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     click.echo(safe.encode(encoding, "backslashreplace").decode(encoding))
@@ -61,12 +61,12 @@ def echo_json(value: object, *, ensure_ascii: bool = True) -> None:
 
 
 def terminal_width() -> int | None:
-    """Columns of the terminal that stdout is; None when it is none."""
+    """Return the width of stdout's terminal in columns; None if it is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def complain(text: str) -> None:
-    """Write text to stderr as it stands, with what a terminal would obey escaped; a closed stderr ends nothing."""
+    """Write text to stderr with terminal control characters escaped. A closed stderr is ignored."""
     try:
         sys.stderr.write(printable(text))
         sys.stderr.flush()
@@ -75,12 +75,12 @@ def complain(text: str) -> None:
 
 
 def show_traceback(error: BaseException) -> None:
-    """Write the whole story of an error to stderr."""
+    """Write an error's full traceback to stderr."""
     complain("".join(traceback.format_exception(error)))
 
 
 def settle_stdout() -> None:
-    """Hand what is left to the system, or drop it where the reader is gone or the disk is full."""
+    """Flush stdout. Drop the rest if the reader is gone or the disk is full."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
@@ -88,7 +88,7 @@ def settle_stdout() -> None:
 
 
 def forget_stdout() -> None:
-    """Drop what cannot be written: the interpreter flushes stdout at exit and would complain once more."""
+    """Discard unwritable output: otherwise the interpreter's flush at exit would fail again."""
     try:
         number = sys.stdout.fileno()
     except (OSError, ValueError):

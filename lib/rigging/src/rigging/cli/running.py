@@ -1,4 +1,4 @@
-"""How a command ends: in one sentence, and with a documented exit code."""
+"""How a command ends: with one sentence and a documented exit code."""
 
 import io
 from collections.abc import Sequence
@@ -13,23 +13,23 @@ from rigging.process.interrupts import unwrapped_interrupts
 
 
 class Context(Protocol):
-    """What commands are given.
+    """The context passed to commands.
 
     Attributes:
-        verbose: Whether tracebacks are shown, which an option of the program may set.
+        verbose: Whether to show tracebacks. An option of the program may set it.
     """
 
     verbose: bool
 
 
 def run_program(program: click.Command, name: str, argv: Sequence[str], context: Context) -> int:
-    """Run one command line; returns the exit code (see `rigging.exit_codes`). Errors are told on stderr.
+    """Run one command line and return the exit code (see `rigging.exit_codes`). Errors are printed on stderr.
 
     Args:
-        program: The command that is given the words.
-        name: Its name, as users call it.
-        argv: The words after the name.
-        context: What the commands get.
+        program: The command to run.
+        name: Its name on the command line.
+        argv: The arguments after the name.
+        context: The context passed to the command.
     """
     try:
         with unwrapped_interrupts():

@@ -1,4 +1,4 @@
-"""Copy files into the local prefix: once each, whole, verified, and charged to a budget.
+"""Copy files into the local prefix: each once, atomically, verified, and charged to a budget.
 
-What to copy is decided by `rigging.mirror`; budgets are `rigging.filesystem`'s.
+`rigging.mirror` decides what to copy; budgets belong to `rigging.filesystem`.
 """

@@ -1,4 +1,6 @@
-"""The cost of copies: all reserved before the first byte moves, each settled by itself, the rest given back."""
+"""The cost of copies. All of it is reserved before the first byte moves; each copy is settled separately, and the rest
+is returned.
+"""
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -12,7 +14,7 @@ from rigging.prefixes.prefix_store import PrefixStore
 
 
 class TransferCharge:
-    """Charges one copy: reserved before bytes move, given back unless they moved and the copy stands."""
+    """The charge for one copy: reserved before bytes move, and returned unless they moved and the copy is complete."""
 
     __slots__ = ("_reservation", "_reserve", "_url", "bytes_moved")
 
@@ -23,19 +25,19 @@ class TransferCharge:
         self.bytes_moved = 0
 
     def reserve(self, n: int) -> Callable[[int], None]:
-        """Reserve `n` bytes instead of what was reserved before; returns the counter of bytes that move."""
+        """Reserve `n` bytes, replacing the earlier reservation, and return the counter of moved bytes."""
         self.cancel()
         if self._reserve is not None:
             self._reservation = self._reserve(n, self._url)
         return self._moved
 
     def settle(self) -> None:
-        """Keep what moved as crossed."""
+        """Charge the bytes that moved."""
         if self._reservation is not None:
             self._reservation.settle(self.bytes_moved)
 
     def cancel(self) -> None:
-        """Give back what was reserved."""
+        """Return the reserved bytes."""
         if self._reservation is not None:
             self._reservation.release()
         self._reservation = None
@@ -48,7 +50,7 @@ class TransferCharge:
 class BudgetReservation:
     """Bytes reserved in the budget for all files of one transfer; thread-safe.
 
-    At the end of its block it gives back what no file has taken: files that others have copied, parts that were there.
+    At the end of its block it returns what no file used: files that others copied, parts that already existed.
     """
 
     def __init__(self, whole: Reservation, destination: Prefix) -> None:
@@ -63,18 +65,19 @@ class BudgetReservation:
         label: str = "",
         budget: TransferBudget | None = None,
     ) -> "BudgetReservation":
-        """Reserve what `files` cost.
+        """Reserve the cost of `files`.
 
-        One file alone is reserved when it is claimed: of many who want it at once, only its copier pays.
+        A single file is reserved only when it is claimed: if several callers want it at once, only the one that copies
+        it pays.
 
         Args:
-            files: The whole transfer.
+            files: All files of the transfer.
             destination: The local prefix.
-            label: Names the files in an error; by default the first of them.
-            budget: None for the budget in force.
+            label: Names the files in an error. Defaults to the first file.
+            budget: The budget to charge; None for the current one.
 
         Raises:
-            TransferBudgetExceeded: Not all of it fits; nothing is reserved.
+            TransferBudgetExceeded: The transfer does not fit. Nothing is reserved.
         """
         charged = bytes_charged(files, destination) if len(files) > 1 else 0
         if not label and files:
@@ -82,7 +85,7 @@ class BudgetReservation:
         return cls((budget or current_budget()).reserve(charged, label), destination.prefix)
 
     def charge_for(self, request: CopyRequest) -> TransferCharge:
-        """Return the charge of a file, or of several from one source of which it is the first."""
+        """Return the charge for a file, or for several files of one source that begin with it."""
         crosses = crosses_regions(request.source.prefix, self._destination)
         return TransferCharge(self._whole.take if crosses else None, request.source_url)
 
@@ -96,7 +99,7 @@ class BudgetReservation:
 
 
 def bytes_charged(files: Sequence[CopyRequest], destination: PrefixStore) -> int:
-    """Return how many bytes of `files` count against the budget."""
+    """Return the bytes of `files` that count against the budget."""
     charged = 0
     for source, some in groupby(files, key=_source):
         if crosses_regions(source.prefix, destination.prefix):

@@ -1,8 +1,8 @@
-"""One copier at a time for each file of a prefix that is not local disk, across threads, processes and machines.
+"""One copier at a time for each file of a prefix off the local disk, across threads, processes and machines.
 
-Locks are striped: a file's path falls on one of a few lease files below the prefix, so that the fencing numbers, which
-leases leave behind, do not add up to one for every file ever mirrored, and so that one lease serves many small files.
-Large files have stripes of their own, so that a small copy never waits an hour for its lease.
+Locks are striped: a file's path maps to one of a few lease files below the prefix. So the fencing numbers, which leases
+leave behind, do not add up to one per mirrored file, and one lease serves many small files. Large files have separate
+stripes, so that a small copy never waits an hour for its lease.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ _LARGE_STRIPES = 4096
 
 
 def stripe(request: CopyRequest) -> str:
-    """Return the name of the lock that a file falls on."""
+    """Return the name of a file's lock."""
     number = zlib.crc32(os.fsencode(request.path))
     if request.version.size <= SMALL_BYTES:
         return f"small-{number % _SMALL_STRIPES:02x}"
@@ -34,12 +34,12 @@ def copy_lock(name: str, destination: PrefixStore, settings: Settings) -> Iterat
     """Hold a stripe during the block, after waiting for its holder.
 
     Args:
-        name: Of the stripe.
-        destination: The prefix that the lock file is in.
-        settings: How often the lock is renewed, and after how long it counts as abandoned, in seconds.
+        name: The stripe's name.
+        destination: The prefix that contains the lock file.
+        settings: The renewal interval, and the time after which a lock counts as abandoned, in seconds.
 
     Yields:
-        A function to call between the steps of a copy; raises LeaseLostError when the stripe is held no longer.
+        A function to call between the steps of a copy. It raises LeaseLostError if the stripe is lost.
     """
     url = destination.url(f"{PRIVATE_DIRECTORY}/locks/{name}{LOCK_SUFFIX}")
     with _only_in_process(url):

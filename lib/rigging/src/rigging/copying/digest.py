@@ -1,4 +1,4 @@
-"""Checking that the bytes that arrived are the bytes that the source has."""
+"""Check that the copied bytes equal the source's bytes."""
 
 import hashlib
 import os
@@ -12,11 +12,11 @@ _READ_BYTES = 2**20
 
 
 class CorruptCopyError(Unavailable):
-    """The bytes that arrived are not those of the source; none of them was kept."""
+    """The copied bytes differ from the source. None of them was kept."""
 
 
 class Digest:
-    """Computes the checksum that a store gives of a version, if it gives one; else nothing."""
+    """Compute the checksum that a store publishes for a version, if it publishes one."""
 
     __slots__ = ("_expected", "_hash", "_kind")
 
@@ -36,18 +36,18 @@ class Digest:
             self._hash = google_crc32c.Checksum()  # type: ignore[no-untyped-call]
 
     def update(self, data: bytes) -> None:
-        """Take the next bytes in."""
+        """Add the next bytes."""
         if self._hash is not None:
             self._hash.update(data)
 
     def update_from(self, descriptor: int, size: int) -> None:
-        """Take in the first `size` bytes of an open file."""
+        """Add the first `size` bytes of an open file."""
         if self._hash is not None:
             for offset in range(0, size, _READ_BYTES):
                 self._hash.update(os.pread(descriptor, min(_READ_BYTES, size - offset), offset))
 
     def mismatch(self) -> str:
-        """Return what is wrong, "" when the bytes are right or the store gave nothing to compare with."""
+        """Return a description of a mismatch; "" if the bytes match or the store published no checksum."""
         if self._hash is None:
             return ""
         got = self._hash.hexdigest() if self._kind == "md5" else self._hash.digest().hex()
@@ -55,11 +55,11 @@ class Digest:
 
 
 def check_digest(digest: Digest, source: PrefixStore, path: str) -> None:
-    """Raise CorruptCopyError unless the digest is right, or the store's own value turns out not to be one.
+    """Raise CorruptCopyError unless the digest matches, or the store's own value turns out to be no digest.
 
     Args:
-        digest: Of the bytes that arrived.
-        source: The prefix they came from.
+        digest: The digest of the copied bytes.
+        source: The source prefix.
         path: The file, relative to the prefix.
     """
     wrong = digest.mismatch()
@@ -68,11 +68,11 @@ def check_digest(digest: Digest, source: PrefixStore, path: str) -> None:
 
 
 def check_size(got: int, version: FileVersion, url: str) -> None:
-    """Raise CorruptCopyError unless as many bytes arrived as there should be.
+    """Raise CorruptCopyError unless the copy has the expected size.
 
     Args:
-        got: Bytes that arrived.
-        version: The source's version, with its size.
+        got: The number of bytes that arrived.
+        version: The source's version, including its size.
         url: The source, for the error.
     """
     if got != version.size:

@@ -1,4 +1,4 @@
-"""Fetching files into the local prefix: once each, whole, verified, and paid for."""
+"""Fetch files into the local prefix: each once, atomically, verified, and charged."""
 
 import errno
 import logging
@@ -41,18 +41,19 @@ _GROUP_FILES = 128
 
 
 def fetch(path: str, settings: Settings, budget: TransferBudget | None = None, done: Done | None = None) -> None:
-    """Copy a file that the local prefix does not have from the first region that has it.
+    """Copy a file that the local prefix lacks from the first region that has it.
 
     Args:
-        path: Relative to the prefix.
-        settings: As for `copy_files`, like `budget` and `done`.
-        budget: Likewise.
-        done: Likewise.
+        path: The file, relative to the prefix.
+        settings: As in `copy_files`.
+        budget: As in `copy_files`.
+        done: As in `copy_files`.
 
     Raises:
-        FileNotFoundError: No region has it, or it was removed here; the message names the prefixes, or who and when.
-        IsADirectoryError: It is a directory there.
-        TransferBudgetExceeded: The budget does not allow it; nothing was copied.
+        FileNotFoundError: No region has it, or it was removed here. The message names the prefixes, or who removed it
+            and when.
+        IsADirectoryError: It is a directory in that region.
+        TransferBudgetExceeded: The budget is too small. Nothing was copied.
     """
     copy_files([locate(path)], local_store(), settings, done, budget=budget)
 
@@ -60,12 +61,12 @@ def fetch(path: str, settings: Settings, budget: TransferBudget | None = None, d
 def fetch_many(
     paths: Iterable[str], settings: Settings, budget: TransferBudget | None = None, done: Done | None = None
 ) -> None:
-    """Copy those of `paths` that the local prefix lacks, many at once; those that exist nowhere are passed over.
+    """Copy the files among `paths` that the local prefix lacks, concurrently. Paths that exist nowhere are skipped.
 
     Args:
-        paths: Relative to the prefix.
-        settings: Sizes, and how many are copied at once.
-        budget: The bytes that may cross regions; None: the budget of this context.
+        paths: Files, relative to the prefix.
+        settings: Sizes, and how many copies run concurrently.
+        budget: The budget for bytes that cross regions; None for the current one.
         done: Called after each file.
     """
     local = local_store()
@@ -87,7 +88,7 @@ def fetch_many(
 
 
 def locate(path: str) -> CopyRequest:
-    """Find a file in the other regions; errors as for `fetch`."""
+    """Find a file in the other regions. Raise like `fetch`."""
     request = _locate(path)
     if request is None:
         if elsewhere(path) is not None:
@@ -108,18 +109,19 @@ def copy_files(
     label: str = "",
     budget: TransferBudget | None = None,
 ) -> None:
-    """Copy files into the local prefix, many at once; the first failure stops what has not begun, and is raised.
+    """Copy files into the local prefix, concurrently. The first failure is raised and cancels copies that have not
+    begun.
 
     Args:
-        files: What to copy. What is there by the time its turn comes is not copied again.
+        files: The files to copy. A file that exists by the time its turn comes is skipped.
         destination: The local prefix.
-        settings: How.
-        done: Called in any thread after each file.
-        label: What the files are, for the message that they do not fit into the budget.
-        budget: What they are charged to; None for the budget in force.
+        settings: Sizes, and how many copies run concurrently.
+        done: Called after each file, in any thread.
+        label: What the files are, for the error if they exceed the budget.
+        budget: The budget to charge; None for the current one.
 
     Raises:
-        TransferBudgetExceeded: Not all of it fits; then nothing is copied.
+        TransferBudgetExceeded: The transfer does not fit. Nothing is copied.
     """
     groups = _groups(files, destination)
     with BudgetReservation.of(files, destination, label, budget) as reservation:
@@ -139,7 +141,7 @@ def copy_files(
 
 
 def _groups(files: Sequence[CopyRequest], destination: PrefixStore) -> list[list[CopyRequest]]:
-    """Divide files into what one worker copies in one go: of one stripe, or one file where files are claimed singly."""
+    """Split files into work for one worker: all of one stripe, or one file where files are claimed singly."""
     if destination.kind is StoreKind.LOCAL:
         # Between local disks a copy is a few system calls; more threads would only hand the interpreter to and fro.
         return [list(files)] if _all_local(files) else [[request] for request in files]
@@ -159,7 +161,7 @@ def _all_local(files: Sequence[CopyRequest]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Transfer:
-    """The copies of one call: where they go, how, what they are charged to, and who is told of each."""
+    """The copies of one call: their destination, settings, charge and callback."""
 
     destination: PrefixStore
     settings: Settings
@@ -193,7 +195,7 @@ class _Transfer:
                 logger.warning("%s; waiting for it again", error)
 
     def _noting(self, finished: set[str]) -> Done:
-        """Return what tells of each file, and notes its path."""
+        """Return a callback that reports each file and records its path."""
 
         def done(request: CopyRequest, moved: int) -> None:
             finished.add(request.path)
@@ -203,7 +205,7 @@ class _Transfer:
         return done
 
     def _without_small_objects(self, group: Sequence[CopyRequest], check: Check) -> list[CopyRequest]:
-        """Copy those files that can be copied several at once; return the others."""
+        """Copy the files that can be copied in batches, and return the others."""
         if self.destination.kind is not StoreKind.GCS or len(group) == 1:
             return list(group)
         rest: list[CopyRequest] = []
@@ -259,7 +261,7 @@ class _Transfer:
 
 
 def _described(store: PrefixStore) -> str:
-    """A prefix for the message that a file is in none; one that is not there may be misspelt."""
+    """Describe a prefix for the error that no prefix has a file. A prefix that does not exist may be misspelt."""
     is_missing = store.kind is StoreKind.LOCAL and not os.path.isdir(store.path(""))
     return f"{store.prefix.url} [no such directory]" if is_missing else store.prefix.url
 

@@ -1,4 +1,4 @@
-"""Requests to copy files, and the method of each: decisions without I/O."""
+"""Requests to copy files, and the method for each. Decisions only, no I/O."""
 
 import base64
 import binascii
@@ -15,18 +15,18 @@ _KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a de
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How copies are made.
+    """Settings for copies.
 
     Args:
-        chunk_bytes: Bytes moved at a time; a copy holds two to four such chunks in memory.
-        workers: Copies of small files under way at once, between object stores.
-        heartbeat_interval: Seconds between renewals of the lease on a copy.
-        heartbeat_timeout: Seconds without a renewal (of a local copy: without progress) after which others take over.
-        s3_parts: The most parts of one upload that S3 takes.
-        s3_copy_bytes: Larger objects are copied by S3 in parts of this size.
-        s3_memory_bytes: Larger parts of an upload wait in a temporary file; the client holds about three copies of one
-            that is in memory.
-        gcs_compose_parts: The most objects that GCS puts together in one call.
+        chunk_bytes: Bytes moved at a time. A copy holds two to four such chunks in memory.
+        workers: Number of concurrent copies of small files between object stores.
+        heartbeat_interval: Seconds between renewals of a copy's lease.
+        heartbeat_timeout: Seconds without a renewal (for a local copy: without progress) after which others take over.
+        s3_parts: Maximum number of parts in one S3 upload.
+        s3_copy_bytes: S3 copies larger objects in parts of this size.
+        s3_memory_bytes: Larger upload parts are spooled to a temporary file; the client holds about three copies of a
+            part in memory.
+        gcs_compose_parts: Maximum number of objects that GCS composes in one call.
     """
 
     chunk_bytes: int = 8 * 2**20
@@ -45,10 +45,10 @@ class FileVersion:
 
     Args:
         size: In bytes.
-        mark: The store's own mark of this version (generation, ETag, modification time), "" when it has none.
-        md5: Hexadecimal, "" when the store does not give one.
-        crc32c: Hexadecimal, likewise.
-        generation: GCS's number of this version, "" elsewhere.
+        mark: The store's own version mark (generation, ETag, modification time); "" if it has none.
+        md5: Hexadecimal; "" if the store does not publish one.
+        crc32c: Hexadecimal; "" if the store does not publish one.
+        generation: GCS's number of this version; "" elsewhere.
     """
 
     size: int
@@ -58,13 +58,13 @@ class FileVersion:
     generation: str = ""
 
     def fingerprint(self) -> str:
-        """Return what tells this version of a file from others."""
+        """Return a text that identifies this version of a file."""
         return f"{self.size}|{self.mark}"
 
 
 @dataclass(frozen=True, slots=True)
 class CopyRequest:
-    """A file that is to be copied into the local prefix."""
+    """A request to copy a file into the local prefix."""
 
     path: str
     source: PrefixStore
@@ -72,12 +72,12 @@ class CopyRequest:
 
     @property
     def source_path(self) -> str:
-        """The source filesystem's own path of the file."""
+        """The file's path in the source filesystem."""
         return self.source.path(self.path)
 
     @property
     def source_url(self) -> str:
-        """Where the file is, in full."""
+        """The file's full URL."""
         return self.source.url(self.path)
 
 
@@ -92,7 +92,7 @@ Done = Callable[[CopyRequest, int], None]
 
 
 class CopyMethod(StrEnum):
-    """How the bytes go."""
+    """How the bytes are transferred."""
 
     TO_LOCAL_FILE = "to a local file"
     SERVER_SIDE = "server-side"
@@ -101,7 +101,7 @@ class CopyMethod(StrEnum):
 
 
 def copy_method(source: PrefixStore, destination: PrefixStore) -> CopyMethod:
-    """Decide how a file goes from one prefix to another."""
+    """Return the method for copying a file from one prefix to another."""
     if destination.kind is StoreKind.LOCAL:
         return CopyMethod.TO_LOCAL_FILE
     if destination.kind in (StoreKind.GCS, StoreKind.S3):
@@ -111,11 +111,11 @@ def copy_method(source: PrefixStore, destination: PrefixStore) -> CopyMethod:
 
 
 def version_of(info: Info, url: str) -> FileVersion:
-    """Read a store's entry of a file.
+    """Return the file version in a store's listing entry.
 
     Raises:
-        InvalidRequest: It is no file: reading a FIFO, say, would wait for a writer.
-        Unavailable: The store does not tell the size: the copy cannot be charged, so it is refused.
+        InvalidRequest: The entry is not a file. Reading a FIFO, for example, would wait for a writer.
+        Unavailable: The store does not report the size, so the copy cannot be charged and is refused.
     """
     if info.get("type") == "other":
         raise InvalidRequest(f"{url} is {_kind_of(info)}, not a file, so it is not copied; remove it there")
@@ -139,12 +139,12 @@ def _kind_of(info: Info) -> str:
 
 
 def chunks(start: int, size: int, chunk_bytes: int) -> list[tuple[int, int]]:
-    """Return the (start, end) of the pieces in which the bytes from `start` to `size` are moved.
+    """Yield the (start, end) of each piece of the bytes from `start` to `size`.
 
     Args:
         start: Offset of the first byte.
         size: Offset of the end.
-        chunk_bytes: The most bytes of a piece.
+        chunk_bytes: Maximum bytes of a piece.
     """
     return [(offset, min(offset + chunk_bytes, size)) for offset in range(start, size, chunk_bytes)]
 

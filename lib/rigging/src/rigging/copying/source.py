@@ -1,4 +1,4 @@
-"""Reading the source of a copy, chunk by chunk, and noticing that it was changed meanwhile."""
+"""Read the source of a copy chunk by chunk, and detect changes to it."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,20 +9,20 @@ from rigging.errors import Unavailable
 
 
 class SourceChangedError(Unavailable):
-    """The file was rewritten in its region while it was copied."""
+    """The source file was rewritten during its copy."""
 
 
 def read_chunks(request: CopyRequest, start: int, settings: Settings) -> Iterator[bytes]:
-    """Yield the bytes of a file from `start`, one chunk ahead of the reader.
+    """Yield the bytes of a file from `start`, prefetching one chunk.
 
     Args:
         request: The file.
         start: Offset of the first byte.
-        settings: The size of chunks, in bytes.
+        settings: The size of chunks in bytes.
 
     Raises:
-        CorruptCopyError: Fewer or more bytes came than the source has.
-        SourceChangedError: It was rewritten meanwhile.
+        CorruptCopyError: The source delivered fewer or more bytes than its size.
+        SourceChangedError: The source was rewritten meanwhile.
     """
     pieces = chunks(start, request.version.size, settings.chunk_bytes)
     if len(pieces) <= 1:
@@ -39,12 +39,12 @@ def read_chunks(request: CopyRequest, start: int, settings: Settings) -> Iterato
 
 
 def read_whole(request: CopyRequest, settings: Settings, reserve: Reserve) -> bytes:
-    """Return all bytes of a small file, charged and compared with the source's size and checksum.
+    """Return all bytes of a small file, charged and verified against the source's size and checksum.
 
     Args:
         request: The file, and how it is copied.
         settings: Sizes of chunks and parts, in bytes.
-        reserve: Takes bytes from the transfer budget before they move; what it returns is told of those that moved.
+        reserve: Reserves bytes in the transfer budget before they move, and returns the counter of moved bytes.
     """
     moved = reserve(request.version.size)
     data = b"".join(read_chunks(request, 0, settings))
@@ -57,7 +57,7 @@ def read_whole(request: CopyRequest, settings: Settings, reserve: Reserve) -> by
 
 
 def check_unchanged(request: CopyRequest) -> None:
-    """Raise SourceChangedError when the source has another version of the file by now, or none."""
+    """Raise SourceChangedError if the source now has another version of the file, or none."""
     info = request.source.info(request.path)
     if info is None or version_of(info, request.source_url) != request.version:
         raise source_changed(request)

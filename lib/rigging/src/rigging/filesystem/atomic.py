@@ -1,4 +1,4 @@
-"""Writing files that appear whole or not at all, and reading files that may not be there."""
+"""Write files atomically, and read files that may not exist."""
 
 import contextlib
 import errno
@@ -25,16 +25,16 @@ _ONE_PUT_BYTES = 16 * 2**20
 
 
 def write_bytes_atomic(url: Url, data: bytes, *, durable: bool = False) -> None:
-    """Replace the content of `url` with `data`; a reader sees the old content or the new, never a part.
+    """Replace the content of `url` with `data`. Readers see the old content or the new, never a part.
 
-    Local files: a temporary name in the same directory, then a rename; missing parents are made. A file that is
-    replaced keeps its mode, and its owner where this process may give files away. Object stores: one put. Other
-    filesystems: a temporary name, then the filesystem's own move, atomic if that is.
+    Local files are written under a temporary name in the same directory, then renamed; missing parents are created. A
+    replaced file keeps its mode, and its owner where this process may set it. Object stores use one put. Other
+    filesystems use a temporary name and their own move, which may not be atomic.
 
     Args:
-        url: Plain path, file:// or any fsspec URL.
-        data: The whole new content.
-        durable: Also wait until a local disk has it, so that it survives a power failure.
+        url: A plain path, file:// or any fsspec URL.
+        data: The complete new content.
+        durable: Also wait until a local disk has stored it, so that it survives a power failure.
     """
     path = local_path(url)
     if path is None:
@@ -47,12 +47,12 @@ def write_bytes_atomic(url: Url, data: bytes, *, durable: bool = False) -> None:
 
 
 def replace_file(path: str, data: bytes, *, keep_rights: bool = True) -> None:
-    """Do what `write_bytes_atomic` does, for an absolute local path.
+    """Same as `write_bytes_atomic`, for an absolute local path.
 
     Args:
         path: The file.
-        data: Its whole new content.
-        keep_rights: Whether a file that is there may have a mode and an owner to be kept; off saves a look.
+        data: The complete new content.
+        keep_rights: Whether an existing file may have a mode and owner to keep. False saves a stat.
     """
     # As `_replacing` does, in half the time: a step's small files are made here.
     old = _status(path) if keep_rights else None
@@ -86,16 +86,16 @@ def _remove_temporary(path: str) -> None:
 
 @contextlib.contextmanager
 def atomic_write(url: Url, mode: str = "wb", *, durable: bool = False) -> Iterator[IO[Any]]:
-    """Open `url` for writing; the file appears at the end of the block, and not at all if the block raises.
+    """Open `url` for writing. The file appears at the end of the block, and not at all if the block raises.
 
     Args:
-        url: Plain path, file:// or any fsspec URL. What goes to other filesystems is kept in a local temporary file
-            and uploaded at the end.
+        url: A plain path, file:// or any fsspec URL. For other filesystems the data is spooled to a local temporary
+            file and uploaded at the end.
         mode: "wb" for bytes, "w" for UTF-8 text.
-        durable: Also wait until a local disk has it.
+        durable: Also wait until a local disk has stored it.
 
     Raises:
-        LeaseLostError: It is below the output of a step whose lease this process has lost.
+        LeaseLostError: The path belongs to a step whose lease this process has lost.
     """
     if mode not in ("wb", "w"):
         raise InvalidRequest(f"atomic_write of {os.fspath(url)!r}: mode {mode!r} is not one of 'wb', 'w'")
@@ -116,7 +116,7 @@ def atomic_write(url: Url, mode: str = "wb", *, durable: bool = False) -> Iterat
 
 
 def upload_file(source: str | os.PathLike[str], url: Url) -> None:
-    """Put the content of a local file at `url` of another filesystem; a reader sees all of it or nothing."""
+    """Upload a local file to `url` on another filesystem. Readers see all of it or nothing."""
     if os.path.getsize(source) <= _ONE_PUT_BYTES:
         with open(source, "rb") as handle:
             _put_bytes(url, handle.read())
@@ -127,11 +127,12 @@ def upload_file(source: str | os.PathLike[str], url: Url) -> None:
 
 
 def sync_names(path: str | os.PathLike[str], known: str | os.PathLike[str] | None = None) -> None:
-    """Wait until the disk has the name `path`: a file that was synced is lost all the same while its name is not.
+    """Wait until the disk has stored the name `path`. A synced file is lost if its name is not stored.
 
     Args:
-        path: The file, which is synced already.
-        known: A directory above it whose own name the disk has; those between were just made. None: the next above.
+        path: The file, already synced.
+        known: A parent directory whose own name is stored; the directories between were just created. None means the
+            next parent.
     """
     directory = os.path.dirname(os.fspath(path))
     top = directory if known is None else os.fspath(known)
@@ -157,7 +158,7 @@ def _existing_directory(path: str) -> str:
 
 
 def read_bytes_or_none(url: Url) -> bytes | None:
-    """Return the whole content of `url`, or None when there is no such file; other failures raise."""
+    """Return the whole content of `url`, or None if the file does not exist. Other failures raise."""
     path = local_path(url)
     try:
         if path is not None:
@@ -179,18 +180,19 @@ _numbers = itertools.count()
 
 @functools.lru_cache(maxsize=1)
 def _process_mark(pid: int) -> str:
-    """Return the beginning of the names of this process's temporary files; a forked child makes its own."""
+    """Return the prefix of this process's temporary file names. A forked child creates its own."""
     return f"{TEMPORARY_PREFIX}{pid}-{os.urandom(6).hex()}"
 
 
 @contextlib.contextmanager
 def _replacing(path: str, durable: bool, *, streamed: bool = False) -> Iterator[int]:
-    """Yield the descriptor of a new file beside `path`, which takes its place at the end of the block.
+    """Yield the descriptor of a new file beside `path`, which replaces it at the end of the block.
 
     Args:
         path: A local path.
-        durable: As for `atomic_write`.
-        streamed: The block is the caller's: it may take long, and only a lack of room is said of `path`.
+        durable: As in `atomic_write`.
+        streamed: Whether the block is the caller's, which may take long. Then only a full disk is reported as an error
+            of `path`.
     """
     known = _existing_directory(path) if durable else ""
     old = _status(path)
@@ -224,7 +226,7 @@ def _status(path: str) -> os.stat_result | None:
 
 
 def _create_temporary(path: str, old: os.stat_result | None) -> tuple[str, int]:
-    """Return the name and descriptor of a new, empty file beside `path`; the name is unique."""
+    """Return the unique name and the descriptor of a new, empty file beside `path`."""
     directory = path.rpartition("/")[0]
     temporary = f"{directory}/{_process_mark(os.getpid())}-{next(_numbers):x}"
     # What replaces a file is private until it has that file's rights.
@@ -237,7 +239,7 @@ def _create_temporary(path: str, old: os.stat_result | None) -> tuple[str, int]:
 
 
 def _keep_rights(descriptor: int, old: os.stat_result) -> None:
-    """Give a new file the mode, and where that is allowed the owner, of the file that it is to replace."""
+    """Copy the mode, and where allowed the owner, of the replaced file to a new file."""
     new = os.fstat(descriptor)
     if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
         with contextlib.suppress(OSError):
@@ -278,7 +280,7 @@ def _put_bytes(url: Url, data: bytes) -> None:
 
 @contextlib.contextmanager
 def _under_final_name(fs: "AbstractFileSystem", path: str, url: Url) -> Iterator[str]:
-    """Yield the name to write to; where a put is not atomic that is a temporary one, moved at the end."""
+    """Yield the name to write to. Where a put is not atomic, it is a temporary name that is moved at the end."""
     if url_scheme(url) in OBJECT_STORE_PROTOCOLS:
         try:
             yield path

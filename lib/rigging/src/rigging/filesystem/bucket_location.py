@@ -1,4 +1,4 @@
-"""Where buckets are: their location, asked once, and whether it is the place of a region."""
+"""Locations of buckets: queried once, and compared with regions."""
 
 import logging
 import time
@@ -27,10 +27,11 @@ _DUAL_REGIONS: Final = {
 
 
 def same_place(one: str, other: str) -> bool:
-    """Say whether two locations of buckets or machines are one place: equal, or one is a multi-region around the other.
+    """Return whether two locations of buckets or machines are one place: equal, or one is a multi-region that contains
+    the other.
 
-    The continent-wide "us", "eu" and "asia" are taken to be where any region of theirs is, dual regions such as "nam4"
-    where their two are.
+    The continent-wide "us", "eu" and "asia" contain all of their regions; a dual region such as "nam4" contains its
+    two.
     """
     one, other = one.lower(), other.lower()
     return one == other or _contains(one, other) or _contains(other, one)
@@ -41,7 +42,7 @@ def _contains(location: str, region: str) -> bool:
 
 
 def bucket_info(bucket: str) -> Mapping[str, Any]:
-    """Return the metadata of a GCS bucket. Raises what the store's client raises."""
+    """Return the metadata of a GCS bucket. Raise the errors of the store's client."""
     import fsspec
 
     info: Mapping[str, Any] = fsspec.filesystem("gs").info(bucket)
@@ -52,11 +53,11 @@ _asking = ForkLock()
 
 
 class BucketLocations:
-    """Locations that are known, by bucket; thread-safe.
+    """Known locations, by bucket; thread-safe.
 
     Args:
-        ask: Gives the metadata of a bucket.
-        monotonic: Clock, seconds.
+        ask: Returns the metadata of a bucket.
+        monotonic: A monotonic clock in seconds.
     """
 
     def __init__(
@@ -70,22 +71,23 @@ class BucketLocations:
         self._unknown_until: dict[str, float] = {}
 
     def named(self, bucket: str) -> str | None:
-        """Return the location that the name says (`marin-...` buckets) or that was learned before, else None."""
+        """Return the location in the name (`marin-...` buckets) or learned earlier, else None."""
         return self._known.get(bucket) or region_from_prefix(f"gs://{bucket}")
 
     def is_known_unknown(self, bucket: str) -> bool:
-        """Say whether asking failed a short while ago."""
+        """Return whether a query failed a short while ago."""
         return self._unknown_until.get(bucket, 0.0) > self._monotonic()
 
     def learn(self, bucket: str, info: Mapping[str, Any] | None, error: BaseException | None = None) -> str | None:
-        """Remember and return the location in the bucket's metadata.
+        """Record and return the location in the bucket's metadata.
 
-        None there, or no metadata because of `error`, means unknown: that is logged, and remembered for a while.
+        Without a location, or without metadata because of `error`, the location is unknown. That is logged, and cached
+        for a while.
 
         Args:
-            bucket: Its name, without a scheme.
-            info: Its metadata; None: they could not be had.
-            error: The reason for that.
+            bucket: The bucket's name, without a scheme.
+            info: Its metadata; None if they are not available.
+            error: Why they are not available.
         """
         location = (info or {}).get("location")
         if not isinstance(location, str) or not location:
@@ -98,7 +100,7 @@ class BucketLocations:
         return self._known[bucket]
 
     def location(self, bucket: str) -> str:
-        """Return a bucket's location, asked for if it is not known; errors as for `get_bucket_location`."""
+        """Return a bucket's location, querying it if it is not known. Raise like `get_bucket_location`."""
         known = self.named(bucket)
         if known is not None:
             return known
@@ -124,7 +126,7 @@ class BucketLocations:
         return self.learn(bucket, info)
 
     def forget(self) -> None:
-        """Ask anew about every bucket."""
+        """Forget all locations."""
         self._known.clear()
         self._unknown_until.clear()
 
@@ -136,15 +138,15 @@ BUCKET_LOCATIONS = BucketLocations()
 def get_bucket_location(bucket_or_path: str) -> str:
     """Return the location of a GCS bucket in lower case, such as "us-central2" or the multi-region "us".
 
-    `marin-{region}` buckets are known by name; others are asked about once per process, and where that failed, again
-    after `UNKNOWN_FOR_SECONDS`.
+    `marin-{region}` buckets are known by name. Others are queried once per process; after a failure, again after
+    `UNKNOWN_FOR_SECONDS`.
 
     Args:
-        bucket_or_path: A bucket's name or any gs:// path in it.
+        bucket_or_path: A bucket's name, or any gs:// path in it.
 
     Raises:
-        NotFound: There is no such bucket.
-        Unavailable: The store cannot be asked, or does not let this account read the bucket's metadata; the client
-            library's own error, when there is one, is the cause.
+        NotFound: The bucket does not exist.
+        Unavailable: The store cannot be reached, or this account may not read the bucket's metadata. The cause is the
+            client library's error, if there is one.
     """
     return BUCKET_LOCATIONS.location(bucket_or_path.removeprefix("gs://").removeprefix("gcs://").partition("/")[0])

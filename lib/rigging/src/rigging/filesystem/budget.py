@@ -1,20 +1,20 @@
-"""Transfer budgets: how many bytes may cross regions, counted before they move.
+"""Transfer budgets limit how many bytes cross regions. Bytes are counted before they move.
 
-Bytes between regions cost money, so each one is reserved first, and what did not move is given back. A budget belongs
-to a context: `mirror_budget(gb)` opens one for a block, outside of any block the process has one, limited by
+Traffic between regions costs money, so every byte is reserved first, and unused reservations are returned. A budget
+belongs to a context: `mirror_budget(gb)` opens one for a block. Outside of any block the process has one, limited by
 MARIN_MIRROR_BUDGET_GB.
 
-Inheritance: filesystems that are made in a block belong to it, in whatever thread they are used. For what is
-made later, asyncio tasks carry the context by themselves. Threads do not (before Python 3.14), so the first
-`mirror_budget` of a process wraps `threading.Thread.start`, once and for good: a thread started while a budget is in
-force charges that budget, for as long as the thread lives; so do the threads it starts, and the workers of an executor
-that are started then. Threads that ran before the block are not touched. A process started by fork has a copy, counted
-apart; to other processes `budget_environment()` carries what is left.
+Inheritance: a filesystem created in a block belongs to it, whatever thread uses it. For filesystems created later,
+asyncio tasks inherit the context. Threads do not (before Python 3.14), so the first `mirror_budget` of a process wraps
+`threading.Thread.start` permanently: a thread started while a budget is in force charges that budget for its whole
+life; so do the threads it starts, and executor workers started then. Threads that were running before the block are
+unaffected. A forked process has a copy that is counted separately; `budget_environment()` passes the remaining budget
+to other processes.
 
-Why a method of Python's own is wrapped: a step's function makes pools of its own, which can be given no context from
-here. Without it, all of 8 files that a `ThreadPoolExecutor` opens by `fsspec.open("mirror://...")` are charged to the
-process's 10 GB instead of the block's budget. A start with its join takes 49 us plain, 47 to 50 wrapped, 47 to 53 in
-a block (two runs of 15,000 starts each).
+Why wrap a method of Python's own: a step's function creates its own pools, and code here cannot give those a context.
+Without the wrapper, all of 8 files that a `ThreadPoolExecutor` opens by `fsspec.open("mirror://...")` are charged to
+the process's 10 GB instead of the block's budget. A start with its join takes 49 us plain, 47 to 50 wrapped, 47 to 53
+in a block (two runs of 15,000 starts each).
 """
 
 import contextlib
@@ -48,7 +48,7 @@ N = TypeVar("N", int, float)
 
 
 class TransferBudgetExceeded(BudgetExceeded):
-    """The transfer was refused before it began: it would take the budget over its limit."""
+    """The transfer was refused before it began, because it would exceed the budget."""
 
 
 class TransferBudget:
@@ -57,36 +57,36 @@ class TransferBudget:
     __slots__ = ("__weakref__", "_epoch", "_limit_bytes", "_used_bytes")
 
     def __init__(self, limit_bytes: int | None = None) -> None:
-        """Make a budget of `limit_bytes`; None for the process's limit, MARIN_MIRROR_BUDGET_GB."""
+        """Create a budget of `limit_bytes`; None for the process's limit, MARIN_MIRROR_BUDGET_GB."""
         self._limit_bytes = _checked_bytes(_default_limit() if limit_bytes is None else limit_bytes, "limit_bytes")
         self._used_bytes = 0
         self._epoch = 0
 
     @property
     def bytes_used(self) -> int:
-        """Bytes that have crossed, and those that are reserved for transfers under way."""
+        """The bytes that crossed, plus those reserved for running transfers."""
         return self._used_bytes
 
     @property
     def limit_bytes(self) -> int:
-        """The most that `bytes_used` may reach."""
+        """The maximum of `bytes_used`."""
         return self._limit_bytes
 
     @property
     def bytes_left(self) -> int:
-        """Bytes that may still be reserved; never negative."""
+        """The bytes that can still be reserved; never negative."""
         with _counting:
             return max(0, self._limit_bytes - self._used_bytes)
 
     def reserve(self, n: int, path: str) -> "Reservation":
-        """Take `n` bytes out of the budget before they move; settle the reservation in a `with` statement.
+        """Reserve `n` bytes before they move. Settle the reservation in a `with` statement.
 
         Args:
-            n: Bytes that are about to cross.
-            path: What is read, for the message.
+            n: The number of bytes about to cross.
+            path: The path being read, for the message.
 
         Raises:
-            TransferBudgetExceeded: They do not fit; nothing is taken. Zero bytes always fit.
+            TransferBudgetExceeded: The bytes do not fit, and nothing is reserved. Zero bytes always fit.
         """
         wanted = _checked_bytes(n, f"the size of {path}")
         with _counting:
@@ -102,21 +102,21 @@ class TransferBudget:
         """Count `n` bytes of `path` as crossed.
 
         Args:
-            n: Bytes.
-            path: What was read, for the message.
-            size: Another name of `n`.
+            n: The number of bytes.
+            path: The path that was read, for the message.
+            size: Alias of `n`.
 
         Raises:
-            TransferBudgetExceeded: They do not fit; they are not counted.
+            TransferBudgetExceeded: The bytes do not fit, and are not counted.
         """
         moved = _either("n", n, "size", size)
         with self.reserve(moved, path) as reservation:
             reservation.settle(moved)
 
     def reset(self, limit_bytes: int | None = None) -> None:
-        """Start from zero used bytes, with a new limit when one is given.
+        """Reset the used bytes to zero, and the limit if one is given.
 
-        Reservations made before the reset no longer count, and settling them changes nothing.
+        Earlier reservations no longer count, and settling them changes nothing.
         """
         limit = None if limit_bytes is None else _checked_bytes(limit_bytes, "limit_bytes")
         with _counting:
@@ -126,7 +126,7 @@ class TransferBudget:
                 self._limit_bytes = limit
 
     def adjust(self, difference: int, epoch: int) -> None:
-        """Correct what is used by `difference` bytes, unless the budget was reset since `epoch` (for reservations)."""
+        """Correct the used bytes by `difference`, unless the budget was reset since `epoch`. Called by reservations."""
         with _counting:
             if epoch == self._epoch:
                 self._used_bytes += difference
@@ -136,13 +136,13 @@ class TransferBudget:
 
 
 class Reservation:
-    """Bytes taken out of a budget; they are given back unless `settle` says that they moved.
+    """Bytes reserved in a budget. They are returned unless `settle` reports that they moved.
 
     Args:
-        budget: What they are taken out of.
-        bytes_reserved: How many.
-        path: What is moved, for errors.
-        epoch: Number of the budget's last reset; what was reserved before a later one is not given back.
+        budget: The budget.
+        bytes_reserved: The number of bytes.
+        path: The path being moved, for errors.
+        epoch: The number of the budget's last reset. Reservations from before a later reset are not returned.
     """
 
     __slots__ = ("_budget", "_closed", "_epoch", "bytes_reserved", "path")
@@ -155,10 +155,10 @@ class Reservation:
         self.path = path
 
     def settle(self, actual_bytes: int) -> None:
-        """Keep `actual_bytes` as crossed and give the rest back; only the first call counts.
+        """Keep `actual_bytes` as crossed and return the rest. Only the first call counts.
 
-        More than was reserved is counted too, even over the limit: those bytes have moved, and the next reservation
-        is refused.
+        More than the reservation is counted too, even beyond the limit: those bytes have moved, and the next
+        reservation is refused.
         """
         actual = _checked_bytes(actual_bytes, f"the bytes moved of {self.path}")
         with _counting:
@@ -170,12 +170,12 @@ class Reservation:
             logger.warning("%s: %d bytes crossed, but only %d were reserved", self.path, actual, self.bytes_reserved)
 
     def take(self, n: int, path: str) -> "Reservation":
-        """Make `n` of these bytes a reservation of their own; those that are not here are reserved anew.
+        """Split off `n` of these bytes as a separate reservation. Missing bytes are newly reserved.
 
-        So a transfer of many files is refused as a whole before it begins, and each file is settled by itself.
+        This refuses a transfer of many files as a whole before it begins, and settles each file separately.
 
         Raises:
-            TransferBudgetExceeded: More than is left here, and what is missing does not fit; nothing is taken.
+            TransferBudgetExceeded: The missing bytes do not fit. Nothing is split off.
         """
         wanted = _checked_bytes(n, f"the size of {path}")
         with _counting:
@@ -194,7 +194,7 @@ class Reservation:
         return missing
 
     def release(self) -> None:
-        """Give everything back that is not settled."""
+        """Return everything that is not settled."""
         self.settle(0)
 
     def __enter__(self) -> Self:
@@ -213,7 +213,7 @@ _of_thread: weakref.WeakKeyDictionary[threading.Thread, TransferBudget] = weakre
 
 
 def current_budget() -> TransferBudget:
-    """Return the budget in force here: the innermost `mirror_budget` block's, else the process's.
+    """Return the current budget: that of the innermost `mirror_budget` block, else the process's.
 
     Raises:
         InvalidRequest: MARIN_MIRROR_BUDGET_GB is not a number of GB.
@@ -223,13 +223,14 @@ def current_budget() -> TransferBudget:
 
 @contextlib.contextmanager
 def mirror_budget(gb: float | None = None, *, budget_gb: float | None = None) -> Iterator[TransferBudget]:
-    """Give the block, the filesystems it makes, and its threads and tasks a budget of its own of `gb` GB (2^30 bytes).
+    """Give the block a separate budget of `gb` GB (2^30 bytes), including the filesystems, threads and tasks that it
+    starts.
 
-    A block inside a block has its own budget and leaves the outer one alone.
+    A nested block has its own budget and does not charge the outer one.
 
     Args:
         gb: The limit.
-        budget_gb: Another name of `gb`.
+        budget_gb: Alias of `gb`.
     """
     budget = TransferBudget(_bytes_of_gb(_either("gb", gb, "budget_gb", budget_gb), "mirror_budget"))
     _let_threads_inherit()
@@ -241,10 +242,10 @@ def mirror_budget(gb: float | None = None, *, budget_gb: float | None = None) ->
 
 
 def set_mirror_budget(budget_gb: float) -> contextvars.Token[TransferBudget | None]:
-    """Put a budget of `budget_gb` GB in force until `reset_mirror_budget`; `mirror_budget` is safer, and does the same.
+    """Put a budget of `budget_gb` GB in force until `reset_mirror_budget`. `mirror_budget` is safer and does the same.
 
     Returns:
-        What `reset_mirror_budget` takes, in the same context.
+        A token for `reset_mirror_budget`, in the same context.
     """
     budget = TransferBudget(_bytes_of_gb(budget_gb, "set_mirror_budget"))
     _let_threads_inherit()
@@ -252,17 +253,17 @@ def set_mirror_budget(budget_gb: float) -> contextvars.Token[TransferBudget | No
 
 
 def reset_mirror_budget(token: contextvars.Token[TransferBudget | None]) -> None:
-    """Put the budget in force again that was before `set_mirror_budget` gave `token`."""
+    """Restore the budget from before `set_mirror_budget` returned `token`."""
     _in_context.reset(token)
 
 
 def budget_environment() -> dict[str, str]:
-    """Return the variables that give another process what is left of the budget in force."""
+    """Return the variables that pass the remaining budget to another process."""
     return {MARIN_MIRROR_BUDGET_ENV: repr(current_budget().bytes_left / GB)}
 
 
 def gib(n: int) -> str:
-    """Return `n` bytes for people: "3 bytes", "1.50 MB", "2.00 GB" (powers of 1024)."""
+    """Return `n` bytes in words: "3 bytes", "1.50 MB", "2.00 GB" (powers of 1024)."""
     for unit, size in (("GB", GB), ("MB", 2**20), ("KB", 2**10)):
         if n >= size:
             return f"{n / size:.2f} {unit}"
@@ -270,7 +271,7 @@ def gib(n: int) -> str:
 
 
 def block_budget() -> TransferBudget | None:
-    """Return the budget of the innermost `mirror_budget` block around this call; None outside of blocks."""
+    """Return the budget of the innermost surrounding `mirror_budget` block; None outside of blocks."""
     budget = _in_context.get()
     if budget is not None or not _of_thread:
         return budget
@@ -278,13 +279,13 @@ def block_budget() -> TransferBudget | None:
 
 
 class ProcessBudget:
-    """The budget of what runs outside of blocks; MARIN_MIRROR_BUDGET_GB sets its limit, whenever it changes."""
+    """The budget outside of blocks. MARIN_MIRROR_BUDGET_GB sets its limit and may change at any time."""
 
     def __init__(self) -> None:
         self._made: tuple[str, TransferBudget] | None = None
 
     def current(self) -> TransferBudget:
-        """Return the budget, with the limit that the environment sets now; what is used stays.
+        """Return the budget with the environment's current limit. Its used bytes stay.
 
         Raises:
             InvalidRequest: MARIN_MIRROR_BUDGET_GB is not a number of GB.
@@ -354,7 +355,7 @@ def _exceeded_message(path: str, wanted: int, used: int, limit: int) -> str:
 
 
 def _either(name: str, value: N | None, other_name: str, other: N | None) -> N:
-    """Return the argument that was given by one of its two names."""
+    """Return the argument that was given under either of its two names."""
     given = value if other is None else other
     if given is None or (value is not None and other is not None):
         raise InvalidRequest(f"give {name}, or {other_name}, which means the same; not both, and not neither")
@@ -362,17 +363,17 @@ def _either(name: str, value: N | None, other_name: str, other: N | None) -> N:
 
 
 class BudgetBinding:
-    """Mixin that keeps the budget of a filesystem; its constructor calls `bind_budget`."""
+    """Mixin that stores the budget of a filesystem. The constructor must call `bind_budget`."""
 
     cachable = False  # fsspec would give one block the filesystem of another
     _strip_tokenize_options = ("budget",)  # a pickled one belongs to where it is unpickled
     _bound: TransferBudget | None = None
 
     def bind_budget(self, budget: TransferBudget | None) -> None:
-        """Remember this budget; None: that of the block that this filesystem is made in."""
+        """Store this budget. None means that of the surrounding block."""
         self._bound = block_budget() if budget is None else budget
 
     @property
     def budget(self) -> TransferBudget:
-        """The budget that reads by this filesystem are charged to."""
+        """The budget that this filesystem's reads are charged to."""
         return self._bound or current_budget()

@@ -1,7 +1,7 @@
-"""Places that this process may not write to any more: another holder of their lease may be writing there.
+"""Places that this process may no longer write to, because another holder of their lease may be writing there.
 
-Whoever keeps a lease puts a fence at its place. `open_url`, `atomic_write` and `mirror://` pass it before each write.
-The fence answers by this process's own clock and makes no request.
+The holder of a lease puts a fence at its place. `open_url`, `atomic_write` and `mirror://` check it before each write.
+The fence uses this process's own clock and makes no request.
 """
 
 import os
@@ -16,18 +16,18 @@ _fences: dict[str, Fence] = {}
 
 
 def put_fence(place: Url, fence: Fence) -> None:
-    """Pass `fence` before each write at or below a place, instead of the one that stood there before."""
+    """Call `fence` before each write at or below a place. It replaces an earlier fence there."""
     _fences[_key(place)] = fence
 
 
 def remove_fence(place: Url, fence: Fence) -> None:
-    """Remove a fence, unless another one stands there by now."""
+    """Remove a fence, unless another one has replaced it."""
     if _fences.get(_key(place)) == fence:
         del _fences[_key(place)]
 
 
 def check_writable(url: Url) -> None:
-    """Refuse to write at or below a place whose lease this process has lost; raises what the fence raises."""
+    """Refuse to write at or below a place whose lease this process has lost. Raise the fence's error."""
     if not _fences:
         return
     place = _key(url)

@@ -1,4 +1,4 @@
-"""`gs://` paths in configs: finding them, and checking that they are where the work is."""
+"""`gs://` paths in configs: find them, and check that they are in the region of the work."""
 
 import dataclasses
 import logging
@@ -20,7 +20,7 @@ def split_gcs_path(url: str) -> tuple[str, Path]:
     """Split `gs://bucket/a/b` into ("bucket", Path("a/b")); the path of a bare bucket is Path(".").
 
     Raises:
-        InvalidRequest: `url` is not of that form.
+        InvalidRequest: `url` does not have that form.
     """
     scheme, _, rest = url.partition("://")
     bucket, _, key = rest.partition("/")
@@ -35,28 +35,28 @@ def collect_gcs_paths(
     """Find every `gs://` path in a config of dataclasses, mappings, sequences, sets and paths.
 
     Args:
-        obj: The config; it may contain itself.
-        path_prefix: Put before each key.
-        skip_if_prefix_contains: Leave out paths whose key has one of these texts in it.
+        obj: The config. It may contain itself.
+        path_prefix: Prefix of each key.
+        skip_if_prefix_contains: Skip paths whose key contains one of these texts.
 
     Returns:
-        (key, path) pairs in the order of the walk; a key is dotted, with list items as `[i]`, e.g. "data.files[0]".
+        (key, path) pairs in traversal order. A key is dotted, with list items as `[i]`, e.g. "data.files[0]".
     """
     found = _walk(obj, path_prefix or "", ())
     return [(key, path) for key, path in found if not any(text in key for text in skip_if_prefix_contains or ())]
 
 
 def check_path_in_region(key: str, path: str, region: str, local_ok: bool = False) -> None:
-    """Pass when `path` is in `region`; a path whose location cannot be learned passes with a warning.
+    """Check that `path` is in `region`. A path with an unknown location passes with a warning.
 
     Args:
-        key: What the path is called in the config, for the message.
+        key: The path's key in the config, for the message.
         path: A gs:// path.
-        region: Where the work runs.
-        local_ok: Let paths that are not on GCS pass.
+        region: The region of the work.
+        local_ok: Accept paths that are not on GCS.
 
     Raises:
-        InvalidRequest: It is elsewhere, or not on GCS.
+        InvalidRequest: The path is in another region, or not on GCS.
     """
     complaint = _complaint(key, path, region, local_ok)
     if complaint is not None:
@@ -72,20 +72,20 @@ def check_gcs_paths_same_region(
     region_getter: Callable[[], str | None] | None = None,
     path_checker: Callable[[str, str, str, bool], object] | None = None,
 ) -> None:
-    """Pass when every `gs://` path in a config is in one region, where the work runs.
+    """Check that every `gs://` path in a config is in the region of the work.
 
     Args:
-        obj: The config, as for `collect_gcs_paths`.
-        local_ok: Whether it is all right that the region is unknown; nothing is cross-region then.
-        region: Where the work runs, instead of where this process does.
-        skip_if_prefix_contains: As for `collect_gcs_paths`; by default the URLs of training data, which is read bit by
-            bit.
-        region_getter: Asked where the work runs when `region` is not given, instead of `marin_region`.
-        path_checker: Called as `check_path_in_region` for each path, instead of the check here; it raises what is to
-            be raised.
+        obj: The config, as in `collect_gcs_paths`.
+        local_ok: Accept an unknown region: then nothing is cross-region.
+        region: The region of the work, instead of this process's.
+        skip_if_prefix_contains: As in `collect_gcs_paths`. By default it skips URLs of training data, which is read
+            piecemeal.
+        region_getter: Returns the region if `region` is not given, instead of `marin_region`.
+        path_checker: Called for each path like `check_path_in_region`, instead of it. It raises if the path is not
+            acceptable.
 
     Raises:
-        InvalidRequest: Some are elsewhere; the message lists them all, and says how to fix it.
+        InvalidRequest: Some paths are in another region. The message lists all of them and says how to fix it.
     """
     here = region or (region_getter or marin_region)()
     if here is None:

@@ -1,12 +1,12 @@
-"""The cross-region guard: reading an object store of another region is charged to the transfer budget.
+"""The cross-region guard charges reads from another region's object store to the transfer budget.
 
-A read is reserved in the budget before it begins, and settled with what came; a read that fails gives its reservation
-back. Ranges cost the range. A file that is opened is charged by the blocks that are fetched, read-ahead included. The
-budget is the one in force, or that of the `mirror_budget` block in which the filesystem was made. Copies cost
-their size when source and destination are in different places, wherever this machine is. What the guard does not know
-it refuses (`guard_names`).
+A read is reserved in the budget before it begins, and settled with the bytes that arrived; a failed read returns its
+reservation. A range costs its length. An open file is charged for the blocks it fetches, including read-ahead. The
+budget is the current one, or that of the `mirror_budget` block that created the filesystem. Copies cost their size if
+source and destination are in different places, wherever this machine is. The guard refuses operations that it does not
+know (`guard_names`).
 
-This module imports fsspec; `rigging.filesystem` brings it in only when it is asked for.
+This module imports fsspec. `rigging.filesystem` imports it on demand.
 """
 
 import functools
@@ -28,7 +28,7 @@ _PLAIN = (type(None), bool, int, float, str, bytes, tuple)
 
 
 def _twins(steps: Callable[..., Steps[Any]]) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return the method that makes these steps, and the coroutine that does and is called the same with a "_"."""
+    """Return the sync method that runs these steps, and its coroutine twin, whose name starts with "_"."""
 
     @functools.wraps(steps)
     def method(self: "CrossRegionGuardedFS", *args: Any, **kwargs: Any) -> Any:
@@ -42,14 +42,14 @@ def _twins(steps: Callable[..., Steps[Any]]) -> tuple[Callable[..., Any], Callab
 
 
 class CrossRegionGuardedFS(BudgetBinding, AbstractFileSystem):  # type: ignore[misc]
-    """A filesystem whose reads from other regions are charged; otherwise as the one under it.
+    """A filesystem that charges reads from other regions. Otherwise it behaves like the wrapped one.
 
-    It pickles with the filesystem under it; region and budget are those of the process in which a read happens.
+    It pickles with the wrapped filesystem. Region and budget are those of the process that reads.
 
     Args:
-        fs: The filesystem of an object store, also available as `unguarded`: its reads are not charged.
-        cross_region_checker: Says of a bucket whether reading it is charged, instead of the comparison of regions.
-        budget: What reads are charged to, instead of the budget in force.
+        fs: The filesystem of an object store, also available as `unguarded`, whose reads are not charged.
+        cross_region_checker: Decides for a bucket whether reads are charged, instead of the comparison of regions.
+        budget: The budget to charge, instead of the current one.
     """
 
     protocol = "marin-guard"
@@ -86,7 +86,7 @@ class CrossRegionGuardedFS(BudgetBinding, AbstractFileSystem):  # type: ignore[m
         return _passed_on(self, name)
 
     def is_cross_region(self, path: str) -> bool:
-        """Say whether reading `path` would be charged now."""
+        """Return whether reading `path` would be charged now."""
         return bool(self._run(self.reads.crossing([path])))
 
     cat, _cat = _twins(ChargedReads.cat)
@@ -158,9 +158,9 @@ class CrossRegionGuardedFS(BudgetBinding, AbstractFileSystem):  # type: ignore[m
 
 
 class ChargedFile(AbstractBufferedFile):  # type: ignore[misc]
-    """A file of another region, open for reading: each block is charged when it is fetched.
+    """A file of another region, open for reading. Each block is charged when it is fetched.
 
-    It reads by `cat_file` of the guard, so that pickling it, and every kind of cache, keep the guard between.
+    It reads by the guard's `cat_file`, so that pickling it and every kind of cache keep the guard in place.
     """
 
     def _fetch_range(self, start: int, end: int) -> bytes:
@@ -170,12 +170,12 @@ class ChargedFile(AbstractBufferedFile):  # type: ignore[misc]
 
 
 def guarded(fs: AbstractFileSystem) -> CrossRegionGuardedFS:
-    """Return the guard of `fs`, or `fs` itself when it is one."""
+    """Return the guard of `fs`, or `fs` itself if it is one."""
     return fs if isinstance(fs, CrossRegionGuardedFS) else CrossRegionGuardedFS(fs=fs)
 
 
 def _passed_on(fs: CrossRegionGuardedFS, name: str) -> Any:
-    """Return what the filesystem under the guard has by that name, if the guard knows it, or it is a mere setting."""
+    """Return the wrapped filesystem's attribute of that name, if the guard passes it on or it is a plain setting."""
     value = getattr(fs.unguarded, name)
     if is_passed_on(name) or isinstance(value, _PLAIN):
         return value
@@ -193,7 +193,9 @@ def _passed_on(fs: CrossRegionGuardedFS, name: str) -> Any:
 
 
 def close_inherited_names(cls: type[CrossRegionGuardedFS]) -> None:
-    """Give the class every name of fsspec's base class: passed on or refused, never inherited unseen."""
+    """Define every name of fsspec's base class on the class, passed on or refused, so that none is inherited
+    unnoticed.
+    """
     for name in dir(AbstractFileSystem):
         is_own = inspect.getattr_static(cls, name) is not inspect.getattr_static(AbstractFileSystem, name)
         if is_own or name in INHERITED:

@@ -1,7 +1,7 @@
-"""Names of a filesystem that the guard passes on, or leaves to fsspec; any other that it does not define is refused.
+"""Names of a filesystem that the guard passes on or leaves to fsspec. It refuses any other that it does not define.
 
-Only fsspec's convention is relied upon: `_name` is the coroutine of `name`. What gcsfs and s3fs have besides, such as
-the raw client, is refused without being listed, so that a new release of theirs cannot open a hole.
+This relies only on fsspec's convention that `_name` is the coroutine of `name`. Everything else in gcsfs and s3fs, such
+as the raw client, is refused without a list, so that their new releases cannot open a hole.
 """
 
 from typing import Final
@@ -30,5 +30,5 @@ INHERITED: Final = frozenset(_COMPOSED.split())
 
 
 def is_passed_on(name: str) -> bool:
-    """True if the guard passes this name on: it or what it is the coroutine of is listed."""
+    """Return whether the guard passes this name on: the name is listed, or is the coroutine of a listed one."""
     return name in PASSED_ON or name.removeprefix("_") in PASSED_ON

@@ -1,7 +1,7 @@
 """How each kind of read is charged, written once for the sync methods and their async twins.
 
-Each function is a generator that yields the calls it wants made on the unguarded filesystem and gets back what they
-return; `run_sync` makes them at once, `run_async` awaits the async twin of each. Nothing here does I/O itself.
+Each function is a generator that yields calls to make on the unguarded filesystem and receives their results.
+`run_sync` makes them directly; `run_async` awaits the async twin of each. Nothing here does I/O.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -19,7 +19,7 @@ from rigging.filesystem.region_check import GCS_PROTOCOLS, bytes_cross, configur
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a method of the unguarded filesystem, named without the underscore of the async twin."""
+    """A call of a method of the unguarded filesystem, by its sync name."""
 
     name: str
     arguments: tuple[Any, ...] = ()
@@ -27,13 +27,13 @@ class Call:
 
     @property
     def recursive(self) -> bool:
-        """True if directories stand for all that is below them."""
+        """Return whether directories stand for everything below them."""
         return bool(self.options.get("recursive"))
 
 
 @dataclass(frozen=True, slots=True)
 class RegionRules:
-    """Where this process and a store's buckets are, and what that means for a read."""
+    """The locations of this process and of a store's buckets, and what they mean for a read."""
 
     here: Callable[[], str | None] = guarded_region
     bytes_cross: Callable[[str | None, str], bool] = bytes_cross
@@ -78,14 +78,14 @@ async def run_async(fs: AbstractFileSystem, steps: Steps[T]) -> T:
 
 
 def _named(error: BaseException, fs: AbstractFileSystem, call: Call) -> BaseException:
-    """The error, with the path when the store's client does not say it ("Forbidden")."""
+    """Return the error, adding the path if the store's client omits it ("Forbidden")."""
     if isinstance(error, OSError) and call.arguments and isinstance(call.arguments[0], str):
         name_path(error, url_on(fs, call.arguments[0]))
     return error
 
 
 def url_on(fs: AbstractFileSystem, path: str) -> str:
-    """A path of an unguarded filesystem as a URL, for messages."""
+    """Return a path of an unguarded filesystem as a URL, for messages."""
     protocol = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
     return path if "://" in path else f"{protocol}://{path}"
 
@@ -94,12 +94,12 @@ REGION_RULES = RegionRules()
 
 
 class ChargedReads:
-    """The reads of one filesystem.
+    """The charged reads of one filesystem.
 
     Args:
         fs: The filesystem.
-        budget: Gives what they are charged to.
-        crosses: Says of a bucket whether its bytes cross regions, instead of the comparison of regions.
+        budget: Returns the budget to charge.
+        crosses: Decides for a bucket whether its bytes cross regions, instead of the comparison of regions.
         rules: The comparison of regions.
     """
 
@@ -117,7 +117,7 @@ class ChargedReads:
         self._protocol: str = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> Steps[bytes]:
-        """Charge the range, settled with the bytes that came."""
+        """Charge the range, settled with the bytes that arrived."""
         call = Call("cat_file", (path,), {"start": start, "end": end, **options})
         crossing = yield from self.crossing([path])
         data: bytes
@@ -131,7 +131,7 @@ class ChargedReads:
         return data
 
     def cat(self, path: Any, recursive: bool = False, on_error: str = "raise", **options: Any) -> Steps[Any]:
-        """Charge every file that `path` stands for, settled with the bytes that came."""
+        """Charge every file that `path` stands for, settled with the bytes that arrived."""
         call = Call("cat", (path,), {"recursive": recursive, "on_error": on_error, **options})
         crossing = yield from self._expanded(path, recursive, None, missing_ok=on_error != "raise")
         if not crossing:
@@ -143,7 +143,7 @@ class ChargedReads:
         return found
 
     def cat_ranges(self, paths: Sequence[str], starts: Any, ends: Any, **options: Any) -> Steps[Any]:
-        """Charge the ranges, settled with the bytes that came."""
+        """Charge the ranges, settled with the bytes that arrived."""
         call = Call("cat_ranges", (paths, starts, ends), options)
         crossing = set((yield from self.crossing(paths)))
         if not crossing:
@@ -166,30 +166,30 @@ class ChargedReads:
         return self._whole(Call("get_file", (rpath, lpath, *args), options))
 
     def copy(self, path1: Any, path2: Any, recursive: bool = False, **options: Any) -> Steps[Any]:
-        """Charge what goes from one place to another, wherever this machine is."""
+        """Charge what moves from one place to another, wherever this machine is."""
         return self._copied(Call("copy", (path1, path2), {"recursive": recursive, **options}))
 
     def cp_file(self, path1: str, path2: str, **options: Any) -> Steps[Any]:
-        """Charge as `copy` does."""
+        """Charge like `copy`."""
         return self._copied(Call("cp_file", (path1, path2), options))
 
     def mv(self, path1: Any, path2: Any, recursive: bool = False, **options: Any) -> Steps[Any]:
-        """Charge as `copy` does."""
+        """Charge like `copy`."""
         return self._copied(Call("mv", (path1, path2), {"recursive": recursive, **options}))
 
     def mv_file(self, path1: str, path2: str, **options: Any) -> Steps[Any]:
-        """Charge as `copy` does."""
+        """Charge like `copy`."""
         return self._copied(Call("mv_file", (path1, path2), options))
 
     def size_if_crossing(self, path: str, *, missing_ok: bool = False) -> Steps[int | None]:
-        """Return the size to charge for the whole of `path`, None when it does not cross."""
+        """Return the size to charge for all of `path`; None if it does not cross regions."""
         crossing = yield from self.crossing([path])
         if not crossing:
             return None
         return (yield from self._whole_sizes(crossing, missing_ok=missing_ok))
 
     def crossing(self, paths: Sequence[str]) -> Steps[list[str]]:
-        """Return those of `paths`, stripped, whose bytes cross regions on their way here."""
+        """Return the stripped `paths` whose bytes cross regions on their way here."""
         region = self._rules.here()
         if region is None and self._crosses is None:
             return []
@@ -251,7 +251,7 @@ class ChargedReads:
         return result
 
     def _expanded(self, path: Any, recursive: bool, maxdepth: int | None, missing_ok: bool = False) -> Steps[list[str]]:
-        """Return the files, of those that `path` stands for, that cross."""
+        """Return the files that `path` stands for and that cross regions."""
         roots = self._listed(path)
         maybe: Sequence[str] = [root for root in roots if _has_magic(self._bucket(root))]
         if not maybe:
@@ -284,7 +284,7 @@ class ChargedReads:
         """Return the sum of the sizes.
 
         Raises:
-            Denied: A size cannot be learned, so that the read cannot be charged.
+            Denied: A size is unknown, so the read cannot be charged.
         """
         if len(paths) > 1 and not missing_ok:
             try:

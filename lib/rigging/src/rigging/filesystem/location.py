@@ -1,4 +1,4 @@
-"""Which URLs are files of this machine, and which are not."""
+"""Which URLs are files on this machine."""
 
 import os
 import re
@@ -15,7 +15,9 @@ OBJECT_STORE_PROTOCOLS = frozenset({"gs", "gcs", "s3", "s3a", "abfs", "abfss", "
 
 
 def url_scheme(url: Url) -> str:
-    """Return the scheme of `url`, "file" for a plain path, the outermost one of a chain such as "simplecache::gs://b"."""
+    """Return the scheme of `url`: "file" for a plain path, the outermost one for a chain such as
+    "simplecache::gs://b".
+    """
     text = os.fspath(url)
     if text.startswith(("/", "~", ".")):
         return "file"
@@ -28,9 +30,9 @@ def url_scheme(url: Url) -> str:
 
 
 def local_path(url: Url) -> str | None:
-    """Return the absolute path when `url` is a plain path (relative too) or a file:// URL, else None.
+    """Return the absolute path if `url` is a plain path (also relative) or a file:// URL, else None.
 
-    Percent signs are kept as they are and a leading ~ is the home directory, as fsspec reads such paths.
+    Percent signs stay as they are, and a leading ~ is the home directory, as in fsspec.
     """
     text = os.fspath(url)
     # What most paths are: nothing in it is to be resolved.
@@ -47,6 +49,6 @@ def local_path(url: Url) -> str | None:
 
 
 def path_in(directory: Url, name: str) -> str:
-    """Return `os.path.join(directory, name)` for a name that is relative, in a third of the time."""
+    """Return `os.path.join(directory, name)` for a relative name, in a third of the time."""
     text = os.fspath(directory)
     return f"{text}/{name}" if text[-1:] not in ("", "/") else text + name

@@ -1,4 +1,4 @@
-"""Errors of storage that say which file they are about: client libraries often say only "Forbidden"."""
+"""Add the file to storage errors: client libraries often say only "Forbidden"."""
 
 import errno
 import os
@@ -11,7 +11,7 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def name_path(error: OSError, path: str | os.PathLike[str]) -> None:
-    """Give `error` the path it is about, unless it names one; a missing file's own error is left as it is."""
+    """Add the path to `error` unless it names one. Errors about a missing file stay unchanged."""
     text = os.fspath(path)
     if isinstance(error, (MarinError, FileNotFoundError)) or error.filename is not None:
         return

@@ -1,9 +1,9 @@
-"""Opening URLs: the one way in which marin code reaches fsspec.
+"""Open URLs. All marin code reaches fsspec through this module.
 
-Everything that reads or writes storage goes through these three functions, so that the rules about regions and
-budgets have a single door to stand at: object stores come with the cross-region guard, everything else as fsspec
-makes it. Chains such as "simplecache::gs://b/x" and "zip://a::gs://b/x.zip" have the guard inside; kinds of chains
-that cannot have it are refused when they would cross regions.
+All storage access goes through these three functions, so that the rules about regions and budgets apply in one place:
+object stores get the cross-region guard, all else is as fsspec creates it. In chains such as "simplecache::gs://b/x"
+and "zip://a::gs://b/x.zip" the guard is inside. Kinds of chains that cannot contain it are refused if they would cross
+regions.
 """
 
 import os
@@ -45,21 +45,21 @@ def open_url(url: Url, mode: str, **kwargs: Any) -> "UrlFile[Any]": ...
 
 
 def open_url(url: Url, mode: str = "rb", **kwargs: Any) -> "UrlFile[Any]":
-    """Open a plain path, file:// or any fsspec URL: in a `with` statement, or as the file itself.
+    """Open a plain path, file:// or any fsspec URL. Use the result in a `with` statement, or as a file.
 
-    `with open_url(url) as file` closes it at the end; `json.load(open_url(url))` opens it at the first read.
+    `with open_url(url) as file` closes it at the end. `json.load(open_url(url))` opens it at the first read.
 
-    Missing parent directories are made when writing to a filesystem that has directories.
+    When writing to a filesystem with directories, missing parents are created.
 
     Args:
-        url: Where.
-        mode: As for the builtin `open`.
-        kwargs: Passed on to `fsspec.open` (compression, encoding, storage options).
+        url: The path or URL.
+        mode: As in the builtin `open`.
+        kwargs: Arguments of `fsspec.open` (compression, encoding, storage options).
 
     Raises:
-        FileNotFoundError: On entering the `with`, or at the first read, where nothing is.
-        LeaseLostError: Writing below the output of a step whose lease this process has lost.
-        TransferBudgetExceeded: On reading, when the bytes come from another region and do not fit the budget.
+        FileNotFoundError: On entering the `with`, or at the first read, if the file does not exist.
+        LeaseLostError: On writing below the output of a step whose lease this process has lost.
+        TransferBudgetExceeded: On reading bytes from another region that do not fit the budget.
     """
     import fsspec
 
@@ -77,11 +77,11 @@ def open_url(url: Url, mode: str = "rb", **kwargs: Any) -> "UrlFile[Any]":
 
 
 def url_to_fs(url: Url, **kwargs: Any) -> "tuple[AbstractFileSystem, str]":
-    """Return the filesystem that `url` is on and the path there, as `fsspec.core.url_to_fs` does.
+    """Return the filesystem of `url` and the path there, like `fsspec.core.url_to_fs`.
 
     Raises:
-        Denied: A chain of filesystems would read from another region, uncharged.
-        MissingExtra: The packages for this kind of storage are not installed.
+        Denied: A chain of filesystems would read from another region without a charge.
+        MissingExtra: The packages for this storage are not installed.
     """
     from fsspec.core import url_to_fs as fsspec_url_to_fs
 
@@ -97,10 +97,10 @@ def url_to_fs(url: Url, **kwargs: Any) -> "tuple[AbstractFileSystem, str]":
 
 
 def filesystem(protocol: str, **kwargs: Any) -> "AbstractFileSystem":
-    """Return the filesystem of `protocol` ("file", "memory", "gs", "s3", ...), as `fsspec.filesystem` does.
+    """Return the filesystem of `protocol` ("file", "memory", "gs", "s3", ...), like `fsspec.filesystem`.
 
     Raises:
-        Denied: A filesystem upon another would read from another region, uncharged.
+        Denied: A nested filesystem would read from another region without a charge.
     """
     import fsspec
 
@@ -117,7 +117,7 @@ def filesystem(protocol: str, **kwargs: Any) -> "AbstractFileSystem":
 
 
 def _stored_at(url: Url) -> str:
-    """Return the scheme under which the bytes lie: that of the last link of a chain."""
+    """Return the scheme of the stored bytes: that of the last link of a chain."""
     return url_scheme(os.fspath(url).rpartition("::")[2])
 
 
@@ -128,7 +128,7 @@ def _guarded(fs: "AbstractFileSystem") -> "CrossRegionGuardedFS":
 
 
 def _store(protocol: str, options: dict[str, Any]) -> "CrossRegionGuardedFS":
-    """Return the object store of a protocol, guarded."""
+    """Return the guarded object store of a protocol."""
     import fsspec
 
     with _needing(protocol):

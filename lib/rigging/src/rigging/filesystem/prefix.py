@@ -1,4 +1,4 @@
-"""The prefix: the storage root under which every output path lies, and what is derived from it."""
+"""The prefix: the storage root of all output paths, and paths derived from it."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ ALLOWED_TTL_DAYS = (1, 2, 3, 4, 5, 6, 7, 14, 30)
 def marin_prefix() -> str:
     """Return the storage root: MARIN_PREFIX, else the region's bucket on a GCP VM, else /tmp/marin.
 
-    Read anew at each call; absolute, and without a trailing slash.
+    It is read anew at each call. It is absolute and has no trailing slash.
     """
     configured = os.environ.get("MARIN_PREFIX", "").strip()
     if configured:
@@ -27,10 +27,10 @@ def marin_prefix() -> str:
 
 
 def absolute_prefix(prefix: str) -> str:
-    """Return a storage root that means the same in every process: a local path is made absolute, a URL stays.
+    """Return a storage root that means the same in every process: a local path becomes absolute, a URL stays.
 
     Raises:
-        InvalidRequest: `prefix` is empty, or a URL of a kind that nothing here can open.
+        InvalidRequest: `prefix` is empty, or a URL of an unsupported kind.
     """
     if not prefix.strip():
         raise InvalidRequest(f"prefix={prefix!r}: empty; give a path or a URL such as gs://bucket/experiments")
@@ -61,15 +61,15 @@ def marin_temp_bucket(ttl_days: float, prefix: str = "", *, source_prefix: str |
     """Return a URL for data that may be deleted after `ttl_days` days.
 
     Args:
-        ttl_days: Wanted lifetime in days; rounded up to one of 1-7, 14, 30, and 30 when longer.
-        prefix: Path below the temporary root.
-        source_prefix: Storage root to stay beside, instead of this machine's own.
+        ttl_days: Lifetime in days: rounded up to one of 1-7, 14, 30, and 30 if longer.
+        prefix: The path below the temporary root.
+        source_prefix: A storage root to stay close to, instead of this machine's.
 
     Returns:
-        `gs://{bucket}/tmp/ttl={N}d/{prefix}` when the region is known, else `{storage root as URL}/tmp/{prefix}`.
+        `gs://{bucket}/tmp/ttl={N}d/{prefix}` if the region is known, else `{storage root as URL}/tmp/{prefix}`.
 
     Raises:
-        InvalidRequest: `ttl_days` is below 1, or `prefix` leaves the temporary root.
+        InvalidRequest: `ttl_days` is below 1, or `prefix` leads out of the temporary root.
     """
     if not ttl_days >= 1:
         raise InvalidRequest(f"ttl_days={ttl_days}: must be at least 1")

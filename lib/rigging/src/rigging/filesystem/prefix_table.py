@@ -1,8 +1,8 @@
-"""The prefixes of all regions, and which of them is the local one.
+"""The prefixes of all regions, and which of them is local.
 
-The table is, in this order: MARIN_MIRROR_PREFIXES (comma-separated URLs); the YAML file that MARIN_MIRROR_CONFIG names;
-`infra/mirror.yaml` of the project or `~/.config/marin/mirror.yaml`; and else the built-in buckets, but only when the
-local prefix is itself on gs://. Nothing of it is remembered but parsed files: a changed environment counts at once.
+The table is the first of these: MARIN_MIRROR_PREFIXES (comma-separated URLs); the YAML file in MARIN_MIRROR_CONFIG;
+`infra/mirror.yaml` of the project or `~/.config/marin/mirror.yaml`; the built-in buckets, if the local prefix is on
+gs://. Only parsed files are cached: a changed environment takes effect immediately.
 """
 
 import functools
@@ -30,8 +30,8 @@ class Prefix:
     """One region's storage root.
 
     Args:
-        url: As `canonical_url` writes it: a plain absolute path, else scheme://..., without a slash at the end.
-        region: Its region, when that is known.
+        url: In the form of `canonical_url`: a plain absolute path, or scheme://..., without a trailing slash.
+        region: Its region; None if unknown.
     """
 
     url: str
@@ -39,7 +39,7 @@ class Prefix:
 
 
 def canonical_url(url: str) -> str:
-    """Return the one spelling of a prefix or of a path in full: gs for gcs, s3 for s3a, a plain path for file://."""
+    """Return the canonical spelling of a prefix or full path: gs for gcs, s3 for s3a, a plain path for file://."""
     path = local_path(url)
     if path is not None:
         return path
@@ -51,15 +51,15 @@ def canonical_url(url: str) -> str:
 
 
 def local_prefix() -> Prefix:
-    """Return the prefix of this process: where the mirror writes and looks first. MARIN_PREFIX is read at each call."""
+    """Return the prefix of this process, where the mirror writes and looks first. MARIN_PREFIX is read at each call."""
     return _prefix(marin_prefix())
 
 
 def mirror_prefixes() -> tuple[Prefix, ...]:
-    """Return the prefixes of all regions, the local one included if it is in the table.
+    """Return the prefixes of all regions, including the local one if it is in the table.
 
     Raises:
-        InvalidRequest: The table cannot be read, or names something that is not a prefix.
+        InvalidRequest: The table cannot be read, or contains something that is not a prefix.
     """
     listed = os.environ.get(MIRROR_PREFIXES_ENV, "").strip()
     if listed:
@@ -73,16 +73,16 @@ def mirror_prefixes() -> tuple[Prefix, ...]:
 
 
 def other_prefixes() -> tuple[Prefix, ...]:
-    """Return the prefixes to look into when the local one does not have a path, those of the same continent first."""
+    """Return the prefixes to search for a path that the local one lacks, starting with those of the same continent."""
     local = local_prefix()
     others = [prefix for prefix in mirror_prefixes() if prefix.url != local.url]
     return tuple(sorted(others, key=lambda prefix: _continent(prefix.region) != _continent(local.region)))
 
 
 def crosses_regions(source: Prefix, destination: Prefix) -> bool:
-    """Say whether bytes from one prefix to the other are charged: yes, unless both are known to be in one place.
+    """Return whether bytes between two prefixes are charged: yes, unless both are known to be in one place.
 
-    Where a gs:// bucket is that neither its name nor the table places, the store is asked, once.
+    If neither the name nor the table gives the location of a gs:// bucket, the store is asked once.
     """
     origin = _place(source)
     target = _place(destination) if origin is not None else None

@@ -1,4 +1,4 @@
-"""Files that only this user may read or write, such as keys; folders that only this user may write to."""
+"""Files that only this user may read or write, such as keys, and folders that only this user may write to."""
 
 import contextlib
 import os
@@ -18,20 +18,20 @@ _WRITTEN_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 def read_private(path: LocalPath, what: str) -> bytes | None:
-    """Return the content of a file that this user has for itself; None when there is no such file.
+    """Return the content of a file that only this user can access; None if it does not exist.
 
-    What others could have put there is never returned: the checks are made on the open file, not on its name.
+    Content that others could have written is never returned: the checks apply to the open file, not its name.
 
     Args:
-        path: The file. A symbolic link is refused, wherever it leads.
+        path: The file. Symbolic links are refused.
         what: Its name in errors, e.g. "the cluster's secret".
 
     Returns:
-        All of it, in bytes.
+        The whole content in bytes.
 
     Raises:
-        Denied: It is no regular file, it belongs to another user, or others can read or write it.
-        OSError: It cannot be read.
+        Denied: It is not a regular file, belongs to another user, or others can read or write it.
+        OSError: The file cannot be read.
     """
     try:
         descriptor = os.open(path, _OPEN_FLAGS)
@@ -53,22 +53,22 @@ def read_private(path: LocalPath, what: str) -> bytes | None:
 
 
 def load_or_create(path: LocalPath, make: Callable[[], bytes], what: str) -> bytes:
-    """Return the content of a private file, which is made first if it is missing.
+    """Return the content of a private file, creating it if it is missing.
 
-    Of processes that make it at once, one succeeds and all return its content. A reader never sees a part of it, and
-    the disk has it before this returns.
+    If several processes create it at once, one succeeds and all return its content. Readers never see a part of it, and
+    the disk has stored it before this returns.
 
     Args:
-        path: The file, in a folder that exists.
-        make: Returns the content of a new one.
+        path: The file, in an existing folder.
+        make: Returns the content of a new file.
         what: Its name in errors.
 
     Returns:
-        All of it, in bytes.
+        The whole content in bytes.
 
     Raises:
-        Denied: As `read_private`.
-        OSError: It cannot be read or made.
+        Denied: As in `read_private`.
+        OSError: The file cannot be read or created.
     """
     found = read_private(path, what)
     if found is not None:
@@ -92,15 +92,15 @@ def load_or_create(path: LocalPath, make: Callable[[], bytes], what: str) -> byt
 
 
 def write_private(path: LocalPath, data: bytes, *, durable: bool = False) -> None:
-    """Replace a file, which only this user can read; a reader sees the old content or the new, never a part.
+    """Replace a file that only this user can read. Readers see the old content or the new, never a part.
 
     Args:
-        path: The file, in a folder that exists. A symbolic link is replaced, not followed.
-        data: Its whole new content.
-        durable: Also wait until the disk has it.
+        path: The file, in an existing folder. A symbolic link is replaced, not followed.
+        data: The complete new content.
+        durable: Also wait until the disk has stored it.
 
     Raises:
-        OSError: It cannot be written; no temporary file is left.
+        OSError: The file cannot be written. No temporary file is left.
     """
     temporary = f"{os.fspath(path)}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -120,17 +120,17 @@ def write_private(path: LocalPath, data: bytes, *, durable: bool = False) -> Non
 
 
 def check_own_folder(path: LocalPath, what: str, cure: str, *, follow_links: bool = True) -> None:
-    """Make sure that no other user can put files into a folder, or replace files of it.
+    """Check that no other user can create or replace files in a folder.
 
     Args:
         path: The folder.
         what: Its name in errors, e.g. "the work directory".
-        cure: The end of the error: what to do about it.
-        follow_links: False: a symbolic link is refused. For names that others could have taken first.
+        cure: The end of the error: how to fix it.
+        follow_links: False refuses a symbolic link, for names that others could have created first.
 
     Raises:
-        Denied: It is no folder, belongs neither to this user nor to root, or others can write to it.
-        OSError: It is not there.
+        Denied: It is not a folder, belongs neither to this user nor to root, or others can write to it.
+        OSError: The folder does not exist.
     """
     status = os.stat(path) if follow_links else os.lstat(path)
     if not stat.S_ISDIR(status.st_mode):

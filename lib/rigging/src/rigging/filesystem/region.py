@@ -1,4 +1,4 @@
-"""Regions: where this machine runs and which bucket belongs to which region."""
+"""Regions: where this machine runs, and the bucket of each region."""
 
 import functools
 import logging
@@ -31,7 +31,7 @@ _asking = ForkLock()
 
 
 def data_bucket(region: str) -> str:
-    """Return the name of the bucket that holds the data of `region`, e.g. "marin-us-central2"."""
+    """Return the name of the data bucket of `region`, e.g. "marin-us-central2"."""
     known = REGION_TO_DATA_BUCKET.get(region)
     if known is not None:
         return known
@@ -42,7 +42,7 @@ def data_bucket(region: str) -> str:
 # Asked for each read, of a few prefixes and buckets.
 @functools.lru_cache(maxsize=1024)
 def region_from_prefix(prefix: str | None) -> str | None:
-    """Return the region of a `gs://marin-...` prefix, or None when the prefix does not name one."""
+    """Return the region in a `gs://marin-...` prefix, or None."""
     if not prefix or not prefix.startswith(("gs://", "gcs://")):
         return None
     bucket = prefix.split("://", 1)[1].partition("/")[0]
@@ -54,30 +54,30 @@ def region_from_prefix(prefix: str | None) -> str | None:
 
 
 def region_from_metadata() -> str | None:
-    """Return the region that the GCP metadata server gives for this machine, or None when it is not a GCP VM.
+    """Return this machine's region from the GCP metadata server; None if it is not a GCP VM.
 
-    The server is asked once per process, and only when the machine may be in GCP.
+    The server is asked once per process, and only if the machine may be in GCP.
     """
     with _asking:
         return _region_of_this_machine()
 
 
 def forget_metadata() -> None:
-    """Ask the metadata server anew at the next call (for tests, and after a live migration)."""
+    """Ask the metadata server again at the next call (for tests, and after a live migration)."""
     with _asking:
         _region_of_this_machine.cache_clear()
 
 
 def marin_region() -> str | None:
-    """Return the region this process runs in: what the metadata server says, else what MARIN_PREFIX implies.
+    """Return the region of this process: from the metadata server, else from MARIN_PREFIX.
 
-    None when unknown; nothing counts as cross-region then.
+    Return None if it is unknown. Then nothing counts as cross-region.
     """
     return region_from_metadata() or region_from_prefix(os.environ.get("MARIN_PREFIX"))
 
 
 def may_be_gcp(environ: Mapping[str, str], product_name_file: str = _DMI_PRODUCT_NAME) -> bool:
-    """Say whether asking the metadata server is worth the wait: the firmware says Google or a server is configured."""
+    """Return whether to ask the metadata server: the firmware is Google's, or a server is configured."""
     if environ.get("GCE_METADATA_HOST"):
         return True
     try:
@@ -88,10 +88,10 @@ def may_be_gcp(environ: Mapping[str, str], product_name_file: str = _DMI_PRODUCT
 
 
 def fetch_zone(host: str, timeout: float = _METADATA_TIMEOUT_SECONDS) -> str:
-    """Return the zone that the metadata server at `host` (name or name:port) gives, e.g. "us-central2-b".
+    """Return the zone from the metadata server at `host` (name or name:port), e.g. "us-central2-b".
 
     Raises:
-        OSError: The server cannot be reached within `timeout` seconds or does not answer as one.
+        OSError: The server cannot be reached within `timeout` seconds, or is not a metadata server.
     """
     return ask_metadata(host, "zone", timeout).value.rpartition("/")[2]
 

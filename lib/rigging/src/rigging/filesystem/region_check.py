@@ -1,4 +1,4 @@
-"""Whether bytes cross regions: the question that the guard asks before each read."""
+"""Whether bytes cross regions. The guard asks this before each read."""
 
 import logging
 import os
@@ -22,17 +22,19 @@ _told: set[tuple[str, str, str]] = set()
 
 
 def guarded_region() -> str | None:
-    """Return the region that reads are charged against, None when it is unknown: then nothing crosses."""
+    """Return the region that reads are charged against; None if it is unknown, and then nothing crosses."""
     return marin_region()
 
 
 def bytes_cross(location: str | None, region: str) -> bool:
-    """Say whether bytes from a bucket at `location` to `region` cross regions; an unknown location does."""
+    """Return whether bytes from a bucket at `location` cross regions on their way to `region`. Bytes from an unknown
+    location do.
+    """
     return location is None or not same_place(location, region)
 
 
 def is_paid_for(what: str, region: str) -> bool:
-    """Say whether someone has taken over the cost of reading `what` from another region; their name is logged."""
+    """Return whether somebody agreed to pay for reading `what` from another region. Their name is logged."""
     payer = os.environ.get(MARIN_CROSS_REGION_OVERRIDE_ENV, "").strip()
     if not payer:
         return False
@@ -43,18 +45,18 @@ def is_paid_for(what: str, region: str) -> bool:
 
 
 def record_transfer(size: int, url: Url, *, budget: TransferBudget | None = None) -> None:
-    """Count bytes that a program of the user's own moves between this machine and `url`, if they cross regions.
+    """Charge bytes that a user's own program moves between this machine and `url`, if they cross regions.
 
-    Nothing is charged for local paths, for a place in this region, where either region is not known, or when all
-    fees are paid by someone: programs call this for every checkpoint that they write.
+    Programs call this for every checkpoint that they write. Local paths, places in this region, unknown regions and
+    transfers that somebody agreed to pay for are free.
 
     Args:
-        size: Bytes.
-        url: Where they come from or go to.
-        budget: What is charged; None for the budget in force.
+        size: The number of bytes.
+        url: The source or destination.
+        budget: The budget to charge; None for the current one.
 
     Raises:
-        TransferBudgetExceeded: They do not fit; they are not counted.
+        TransferBudgetExceeded: The bytes do not fit, and are not counted.
     """
     if size <= 0:
         return
@@ -79,9 +81,9 @@ def _known_place(scheme: str, url: str) -> str | None:
 
 
 def configured_region(protocol: str, bucket: str) -> str | None:
-    """Return the region that the table of prefixes gives a bucket that is not on GCS, or None.
+    """Return the region of a bucket off GCS in the table of prefixes, or None.
 
-    The bucket of the local prefix is where this machine is.
+    The local prefix's bucket counts as being where this machine is.
     """
     from rigging.filesystem.prefix_table import local_prefix, mirror_prefixes
 

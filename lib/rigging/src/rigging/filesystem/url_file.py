@@ -1,6 +1,6 @@
-"""The file that `open_url` returns: fsspec's OpenFile, which is also the open file itself where it is used as one.
+"""The result of `open_url`: an fsspec OpenFile that can also be used as the open file itself.
 
-Imports fsspec, so it is imported when the first URL is opened.
+It imports fsspec, so it is imported when the first URL is opened.
 """
 
 import io
@@ -13,17 +13,17 @@ _OF_FILES: Final = frozenset(name for kind in (io.TextIOWrapper, io.BufferedRand
 
 
 class UrlFile(OpenFile, Generic[AnyStr]):  # type: ignore[misc]  # fsspec has no types
-    """A file at a URL: opened by `with`, by `open()`, or by the first use of a method of files.
+    """A file at a URL. It is opened by `with`, by `open()`, or by the first use of a file method.
 
-    Each `with` and each `open()` opens the file anew, as fsspec does. Used as a file (`json.load(open_url(path))`),
-    it is opened once; `close()` closes it, or the end of the last reference to it. Pickling sends where the file is.
+    Each `with` and each `open()` opens the file anew, like fsspec. Used as a file (`json.load(open_url(path))`), it is
+    opened once, and closed by `close()` or with its last reference. Pickling stores only the location.
     """
 
     _is_closed = False
 
     @classmethod
     def of(cls, file: OpenFile) -> "UrlFile[Any]":
-        """Return the same file, not opened yet."""
+        """Return the same file, not yet opened."""
         return cls(*file.__reduce__()[1])
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -34,11 +34,11 @@ class UrlFile(OpenFile, Generic[AnyStr]):  # type: ignore[misc]  # fsspec has no
         return opened
 
     def open(self) -> IO[AnyStr]:
-        """Open the file without `with`; close what is returned."""
+        """Open the file without `with`. The caller closes the result."""
         return self.__enter__()
 
     def close(self) -> None:
-        """Close the file, if it is open."""
+        """Close the file if it is open."""
         super().close()
         self._is_closed = True
 
@@ -48,7 +48,7 @@ class UrlFile(OpenFile, Generic[AnyStr]):  # type: ignore[misc]  # fsspec has no
         return not self.fobjects and self._is_closed
 
     def read(self, size: int = -1) -> AnyStr:
-        """Read `size` characters or bytes, or all that is left."""
+        """Read `size` characters or bytes, or all that remain."""
         return self._file.read(size)
 
     def readline(self, size: int = -1) -> AnyStr:
@@ -56,7 +56,7 @@ class UrlFile(OpenFile, Generic[AnyStr]):  # type: ignore[misc]  # fsspec has no
         return self._file.readline(size)
 
     def write(self, data: AnyStr) -> int:
-        """Write, and return how much."""
+        """Write, and return the number of characters or bytes."""
         return self._file.write(data)
 
     def __iter__(self) -> Iterator[AnyStr]:

@@ -1,4 +1,4 @@
-"""Leases: expiring exclusive claims with a holder and a fencing number (see `rigging.distributed_lock`).
+"""Leases: exclusive claims that expire, with a holder and a fencing number (see `rigging.distributed_lock`).
 
-Rules are in `base` and `staleness`; a store only reads, writes and deletes two files.
+The rules are in `base` and `staleness`. A store only reads, writes and deletes two files.
 """

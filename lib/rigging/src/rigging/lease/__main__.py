@@ -1,4 +1,4 @@
-"""Look at a lease, or take it from its holder: `python -m rigging.lease show|take LOCK_FILE`."""
+"""Show a lease, or take it from its holder: `python -m rigging.lease show|take LOCK_FILE`."""
 
 import argparse
 import sys
@@ -15,7 +15,7 @@ _REFUSED_EXIT_CODE = 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line says; the exit code is 0, or 3 for what is refused."""
+    """Run the command line and return the exit code: 0, or 3 for a refusal."""
     parser = argparse.ArgumentParser(prog="python -m rigging.lease", description=__doc__)
     parser.add_argument("action", choices=["show", "take"], help="say who holds the lease; or take it from the holder")
     parser.add_argument("lock_file", help="path or URL of the lock file, as messages name it")
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def describe(stored: StoredLease | None) -> str:
-    """Say who holds a lease, as far as it can be seen from here."""
+    """Return who holds a lease, as far as this machine can tell."""
     if stored is None:
         return "nobody holds it"
     lease = Lease.from_bytes(stored.content)
@@ -52,10 +52,10 @@ def describe(stored: StoredLease | None) -> str:
 
 
 def take(store: LeaseStore, *, force: bool) -> str:
-    """Remove a lease, so that the next to ask gets it; reports of its holder are refused from then on.
+    """Remove a lease, so that the next caller gets it. Its holder's later reports are refused.
 
     Raises:
-        MarinError: The holder may be at work, and `force` is off; nothing is changed.
+        MarinError: The holder may still run, and `force` is off. Nothing is changed.
     """
     with store.exclusive(create=False) as present:
         stored = store.read() if present else None

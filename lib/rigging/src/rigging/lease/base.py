@@ -1,8 +1,8 @@
-"""The lock that takes, renews and releases a lease on any store.
+"""The lock that acquires, renews and releases a lease on any store.
 
-A lease is one small file, exactly `{"worker_id": ..., "timestamp": ...}`; older readers reject more keys, so the
-fencing number lives in a second file beside it. The rules are the same on every store; the store only reads, writes
-and deletes these two files, and says how exclusive that is.
+A lease is one small file, exactly `{"worker_id": ..., "timestamp": ...}`. Older readers reject more keys, so the
+fencing number is in a second file beside it. The rules are the same on every store. The store only reads, writes and
+deletes these two files, and declares how exclusive it is.
 """
 
 import logging
@@ -27,19 +27,19 @@ _REENTRY_ATTEMPTS = 8
 
 
 class LeaseLostError(LeaseLost):
-    """The lease is not held, or no longer: it was taken over, released or removed."""
+    """The lease is not held, or was taken over, released or removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A lease just taken: the lock file as written, and the fencing number of its holder."""
+    """A lease that was just acquired: the lock file's new content, and the holder's fencing number."""
 
     stored: StoredLease
     fence: int
 
 
 class LeaseStore(Protocol):
-    """Where one lock file and its fencing number are kept."""
+    """The storage of one lock file and its fencing number."""
 
     @property
     def location(self) -> str:
@@ -47,70 +47,72 @@ class LeaseStore(Protocol):
         ...
 
     def exclusive(self, *, create: bool) -> AbstractContextManager[bool]:
-        """Keep others out while the lock file is changed, as far as this store can.
+        """Exclude others while the lock file changes, as far as this store can.
 
         Args:
-            create: Make the directory when it is missing.
+            create: Create the directory if it is missing.
 
         Returns:
-            A context giving False when the directory is missing and was not made: there is no lease then.
+            A context that gives False if the directory is missing and was not created: then there is no lease.
         """
         ...
 
     def read(self) -> StoredLease | None:
-        """Return the lock file, or None when there is none. Needs no exclusion."""
+        """Return the lock file; None if there is none. Needs no exclusion."""
         ...
 
     def claim(self, lease: Lease, replacing: StoredLease | None, *, same_holder: bool) -> Claim | None:
-        """Write `lease` in place of `replacing`, and give its holder a fencing number; within `exclusive`.
+        """Write `lease` in place of `replacing`, and give its holder a fencing number. Call it within `exclusive`.
 
         Args:
             lease: The new content.
-            replacing: What was read, None for no lock file.
-            same_holder: The holder does not change, and keeps the number it has.
+            replacing: The content that was read; None for no lock file.
+            same_holder: The holder stays the same and keeps its number.
 
         Returns:
-            None when someone else changed the lock file meanwhile.
+            None if someone else changed the lock file meanwhile.
         """
         ...
 
     def renew(self, lease: Lease, replacing: StoredLease) -> StoredLease | None:
-        """Write `lease` in place of `replacing`; None when someone else changed it meanwhile. Within `exclusive`."""
+        """Write `lease` in place of `replacing`; return None if someone else changed it meanwhile. Call it within
+        `exclusive`.
+        """
         ...
 
     def delete(self, stored: StoredLease) -> bool:
-        """Delete the lock file; False when it is no longer `stored`. Within `exclusive`."""
+        """Delete the lock file; return False if it is no longer `stored`. Call it within `exclusive`."""
         ...
 
     def read_fence(self) -> int:
-        """Return the fencing number last given out, 0 when none was. Within `exclusive`."""
+        """Return the last fencing number; 0 if there is none. Call it within `exclusive`."""
         ...
 
 
 class FenceFile(Protocol):
-    """A store that keeps others out while it changes its two files one after the other."""
+    """A store that excludes others while it changes its two files in turn."""
 
     def read_fence(self) -> int:
-        """Return the fencing number last given out, 0 when none was."""
+        """Return the last fencing number; 0 if there is none."""
         ...
 
     def write_fence(self, number: int) -> None:
-        """Remember the fencing number."""
+        """Store the fencing number."""
         ...
 
     def write(self, lease: Lease, replacing: StoredLease | None) -> StoredLease | None:
-        """Write `lease` in place of `replacing`, which was read in the same turn."""
+        """Write `lease` in place of `replacing`, which was read in the same exclusion."""
         ...
 
 
 def claim_in_turn(store: FenceFile, lease: Lease, replacing: StoredLease | None, *, same_holder: bool) -> Claim | None:
-    """Claim as `LeaseStore.claim` says, on a store that keeps others out by itself.
+    """Claim like `LeaseStore.claim`, on a store that excludes others itself.
 
     Args:
-        store: The files of the lease.
+        store: The store of the lease.
         lease: The lease to write.
-        replacing: The lease that is there; None: there is none.
-        same_holder: Whether that is the holder's own, whose number stays.
+        replacing: The present lease; None if there is none.
+        same_holder: Whether the present lease is the holder's own, so that its number stays.
     """
     fence = store.read_fence()
     if not same_holder or fence == 0:
@@ -123,7 +125,7 @@ def claim_in_turn(store: FenceFile, lease: Lease, replacing: StoredLease | None,
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """One acquisition: the id in the lock file, what was last written there, the number, the process it was made in."""
+    """One acquisition: its id, the last written content, its number, and its process."""
 
     worker_id: str
     stored: StoredLease
@@ -132,9 +134,9 @@ class _Held:
 
 
 def fence_from_bytes(content: bytes, location: str) -> int:
-    """Read a fencing number: 0 when there is none, a far larger one when it is unreadable, so that it still grows.
+    """Return a fencing number: 0 for no content, and a very large one for unreadable content, so that it still grows.
 
-    What follows the number after a space is not part of it.
+    Text after the number and a space is ignored.
     """
     if not content:
         return 0
@@ -148,18 +150,18 @@ def fence_from_bytes(content: bytes, location: str) -> int:
 
 
 class LeaseLock:
-    """Takes, renews and releases one lease.
+    """Acquire, renew and release one lease.
 
-    Without a worker_id every acquisition has an id of its own, so that neither another process, nor another thread, nor
-    a second call gets in while it is held. An explicit worker_id is the identity: its holder may acquire again.
+    Without a worker_id every acquisition has a unique id, so that no other process, thread or call gets in while it is
+    held. An explicit worker_id is the identity: its holder may acquire again.
 
     Args:
-        store: Where the lease is kept.
+        store: The storage of the lease.
         worker_id: The holder's identity.
         heartbeat_timeout: Seconds without a renewal after which others may take the lease.
-        skew_allowance: Seconds added to that when only the timestamp speaks, because wall clocks differ.
-        must_renew: As for `create_lock`.
-        clock: For tests.
+        skew_allowance: Seconds added to that if only the timestamp is known, because wall clocks differ.
+        must_renew: As in `create_lock`.
+        clock: The clock; replaced in tests.
     """
 
     def __init__(
@@ -187,10 +189,10 @@ class LeaseLock:
 
     @property
     def fencing_token(self) -> int:
-        """The number of this acquisition; it grows with each change of holder, so that late writes can be told.
+        """The number of this acquisition. It grows with each change of holder, so that late writes can be detected.
 
         Raises:
-            LeaseLostError: The lease is not held by this lock.
+            LeaseLostError: This lock does not hold the lease.
         """
         held = self._current()
         if held is None:
@@ -199,15 +201,15 @@ class LeaseLock:
 
     @property
     def worker_id(self) -> str:
-        """The id that is in the lock file while the lease is held; "" when it is not and none was given."""
+        """The id in the lock file while the lease is held; "" if it is not held and none was given."""
         held = self._current()
         return held.worker_id if held else self._worker_id or ""
 
     def try_acquire(self) -> bool:
-        """Take the lease if it is free, stale, or held by the same explicit worker_id; never waits for its holder.
+        """Take the lease if it is free, stale, or held by the same explicit worker_id. Never wait for its holder.
 
         Raises:
-            Unavailable: The storage does not answer, or not clearly; then the lease is not held.
+            Unavailable: The storage does not answer clearly. The lease is not held.
         """
         with self._store.exclusive(create=True):
             for _ in range(_REENTRY_ATTEMPTS):
@@ -237,7 +239,7 @@ class LeaseLock:
         """Renew the lease.
 
         Raises:
-            LeaseLostError: It is not held any more; the message says by whom it is.
+            LeaseLostError: The lease is no longer held. The message names its holder.
         """
         with self._store.exclusive(create=False) as present:
             stored = self._renew() if present else None
@@ -251,7 +253,7 @@ class LeaseLock:
         raise LeaseLostError(f"lease {self.location} is lost to {lost_by}: {now_held}")
 
     def _renew(self) -> StoredLease | None:
-        """Renew the lease if it is ours; return the lock file as it is then."""
+        """Renew the lease if this lock holds it, and return the present lock file."""
         held = self._current()
         lease = Lease(self.worker_id, self._clock.now())
         # What this lock wrote last is most often still there: then there is no need to read it.
@@ -268,7 +270,7 @@ class LeaseLock:
         return renewed
 
     def release(self) -> bool:
-        """Give the lease up; another's is never touched. Returns whether it was still ours."""
+        """Release the lease, and return whether this lock still held it. Another's lease is never touched."""
         held = self._current()
         try:
             with self._store.exclusive(create=False) as present:
@@ -288,11 +290,11 @@ class LeaseLock:
         return found is not None and self._is_ours(found) and self._store.delete(found)
 
     def has_active_holder(self) -> bool:
-        """Say whether the lease is held and renewed, by this lock or another."""
+        """Return whether the lease is held and renewed, by this lock or another."""
         return self._observer.live(self._store.read()) is not None
 
     def holder(self) -> Lease | None:
-        """Return the lease as its file has it now, stale or not; None when there is none or it is unreadable."""
+        """Return the lease in its file, stale or not; None if there is none or it is unreadable."""
         stored = self._store.read()
         return None if stored is None else Lease.from_bytes(stored.content)
 

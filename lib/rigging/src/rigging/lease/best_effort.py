@@ -1,7 +1,7 @@
-"""Leases on filesystems without a conditional write: write, read back, and hope.
+"""Leases on filesystems without conditional writes: write, then read back.
 
-Exclusive among the threads of one process (so memory:// is exact), not among processes: two that start within one
-round trip of each other may both win. Said in a warning, once a filesystem.
+They are exclusive among the threads of one process (so memory:// is exact), but not among processes: two that start
+within one round trip may both win. A warning says so, once per filesystem.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _within_process = threading.RLock()
 
 
 class BestEffortLeaseStore:
-    """One lock file on any fsspec filesystem."""
+    """A lock file on any fsspec filesystem."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -36,7 +36,7 @@ class BestEffortLeaseStore:
 
     @property
     def is_new(self) -> bool:
-        """False: of many of these filesystems it cannot be told whether there is a directory."""
+        """False: on many of these filesystems, whether a directory exists is unknown."""
         return False
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Buckets by URL: the objects of GCS and S3, each loaded when it is first asked for."""
+"""Buckets by URL: the objects of GCS and S3, each loaded on first use."""
 
 import functools
 import os
@@ -9,10 +9,10 @@ from rigging.lease.objects import ConditionalObjects
 
 
 def bucket_objects(url: Url) -> tuple[ConditionalObjects, str] | None:
-    """Return the objects of the bucket of a gs:// or s3:// URL, and its key there; None for any other URL.
+    """Return the objects of the bucket in a gs:// or s3:// URL, and the key there; None for any other URL.
 
     Raises:
-        InvalidRequest: It names no object.
+        InvalidRequest: The URL names no object.
     """
     scheme = url_scheme(url)
     if scheme not in ("gs", "gcs", "s3", "s3a"):

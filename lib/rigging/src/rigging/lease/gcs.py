@@ -1,8 +1,8 @@
-"""Conditional objects on GCS, through its JSON API: generation preconditions on every write and delete.
+"""Conditional objects on GCS through its JSON API: generation preconditions on every write and delete.
 
 Credentials and endpoint are those of gcsfs (application default credentials, STORAGE_EMULATOR_HOST, fsspec's
-configuration), so that all who can read the data can take the lease. The requests are our own: gcsfs repeats failed
-ones for minutes, and has no condition on deletion.
+configuration), so that everyone who can read the data can take the lease. The requests are made here: gcsfs retries
+failed ones for minutes, and has no conditional delete.
 """
 
 import functools
@@ -30,11 +30,11 @@ _BOUNDARY = "marin-lease-boundary"
 
 
 class GcsObjects:
-    """The objects of one bucket; see `ConditionalObjects`.
+    """The objects of one bucket (see `ConditionalObjects`).
 
     Args:
-        bucket: Its name.
-        access: Gives the endpoint and the headers that say who is asking.
+        bucket: The bucket's name.
+        access: Returns the endpoint and the authorization headers.
     """
 
     #: Generations only grow.

@@ -1,4 +1,4 @@
-"""Holding a lease for the length of a block, renewed in the background."""
+"""Hold a lease for the length of a block, renewed in the background."""
 
 import contextlib
 import logging
@@ -29,16 +29,16 @@ def create_lock(
     must_renew: bool = False,
     clock: Clock = SYSTEM_CLOCK,
 ) -> LeaseLock:
-    """Return the lock on the lease at `path`; nothing is read or written yet.
+    """Return the lock on the lease at `path`. Nothing is read or written yet.
 
     Args:
-        path: The lock file: a plain path (relative too), file:// or any fsspec URL.
-        worker_id: The holder's identity, which may acquire again what it holds; by default each acquisition is its own.
+        path: The lock file: a plain path (also relative), file:// or any fsspec URL.
+        worker_id: The holder's identity, which may acquire again what it holds. By default each acquisition is unique.
         heartbeat_timeout: Seconds without a renewal after which others may take the lease.
-        skew_allowance: Seconds by which wall clocks of different machines may differ.
-        must_renew: A holder that is to be seen on this machine, running or stopped, loses a lease that it does not
-            renew, as one elsewhere does: for work whose every write is fenced. All who share the lease say the same.
-        clock: For tests.
+        skew_allowance: Maximum difference between the wall clocks of machines, in seconds.
+        must_renew: A holder on this machine that does not renew its lease loses it, running or stopped, like a remote
+            one. This is for work whose every write is fenced. All users of the lease must pass the same value.
+        clock: The clock; replaced in tests.
     """
     if not heartbeat_timeout > 0:
         raise InvalidRequest(f"heartbeat_timeout={heartbeat_timeout}: must be above 0 seconds")
@@ -55,7 +55,7 @@ def create_lock(
 
 
 def store_of(path: Url) -> LeaseStore:
-    """Return where the lease at `path` is kept; nothing is read or written yet."""
+    """Return the store of the lease at `path`. Nothing is read or written yet."""
     local = local_path(path)
     if local is not None:
         return LocalLeaseStore(local)
@@ -75,8 +75,8 @@ class HeldLease:
     """A lease held by a `lease(...)` block.
 
     Attributes:
-        lost: Set as soon as the lease is lost, or could not be renewed for so long that others may take it.
-        lock: The lock below.
+        lost: Set when the lease is lost, or has not been renewed for so long that others may take it.
+        lock: The underlying lock.
         fencing_token: The number of this acquisition.
         worker_id: The id in the lock file.
     """
@@ -91,11 +91,11 @@ class HeldLease:
         self._renewed_at = clock.monotonic()
 
     def seconds_left(self) -> float:
-        """Return the seconds until others may take the lease if it is not renewed; below 0 when they may already."""
+        """Return the seconds until others may take the lease if it is not renewed; negative if they already may."""
         return self._renewed_at + self._timeout - self._clock.monotonic()
 
     def renew(self) -> None:
-        """Renew now; raises LeaseLostError, and sets `lost`, when it is not held any more."""
+        """Renew now. Raise LeaseLostError, and set `lost`, if it is no longer held."""
         # The time before the call counts: it is not known when in between the storage took it.
         attempted_at = self._clock.monotonic()
         try:
@@ -106,7 +106,7 @@ class HeldLease:
         self._renewed_at = attempted_at
 
     def check(self) -> None:
-        """Raise LeaseLostError when the lease is lost, or overdue because a renewal hangs."""
+        """Raise LeaseLostError if the lease is lost, or overdue because a renewal hangs."""
         if self.seconds_left() <= 0:
             self.lost.set()
         if self.lost.is_set():
@@ -124,21 +124,20 @@ def lease(
     skew_allowance: float = SKEW_ALLOWANCE,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Iterator[HeldLease]:
-    """Hold the lease at `path` during the block; a background thread renews it.
+    """Hold the lease at `path` during the block. A background thread renews it.
 
     Args:
-        path: The lock file, as for `create_lock`.
-        worker_id: The holder's identity, as for `create_lock`.
-        wait_seconds: How long to wait for another holder; `math.inf` for ever.
+        path: The lock file, as in `create_lock`.
+        worker_id: The holder's identity, as in `create_lock`.
+        wait_seconds: Maximum time to wait for another holder; `math.inf` waits forever.
         heartbeat_interval: Seconds between renewals.
         heartbeat_timeout: Seconds without a renewal after which others may take the lease.
-        skew_allowance: Seconds by which wall clocks of different machines may differ.
-        clock: For tests.
+        skew_allowance: Maximum difference between the wall clocks of machines, in seconds.
+        clock: The clock; replaced in tests.
 
     Raises:
-        Conflict: Another holds it; the message says who.
-        LeaseLostError: At the end of a block that itself succeeded, when the lease was lost on the way: the work was
-            unprotected.
+        Conflict: Another process holds it. The message names the holder.
+        LeaseLostError: At the end of a block that succeeded, if the lease was lost meanwhile: the work was unprotected.
     """
     if not 0 < heartbeat_interval < heartbeat_timeout:
         raise InvalidRequest(

@@ -1,4 +1,4 @@
-"""Who holds a lease: ids that no two acquisitions share, and what this machine knows of the process that made one."""
+"""The identity of a lease's holder: unique ids, and what this machine knows of the holder's process."""
 
 import functools
 import os
@@ -15,7 +15,7 @@ _given_up: set[str] = set()
 
 
 class HolderState(StrEnum):
-    """State of the process that took a lease, as this machine sees it."""
+    """The state of a holder's process, as this machine sees it."""
 
     ALIVE = "alive"
     STOPPED = "stopped"
@@ -27,7 +27,7 @@ class HolderState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProcessStatus:
-    """State of a process: when it began, in clock ticks since boot, and whether it has ended or is stopped."""
+    """The state of a process: its start in clock ticks since boot, and whether it has ended or is stopped."""
 
     started: int
     ended: bool
@@ -36,16 +36,16 @@ class ProcessStatus:
 
 @dataclass(frozen=True)
 class ProcessTable:
-    """The processes of this machine, as /proc shows them.
+    """The processes of this machine, from /proc.
 
     Args:
-        proc: Where /proc is.
+        proc: The path of /proc.
     """
 
     proc: str = "/proc"
 
     def status(self, pid: int) -> ProcessStatus | None:
-        """Return the state of a process; None when nothing is told of it."""
+        """Return the state of a process; None if unknown."""
         try:
             with open(f"{self.proc}/{pid}/stat", "rb", buffering=0) as handle:
                 content = handle.read(4096)
@@ -61,7 +61,9 @@ class ProcessTable:
 
     @functools.cached_property
     def place(self) -> str | None:
-        """A hexadecimal name of this boot of the kernel (random at each) and this process namespace, or None."""
+        """Return a hexadecimal name of this boot of the kernel (random each time) and this process namespace,
+        or None.
+        """
         try:
             with open(f"{self.proc}/sys/kernel/random/boot_id", "rb", buffering=0) as handle:
                 boot = handle.read(64).decode("ascii", "replace").strip().replace("-", "")
@@ -75,17 +77,18 @@ PROCESSES = ProcessTable()
 
 
 def acquisition_id(processes: ProcessTable = PROCESSES) -> str:
-    """Return a holder id that no other process, thread or acquisition has.
+    """Return a holder id that is unique to this process, thread and acquisition.
 
-    It is {host}-{pid}-{thread}-{place}.{started}-{random}, or without the fourth part where the system does not tell:
-    place names this boot of this kernel and the process namespace, started is when the process began, in clock ticks.
+    It is {host}-{pid}-{thread}-{place}.{started}-{random}, without the fourth part where the system does not reveal it.
+    "place" names this boot of the kernel and the process namespace; "started" is the process's start in clock ticks
+    since boot.
     """
     pid = os.getpid()
     return f"{os.uname().nodename}-{pid}-{threading.get_native_id()}{_where(pid, processes)}-{os.urandom(6).hex()}"
 
 
 def holder_state(worker_id: str, processes: ProcessTable = PROCESSES) -> HolderState:
-    """Return what this machine knows of the holder whose id `acquisition_id` made."""
+    """Return what this machine knows of the holder of an id from `acquisition_id`."""
     if worker_id in _given_up:
         return HolderState.GONE
     match = _ID.fullmatch(worker_id)
@@ -109,15 +112,15 @@ def holder_state(worker_id: str, processes: ProcessTable = PROCESSES) -> HolderS
 
 
 def process_of(worker_id: str) -> int | None:
-    """Return the process id in an id that `acquisition_id` made; None of others."""
+    """Return the process id in an id from `acquisition_id`; None for other ids."""
     match = _ID.fullmatch(worker_id)
     return None if match is None else int(match["pid"])
 
 
 def give_up(worker_id: str) -> None:
-    """Note that this process does not hold a lease any more although its lock file may still be there.
+    """Record that this process no longer holds a lease although its lock file may still exist.
 
-    Of an id that people chose nothing is noted: another process may hold a lease by the same one.
+    Ids that people chose are not recorded: another process may hold a lease with the same one.
     """
     if _ID.fullmatch(worker_id):
         _given_up.add(worker_id)

@@ -1,4 +1,4 @@
-"""The locks of `create_lock` by the names of older programs, one a kind of storage."""
+"""The locks of `create_lock` under the names of older programs, one per kind of storage."""
 
 import functools
 import os
@@ -11,7 +11,7 @@ from rigging.lease.holding import store_of
 
 
 def default_worker_id() -> str:
-    """Return an id that this thread of this process has, and no other: {host}-{pid}-{thread}-{random}."""
+    """Return an id that is unique to this thread of this process: {host}-{pid}-{thread}-{random}."""
     pid = os.getpid()
     return f"{os.uname().nodename}-{pid}-{threading.get_ident()}-{_of_process(pid)}"
 
@@ -20,8 +20,8 @@ class FsspecLease(LeaseLock):
     """A lock on the lease at any path, as exclusive as its storage allows.
 
     Args:
-        lock_path: The lock file, as for `create_lock`.
-        worker_id: The holder's identity, which may acquire again what it holds; by default this thread's.
+        lock_path: The lock file, as in `create_lock`.
+        worker_id: The holder's identity, which may acquire again what it holds. Defaults to this thread's.
 
     Attributes:
         lock_path: As given.

@@ -1,7 +1,7 @@
-"""Leases on local files: truly exclusive among the processes of a machine.
+"""Leases on local files. They are truly exclusive among the processes of a machine.
 
 Changes are made under a kernel lock (flock) on a sidecar file, `{lock}.fence`, which also holds the fencing number and
-is never deleted. The lock file itself is replaced by rename, so that readers without the kernel lock see it whole.
+is never deleted. The lock file itself is replaced by rename, so that readers without the kernel lock never see a part.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ _BUSY_POLL_SECONDS = 0.0005
 
 
 class _Exclusion(AbstractContextManager[bool]):
-    """`LocalLeaseStore.exclusive`; a generator would take longer than what is done within."""
+    """`LocalLeaseStore.exclusive` as a class: a generator would take longer than the work inside."""
 
     __slots__ = ("_create", "_store")
 
@@ -38,13 +38,13 @@ class _Exclusion(AbstractContextManager[bool]):
 
 
 class LocalLeaseStore:
-    """One lock file at an absolute path of this machine.
+    """A lock file at an absolute path on this machine.
 
     Args:
         path: The lock file.
-        busy_seconds: How long to wait for the kernel lock. It is held for microseconds; longer means that its holder
+        busy_seconds: Timeout for the kernel lock, in seconds. It is held for microseconds; longer means that its holder
             is stopped.
-        is_likely_new: Its directory is probably not there yet; saves a look.
+        is_likely_new: Its directory probably does not exist yet, which saves a look.
     """
 
     def __init__(self, path: str, busy_seconds: float = 10.0, *, is_likely_new: bool = False) -> None:
@@ -67,14 +67,14 @@ class LocalLeaseStore:
 
     @property
     def is_new(self) -> bool:
-        """True within `exclusive` if that has made the directory: then there is nothing in it to be read."""
+        """True within `exclusive` if it created the directory, so that there is nothing to read."""
         return self._is_new
 
     def exclusive(self, *, create: bool) -> AbstractContextManager[bool]:
         return _Exclusion(self, create)
 
     def enter(self, create: bool) -> bool:
-        """Take the kernel lock; False when the directory is missing and not to be made."""
+        """Take the kernel lock. Return False if the directory is missing and should not be created."""
         try:
             self._descriptor = self._locked_sidecar(create)
         except (FileNotFoundError, NotADirectoryError):
@@ -84,7 +84,7 @@ class LocalLeaseStore:
         return True
 
     def leave(self) -> None:
-        """Give the kernel lock up, if it is held."""
+        """Release the kernel lock if it is held."""
         descriptor, self._descriptor, self._read_in_turn = self._descriptor, -1, None
         self._is_new = False
         if descriptor != -1:
@@ -187,7 +187,7 @@ class LocalLeaseStore:
             return os.open(self._sidecar, flags, 0o666)
 
     def _make_directory(self) -> bool:
-        """Make the directory of the lock file; True if this call has made it, and it is empty."""
+        """Create the directory of the lock file. Return True if this call created it, empty."""
         try:
             os.mkdir(self._directory)  # nearly always only the last part is missing
         except FileExistsError:

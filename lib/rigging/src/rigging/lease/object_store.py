@@ -1,13 +1,14 @@
-"""Leases on object stores that can write and delete on condition that an object is unchanged.
+"""Leases on object stores with conditional writes and deletes.
 
-Only the lock object decides who holds the lease: it is created, replaced and deleted on condition of what was read, so
-of all who try at once one succeeds. The fencing number is an object beside it, raised by the process that has just
-written the lock object, on the same kind of condition; a look at the lock object afterwards makes sure that the number
-was taken while the lease was held. Hence numbers grow in the order of the holders, whatever stops or dies in between.
+Only the lock object decides who holds the lease. It is created, replaced and deleted on the condition of what was read,
+so only one of several concurrent attempts succeeds. The fencing number is an object beside it. The process that has
+just written the lock object raises it, under the same kind of condition, and checks the lock object afterwards to make
+sure that it took the number while it held the lease. So numbers grow in the order of the holders, whatever stops or
+dies in between.
 
-Each write ends with 64 blanks that spell a random number. They cannot move into the object's metadata: S3's mark of a
-version is its ETag, the MD5 of the content alone, and a condition on it would hold for another version of equal
-content. Nor into a key of their own: releases that share a lease refuse more keys than two.
+Each write ends with 64 blanks that encode a random number. They cannot be object metadata: S3's version mark is the
+ETag, the MD5 of the content alone, and a condition on it would match another version of equal content. Nor can they be
+a separate key: older releases that share a lease refuse more than two keys.
 """
 
 import contextlib
@@ -27,13 +28,13 @@ _BLANKS = b" \t"
 
 
 class ObjectLeaseStore:
-    """One lock object and its fencing number.
+    """A lock object and its fencing number.
 
     Args:
-        url: For messages.
+        url: The lock object's URL, for messages.
         key: The lock object's key in `objects`.
-        objects: Where it is.
-        retry_seconds: How long one read, write or delete is tried.
+        objects: The bucket.
+        retry_seconds: How long to retry one read, write or delete.
     """
 
     def __init__(self, url: str, key: str, objects: ConditionalObjects, retry_seconds: float = RETRY_SECONDS) -> None:
@@ -82,7 +83,7 @@ class ObjectLeaseStore:
         return 0 if found is None else fence_from_bytes(found.content, self._url + FENCE_SUFFIX)
 
     def _take_number(self, worker_id: str, *, keep: bool) -> int:
-        """Raise the fencing number for `worker_id`; with `keep`, return the present one if it is that holder's."""
+        """Raise the fencing number for `worker_id`. With `keep`, return the present one if it is that holder's."""
         key = self._key + FENCE_SUFFIX
         while True:
             found = self._objects.get(key)
@@ -105,6 +106,6 @@ def _holder_of_number(content: bytes) -> str:
 
 
 def _mark() -> bytes:
-    """Return blanks, which JSON and numbers may end with, that no other write has."""
+    """Return unique blanks for a write. JSON and numbers may end with blanks."""
     number = int.from_bytes(os.urandom(_MARK_BITS // 8), "big")
     return bytes(_BLANKS[number >> bit & 1] for bit in range(_MARK_BITS))

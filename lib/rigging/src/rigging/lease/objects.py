@@ -1,7 +1,7 @@
-"""Objects that are written and deleted on condition of their version, and a patient way to use them.
+"""Objects with conditional writes and deletes by version, and a wrapper that retries.
 
-A store may carry a request out and answer with an error all the same. What became of a write is found out by reading
-the object, so everyone who writes gives each write content of its own.
+A store may perform a request and still answer with an error. The outcome of a write is found by reading the object, so
+each write must have unique content.
 """
 
 from collections.abc import Callable
@@ -20,32 +20,33 @@ _LEAST_ATTEMPTS = 4
 
 
 class StoreTrouble(Unavailable):
-    """The store did not answer, or with an error that may pass: the request may or may not have been carried out."""
+    """The store did not answer, or answered with a transient error. It may or may not have performed the request."""
 
 
 class ConditionalObjects(Protocol):
-    """Objects by key, each version with a mark of its own (generation, ETag).
+    """Objects by key. Each version has its own mark (generation, ETag).
 
-    Every method raises StoreTrouble when the outcome is not known, and other MarinErrors for what will not pass
-    (no such bucket, not allowed). Each takes a bounded time, seconds, and makes its request once.
+    Every method raises StoreTrouble if the outcome is unknown, and other MarinErrors for permanent failures (no such
+    bucket, not allowed). Each takes a bounded time in seconds and makes its request once.
     """
 
     @property
     def marks_are_unique(self) -> bool:
-        """True if no two versions of an object ever have one mark; False where equal contents have equal marks."""
+        """True if no two versions of an object ever share a mark; False if equal contents have equal marks."""
         ...
 
     def get(self, key: str) -> StoredLease | None:
-        """Return the object, None when there is none."""
+        """Return the object; None if there is none."""
         ...
 
     def put(self, key: str, content: bytes, expected: str | None) -> str | None:
-        """Write the object if its version is `expected` (None: if there is none); None when it is not.
+        """Write the object if its version is `expected` (None: if it does not exist). Return None if the version
+        differs.
 
         Args:
-            key: Its name.
+            key: Its key.
             content: The whole content.
-            expected: The version that it replaces.
+            expected: The version to replace.
 
         Returns:
             The new version's mark.
@@ -53,18 +54,20 @@ class ConditionalObjects(Protocol):
         ...
 
     def delete(self, key: str, expected: str) -> bool:
-        """Delete the object if its version is `expected`; False when it is not, or there is none."""
+        """Delete the object if its version is `expected`. Return False if the version differs or the object does not
+        exist.
+        """
         ...
 
 
 class PatientObjects:
-    """Reads, writes and deletes on condition of versions; what the store does not answer is tried for a while.
+    """Conditional reads, writes and deletes that retry while the store does not answer.
 
-    Every method raises Unavailable when the store stays away for `patience_seconds`.
+    Every method raises Unavailable if the store does not answer for `patience_seconds`.
 
     Args:
         objects: The bucket.
-        patience_seconds: How long one operation is tried.
+        patience_seconds: How long to retry one operation.
     """
 
     def __init__(self, objects: ConditionalObjects, patience_seconds: float = RETRY_SECONDS) -> None:
@@ -73,20 +76,21 @@ class PatientObjects:
 
     @property
     def marks_are_unique(self) -> bool:
-        """True if no two versions of an object ever have one mark."""
+        """True if no two versions of an object ever share a mark."""
         return self._objects.marks_are_unique
 
     def get(self, key: str) -> StoredLease | None:
-        """Return the object; None when there is none."""
+        """Return the object; None if there is none."""
         return self._patiently(lambda _: self._objects.get(key), f"read {key}")
 
     def put(self, key: str, content: bytes, expected: str | None) -> str | None:
-        """Write an object if its version is `expected` (None: if there is none); its new version, None if refused.
+        """Write an object if its version is `expected` (None: if it does not exist). Return its new version; None if
+        refused.
 
         Args:
-            key: Its name.
+            key: Its key.
             content: The whole content.
-            expected: The version that it replaces.
+            expected: The version to replace.
         """
 
         def once(tried: bool) -> str | None:
@@ -101,12 +105,14 @@ class PatientObjects:
         return self._patiently(once, f"write {key}")
 
     def delete(self, key: str, expected: str) -> bool:
-        """Delete an object if its version is `expected`; False when it was not, or there was none."""
+        """Delete an object if its version is `expected`. Return False if the version differed or the object did not
+        exist.
+        """
         # After an unclear answer, one that is not this version any more was deleted by that attempt.
         return self._patiently(lambda tried: self._objects.delete(key, expected) or tried, f"delete {key}")
 
     def _patiently(self, operation: Callable[[bool], T], what: str) -> T:
-        """Call `operation` until the store answers; it is told whether an attempt was made before."""
+        """Call `operation` until the store answers. Its argument says whether there was an earlier attempt."""
         troubles: list[Exception] = []
         try:
             return retry_with_backoff(

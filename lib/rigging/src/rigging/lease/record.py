@@ -1,4 +1,4 @@
-"""The content of a lock file, and how long leases last."""
+"""The content of a lock file, and the lifetime of leases."""
 
 import json
 import time
@@ -20,15 +20,17 @@ class Lease:
     """The content of a lock file.
 
     Args:
-        worker_id: Who holds it.
-        timestamp: When it was last renewed, seconds since the epoch by the holder's clock.
+        worker_id: The holder.
+        timestamp: The time of the last renewal, in seconds since the epoch by the holder's clock.
     """
 
     worker_id: str
     timestamp: float
 
     def is_stale(self, timeout: float = HEARTBEAT_TIMEOUT, now: float | None = None) -> bool:
-        """Say whether the last renewal is more than `timeout` seconds before `now` (default: this machine's time)."""
+        """Return whether the last renewal is more than `timeout` seconds before `now` (default: this machine's
+        time).
+        """
         return (time.time() if now is None else now) - self.timestamp > timeout
 
     def to_bytes(self) -> bytes:
@@ -38,7 +40,7 @@ class Lease:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> "Lease | None":
-        """Read a lock file's content; None when it is empty or broken. Unknown keys are ignored."""
+        """Parse a lock file's content; return None if it is empty or broken. Unknown keys are ignored."""
         try:
             parsed = json.loads(content)
             return cls(worker_id=str(parsed["worker_id"]), timestamp=float(parsed["timestamp"]))
@@ -48,13 +50,13 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class StoredLease:
-    """A lock file as read.
+    """A lock file as it was read.
 
     Args:
         content: Its bytes.
-        generation: The store's own mark of this very version (mtime, generation, ETag).
-        age_seconds: How long ago this version was written, both times by the storage's own clock; None when the
-            storage has no clock of its own, or does not tell.
+        generation: The store's mark of this version (mtime, generation, ETag).
+        age_seconds: The age of this version by the storage's own clock; None if the storage has no clock or does not
+            report it.
     """
 
     content: bytes
@@ -63,13 +65,13 @@ class StoredLease:
 
 
 def holder_of(stored: StoredLease | None) -> str | None:
-    """Return whose lease a lock file is; None when there is none or it is unreadable."""
+    """Return the holder in a lock file; None if there is none or it is unreadable."""
     lease = None if stored is None else Lease.from_bytes(stored.content)
     return None if lease is None else lease.worker_id
 
 
 def age_by(date: str | None, last_modified: str | None) -> float | None:
-    """Return how old an object is by the server that gave both HTTP dates; None when one is missing or unreadable."""
+    """Return an object's age from two HTTP dates of one server; None if one is missing or unreadable."""
     if date is None or last_modified is None:
         return None
     try:

@@ -1,7 +1,7 @@
 """Conditional objects on S3: puts with If-None-Match and If-Match, deletes with If-Match, on the ETag.
 
-Needs a store that has all three, as AWS does since 2025. botocore (which s3fs brings) makes the requests, with the
-credentials and endpoint that s3fs has: the usual AWS files and environment, and fsspec's configuration for "s3".
+The store must support all three, as AWS has since 2025. botocore (a dependency of s3fs) makes the requests, with s3fs's
+credentials and endpoint: the usual AWS files and environment, and fsspec's configuration for "s3".
 """
 
 import functools
@@ -25,11 +25,11 @@ _NOT_OFFERED = frozenset({405, 501})
 
 
 class S3Objects:
-    """The objects of one bucket; see `ConditionalObjects`.
+    """The objects of one bucket (see `ConditionalObjects`).
 
     Args:
-        bucket: Its name.
-        client: Gives botocore's client for the process of this id.
+        bucket: The bucket's name.
+        client: Returns botocore's client for a process id.
     """
 
     #: An ETag is the MD5 of the content, as a rule.
@@ -56,7 +56,7 @@ class S3Objects:
         return self._call("delete_object", key, IfMatch=expected) is not None
 
     def _call(self, operation: str, key: str, **arguments: Any) -> dict[str, Any] | None:
-        """Return the answer, None when there is no such object or not of that version."""
+        """Return the answer; None if the object does not exist or has another version."""
         from botocore import exceptions as failures
 
         what = f"{operation} s3://{self._bucket}/{key}"
@@ -110,7 +110,7 @@ def _client(process: int) -> Any:
 
 
 def _error_of(error: Any, what: str) -> MarinError | None:
-    """Return what went wrong; None when there is no such object or not of that version."""
+    """Return the error; None if the object does not exist or has another version."""
     status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     code = str(error.response.get("Error", {}).get("Code", ""))
     message = f"{what}: HTTP {status} {code}: {error.response.get('Error', {}).get('Message', '')}"

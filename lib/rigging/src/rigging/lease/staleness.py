@@ -1,7 +1,9 @@
-"""Whether a lease still counts: by its holder's process, by renewals seen, by the storage's clock, by its timestamp.
+"""Whether a lease is still valid, judged by its holder's process, observed renewals, the storage's clock, and its
+timestamp.
 
-A process that runs on this machine keeps its lease, whatever any clock says; so does one that is stopped, until a
-person decides (`python -m rigging.lease take`). One that has ended has none. Of others only the lease can be seen.
+A process that runs on this machine keeps its lease, whatever any clock says. So does a stopped one, until a person
+decides (`python -m rigging.lease take`). An ended one has lost it. For processes elsewhere, only the lease itself is
+visible.
 """
 
 import logging
@@ -21,13 +23,13 @@ _STORAGE_CLOCK_GRAIN = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Observations of one lease, from which `is_stale` decides.
+    """Observations of a lease, the input of `is_stale`.
 
     Args:
         holder: What this machine knows of the holder's process.
-        unchanged_seconds: For how long the observer has seen it stand still, by its own monotonic clock.
-        timestamp_age: How old its timestamp is by the observer's wall clock; below 0 when it is ahead.
-        storage_age: How old the lock file is by the storage's own clock; None when that is not told.
+        unchanged_seconds: How long the observer has seen it unchanged, by the observer's monotonic clock.
+        timestamp_age: The age of its timestamp by the observer's wall clock; negative if it is in the future.
+        storage_age: The age of the lock file by the storage's own clock; None if unknown.
     """
 
     holder: HolderState
@@ -37,12 +39,12 @@ class Evidence:
 
 
 def is_stale(evidence: Evidence, timeout: float, skew_allowance: float = SKEW_ALLOWANCE) -> bool:
-    """Say whether a lease may be taken over.
+    """Return whether a lease may be taken over.
 
     Args:
-        evidence: What can be seen of it.
-        timeout: Seconds without a renewal after which it may.
-        skew_allowance: Seconds added to that when only the timestamp speaks, because wall clocks differ.
+        evidence: The observations.
+        timeout: Seconds without a renewal after which it may be taken over.
+        skew_allowance: Seconds added to that if only the timestamp is known, because wall clocks differ.
     """
     if evidence.holder is not HolderState.UNKNOWN:
         return evidence.holder is HolderState.GONE
@@ -57,21 +59,21 @@ def is_stale(evidence: Evidence, timeout: float, skew_allowance: float = SKEW_AL
 
 @dataclass(frozen=True, slots=True)
 class _Observation:
-    """A version of the lock file and when this observer saw it first, by its own monotonic clock."""
+    """A version of the lock file, and when this observer first saw it, by its monotonic clock."""
 
     stored: StoredLease
     since: float
 
 
 class LeaseObserver:
-    """Sees whether a lease is live; remembers from one look to the next what it saw.
+    """Observe whether a lease is live, remembering earlier observations.
 
     Args:
         location: The lock file's path or URL, for messages.
         timeout: Seconds without a renewal after which it may be taken over.
-        skew_allowance: Seconds added to that when only the timestamp speaks.
-        must_renew: A holder that is to be seen on this machine, too, loses a lease that it does not renew.
-        clock: For tests.
+        skew_allowance: Seconds added to that if only the timestamp is known.
+        must_renew: A holder on this machine that does not renew its lease loses it, too.
+        clock: The clock; replaced in tests.
     """
 
     def __init__(
@@ -93,7 +95,7 @@ class LeaseObserver:
         self._last_live: tuple[str, float] | None = None
 
     def live(self, stored: StoredLease | None) -> Lease | None:
-        """Return the lease that a lock file holds; None when there is none, or it may be taken over."""
+        """Return the live lease in a lock file; None if there is none, or it may be taken over."""
         if stored is None:
             self._observed = None
             return None
@@ -116,20 +118,21 @@ class LeaseObserver:
         return lease
 
     def is_likely_back(self, seconds: float) -> bool:
-        """Say whether the holder last seen runs on this machine and had the lease less than so many seconds ago.
+        """Return whether the last known holder runs on this machine and held the lease less than `seconds` ago.
 
-        For a lease that is gone without a release: its holder may have removed its directory, and put it back soon.
+        For a lease that vanished without a release: its holder may have removed its directory, and may soon put it
+        back.
         """
         if self._last_live is None or self._clock.monotonic() - self._last_live[1] >= seconds:
             return False
         return holder_state(self._last_live[0]) is HolderState.ALIVE
 
     def forget(self) -> None:
-        """Forget what was seen: the lease is the observer's own now."""
+        """Forget all observations, because the observer now holds the lease."""
         self._observed = None
 
     def _tell(self, worker_id: str, evidence: Evidence) -> None:
-        """Say once what keeps others from the lease although it is not renewed, or what frees it."""
+        """Log once why nobody can take a lease that is not renewed, or why it is free."""
         holder = evidence.holder
         hangs = holder is HolderState.ALIVE and evidence.unchanged_seconds >= self._timeout
         if not (hangs or holder in (HolderState.GONE, HolderState.STOPPED)) or self._told == (worker_id, holder):

@@ -1,5 +1,5 @@
-"""The mirror filesystem: `mirror://path` reads from any region's prefix and copies what it finds into the local one.
+"""The mirror filesystem: `mirror://path` reads from any region's prefix and copies what it reads into the local one.
 
-`fs` is the fsspec filesystem, on `union_fs`, which only asks; `prefetch` mirrors ahead of use; `union` looks into all
-prefixes (`prefix_store`); `copying` decides (`request`) and copies: `fetch` runs `local` and `objects`.
+`fs` is the fsspec filesystem, on top of `union_fs`, which only queries. `prefetch` mirrors ahead of use.
+`rigging.prefixes` looks into all prefixes; `rigging.copying` decides (`request`) and copies.
 """

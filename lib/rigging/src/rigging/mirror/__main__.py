@@ -1,9 +1,10 @@
-"""Mirror files and directories into the local prefix ahead of their use; free copies; take removals back.
+"""Mirror files and directories into the local prefix ahead of use, drop local copies, and undo removals.
 
 usage: python -m rigging.mirror PATH... [--dry-run] [--budget-gb GB]
        python -m rigging.mirror (--drop | --undelete) PATH... [--dry-run]
 
-Exit codes: 0 all is there; 1 a copy failed; 2 wrong arguments or paths; 3 it does not fit into the transfer budget.
+Exit codes: 0 everything exists locally; 1 a copy failed; 2 wrong arguments or paths; 3 the transfer budget is too
+small.
 """
 
 import argparse
@@ -28,12 +29,12 @@ def main(
     plan: Callable[..., PrefetchPlan] = mirror_plan,
     prefetch: Callable[..., PrefetchPlan] = mirror_prefetch,
 ) -> int:
-    """Run the command; returns the exit code.
+    """Run the command and return the exit code.
 
     Args:
-        arguments: The words of the command line; None: this process's.
-        plan: Instead of `mirror_plan`.
-        prefetch: Instead of `mirror_prefetch`.
+        arguments: The command-line arguments; None for this process's.
+        plan: Replaces `mirror_plan` in tests.
+        prefetch: Replaces `mirror_prefetch` in tests.
     """
     parser = _parser()
     options = parser.parse_args(arguments)
@@ -119,7 +120,7 @@ def _budget_left() -> str:
 
 
 class Printer:
-    """Shows progress: a line that is rewritten on a terminal, else a line now and then."""
+    """Print progress: one line that is rewritten on a terminal, else a line now and then."""
 
     def __init__(self, stream: TextIO, clock: SleepingClock = SYSTEM_CLOCK) -> None:
         self._stream = stream
@@ -128,7 +129,7 @@ class Printer:
         self._limiter.mark_run()
 
     def show(self, progress: Progress) -> None:
-        """Print where it stands, at most once a second."""
+        """Print the progress, at most once a second."""
         if not self._limiter.should_run():
             return
         line = (

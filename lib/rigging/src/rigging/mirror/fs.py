@@ -30,11 +30,11 @@ MOST_REMOVED_ELSEWHERE = 10_000
 
 
 class MirroredFile(io.BufferedReader):
-    """A file of the local prefix on local disk, open for reading; pickled as its mirror path and position.
+    """A file of the local prefix on local disk, open for reading. It pickles as its mirror path and position.
 
     Attributes:
         fs: The mirror.
-        path: Relative to the prefix.
+        path: The file, relative to the prefix.
     """
 
     def __init__(self, fs: "MirrorFileSystem", path: str, opened: io.FileIO) -> None:
@@ -44,7 +44,7 @@ class MirroredFile(io.BufferedReader):
 
     @property
     def size(self) -> int:
-        """Bytes in the file."""
+        """The file's size in bytes."""
         return os.fstat(self.fileno()).st_size
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -55,22 +55,22 @@ class MirroredFile(io.BufferedReader):
 
 
 class MirrorFileSystem(BudgetBinding, UnionFileSystem):
-    """All regions' prefixes as one filesystem: reads anywhere, copying what it reads to the local one, writes locally.
+    """All regions' prefixes as one filesystem. It reads anywhere, copying what it reads to the local prefix, and writes
+    locally.
 
-    Paths are relative to the prefix. What is asked about (`info`, `ls`, `find`, `glob`, `exists`...) is answered from
-    all regions without copying; what is read is copied once, whole, and then read locally. Other regions are never
-    written: a file that is removed (or moved) is removed here, and what another region has of that name is hidden by a
-    tombstone in the local prefix, until the name is written again or `python -m rigging.mirror --undelete` revokes it.
+    Paths are relative to the prefix. Queries (`info`, `ls`, `find`, `glob`, `exists`...) cover all regions without
+    copying. A file that is read is first copied whole, once, and then read locally. Other regions are never written: a
+    removed (or moved) file is removed here, and a tombstone in the local prefix hides other regions' files of that name
+    until the name is written again or `python -m rigging.mirror --undelete` revokes it.
 
-    Made in a `mirror_budget` block it charges that block's budget, in whatever thread it is used; else the one in
-    force.
+    If created in a `mirror_budget` block, it charges that block's budget in any thread; otherwise the current one.
 
     Args:
-        budget: What is charged, instead of the one in force.
-        storage_options: The fields of `Settings`, and what fsspec takes.
+        budget: The budget to charge, instead of the current one.
+        storage_options: The fields of `Settings`, and fsspec's own options.
 
     Attributes:
-        bytes_copied: How many bytes have been copied into the local prefix by this instance.
+        bytes_copied: Bytes that this instance has copied into the local prefix.
     """
 
     def __init__(self, *, budget: TransferBudget | None = None, **storage_options: Any) -> None:
@@ -102,7 +102,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem):
         compression: str | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Open a file; see `fsspec.AbstractFileSystem.open`."""
+        """Open a file (see `fsspec.AbstractFileSystem.open`)."""
         if mode == "rb" and compression is None and not kwargs:
             relative = self._strip_protocol(path)
             store = local_store()
@@ -137,7 +137,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem):
         return store.fs.open(store.path(path), "rb", block_size=block_size, **kwargs)
 
     def _read(self, path: str, read: Callable[[PrefixStore], Any]) -> Any:
-        """Read from the local prefix; where that does not have the file, after it was brought there."""
+        """Read from the local prefix, fetching the file first if it is missing."""
         try:
             return read(local_store())
         except FileNotFoundError:
@@ -158,7 +158,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem):
         return self._read(relative, read)  # type: ignore[no-any-return]
 
     def cat(self, path: MirrorPath, recursive: bool = False, on_error: str = "raise", **kwargs: Any) -> Any:
-        """Return the content of a file, or of several by path; see fsspec. Several are brought here at once."""
+        """Return the content of a file, or of several by path (see fsspec). Several are fetched concurrently."""
         paths = self.expand_path(path, recursive=recursive)
         if recursive:
             paths = [found for found in paths if not self.isdir(found)]
@@ -175,7 +175,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem):
         on_error: str = "return",
         **kwargs: Any,
     ) -> list[Any]:
-        """Return ranges of files; see fsspec."""
+        """Return ranges of files (see fsspec)."""
         relative = self._strip_protocol(paths) if isinstance(paths, list) else paths
         if isinstance(relative, list):
             self._fetch_many(sorted(set(relative)))
@@ -191,7 +191,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem):
         maxdepth: int | None = None,
         **kwargs: Any,
     ) -> None:
-        """Copy files or directories to plain local paths; see fsspec."""
+        """Copy files or directories to plain local paths (see fsspec)."""
         if isinstance(rpath, list) or recursive:
             paths = rpath if isinstance(rpath, list) and isinstance(lpath, list) else None
             self._fetch_many(
@@ -224,7 +224,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem):
     # Writing: local only
 
     def pipe_file(self, path: MirrorPath, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
-        """Write a file in the local prefix; mode "create" refuses if any region has it."""
+        """Write a file in the local prefix. Mode "create" raises if any region has it."""
         relative = self._strip_protocol(path)
         if mode == "create" and self.exists(relative):
             raise _taken(relative)
@@ -243,7 +243,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem):
         mode: str = "overwrite",
         **kwargs: Any,
     ) -> None:
-        """Copy a plain local file into the local prefix; a directory is only made."""
+        """Copy a plain local file into the local prefix. A directory is only created."""
         relative = self._strip_protocol(rpath)
         if mode == "create" and self.exists(relative):
             raise _taken(relative)
@@ -256,7 +256,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem):
             store.fs.put_file(lpath, own, callback=callback, **kwargs)
 
     def cp_file(self, path1: MirrorPath, path2: MirrorPath, **kwargs: Any) -> None:
-        """Copy a file within the local prefix, bringing it there first; a directory is only made."""
+        """Copy a file within the local prefix, fetching it first. A directory is only created."""
         source, target = self._strip_protocol(path1), self._strip_protocol(path2)
         found = self.info(source)
         if found["type"] == "directory":
@@ -271,10 +271,10 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem):
     def mv(
         self, path1: MirrorPath, path2: MirrorPath, recursive: bool = False, maxdepth: int | None = None, **kwargs: Any
     ) -> None:
-        """Move files within the local prefix, bringing them there first; other regions' ones are hidden as by `rm`.
+        """Move files within the local prefix, fetching them first. Other regions' files are hidden, as by `rm`.
 
         Raises:
-            InvalidRequest: The target is below what is moved; nothing was moved.
+            InvalidRequest: The target is below the source. Nothing was moved.
         """
         if not isinstance(path1, list):
             if self._strip_protocol(path1) == self._strip_protocol(path2):
@@ -300,7 +300,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem):
         os.replace(store.path(source), store.path(target))
 
     def rm_file(self, path: MirrorPath) -> None:
-        """Remove a file: the local one, and from sight what other regions have; they keep theirs."""
+        """Remove a local file, and hide other regions' files of that name; they keep them."""
         relative = self._strip_protocol(path)
         local = local_store()
         check_writable(local.url(relative))
@@ -319,17 +319,17 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem):
         self.rm_file(path)
 
     def rm(self, path: MirrorPath, recursive: bool = False, maxdepth: int | None = None) -> None:
-        """Remove files or directories from the local prefix, and from sight what other regions have of them.
+        """Remove files or directories from the local prefix, and hide other regions' files of those names.
 
         Args:
-            path: One, or a list; patterns match what is seen.
-            recursive: Also what is below directories.
-            maxdepth: How far below.
+            path: One path or a list. Patterns match visible files.
+            recursive: Also remove everything below directories.
+            maxdepth: Maximum depth.
 
         Raises:
-            FileNotFoundError: No region has it, or nothing matches the pattern.
-            PermissionError: More than 10,000 of the files are only in other regions; nothing was removed.
-            LeaseLostError: It is the output of a step whose lease this process has lost; nothing was removed.
+            FileNotFoundError: No region has the path, or nothing matches the pattern.
+            PermissionError: More than 10,000 of the files exist only in other regions. Nothing was removed.
+            LeaseLostError: The path belongs to a step whose lease this process has lost. Nothing was removed.
         """
         local = local_store()
         paths = self._strip_protocol(path) if isinstance(path, list) else [self._strip_protocol(path)]
@@ -348,7 +348,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem):
             local.fs.rm(own, recursive=recursive, maxdepth=maxdepth)
 
     def _matches(self, relative: str) -> list[str]:
-        """Return a path, or what matches a pattern."""
+        """Return a path, or the matches of a pattern."""
         if not has_magic(relative) or self.exists(relative):
             return [relative]
         found: list[str] = self.glob(relative)
@@ -357,7 +357,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem):
         return found
 
     def _to_hide(self, local: PrefixStore, top: str, is_here: bool, recursive: bool, maxdepth: int | None) -> set[str]:
-        """Return the files of other regions that a removal means."""
+        """Return the files of other regions that a removal covers."""
         found = elsewhere(top)
         if found is None:
             if not is_here:
@@ -382,7 +382,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem):
         return far
 
     def mkdir(self, path: MirrorPath, create_parents: bool = True, **kwargs: Any) -> None:
-        """Make a directory in the local prefix, where that has directories."""
+        """Create a directory in the local prefix, if that has directories."""
         relative = self._strip_protocol(path)
         found = union_info(relative)
         if found is not None:
@@ -392,7 +392,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem):
             store.fs.mkdir(store.path(relative), create_parents=create_parents, **kwargs)
 
     def makedirs(self, path: MirrorPath, exist_ok: bool = False) -> None:
-        """Make a directory and its parents in the local prefix, where that has directories."""
+        """Create a directory and its parents in the local prefix, if that has directories."""
         relative = self._strip_protocol(path)
         if not exist_ok and self.exists(relative):
             raise _taken(relative)
@@ -408,7 +408,9 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem):
             store.fs.rmdir(store.path(relative))
 
     def touch(self, path: MirrorPath, truncate: bool = True, **kwargs: Any) -> None:
-        """Make an empty file in the local prefix; without `truncate`, bring an existing one and mark it changed."""
+        """Create an empty file in the local prefix. Without `truncate`, fetch an existing one and update its
+        modification time.
+        """
         relative = self._strip_protocol(path)
         if not truncate:
             self._fetch_many([relative])
@@ -438,7 +440,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem):
 
 
 def _check_apart(sources: MirrorPath, targets: MirrorPath) -> None:
-    """Refuse to move anything to a place below it: what is copied there would be removed with the rest."""
+    """Refuse to move a path to a place below it, because the copy would be removed with the rest."""
     sources = sources if isinstance(sources, list) else [sources]
     pairs = zip(sources, targets, strict=False) if isinstance(targets, list) else ((one, targets) for one in sources)
     for source, target in pairs:

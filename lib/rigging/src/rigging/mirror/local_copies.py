@@ -1,4 +1,4 @@
-"""What this prefix keeps of other regions: taking removals back, and freeing the room of copies."""
+"""What this prefix keeps about other regions: undo removals, and free the space of copies."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,8 @@ def removals(*paths: str) -> list[Removal]:
 
 
 def undelete(*paths: str) -> list[Removal]:
-    """Revoke the removals at or below these paths; what other regions have is seen again. Returns what was revoked.
+    """Revoke the removals at or below these paths, so that other regions' files are visible again. Return what was
+    revoked.
 
     Raises:
         FileNotFoundError: Nothing was removed there.
@@ -32,11 +33,11 @@ def undelete(*paths: str) -> list[Removal]:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Which local files a drop removes.
+    """The local files that a drop removes.
 
     Args:
-        files: Those that another region has in the same size, with their sizes in bytes.
-        kept: Those that no other region has, or that differ there: what is here is the only one.
+        files: Files that another region has in the same size, with their sizes in bytes.
+        kept: Files that no other region has, or that differ there: only this prefix has this content.
     """
 
     files: dict[str, int]
@@ -44,10 +45,10 @@ class Dropped:
 
 
 def drop_plan(*paths: str) -> Dropped:
-    """Find out which local files below these paths are copies of what another region has.
+    """Return the local files below these paths that are copies of another region's files.
 
     Raises:
-        FileNotFoundError: The local prefix has none of a path's files.
+        FileNotFoundError: The local prefix has no file at a path.
     """
     local, others = local_store(), other_stores()
     files: dict[str, int] = {}
@@ -67,7 +68,7 @@ def drop_plan(*paths: str) -> Dropped:
 
 
 def drop(*paths: str) -> Dropped:
-    """Remove local copies of what another region has; reading them copies them again. Returns what was removed."""
+    """Remove local copies of another region's files. Reading them copies them again. Return what was removed."""
     plan, local = drop_plan(*paths), local_store()
     for name in plan.files:
         local.fs.rm_file(local.path(name))

@@ -1,4 +1,4 @@
-"""Mirroring files and directories ahead of their use."""
+"""Mirror files and directories ahead of use."""
 
 import errno
 import threading
@@ -20,10 +20,10 @@ class PrefetchPlan:
     """The files that a prefetch would copy.
 
     Args:
-        files: Files that the local prefix lacks, with where each would come from.
-        present: How many files are there already.
-        bytes_total: Bytes of all files to copy.
-        bytes_charged: Those of them that count against the transfer budget.
+        files: Files that the local prefix lacks, with their sources.
+        present: The number of files that already exist.
+        bytes_total: The total bytes to copy.
+        bytes_charged: The bytes that count against the transfer budget.
         destination: The local prefix.
     """
 
@@ -36,15 +36,15 @@ class PrefetchPlan:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a prefetch is.
+    """The progress of a prefetch.
 
     Args:
-        path: The file that has just been finished, relative to the prefix.
-        files_done: Of `files_total`.
-        files_total: Files to copy.
-        bytes_done: Of `bytes_total`.
-        bytes_total: Bytes to copy.
-        bytes_moved: Those that this process moved; others may have copied some of the files meanwhile.
+        path: The file that was just finished, relative to the prefix.
+        files_done: Finished files, of `files_total`.
+        files_total: The number of files to copy.
+        bytes_done: Finished bytes, of `bytes_total`.
+        bytes_total: The number of bytes to copy.
+        bytes_moved: Bytes that this process moved. Others may have copied some of the files meanwhile.
     """
 
     path: str
@@ -56,11 +56,11 @@ class Progress:
 
 
 def mirror_plan(*paths: str) -> PrefetchPlan:
-    """Find out what of these files and directories the local prefix lacks, without copying anything.
+    """Return which of these files and directories the local prefix lacks, without copying anything.
 
     Raises:
         FileNotFoundError: No region has one of the paths, or it was removed here.
-        InvalidRequest: A path leaves the prefix, or none is given.
+        InvalidRequest: A path leads out of the prefix, or none is given.
     """
     if not paths:
         raise InvalidRequest("nothing to mirror: give at least one path")
@@ -94,18 +94,18 @@ def mirror_plan(*paths: str) -> PrefetchPlan:
 def mirror_prefetch(
     *paths: str, progress: Callable[[Progress], None] | None = None, settings: Settings | None = None
 ) -> PrefetchPlan:
-    """Copy files and directories into the local prefix ahead of their use, many at once.
+    """Copy files and directories into the local prefix ahead of use, concurrently.
 
     Args:
-        paths: As for `mirror://`, relative to the prefix; directories with all that is below them.
-        progress: Called after each file, from several threads but never at the same time.
-        settings: How to copy.
+        paths: Paths as in `mirror://`, relative to the prefix. Directories include everything below them.
+        progress: Called after each file, from several threads but never concurrently.
+        settings: Settings for the copies.
 
     Returns:
-        What was copied (by this process or, meanwhile, by another).
+        The files that were copied, by this process or meanwhile by another.
 
     Raises:
-        TransferBudgetExceeded: The whole does not fit into the budget; then nothing is copied.
+        TransferBudgetExceeded: The transfer does not fit into the budget. Nothing is copied.
         FileNotFoundError: No region has one of the paths.
     """
     plan = mirror_plan(*paths)
@@ -115,7 +115,7 @@ def mirror_prefetch(
 
 
 class _Reporter:
-    """Counts finished files and tells of each."""
+    """Count finished files and report each."""
 
     def __init__(self, plan: PrefetchPlan, progress: Callable[[Progress], None]) -> None:
         self._plan = plan

@@ -1,4 +1,4 @@
-"""The half of the mirror that only asks: what there is in all regions, answered without copying anything."""
+"""The read-only half of the mirror: queries over all regions, without copying anything."""
 
 import errno
 from typing import Any
@@ -15,12 +15,12 @@ MirrorPath = Any
 
 
 def missing(path: str, reason: str = "no region has it") -> FileNotFoundError:
-    """Return the error for a path that is not there."""
+    """Return the error for a path that does not exist."""
     return FileNotFoundError(errno.ENOENT, reason, f"{PROTOCOL}://{path}")
 
 
 class UnionFileSystem(AbstractFileSystem):  # type: ignore[misc]
-    """All regions' prefixes as one filesystem, as far as asking goes; the local entry wins."""
+    """All regions' prefixes as one filesystem, for queries. The local entry wins."""
 
     protocol = PROTOCOL
     root_marker = ""
@@ -37,7 +37,7 @@ class UnionFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return PROTOCOL
 
     def info(self, path: MirrorPath, **kwargs: Any) -> Info:
-        """Return the entry of a file or directory; its `mirror_prefix` says where it was found."""
+        """Return the entry of a file or directory. Its `mirror_prefix` says where it was found."""
         del kwargs
         relative = self._strip_protocol(path)
         found = union_info(relative)
@@ -48,18 +48,18 @@ class UnionFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return found
 
     def exists(self, path: MirrorPath, **kwargs: Any) -> bool:
-        """Say whether any region has it; unlike fsspec's own, a storage that cannot answer is not a no."""
+        """Return whether any region has it. Unlike fsspec's own, this raises if a storage cannot answer."""
         del kwargs
         relative = self._strip_protocol(path)
         return not relative or union_info(relative) is not None
 
     def isfile(self, path: MirrorPath) -> bool:
-        """Say whether it is a file in the first region that has it."""
+        """Return whether it is a file in the first region that has it."""
         found = union_info(self._strip_protocol(path))
         return found is not None and found["type"] == "file"
 
     def isdir(self, path: MirrorPath) -> bool:
-        """Say whether it is a directory in the first region that has it."""
+        """Return whether it is a directory in the first region that has it."""
         relative = self._strip_protocol(path)
         found = union_info(relative)
         return not relative if found is None else found["type"] == "directory"
@@ -77,7 +77,7 @@ class UnionFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def find(
         self, path: MirrorPath, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False, **kwargs: Any
     ) -> Any:
-        """Find all files below a directory in all regions; a file finds itself."""
+        """Find all files below a directory in all regions. For a file, return the file itself."""
         relative = self._strip_protocol(path)
         if maxdepth is not None and maxdepth < 1:
             raise ValueError("maxdepth must be at least 1")
@@ -87,32 +87,32 @@ class UnionFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return found if detail else list(found)
 
     def created(self, path: MirrorPath) -> Any:
-        """Return when the first region that has it says it was created."""
+        """Return its creation time in the first region that has it."""
         store, own = self._owner(path)
         return store.fs.created(own)
 
     def modified(self, path: MirrorPath) -> Any:
-        """Return when the first region that has it says it was last changed."""
+        """Return its modification time in the first region that has it."""
         store, own = self._owner(path)
         return store.fs.modified(own)
 
     def checksum(self, path: MirrorPath) -> Any:
-        """Return what the first region that has it gives as a mark of this version."""
+        """Return its version mark in the first region that has it."""
         store, own = self._owner(path)
         return store.fs.checksum(own)
 
     def ukey(self, path: MirrorPath) -> Any:
-        """Return what the first region that has it gives as a unique mark of this version."""
+        """Return its unique version mark in the first region that has it."""
         store, own = self._owner(path)
         return store.fs.ukey(own)
 
     def sign(self, path: MirrorPath, expiration: int = 100, **kwargs: Any) -> Any:
-        """Return a signed URL to where the file is."""
+        """Return a signed URL to the file in its region."""
         store, own = self._owner(path)
         return store.fs.sign(own, expiration=expiration, **kwargs)
 
     def invalidate_cache(self, path: str | None = None) -> None:
-        """Forget listings that a region's filesystem remembers."""
+        """Forget the listings that a region's filesystem caches."""
         store = local_store()
         store.fs.invalidate_cache(None if path is None else store.path(self._strip_protocol(path)))
 

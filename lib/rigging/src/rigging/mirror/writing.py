@@ -1,4 +1,4 @@
-"""Files of the local prefix in the making: a part of one never hides what another region has."""
+"""Write files of the local prefix. An unfinished file never hides another region's."""
 
 import contextlib
 import io
@@ -14,7 +14,7 @@ from rigging.prefixes.prefix_store import PrefixStore, StoreKind
 
 @contextlib.contextmanager
 def whole(store: PrefixStore, relative: str) -> Iterator[str]:
-    """Yield a path to write to, of which the file is made at the end of the block. Buckets make whole objects."""
+    """Yield a path to write to, which becomes the file at the end of the block. Buckets write objects atomically."""
     own = store.path(relative)
     if store.kind is not StoreKind.LOCAL:
         yield own
@@ -30,24 +30,25 @@ def whole(store: PrefixStore, relative: str) -> Iterator[str]:
 
 
 def open_whole(path: str, mode: str, autocommit: bool) -> Any:
-    """Open a local file for writing from its start; it has its name once it is closed.
+    """Open a local file for writing from its start. It gets its name when it is closed.
 
     Args:
         path: The file.
         mode: As for `open`, binary, with "w" or "x".
-        autocommit: Whether closing it is enough; False: `commit` or `discard` of the opened file's `raw` follows.
+        autocommit: Whether closing it commits it. If False, `commit` or `discard` of the opened file's `raw` must
+            follow.
     """
     raw = WholeFile(os.path.realpath(path), mode, autocommit)
     return _WholeRandom(raw) if "+" in mode else _WholeWriter(raw)
 
 
 class WholeFile(io.FileIO):
-    """A local file that gets its name when it is closed, unless a write to it failed or its block raised.
+    """A local file that gets its name when it is closed, unless a write failed or its block raised.
 
     Args:
         path: The file.
-        mode: As for `open`.
-        autocommit: As for `open_whole`.
+        mode: As in `open`.
+        autocommit: As in `open_whole`.
     """
 
     def __init__(self, path: str, mode: str, autocommit: bool) -> None:
@@ -60,7 +61,7 @@ class WholeFile(io.FileIO):
             os.fchmod(self.fileno(), stat.S_IMODE(os.stat(path).st_mode))
 
     def write(self, data: Any, /) -> int:
-        """Write; what failed once is not committed."""
+        """Write. After one failure the file is never committed."""
         try:
             return super().write(data)
         except OSError:
@@ -68,7 +69,7 @@ class WholeFile(io.FileIO):
             raise
 
     def close(self) -> None:
-        """Close, and commit unless that is another's task."""
+        """Close, and commit unless the caller does that."""
         if self.closed:
             return
         super().close()
@@ -78,17 +79,17 @@ class WholeFile(io.FileIO):
             self.commit()
 
     def commit(self) -> None:
-        """Give the file its name."""
+        """Rename the file to its final name."""
         os.replace(self._temporary, self._path)
 
     def discard(self) -> None:
-        """Remove what was written."""
+        """Delete the written file."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._temporary)
 
 
 class _Buffered:
-    """A buffered `WholeFile`, with what fsspec's transactions call."""
+    """A buffered `WholeFile`, with the methods that fsspec's transactions call."""
 
     raw: Any
     close: Callable[[], None]
@@ -107,11 +108,11 @@ class _Buffered:
 
 
 class _WholeWriter(_Buffered, io.BufferedWriter):
-    """For writing."""
+    """A `WholeFile` for writing."""
 
 
 class _WholeRandom(_Buffered, io.BufferedRandom):
-    """For reading back, too."""
+    """A `WholeFile` that can also be read."""
 
 
 def _beside(path: str) -> str:

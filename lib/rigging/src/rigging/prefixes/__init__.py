@@ -1,4 +1,5 @@
-"""The prefixes of all regions as stores: paths below them, what is there, what was removed. Copies nothing.
+"""The prefixes of all regions as stores: their paths, entries and removals. Copies nothing.
 
-Here belongs what looks into a prefix; copying is `rigging.copying`, the filesystem over both `rigging.mirror`.
+Code that looks into a prefix belongs here. Copying is in `rigging.copying`, the filesystem on top of both in
+`rigging.mirror`.
 """

@@ -1,4 +1,4 @@
-"""Paths of the mirror: relative to the prefix, never out of it; and the names that listings hide."""
+"""Paths of the mirror, which are relative to the prefix and never leave it, and the names that listings hide."""
 
 import os
 import re
@@ -22,11 +22,11 @@ _PLAIN = re.compile(r"(?:(?!\.{1,2}(?:/|\Z))[^/:\0]+(?:/(?=[^/])|\Z))+")
 def relative_path(path: str | os.PathLike[str]) -> str:
     """Return `path` relative to the prefix, without slashes at either end; "" is the prefix itself.
 
-    A path may be relative, `mirror://` and a relative one, or either with the current or a configured prefix in full
+    A path is relative, or `mirror://` with a relative one, or either with the full current or a configured prefix
     (`mirror://gs://marin-us-central2/a`).
 
     Raises:
-        InvalidRequest: It is another absolute path or URL, or has a `..`.
+        InvalidRequest: The path is another absolute path or URL, or has a `..`.
     """
     text = path if type(path) is str else os.fspath(path)
     if text.startswith("mirror:"):
@@ -43,19 +43,19 @@ def relative_path(path: str | os.PathLike[str]) -> str:
 
 
 def is_hidden(name: str) -> bool:
-    """Say whether a file or directory of this name (last component) belongs to the machinery and not to users."""
+    """Return whether a file or directory of this name (last component) is internal to the mirror."""
     return name == PRIVATE_DIRECTORY or name.startswith(TEMPORARY_PREFIX) or name.endswith(FENCE_SUFFIX)
 
 
 def is_private(path: str) -> bool:
-    """Say whether any component of a relative path is hidden."""
+    """Return whether any component of a relative path is hidden."""
     return any(is_hidden(name) for name in path.split("/"))
 
 
 def without_hidden(paths: Iterable[str]) -> list[str]:
-    """Return the paths that users should see, in order: no temporary files, no leases and their fencing numbers.
+    """Return the paths that users should see, in order: without temporary files, leases and their fencing numbers.
 
-    A file `x.lock` is a lease when `x.lock.fence` lies beside it; other lock files (such as uv.lock) are data.
+    A file `x.lock` is a lease if `x.lock.fence` lies beside it. Other lock files (such as uv.lock) are data.
     """
     every = list(paths)
     if not any(".marin-" in path or ".lock" in path for path in every):

@@ -1,4 +1,4 @@
-"""A prefix with its filesystem: paths below it, entries and listings, and the kind of storage that it is on."""
+"""A prefix with its filesystem: paths, entries, listings, and its kind of storage."""
 
 import functools
 import os
@@ -18,7 +18,7 @@ Info = dict[str, Any]
 
 
 class StoreKind(StrEnum):
-    """Kinds of storage that are copied to and from in different ways."""
+    """Kinds of storage with different copy methods."""
 
     LOCAL = "local"
     MEMORY = "memory"
@@ -35,10 +35,10 @@ class PrefixStore:
     """A prefix and its filesystem.
 
     Args:
-        prefix: What it was made from.
-        kind: What the storage is.
-        fs: The filesystem itself, without the cross-region guard: the mirror charges the budget by itself.
-        base: The prefix's own path there, without a slash at the end.
+        prefix: The prefix.
+        kind: The kind of storage.
+        fs: The filesystem without the cross-region guard: the mirror charges the budget itself.
+        base: The prefix's path in the filesystem, without a trailing slash.
     """
 
     prefix: Prefix
@@ -47,26 +47,26 @@ class PrefixStore:
     base: str
 
     def path(self, relative: str) -> str:
-        """Return the filesystem's own path of a relative one."""
+        """Return the filesystem's path of a relative one."""
         return f"{self.base}/{relative}" if relative else self.base or "/"
 
     def relative(self, path: str) -> str:
-        """Return the relative path of one of the filesystem's own."""
+        """Return the relative path of a filesystem's one."""
         return path[len(self.base) :].strip("/")
 
     def url(self, relative: str) -> str:
-        """Return the path in full, for messages and for opening elsewhere."""
+        """Return the full path, for messages and for opening elsewhere."""
         return f"{self.prefix.url.rstrip('/')}/{relative}" if relative else self.prefix.url
 
     def info(self, relative: str) -> Info | None:
-        """Return what the store says about a file or directory (a fresh copy), or None when there is none."""
+        """Return a fresh copy of the store's entry of a file or directory; None if there is none."""
         try:
             return dict(self.fs.info(self.path(relative)))
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def find(self, relative: str, **kwargs: Any) -> dict[str, Info]:
-        """Return everything below a directory, or the file itself, by relative path; {} when there is nothing."""
+        """Return everything below a directory, or the file itself, by relative path; {} if there is nothing."""
         if self.kind is StoreKind.LOCAL and not kwargs:
             return dict(_scan(self.path(relative), relative))
         try:
@@ -81,7 +81,7 @@ class PrefixStore:
         }
 
     def list(self, relative: str) -> dict[str, Info] | None:
-        """Return the children of a directory by relative path, or None when it is not a directory here."""
+        """Return the children of a directory by relative path; None if it is not a directory here."""
         own = self.path(relative)
         try:
             entries = self.fs.ls(own, detail=True)
@@ -96,13 +96,13 @@ class PrefixStore:
 
 
 def local_store() -> PrefixStore:
-    """Return the prefix of this process; MARIN_PREFIX is read at each call."""
+    """Return the prefix of this process. MARIN_PREFIX is read at each call."""
     prefix = local_prefix()
     return _store_of(prefix, os.getpid())
 
 
 def other_stores() -> tuple[PrefixStore, ...]:
-    """Return the prefixes of the other regions, in the order to look into them."""
+    """Return the prefixes of the other regions, in search order."""
     return tuple(_store_of(prefix, os.getpid()) for prefix in other_prefixes())
 
 
@@ -128,7 +128,7 @@ def _store_of(prefix: Prefix, process: int) -> PrefixStore:
 
 
 def _scan(path: str, relative: str) -> Iterator[tuple[str, Info]]:
-    """Yield every file below a local directory, or the file itself; several times faster than fsspec's walk."""
+    """Yield every file below a local directory, or the file itself. It is several times faster than fsspec's walk."""
     pending = [(path, relative)]
     while pending:
         directory, prefix = pending.pop()

@@ -1,6 +1,6 @@
-"""Tombstones: files that were removed here and that another region still has.
+"""Tombstones: files that were removed here but still exist in another region.
 
-A tombstone is a small file, `.marin-mirror/removed/PATH.removed` below the local prefix. It counts while the local
+A tombstone is a small file, `.marin-mirror/removed/PATH.removed` below the local prefix. It is valid while the local
 prefix has no file of that name, so writing the name again ends it.
 """
 
@@ -27,8 +27,8 @@ class Removal:
     """Who removed a file, and when.
 
     Args:
-        path: Relative to the prefix.
-        removed_at: UTC, as in RFC 3339; "" when the tombstone cannot be read.
+        path: The file, relative to the prefix.
+        removed_at: UTC, as in RFC 3339; "" if the tombstone cannot be read.
         removed_by: user@host.
     """
 
@@ -38,7 +38,7 @@ class Removal:
 
 
 def described(removal: Removal) -> str:
-    """Return the reason why a file is not there, and what brings it back."""
+    """Return why a file is missing, and how to bring it back."""
     return (
         f"it was removed here at {removal.removed_at or 'an unknown time'} by {removal.removed_by or 'somebody'}; "
         f"another region still has it: python -m rigging.mirror --undelete {shlex.quote(removal.path)}"
@@ -51,12 +51,12 @@ def tombstone(path: str) -> str:
 
 
 def is_removed(local: PrefixStore, path: str) -> bool:
-    """Say whether a file that the local prefix lacks was removed here."""
+    """Return whether a file that the local prefix lacks was removed here."""
     return local.info(tombstone(path)) is not None
 
 
 def removed_files(local: PrefixStore, path: str) -> set[str]:
-    """Return the files at or below a path that have a tombstone; some may have been written again since."""
+    """Return the files at or below a path that have a tombstone. Some may have been written again since."""
     below = f"{_DIRECTORY}/{path}" if path else _DIRECTORY
     found = [*local.find(below)]
     if path and is_removed(local, path):
@@ -65,7 +65,7 @@ def removed_files(local: PrefixStore, path: str) -> set[str]:
 
 
 def read_removal(local: PrefixStore, path: str) -> Removal | None:
-    """Return what is known of a file's removal, or None when it was not removed here."""
+    """Return who removed a file and when; None if it was not removed here."""
     try:
         content = json.loads(local.fs.cat_file(local.path(tombstone(path))))
         return Removal(path, str(content["removed_at"]), str(content["removed_by"]))
@@ -76,12 +76,12 @@ def read_removal(local: PrefixStore, path: str) -> Removal | None:
 
 
 def mark_removed(local: PrefixStore, paths: Collection[str], clock: Clock = SYSTEM_CLOCK) -> None:
-    """Write a tombstone for each file; each appears whole or not at all."""
+    """Write a tombstone for each file, each atomically."""
     now = datetime.datetime.fromtimestamp(clock.now(), datetime.UTC).isoformat(timespec="seconds")
     content = json.dumps({"removed_at": now, "removed_by": f"{user_name()}@{socket.gethostname()}"}).encode()
     map_in_threads(lambda path: write_bytes_atomic(local.url(tombstone(path)), content), paths)
 
 
 def revoke(local: PrefixStore, paths: Collection[str]) -> None:
-    """Take tombstones away: what other regions have is seen again."""
+    """Delete tombstones, so that other regions' files are visible again."""
     map_in_threads(lambda path: local.fs.rm_file(local.path(tombstone(path))), paths)

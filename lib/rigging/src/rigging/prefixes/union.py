@@ -1,6 +1,6 @@
-"""Looking into all regions as if they were one, without copying anything.
+"""Query all regions as if they were one, without copying anything.
 
-The local entry wins. What was removed here is not seen in other regions either (`rigging.prefixes.removed`).
+The local entry wins. Files removed here are hidden in other regions, too (`rigging.prefixes.removed`).
 """
 
 from collections.abc import Callable, Sequence, Set
@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 
 
 def union_info(path: str) -> Info | None:
-    """Return the entry of a file or directory from the first region that has it, or None when none has."""
+    """Return the entry of a file or directory from the first region that has it; None if none has."""
     local = local_store()
     info = local.info(path)
     if info is not None:
@@ -48,7 +48,7 @@ def elsewhere(path: str) -> tuple[PrefixStore, Info] | None:
 
 
 def union_list(path: str) -> list[Info] | None:
-    """Return the children of a directory in all regions, sorted by name, or None when it is a directory in none."""
+    """Return the children of a directory in all regions, sorted by name; None if it is a directory in none."""
     local, others = local_store(), other_stores()
     stores = (local, *others)
     hidden = removed_files(local, path) if others else set()
@@ -66,7 +66,7 @@ def union_list(path: str) -> list[Info] | None:
 
 
 def union_find(path: str, **kwargs: Any) -> dict[str, Info]:
-    """Return what lies below a directory in all regions, sorted by path; kwargs as for fsspec's `find`."""
+    """Return everything below a directory in all regions, sorted by path. kwargs are those of fsspec's `find`."""
     local, others = local_store(), other_stores()
     stores = (local, *others)
     hidden = removed_files(local, path) if others else set()
@@ -97,7 +97,7 @@ def _is_seen(store: PrefixStore, path: str, entry: Info, hidden: Set[str]) -> bo
 
 
 def _shows(store: PrefixStore, directory: str, hidden: Set[str]) -> bool:
-    """Whether a directory of another region has something that was not removed here, or never had anything."""
+    """Return whether another region's directory has something that was not removed here, or was always empty."""
     below = f"{directory}/" if directory else ""
     if not any(path.startswith(below) for path in hidden):
         return True
@@ -105,18 +105,18 @@ def _shows(store: PrefixStore, directory: str, hidden: Set[str]) -> bool:
 
 
 def as_mirrored(info: Info, path: str, store: PrefixStore) -> Info:
-    """Return an entry under its mirror path, with the prefix that it was found in as `mirror_prefix`.
+    """Return an entry under its mirror path, with its prefix as `mirror_prefix`.
 
     Args:
-        info: The entry as its store lists it.
+        info: The entry as listed by its store.
         path: The mirror path.
-        store: The prefix that it was found in.
+        store: The prefix that has it.
     """
     return {**info, "name": path, "mirror_prefix": store.prefix.url}
 
 
 def in_parallel(ask: Callable[[PrefixStore], _T], stores: Sequence[PrefixStore]) -> list[_T]:
-    """Ask several regions at once; the answers are in the order of `stores`, the first failure is raised."""
+    """Query several regions at once. Answers are in the order of `stores`; the first failure is raised."""
     if all(store.kind in (StoreKind.LOCAL, StoreKind.MEMORY) for store in stores):
         return [ask(store) for store in stores]
     return map_in_threads(ask, stores)

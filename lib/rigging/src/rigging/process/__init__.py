@@ -1,4 +1,4 @@
-"""This process and those it starts: calls, forks, locks of the kernel, signals, control groups.
+"""This process and its children: calls, forks, kernel locks, signals, control groups.
 
-Here belongs what a library needs to run code safely on one machine; what is sent to other machines does not.
+Code that libraries need to run other code safely on one machine belongs here, not what is sent to other machines.
 """

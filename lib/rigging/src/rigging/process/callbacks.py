@@ -1,4 +1,4 @@
-"""Users' callbacks, in a thread that nothing else needs: they may make further calls and wait for them."""
+"""Users' callbacks run in a dedicated thread, so that they may make further calls and wait for them."""
 
 import logging
 import os
@@ -11,7 +11,7 @@ logger = logging.getLogger(__name__)
 
 
 class CallbackThread:
-    """Calls what it is given, one after the other, in a thread that starts with the first and keeps no process."""
+    """Run callbacks one after another in a thread that starts with the first one and keeps no process alive."""
 
     def __init__(self) -> None:
         self._waiting: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
@@ -19,7 +19,7 @@ class CallbackThread:
         self._thread: threading.Thread | None = None
 
     def call(self, callback: Callable[[], object]) -> None:
-        """Call `callback()` after those that came before; what it raises is logged."""
+        """Call `callback()` after the earlier ones. Its exceptions are logged."""
         self._waiting.put(callback)
         if self._thread is None:
             with self._lock:
@@ -41,7 +41,7 @@ _shared: Final[list[CallbackThread]] = [CallbackThread()]
 
 
 def call_apart(callback: Callable[[], object]) -> None:
-    """Call `callback()` in this process's thread for users' callbacks, after those that came before."""
+    """Call `callback()` in this process's thread for users' callbacks, after the earlier ones."""
     _shared[0].call(callback)
 
 

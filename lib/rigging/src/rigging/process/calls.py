@@ -1,4 +1,4 @@
-"""Calls of other people's functions: to the end of what they return, and to the end of the processes they fork."""
+"""Call users' functions, including coroutines and functions that fork."""
 
 import contextlib
 import functools
@@ -19,18 +19,18 @@ _FAREWELL_SECONDS: Final = 5.0
 
 
 def call_to_end(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a function; await what an `async def` one returns; end what it forked.
+    """Call a function, await its coroutine if it returns one, and end the children it forked.
 
     A child that `fn` forked ends as soon as its copy of the function returns or raises, with the exit code that a
-    program would have: what comes after the call is the caller's own process's to do.
+    program would have. Code after the call runs only in the caller's own process.
 
     Args:
         fn: The function.
-        *args: Positional arguments for it.
-        **kwargs: Keyword arguments for it.
+        *args: Positional arguments.
+        **kwargs: Keyword arguments.
 
     Raises:
-        InvalidRequest: It returned a generator, of which nothing has run.
+        InvalidRequest: It returned a generator, none of which has run.
         Exception: Whatever the function raises.
     """
     process = os.getpid()
@@ -66,9 +66,9 @@ async def _awaited(coroutine: Coroutine[Any, Any, Any], process: int) -> Any:
 
 
 def leave_fork(error: BaseException | None) -> NoReturn:
-    """End this process, a fork, as a program ends that returns or raises `error`; nothing of its parent's is run.
+    """End this process, a fork, like a program that returns or raises `error`. Nothing of its parent's runs.
 
-    Threads that it has started are waited for, unless they are daemons; exit handlers, the parent's, are not called.
+    Its own threads are waited for, unless they are daemons. The parent's exit handlers are not called.
     """
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
@@ -99,9 +99,9 @@ def _say_farewell(error: BaseException | None) -> None:
 
 
 def exit_status(code: object) -> int:
-    """The exit status (0 to 255) for `sys.exit(code)`: 0 for None and 0, and never for anything else.
+    """Return the exit status (0 to 255) for `sys.exit(code)`: 0 for None and 0, and never for anything else.
 
-    Of a number the system keeps 8 bits, so that a program's `sys.exit(256)` passes for success.
+    The system keeps only 8 bits of a number, so a program's `sys.exit(256)` would look like success.
     """
     if code is None:
         return 0
@@ -111,14 +111,14 @@ def exit_status(code: object) -> int:
 
 
 def name_of(fn: Any) -> str:
-    """Return the name of a function for people; of another callable object, that of its class."""
+    """Return the readable name of a function, or of another callable's class."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     return getattr(fn, "__qualname__", None) or type(fn).__qualname__
 
 
 def is_generator_function(fn: Any) -> bool:
-    """Whether calling `fn` runs none of its code, as it is a generator function (an `async` one, too)."""
+    """Return whether calling `fn` runs none of its code, because it is a (sync or async) generator function."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     code = getattr(fn, "__code__", None)
@@ -128,7 +128,7 @@ def is_generator_function(fn: Any) -> bool:
 
 
 def generator_problem(name: str) -> str:
-    """Why a generator function is refused."""
+    """Return why a generator function is refused."""
     return (
         f"{name} is a generator function: calling it runs none of its code, so it would be done with nothing done; "
         "do the work in a function that returns"

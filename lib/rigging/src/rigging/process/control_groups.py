@@ -1,4 +1,4 @@
-"""The limits that the control groups of a process put on it."""
+"""The limits of a process's control groups."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +10,11 @@ _NO_LIMIT_BYTES: Final = 1 << 60
 
 
 def cgroup_limits(root: Path, own: str) -> tuple[int | None, int | None]:
-    """The (cpu millicores, memory bytes) that control groups allow; None where there is no limit.
+    """Return the (cpu millicores, memory bytes) that control groups allow; None for no limit.
 
     Args:
-        root: Where the cgroup filesystems are mounted.
-        own: The content of /proc/self/cgroup. Version 2 and version 1 are understood.
+        root: The mount point of the cgroup filesystems.
+        own: The content of /proc/self/cgroup. Versions 1 and 2 are supported.
     """
     cpu: list[int] = []
     memory: list[int] = []
@@ -36,7 +36,7 @@ def cgroup_limits(root: Path, own: str) -> tuple[int | None, int | None]:
 
 
 def _up(root: Path, path: str) -> Iterator[Path]:
-    """The group's directory and those above it: a limit on any of them holds."""
+    """Return the group's directory and its parents, because a limit on any of them applies."""
     directory = root / path.lstrip("/")
     yield directory
     while directory != root and root in directory.parents:

@@ -1,14 +1,14 @@
-"""Exceptions in parts: pickle cannot make one whole whose constructor takes other arguments than it keeps."""
+"""Exceptions in parts: pickle cannot restore one whose constructor takes other arguments than it stores."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 
 class ExceptionParts(NamedTuple):
-    """Parts from which an exception can be made again.
+    """The parts needed to restore an exception.
 
     Args:
-        native: The nearest class of it that is Python's own; `args` and `state` are what that class keeps.
+        native: Its nearest builtin class. `args` and `state` belong to that class.
     """
 
     kind: type[BaseException]
@@ -18,11 +18,12 @@ class ExceptionParts(NamedTuple):
 
 
 def take_apart(error: BaseException, is_remade: Callable[[BaseException], bool]) -> ExceptionParts:
-    """Return the parts from which `put_together` makes an exception again.
+    """Return the parts from which `put_together` restores an exception.
 
     Args:
         error: The exception.
-        is_remade: Whether pickle makes a member of a group again as it is; those of others are taken apart, too.
+        is_remade: Returns whether pickle restores a member of a group faithfully. Other members are taken apart as
+            well.
     """
     kind = type(error)
     native = next(base for base in kind.__mro__ if base.__module__ == "builtins" and issubclass(base, BaseException))
@@ -38,13 +39,13 @@ def take_apart(error: BaseException, is_remade: Callable[[BaseException], bool])
 def put_together(
     kind: type[BaseException], native: type[BaseException], args: tuple[object, ...], state: dict[str, object] | None
 ) -> BaseException:
-    """Make an exception without calling its own constructor.
+    """Restore an exception without calling its own constructor.
 
     Args:
         kind: Its class.
         native: As in `ExceptionParts`.
-        args: Likewise; members of a group may be in parts.
-        state: Likewise.
+        args: As in `ExceptionParts`. Members of a group may be in parts.
+        state: As in `ExceptionParts`.
     """
     if issubclass(native, BaseExceptionGroup):
         message, members = args
@@ -59,7 +60,7 @@ def put_together(
 
 
 def title_of(error: BaseException) -> str:
-    """An exception's type and text, also where its class cannot give a text."""
+    """Return an exception's type and text, even if its class cannot format itself."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:  # its class's own `__str__` may fail

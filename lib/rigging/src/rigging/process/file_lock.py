@@ -1,4 +1,4 @@
-"""Kernel locks (flock) on open files and directories: held until given up, or until the process ends."""
+"""Kernel locks (flock) on open files and directories, held until released or until the process ends."""
 
 import fcntl
 import os
@@ -8,14 +8,14 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
     """Take the lock of an open file without waiting.
 
     Args:
-        descriptor: The open file or directory. Forks have the lock too.
-        shared: Keep out only those who want it for themselves.
+        descriptor: The open file or directory. Forks share the lock.
+        shared: Only exclude exclusive locks.
 
     Returns:
-        False when another has it.
+        False if another process has it.
 
     Raises:
-        OSError: The filesystem offers no locks.
+        OSError: The filesystem does not support locks.
     """
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -25,12 +25,12 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
 
 
 def open_lock_file(path: str | os.PathLike[str]) -> int:
-    """Open a file to lock, made for this user alone if it is missing; return its descriptor."""
+    """Open a file to lock and return its descriptor. A missing file is created for this user only."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def unlock_and_close(descriptor: int) -> None:
-    """Give the lock up and close the file, even when a child that was forked meanwhile has a copy of the descriptor."""
+    """Release the lock and close the file, even if a forked child has a copy of the descriptor."""
     try:  # noqa: SIM105  (half the time of `suppress`; a step does this twice)
         fcntl.flock(descriptor, fcntl.LOCK_UN)
     except OSError:

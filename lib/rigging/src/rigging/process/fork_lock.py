@@ -1,4 +1,4 @@
-"""A lock of a whole process, which a fork does not inherit."""
+"""A process-wide lock that a fork does not inherit."""
 
 import os
 import threading
@@ -6,9 +6,9 @@ from types import TracebackType
 
 
 class ForkLock:
-    """A lock for use in `with` statements; free in a forked child, where the thread that held it does not exist.
+    """A lock for `with` statements. It is free in a forked child, where the thread that held it does not exist.
 
-    To be made once a module or for a whole process: it is kept for as long as the process runs.
+    Create it once per module or process: it is kept as long as the process runs.
     """
 
     __slots__ = ("_lock",)

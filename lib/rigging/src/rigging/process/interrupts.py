@@ -1,4 +1,4 @@
-"""Ctrl-C, as the interpreter hands it on."""
+"""KeyboardInterrupt, where the interpreter wraps it."""
 
 import contextlib
 from collections.abc import Iterator
@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def unwrapped_interrupts() -> Iterator[None]:
-    """Raise KeyboardInterrupt as itself where Python 3.11 hands it on as the cause of a RuntimeError.
+    """Raise KeyboardInterrupt itself where Python 3.11 makes it the cause of a RuntimeError.
 
-    That happens to one that arrives while a class is made (in a `__set_name__`, so in the middle of an import): the
-    RuntimeError reads "Error calling __set_name__ on ...", and no `except KeyboardInterrupt` sees it.
+    That happens to an interrupt during the creation of a class (in a `__set_name__`, so in the middle of an import):
+    the RuntimeError reads "Error calling __set_name__ on ...", and no `except KeyboardInterrupt` catches it.
     """
     try:
         yield

@@ -1,12 +1,12 @@
-"""A one-shot event, for what is made by the thousand."""
+"""A one-shot event for objects created by the thousand."""
 
 import threading
 
 
 class Latch:
-    """Closed until it is opened, once; `threading.Event` without what only a reusable one needs. Thread-safe.
+    """Closed until it is opened, once: `threading.Event` without what only a reusable event needs. Thread-safe.
 
-    Making an Event takes 5 us, which every job and every call would pay; this takes a tenth of that.
+    Creating an Event takes 5 us, which every job and every call would pay. This takes a tenth of that.
     """
 
     __slots__ = ("_gate", "_open")
@@ -20,12 +20,12 @@ class Latch:
         return self._open
 
     def open(self) -> None:
-        """Let all waiters through, present and future. To be called once."""
+        """Release all present and future waiters. Call it once."""
         self._open = True
         self._gate.release()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait at most `timeout` seconds (None: for ever) until it is open; returns whether it is."""
+        """Wait up to `timeout` seconds (None: forever) until it is open, and return whether it is."""
         if not self._open:
             limit = -1.0 if timeout is None else min(max(0.0, timeout), threading.TIMEOUT_MAX)
             if self._gate.acquire(timeout=limit):

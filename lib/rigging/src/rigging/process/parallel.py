@@ -1,4 +1,4 @@
-"""Calls that wait for storage or a server, many at once."""
+"""Concurrent calls that wait for storage or a server."""
 
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -9,15 +9,15 @@ R = TypeVar("R")
 
 
 def map_in_threads(fn: Callable[[T], R], items: Collection[T], most: int = 64) -> list[R]:
-    """Return what `fn` returns for each item, in their order; a single one is called in this thread.
+    """Return `fn(item)` for each item, in order. A single item is handled in this thread.
 
     Args:
-        fn: Called in threads of its own.
+        fn: Called in separate threads.
         items: Its arguments.
-        most: The most calls at a time.
+        most: Maximum number of concurrent calls.
 
     Raises:
-        Exception: What the first of the items that fails has raised, once all that had begun have ended.
+        Exception: Raised by the first failing item, after all started calls have ended.
     """
     if len(items) < 2:
         return [fn(item) for item in items]

@@ -1,4 +1,4 @@
-"""The user's project: which files go along with a job, what its code needs, its environment variables.
+"""The user's project: which files a job receives, what its code needs, its environment variables.
 
-Here belongs what reads a project's folder; what packs or sends it is Iris's or Ray's.
+Only code that reads a project's folder belongs here. Packing and sending it is in Iris's and Ray's code.
 """

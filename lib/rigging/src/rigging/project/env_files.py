@@ -1,4 +1,4 @@
-"""Files of environment variables (`.env`): read whole or refused, and never quoted."""
+"""Environment files (`.env`). They are read completely or refused, and never quoted."""
 
 import io
 import os
@@ -24,22 +24,22 @@ _REMEDY: Final = "chmod o-w it if you trust what is in it"
 
 
 class BadEnvFile(InvalidRequest):
-    """A file of variables is missing or not as it should be; the message has none of its values."""
+    """An environment file is missing or malformed. The message contains none of its values."""
 
 
 def read_env_files(paths: Iterable[LocalPath], *, writer_seconds: float = _WRITER_SECONDS) -> dict[str, str]:
-    """Return the variables of files; of a name that stands in several lines, the last value of the last file.
+    """Return the variables of environment files. If a name occurs several times, the last one wins.
 
-    The lines are those that python-dotenv reads: `export` before a name, quotes, `\\n` in double quotes, values of
-    several lines in quotes, comments. A `$NAME` in a value stays as it is written. No error and no log quotes a value.
+    The format is python-dotenv's: `export` before a name, quotes, `\\n` in double quotes, multi-line values in quotes,
+    comments. A `$NAME` in a value stays literal. No error and no log quotes a value.
 
     Args:
-        paths: Local files or pipes; the later ones win.
-        writer_seconds: How long a named pipe that nobody has opened to write is waited for.
+        paths: Local files or pipes. Later ones win.
+        writer_seconds: How long to wait for a writer of a named pipe.
 
     Raises:
-        BadEnvFile: One is missing, can be written by everybody, is a pipe that nobody writes into, or has a line that
-            is none of these; the message names the file and the line.
+        BadEnvFile: A file is missing, is world-writable, is a pipe without a writer, or has an invalid line. The
+            message names the file and line.
     """
     found: dict[str, str] = {}
     for path in paths:
@@ -49,9 +49,9 @@ def read_env_files(paths: Iterable[LocalPath], *, writer_seconds: float = _WRITE
 
 @contextmanager
 def variables_in_force(variables: Mapping[str, str]) -> Iterator[None]:
-    """Context manager: have these variables in the environment of this process, and put back what was there before.
+    """Context manager: set these variables in this process's environment, and restore the old ones at the end.
 
-    A variable that other code has changed meanwhile stays as it is.
+    A variable that other code changed meanwhile keeps that change.
     """
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
@@ -98,7 +98,7 @@ def _open_at_once(path: str, flags: int) -> int:
 
 
 def _first_of_pipe(pipe: int, seconds: float) -> bytes | None:
-    """Wait so many seconds for something in a pipe, and return what was read of it; None if it never had a writer."""
+    """Wait up to `seconds` for data in a pipe and return it; None if it never had a writer."""
     waiting = select.poll()
     waiting.register(pipe, select.POLLIN)
     if waiting.poll(1000 * seconds):
@@ -134,7 +134,7 @@ def _variables(text: str, shown: str) -> dict[str, str]:
 
 
 def _problem(binding: Binding) -> str | None:
-    """Return what is wrong with a line, without its value; a line that is a value alone is not quoted either."""
+    """Return what is wrong with a line, without its value. A line that is only a value is not quoted either."""
     if binding.value is None:
         return f"there is no '='; {_ALLOWED}"
     if binding.key is None or not _NAME.fullmatch(binding.key):

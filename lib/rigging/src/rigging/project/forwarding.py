@@ -1,4 +1,4 @@
-"""Variables of the submitter's environment that a job gets wherever it is submitted, besides MARIN_*."""
+"""Variables of the submitter's environment that every job gets, besides MARIN_*."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The needs of a project's code, read from pyproject.toml: requirements for pip and folders for PYTHONPATH."""
+"""What a project's code needs, from pyproject.toml: pip requirements and PYTHONPATH folders."""
 
 import difflib
 import re
@@ -20,12 +20,12 @@ _SUBMODULES: Final = "submodules"
 
 @dataclass(frozen=True, slots=True)
 class ProjectNeeds:
-    """Needs of a job that runs a project's code.
+    """What a job needs to run a project's code.
 
     Args:
-        requirements: For pip, each once, in the order in which they are met.
-        import_paths: Folders of the project to import from, besides its root, relative to it.
-        notes: What the user should be told.
+        requirements: Pip requirements without duplicates, in the order they were found.
+        import_paths: Import folders of the project besides its root, relative to it.
+        notes: Messages for the user.
     """
 
     requirements: tuple[str, ...] = ()
@@ -38,10 +38,10 @@ Tables = Mapping[str, Mapping[str, Any]]
 
 
 def read_pyprojects(root: Path) -> dict[str, dict[str, Any]]:
-    """The pyproject files of a project and, in a uv workspace, of its members; empty without any.
+    """Return the pyproject files of a project and, in a uv workspace, of its members; empty if there are none.
 
     Raises:
-        InvalidRequest: One is not valid TOML.
+        InvalidRequest: A file is not valid TOML.
     """
     own = read_toml(root / "pyproject.toml")
     if own is None:
@@ -60,16 +60,16 @@ def read_pyprojects(root: Path) -> dict[str, dict[str, Any]]:
 def project_needs(
     tables: Tables, extras: Sequence[str], files: Iterable[str], *, left_out: Collection[str] = ()
 ) -> ProjectNeeds:
-    """Work out what a job needs.
+    """Return what a job needs.
 
     Args:
-        tables: As `read_pyprojects` gives them.
-        extras: Optional-dependency groups to install besides the project's own dependencies.
-        files: The paths that go along with the job; decides which submodules and `src` folders there are.
-        left_out: Normalized names of packages that the cluster has and must not be given another of.
+        tables: The result of `read_pyprojects`.
+        extras: Extras to install besides the project's own dependencies.
+        files: The files that the job receives. They determine which submodules and `src` folders exist.
+        left_out: Normalized names of packages that the cluster has and that must not be replaced.
 
     Raises:
-        InvalidRequest: No project here has such a group, or a dependency lies outside of what is sent.
+        InvalidRequest: No project here has such a group, or a dependency is outside of the sent files.
     """
     walk = _Walk(tables, left_out)
     walk.project("")
@@ -80,10 +80,10 @@ def project_needs(
 
 
 def group_requirements(tables: Tables, extras: Sequence[str]) -> list[str]:
-    """The requirements of optional-dependency groups alone.
+    """Return the requirements of extras alone.
 
     Raises:
-        InvalidRequest: No project here has such a group, or a dependency lies outside of what is sent.
+        InvalidRequest: No project here has such a group, or a dependency is outside of the sent files.
     """
     walk = _Walk(tables)
     for extra in extras:
@@ -92,13 +92,13 @@ def group_requirements(tables: Tables, extras: Sequence[str]) -> list[str]:
 
 
 def requirement_name(requirement: str) -> str:
-    """The normalized name of what a requirement asks for; empty for one that has none, such as a path."""
+    """Return the normalized package name of a requirement; empty if it has none, such as a path."""
     found = _REQUIREMENT.match(requirement)
     return normalized(found["name"]) if found else ""
 
 
 def check_requirement(text: str) -> None:
-    """Raise InvalidRequest for a text that pip could take for no package; options, paths and URLs pass."""
+    """Raise InvalidRequest for text that pip would not accept as a package. Options, paths and URLs pass."""
     if text.startswith("-") or "/" in text or text.endswith((".whl", ".zip", ".tar.gz")):
         return
     found = _REQUIREMENT.fullmatch(text)
@@ -107,18 +107,18 @@ def check_requirement(text: str) -> None:
 
 
 def normalized(name: str) -> str:
-    """A package's or group's name as it is compared."""
+    """Return the name of a package or group in the form used for comparisons."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def split_requirements(text: str) -> list[str]:
-    """The requirements in `a,b[x,y],c>=1,<2`: commas inside brackets and before a version do not separate."""
+    """Return the requirements in `a,b[x,y],c>=1,<2`. Commas inside brackets and before a version do not separate."""
     parts = re.split(r",(?![^\[]*\])(?!\s*(?:[<>=!~]|$))", text)
     return [part.strip().rstrip(",") for part in parts if part.strip()]
 
 
 def read_toml(path: Path) -> dict[str, Any] | None:
-    """Return the content of a TOML file; None when there is none. Raises InvalidRequest when it cannot be read."""
+    """Return the content of a TOML file; None if it does not exist. Raise InvalidRequest if it cannot be read."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
@@ -129,7 +129,7 @@ def read_toml(path: Path) -> dict[str, Any] | None:
 
 @dataclass(slots=True)
 class _Walk:
-    """Requirements met so far; those that are projects of this workspace are followed, not installed."""
+    """Collects requirements. Projects of this workspace are followed instead of installed."""
 
     tables: Tables
     left_out: Collection[str] = ()
@@ -139,7 +139,7 @@ class _Walk:
     seen: set[tuple[str, str]] = field(default_factory=set)
 
     def project(self, folder: str, groups: Iterable[str] = (), *, core: bool = True) -> None:
-        """Add a project's groups, and its own dependencies."""
+        """Add a project's dependencies and its groups."""
         table = self.tables.get(folder, {}).get("project", {})
         for group in (*([""] if core else []), *groups):
             if (folder, normalized(group)) in self.seen:
@@ -153,7 +153,7 @@ class _Walk:
                 self._requirement(requirement, folder)
 
     def group(self, extra: str) -> None:
-        """Add a group, of whichever projects have it."""
+        """Add a group from every project that has it."""
         known: dict[str, list[str]] = {}
         for folder, table in self.tables.items():
             for name in table.get("project", {}).get("optional-dependencies", {}):
@@ -182,7 +182,7 @@ class _Walk:
         self.requirements[self._from_source(requirement, name, groups, folder)] = None
 
     def _home(self, name: str, folder: str) -> str | None:
-        """The folder of the project of that name, where it goes along with the job."""
+        """Return the folder of the project of that name, if the job receives it."""
         source = self._source(name, folder)
         if isinstance(source.get("path"), str):
             place = _joined(folder, source["path"])
@@ -222,7 +222,7 @@ def _core(project: Mapping[str, Any]) -> list[str]:
 
 
 def _joined(folder: str, path: str) -> str | None:
-    """`path` from `folder`, relative to the root; None when it leaves it."""
+    """Return `path` from `folder`, relative to the root; None if it leaves the root."""
     parts: list[str] = []
     for part in [*folder.split("/"), *path.split("/")] if not path.startswith(("/", "~")) else [".."]:
         if part == ".." and not parts:

@@ -1,6 +1,7 @@
-"""Which folder goes along with a job as its workspace, and which files of it.
+"""The folder that a job receives as its workspace, and which of its files.
 
-In a git repository: what git tracks, and what it neither tracks nor ignores. Elsewhere all but what is usually ignored.
+In a git repository these are the tracked files and the untracked ones that are not ignored. Elsewhere, everything
+except files that are usually ignored.
 """
 
 import fnmatch
@@ -46,12 +47,12 @@ _SYSTEM_TREES: Final = ("/dev", "/proc", "/sys")
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceRules:
-    """How large a tool lets a workspace be, and what it tells users to do about one that is refused.
+    """The size limit of a tool's workspaces, and its advice for one that is refused.
 
     Args:
         limit_variable: The environment variable that sets the limit, in megabytes.
-        default_mb: The limit without it.
-        other_ways: For messages: the tool's options to send another folder, or none.
+        default_mb: The default limit.
+        other_ways: For messages: the tool's options to send another folder or none.
     """
 
     limit_variable: str = "MARIN_MAX_WORKSPACE_MB"
@@ -64,7 +65,7 @@ DEFAULT_RULES: Final = WorkspaceRules()
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceFile:
-    """A file or symlink of the workspace; `path` is relative with "/", `symlink_target` is None for a file."""
+    """A file or symlink of the workspace. `path` is relative with "/"; `symlink_target` is None for a file."""
 
     path: str
     size_bytes: int
@@ -74,7 +75,7 @@ class WorkspaceFile:
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceListing:
-    """The files and the folders without any that go along, sorted, and what the user should be told about them."""
+    """The sorted files and empty folders of a workspace, and messages for the user."""
 
     files: tuple[WorkspaceFile, ...]
     warnings: tuple[str, ...]
@@ -93,19 +94,19 @@ def list_workspace(
     max_files: int = MAX_FILES,
     now: Callable[[], float] = time.monotonic,
 ) -> WorkspaceListing:
-    """List the files of the workspace at `root` that a bundle of it holds.
+    """List the files at `root` that a bundle of the workspace contains.
 
     Args:
-        root: A directory, in a git repository or not.
-        rules: Which files, and how many bytes.
+        root: A directory, inside a git repository or not.
+        rules: The limits.
         environ: Variables that may change the limit; None for this process's.
-        max_files: The most files that are listed.
-        now: Clock in seconds, for tests.
+        max_files: Maximum number of files.
+        now: A clock in seconds; replaced in tests.
 
     Raises:
-        InvalidRequest: `root` is no directory, or the files are larger than the rules allow, or more than `max_files`;
-            the message lists the largest.
-        MarinError: git failed on what it says is a repository.
+        InvalidRequest: `root` is not a directory, or its files exceed the rules or `max_files`. The message lists the
+            largest.
+        MarinError: git failed in a repository.
     """
     if not root.is_dir():
         raise InvalidRequest(f"workspace {root} is not a directory")
@@ -124,7 +125,7 @@ def list_workspace(
 
 
 def empty_folders(folders: Iterable[str], files: Iterable[str]) -> tuple[str, ...]:
-    """Return those of `folders` in which there is neither one of `files` nor another of them, sorted."""
+    """Return the sorted `folders` that contain neither one of `files` nor another folder."""
     found = set(folders)
     filled: set[str] = set(files)
     for path in (*filled, *found):
@@ -138,15 +139,15 @@ def empty_folders(folders: Iterable[str], files: Iterable[str]) -> tuple[str, ..
 def check_workspace_root(
     root: Path, *, rules: WorkspaceRules = DEFAULT_RULES, environ: Mapping[str, str] | None = None
 ) -> None:
-    """Refuse folders that are no project: "/", the home directory, /tmp and the like.
+    """Refuse folders that are not a project: "/", the home directory, /tmp and the like.
 
     Args:
         root: The folder.
-        rules: As for `list_workspace`.
-        environ: Variables of which HOME is read; None for this process's.
+        rules: As in `list_workspace`.
+        environ: Variables that contain HOME; None for this process's.
 
     Raises:
-        InvalidRequest: It is one of them; the message says which.
+        InvalidRequest: It is such a folder. The message says which.
     """
     if not root.is_dir():
         raise InvalidRequest(f"workspace {root} is not a directory")
@@ -159,7 +160,7 @@ def check_workspace_root(
 
 
 def reason_against_root(root: Path, environ: Mapping[str, str] | None) -> str:
-    """Return the kind of a folder that can never be a workspace, "" for any other."""
+    """Return the kind of a folder that can never be a workspace; "" for any other."""
     environ = os.environ if environ is None else environ
     path = root.resolve()
     home = Path(environ.get("HOME") or os.path.expanduser("~")).resolve()
@@ -179,7 +180,7 @@ def reason_against_root(root: Path, environ: Mapping[str, str] | None) -> str:
 
 @dataclass(slots=True)
 class _Gathered:
-    """Files found so far; the search ends early when the workspace can only be refused."""
+    """The files found so far. The search stops early once the workspace must be refused."""
 
     root: Path
     rules: WorkspaceRules
@@ -218,7 +219,7 @@ class _Gathered:
             self.folders.add(path)
 
     def check(self) -> None:
-        """Raise InvalidRequest when it is too much to go along."""
+        """Raise InvalidRequest if the workspace is too large to send."""
         too_many = len(self.files) > self.max_files
         if self.size_bytes <= self.limit and not too_many:
             return
@@ -276,14 +277,14 @@ def _git_files(root: Path, found: _Gathered, prefix: str = "") -> Iterator[str]:
 
 
 def _git_list(root: Path, *options: str) -> tuple[list[str], str]:
-    """Return what `git ls-files` lists, and its warnings. Raises FileNotFoundError where there is no git."""
+    """Return the output of `git ls-files`, and its warnings. Raise FileNotFoundError if git is not installed."""
     return _git(root, ["ls-files", "-z", "--exclude-standard", *options])
 
 
 def _git(
     root: Path, words: Sequence[str], given: Sequence[str] = (), fine: Sequence[int] = (0,)
 ) -> tuple[list[str], str]:
-    """Return the answer of a git command to the paths `given`, and its warnings."""
+    """Return the output of a git command for the paths `given`, and its warnings."""
     command, stdin = ["git", *words], os.fsencode("\0".join(given))
     try:
         done = subprocess.run(command, cwd=root, input=stdin, capture_output=True, check=False, timeout=GIT_SECONDS)
@@ -299,7 +300,9 @@ def _git(
 
 
 def _git_folders(root: Path) -> list[str]:
-    """Folders of which git knows no file, and those in them; not what it ignores, nor repositories inside this one."""
+    """Return folders without files known to git, and the folders in them, except ignored ones and nested
+    repositories.
+    """
     unknown = [path for path in _git_list(root, "--others", "--directory")[0] if path.endswith("/")]
     found = [
         os.path.relpath(folder, root).replace(os.sep, "/")
@@ -339,7 +342,7 @@ def _walk(root: Path, found: _Gathered, prefix: str = "") -> Iterator[str]:
 
 
 def _is_other_kind(folder: str, name: str) -> bool:
-    """Whether a directory is a cache, an environment or the like; with pyvenv.cfg it is one whatever it is called."""
+    """Return whether a directory is a cache, an environment or the like. Any directory with pyvenv.cfg is one."""
     return _is_left_out(name) or os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))
 
 
@@ -352,7 +355,7 @@ def _is_dotenv(name: str) -> bool:
 
 
 def _inspect(root: Path, path: str) -> WorkspaceFile | str:
-    """The file, or a warning (empty for one that is simply gone) when it cannot go along."""
+    """Return the file, or a warning (empty if it is gone) if it cannot be sent."""
     full = root / path
     try:
         info = full.lstat()

@@ -1,4 +1,4 @@
-"""Text for people and from people: tables, quantities, command lines, YAML, what is safe on a terminal.
+"""Text for and from people: tables, quantities, command lines, YAML, terminal-safe text.
 
-Here belongs what turns text into values or values into text; nothing here opens a file or starts a process.
+Code that turns text into values or values into text belongs here. Nothing here opens a file or starts a process.
 """

@@ -1,4 +1,4 @@
-"""The words of a command line that runs another: `TOOL OPTIONS -- COMMAND`, with -e for the command's variables."""
+"""Command lines that run another: `TOOL OPTIONS -- COMMAND`, with -e for the command's variables."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,11 +11,11 @@ _ENV_FLAGS: Final = ("-e", "--env", "--env-vars")
 
 
 def split_command(words: Sequence[str], example: str) -> tuple[list[str], list[str]]:
-    """Return the words before and after the first "--".
+    """Return the arguments before and after the first "--".
 
     Args:
-        words: The command line.
-        example: For the error: a whole command line as it should be.
+        words: The arguments.
+        example: A correct command line, for the error.
 
     Raises:
         InvalidRequest: There is no "--", or nothing after it.
@@ -29,17 +29,17 @@ def split_command(words: Sequence[str], example: str) -> tuple[list[str], list[s
 
 
 def rewrite_env(words: Sequence[str], environ: Mapping[str, str], option: str) -> list[str]:
-    """Turn each `-e KEY VALUE`, `-e KEY=VALUE` and `-e KEY` into the one word `{option}=KEY=VALUE`.
+    """Turn each `-e KEY VALUE`, `-e KEY=VALUE` and `-e KEY` into the single argument `{option}=KEY=VALUE`.
 
-    `-e KEY` takes the value from `environ`, and is meant when the next word starts with "-" or there is none.
+    `-e KEY` takes the value from `environ`. It applies if the next argument starts with "-" or there is none.
 
     Args:
-        words: Words of a command line.
-        environ: Variables from which `-e KEY` takes its value.
+        words: Arguments of a command line.
+        environ: The variables for `-e KEY`.
         option: The long option, e.g. "--env".
 
     Raises:
-        InvalidRequest: No name, a bad one, or one that is not set in `environ`.
+        InvalidRequest: The name is missing, invalid, or not set in `environ`.
     """
     rest = list(words)
     done: list[str] = []
@@ -69,9 +69,10 @@ def rewrite_env(words: Sequence[str], environ: Mapping[str, str], option: str) -
 
 
 def withhold_secrets(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """The words without the values of secret variables, and these: `-e HF_TOKEN hf_x` becomes `-e HF_TOKEN`.
+    """Return the arguments without the values of secret variables, and those values: `-e HF_TOKEN hf_x` becomes `-e
+    HF_TOKEN`.
 
-    Where the secrets are in the environment instead, the words mean the same. What follows "--" is left as it is.
+    The arguments mean the same if the environment contains the secrets. Arguments after "--" stay unchanged.
     """
     end = list(words).index("--") if "--" in words else len(words)
     rest, done = list(words[:end]), list[str]()

@@ -1,4 +1,6 @@
-"""Text of others on a terminal: what would move the cursor, set titles and colours, or turn words around is escaped."""
+"""Foreign text on a terminal: control characters that move the cursor, set titles or colours, or reverse text are
+escaped.
+"""
 
 import contextlib
 import os
@@ -16,27 +18,29 @@ _UNSAFE_IN_A_LINE: Final = re.compile(f"[\t\n{_CONTROLS}{_INVISIBLE}]")
 
 
 def printable(text: str) -> str:
-    """`text` as a terminal may get it, e.g. with "\\x1b" in four characters for ESC; line breaks and tabs stay."""
+    """Return `text` in a form that is safe on a terminal, e.g. with "\\x1b" in four characters for ESC. Line breaks and
+    tabs stay.
+    """
     return _UNSAFE.sub(_escape, text)
 
 
 def printable_line(text: str) -> str:
-    """The same in one line: line breaks and tabs become spaces."""
+    """Return `printable` text on one line: line breaks and tabs become spaces."""
     return _UNSAFE_IN_A_LINE.sub(lambda match: " " if match[0] in "\t\n" else _escape(match), text)
 
 
 def printable_json(text: str) -> str:
-    """JSON as a terminal may get it; it means the same."""
+    """Return equivalent JSON that is safe on a terminal."""
     return _UNSAFE.sub(_escape_json, text)
 
 
 def is_printable_line(text: str) -> bool:
-    """Whether nothing in `text` would have to be escaped or break the line."""
+    """Return whether `text` is a single line without characters to escape."""
     return _UNSAFE_IN_A_LINE.search(text) is None
 
 
 def text_of(value: object) -> str:
-    """`str(value)`; where that raises, words that say so."""
+    """Return `str(value)`, or a description if that raises."""
     try:
         return str(value)
     except Exception as error:  # of the value's own code
@@ -44,9 +48,9 @@ def text_of(value: object) -> str:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines for people to stdout, as far as it takes them: never raises for what stdout is.
+    """Print lines to stdout. Never raise because of stdout's state.
 
-    What its encoding lacks is escaped. When its reader is gone, or it is closed or full, the rest is dropped.
+    Characters outside its encoding are escaped. If its reader is gone, or it is closed or full, the rest is dropped.
     """
     stream = sys.stdout
     for line in lines:
@@ -64,7 +68,7 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def _drop_the_rest(stream: TextIO) -> None:
-    """Keep the interpreter from failing at its end over what could not be written."""
+    """Keep the interpreter from failing at exit over unwritten output."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         number = stream.fileno()
         nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -1,4 +1,4 @@
-"""Amounts as people give them: sizes, seconds and counts, each checked to fit where it is kept and sent."""
+"""Quantities in users' input: sizes, seconds and counts, each checked against what can be stored and sent."""
 
 import re
 from typing import Final
@@ -18,14 +18,14 @@ _SHOWN: Final = 40
 
 
 def parse_size(size: str | int, what: str = "") -> int:
-    """Return the bytes of a size; every unit is a power of 1024, so "1g", "1GB" and "1GiB" are all 2**30.
+    """Return a size in bytes. Every unit is a power of 1024, so "1g", "1GB" and "1GiB" are all 2**30.
 
     Args:
-        size: A number of bytes, or a number with a unit of k, m, g, t or p.
-        what: Name of the parameter, for the error.
+        size: A number of bytes, or a number with the unit k, m, g, t or p.
+        what: The parameter's name, for the error.
 
     Raises:
-        InvalidRequest: Not a size, below 0, or 2**63 bytes and more.
+        InvalidRequest: It is not a size, is negative, or is 2**63 bytes or more.
     """
     name = f"{what} " if what else ""
     if isinstance(size, int) and not isinstance(size, bool):
@@ -47,7 +47,7 @@ def parse_size(size: str | int, what: str = "") -> int:
 
 
 def format_size(size_bytes: int) -> str:
-    """Return a size for people, e.g. "1.5 GiB"."""
+    """Return a readable size, e.g. "1.5 GiB"."""
     value = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:
@@ -57,14 +57,14 @@ def format_size(size_bytes: int) -> str:
 
 
 def check_unit(size: str | int, what: str) -> int:
-    """Return the bytes of a size that is asked for: 0, or at least 1 MB.
+    """Return a requested size in bytes: 0, or at least 1 MB.
 
     Args:
-        size: As for `parse_size`.
-        what: Name of the parameter, for the error.
+        size: As in `parse_size`.
+        what: The parameter's name, for the error.
 
     Raises:
-        InvalidRequest: Less than that; the message suggests a unit.
+        InvalidRequest: The size is less than that. The message suggests a unit.
     """
     found = parse_size(size, what)
     if 0 < found < MIN_ASKED_BYTES:
@@ -79,11 +79,11 @@ def check_seconds(seconds: float, what: str, *, zero: bool = False) -> float:
 
     Args:
         seconds: The time.
-        what: Name of the parameter, for the error.
-        zero: Whether 0 is allowed too.
+        what: The parameter's name, for the error.
+        zero: Whether 0 is also allowed.
 
     Raises:
-        InvalidRequest: It is not.
+        InvalidRequest: It is out of range.
     """
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     # Written so that NaN is refused too.
@@ -98,12 +98,12 @@ def check_count(count: int, what: str, least: int = 0, most: int = MAX_COUNT) ->
 
     Args:
         count: The number.
-        what: Name of the parameter, for the error.
-        least: The smallest that is allowed.
-        most: The largest.
+        what: The parameter's name, for the error.
+        least: The smallest allowed value.
+        most: The largest allowed value.
 
     Raises:
-        InvalidRequest: It is not.
+        InvalidRequest: It is out of range.
     """
     if isinstance(count, bool) or not isinstance(count, int) or not least <= count <= most:
         raise InvalidRequest(f"{what} must be a whole number from {least} to {most}, not {count!r}")

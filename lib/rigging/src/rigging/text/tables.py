@@ -1,4 +1,4 @@
-"""Tables, durations and times as command lines show them to people."""
+"""Tables, durations and times on command lines."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _INDENT: Final = "    "
 def table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = (), width: int | None = None
 ) -> list[str]:
-    """Return the lines of a table with a header, columns aligned, no trailing spaces.
+    """Return the lines of a table with a header, aligned columns, and no trailing spaces.
 
     Args:
-        columns: Headers.
+        columns: Column headers.
         rows: Cells.
-        notes: For each row a line that goes below it; empty: none.
-        width: Columns of the terminal: the last column and the notes are cut to fit. None: nothing is cut.
+        notes: A note below each row; empty for none.
+        width: The terminal's width. The last column and the notes are truncated to fit. None truncates nothing.
     """
     lines = [[column.upper() for column in columns], *([printable_line(cell) for cell in row] for row in rows)]
     widths = [max(_cells(line[i]) for line in lines) for i in range(len(columns))]
@@ -38,7 +38,7 @@ def table(
 
 
 def _cells(text: str) -> int:
-    """Columns that a text takes on a terminal."""
+    """Return the width of a text on a terminal, in columns."""
     if text.isascii():
         return len(text)
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
@@ -54,7 +54,7 @@ def _cut(text: str, width: int | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A duration for people: "0.4 s", "3 min 20 s", "2 h 5 min"; "-" for none."""
+    """Return a readable duration: "0.4 s", "3 min 20 s", "2 h 5 min"; "-" for none."""
     if seconds is None:
         return "-"
     if seconds < 59.95:
@@ -67,7 +67,7 @@ def duration(seconds: float | None) -> str:
 
 
 def moment(at_ms: int, now_ms: int) -> str:
-    """A time for people, in local time: the clock for the last day, the date before; "-" for 0."""
+    """Return a readable local time: the time of day for the last day, the date before that; "-" for 0."""
     if not at_ms:
         return "-"
     form = "%H:%M:%S" if now_ms - at_ms < 86_400_000 else "%Y-%m-%d %H:%M"

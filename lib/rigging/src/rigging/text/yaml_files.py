@@ -1,4 +1,4 @@
-"""What is wrong with a YAML file, and where."""
+"""Errors in YAML files, with their location."""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,12 +9,12 @@ from rigging.redaction import redact_string
 
 @contextlib.contextmanager
 def yaml_errors(place: object) -> Iterator[None]:
-    """Read and parse a YAML file within: what is wrong with it is an InvalidRequest that names the place and line.
+    """Context manager around reading and parsing a YAML file. Its errors become InvalidRequest with place and line.
 
-    The text around it, which YAML's own messages quote, may be a secret, and is not repeated.
+    YAML's own messages quote the surrounding text, which may be secret, so it is omitted.
 
     Args:
-        place: The file, or a description of the text and where it is from.
+        place: The file, or a description of the text and its source.
     """
     import yaml  # takes a while, and most commands read none
 

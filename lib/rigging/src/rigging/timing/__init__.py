@@ -1,7 +1,7 @@
 """Durations, deadlines, rates and retries.
 
-Times are whole milliseconds where they are stored or sent (`Duration`, `Timestamp`), seconds where a person writes
-them. Waiting and deadlines use the monotonic clock, so that setting the machine's clock neither ends nor prolongs them.
+Stored and sent times are whole milliseconds (`Duration`, `Timestamp`); people write seconds. Waits and deadlines use
+the monotonic clock, so that setting the machine's clock neither ends nor prolongs them.
 """
 
 from rigging.timing.measuring import Timer, log_time

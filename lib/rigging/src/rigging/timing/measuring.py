@@ -1,4 +1,4 @@
-"""Measuring how long something took."""
+"""Measure elapsed time."""
 
 import contextlib
 import logging
@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 class Timer:
-    """Measures the time since it was made or last reset."""
+    """Measure the time since creation or the last reset."""
 
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
@@ -33,7 +33,7 @@ class Timer:
 
 @contextlib.contextmanager
 def log_time(label: str, level: int = logging.INFO) -> Iterator[None]:
-    """Log how long the block took, also when it raises."""
+    """Log how long the block took, even if it raises."""
     started = time.perf_counter()
     outcome = "failed after"
     try:

@@ -1,4 +1,4 @@
-"""Lengths of time, moments and deadlines."""
+"""Durations, timestamps and deadlines."""
 
 import datetime
 import math
@@ -12,7 +12,7 @@ _LAST_MS = 253_402_300_799_999  # end of the year 9999, the last that datetime c
 
 @dataclass(frozen=True, slots=True, order=True)
 class Duration:
-    """A length of time in milliseconds; may be negative."""
+    """A duration in milliseconds; may be negative."""
 
     milliseconds: int
 
@@ -52,7 +52,7 @@ class Duration:
         return Duration(self.milliseconds + other.milliseconds)
 
     def __mul__(self, factor: float) -> "Duration":
-        """Return the duration times `factor`; parts of a millisecond are dropped."""
+        """Return the duration times `factor`, truncated to milliseconds."""
         return Duration(int(self.milliseconds * factor))
 
     __rmul__ = __mul__
@@ -60,7 +60,7 @@ class Duration:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Timestamp:
-    """A moment, in milliseconds since the Unix epoch."""
+    """A point in time, in milliseconds since the Unix epoch."""
 
     milliseconds: int
 
@@ -78,7 +78,7 @@ class Timestamp:
 
     @classmethod
     def from_datetime(cls, moment: datetime.datetime) -> "Timestamp":
-        """Convert a datetime with a time zone; one without is refused, as it could mean any moment of a day."""
+        """Convert a datetime with a time zone. One without is refused, because its meaning is ambiguous."""
         if moment.tzinfo is None:
             raise InvalidRequest(f"{moment.isoformat()} has no time zone; use e.g. datetime.now(timezone.utc)")
         return cls.from_seconds(moment.timestamp())
@@ -93,11 +93,11 @@ class Timestamp:
     epoch_seconds = to_seconds
 
     def age_ms(self, clock: Clock = SYSTEM_CLOCK) -> int:
-        """Return the milliseconds that have passed since; negative for a moment to come."""
+        """Return the age in milliseconds; negative for the future."""
         return Timestamp.now(clock).milliseconds - self.milliseconds
 
     def as_formatted_date(self) -> str:
-        """Return the moment in ISO 8601, in UTC: "2024-01-31T12:00:00.123000+00:00"."""
+        """Return the time in ISO 8601, in UTC: "2024-01-31T12:00:00.123000+00:00"."""
         return self.to_datetime().isoformat()
 
     def as_short_time(self) -> str:
@@ -105,7 +105,7 @@ class Timestamp:
         return self.to_datetime().strftime("%H:%M:%S")
 
     def to_datetime(self) -> datetime.datetime:
-        """Return the moment in UTC."""
+        """Return the time as a datetime in UTC."""
         epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
         return epoch + datetime.timedelta(milliseconds=self.milliseconds)
 
@@ -124,7 +124,7 @@ class Timestamp:
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A moment by which something must be done; make one with `from_seconds`, `from_ms`, `from_now` or `after`."""
+    """A time limit. Create one with `from_seconds`, `from_ms`, `from_now` or `after`."""
 
     _at: Timestamp
     _monotonic_end: float
@@ -132,7 +132,7 @@ class Deadline:
 
     @classmethod
     def from_seconds(cls, seconds: float, *, clock: Clock = SYSTEM_CLOCK) -> "Deadline":
-        """Return the deadline `seconds` from now; `math.inf` is never."""
+        """Return a deadline `seconds` from now; `math.inf` never expires."""
         if math.isnan(seconds):
             raise InvalidRequest("a deadline cannot be NaN seconds from now")
         # Seconds since the epoch stay far below this, so the sum is a date that can be shown.
@@ -149,42 +149,44 @@ class Deadline:
 
     @classmethod
     def after(cls, start: Timestamp, duration: Duration, *, clock: Clock = SYSTEM_CLOCK) -> "Deadline":
-        """Return the deadline `duration` after `start`, which may lie in the past.
+        """Return a deadline `duration` after `start`, which may be in the past.
 
         Args:
-            start: A moment by the wall clock.
-            duration: The time from it.
-            clock: Tells now.
+            start: A time by the wall clock.
+            duration: The duration from `start`.
+            clock: The current time's clock.
         """
         at = start.add(duration)
         return cls(at, clock.monotonic() + at.to_seconds() - clock.now(), clock)
 
     def expired(self, now: Timestamp | None = None) -> bool:
-        """Say whether it has come, by `now` if given, else by this machine's monotonic clock."""
+        """Return whether it has expired, by `now` if given, else by this machine's monotonic clock."""
         return self.remaining_seconds() <= 0 if now is None else now >= self._at
 
     def remaining_seconds(self, now: Timestamp | None = None) -> float:
-        """Return the seconds left, by `now` if given, never below 0."""
+        """Return the remaining seconds, by `now` if given; never below 0."""
         if now is not None:
             return max(0, self._at.milliseconds - now.milliseconds) / 1000
         return max(0.0, self._monotonic_end - self._clock.monotonic())
 
     def remaining_ms(self, now: Timestamp | None = None) -> int:
-        """Return the milliseconds left, by `now` if given, never below 0; rounded up, so that 0 means expired."""
+        """Return the remaining milliseconds, by `now` if given; never below 0, and rounded up, so that 0 means
+        expired.
+        """
         if now is not None:
             return max(0, self._at.milliseconds - now.milliseconds)
         return min(_LAST_MS, math.ceil(min(self.remaining_seconds(), float(_LAST_MS)) * 1000))
 
     def raise_if_expired(self, message: str = "deadline exceeded", now: Timestamp | None = None) -> None:
-        """Raise DeadlineExceeded (a TimeoutError) with `message` when it has come, by `now` if given."""
+        """Raise DeadlineExceeded (a TimeoutError) with `message` if it has expired, by `now` if given."""
         if self.expired(now):
             raise DeadlineExceeded(message)
 
     def as_timestamp(self) -> Timestamp:
-        """Return the moment by the wall clock, as it was when the deadline was set."""
+        """Return the deadline by the wall clock, as of when it was set."""
         return self._at
 
 
 def seconds_of(time_span: Duration | float) -> float:
-    """Return a length of time, given as a Duration or in seconds, in seconds."""
+    """Return a duration, given as a Duration or in seconds, in seconds."""
     return time_span.to_seconds() if isinstance(time_span, Duration) else float(time_span)

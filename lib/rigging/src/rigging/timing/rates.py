@@ -1,4 +1,4 @@
-"""Limits on how often something may happen."""
+"""Rate limits."""
 
 import math
 import threading
@@ -9,9 +9,9 @@ from rigging.timing.moments import Duration, Timestamp, seconds_of
 
 
 class RateLimiter:
-    """Lets something run at most once every `interval_seconds`; the first time at once.
+    """Allow an action at most once every `interval_seconds`. The first time is immediate.
 
-    `now`, where a method takes it, is in seconds of a clock of the caller's own instead of the monotonic one.
+    Where a method takes `now`, it is in seconds of the caller's clock instead of the monotonic one.
     """
 
     def __init__(self, interval_seconds: float, *, clock: SleepingClock = SYSTEM_CLOCK) -> None:
@@ -23,7 +23,7 @@ class RateLimiter:
         self._guard = threading.Lock()
 
     def should_run(self, now: float | None = None) -> bool:
-        """Say whether it may run now, and if so count this as a run."""
+        """Return whether the action may run now, and if so count it as a run."""
         with self._guard:
             now = self._now(now)
             if now - self._last < self._interval:
@@ -32,23 +32,23 @@ class RateLimiter:
             return True
 
     def mark_run(self, now: float | None = None) -> None:
-        """Count a run now, e.g. at the end of a long one, so that the interval starts there."""
+        """Count a run now, e.g. at the end of a long one, so that the interval starts here."""
         with self._guard:
             self._last = self._now(now)
 
     def time_until_next(self, now: float | None = None) -> float:
-        """Return the seconds until it may run, 0 when it may now."""
+        """Return the seconds until the action may run; 0 if it may now."""
         with self._guard:
             return max(0.0, self._last + self._interval - self._now(now))
 
     def wait(self, cancel: threading.Event | None = None) -> bool:
-        """Wait until it may run, and count this as a run.
+        """Wait until the action may run, and count it as a run.
 
         Args:
-            cancel: Ends the wait when it is set.
+            cancel: Ends the wait when set.
 
         Returns:
-            True when it may run; False when `cancel` ended the wait, which then counts no run.
+            True if it may run. False if `cancel` ended the wait; then no run is counted.
         """
         while not self.should_run():
             if cancel is None:
@@ -58,7 +58,7 @@ class RateLimiter:
         return True
 
     def reset(self) -> None:
-        """Forget earlier runs: it may run now."""
+        """Forget earlier runs: the action may run now."""
         with self._guard:
             self._last = -math.inf
 
@@ -67,11 +67,11 @@ class RateLimiter:
 
 
 class TokenBucket:
-    """Allows bursts of `capacity` and, in the long run, `capacity` per `refill_period`; starts full.
+    """Allow bursts of `capacity`, and in the long run `capacity` per `refill_period`. Starts full.
 
     Args:
-        capacity: Most tokens there can be.
-        refill_period: Time in which an empty bucket becomes full: a Duration, or seconds.
+        capacity: Maximum number of tokens.
+        refill_period: Time in which an empty bucket refills: a Duration, or seconds.
         clock: Used when no `now` is passed.
     """
 
@@ -90,7 +90,7 @@ class TokenBucket:
         self._guard = threading.Lock()
 
     def try_acquire(self, n: int = 1, now: Timestamp | None = None) -> bool:
-        """Take `n` tokens if there are as many; otherwise take none. A caller that passes `now` must always do so."""
+        """Take `n` tokens if there are enough; otherwise take none. A caller that passes `now` must always do so."""
         with self._guard:
             self._given_now = now
             self._refill()
@@ -102,7 +102,7 @@ class TokenBucket:
 
     @property
     def available(self) -> int:
-        """Whole tokens there are now, or at the `now` last passed."""
+        """The number of whole tokens now, or at the last `now` passed."""
         with self._guard:
             self._refill()
             return int(self._tokens + 1e-9)

@@ -1,4 +1,4 @@
-"""Trying again, with growing pauses."""
+"""Retries with growing delays."""
 
 import dataclasses
 import logging
@@ -18,7 +18,9 @@ T = TypeVar("T")
 
 
 class _SharedRandom(random.SystemRandom):
-    """Randomness without state, so that all can share it, forks too: seeding one's own takes longer than all else."""
+    """A stateless random source that everyone can share, including forks. Seeding a separate one would dominate the
+    cost.
+    """
 
     def __reduce__(self) -> str:
         return "_RANDOM"
@@ -29,13 +31,13 @@ _RANDOM = _SharedRandom()
 
 @dataclass(slots=True)
 class ExponentialBackoff:
-    """Growing pauses between attempts.
+    """Growing delays between attempts.
 
     Args:
-        initial: First pause, seconds.
-        maximum: Longest pause, seconds, jitter included.
-        factor: By how much each pause is longer than the one before.
-        jitter: Each pause is varied by up to this share of itself, so that clients do not march in step.
+        initial: First delay in seconds.
+        maximum: Longest delay in seconds, including jitter.
+        factor: The growth of each delay over the one before.
+        jitter: The share by which each delay varies at random, so that clients do not retry in step.
     """
 
     initial: float = 0.05
@@ -52,23 +54,23 @@ class ExponentialBackoff:
         self._next = self.initial
 
     def next_interval(self) -> float:
-        """Return the next pause in seconds, and lengthen the one after it."""
+        """Return the next delay in seconds, and increase the one after it."""
         interval = self._next
         self._next = min(self.maximum, interval * self.factor)
         return min(self.maximum, interval * (1 + self.source.uniform(-self.jitter, self.jitter)))
 
     def reset(self) -> None:
-        """Start again with the initial pause."""
+        """Start again with the initial delay."""
         self._next = self.initial
 
     def copy(self) -> "ExponentialBackoff":
-        """Return a fresh one with the same settings."""
+        """Return a new backoff with the same settings."""
         return dataclasses.replace(self)
 
     def wait_until(self, condition: Callable[[], bool], timeout: Duration | float) -> bool:
-        """Call `condition` with growing pauses until it is true or `timeout` (seconds or Duration) is over.
+        """Call `condition` with growing delays until it is true or `timeout` (seconds or Duration) has passed.
 
-        It is called at least once, and once more when the time is over. Returns its last answer.
+        It is called at least once, and once more at the timeout. Return its last answer.
         """
         deadline = Deadline.from_seconds(seconds_of(timeout), clock=self.clock)
         while not condition():
@@ -81,15 +83,15 @@ class ExponentialBackoff:
     def wait_until_or_raise(
         self, condition: Callable[[], bool], timeout: Duration | float, message: str = "condition not met"
     ) -> None:
-        """Wait as `wait_until` does.
+        """Wait like `wait_until`, and raise at the timeout.
 
         Args:
-            condition: Called again and again.
-            timeout: The most to wait, in seconds if it is a number.
-            message: What was waited for, for the error.
+            condition: Called repeatedly.
+            timeout: Maximum wait; seconds if it is a number.
+            message: What the caller waits for, for the error.
 
         Raises:
-            DeadlineExceeded: The time is over; also a TimeoutError.
+            DeadlineExceeded: The timeout has passed. Also a TimeoutError.
         """
         if not self.wait_until(condition, timeout):
             raise DeadlineExceeded(f"{message} (waited {seconds_of(timeout):g} s)")
@@ -110,18 +112,20 @@ def retry_with_backoff(
     on_retry: Callable[[Exception, int], object] | None = None,
     operation: str = "",
 ) -> T:
-    """Call `fn` until it succeeds; raise its error when that is not retryable or time is up.
+    """Call `fn` until it succeeds. Raise its error if that is not retryable, or the limits are reached.
 
     Args:
-        fn: What to do.
-        retryable: Says of an error whether trying again may help; an exception class means its instances. By default
-            every error is retried.
-        max_attempts: Most calls of `fn`.
-        min_attempts: So many calls are made even when `max_elapsed` is over: time alone may mean that all stood still.
-        max_elapsed: Give up rather than start an attempt later than this (seconds or Duration) after the first.
-        backoff: Pauses; it is copied, and its clock is used. By default `RETRY_PAUSES`: from 0.5 s, doubled up to 10 s.
-        on_retry: Called before each pause with the error and the number of the attempt that failed, from 0.
-        operation: Name of `fn` for the log.
+        fn: The function to call.
+        retryable: Decides whether an error is worth a retry. An exception class means its instances. By default every
+            error is retried.
+        max_attempts: Maximum number of calls.
+        min_attempts: Minimum number of calls, even after `max_elapsed`: the whole machine may have been stopped
+            meanwhile.
+        max_elapsed: Do not start an attempt later than this (seconds or Duration) after the first.
+        backoff: The delays. It is copied, and its clock is used. Defaults to `RETRY_PAUSES`: from 0.5 s, doubling up to
+            10 s.
+        on_retry: Called before each delay with the error and the number of the failed attempt, from 0.
+        operation: The name of `fn` in the log.
     """
     if max_attempts < 1:
         raise InvalidRequest(f"max_attempts={max_attempts}: must be at least 1")

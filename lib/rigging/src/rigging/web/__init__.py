@@ -1,5 +1,5 @@
-"""Pages in a browser: what the cluster's dashboard and the experiment pages stand on. Needs the extra `web`.
+"""Web pages: the base of the cluster's dashboard and the experiment pages. Needs the extra `web`.
 
-`app.create_app` makes an application of page sets (`pages.PageSet`), `serving.serve` serves it. Nothing here is
-imported by programs that show no pages.
+`app.create_app` builds an application from page sets (`pages.PageSet`), and `serving.serve` serves it. Programs without
+pages import nothing from here.
 """

@@ -1,4 +1,4 @@
-"""Middleware that lets in who is signed in, and the pages of signing in and out."""
+"""Middleware that admits signed-in viewers, and the pages for signing in and out."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _PUBLIC_BELOW = ("/static/",)
 
 
 class SignedIn:
-    """ASGI middleware: finds the session of a request; without one only public paths are served.
+    """ASGI middleware that finds the session of a request. Without one, only public paths are served.
 
     Args:
-        app: What it protects.
+        app: The protected application.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -60,22 +60,22 @@ class SignedIn:
 
 
 def revoked_words(session: Session) -> str:
-    """Return what the viewer of a session is told when what let them in was revoked."""
+    """Return the message to a viewer whose access was revoked."""
     return f"What let you in, the token {session.viewer.grant}, was revoked."
 
 
 async def serve_while_good(
     app: ASGIApp, revoked: RevokedGrants, session: Session, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Serve one connection, and end it when what let its viewer in is revoked meanwhile.
+    """Serve one connection, and end it if its viewer's access is revoked meanwhile.
 
     Args:
-        app: Serves it.
-        revoked: Says so.
+        app: The application.
+        revoked: The revoked grants.
         session: The viewer's.
-        scope: The connection, with `receive` and `send`.
-        receive: See `scope`.
-        send: See `scope`.
+        scope: The connection's ASGI scope.
+        receive: ASGI's `receive`.
+        send: ASGI's `send`.
     """
     last: dict[str, Any] = {}
 
@@ -99,7 +99,7 @@ async def serve_while_good(
 
 
 def _follows_a_link(request: Request) -> bool:
-    """True if somebody came here by a link of another site: browsers keep strict cookies back there."""
+    """Return whether the viewer followed a link from another site, where browsers withhold strict cookies."""
     told = request.headers
     return (
         request.method == "GET"
@@ -110,13 +110,13 @@ def _follows_a_link(request: Request) -> bool:
 
 
 def _address(request: Request) -> str:
-    """Return the address of a request below this server's root."""
+    """Return the path and query of a request."""
     path = "/" + quote(request.url.path.lstrip("/"), safe="/")  # "//host" would be another server
     return f"{path}?{request.url.query}" if request.url.query else path
 
 
 def login_routes() -> list[BaseRoute]:
-    """Return the pages of signing in and out."""
+    """Return the routes for signing in and out."""
     return [
         Route("/session", _session),
         Route("/login", _login, methods=["GET"]),
@@ -126,7 +126,7 @@ def login_routes() -> list[BaseRoute]:
 
 
 async def _session(request: Request) -> Response:
-    """Tell a page that it is still signed in: others do not come so far."""
+    """Confirm to a page that its session is valid. Requests without one do not reach this."""
     del request
     return Response(status_code=204)
 

@@ -1,4 +1,4 @@
-"""One application of several page sets: security, login, errors and static files around them."""
+"""One application of several page sets, with security, login, error pages and static files."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ def create_app(
     sessions: Sessions | None = None,
     revoked: RevokedGrants | None = None,
 ) -> Starlette:
-    """Return an ASGI application with the pages of all sets; `app.state.web` has its shared parts.
+    """Return an ASGI application with the pages of all sets. `app.state.web` has its shared parts.
 
     Args:
-        settings: How it behaves.
-        sets: The page sets. Of equal paths the first set's is served.
-        links: Tokens that open sessions; None: its own.
-        sessions: The sessions; None: its own, which end with the process.
-        revoked: What let viewers in and does so no longer; None: nothing of the kind.
+        settings: The application's settings.
+        sets: The page sets. If paths are equal, the first set wins.
+        links: Tokens that open sessions; None for a new store.
+        sessions: The sessions; None for new ones, which end with the process.
+        revoked: The revoked grants; None if grants cannot be revoked.
 
     Raises:
-        InvalidRequest: Two sets have one name.
+        InvalidRequest: Two sets have the same name.
     """
     check_names(sets)
     static = StaticFiles(static_packages(sets))
@@ -100,7 +100,7 @@ def create_app(
 
 
 class _Reserved(BaseRoute):
-    """A route for some viewers; to others it says that it is not for them."""
+    """A route for some viewers. Others get an error page."""
 
     def __init__(self, route: BaseRoute, viewers: Callable[[Viewer], bool]) -> None:
         self._route = route
@@ -159,7 +159,9 @@ async def _marin_error(request: Request, error: Exception) -> Response:
 
 
 async def _os_error(request: Request, error: Exception) -> Response:
-    """A file of a page is gone or cannot be read, or storage fails; the path in the error stays in the log."""
+    """Answer a page whose file is gone or unreadable, or whose storage failed. The log has the path; the answer does
+    not.
+    """
     assert isinstance(error, OSError)
     if isinstance(error, FileNotFoundError) or error.errno in _NO_NAME:
         return _page(request, 404, "The file is not there any more.")
@@ -171,7 +173,7 @@ async def _os_error(request: Request, error: Exception) -> Response:
 
 
 class _Explained:
-    """ASGI middleware: an error that no page expected is an error page, within the middleware that adds headers."""
+    """ASGI middleware that turns unexpected errors into an error page, inside the middleware that adds headers."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""Common parts of an application's pages: settings, sessions, templates. `web_of(request)` finds it."""
+"""The shared parts of an application's pages: settings, sessions, templates. `web_of(request)` returns them."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ USUAL_COOKIE: Final = "marin-session"
 
 @dataclass(frozen=True, slots=True)
 class WebSettings:
-    """How an application behaves.
+    """The settings of an application.
 
     Attributes:
         title: The program's name, at the top of each page.
-        allowed_hosts: Names by which the server may be reached, beside those of loopback.
-        any_address: Whether any numeric address is a name of the server: for servers beyond loopback.
-        writable: Whether pages may change anything; a viewer must be allowed to as well.
-        login: False: everybody who reaches the server sees the pages, as a viewer who may not write.
-        login_hint: How to get a link, in words, for people who are not signed in.
-        cookie: The name of the session's cookie; servers at several ports of a machine need several.
-        home: Where `/` leads; None: a page set has a page there.
+        allowed_hosts: Host names of the server, besides those of loopback.
+        any_address: Whether any numeric address is a valid host, for servers beyond loopback.
+        writable: Whether pages may change anything. The viewer must be allowed to as well.
+        login: If False, everybody who reaches the server sees the pages, as a viewer without write access.
+        login_hint: How to get a login link, in words, for people who are not signed in.
+        cookie: The name of the session's cookie. Servers on several ports of one machine need different names.
+        home: The target of `/`; None if a page set has a page there.
     """
 
     title: str
@@ -45,16 +45,16 @@ class WebSettings:
 
 @dataclass(slots=True)
 class Web:
-    """An application's shared parts.
+    """The shared parts of an application.
 
     Attributes:
-        settings: How it behaves.
+        settings: The application's settings.
         links: Tokens that open sessions.
         sessions: The sessions.
         templates: All templates.
         nav: Links at the top of each page.
         public_paths: Paths that need no login.
-        revoked: What let viewers in and does so no longer.
+        revoked: The revoked grants.
     """
 
     settings: WebSettings
@@ -66,7 +66,7 @@ class Web:
     revoked: RevokedGrants = field(default_factory=RevokedGrants)
 
     def login_path(self, viewer: Viewer) -> str:
-        """Return the path of a new link, good once, that signs a viewer in."""
+        """Return the path of a new single-use login link for a viewer."""
         return f"/login?token={self.links.issue(viewer)}"
 
 
@@ -74,41 +74,41 @@ _ANYBODY = Viewer("", may_write=False)
 
 
 def web_of(request: HTTPConnection) -> Web:
-    """Return what the pages of the request's application share."""
+    """Return the shared parts of the request's application."""
     web: Web = request.app.state.web
     return web
 
 
 def session_of(request: HTTPConnection) -> Session | None:
-    """Return the session of a request that was let in; None where no login is asked for."""
+    """Return the session of an admitted request; None where no login is required."""
     session: Session | None = request.scope.get("rigging.session")
     return session
 
 
 def viewer_of(request: HTTPConnection) -> Viewer:
-    """Return who looks at the pages."""
+    """Return the viewer of a request."""
     session = session_of(request)
     return _ANYBODY if session is None else session.viewer
 
 
 def may_write(request: HTTPConnection) -> bool:
-    """True if this viewer may change something here: pages show buttons only then."""
+    """Return whether this viewer may change something here. Pages show buttons only then."""
     return web_of(request).settings.writable and viewer_of(request).may_write
 
 
 def is_fragment(request: Request) -> bool:
-    """True if the page asks for a part of itself (htmx), not the browser for a whole page."""
+    """Return whether the page requests a part of itself (htmx), rather than the browser a whole page."""
     return request.headers.get("hx-request") == "true" and request.headers.get("hx-history-restore-request") != "true"
 
 
 def render(request: Request, template: str, status: int = 200, /, **values: Any) -> HTMLResponse:
-    """Return a page.
+    """Return a rendered page.
 
     Args:
-        request: The request that it answers.
-        template: Its name, `SET/FILE`.
+        request: The request to answer.
+        template: The template's name, `SET/FILE`.
         status: The HTTP status.
-        values: What the template shows. All of it is escaped.
+        values: Values for the template. All are escaped.
     """
     web = web_of(request)
     session = session_of(request)

@@ -1,4 +1,4 @@
-"""Reading sessions' cookies out of a request. Pure."""
+"""Session cookies of a request. Pure."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable
 
 
 def cookies_named(headers: Iterable[tuple[bytes, bytes]], name: str) -> list[str]:
-    """Return the values of a cookie: several, where pages at other ports of this host have set it for longer paths.
+    """Return the values of a cookie. There are several if pages on other ports of this host set it for longer paths.
 
     Args:
-        headers: Of the request.
-        name: The cookie's.
+        headers: The request's headers.
+        name: The cookie's name.
     """
     # It is quoted where it has a "=" in it.
     return [
@@ -23,10 +23,11 @@ def cookies_named(headers: Iterable[tuple[bytes, bytes]], name: str) -> list[str
 
 
 def is_session_cookie(name: str, kinds: Collection[str]) -> bool:
-    """True if a cookie is a session's: a browser sends those of all servers at a host to each of its ports.
+    """Return whether a cookie is a session's: a browser sends the cookies of all servers on a host to each of its
+    ports.
 
     Args:
-        name: The cookie's.
-        kinds: What names of such cookies are, or begin with before a "-".
+        name: The cookie's name.
+        kinds: The names of such cookies, or their beginnings before a "-".
     """
     return any(name == kind or name.startswith(f"{kind}-") for kind in kinds)

@@ -1,4 +1,4 @@
-"""Which HTTP status an error has."""
+"""The HTTP status of each error."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ _STATUSES: Final[tuple[tuple[type[MarinError], int], ...]] = (
 
 
 def status_of(error: Exception) -> int | None:
-    """Return the status of an error that pages expect; None for any other."""
+    """Return the status of an expected error; None for any other."""
     return next((status for kind, status in _STATUSES if isinstance(error, kind)), None)

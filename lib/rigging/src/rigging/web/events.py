@@ -1,8 +1,8 @@
-"""Server-sent events: each is told once, in order, to every page that looks on; a page that was away catches up.
+"""Server-sent events. Each page receives every event once and in order, and catches up after a disconnect.
 
-Each event has an id `EPOCH-NUMBER`. A browser that connects again says the last one it had: what it missed is sent, or,
-when that is not known any more (another server process, too long ago, a page that reads too slowly), `reset`, upon
-which the page loads itself again.
+Each event has an id `EPOCH-NUMBER`. A reconnecting browser sends the last id it received. The server sends the missed
+events. If those are no longer known (another server process, too long ago, a page that reads too slowly), it sends
+`reset`, and the page reloads.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _RETRY_MS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened.
+    """An event for pages.
 
     Attributes:
         id: `EPOCH-NUMBER`.
-        name: A word; pages listen for it.
-        data: Text for the page.
+        name: The event's name, a word that pages listen for.
+        data: The event's text.
     """
 
     id: str
@@ -44,17 +44,17 @@ class Event:
     data: str
 
     def encoded(self) -> bytes:
-        """Return the event as it is sent."""
+        """Return the event in wire format."""
         return encode_event(self.name, self.data, self.id)
 
 
 def encode_event(name: str, data: str, id: str | None = None) -> bytes:
-    """Return an event as it is sent.
+    """Return an event in wire format.
 
     Args:
-        name: A word, without line breaks.
-        data: Text; each of its lines is a line of the event.
-        id: What the browser says when it connects again; None: it keeps the one it had.
+        name: The event's name, without line breaks.
+        data: The text. Each of its lines becomes a line of the event.
+        id: The id that the browser sends when it reconnects; None keeps the previous one.
     """
     lines = [] if id is None else [f"id: {id}"]
     lines += [f"event: {name}", *(f"data: {line}" for line in _lines(data))]
@@ -85,12 +85,12 @@ class _Listener:
 
 
 class Broadcaster:
-    """Tells events to all pages that look on. Belongs to one event loop, in which all methods are called.
+    """Send events to all open pages. It belongs to one event loop, in which all methods are called.
 
     Args:
-        history: So many events are kept for pages that were away.
-        most_waiting: A page for which more wait is told to load itself again.
-        heartbeat: Seconds between signs of life.
+        history: Number of past events to keep for pages that reconnect.
+        most_waiting: A page with more unread events is told to reload.
+        heartbeat: Seconds between keep-alives.
     """
 
     def __init__(
@@ -106,15 +106,15 @@ class Broadcaster:
 
     @property
     def listeners(self) -> int:
-        """How many pages look on: with none, nothing need be made ready for them."""
+        """The number of open pages. With none, there is no need to prepare events."""
         return len(self._listeners)
 
     def publish(self, name: str, data: str = "") -> None:
-        """Tell an event.
+        """Publish an event.
 
         Args:
-            name: A word.
-            data: Text.
+            name: The event's name.
+            data: The event's text.
         """
         self._number += 1
         event = Event(f"{self._epoch}-{self._number}", name, data)
@@ -123,7 +123,7 @@ class Broadcaster:
             listener.offer(event)
 
     def close(self) -> None:
-        """End all streams: the server stops."""
+        """End all streams, because the server stops."""
         self._is_closed = True
         for listener in self._listeners:
             listener.news.set()
@@ -131,11 +131,11 @@ class Broadcaster:
     async def stream(
         self, last_id: str | None = None, wanted: Callable[[Event], bool] = lambda _: True
     ) -> AsyncIterator[bytes]:
-        """Yield events as they are sent to one page, until the server stops.
+        """Yield events in wire format for one page, until the server stops.
 
         Args:
-            last_id: The last event that the page had; None: it is new.
-            wanted: Tells whether the page listens for an event.
+            last_id: The last event that the page received; None for a new page.
+            wanted: Decides whether the page listens for an event.
         """
         listener = _Listener(wanted, self._most_waiting)
         missed = self._missed(last_id)
@@ -173,7 +173,7 @@ class Broadcaster:
         return encode_event("reset", "", self._last_id())
 
     def _missed(self, last_id: str | None) -> Iterable[Event] | None:
-        """Return the events after `last_id`; None when not all of them are known."""
+        """Return the events after `last_id`; None if some are no longer known."""
         if not last_id:
             return ()
         epoch, _, number = last_id.partition("-")
@@ -186,12 +186,12 @@ class Broadcaster:
 
 
 def last_event_id(request: Request) -> str | None:
-    """Return the last event that a page had, as the browser says, or the page itself in its query."""
+    """Return the last event id that a page received, from the browser's header or the page's query."""
     return request.headers.get("last-event-id") or request.query_params.get("last_event_id")
 
 
 def event_response(stream: AsyncIterator[bytes]) -> StreamingResponse:
-    """Return the answer that sends a stream of events; it ends when an error is raised that pages expect."""
+    """Return a response that streams events. It ends when an expected error is raised."""
     return StreamingResponse(
         _until_error(stream),
         media_type="text/event-stream",

@@ -1,7 +1,7 @@
-"""Which requests are let in by what they say of their host and origin. Pure.
+"""Admission of requests by host and origin. Pure.
 
-A page of another site can make this machine's browser send requests here. Two things give them away: the `Host` that
-the browser believes to talk to (another name that was made to point here: DNS rebinding), and the `Origin` of the page.
+A page of another site can make this machine's browser send requests here. Two things reveal them: a `Host` with a
+foreign name that points here (DNS rebinding), and the page's `Origin`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def host_name(header: str) -> str:
-    """Return the name in a `Host` header, in lower case, without the port; "" when it is no host."""
+    """Return the name in a `Host` header, in lower case and without the port; "" if it is invalid."""
     host = header.strip().lower()
     if host.startswith("["):
         name, bracket, port = host.partition("]")
@@ -28,12 +28,12 @@ def host_name(header: str) -> str:
 
 
 def host_refusal(header: str, allowed: Collection[str], *, any_address: bool) -> str | None:
-    """Return why a request's `Host` is refused; None when it is not.
+    """Return why a request's `Host` is refused; None if it is allowed.
 
     Args:
-        header: The header; "" when there is none.
-        allowed: Names beyond those of loopback, in lower case, without ports.
-        any_address: Whether any numeric address will do: no DNS can point one elsewhere.
+        header: The header; "" if it is missing.
+        allowed: Allowed names besides those of loopback, in lower case, without ports.
+        any_address: Whether to allow any numeric address, which DNS cannot redirect.
     """
     name = host_name(header)
     if name in _LOOPBACK_NAMES or (name and name in allowed):
@@ -54,12 +54,12 @@ def _is_address(name: str) -> bool:
 
 
 def origin_refusal(method: str, headers: Mapping[str, str], *, websocket: bool = False) -> str | None:
-    """Return why a request is refused as one of another site's page; None when it is not.
+    """Return why a request counts as another site's and is refused; None if it is allowed.
 
     Args:
         method: The HTTP method.
-        headers: Lower-case names and values: `host`, `origin`, `sec-fetch-site`, `sec-fetch-mode` count.
-        websocket: Whether it opens a WebSocket, which browsers let every site do.
+        headers: Lower-case names and values. Relevant are `host`, `origin`, `sec-fetch-site` and `sec-fetch-mode`.
+        websocket: Whether it opens a WebSocket, which browsers allow from every site.
     """
     origin = headers.get("origin")
     changes = websocket or method not in SAFE_METHODS

@@ -1,4 +1,4 @@
-"""Places for the nodes of a layered graph: columns from left to right, few crossings, no two nodes in one place."""
+"""The layout of a layered graph: columns from left to right, few crossings, no overlapping nodes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _SWEEPS: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a node is.
+    """The position of a node.
 
     Attributes:
         column: Its layer.
-        row: Its row, from 0; two nodes of one column are at least 1 apart.
+        row: Its row, from 0. Two nodes of one column are at least 1 apart.
     """
 
     column: int
@@ -23,11 +23,11 @@ class Place:
 
 
 def layers_of(needs: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """Return the layer of each node: the length of the longest way to it.
+    """Return the layer of each node: the length of the longest path to it.
 
     Args:
-        needs: The nodes that each node depends on; others than the keys are left out. What stands in a circle, which
-            only a damaged file can say, comes after all others.
+        needs: The nodes that each node depends on. Nodes that are not keys are ignored. Nodes in a cycle, which only a
+            damaged file can contain, come last.
     """
     left = {node: len({need for need in wanted if need in needs}) for node, wanted in needs.items()}
     users: dict[str, list[str]] = {node: [] for node in needs}
@@ -51,14 +51,14 @@ def layers_of(needs: Mapping[str, Sequence[str]]) -> dict[str, int]:
 
 
 def place_nodes(layers: Mapping[str, int], needs: Mapping[str, Sequence[str]]) -> dict[str, Place]:
-    """Return a place for each node.
+    """Return the position of each node.
 
-    Each column is ordered by the mean row of its nodes' neighbours, from left to right and back, some times over; then
-    each node moves towards its neighbours as far as the order allows. Work grows with nodes and edges.
+    Each column is ordered by the mean row of its nodes' neighbours, in several passes in both directions. Then each
+    node moves towards its neighbours as far as the order allows. The cost is linear in nodes and edges.
 
     Args:
         layers: The layer of each node.
-        needs: The nodes that each node depends on, which are in earlier layers.
+        needs: The nodes that each node depends on, all in earlier layers.
     """
     columns: dict[int, list[str]] = {}
     for node, layer in layers.items():
@@ -97,7 +97,7 @@ def _move(
     after: Mapping[str, Sequence[str]],
     rows: dict[str, float],
 ) -> None:
-    """Move the nodes of a column, in their order, down to where their neighbours are."""
+    """Move the nodes of a column, in order, towards their neighbours' rows."""
     lowest = float("-inf")
     for node in members:
         wanted = _mean([*before[node], *after[node]], rows, rows[node])

@@ -1,7 +1,6 @@
-"""Logging in: links that are good once, and the sessions that they open.
+"""Login: single-use links, and the sessions that they open.
 
-Links live in this process's memory. Sessions are signed and not stored: with a key that outlives the process they
-outlive it, too.
+Links are in this process's memory. Sessions are signed and not stored: if the key outlives the process, so do they.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ KEY_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """Who looks at the pages.
+    """The person who views the pages.
 
     Attributes:
         name: The user's name.
         may_write: Whether they may change something, where the pages offer that.
-        grant: The id of what let them in, where that may be revoked; "": nothing of the kind.
+        grant: The id of their revocable grant; "" if it cannot be revoked.
     """
 
     name: str
@@ -42,9 +41,9 @@ class Session:
     """A session of a viewer.
 
     Attributes:
-        id: Random text, the session's own.
-        viewer: Who has it.
-        until: When it ends, in seconds since the epoch.
+        id: The session's random id.
+        viewer: The viewer.
+        until: The end of the session, in seconds since the epoch.
     """
 
     id: str
@@ -53,11 +52,11 @@ class Session:
 
 
 class LoginLinks:
-    """Tokens for links, each good once and for a short time. Threads may share it.
+    """Tokens for login links, each valid once and for a short time. Threads may share it.
 
     Args:
-        seconds: How long a token is good.
-        now: Returns the time, in seconds since the epoch.
+        seconds: Lifetime of a token.
+        now: Returns the current time, in seconds since the epoch.
     """
 
     def __init__(self, seconds: float = 600.0, now: Callable[[], float] = time.time) -> None:
@@ -67,7 +66,7 @@ class LoginLinks:
         self._viewers: dict[bytes, tuple[Viewer, float]] = {}
 
     def issue(self, viewer: Viewer) -> str:
-        """Return a new token; of very many that nobody used, the oldest are forgotten."""
+        """Return a new token. If very many are unused, the oldest are dropped."""
         token = secrets.token_urlsafe(_TOKEN_BYTES)
         with self._lock:
             self._forget_old()
@@ -77,7 +76,7 @@ class LoginLinks:
         return token
 
     def redeem(self, token: str) -> Viewer | None:
-        """Return whose a token is, and make it worthless; None when it is unknown, used or too old."""
+        """Invalidate a token and return its viewer; None if it is unknown, used or expired."""
         given = _digest(token)
         with self._lock:
             self._forget_old()
@@ -92,12 +91,12 @@ class LoginLinks:
 
 
 class Sessions:
-    """Signed sessions, and the tokens that their forms carry. Threads may share it.
+    """Signed sessions and the tokens in their forms. Threads may share it.
 
     Args:
-        key: Signs; sessions of another key are worthless. None: a random one, which ends with the process.
-        seconds: How long a session is good.
-        now: Returns the time, in seconds since the epoch.
+        key: The signing key. Sessions of another key are invalid. None means a random one, which ends with the process.
+        seconds: Lifetime of a session.
+        now: Returns the current time, in seconds since the epoch.
     """
 
     def __init__(
@@ -121,7 +120,7 @@ class Sessions:
         return f"{body}.{self._sign('session', body)}"
 
     def read(self, cookie: str) -> Session | None:
-        """Return the session of a cookie; None when it is forged, over or ended."""
+        """Return the session of a cookie; None if it is forged, expired or ended."""
         body, _, signature = cookie.partition(".")
         if not hmac.compare_digest(self._sign("session", body).encode(), signature.encode("utf-8", "replace")):
             return None
@@ -132,25 +131,25 @@ class Sessions:
         return Session(id, Viewer(name, may_write, grant), until)
 
     def of_cookies(self, cookies: Iterable[str]) -> Session | None:
-        """Return the session of a request's cookies; None when none is good, or when those of two sessions are.
+        """Return the session of a request's cookies; None if none is valid, or if two different sessions are.
 
-        Another page of this host may have added some: worthless ones change nothing, and with another session it would
-        not be clear who is meant.
+        Another page of this host may have added cookies. Invalid ones are ignored; a second valid session would be
+        ambiguous.
         """
         found = {session.id: session for cookie in cookies if (session := self.read(cookie)) is not None}
         return next(iter(found.values())) if len(found) == 1 else None
 
     def end(self, session: Session) -> None:
-        """Make a session worthless, for as long as this process lives."""
+        """End a session, for the lifetime of this process."""
         now = self._now()
         self._ended = {id: until for id, until in self._ended.items() if until > now} | {session.id: session.until}
 
     def form_token(self, session: Session) -> str:
-        """Return the token that a form of this session carries."""
+        """Return the token for this session's forms."""
         return self._sign("form", session.id)
 
     def is_form_token(self, session: Session, token: str) -> bool:
-        """True if a token is that of the session's forms."""
+        """Return whether a token is that of the session's forms."""
         return hmac.compare_digest(self.form_token(session).encode(), token.encode("utf-8", "replace"))
 
     def _sign(self, purpose: str, text: str) -> str:

@@ -1,4 +1,4 @@
-"""Sets of pages that an application is made of, and those that installed packages offer to any application."""
+"""Sets of pages that form an application, including sets that installed packages offer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 def everybody(viewer: Viewer) -> bool:
-    """True for every viewer."""
+    """Return True: every viewer may see the page."""
     del viewer
     return True
 
@@ -30,9 +30,9 @@ class NavItem:
     """A link at the top of every page.
 
     Attributes:
-        title: Its words.
-        path: Where it leads, from the root of the server.
-        viewers: True for those to whom it is shown; an application takes that of the page set.
+        title: The link's text.
+        path: The link's target, from the server's root.
+        viewers: Decides who sees it. An application uses that of the page set.
     """
 
     title: str
@@ -50,14 +50,14 @@ class PageSet:
     """Pages that belong together.
 
     Attributes:
-        name: A word; its templates are `NAME/FILE`, its static files `/static/NAME/FILE`.
-        routes: The pages, with paths from the root of the server: sets of one application share it.
-        package: The Python package with the folders `templates` and `static`; None: it has none.
+        name: A word. Templates are `NAME/FILE`, static files `/static/NAME/FILE`.
+        routes: The pages, with paths from the server's root, which all sets of one application share.
+        package: The Python package with the folders `templates` and `static`; None if there is none.
         nav: Links at the top of every page.
         public_paths: Paths that need no login, such as `/health`.
-        globals: Names that its templates (and only they should) use.
-        lifespan: Returns a context manager that is held while the application runs.
-        viewers: True for those who may see the pages; others are refused, and find no links to them.
+        globals: Names for its templates, which only they should use.
+        lifespan: Returns a context manager that is active while the application runs.
+        viewers: Decides who may see the pages. Others are refused, and see no links to them.
     """
 
     name: str
@@ -74,14 +74,14 @@ PageFactory = Callable[[Mapping[str, str]], PageSet]
 
 
 def offered_page_sets(options: Mapping[str, str], names: Iterable[str] | None = None) -> list[PageSet]:
-    """Return the page sets that installed packages offer; one that cannot be made is logged and left out.
+    """Return the page sets that installed packages offer. One that cannot be created is logged and skipped.
 
     A package offers one by an entry point of the group `rigging.web.pages`: a function of `options` that returns a
     `PageSet`.
 
     Args:
-        options: What the application tells all of them, e.g. `{"prefix": "gs://bucket"}`.
-        names: Only these; None for all.
+        options: Options for all of them, e.g. `{"prefix": "gs://bucket"}`.
+        names: Include only these; None for all.
     """
     wanted = None if names is None else set(names)
     found: list[PageSet] = []
@@ -105,12 +105,12 @@ def check_names(sets: Sequence[PageSet]) -> None:
 
 
 def query_text(request: Request, name: str, longest: int = 4096) -> str:
-    """Return a text of a request's query; "" when it is not there.
+    """Return a text parameter of a request's query; "" if it is missing.
 
     Args:
         request: The request.
-        name: The parameter.
-        longest: Characters that are allowed.
+        name: The parameter's name.
+        longest: Maximum number of characters.
 
     Raises:
         InvalidRequest: It is longer, or has a NUL character.

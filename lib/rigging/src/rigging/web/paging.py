@@ -14,12 +14,12 @@ _LONGEST_NUMBER: Final = 9
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[Row]):
-    """Rows of a list, and where they are in it.
+    """Rows of a list, and their position in it.
 
     Attributes:
         rows: The rows.
         number: The page's number, from 1.
-        total: How many rows the list has.
+        total: The number of rows in the list.
         size: Rows on a full page.
     """
 
@@ -30,22 +30,22 @@ class Page(Generic[Row]):
 
     @property
     def last(self) -> int:
-        """The number of the last page."""
+        """The last page's number."""
         return max(1, -(-self.total // self.size))
 
     @property
     def first_row(self) -> int:
-        """The place of the first row in the list, from 1; 0 when the list is empty."""
+        """The position of the first row in the list, from 1; 0 if the list is empty."""
         return (self.number - 1) * self.size + 1 if self.total else 0
 
     @property
     def last_row(self) -> int:
-        """The place of the last row."""
+        """The position of the last row."""
         return min(self.number * self.size, self.total)
 
     @property
     def numbers(self) -> list[int | None]:
-        """The pages to offer: the first, the last, those around this one; None for what is left out."""
+        """The page numbers to link: the first, the last, and those around this one; None marks a gap."""
         near = range(max(1, self.number - _SHOWN_AROUND), min(self.last, self.number + _SHOWN_AROUND) + 1)
         shown: list[int | None] = []
         for number in sorted({1, *near, self.last}):
@@ -56,7 +56,7 @@ class Page(Generic[Row]):
 
 
 def page_of(rows: Sequence[Row], number: int, size: int = PAGE_SIZE) -> Page[Row]:
-    """Return a page of a list that is at hand; the last one when there are not so many.
+    """Return a page of an in-memory list; the last one if `number` is too large.
 
     Args:
         rows: The list.
@@ -68,16 +68,16 @@ def page_of(rows: Sequence[Row], number: int, size: int = PAGE_SIZE) -> Page[Row
 
 
 def page_number(number: int, total: int, size: int = PAGE_SIZE) -> int:
-    """Return the number of a page that exists: the nearest to the one that is asked for.
+    """Return the existing page number nearest to the requested one.
 
     Args:
-        number: The page that is asked for, from 1.
-        total: Rows of the list.
+        number: The requested page, from 1.
+        total: The number of rows in the list.
         size: Rows on a page.
     """
     return min(max(1, number), max(1, -(-total // size)))
 
 
 def asked_page(text: str | None) -> int:
-    """Return the page that a query names; the first for anything that is no number."""
+    """Return the page number in a query; 1 if it is not a number."""
     return int(text) if text and text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER else 1

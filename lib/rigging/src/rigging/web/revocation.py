@@ -1,4 +1,4 @@
-"""Revocable grants: once one is revoked, its sessions are over, and so is everything open in them."""
+"""Revocable grants. Revoking one ends its sessions and everything open in them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 
 
 class GrantRevokedError(Exception):
-    """The answer under way is over: the viewer's grant was revoked."""
+    """The viewer's grant was revoked during the answer."""
 
 
 class RevokedGrants:
-    """The grants (`Viewer.grant`) that were revoked. Belongs to one event loop, in which all methods are called."""
+    """The revoked grants (`Viewer.grant`). It belongs to one event loop, in which all methods are called."""
 
     def __init__(self) -> None:
         self._revoked: set[str] = set()
@@ -22,10 +22,10 @@ class RevokedGrants:
         return grant in self._revoked
 
     def add(self, grants: Iterable[str]) -> None:
-        """Take note that these were revoked, and end what is open by them.
+        """Record revoked grants, and end everything opened with them.
 
         Args:
-            grants: Some may be known already.
+            grants: The grants. Some may already be recorded.
         """
         for grant in {*grants} - {*self._revoked, ""}:
             self._revoked.add(grant)
@@ -34,13 +34,13 @@ class RevokedGrants:
 
     @asynccontextmanager
     async def while_good(self, grant: str) -> AsyncIterator[None]:
-        """Context manager: cancels the block once the grant is revoked.
+        """Context manager that cancels the block when the grant is revoked.
 
         Args:
-            grant: "": one that cannot be.
+            grant: The grant; "" cannot be revoked.
 
         Raises:
-            GrantRevokedError: It was.
+            GrantRevokedError: It was revoked.
         """
         limit = asyncio.timeout(0 if grant in self._revoked else None)
         try:

@@ -1,4 +1,4 @@
-"""Middleware around every page: requests of other sites are refused, headers keep browsers strict."""
+"""Middleware around every page that refuses requests from other sites and sets strict headers."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _HEADERS: Final = {
 
 
 class StrictPages:
-    """ASGI middleware: refuses requests of other sites, and adds the headers above where an answer has none of its own.
+    """ASGI middleware that refuses requests from other sites, and adds the headers above unless the answer sets them.
 
     Args:
-        app: What it protects.
-        allowed_hosts: Names by which the server may be reached, beside those of loopback.
-        any_address: Whether any numeric address is a name of the server.
-        headers: Added where an answer has none of its own; None: those above.
+        app: The protected application.
+        allowed_hosts: Host names of the server, besides those of loopback.
+        any_address: Whether any numeric address is a valid host.
+        headers: Headers to add unless the answer sets them; None for those above.
     """
 
     def __init__(

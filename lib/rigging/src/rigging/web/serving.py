@@ -1,4 +1,4 @@
-"""Serving an application: on loopback unless told otherwise, at a free port if the wished one is taken."""
+"""Serve an application: on loopback by default, on a free port if the requested one is taken."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _STOP_SECONDS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A socket that listens.
+    """A listening socket.
 
     Attributes:
         socket: The socket.
-        host: Its address or name, as it was asked for.
+        host: The address or name, as requested.
         port: Its port.
-        note: Words for the user when the port is not the wished one; "" else.
+        note: A message for the user if the port is not the requested one; else "".
     """
 
     socket: socket.socket
@@ -37,22 +37,22 @@ class Bound:
 
     @property
     def url(self) -> str:
-        """The address of the server, without a slash at its end."""
+        """The server's address, without a trailing slash."""
         host = {"0.0.0.0": LOOPBACK, "::": "[::1]", "": LOOPBACK}.get(self.host, self.host)
         return f"http://{f'[{host}]' if ':' in host and not host.startswith('[') else host}:{self.port}"
 
 
 def bind(port: int, host: str = LOOPBACK, *, strict: bool = False) -> Bound:
-    """Return a listening socket at a port, or at a free one if that is taken.
+    """Return a listening socket on a port, or on a free one if that is taken.
 
     Args:
-        port: The wished port; 0 for any.
+        port: The requested port; 0 for any.
         host: An address or name of this machine.
-        strict: A taken port is an error.
+        strict: Raise if the port is taken.
 
     Raises:
-        InvalidRequest: The host is none of this machine's, or the port is no port.
-        Unavailable: The port is taken, and no other will do.
+        InvalidRequest: The host does not belong to this machine, or the port is invalid.
+        Unavailable: The port is taken, and no other is allowed.
     """
     if not 0 <= port <= 65535:
         raise InvalidRequest(f"port {port}: must be from 0 (any) to 65535")
@@ -89,12 +89,12 @@ def _listening(family: int) -> socket.socket:
 
 
 class WebServer:
-    """Serves an application in the running event loop; for programs that have one.
+    """Serve an application in the running event loop, for programs that have one.
 
     Args:
         app: The application.
-        bound: Where it listens.
-        before_stop: Called when it is to stop: ends streams, which would hold it up.
+        bound: The listening socket.
+        before_stop: Called before stopping, to end streams, which would delay it.
     """
 
     def __init__(self, app: ASGIApp, bound: Bound, before_stop: Callable[[], object] = lambda: None) -> None:
@@ -115,31 +115,31 @@ class WebServer:
         )
 
     async def run(self) -> None:
-        """Serve until `stop` is called, then finish what is being answered."""
+        """Serve until `stop` is called, then finish open requests."""
         await self._server.serve(sockets=[self._bound.socket])
 
     def stop(self) -> None:
-        """Let `run` return soon. Safe in signal handlers of the loop."""
+        """Make `run` return soon. Safe in the loop's signal handlers."""
         self._before_stop()
         self._server.should_exit = True
 
 
 class _QuietServer(uvicorn.Server):
-    """A server that leaves the process's signals to the program."""
+    """A server that leaves signals to the program."""
 
     @contextlib.contextmanager
     def capture_signals(self):  # type: ignore[no-untyped-def]
-        """Take none."""
+        """Capture no signals."""
         yield
 
 
 def serve(app: ASGIApp, bound: Bound, before_stop: Callable[[], object] = lambda: None) -> None:
-    """Serve an application until SIGINT or SIGTERM; for programs that do nothing else.
+    """Serve an application until SIGINT or SIGTERM, for programs that do nothing else.
 
     Args:
         app: The application.
-        bound: Where it listens.
-        before_stop: As for `WebServer`.
+        bound: The listening socket.
+        before_stop: As in `WebServer`.
     """
     asyncio.run(_serve(app, bound, before_stop))
 

@@ -1,4 +1,4 @@
-"""Templates of all page sets in one environment, and the addresses of static files with their digests."""
+"""The templates of all page sets in one environment, and addresses of static files with their digests."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _TYPES: Final = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+x
 
 
 class StaticFiles:
-    """The static files of page sets, read once, each at an address that changes with its content.
+    """The static files of page sets, read once. Each file's address changes with its content.
 
     Args:
-        packages: The Python package of each set that has some.
+        packages: The Python package of each set with static files.
     """
 
     def __init__(self, packages: dict[str, str]) -> None:
         self._packages = packages
 
     def path(self, name: str) -> str:
-        """Return the address of a file `SET/FILE`, which browsers may keep for ever."""
+        """Return the address of a file `SET/FILE`, which browsers may cache forever."""
         return f"/static/{name}?v={hashlib.sha256(self.read(name)[0]).hexdigest()[:12]}"
 
     @functools.cache  # noqa: B019 one object for the life of the process
@@ -54,7 +54,7 @@ class StaticFiles:
 
 
 def make_environment(sets: Sequence[PageSet], static: StaticFiles) -> jinja2.Environment:
-    """Return the templates of the base and of page sets. Everything that they show is escaped.
+    """Return an environment with the base templates and those of the page sets. All output is escaped.
 
     Args:
         sets: The page sets.
@@ -79,7 +79,7 @@ def make_environment(sets: Sequence[PageSet], static: StaticFiles) -> jinja2.Env
 
 
 def load_templates(environment: jinja2.Environment) -> None:
-    """Compile all templates, so that no page has to; one that cannot be compiled is logged."""
+    """Compile all templates in advance. One that cannot be compiled is logged."""
     for name in environment.list_templates():
         try:
             environment.get_template(name)
@@ -88,7 +88,7 @@ def load_templates(environment: jinja2.Environment) -> None:
 
 
 def static_packages(sets: Sequence[PageSet]) -> dict[str, str]:
-    """Return the packages that have templates and static files, by the names of their sets."""
+    """Return the packages with templates and static files, by the names of their sets."""
     return {BASE: "rigging.web", **{pages.name: pages.package for pages in sets if pages.package is not None}}
 
 
@@ -97,12 +97,12 @@ def _size(value: int | None) -> str:
 
 
 def count(value: int | None) -> str:
-    """Return a number with its thousands apart; "–" for none."""
+    """Return a number with thousands separators; "–" for none."""
     return "–" if value is None else f"{value:,}".replace(",", "\u202f")
 
 
 def moment(value: float | None) -> str:
-    """Return a time for people, in the server's time zone; "–" for none.
+    """Return a readable time in the server's time zone; "–" for none.
 
     Args:
         value: Seconds since the epoch.

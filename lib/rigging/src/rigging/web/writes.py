@@ -1,4 +1,4 @@
-"""Requests that change something: only with a form token of the session, and only where pages may write at all."""
+"""Requests that change something. They need the session's form token, and pages that may write."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Handler = Callable[[Request, dict[str, str]], Awaitable[Response]]
 
 
 def write_route(path: str, handler: Handler, *, needs_writable: bool = True, name: str | None = None) -> Route:
-    """Return a route for POST requests of this server's own forms.
+    """Return a route for POST requests from this server's own forms.
 
     Args:
         path: The path.
-        handler: Answers; takes the request and the fields of its form.
-        needs_writable: False: it changes nothing but the viewer's own session.
+        handler: Answers the request, given the request and the form's fields.
+        needs_writable: If False, the request only changes the viewer's own session.
         name: The route's name.
     """
 
@@ -45,10 +45,10 @@ def write_route(path: str, handler: Handler, *, needs_writable: bool = True, nam
 
 
 async def read_form(request: Request) -> dict[str, str]:
-    """Return the fields of a form; of several with one name the last.
+    """Return the fields of a form. If several share a name, the last wins.
 
     Raises:
-        InvalidRequest: It is too large, or no form, or did not come as a whole.
+        InvalidRequest: The form is too large, malformed or incomplete.
     """
     body = b""
     try:

@@ -1,4 +1,4 @@
-"""Copies to local disks: part files, published by rename.
+"""Copies to local disks: part files that are published by rename.
 
-Each takes its charge from a function that it is given; object stores are `objects`.
+Callers pass in the function that reserves the charge. Object stores are in `objects`.
 """

@@ -1,9 +1,9 @@
-"""Copying many small files between local disks, a directory at a time, at little more than the price of writing them.
+"""Copy many small files between local disks, one directory at a time, at little more than the cost of writing them.
 
-Files are otherwise claimed one by one (`part`), which for small ones costs as much as copying them. Here one claim
-serves all files of a directory: an exclusive kernel lock on the directory itself, which ends with its process. Claims
-of a single file hold the same lock shared, so that the two exclude each other; a batch that does not get its lock at
-once leaves its files to be claimed one by one.
+Files are otherwise claimed one by one (`part`), which costs as much as copying a small one. Here one claim covers all
+files of a directory: an exclusive kernel lock on the directory, which ends with its process. Claims of a single file
+hold the same lock shared, so that the two exclude each other. If a batch does not get its lock immediately, its files
+are claimed one by one.
 """
 
 import contextlib
@@ -37,14 +37,15 @@ def copy_small_files(
     done: Done | None,
     known: set[str],
 ) -> list[CopyRequest]:
-    """Copy those of `files` that are small and on a local disk; return the others, and those that resisted.
+    """Copy the small files among `files` that are on a local disk. Return the others, and those that could not be
+    copied.
 
     Args:
-        files: Files of one directory should follow each other.
+        files: Files, best grouped by directory.
         destination: A prefix on a local disk.
-        reservation: Of the budget, for all files of the transfer.
-        done: Told of each file that is there.
-        known: Directories that are there; those found or made are added.
+        reservation: The budget reservation for all files of the transfer.
+        done: Called for each file that now exists.
+        known: Directories known to exist. Directories found or created are added.
     """
     rest: list[CopyRequest] = []
     for (parent, source), some in groupby(files, key=lambda request: (request.path.rpartition("/")[0], request.source)):
@@ -60,11 +61,11 @@ def copy_small_files(
 
 @contextlib.contextmanager
 def no_batch_in(directory: str, stall_timeout: float) -> Iterator[None]:
-    """Keep batches out of a directory during the block, waiting for one that is at work there.
+    """Keep batches out of a directory during the block. Wait for a running batch first.
 
     Args:
-        directory: It exists.
-        stall_timeout: Seconds without progress after which the batch is passed by.
+        directory: An existing directory.
+        stall_timeout: Seconds without progress after which a batch is ignored.
     """
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -119,7 +120,9 @@ def _copy_into(
 
 
 def _copy_one(request: CopyRequest, directory: int, is_new: bool) -> int | None:
-    """Copy one file under the directory's lock; None when it is to be claimed by itself, 0 when it is there."""
+    """Copy one file under the directory's lock. Return None if it must be claimed separately, 0 if it already
+    exists.
+    """
     name = request.path.rpartition("/")[2]
     try:
         if not is_new and _exists(name, directory):
@@ -143,7 +146,7 @@ def _copy_one(request: CopyRequest, directory: int, is_new: bool) -> int | None:
 
 
 def _read(request: CopyRequest) -> bytes | None:
-    """Return a file's content, None when it is not any more the one requested."""
+    """Return a file's content; None if it is no longer the requested version."""
     version = request.version
     source = os.open(request.source_path, _TO_READ)
     try:

@@ -1,8 +1,8 @@
-"""Local copies in the making: one part file per file version, claimed by one process at a time.
+"""Local copies in progress: one part file per file version, claimed by one process at a time.
 
-The claim is a kernel lock on the part file itself. That needs no renewal, as it ends with the process however it dies;
-what the dead one had copied stays in the part file, and the next to claim it goes on from there. A holder that is
-alive but stopped does not block others for ever: a part that has not grown for the timeout is passed by.
+The claim is a kernel lock on the part file itself. It needs no renewal, because it ends with the process, however it
+dies. The part file then keeps the copied bytes, and the next claimant continues from there. A stopped process does not
+block others forever: a part that has not grown for the timeout is ignored.
 """
 
 import contextlib
@@ -32,15 +32,15 @@ RenameAt = Callable[[int, bytes, int, bytes, int], int]
 
 
 class Part:
-    """A claimed part file, open for writing at its end.
+    """A claimed part file, open for appending.
 
     Args:
-        path: Where it is, beside the file that it will become.
-        descriptor: The open file, with the kernel lock.
-        size: Bytes that are in it; at first, those that an earlier copier left.
+        path: Its path, beside the final file.
+        descriptor: The open file that holds the kernel lock.
+        size: Its size in bytes. It starts with what an earlier copier left.
 
     Attributes:
-        kernel_rename: Gives the kernel's rename that replaces nothing, None where there is none.
+        kernel_rename: The kernel's rename that does not replace files; None where it is missing.
     """
 
     __slots__ = ("descriptor", "kernel_rename", "path", "size")
@@ -52,7 +52,7 @@ class Part:
         self.kernel_rename = kernel_rename
 
     def restart(self) -> None:
-        """Drop what is in it."""
+        """Discard its content."""
         os.ftruncate(self.descriptor, 0)
         self.size = 0
 
@@ -65,7 +65,9 @@ class Part:
             left = left[count:]
 
     def publish(self, final: str) -> bool:
-        """Give the part its final name; False when a file of that name has come up meanwhile, which is left alone."""
+        """Rename the part to its final name. Return False if a file of that name has appeared; that file is
+        left alone.
+        """
         try:
             _rename_without_replacing(self.path, final, self.kernel_rename())
         except FileExistsError:
@@ -79,30 +81,30 @@ class Part:
             os.unlink(self.path)
 
     def close(self) -> None:
-        """Give up the claim; what is in the part file stays for the next claim."""
+        """Release the claim. The part file keeps its content for the next claimant."""
         if self.descriptor >= 0:
             unlock_and_close(self.descriptor)
             self.descriptor = -1
 
 
 def part_path(final: str, fingerprint: str) -> str:
-    """Return the name of the part file of one version of a file."""
+    """Return the part file's name for one version of a file."""
     directory, _, name = final.rpartition("/")
     digest = hashlib.blake2b(os.fsencode(f"{name}|{fingerprint}"), digest_size=12).hexdigest()
     return f"{directory}/{TEMPORARY_PREFIX}mirror-{digest}"
 
 
 def claim_part(final: str, fingerprint: str, stall_timeout: float, clock: SleepingClock = SYSTEM_CLOCK) -> Part | None:
-    """Claim the part file of `final`, waiting for another process that is copying the same version.
+    """Claim the part file of `final`, waiting for a process that copies the same version.
 
     Args:
-        final: The path that the copy will have.
-        fingerprint: The version that is copied.
-        stall_timeout: Seconds without growth after which the other is passed by, with a part of our own.
-        clock: For tests.
+        final: The path of the finished copy.
+        fingerprint: The version to copy.
+        stall_timeout: Seconds without growth after which another process is ignored, and a new part is started.
+        clock: The clock; replaced in tests.
 
     Returns:
-        The claimed part, or None when the file is there by now.
+        The claimed part, or None if the file exists by now.
     """
     path = part_path(final, fingerprint)
     watch = Watch(stall_timeout, clock)
@@ -134,7 +136,7 @@ def claim_part(final: str, fingerprint: str, stall_timeout: float, clock: Sleepi
 
 
 def create_part(final: str, fingerprint: str) -> Part | None:
-    """Claim the part file of `final` if there is none yet; None when `claim_part` has to look closer."""
+    """Claim the part file of `final` if there is none yet. Return None if `claim_part` has to look closer."""
     path = part_path(final, fingerprint)
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -150,7 +152,7 @@ def create_part(final: str, fingerprint: str) -> Part | None:
 
 
 def _lock(part: Part) -> bool:
-    """Take the kernel lock; False when another has it, or the file is not any more the one under its name."""
+    """Take the kernel lock. Return False if another process has it, or the name now refers to another file."""
     if not try_lock(part.descriptor):
         return False
     mine = os.fstat(part.descriptor)
@@ -169,7 +171,7 @@ def _lock(part: Part) -> bool:
 
 
 def _rename_without_replacing(path: str, final: str, rename: RenameAt | None) -> None:
-    """Rename a file; FileExistsError when the new name is taken, perhaps by what a user wrote meanwhile."""
+    """Rename a file. Raise FileExistsError if the new name is taken, perhaps by a user's file."""
     if rename is not None:
         if rename(_AT_FDCWD, os.fsencode(path), _AT_FDCWD, os.fsencode(final), _RENAME_NOREPLACE) == 0:
             return
@@ -188,12 +190,12 @@ def _rename_without_replacing(path: str, final: str, rename: RenameAt | None) ->
 
 
 def rename_at(directory: int, name: str, new_name: str) -> bool:
-    """Rename a file in an open directory; False when the new name is taken, or this cannot be done in one step.
+    """Rename a file in an open directory. Return False if the new name is taken, or an atomic rename is not possible.
 
     Args:
         directory: The descriptor of the directory.
-        name: Of the file.
-        new_name: Its name afterwards.
+        name: The file's name.
+        new_name: The new name.
     """
     rename = kernel_rename()
     return rename is not None and not rename(
@@ -202,7 +204,7 @@ def rename_at(directory: int, name: str, new_name: str) -> bool:
 
 
 def make_parents(directory: str, known: set[str]) -> list[str]:
-    """Make a directory and those above it; return those that were missing, outermost first."""
+    """Create a directory and its parents. Return those that were missing, outermost first."""
     if directory in known:
         return []
     known.add(directory)
@@ -222,7 +224,7 @@ def make_parents(directory: str, known: set[str]) -> list[str]:
 
 @functools.cache
 def kernel_rename() -> RenameAt | None:
-    """Return the C library's renameat2, None where there is none."""
+    """Return the C library's renameat2; None where it is missing."""
     try:
         function = ctypes.CDLL(None, use_errno=True).renameat2
     except (AttributeError, OSError):
@@ -232,7 +234,7 @@ def kernel_rename() -> RenameAt | None:
 
 
 class Watch:
-    """Waits for a part file's copier, as long as the file changes."""
+    """Wait for a part file's copier while the file changes."""
 
     __slots__ = ("_clock", "_interval", "_seen", "_since", "_timeout")
 
@@ -244,7 +246,7 @@ class Watch:
         self._since = 0.0
 
     def wait(self, descriptor: int) -> bool:
-        """Sleep a little; False when nothing has changed for the timeout."""
+        """Sleep briefly. Return False if nothing has changed for the timeout."""
         status = os.fstat(descriptor)
         state = (status.st_ino, status.st_size, status.st_mtime_ns)
         now = self._clock.monotonic()

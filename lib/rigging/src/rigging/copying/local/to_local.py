@@ -1,4 +1,4 @@
-"""Copying one file into a local prefix."""
+"""Copy one file into a local prefix."""
 
 import contextlib
 import errno
@@ -21,14 +21,14 @@ _NOT_IN_KERNEL = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, err
 def copy_to_local(
     request: CopyRequest, destination: PrefixStore, settings: Settings, reserve: Reserve, known: set[str]
 ) -> None:
-    """Copy a file under its final local name, unless it is there by then; if this raises, nothing is left.
+    """Copy a file to its final local name, unless it exists by then. If this raises, nothing is left behind.
 
     Args:
         request: The file.
         destination: The local prefix.
-        settings: Chunk size and stall timeout.
-        reserve: Called with the bytes that are still to move, once, before any moves; gives what counts them.
-        known: Directories that are there; the one that the file is in is added.
+        settings: The chunk size and the stall timeout.
+        reserve: Called once, before any bytes move, with the number of remaining bytes. Returns their counter.
+        known: Directories known to exist. The file's directory is added.
     """
     final = destination.path(request.path)
     directory = os.path.dirname(final)

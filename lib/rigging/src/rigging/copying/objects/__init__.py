@@ -1,4 +1,4 @@
-"""Copies into object stores and other filesystems, one file a target.
+"""Copies into object stores and other filesystems, one module per target.
 
-Each takes its charge from a function that it is given; local disks are `local`.
+Callers pass in the function that reserves the charge. Local disks are in `local`.
 """

@@ -1,4 +1,4 @@
-"""Progress of a copy into an object store, kept beside the mirror's locks so that a kill loses nothing."""
+"""The progress of a copy into an object store. It is stored beside the mirror's locks, so that a kill loses nothing."""
 
 import contextlib
 import hashlib
@@ -11,7 +11,7 @@ from rigging.prefixes.prefix_store import PrefixStore
 
 
 class Journal:
-    """A small object with the name of an upload or rewrite under way, for one file version."""
+    """A small object with the name of an unfinished upload or rewrite of one file version."""
 
     __slots__ = ("_destination", "_path", "directory")
 
@@ -23,7 +23,7 @@ class Journal:
         self.directory = destination.path(f"{PRIVATE_DIRECTORY}/copies/{name}")
 
     def read(self) -> str:
-        """Return what was remembered, "" when nothing was."""
+        """Return the stored name; "" if there is none."""
         try:
             parsed = json.loads(self._destination.fs.cat_file(self._path))
         except (FileNotFoundError, ValueError):
@@ -31,10 +31,10 @@ class Journal:
         return str(parsed.get("resume", "")) if isinstance(parsed, dict) else ""
 
     def write(self, resume: str) -> None:
-        """Remember `resume` for the copier that goes on after a kill."""
+        """Store `resume` for the copier that continues after a kill."""
         self._destination.fs.pipe_file(self._path, json.dumps({"resume": resume}).encode())
 
     def clear(self) -> None:
-        """Forget it."""
+        """Delete the object."""
         with contextlib.suppress(FileNotFoundError):
             self._destination.fs.rm_file(self._path)

@@ -1,4 +1,4 @@
-"""Copying one file into a prefix on GCS: by the service itself, or through this machine."""
+"""Copy one file into a prefix on GCS: inside the service, or through this machine."""
 
 import asyncio
 import contextlib
@@ -20,13 +20,13 @@ _JSON = {"Content-Type": "application/json"}
 
 
 def rewrite_in_gcs(request: CopyRequest, destination: PrefixStore, reserve: Reserve, check: Check) -> None:
-    """Let GCS copy the object; none of its bytes come through here. It appears whole, or not at all.
+    """Let GCS copy the object, without transferring its bytes through this machine. It appears atomically.
 
     Args:
         request: The file, and how it is copied.
         destination: The local prefix.
-        reserve: Takes bytes from the transfer budget before they move; what it returns is told of those that moved.
-        check: Raises LeaseLostError when another process has taken over the copy.
+        reserve: Reserves bytes in the transfer budget before they move, and returns the counter of moved bytes.
+        check: Raises LeaseLostError if another process has taken over the copy.
     """
     moved = reserve(request.version.size)
     journal = Journal(request, destination)
@@ -64,14 +64,14 @@ def rewrite_small_in_gcs(
     check: Check,
     done: Done | None,
 ) -> list[CopyRequest]:
-    """Let GCS copy small objects of one source, several at once; return those that are to be copied by themselves.
+    """Let GCS copy small objects of one source in batches. Return those that must be copied separately.
 
     Args:
-        files: What to copy.
-        destination: A prefix on GCS, by the same client.
-        reservation: Of the budget, for all files of the transfer.
-        check: Raises when they are not ours to copy any more.
-        done: Told of each file that is there.
+        files: The files to copy.
+        destination: A prefix on GCS with the same client.
+        reservation: The budget reservation for all files of the transfer.
+        check: Raises if this process may no longer copy them.
+        done: Called for each file that now exists.
     """
     from fsspec.asyn import sync
 
@@ -101,14 +101,14 @@ def rewrite_small_in_gcs(
 def upload_to_gcs(
     request: CopyRequest, destination: PrefixStore, settings: Settings, reserve: Reserve, check: Check
 ) -> None:
-    """Copy through this machine: small files by one conditional put, others by parts that are composed at the end.
+    """Copy through this machine: small files by one conditional put, others in parts that are composed at the end.
 
     Args:
         request: The file, and how it is copied.
         destination: The local prefix.
         settings: Sizes of chunks and parts, in bytes.
-        reserve: Takes bytes from the transfer budget before they move; what it returns is told of those that moved.
-        check: Raises LeaseLostError when another process has taken over the copy.
+        reserve: Reserves bytes in the transfer budget before they move, and returns the counter of moved bytes.
+        check: Raises LeaseLostError if another process has taken over the copy.
     """
     if request.version.size <= settings.chunk_bytes:
         data = read_whole(request, settings, reserve)
@@ -159,7 +159,7 @@ def _rewrite_call(request: CopyRequest, destination: PrefixStore, token: str) ->
 def _bytes_rewritten(
     request: CopyRequest, destination: PrefixStore, answer: dict[str, Any] | BaseException
 ) -> int | None:
-    """Return what one call has copied: 0 if the object was there, None if it has to be tried again by itself."""
+    """Return the bytes that one call copied: 0 if the object existed, None if it must be retried separately."""
     if isinstance(answer, FileExistsError):
         return 0
     if isinstance(answer, BaseException) or not answer.get("done"):
@@ -225,7 +225,7 @@ def _upload_parts(
 
 
 def _compose(request: CopyRequest, destination: PrefixStore, parts: list[str], most: int) -> None:
-    """Put the parts together, in a tree where there are more than one call takes; only the last call is seen."""
+    """Compose the parts into the object, in a tree if one call cannot take all. Only the last call makes it visible."""
     level, directory = 0, Journal(request, destination).directory
     while len(parts) > most:
         level += 1

@@ -1,4 +1,4 @@
-"""Copying one file into a prefix on memory:// or any other filesystem: under a temporary name, then moved."""
+"""Copy one file into a prefix on memory:// or any other filesystem: to a temporary name, then move it."""
 
 import contextlib
 import os
@@ -17,14 +17,15 @@ def copy_under_temporary_name(
     reserve: Reserve,
     check: Check,
 ) -> None:
-    """Copy through this machine; atomic if the filesystem's move is. A kill loses what was copied, and leaves it.
+    """Copy through this machine. It is atomic if the filesystem's move is. A kill loses the progress and leaves the
+    temporary file.
 
     Args:
         request: The file, and how it is copied.
         destination: The local prefix.
         settings: Sizes of chunks and parts, in bytes.
-        reserve: Takes bytes from the transfer budget before they move; what it returns is told of those that moved.
-        check: Raises LeaseLostError when another process has taken over the copy.
+        reserve: Reserves bytes in the transfer budget before they move, and returns the counter of moved bytes.
+        check: Raises LeaseLostError if another process has taken over the copy.
     """
     fs, final = destination.fs, destination.path(request.path)
     parent, _, _ = final.rpartition("/")

@@ -1,4 +1,4 @@
-"""Copying one file into a prefix on S3: by the service itself, or through this machine."""
+"""Copy one file into a prefix on S3: inside the service, or through this machine."""
 
 import base64
 import contextlib
@@ -27,14 +27,14 @@ _md5 = functools.partial(hashlib.md5, usedforsecurity=False)
 def copy_in_s3(
     request: CopyRequest, destination: PrefixStore, settings: Settings, reserve: Reserve, check: Check
 ) -> None:
-    """Let S3 copy the object; none of its bytes come through here. It appears whole, or not at all.
+    """Let S3 copy the object, without transferring its bytes through this machine. It appears atomically.
 
     Args:
         request: The file, and how it is copied.
         destination: The local prefix.
         settings: Sizes of chunks and parts, in bytes.
-        reserve: Takes bytes from the transfer budget before they move; what it returns is told of those that moved.
-        check: Raises LeaseLostError when another process has taken over the copy.
+        reserve: Reserves bytes in the transfer budget before they move, and returns the counter of moved bytes.
+        check: Raises LeaseLostError if another process has taken over the copy.
     """
     source_bucket, _, source_key = request.source_path.partition("/")
     copy_source = {"Bucket": source_bucket, "Key": source_key}
@@ -75,8 +75,8 @@ def upload_to_s3(
         request: The file, and how it is copied.
         destination: The local prefix.
         settings: Sizes of chunks and parts, in bytes.
-        reserve: Takes bytes from the transfer budget before they move; what it returns is told of those that moved.
-        check: Raises LeaseLostError when another process has taken over the copy.
+        reserve: Reserves bytes in the transfer budget before they move, and returns the counter of moved bytes.
+        check: Raises LeaseLostError if another process has taken over the copy.
     """
     size = request.version.size
     if size <= max(settings.chunk_bytes, _SMALLEST_PART_BYTES):
@@ -122,7 +122,7 @@ def _part_bytes(size: int, wanted_bytes: int, settings: Settings) -> int:
 
 
 class _Upload:
-    """A multipart upload that survives a kill: its id is in the journal, its parts are known to S3."""
+    """A multipart upload that survives a kill: the journal has its id, and S3 its parts."""
 
     def __init__(self, request: CopyRequest, destination: PrefixStore, part_bytes: int) -> None:
         self._wanted = request
@@ -136,7 +136,7 @@ class _Upload:
 
     @classmethod
     def of(cls, request: CopyRequest, destination: PrefixStore, part_bytes: int) -> Self:
-        """Take up the upload that the journal names, if S3 still has it, or begin one."""
+        """Resume the upload in the journal if S3 still has it, or begin one."""
         upload = cls(request, destination, part_bytes)
         upload._id = upload._journal.read()
         upload._etags = upload._parts_there() if upload._id else []
@@ -147,23 +147,23 @@ class _Upload:
 
     @property
     def bytes_done(self) -> int:
-        """How many bytes an earlier copier has sent."""
+        """Return the bytes that an earlier copier sent."""
         return self._pieces[len(self._etags) - 1][2] if self._etags else 0
 
     def missing(self) -> list[tuple[int, int, int]]:
-        """Return (number, start, end) of the parts that are still to be sent."""
+        """Return (number, start, end) of the parts that are still missing."""
         return self._pieces[len(self._etags) :]
 
     def add(self, etag: str) -> None:
-        """Take note of the next part."""
+        """Record the next part."""
         self._etags.append(etag)
 
     def call(self, method: str, **arguments: Any) -> dict[str, Any]:
-        """Call S3 about this upload."""
+        """Call S3 for this upload."""
         return _call(self._destination, self._wanted, method, UploadId=self._id, **arguments)
 
     def send(self, number: int, body: bytes | io.BufferedRandom) -> str:
-        """Send one part; return its ETag."""
+        """Send one part and return its ETag."""
         if isinstance(body, bytes):
             return str(self.call("upload_part", PartNumber=number, Body=body)["ETag"])
         # A client that tries again sends a file from wherever it stands: S3 is to refuse what is not the part.
@@ -179,7 +179,7 @@ class _Upload:
         )
 
     def complete(self) -> None:
-        """Make the object appear, unless one has been written meanwhile."""
+        """Make the object appear, unless one was written meanwhile."""
         parts = [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(self._etags, start=1)]
         try:
             self.call("complete_multipart_upload", MultipartUpload={"Parts": parts}, IfNoneMatch="*")
@@ -194,7 +194,7 @@ class _Upload:
             raise CorruptCopyError(f"{self._wanted.source_url}: {got} arrived of {self._wanted.version.size} bytes")
 
     def abort(self) -> None:
-        """Remove what was sent."""
+        """Delete the parts sent so far."""
         # Missing when it was completed, or removed by a rule of the bucket.
         with contextlib.suppress(FileNotFoundError):
             self.call("abort_multipart_upload")
@@ -202,7 +202,9 @@ class _Upload:
 
     @contextlib.contextmanager
     def aborted_by_errors(self) -> Iterator[None]:
-        """Remove what was sent when the block fails; after a kill or a lost lease the successor goes on with it."""
+        """Delete the parts sent so far if the block fails. After a kill or a lost lease the successor resumes
+        instead.
+        """
         try:
             yield
         except LeaseLost:
@@ -253,7 +255,7 @@ def _regroup(data: Iterator[bytes], part_bytes: int) -> Generator[bytes]:
 
 
 def _spooled(data: Iterator[bytes], part_bytes: int) -> Generator[io.BufferedRandom]:
-    """Yield the same bytes as open files of `part_bytes`; each is gone when the next is asked for."""
+    """Yield the same bytes as open files of `part_bytes`. Each file is closed when the next is requested."""
     rest = b""
     while True:
         with tempfile.TemporaryFile(prefix="marin-part-") as part:
@@ -270,7 +272,7 @@ def _spooled(data: Iterator[bytes], part_bytes: int) -> Generator[io.BufferedRan
 
 
 def _call(destination: PrefixStore, request: CopyRequest, method: str, **arguments: Any) -> dict[str, Any]:
-    """Call S3 about the destination object; FileExistsError when its precondition failed."""
+    """Call S3 for the destination object. Raise FileExistsError if the precondition failed."""
     bucket, _, key = destination.path(request.path).partition("/")
     try:
         answer: dict[str, Any] = destination.fs.call_s3(method, Bucket=bucket, Key=key, **arguments)

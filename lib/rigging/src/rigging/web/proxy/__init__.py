@@ -1,4 +1,4 @@
-"""Pass requests on to servers of users behind the login: an application for an origin of its own.
+"""Forward requests to users' servers behind the login, as an application with a separate origin.
 
-Which servers there are is the caller's affair.
+The caller decides which servers exist.
 """

@@ -1,7 +1,7 @@
-"""The application that passes requests on: for who is signed in at the pages beside it, at a port of its own.
+"""An application on a separate port that forwards the requests of viewers who are signed in at the pages beside it.
 
-Pages of users' servers must not share an origin with pages that act for the viewer. This application has none of
-those: no forms, no tokens, nothing but what the servers answer, and words where they do not.
+Pages of users' servers must not share an origin with pages that act for the viewer. So this application has no forms
+and no tokens: only the servers' answers, and error texts where there are none.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def create_proxy(web: Web, find: Finder, forwarder: Forwarder, home: Callable[[H
     """Return the application.
 
     Args:
-        web: The pages beside it, whose sessions count here.
+        web: The pages beside it, whose sessions it accepts.
         find: Finds servers.
-        forwarder: Asks them.
-        home: Returns the address of the pages beside it, for a browser that sent a request.
+        forwarder: Sends requests to them.
+        home: Returns the address of the pages beside it, for a browser's request.
     """
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Passing one request or WebSocket on to a server, and its answer back, piece by piece."""
+"""Forward one request or WebSocket to a server, and stream its answer back."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class ServerGone(MarinError):
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a server is waited for, in seconds.
+    """Timeouts for a server, in seconds.
 
     Attributes:
-        connect: To let a connection in.
-        answer: For each next piece of an answer, and to take a piece of a request.
+        connect: For a connection.
+        answer: For each piece of an answer, and for sending a piece of a request.
     """
 
     connect: float = 5.0
@@ -46,12 +46,12 @@ class Patience:
 
 
 class Forwarder:
-    """Passes requests on; holds connections while `opened` is held. Belongs to one event loop.
+    """Forward requests. It keeps connections open while `opened` is active. It belongs to one event loop.
 
     Args:
-        own_cookies: Kinds of cookies that servers neither see nor set (`rigging.web.cookies.is_session_cookie`).
-        patience: How long servers are waited for.
-        most_message_bytes: Of a WebSocket; a longer message ends it.
+        own_cookies: Kinds of cookies that servers neither receive nor set (`rigging.web.cookies.is_session_cookie`).
+        patience: The timeouts.
+        most_message_bytes: Maximum size of a WebSocket message. A longer one closes the WebSocket.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Forwarder:
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
-        """Hold connections to servers."""
+        """Context manager: keep connections to servers open."""
         # A transport and no client: a client keeps cookies, follows redirects, and unpacks what was packed. Servers
         # close idle connections after some seconds; those that are kept for less are not found closed.
         limits = httpx2.Limits(max_connections=500, max_keepalive_connections=50, keepalive_expiry=2.0)
@@ -72,15 +72,15 @@ class Forwarder:
             yield
 
     async def http(self, request: Request, upstream: Upstream, target: bytes) -> Response:
-        """Return a server's answer to a request; its body follows as the server sends it.
+        """Return a server's answer to a request. The body streams as the server sends it.
 
         Args:
             request: The request.
             upstream: The server.
-            target: The path and query to ask it for.
+            target: The path and query to request.
 
         Raises:
-            ServerGone: It does not answer.
+            ServerGone: The server does not answer.
         """
         assert self._transport is not None
         has_body = "content-length" in request.headers or "transfer-encoding" in request.headers
@@ -105,16 +105,16 @@ class Forwarder:
         return found
 
     async def websocket(self, socket: WebSocket, upstream: Upstream, target: bytes, seconds: float) -> None:
-        """Pass a WebSocket's messages on, both ways, until one side closes it or the time is over.
+        """Forward a WebSocket's messages in both directions until one side closes it or the time is over.
 
         Args:
-            socket: Not accepted yet.
+            socket: The WebSocket, not yet accepted.
             upstream: The server.
-            target: The path and query to ask it for.
-            seconds: The longest time.
+            target: The path and query to request.
+            seconds: Maximum duration.
 
         Raises:
-            ServerGone: It does not answer, or refuses; the socket is not accepted then.
+            ServerGone: The server does not answer, or refuses. The WebSocket is not accepted then.
         """
         host = socket.headers["host"]
         headers = [
@@ -152,14 +152,14 @@ class Forwarder:
 
 
 class _Direct(connect):
-    """A connection to the server that was meant: it may not send us elsewhere."""
+    """A connection that ignores redirects: the server may not send this process elsewhere."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc
 
 
 class _Streamed(StreamingResponse):
-    """An answer of a server. Where that breaks off, the connection to the browser does, too."""
+    """A server's answer. If it breaks off, so does the connection to the browser."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -178,7 +178,7 @@ async def _body(answer: httpx2.Response) -> AsyncIterator[bytes]:
 
 
 async def _exchange(socket: WebSocket, server: ClientConnection, seconds: float) -> None:
-    """Pass messages on until one side has closed; then close the other with the same words."""
+    """Forward messages until one side closes, then close the other with the same code and reason."""
     pumps = [asyncio.create_task(_to_server(socket, server)), asyncio.create_task(_to_browser(socket, server))]
     try:
         done, _ = await asyncio.wait(pumps, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

@@ -1,7 +1,7 @@
-"""Headers of a request that a user's server is given, and of its answer that the browser is. Pure.
+"""The headers of requests to a user's server, and of answers to the browser. Pure.
 
-The server and its pages are not trusted with the viewer's session: cookies are shared by all ports of a host, and some
-headers of an answer would hold for the whole host.
+The server and its pages must not learn the viewer's session: all ports of a host share cookies, and some answer headers
+would apply to the whole host.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ FRAME_POLICY: Final = (b"content-security-policy", b"frame-ancestors 'self'")
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """A server of a user.
+    """A user's server.
 
     Attributes:
         host: Its address, without brackets.
         port: Its port.
-        prefix: The path below which it is shown, without a slash at its end.
-        keeps_prefix: Whether it is asked for whole paths, prefix and all.
+        prefix: The path prefix at which it is shown, without a trailing slash.
+        keeps_prefix: Whether it receives whole paths, including the prefix.
     """
 
     host: str
@@ -52,14 +52,14 @@ class Upstream:
 
     @property
     def authority(self) -> str:
-        """The address and port as URLs have them."""
+        """The address and port in URL form."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def target(self, raw_path: bytes) -> bytes | None:
-        """Return the path to ask the server for; None for the prefix itself, which lacks a slash.
+        """Return the path to request from the server; None for the prefix itself without its slash.
 
         Args:
-            raw_path: The path of the request, as it came.
+            raw_path: The raw path of the request.
         """
         depth = self.prefix.count("/") + 1
         parts = raw_path.split(b"/", depth)
@@ -69,7 +69,7 @@ class Upstream:
 
 
 def segments_of(raw_path: bytes) -> list[str]:
-    """Return the words between the slashes of a path, decoded."""
+    """Return the decoded segments of a path."""
     return [unquote_to_bytes(part).decode("utf-8", "replace") for part in raw_path.split(b"/")[1:]]
 
 
@@ -79,11 +79,12 @@ def request_headers(
     """Return the headers to send to a server.
 
     Args:
-        headers: Of the request, names in lower case. Its `Host` goes along: servers compare `Origin` with it.
+        headers: The request's headers, with names in lower case. `Host` is kept, because servers compare `Origin` with
+            it.
         upstream: The server.
-        own_cookies: Kinds of cookies that it must not see (`is_session_cookie`).
+        own_cookies: Kinds of cookies that the server must not see (`is_session_cookie`).
         scheme: "http" or "https".
-        client: The viewer's address; "" when it is not known.
+        client: The viewer's address; "" if unknown.
     """
     headers = list(headers)
     dropped = _HOP_BY_HOP | _NOT_ASKED | _named_by_connection(headers)
@@ -114,10 +115,10 @@ def response_headers(
     """Return the headers to send to the browser.
 
     Args:
-        headers: Of the server's answer.
+        headers: The headers of the server's answer.
         upstream: The server.
-        own_cookies: Kinds of cookies that it must not set (`is_session_cookie`).
-        host: The `Host` of the request.
+        own_cookies: Kinds of cookies that the server must not set (`is_session_cookie`).
+        host: The request's `Host`.
     """
     headers = [(name.lower(), value) for name, value in headers]
     dropped = _HOP_BY_HOP | _NOT_ANSWERED | _named_by_connection(headers)
@@ -156,7 +157,7 @@ def _cookie_name(pair: str) -> str:
 
 
 def _confined_cookie(text: str, upstream: Upstream, own: Collection[str]) -> str | None:
-    """Return a cookie that is sent to this server alone; None for one that it must not set."""
+    """Return a cookie that is sent only to this server; None for one that it must not set."""
     pair, *attributes = text.split(";")
     name = pair.partition("=")[0].strip()
     if "=" not in pair or not name or is_session_cookie(_cookie_name(pair), own):
@@ -174,7 +175,7 @@ def _confined_cookie(text: str, upstream: Upstream, own: Collection[str]) -> str
 
 
 def _below_prefix(location: str, upstream: Upstream, host: str) -> str:
-    """Return an address on the server as the browser has it; one elsewhere, or relative to the page, as it is."""
+    """Return an address on the server as seen by the browser. Relative and foreign addresses stay unchanged."""
     try:
         parts = urlsplit(location)
     except ValueError:
