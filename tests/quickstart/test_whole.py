@@ -103,6 +103,16 @@ def test_every_backend_makes_the_same_once_only(fray_harness: BackendHarness, ex
     assert "SUCCESS (ran" not in out
 
 
+def test_all_of_it_is_made_anew_byte_for_byte(expected: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "FRAY_CLIENT": "local", "MARIN_PREFIX": str(expected)}
+    marin, file = [sys.executable, "-m", "marin.cli"], str(tmp_path / "quickstart.json")
+    run_program([*marin, "attest", "quickstart", "-o", file], ROOT, environment)
+    done = run_program([*marin, "verify", "--json", file], ROOT, environment, seconds=400)
+    found = json.loads(done.stdout)
+    assert [step["status"] for step in found["steps"]] == ["equal"] * STEPS
+    assert found["equal"]
+
+
 def test_the_report_has_the_figures_of_the_run(expected: Path) -> None:
     figures = summary(expected)
     report = (folder(expected, "report") / "report.html").read_text()

@@ -20,6 +20,8 @@ COMMANDS: Final = {
     "graph": ("marin.cli.commands.graph", "graph", "Show the steps of a run as a tree, or draw them."),
     "doctor": ("marin.cli.commands.doctor", "doctor", "Check this machine and its storage, with remedies."),
     "diff": ("marin.cli.commands.diff", "diff", "Compare two runs: steps, values, code."),
+    "attest": ("marin.cli.commands.attest", "attest", "Write what made a run's outputs, with digests of their files."),
+    "verify": ("marin.cli.commands.verify", "verify", "Run attested steps anew and compare their outputs."),
     "browser": ("marin.cli.commands.browser", "browser", "Serve pages with runs, steps, logs and files."),
     "completion": ("marin.cli.commands.completion", "completion", "Print a shell's completion script."),
     "locks": ("marin.cli.commands.locks", "locks", "List leases of steps; clear abandoned ones."),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import click
 
 from rigging.cli.output import Output, complain, echo, echo_json
 from rigging.text.printable import printable
 
-__all__ = ["Output", "echo", "echo_json", "echo_painted", "say"]
+__all__ = ["Output", "Progress", "echo", "echo_json", "echo_painted", "say"]
 
 
 def colours() -> bool:
@@ -32,3 +32,23 @@ def echo_painted(lines: Sequence[tuple[str, str | None]]) -> None:
 def say(text: str) -> None:
     """Print a note on stderr. A closed stderr does not end the command."""
     complain(f"marin: {text}\n")
+
+
+class Progress:
+    """Tells on stderr how far a command is, once a second at most, and nothing in its first second.
+
+    Args:
+        now: Returns the time, in seconds.
+        words: What is done, such as "outputs read".
+    """
+
+    def __init__(self, now: Callable[[], float], words: str) -> None:
+        self._now = now
+        self._words = words
+        self._due = now() + 1
+
+    def tell(self, done: int, total: int) -> None:
+        """Note how many of all are done."""
+        if self._now() >= self._due and done < total:
+            self._due = self._now() + 1
+            say(f"{done:,} of {total:,} {self._words}")

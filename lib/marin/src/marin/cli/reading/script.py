@@ -28,8 +28,6 @@ def steps_of_script(script: str, arguments: Sequence[str]) -> list[StepFacts]:
         InvalidRequest: The script cannot be imported, or it raised.
         Conflict: The script exited before it reached its steps.
     """
-    if script.endswith(".py") and not os.path.exists(script):
-        raise NotFound(f"no script {script}")
     found: list[StepFacts] = []
 
     def inspect(executor: Executor) -> None:
@@ -37,10 +35,28 @@ def steps_of_script(script: str, arguments: Sequence[str]) -> list[StepFacts]:
             version = executor.versions[step]
             found.append(StepFacts(step.name, version["config"], redact_value(unversioned_part(step.config))))
 
-    # What the script prints is not what this command prints.
+    load_script(script, arguments, ExplainRequest(inspect=inspect))
+    return found
+
+
+def load_script(script: str, arguments: Sequence[str], request: ExplainRequest) -> None:
+    """Run a script up to its experiments, which answer a request; what it prints goes to stderr.
+
+    Args:
+        script: The script's path, or a module's dotted name.
+        arguments: Its command line.
+        request: What is asked of each `executor_main`.
+
+    Raises:
+        NotFound: There is no such script.
+        InvalidRequest: It cannot be imported, or raises.
+        Conflict: It ends by itself before it comes to its steps.
+    """
+    if script.endswith(".py") and not os.path.exists(script):
+        raise NotFound(f"no script {script}")
     with contextlib.redirect_stdout(sys.stderr):
         try:
-            explain_script(script, arguments, ExplainRequest(inspect=inspect))
+            explain_script(script, arguments, request)
         except SystemExit as error:
             if error.code not in (None, 0):
                 raise Conflict(f"{script} exited before its steps: {error.code}") from error
@@ -48,4 +64,3 @@ def steps_of_script(script: str, arguments: Sequence[str]) -> list[StepFacts]:
             raise
         except Exception as error:
             raise InvalidRequest(f"{script} cannot be loaded: {type(error).__name__}: {error}") from error
-    return found

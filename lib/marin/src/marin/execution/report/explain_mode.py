@@ -31,8 +31,8 @@ _requested: ContextVar[ExplainRequest | None] = ContextVar("marin_explain", defa
 
 
 @contextmanager
-def explaining(request: ExplainRequest) -> Iterator[None]:
-    """Context manager: every `executor_main` within the block explains instead of running."""
+def explaining(request: ExplainRequest | None) -> Iterator[None]:
+    """Context manager: every `executor_main` within the block explains instead of running; with None it runs."""
     token = _requested.set(request)
     try:
         yield

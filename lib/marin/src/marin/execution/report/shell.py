@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from rigging.redaction import redact_string
@@ -44,7 +44,13 @@ def script_command() -> str | None:
         return None
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     script = sys.argv[0] if spec is None else spec.name.removesuffix(".__main__")
-    return redact_string(shlex.join([script, *sys.argv[1:]]))
+    # The script may have taken its own options out of sys.argv.
+    typed = next((words for words in _tails(sys.orig_argv) if words[0].removesuffix(".__main__") == script), sys.argv)
+    return redact_string(shlex.join([script, *typed[1:]]))
+
+
+def _tails(words: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (words[start:] for start in range(1, len(words)))
 
 
 def notebook_of(names: Mapping[str, Any]) -> str | None:

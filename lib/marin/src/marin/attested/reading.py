@@ -1,0 +1,121 @@
+"""Attestation of a recorded run: its outputs are read, file by file."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from marin.attested.attestation import Attestation, AttestedFile, AttestedStep, key_of
+from marin.execution.lease.status_words import STATUS_SUCCESS
+from marin.output_files import INFO_FILE, is_record
+from marin.recorded.deciding.run_names import RunFiles
+from marin.recorded.deciding.run_steps import RunStep, steps_of_run
+from marin.recorded.deciding.run_summary import RunState, RunSummary
+from marin.recorded.reading.runs import read_events, read_info, read_json, summaries
+from marin.recorded.reading.steps import read_statuses
+from marin.recorded.reading.store import below, each, files_below, reading
+from rigging.errors import Conflict, Unavailable
+from rigging.filesystem import TEMPORARY_PREFIX, local_path, open_url
+
+_CHUNK_BYTES: Final = 1 << 20
+_SHOWN: Final = 20
+_MADE: Final = ("succeeded", "cached")
+_ENDED: Final = (RunState.SUCCEEDED, RunState.ENDED, RunState.RECORDED)
+
+
+def attest(directory: str, run: RunFiles, host: str, tell: Callable[[int, int], object]) -> Attestation:
+    """Attest a run: read what made its outputs, and digest their files.
+
+    Args:
+        directory: Where the run is recorded.
+        run: The run.
+        host: This machine's name.
+        tell: Called with the number of outputs that are done, and of all.
+
+    Raises:
+        Conflict: The run has not succeeded, or an output is not there any more; the steps are named.
+    """
+    [summary] = summaries(directory, [run], host)
+    info = read_info(directory, run)
+    steps = _made(summary, steps_of_run(info, read_events(directory, run), summary.state))
+    prefix = str(info.get("prefix", ""))
+    recorded = {step.get("output_path"): step for step in info["steps"] if isinstance(step, dict)}
+    done: list[str] = []
+
+    def read(step: RunStep) -> AttestedStep:
+        found = _attested(step, prefix, recorded.get(step.path, {}))
+        done.append(step.path)
+        tell(len(done), len(steps))
+        return found
+
+    about = {**summary.to_json(), "created": info.get("created_date"), "script": info.get("caller_path")}
+    return Attestation(about, prefix, tuple(each(read, steps, prefix)))
+
+
+def _made(summary: RunSummary, steps: Sequence[RunStep]) -> list[RunStep]:
+    """Return the steps whose outputs a run made or used."""
+    run = summary.files.id
+    failed = [f"{step.name} ({step.status})" for step in steps if step.status not in (*_MADE, None)]
+    if failed or summary.state not in _ENDED:
+        raise Conflict(
+            f"run {run} has not succeeded ({summary.state}): {_listed(failed) or 'no step has failed'}; attest a run "
+            "that succeeded (`marin runs --state succeeded`)"
+        )
+    # Of a run with --run_only, steps that were not chosen have no status.
+    is_told = any(step.status is not None for step in steps)
+    made = [step for step in steps if step.status is not None or not is_told]
+    statuses = read_statuses([step.path for step in made])
+    gone = [f"{step.path} ({statuses[step.path]})" for step in made if statuses[step.path] != STATUS_SUCCESS]
+    if gone:
+        raise Conflict(f"run {run}: {len(gone)} of its outputs are not there any more: {_listed(gone)}; run it again")
+    return made
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+
+
+def _attested(step: RunStep, prefix: str, recorded: dict[str, Any]) -> AttestedStep:
+    # An output at a fixed path may be older than info files; of what made it, the run knows all but the code.
+    made_by = read_json(below(step.path, INFO_FILE))[0] or {**recorded, "source": {}}
+    return AttestedStep(key_of(step.path, prefix), step.name, made_by, read_files(step.path))
+
+
+def read_files(output_path: str) -> tuple[AttestedFile, ...]:
+    """Return the files of an output with their digests, by name; marin's own records are left out."""
+    files = sorted(files_below(output_path), key=lambda file: file.name)
+    chosen = [file.name for file in files if not is_record(file.name) and not _is_temporary(file.name)]
+    read = each(functools.partial(_read_file, output_path), chosen, output_path)
+    return tuple(file for file in read if file is not None)
+
+
+def _is_temporary(name: str) -> bool:
+    return name.rpartition("/")[2].startswith(TEMPORARY_PREFIX)
+
+
+def _read_file(output_path: str, name: str) -> AttestedFile | None:
+    try:
+        size, digest = digest_of(below(output_path, name))
+    except Unavailable as error:
+        if isinstance(error.__cause__, IsADirectoryError):  # a link to a directory
+            return None
+        raise
+    return AttestedFile(name, size, digest)
+
+
+def digest_of(path: str) -> tuple[int, str]:
+    """Return the size of a file and its SHA-256; it is read in parts.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+    """
+    digest = hashlib.sha256()
+    size = 0
+    local = local_path(path)
+    with reading(path), open(local, "rb", 0) if local is not None else open_url(path, "rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+            size += len(chunk)
+    return size, digest.hexdigest()

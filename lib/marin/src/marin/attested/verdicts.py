@@ -1,0 +1,155 @@
+"""Verdicts on outputs that were made anew: equal, within the tolerance, or where they differ."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from marin.attested.attestation import AttestedFile, AttestedStep
+from marin.attested.comparison import compare
+from marin.attested.reading import read_files
+from rigging.filesystem import read_bytes_or_none
+from rigging.filesystem.location import path_in
+from rigging.text.quantities import format_size
+
+# Larger files are compared by their digests alone.
+_MOST_BYTES: Final = 256 << 20
+
+#: A glob for `{step name}/{file name}`, and the difference allowed between two numbers there.
+Tolerance = tuple[str, float]
+
+
+class Status(StrEnum):
+    """How a file, or a step, came out; from the best to the worst."""
+
+    EQUAL = "equal"
+    """Byte for byte."""
+    CLOSE = "close"
+    """Equal values, numbers within the tolerance."""
+    DIFFERENT = "different"
+    """Other values, or a file is missing or new."""
+    FAILED = "failed"
+    """The step has no output."""
+
+
+_ORDER: Final = list(Status)
+
+
+@dataclass(frozen=True, slots=True)
+class FileVerdict:
+    """The verdict on a file.
+
+    Attributes:
+        name: Its path, seen from the output path.
+        status: How it came out.
+        where: Where it differs, with both values.
+    """
+
+    name: str
+    status: Status
+    where: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StepVerdict:
+    """The verdict on a step.
+
+    Attributes:
+        path: Its output path, as in the attestation.
+        name: Its name.
+        status: That of its worst file, or that it failed.
+        error: Why it failed.
+        code: How its values and its code differ from what made the attested output.
+        files: The verdicts on its files.
+    """
+
+    path: str
+    name: str
+    status: Status
+    error: str | None = None
+    code: tuple[str, ...] = ()
+    files: tuple[FileVerdict, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the step as `marin verify --json` lists it."""
+        return asdict(self)
+
+    def lines(self) -> list[tuple[str, Status]]:
+        """Return the verdict as lines for people, each with its status."""
+        count = f"{len(self.files)} file" + ("" if len(self.files) == 1 else "s")
+        lines = [(f"{self.status:<9}  {self.path}  {self.error or count}", self.status)]
+        lines += [(f"           made with other values or code: {each}", self.status) for each in self.code]
+        for file in self.files:
+            lines += [(f"           {file.name}: {each}", file.status) for each in file.where]
+        return lines
+
+
+def tolerance_of(name: str, tolerances: Sequence[Tolerance]) -> float:
+    """Return the tolerance for `{step name}/{file name}`: that of the last glob that matches, else 0."""
+    return next((value for glob, value in reversed(tolerances) if fnmatch.fnmatchcase(name, glob)), 0.0)
+
+
+def judge(
+    step: AttestedStep,
+    attested_path: str,
+    anew_path: str,
+    tolerances: Sequence[Tolerance],
+    moved: Mapping[str, str],
+    *,
+    error: str | None,
+    code: Sequence[str],
+) -> StepVerdict:
+    """Compare a step's new output with the attested one.
+
+    Args:
+        step: The attested step.
+        attested_path: Where the attested output may still be: its content is needed to compare values.
+        anew_path: Where the new one is.
+        tolerances: For numbers.
+        moved: Texts in new files that only say where they are, with what stood there in attested ones.
+        error: Why there is no new output.
+        code: How values and code differ.
+    """
+    if error is not None:
+        return StepVerdict(step.path, step.name, Status.FAILED, error, tuple(code))
+    found = {file.name: file for file in read_files(anew_path)}
+    verdicts = []
+    for file in step.files:
+        new = found.pop(file.name, None)
+        if new is None:
+            verdicts.append(FileVerdict(file.name, Status.DIFFERENT, ("missing",)))
+        elif new == file:
+            verdicts.append(FileVerdict(file.name, Status.EQUAL))
+        else:
+            tolerance = tolerance_of(f"{step.name}/{file.name}", tolerances)
+            where = _where(file, new, attested_path, anew_path, tolerance, moved)
+            verdicts.append(FileVerdict(file.name, Status.DIFFERENT if where else Status.CLOSE, tuple(where)))
+    verdicts += [FileVerdict(name, Status.DIFFERENT, ("not attested",)) for name in found]
+    worst = max((verdict.status for verdict in verdicts), key=_ORDER.index, default=Status.EQUAL)
+    return StepVerdict(step.path, step.name, worst, None, tuple(code), tuple(verdicts))
+
+
+def _where(
+    file: AttestedFile,
+    new: AttestedFile,
+    attested_path: str,
+    anew_path: str,
+    tolerance: float,
+    moved: Mapping[str, str],
+) -> list[str]:
+    digests = f"sha256 {file.sha256[:12]} -> {new.sha256[:12]}"
+    if max(file.bytes, new.bytes) > _MOST_BYTES:
+        return [f"{digests}; values of files above {format_size(_MOST_BYTES)} are not compared"]
+    before = read_bytes_or_none(path_in(attested_path, file.name))
+    if before is None or hashlib.sha256(before).hexdigest() != file.sha256:
+        why = "is not there" if before is None else "has changed since"
+        return [f"{digests}; values are not compared, as the attested file {why}"]
+    after = read_bytes_or_none(path_in(anew_path, file.name)) or b""
+    if b"\0" not in after:
+        for text, original in moved.items():
+            after = after.replace(text.encode(), original.encode())
+    return compare(file.name, before, after, tolerance)

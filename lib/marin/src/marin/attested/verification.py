@@ -1,0 +1,84 @@
+"""Verification of an attestation: steps run anew below a temporary prefix, and compared."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+
+from marin.attested.anew import Rerun
+from marin.attested.attestation import Attestation, path_of
+from marin.attested.verdicts import StepVerdict, Tolerance, judge
+from marin.execution.report.explain_mode import ExplainRequest
+from marin.recorded.reading.store import names_in, reading
+from rigging.errors import Conflict, InvalidRequest
+from rigging.filesystem import local_path, marin_temp_bucket, url_to_fs
+
+
+def verify(
+    attestation: Attestation,
+    rerun: Rerun,
+    load: Callable[[ExplainRequest], object],
+    tolerances: Sequence[Tolerance],
+    tell: Callable[[int, int], object],
+) -> list[StepVerdict]:
+    """Run steps anew, and return the verdicts on those that ran, in the order of the attestation.
+
+    Args:
+        attestation: The attestation.
+        rerun: Runs its steps.
+        load: Loads the script, with what is asked of each of its experiments.
+        tolerances: For numbers.
+        tell: Called with the number of steps that are compared, and of all.
+
+    Raises:
+        Conflict: The script does not have the attested steps, or their inputs are not as attested; nothing has run.
+    """
+    try:
+        load(ExplainRequest(prefix=rerun.prefix, inspect=rerun.inspect))
+    except InvalidRequest as error:  # of a script that reads outputs of other steps than these
+        if rerun.absent is not None:
+            raise Conflict(_refusal(attestation, rerun.absent)) from error
+        raise
+    if rerun.errors is None:
+        raise Conflict(_refusal(attestation, rerun.absent))
+    chosen = [step for step in attestation.steps if step.path in rerun.errors]
+    verdicts: list[StepVerdict] = []
+    for step in chosen:
+        anew = rerun.path_of(step.path)
+        verdict = judge(
+            step,
+            path_of(step.path, rerun.prefix),
+            anew,
+            tolerances,
+            {anew: path_of(step.path, attestation.prefix), rerun.fresh: attestation.prefix},
+            error=rerun.errors[step.path],
+            code=rerun.code[step.path],
+        )
+        verdicts.append(verdict)
+        tell(len(verdicts), len(chosen))
+    return verdicts
+
+
+def _refusal(attestation: Attestation, absent: Sequence[str] | None) -> str:
+    if absent is None:
+        return "the script gives no steps to executor_main"
+    commit = attestation.run.get("git_commit")
+    return (
+        f"the script lacks {len(absent)} of {len(attestation.steps)} attested step(s), such as {absent[0]}: a "
+        f"versioned value has changed, or an argument is missing (attested at commit {commit or 'unknown'})"
+    )
+
+
+def fresh_prefix(prefix: str) -> str:
+    """Return a new prefix in temporary storage: beside the attested outputs, else where this machine's is."""
+    place = marin_temp_bucket(1, f"verify-{uuid.uuid4().hex[:12]}", source_prefix=prefix if names_in(prefix) else None)
+    local = local_path(place)
+    return place if local is None else local
+
+
+def remove(prefix: str) -> None:
+    """Remove all outputs of a fresh prefix."""
+    with reading(prefix):
+        fs, path = url_to_fs(prefix)
+        if fs.exists(path):
+            fs.rm(path, recursive=True)

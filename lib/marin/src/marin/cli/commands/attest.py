@@ -1,0 +1,39 @@
+"""`marin attest`: what made the outputs of a run, with the digests of their files."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from marin.cli.context import CliContext, pass_context
+from marin.cli.options import NAME, RUN, prefix_option, runs_option
+from marin.cli.output import Progress, echo, say
+from marin.recorded.deciding.run_names import find_run
+from marin.recorded.reading.places import runs_directory, storage_root
+
+
+@click.command()
+@click.argument("run", type=RUN, metavar="RUN")
+@click.option("-o", "--output", "place", type=NAME, metavar="FILE", help="Write it there, not to stdout.")
+@prefix_option
+@runs_option
+@pass_context
+def attest(context: CliContext, run: str, place: str | None, prefix: str | None, runs_at: str | None) -> None:
+    """Write an attestation of RUN: its steps, what made each output, and the digests of all files, as JSON."""
+    from marin.attested.reading import attest as attest_run
+    from marin.recorded.reading.runs import list_runs
+    from rigging.filesystem import write_bytes_atomic
+
+    directory = runs_directory(storage_root(prefix), runs_at)
+    found = find_run(list_runs(directory), run, directory)
+    progress = Progress(context.now, "outputs read")
+    attestation = attest_run(directory, found, context.host, progress.tell)
+    text = json.dumps(attestation.to_json(), indent=1)
+    if place is None:
+        echo(text)
+    else:
+        write_bytes_atomic(place, f"{text}\n".encode())
+    files = [file for step in attestation.steps for file in step.files]
+    size = sum(file.bytes for file in files)
+    say(f"attested {len(attestation.steps):,} step(s) of run {found.id}: {len(files):,} file(s), {size:,} bytes")

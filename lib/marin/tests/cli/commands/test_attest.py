@@ -1,0 +1,186 @@
+"""`marin attest` and `marin verify`: a run is attested, and its steps run anew."""
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.marin.programs import run_program
+from support.marin.recorded_runs import Done, RecordedStorage, ended, started, step_ended
+
+Marin = Callable[..., Done]
+
+SCRIPT = """
+import os
+import sys
+
+from marin.execution import ExecutorStep, executor_main, mirrored, output_path_of, this_output_path, versioned
+from marin.execution.config.step import InputName
+from marin.execution.step_spec import StepSpec
+from rigging.filesystem import marin_prefix, open_url
+
+n = int(sys.argv.pop())
+print("hello from the script")
+
+
+def write(path, text):
+    with open_url(path, "w") as file:
+        file.write(text)
+
+
+def numbers(config):
+    write(config["out"] + "/numbers.json", str(list(range(config["n"]))))
+    write(config["out"] + "/loss.csv", "loss\\n" + os.environ.get("LOSS", "0.5"))
+    write(config["out"] + "/prefix.txt", marin_prefix())
+    if "EXTRA" in os.environ:
+        write(config["out"] + "/extra", "")
+    return {"path": config["out"]}
+
+
+def total(config):
+    if "FAIL" in os.environ:
+        raise ValueError("no cheese")
+    texts = [open_url(config[name], "r").read() for name in ("numbers", "raw", "mirrored")]
+    write(config["out"] + "/total.txt", "".join(texts))
+
+
+def fixed(output_path):
+    write(output_path + "/where.txt", "ran for " + output_path)
+
+
+raw = {"raw": InputName.hardcoded("raw/x"), "mirrored": mirrored(versioned("raw/x"))}
+data = ExecutorStep(name="numbers", fn=numbers, config={"n": versioned(n), "out": this_output_path()})
+config = {**raw, "numbers": output_path_of(data, "numbers.json"), "out": this_output_path()}
+sums = ExecutorStep(name="total", fn=total, config=config)
+spec = StepSpec(name="fixed", fn=fixed, override_output_path=os.environ["MARIN_PREFIX"] + "-else/where")
+found = ExecutorStep(name="found", fn=None, config=None, override_output_path="raw")
+after = ExecutorStep(name="after", fn=lambda config: None, config=[output_path_of(found, "x")])
+print(open(executor_main(steps=[sums, spec.as_executor_step(), after])[sums] + "/total.txt").read())
+"""
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a run of the script in a process of its own."""
+    place = tmp_path_factory.mktemp("recorded")
+    (place / "prefix" / "raw").mkdir(parents=True)
+    for name in ("x", ".executor_status"):
+        (place / "prefix" / "raw" / name).write_text("SUCCESS")
+    (place / "script.py").write_text(SCRIPT)
+    run_program([sys.executable, "script.py", "3"], place, {**os.environ, "MARIN_PREFIX": str(place / "prefix")})
+    return place
+
+
+@pytest.fixture
+def document(recorded: Path, marin: Marin, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The attestation of that run; it is in a.json of the working directory, too."""
+    monkeypatch.chdir(recorded)
+    monkeypatch.setenv("MARIN_PREFIX", str(recorded / "prefix"))
+    done = marin("attest", "script", "-o", "a.json")
+    assert (done.code, done.out) == (0, "")
+    assert "attested 5 step(s) of run script-" in done.err
+    return json.loads(Path("a.json").read_text())
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def step(document: Any, name: str) -> Any:
+    return next(item for item in document["steps"] if item["name"] == name)
+
+
+def test_an_attestation_has_each_output_with_digests(document: Any, recorded: Path, marin: Marin) -> None:
+    assert document["run"]["command"] == "script.py 3"
+    numbers = step(document, "numbers")
+    content = (recorded / "prefix" / numbers["path"] / "numbers.json").read_bytes()
+    assert [file["name"] for file in numbers["files"]] == [".artifact", "loss.csv", "numbers.json", "prefix.txt"]
+    assert numbers["files"][2] == {
+        "name": "numbers.json", "bytes": 9, "sha256": hashlib.sha256(content).hexdigest(),
+    }  # fmt: skip
+    assert numbers["made_by"]["version"]["config"] == {"n": 3}
+    assert set(numbers["made_by"]["source"]) >= {"numbers", "write"}
+    assert step(document, "fixed")["path"] == f"{recorded}/prefix-else/where"
+    assert marin("attest", "script").json == document
+
+
+def test_steps_run_anew_in_a_fresh_prefix_and_leave_nothing(document: Any, recorded: Path, marin: Marin) -> None:
+    before = contents(recorded)
+    done = marin("verify", "a.json", "--json")
+    assert (done.code, done.json["equal"]) == (0, True), done.err
+    assert "hello from the script" in done.err
+    assert done.err.endswith(
+        "marin: 2 equal, 2 close, 0 different, 0 failed; 1 step(s) not run\n"
+    )  # it has no function
+    files = {f"{item['name']}/{file['name']}": file["status"] for item in done.json["steps"] for file in item["files"]}
+    # What only says where the output is, is no difference; that of the prefix tells that it was a fresh one.
+    close = ["numbers/.artifact", "numbers/prefix.txt", "fixed/where.txt"]
+    assert [name for name, status in files.items() if status != "equal"] == close
+    assert contents(recorded) == before, "attested outputs stay, and the new ones are removed"
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "code", "said"),
+    [
+        (["--tolerance", "0.01"], {"LOSS": "0.502"}, 0, "close      {numbers}  4 files\n"),
+        (["--tolerance", "1", "--tolerance", "numbers/*=0.001"], {"LOSS": "0.502"}, 1,
+         'different  {numbers}  4 files\n           loss.csv: line 2, loss: "0.5" -> "0.502"\n'),
+        ([], {"EXTRA": "1"}, 1, "           extra: not attested\n"),
+        ([], {"FAIL": "1"}, 1, "failed     {total}  ValueError: no cheese\n"),
+    ],
+)  # fmt: skip
+def test_outputs_are_compared_within_tolerances(
+    words: list[str], variables: dict[str, str], code: int, said: str,
+    document: Any, recorded: Path, marin: Marin, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    done = marin("verify", *words, "a.json")
+    assert done.code == code, done.out + done.err
+    assert said.format(numbers=step(document, "numbers")["path"], total=step(document, "total")["path"]) in done.out
+    kept = Path(done.err.rpartition("new outputs are kept in ")[2].strip()) if code else None
+    assert kept is None or (kept / step(document, "numbers")["path"] / "loss.csv").exists()
+
+
+def test_a_sample_reads_attested_inputs_that_are_still_the_same(document: Any, recorded: Path, marin: Marin) -> None:
+    def chosen(seed: int) -> list[str]:
+        done = marin("verify", "--json", "--sample", "1", "--seed", str(seed), "a.json")
+        return [item["name"] for item in done.json["steps"]]
+
+    seed = next(seed for seed in range(100) if chosen(seed) == ["total"])
+    path = recorded / "prefix" / step(document, "numbers")["path"] / "numbers.json"
+    before = path.read_bytes()
+    path.write_text("[0, 1, 3]")
+    done = marin("verify", "--sample", "1", "--seed", str(seed), "a.json")
+    path.write_bytes(before)
+    assert done.code == 3
+    assert f"1 input file(s) of the chosen steps are not as attested: {path}; verify without --sample" in done.err
+
+
+def test_what_cannot_be_verified_is_refused(document: Any, marin: Marin) -> None:
+    lacks = f"the script lacks 2 of 5 attested step(s), such as {step(document, 'numbers')['path']}: a versioned"
+    for words, code, said in [
+        (["a.json", "--", "script.py", "4"], 3, lacks),
+        (["--tolerance", "-1", "a.json"], 2, "'-1': give a number from 0, or GLOB=NUMBER"),
+        (["b.json"], 4, "no file b.json"),
+        (["script.py"], 3, "script.py is not JSON"),
+        (["a.json", "gone.py"], 4, "no script gone.py"),
+    ]:
+        done = marin("verify", *words)
+        assert (done.code, said in done.err) == (code, True), done.err
+
+
+def test_a_run_that_has_not_succeeded_is_not_attested(storage: RecordedStorage, marin: Marin) -> None:
+    a, b = storage.step("a-000001"), storage.step("b-000002")
+    storage.run("train-aaaaaa", [a, b], [started(2), step_ended(a), step_ended(b, "failed"), ended()])
+    done = marin("attest", "train")
+    assert (done.code, "has not succeeded (failed): b (failed); attest a run" in done.err) == (3, True)
+    (Path(b["output_path"]) / ".executor_status").unlink()
+    storage.run("train-aaaaaa", [a, b], [started(2), step_ended(a), step_ended(b), ended()])
+    done = marin("attest", "train")
+    assert (done.code, f"1 of its outputs are not there any more: {b['output_path']} (None)" in done.err) == (3, True)
