@@ -93,23 +93,23 @@ def verify(
         tolerances,
         progress.tell,
     )
-    counts = Counter(str(verdict.status) for verdict in verdicts)
-    is_equal = not counts["different"] and not counts["failed"]
-    if is_equal:
-        remove(fresh)
+    is_equal = not any(_COLOURS[verdict.status] == "red" for verdict in verdicts)
     if as_json:
         record = {"run": attestation.run.get("run"), "equal": is_equal, "seed": None if sample is None else seed}
         echo_json({**record, "steps": [verdict.to_json() for verdict in verdicts]})
     else:
-        lines = [line for verdict in verdicts for line in verdict.lines()]
-        echo_painted([(text, _COLOURS[status]) for text, status in lines])
+        echo_painted([(text, _COLOURS[status]) for verdict in verdicts for text, status in verdict.lines()])
+    counts = Counter(str(verdict.status) for verdict in verdicts)
     rest = len(attestation.steps) - len(verdicts)
-    say(
-        ", ".join(f"{counts[status]} {status}" for status in _COLOURS)
-        + (f"; {rest} step(s) not run" if rest else "")
-        + ("" if is_equal else f"; the new outputs are kept in {fresh}")
+    said = ", ".join(f"{counts[status]} {status}" for status in _COLOURS) + (
+        f"; {rest} step(s) not run" if rest else ""
     )
-    return exit_codes.OK if is_equal else exit_codes.FAILURE
+    if is_equal:
+        remove(fresh)
+        say(said)
+        return exit_codes.OK
+    say(f"{said}; the new outputs are kept in {fresh}")
+    return exit_codes.FAILURE
 
 
 def _json_in(file: str, content: bytes | None) -> Any:
