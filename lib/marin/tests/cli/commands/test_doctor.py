@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from marin.cli.deciding.storage_health import PrefixFacts, judge_client, judge_prefix
 from marin.cli.main import run
+from marin.cli.reading.storage_health import look_at_prefix
 from rigging.cli.doctor import MachineFacts, judge, judge_clock
 
 GOOD = MachineFacts(
@@ -51,6 +53,7 @@ def test_a_machine(change: dict[str, Any], verdict: list[str], remedy: str) -> N
         (PrefixFacts("gs://b", False, "us-a", "eu-b", 9.0), ["warn prefix", "warn region"], "bucket in eu-b"),
         (PrefixFacts("s3://b", False, None, None, error="no credentials"), ["fail prefix"], "AWS_ACCESS_KEY_ID"),
         (PrefixFacts("/root/x", False, None, None, error="denied"), ["fail prefix"], "may write"),
+        (PrefixFacts("s3://b", False, None, None, error="no s3fs", remedy="add it"), ["fail prefix"], "add it"),
     ],
 )
 def test_a_prefix(facts: PrefixFacts, verdict: list[str], remedy: str) -> None:
@@ -81,3 +84,12 @@ def test_the_command_leaves_nothing_at_the_prefix(
     (tmp_path / "file").write_text("")
     assert run(["doctor", "--prefix", str(tmp_path / "file" / "below")]) == 1
     assert "-> give MARIN_PREFIX a place" in capsys.readouterr().out
+    assert run(["doctor", "--prefix", "htp://x"]) == 1
+    assert "htp:// URLs" in capsys.readouterr().out
+
+
+def test_storage_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr("marin.cli.reading.storage_health.open_url", lambda *_: answers.wait())
+    assert look_at_prefix("s3://b", False, within_s=0.01).error == "no answer within 0.01 s"
+    answers.set()

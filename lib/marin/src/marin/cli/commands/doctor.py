@@ -12,6 +12,7 @@ from marin.cli.deciding.storage_health import judge_client, judge_prefix
 from marin.cli.options import json_option, prefix_option
 from marin.recorded.reading.places import storage_root
 from rigging.cli.doctor import Finding, State, gather, judge, show
+from rigging.errors import MarinError
 from rigging.filesystem import local_path
 
 
@@ -29,13 +30,17 @@ def doctor(context: CliContext, prefix: str | None, as_json: bool) -> int:
     del context
     from marin.cli.reading.storage_health import look_at_prefix
 
-    root = storage_root(prefix)
     disks = {"temporary": tempfile.gettempdir()}
-    if (local := local_path(root)) is not None:
-        disks["storage"] = local
-    is_default = prefix is None and not os.environ.get("MARIN_PREFIX") and root.startswith("/")
-    findings = [*judge(gather(disks)), *judge_prefix(look_at_prefix(root, is_default)), _client()]
-    return show(findings, as_json)
+    try:
+        root = storage_root(prefix)
+    except MarinError as error:
+        found = [Finding("prefix", State.FAILURE, str(error), "give a path, or a URL such as gs://bucket/experiments")]
+    else:
+        if (local := local_path(root)) is not None:
+            disks["storage"] = local
+        is_default = prefix is None and not os.environ.get("MARIN_PREFIX") and root.startswith("/")
+        found = judge_prefix(look_at_prefix(root, is_default))
+    return show([*judge(gather(disks)), *found, _client()], as_json)
 
 
 def _client() -> Finding:

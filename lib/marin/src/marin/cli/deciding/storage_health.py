@@ -26,6 +26,7 @@ class PrefixFacts:
         here: The region of this machine; None if unknown.
         round_trip_s: Seconds that writing, reading and removing a small file took.
         error: Why that failed; empty if it succeeded.
+        remedy: What helps, if the error alone says it; empty if that depends on the storage.
     """
 
     prefix: str
@@ -34,13 +35,14 @@ class PrefixFacts:
     here: str | None
     round_trip_s: float = 0.0
     error: str = ""
+    remedy: str = ""
 
 
 def judge_prefix(facts: PrefixFacts) -> list[Finding]:
     """Return the findings about a prefix."""
     scheme = facts.prefix.partition("://")[0] if "://" in facts.prefix else "file"
     if facts.error:
-        remedy = _REMEDIES.get(scheme, "give MARIN_PREFIX a place that this user may write to")
+        remedy = facts.remedy or _REMEDIES.get(scheme, "give MARIN_PREFIX a place that this user may write to")
         return [Finding("prefix", State.FAILURE, f"{facts.prefix}: {facts.error}", remedy)]
     text = f"{facts.prefix}: written, read and removed in {facts.round_trip_s:.2f} s"
     if facts.round_trip_s > _SLOW_S:
