@@ -1,6 +1,7 @@
 """The commands on gs:// and s3:// prefixes, against servers that speak those protocols."""
 
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from marin.execution import Executor, ExecutorStep, output_path_of, versioned
 from rigging.filesystem import read_bytes_or_none, url_to_fs, write_bytes_atomic
 from rigging.lease.record import Lease
 from support.marin.buckets import bucket_root
+from support.marin.programs import run_program
 from support.marin.recorded_runs import Done
 
 pytestmark = pytest.mark.process
@@ -53,6 +55,27 @@ def test_a_bucket_is_read_like_a_disk(root: str, marin: Marin) -> None:
     assert done.code in (0, 1, 4, 5)
     assert "Traceback" not in done.err
     assert "internal error" not in done.err
+
+
+SCRIPT = """
+from marin.execution import ExecutorStep, executor_main, output_path_of, versioned
+
+one = ExecutorStep("raw/one", repr, versioned(1))
+executor_main(steps=[ExecutorStep("two", repr, [output_path_of(one)])])
+"""
+
+
+def test_a_run_in_a_bucket_is_attested_and_verified(root: str, marin: Marin, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    run_program([sys.executable, "script.py"], tmp_path)
+    before, file = objects(root), f"{root}.json"
+    done = marin("attest", "script", "-o", file)
+    assert (done.code, "2 step(s)" in done.err) == (0, True), done.err
+    done = marin("verify", file, "--json", "--", str(tmp_path / "script.py"))
+    assert done.code == 0, done.err
+    # The value of `two` is the path of `one`, which is another one now.
+    assert [(step["name"], step["status"]) for step in done.json["steps"]] == [("raw/one", "equal"), ("two", "close")]
+    assert objects(root) == before
 
 
 def test_leases_and_garbage_of_a_bucket_are_found_and_removed(root: str, marin: Marin) -> None:
