@@ -144,12 +144,18 @@ def _where(
     digests = f"sha256 {file.sha256[:12]} -> {new.sha256[:12]}"
     if max(file.bytes, new.bytes) > _MOST_BYTES:
         return [f"{digests}; values of files above {format_size(_MOST_BYTES)} are not compared"]
-    before = read_bytes_or_none(path_in(attested_path, file.name))
-    if before is None or hashlib.sha256(before).hexdigest() != file.sha256:
-        why = "is not there" if before is None else "has changed since"
-        return [f"{digests}; values are not compared, as the attested file {why}"]
     after = read_bytes_or_none(path_in(anew_path, file.name)) or b""
     if b"\0" not in after:
         for text, original in moved.items():
             after = after.replace(text.encode(), original.encode())
+    if _digest(after) == file.sha256:
+        return []
+    before = read_bytes_or_none(path_in(attested_path, file.name))
+    if before is None or _digest(before) != file.sha256:
+        why = "is not there" if before is None else "has changed since"
+        return [f"{digests}; values are not compared, as the attested file {why}"]
     return compare(file.name, before, after, tolerance)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

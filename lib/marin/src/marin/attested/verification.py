@@ -10,7 +10,7 @@ from marin.attested.attestation import Attestation, path_of
 from marin.attested.verdicts import StepVerdict, Tolerance, judge
 from marin.execution.report.explain_mode import ExplainRequest
 from marin.recorded.reading.store import names_in, reading
-from rigging.errors import Conflict, InvalidRequest
+from rigging.errors import Conflict, InvalidRequest, NotFound
 from rigging.filesystem import local_path, marin_temp_bucket, url_to_fs
 
 
@@ -31,10 +31,13 @@ def verify(
         tell: Called with the number of steps that are compared, and of all.
 
     Raises:
+        NotFound: There is no such script.
         Conflict: The script does not have the attested steps, or their inputs are not as attested; nothing has run.
     """
     try:
         load(ExplainRequest(prefix=rerun.prefix, inspect=rerun.inspect))
+    except NotFound as error:
+        raise NotFound(f"{error}; start where the run was started, or name the script after --") from error
     except InvalidRequest as error:  # of a script that reads outputs of other steps than these
         if rerun.absent is not None:
             raise Conflict(_refusal(attestation, rerun.absent)) from error

@@ -68,9 +68,10 @@ print(open(executor_main(steps=[sums, spec.as_executor_step(), after])[sums] + "
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a run of the script in a process of its own."""
     place = tmp_path_factory.mktemp("recorded")
-    (place / "prefix" / "raw").mkdir(parents=True)
-    for name in ("x", ".executor_status"):
-        (place / "prefix" / "raw" / name).write_text("SUCCESS")
+    for folder in (place / "prefix" / "raw", place / "other" / "raw"):
+        folder.mkdir(parents=True)
+        for name in ("x", ".executor_status"):
+            (folder / name).write_text("SUCCESS")
     (place / "script.py").write_text(SCRIPT)
     run_program([sys.executable, "script.py", "3"], place, {**os.environ, "MARIN_PREFIX": str(place / "prefix")})
     return place
@@ -130,6 +131,9 @@ def test_steps_run_anew_in_a_fresh_prefix_and_leave_nothing(document: Any, recor
         (["--tolerance", "0.01"], {"LOSS": "0.502"}, 0, "close      {numbers}  4 files\n"),
         (["--tolerance", "1", "--tolerance", "numbers/*=0.001"], {"LOSS": "0.502"}, 1,
          'different  {numbers}  4 files\n           loss.csv: line 2, loss: "0.5" -> "0.502"\n'),
+        # Where there are only the inputs, outputs are compared by their digests.
+        (["--prefix", "other"], {}, 0, "close      {numbers}  4 files\n"),
+        (["--prefix", "other"], {"LOSS": "0.502"}, 1, "; values are not compared, as the attested file is not there\n"),
         ([], {"EXTRA": "1"}, 1, "           extra: not attested\n"),
         ([], {"FAIL": "1"}, 1, "failed     {total}  ValueError: no cheese\n"),
     ],
@@ -169,7 +173,7 @@ def test_what_cannot_be_verified_is_refused(document: Any, marin: Marin) -> None
         (["--tolerance", "-1", "a.json"], 2, "'-1': give a number from 0, or GLOB=NUMBER"),
         (["b.json"], 4, "no file b.json"),
         (["script.py"], 3, "script.py is not JSON"),
-        (["a.json", "gone.py"], 4, "no script gone.py"),
+        (["a.json", "gone.py"], 4, "no script gone.py; start where the run was"),
     ]:
         done = marin("verify", *words)
         assert (done.code, said in done.err) == (code, True), done.err
