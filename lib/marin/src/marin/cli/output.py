@@ -45,10 +45,12 @@ class Progress:
     def __init__(self, now: Callable[[], float], words: str) -> None:
         self._now = now
         self._words = words
-        self._due = now() + 1
+        self._due: float | None = None
 
     def tell(self, done: int, total: int) -> None:
         """Note how many of all are done."""
-        if self._now() >= self._due and done < total:
-            self._due = self._now() + 1
+        now = self._now()
+        self._due = now + 1 if self._due is None else self._due
+        if now >= self._due and done < total:
+            self._due = now + 1
             say(f"{done:,} of {total:,} {self._words}")

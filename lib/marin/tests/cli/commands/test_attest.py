@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from marin.cli.output import Progress
 from support.marin.programs import run_program
 from support.marin.recorded_runs import Done, RecordedStorage, ended, started, step_ended
 
@@ -149,6 +150,29 @@ def test_outputs_are_compared_within_tolerances(
     assert said.format(numbers=step(document, "numbers")["path"], total=step(document, "total")["path"]) in done.out
     kept = Path(done.err.rpartition("new outputs are kept in ")[2].strip()) if code else None
     assert kept is None or (kept / step(document, "numbers")["path"] / "loss.csv").exists()
+
+
+def test_a_change_of_code_is_shown_with_what_came_of_it(document: Any, marin: Marin) -> None:
+    script = Path("script.py")
+    script.write_text(SCRIPT.replace('"".join(texts)', '"-".join(texts)'))
+    done = marin("verify", "a.json")
+    script.write_text(SCRIPT)
+    assert done.code == 1
+    path, code = step(document, "total")["path"], step(document, "total")["made_by"]["source"]["total"]
+    assert (
+        f"different  {path}  2 files\n           made with other values or code: source of total: {code[7:]} ->"
+        in done.out
+    )
+    assert 'total.txt: line 1: "[0, 1, 2]SUCCESSSUCCESS" -> "[0, 1, 2]-SUCCESS-SUCCESS"' in done.out
+    assert done.out.count("made with") == 1
+
+
+def test_progress_is_told_once_a_second(capsys: pytest.CaptureFixture[str]) -> None:
+    times = iter([0.0, 0.9, 1.0, 1.9, 2.1, 9.0])
+    progress = Progress(lambda: next(times), "outputs read")
+    for done in range(1, 7):
+        progress.tell(1000 * done, 6000)
+    assert capsys.readouterr().err == "marin: 3,000 of 6,000 outputs read\nmarin: 5,000 of 6,000 outputs read\n"
 
 
 def test_a_sample_reads_attested_inputs_that_are_still_the_same(document: Any, recorded: Path, marin: Marin) -> None:
