@@ -102,6 +102,8 @@ class Played:
                 played.given |= options
                 rooms.find("/ann/a/0:0")
 
+            def take_up_held(self) -> None: ...
+
             async def stop_all(self, reason: str, grace_ms: int, preempted: bool) -> None:
                 played.told.append(f"stop: {reason}; {grace_ms} ms{', preempted' if preempted else ''}")
                 await played.stop()

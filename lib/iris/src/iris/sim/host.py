@@ -390,4 +390,5 @@ class SimHost:
             Rooms(lambda identity, user, refusal: room),  # noqa: ARG005
             now=lambda: _EPOCH_S + context.world.now + self._skew_s,
         )
+        self.supervisor.take_up_held()
         node.create_task(self.agent.run(self.supervisor))

@@ -167,6 +167,7 @@ async def _serve_guardian(
         log_limit_bytes=config.log_limit_bytes,
         send_blob=agent.upload,
     )
+    supervisor.take_up_held()
     serving = asyncio.create_task(agent.run(supervisor))
     waiting = asyncio.create_task(termination.received.wait())
     try:

@@ -144,6 +144,7 @@ class Bench:
             hand_back_s=60.0,
             send_blob=self.send_blob,
         )
+        self.supervisor.take_up_held()
         self.outbox = self.supervisor.outbox
 
     def room(self, identity: TaskIdentity | None, user: str, refusal: str) -> Room:

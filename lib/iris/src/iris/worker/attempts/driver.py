@@ -1,0 +1,202 @@
+"""Carries out what the attempt machine instructs: prepares, starts, stops, and reads how attempts ended."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from iris.domain.states import FailureKind, TaskState
+from iris.worker.attempts.attempt import Attempt
+from iris.worker.attempts.ends import EndReader
+from iris.worker.attempts.known import KnownAttempts
+from iris.worker.attempts.machine import (
+    Accepted,
+    Act,
+    AttemptPhase,
+    Event,
+    Handed,
+    HandedBack,
+    Spawned,
+    SpawnFailed,
+    StopAsked,
+    Terminate,
+    Unhealthy,
+    advance,
+)
+from iris.worker.attempts.prefill import PrefillQueue
+from iris.worker.attempts.preparing import Preparation
+from iris.worker.attempts.reporting import AttemptReports
+from iris.worker.attempts.rooms import Rooms
+from iris.worker.attempts.starts import StartQueue
+from iris.worker.host.oom import OomKills
+from iris.worker.prepare.preparer import RuntimeTools
+from iris.worker.processes import Exit, Runtime, StartFailed, StartFailure
+from iris.worker.reports.result_file import SendBlob
+from iris.worker.watch.watcher import Watched, Watcher
+
+_SUPERSEDED_GRACE_MS: Final = 1000
+_UNHEALTHY_GRACE_MS: Final = 5000
+_REFUSALS: Final = {
+    StartFailure.COMMAND: FailureKind.START,
+    StartFailure.HOST: FailureKind.WORKER,
+    StartFailure.FENCED: FailureKind.PREEMPTED,  # neither its fault nor the host's
+    StartFailure.STOPPED: FailureKind.PREEMPTED,
+}
+
+
+class AttemptDriver:
+    """Gives the machine of each attempt its events, and does what the machine answers.
+
+    It listens to the processes of attempts, to the queue of starts and to the watcher; the supervisor adds what the
+    controller wants.
+
+    Args:
+        attempts: The attempts that are known here.
+        runtime: Holds what runs; attempts beyond what it can hold wait for their start.
+        rooms: Make what attempts need.
+        reports: Tell the controller.
+        now_ms: The clock of observations (Unix ms).
+        oom_kills: What the kernel killed for lack of memory.
+        hand_back_s: How long a prefilled attempt waits for its turn; None: the default.
+        send_blob: Sends large return values to the controller; None: they are not sent.
+    """
+
+    def __init__(
+        self,
+        attempts: KnownAttempts,
+        runtime: Runtime,
+        rooms: Rooms,
+        reports: AttemptReports,
+        now_ms: Callable[[], int],
+        oom_kills: OomKills,
+        hand_back_s: float | None,
+        send_blob: SendBlob | None,
+    ) -> None:
+        self._attempts = attempts
+        self._runtime = runtime
+        self._reports = reports
+        self._now_ms = now_ms
+        self._loop = asyncio.get_running_loop()
+        self._ends = EndReader(rooms, oom_kills, send_blob, self.advance)
+        self._preparation = Preparation(rooms, reports.write_log)
+        self._starts = StartQueue(runtime, rooms, self)
+        self._watcher = Watcher(RuntimeTools(runtime), self._unhealthy)
+        self.prefilled = PrefillQueue(lambda attempt, why: self.advance(attempt, HandedBack(why)), hand_back_s)
+
+    def begin(self, attempt: Attempt) -> None:
+        """Prepare and start an attempt: its turn has come."""
+        is_prepared = self._preparation.is_done(attempt)
+        if attempt.spec is not None and not is_prepared:
+            self._starts.make_unready(attempt)  # what it was made for is gone
+        self.advance(attempt, Accepted(prepare=not is_prepared))
+        if attempt.request.prefilled:
+            # Told with the end of the one whose place it has: else the controller would give that place away.
+            self._reports.report(attempt)
+
+    def take_up(self, attempt: Attempt) -> None:
+        """Go on with an attempt that an earlier process of this worker started."""
+        self._starts.take_up(attempt)
+        if attempt.slot:
+            self._attempts.room(attempt).directories.adopt(attempt.attempt_id, attempt.slot)
+        attempt.process = self._runtime.take_up(attempt.attempt_id, attempt)
+        self._watch(attempt)
+
+    def advance(self, attempt: Attempt, event: Event, at_ms: int = 0) -> None:
+        """Give the attempt's machine an event, and carry out what it answers.
+
+        Args:
+            attempt: The attempt.
+            event: What happened, or what is wanted.
+            at_ms: When (Unix ms); 0: now.
+        """
+        before = attempt.state.task_state
+        attempt.state, instructions = advance(attempt.state, event)
+        if attempt.state.task_state is not before:
+            attempt.at_ms = at_ms or self._now_ms()
+            if attempt.state.task_state is TaskState.RUNNING or attempt.started_at_ms > attempt.at_ms:
+                attempt.started_at_ms = attempt.at_ms  # it may have ended before it was seen to run
+        if attempt.state.phase is AttemptPhase.ENDED and self._attempts.end(attempt):
+            self._ended(attempt)
+        for instruction in instructions:
+            match instruction:
+                case Act.REPORT:
+                    self._reports.report(attempt, at_once=attempt.state.phase is not AttemptPhase.BUILDING)
+                case Act.SPAWN:
+                    self._starts.put(attempt)
+                case Act.PREPARE:
+                    attempt.prepare_task = self._loop.create_task(self._prepare(attempt))
+                case Act.CANCEL_PREPARE:
+                    if attempt.prepare_task is not None:
+                        attempt.prepare_task.cancel()
+                case Terminate(grace_ms):
+                    if attempt.process is not None:
+                        attempt.process.terminate(grace_ms, attempt.note())
+
+    async def _prepare(self, attempt: Attempt) -> None:
+        self.advance(attempt, await self._preparation.prepare(attempt))
+
+    def _ended(self, attempt: Attempt) -> None:
+        self._watcher.end(attempt.attempt_id)
+        self._starts.ended(attempt)
+        attempt.cancel_timer()
+        attempt.log.finish()
+        if attempt.is_prefilled:
+            self.prefilled.remove(attempt)
+        elif self.prefilled and (following := self.prefilled.follow(attempt)) is not None:
+            self.begin(following)
+            self._starts.start_now()
+            self._loop.call_soon(self._clean_up_after, attempt)  # the start is on its way by then
+            return
+        self._attempts.room(attempt).directories.remove(attempt.attempt_id)
+
+    def _clean_up_after(self, ended: Attempt) -> None:
+        self._attempts.room(ended).directories.remove(ended.attempt_id)
+        coming = self.prefilled.first()
+        if coming is not None and self._preparation.is_done(coming):
+            self._starts.make_ready(coming)
+
+    def _watch(self, attempt: Attempt) -> None:
+        rules, pid = attempt.request.launch.watch, attempt.state.pid
+        if rules.is_on and pid and not attempt.ended:
+            identity = self._attempts.room(attempt).identity
+            self._watcher.begin(Watched(attempt.attempt_id, pid, rules, attempt.progress, identity))
+
+    def _unhealthy(self, attempt_id: str, reason: str) -> None:
+        attempt = self._attempts.get(attempt_id)
+        if attempt is not None:
+            self.advance(attempt, Unhealthy(reason, _UNHEALTHY_GRACE_MS))
+
+    # --- from the processes of attempts (AttemptListener) ---
+
+    def started(self, attempt: Attempt, pid: int) -> None:
+        self.advance(attempt, Spawned(pid))
+        self._watch(attempt)
+
+    def refused(self, attempt: Attempt, error: StartFailed) -> None:
+        self.advance(attempt, SpawnFailed(_REFUSALS[error.why], str(error), error.exit_code))
+
+    def log_grew(self, attempt: Attempt, size: int) -> None:
+        self._reports.log_grew(attempt, size)
+
+    def used(self, attempt: Attempt) -> None:
+        self._reports.used(attempt)
+
+    def exited(self, attempt: Attempt, exit: Exit) -> None:
+        if exit.unmarked:
+            self._reports.add_note(attempt, exit.unmarked, exit.at_ms)
+        self._ends.read(attempt, exit)
+
+    # --- from the queue of starts (StartListener) ---
+
+    def failed_to_start(self, attempt: Attempt, kind: FailureKind, error: str, exit_code: int = 0) -> None:
+        if kind is FailureKind.START:
+            self._reports.write_log(attempt, error)
+        self.advance(attempt, SpawnFailed(kind, error, exit_code))
+
+    def handed(self, attempt: Attempt) -> None:
+        self.advance(attempt, Handed())
+
+    def waits(self, attempt: Attempt) -> None:
+        self._reports.report(attempt)
+
+    def superseded(self, former: Attempt, by: Attempt) -> None:
+        self.advance(former, StopAsked(f"superseded by {by.attempt_id}", _SUPERSEDED_GRACE_MS))

@@ -1,0 +1,74 @@
+"""Which attempts this worker knows: those that have not ended, and those whose end the controller may not have yet."""
+
+import asyncio
+from collections.abc import Iterator
+
+from iris.worker.attempts.attempt import Attempt
+from iris.worker.attempts.rooms import Room, Rooms
+from iris.worker.reports.result_file import remove
+
+
+class KnownAttempts:
+    """The attempts of this worker, in the order in which they came.
+
+    Args:
+        rooms: Hold the files and tokens of attempts.
+    """
+
+    def __init__(self, rooms: Rooms) -> None:
+        self._rooms = rooms
+        self._all: dict[str, Attempt] = {}
+        self._live: dict[str, Attempt] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def __iter__(self) -> Iterator[Attempt]:
+        return iter(self._all.values())
+
+    def get(self, attempt_id: str) -> Attempt | None:
+        """Return the attempt with this id, or None."""
+        return self._all.get(attempt_id)
+
+    @property
+    def live(self) -> list[Attempt]:
+        """The attempts that have not ended."""
+        return list(self._live.values())
+
+    @property
+    def live_count(self) -> int:
+        """How many attempts have not ended."""
+        return len(self._live)
+
+    @property
+    def live_ids(self) -> list[str]:
+        """The ids of the attempts that have not ended."""
+        return list(self._live)
+
+    def room(self, attempt: Attempt) -> Room:
+        """Return the room in which the attempt's files are."""
+        return self._rooms.at(attempt.room)
+
+    def add(self, attempt: Attempt) -> None:
+        """Know an attempt that has not ended, and hold its token."""
+        self._all[attempt.attempt_id] = self._live[attempt.attempt_id] = attempt
+        self.room(attempt).tokens.hold(attempt.request)
+        self._idle.clear()
+
+    def end(self, attempt: Attempt) -> bool:
+        """Note that the attempt has ended; return False if that was noted before."""
+        was_live = self._live.pop(attempt.attempt_id, None) is not None
+        if not self._live:
+            self._idle.set()
+        return was_live
+
+    def forget(self, attempt: Attempt) -> None:
+        """Drop an attempt that has ended, with its files and its token."""
+        del self._all[attempt.attempt_id]
+        room = self.room(attempt)
+        remove(room.paths.error(attempt.attempt_id))
+        remove(room.paths.result(attempt.attempt_id))
+        room.tokens.release(attempt.request)
+
+    async def all_ended(self) -> None:
+        """Wait until no attempt is live."""
+        await self._idle.wait()
