@@ -262,6 +262,7 @@ class InProcessWorker:
             ),
             send_blob=self.agent.upload,
         )
+        self.supervisor.take_up_held()
         self.serving: asyncio.Task[AgentEnd] = asyncio.create_task(self.agent.run(self.supervisor))
 
     @classmethod
