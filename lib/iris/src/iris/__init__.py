@@ -18,7 +18,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 
 def __getattr__(name: str) -> str:
-    """Look the version up when it is asked for: every import would pay for that otherwise."""
+    """Look up the version on first use, so that `import iris` stays fast."""
     if name == "__version__":
         from importlib.metadata import version
 

@@ -1,4 +1,4 @@
-"""The share of its machine that this process may use, as older programs ask for it."""
+"""The share of the machine that this process may use, in the form of older programs."""
 
 import math
 import os
@@ -20,12 +20,12 @@ class TaskResources:
     def from_environment(
         cls, environ: Mapping[str, str] | None = None, groups: Path = CGROUP_ROOT, own: Path = OWN_CGROUPS
     ) -> "TaskResources":
-        """Return the limits of this task's control groups, as far as it has some, and else the whole machine's.
+        """Return the limits of this task's control groups, or the whole machine's where there are none.
 
         Args:
-            environ: Variables to read (IRIS_MEMORY_BYTES and IRIS_CPU_CORES win); None for `os.environ`.
-            groups: Where the control groups' filesystems are mounted.
-            own: As /proc/self/cgroup.
+            environ: The variables to read (IRIS_MEMORY_BYTES and IRIS_CPU_CORES win); None for `os.environ`.
+            groups: The mount point of the control group filesystems.
+            own: The content of /proc/self/cgroup.
         """
         variables = os.environ if environ is None else environ
         cpu_millis, limit = cgroup_limits(groups, own.read_text() if own.exists() else "")

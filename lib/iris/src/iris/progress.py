@@ -1,4 +1,4 @@
-"""Progress of a task, told so that one that hangs is noticed (`iris job run --stall-timeout`)."""
+"""A task's progress reports, which reveal a hanging task (`iris job run --stall-timeout`)."""
 
 import os
 import signal
@@ -9,10 +9,10 @@ _registered_pid = 0
 
 
 def report_progress() -> None:
-    """Say that the task goes on: call it with each step, as often as you like (some microseconds).
+    """Report that the task makes progress. Call it with each step, as often as you like (some microseconds).
 
-    Without a stall timeout, and outside of a task, it does nothing. The first call of a process also makes its threads
-    be written to stderr, and so into the log, before a task that hangs is started again. It never raises.
+    Without a stall timeout, and outside of a task, it does nothing. The first call of a process also arranges that its
+    threads are written to stderr, and so to the log, before a hanging task is restarted. It never raises.
     """
     path = os.environ.get(_VARIABLE)
     if not path:

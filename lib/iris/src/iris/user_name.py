@@ -1,4 +1,4 @@
-"""Who submits: the user's name as it may stand in a job id."""
+"""The submitter's user name, in a form that is valid in a job id."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from rigging.user import user_name
 
 
 def default_user(login: Callable[[], str] = user_name) -> str:
-    """The submitter's login name with other characters replaced by "-"; `uid-<N>` for a uid without a name.
+    """Return the submitter's login name with other characters replaced by "-"; `uid-<N>` for a uid without a name.
 
     Args:
         login: Returns the login name.

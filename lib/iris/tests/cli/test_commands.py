@@ -123,7 +123,7 @@ def test_task_counts_are_spelled_out_only_when_they_differ(counts: dict[TaskStat
 def test_stopping_says_of_each_job_what_became_of_it(iris: Iris, client: Client) -> None:
     code, _, said = iris("job", "stop", "train", "train/test", "--no-include-children")
     assert code == 0
-    assert said.splitlines() == ["job /ann/train/test had failed before", "iris: job /ann/train stopped"]
+    assert said.splitlines() == ["job /ann/train/test is already failed", "iris: job /ann/train stopped"]
     assert {"stop": ["/ann/train"], "include_children": False} in client.asked
     code, _, said = iris("job", "stop", "nothing", "train", "nor-this")
     assert code == 4
@@ -189,7 +189,7 @@ def test_workers_are_taken_out_of_use_and_back(iris: Iris, client: Client) -> No
     operator = client.operator
     operator.uncordon.side_effect = ["device errors", ""]
     assert worker("cordon", "w1", "--reason", "slow") == "worker w1 is cordoned: slow\n"
-    assert worker("uncordon", "w1").endswith("is used again (it was cordoned: device errors)\n")
+    assert worker("uncordon", "w1").endswith("is in use again (it was cordoned: device errors)\n")
     assert worker("uncordon", "w2") == "worker w2 was not cordoned\n"
     assert operator.mock_calls == [call.cordon("w1", "slow"), call.uncordon("w1"), call.uncordon("w2")]
     for count, names in ((0, ""), (5, "0, 1, 2, 3, 4"), (6, "0, 1, 2, 3, 4 and 1 more")):

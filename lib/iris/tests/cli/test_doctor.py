@@ -36,7 +36,7 @@ def test_nothing_is_started(
 ) -> None:
     monkeypatch.setenv("IRIS_STATE_DIR", str(tmp_path / "state"))
     assert run(["doctor"]) == 0
-    assert "does not run; the next job starts it" in capsys.readouterr().out
+    assert "is not running; the next job starts it" in capsys.readouterr().out
     assert not (tmp_path / "state").exists()
 
 

@@ -108,7 +108,7 @@ def test_a_visitor_finds_the_way_from_the_list_to_a_log_and_stops_a_job_who_may(
     watched = watch(page, served.url)
     served.sign_in(page)
     expect(page.locator("#jobs tbody tr")).to_have_count(2)
-    unfold = page.get_by_role("button", name="jobs below /ann/train")
+    unfold = page.get_by_role("button", name="child jobs of /ann/train")
     unfold.click()
     expect(page.locator("#jobs tbody tr")).to_have_count(3)
     unfold.click()
@@ -123,14 +123,14 @@ def test_a_visitor_finds_the_way_from_the_list_to_a_log_and_stops_a_job_who_may(
     page.get_by_role("link", name="Log", exact=True).first.click()
     expect(page.locator("#log .text")).to_have_text(["loss 3.5", "<b>loss</b> 3.4"])
     served.goto(page, "job?id=/bob/other")
-    expect(page.get_by_role("button", name="Stop this job")).to_have_count(0)
+    expect(page.get_by_role("button", name="Stop job")).to_have_count(0)
     served.sign_in(page, may_write=True)
     served.goto(page, "job?id=/bob/other")
     answers: list[str] = []
     page.on("dialog", lambda dialog: (answers.append(dialog.message), dialog.accept()))
-    page.get_by_role("button", name="Stop this job").click()
+    page.get_by_role("button", name="Stop job").click()
     expect(page.locator("#job .status").first).to_have_text("killed")
-    assert answers == ["Stop /bob/other and all jobs below it?"]
+    assert answers == ["Stop /bob/other and its child jobs?"]
     assert watched.problems == []
 
 

@@ -45,7 +45,7 @@ def test_nothing_is_shown_to_who_is_not_signed_in_and_a_link_is_good_once(pages:
     assert client.get(link).status_code == 200
     assert "Signed in" in text_of(client, link), "whom it has signed in goes on"
     client.cookies.clear()
-    assert "was used already" in text_of(client, link, 403)
+    assert "or already used" in text_of(client, link, 403)
 
 
 def test_the_list_shows_roots_and_unfolds_and_finds(pages: Any, admin: User) -> None:
@@ -60,9 +60,9 @@ def test_the_list_shows_roots_and_unfolds_and_finds(pages: Any, admin: User) -> 
     assert "/ann/train/child" in text_of(client, "/jobs?q=CHILD")
     assert "/bob/other" not in text_of(client, "/jobs?user=ann")
     assert "big one" in text_of(client, "/jobs?q=big")
-    assert "No job is like that" in text_of(client, "/jobs?state=failed")
+    assert "No job matches" in text_of(client, "/jobs?state=failed")
     assert "<html" not in text_of(client, "/jobs", **{"HX-Request": "true"})
-    assert "is none; allowed are live" in text_of(client, "/jobs?state=odd", 400)
+    assert "is unknown; allowed are live" in text_of(client, "/jobs?state=odd", 400)
 
 
 def test_a_job_shows_why_it_waits_or_failed_and_its_attempts(pages: Any, admin: User, worker: ScriptedWorker) -> None:
@@ -80,7 +80,7 @@ def test_a_job_shows_why_it_waits_or_failed_and_its_attempts(pages: Any, admin: 
     page = text_of(client, "/job?id=/ann/a")
     for part in ("exit code 3", "attempt 0, 2.0 s: out of luck", 'class="bar-earlier" x="0.00"'):
         assert part in page
-    assert "Waits because" in text_of(client, "/job?id=/ann/large")
+    assert "Pending because" in text_of(client, "/job?id=/ann/large")
     assert "/ann/large" in text_of(client, "/queue")
     last, first = text_of(client, "/task?id=/ann/a/0").split("<tbody>")[1].split("</tr>")[:2]
     assert ("out of luck" in last, "4.0 s" in last, "2.0 s" in first) == (True, True, True)
@@ -159,7 +159,7 @@ def test_stopping_needs_a_link_that_allows_it_and_a_form_of_the_session(pages: A
     admin.submit("/ann/a")
     page, form = "/job?id=/ann/a", {"id": "/ann/a"}
     reader = pages.browser("ann")
-    assert "Stop this job" not in text_of(reader, page)
+    assert "Stop job" not in text_of(reader, page)
     assert post(reader, "/job/stop", page, **form)[0] == 403
     writer = pages.browser("ann", may_write=True)
     assert post(writer, "/job/stop", page, **form, origin="http://evil.example")[0] == 403

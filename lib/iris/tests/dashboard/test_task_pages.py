@@ -218,7 +218,7 @@ def test_whole_paths_and_a_server_that_is_gone_and_found_again(site: Site, regis
         assert ann.get("/proxy/ann/a/notebook/tree?x=1").json()["path"] == "/proxy/ann/a/notebook/tree?x=1"
         assert ann.get("/proxy/ann/a/board/x").status_code == 200
     answer = ann.get("/proxy/ann/a/board/x")
-    assert (answer.status_code, "does not answer" in answer.text, "tries again" in answer.text) == (502, True, True)
+    assert (answer.status_code, "does not answer" in answer.text, "retries" in answer.text) == (502, True, True)
     with task_server(port):
         assert ann.get("/proxy/ann/a/board/x").status_code == 200
 

@@ -114,7 +114,7 @@ def test_a_visitor_finds_the_way_from_the_list_to_a_file(samples: Served, page: 
     expect(page.locator("#graph .node")).to_have_count(5)
     page.locator("#find").fill("shard_0007")
     expect(page.locator("#graph .node.hit")).to_have_count(1)
-    page.locator("#grouping").select_option(label="nothing: each step for itself")
+    page.locator("#grouping").select_option(label="no grouping")
     expect(page.locator("#graph .node")).to_have_count(16)
     page.get_by_role("button", name="Zoom in").click()
     assert float(page.locator("#graph").get_attribute("width") or 0) > 300

@@ -54,7 +54,7 @@ def test_a_run_has_its_graph_with_like_steps_as_one_node(samples: Pages) -> None
     run = "pretrain-3d4e5f"
     assert "1–4 of 4" in samples.get("run", run=run, q="tokenized/web/shard_*", status="cached")
     assert "1–12 of 12" in samples.get("run", run=run, q="tokenized/web/shard_*")
-    assert "No step is like that" in samples.get("run", run=run, q="[a-z]*")
+    assert "No step matches" in samples.get("run", run=run, q="[a-z]*")
 
 
 def test_a_step_shows_config_version_code_attempts_log_and_files(samples: Pages) -> None:
@@ -73,12 +73,12 @@ def test_a_step_shows_config_version_code_attempts_log_and_files(samples: Pages)
     ("name", "shown"),
     [
         ("notes.txt", ["Tiny model, 4 layers."]),
-        ("samples.jsonl", ["Document 3 &lt;b&gt;of many&lt;/b&gt;", "Further"]),
+        ("samples.jsonl", ["Document 3 &lt;b&gt;of many&lt;/b&gt;", "Next"]),
         ("samples.jsonl.gz", ["Document 99"]),
         ("samples.jsonl.zst", ["Document 99"]),
         ("samples.parquet", ["250", "id : int64", "row group 1 of 3", "Document 49"]),
         ("weights.npy", ["64 × 128", "float64", "-0.999756", "The first 24 of 64 rows"]),
-        ("weights.bin", ["00000000  00 01 02", "No text"]),
+        ("weights.bin", ["00000000  00 01 02", "Not text"]),
         ("curve.svg", ["<img", "show=1"]),
         ("report.html", ["<iframe", "sandbox"]),
     ],
@@ -99,7 +99,7 @@ def test_damaged_files_are_said_to_be_so(empty: Pages) -> None:
         ("a.npy", b"\x93NUMPY\x01\x00v\x00no header", "damaged"),
         ("a.npy", b"", "damaged"),
         ("bad.npy", (empty.root / "bad.npy").read_bytes(), "never loaded"),
-        ("a.jsonl", b'{"a": 1}\n{"b"', "1 of these lines are no JSON"),
+        ("a.jsonl", b'{"a": 1}\n{"b"', "1 of these lines are not valid JSON"),
         ("empty.txt", b"", "The file is empty"),
     ):
         (empty.root / name).write_bytes(content)
@@ -123,7 +123,7 @@ def test_further_parts_of_a_file_join_without_a_gap(samples: Pages) -> None:
     while start is not None:
         page = samples.get("files", path=f"{TINY}/samples.jsonl.zst", start=start)
         seen += map(int, re.findall(r"&#34;id&#34;: (\d+)", page))
-        found = re.search(r'start=(\d+)">Further', page)
+        found = re.search(r'start=(\d+)">Next', page)
         start = found[1] if found else None
     assert seen == list(range(250))
     assert "row group 3 of 3" in samples.get("files", path=f"{TINY}/samples.parquet", start=99)
@@ -144,7 +144,7 @@ def test_a_compressed_file_that_holds_very_much_costs_little(empty: Pages) -> No
     page = empty.get("files", path="huge.txt.zst")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert "Further" in page
+    assert "Next" in page
     assert peak < 32 << 20
 
 
@@ -208,7 +208,7 @@ def test_the_list_has_the_runs_newest_first_and_finds_them_by_words_and_state(sa
         ({"q": "GRACE cell-2"}, "evaluate-777777", "pretrain-"),
         ({"state": "failed"}, "evaluate-777777", "pretrain-"),
         ({"state": "succeeded"}, "pretrain-0a1b2c", "evaluate"),
-        ({"q": "nothing like that"}, "No run is like that", "pretrain-"),
+        ({"q": "nothing like that"}, "No run matches", "pretrain-"),
     ):
         part = samples.client.get("/experiments/runs", params=query, headers={"hx-request": "true"}).text
         assert shown in part

@@ -111,7 +111,7 @@ def test_what_is_no_text_in_a_text_is_written_out_and_hides_nothing_else(tmp_pat
     found = _preview(tmp_path, "a.jsonl", b'{"a": 1}\n\xff\xfe\n{"a": 3}\n')
     assert found.kind is Kind.JSON_LINES
     assert [row[1] for row in found.rows] == ['{\n "a": 1\n}', "\\xff\\xfe", '{\n "a": 3\n}']
-    assert "1 of these lines are no JSON" in found.note
+    assert "1 of these lines are not valid JSON" in found.note
     for name in ("b.jsonl", "b.txt", "b"):
         assert _preview(tmp_path, name, b"") == Preview(Kind.TEXT), "empty is empty, whatever its name"
 

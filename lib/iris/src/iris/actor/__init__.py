@@ -1,6 +1,6 @@
 """Actors: objects in one process that answer calls from many, over gRPC.
 
-Here belong calls of live objects. Which process runs an actor is the job's affair.
+Calls of live objects belong here. The job decides which process runs an actor.
 """
 
 from iris.actor.client.call import ActorCall

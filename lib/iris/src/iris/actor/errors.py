@@ -4,19 +4,19 @@ from rigging.errors import MarinError, Unavailable
 
 
 class ActorDied(Unavailable):
-    """The actor ended, or was started anew, before the call was answered; whether the method has run is not known."""
+    """The actor ended or restarted before it answered the call. Whether the method ran is unknown."""
 
 
 class ActorStopped(Unavailable):
-    """The actor was shut down before the call began: it has not run."""
+    """The actor was shut down before the call began. The method did not run."""
 
 
 class RemoteError(MarinError, RuntimeError):
-    """A method raised what cannot be sent to another process; the message has its type and text."""
+    """A method raised an exception that cannot be pickled. The message has its type and text."""
 
 
 class RemoteTraceback(Exception):
-    """The traceback of the actor's process, as the cause of an exception that came from there."""
+    """The traceback in the actor's process: the cause of an exception that was raised there."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)

@@ -1,4 +1,4 @@
-"""The command line `iris <noun> <verb>`, a user of the client API that everybody has.
+"""The command line `iris <noun> <verb>`, built on the public client API.
 
-Here belong options, output and exit codes. Nothing here imports controller, worker or store.
+Options, output and exit codes belong here. Nothing here imports controller, worker or store.
 """

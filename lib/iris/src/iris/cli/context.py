@@ -1,4 +1,4 @@
-"""Shared by all commands: the choice of the cluster, and a client of it."""
+"""Shared by all commands: the choice of the cluster, and its client."""
 
 import contextlib
 import os
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class CliContext:
-    """The global options, and what commands reach by them: clusters, their processes, the clock.
+    """The global options, and what they give commands access to: clusters, their processes, the clock.
 
-    Everything that needs gRPC is imported when it is used: `iris --help` must be quick.
+    Everything that needs gRPC is imported on use, because `iris --help` must be fast.
     """
 
     cluster: str | None = None
@@ -36,7 +36,7 @@ class CliContext:
     verbose: bool = False
 
     def target(self) -> "ClusterTarget":
-        """The cluster that is meant. Raises InvalidRequest or NotFound."""
+        """Return the chosen cluster. Raise InvalidRequest or NotFound."""
         from iris.client.connection.discovery import find_cluster
 
         found = find_cluster(
@@ -55,19 +55,19 @@ class CliContext:
         return found
 
     def local_cluster(self, **options: Any) -> "LocalCluster":
-        """The user's local cluster, running or not; for `options` see `LocalCluster`."""
+        """Return the user's local cluster, running or not. For `options` see `LocalCluster`."""
         from iris.local.start import LocalCluster
 
         return LocalCluster(**options)
 
     def processes(self, paths: "LocalPaths") -> "ClusterProcesses":
-        """The processes of a local cluster, to be ended."""
+        """Return the processes of a local cluster, for stopping it."""
         from iris.local.stop import ClusterProcesses
 
         return ClusterProcesses(paths)
 
     def config_path(self) -> Path | None:
-        """The config file that is meant, if one is. Raises NotFound."""
+        """Return the chosen config file, if there is one. Raise NotFound."""
         from rigging.config_discovery import resolve_cluster_config
 
         name = self.config or (self.cluster if self.cluster != "local" else None)
@@ -75,24 +75,24 @@ class CliContext:
 
     @contextlib.contextmanager
     def client(self, workspace: Path | None = None) -> Iterator["IrisClient"]:
-        """A client of the cluster that is meant; the local one is started when it does not run."""
+        """Return a client of the chosen cluster, starting the local one if needed."""
         with self.connect(self.target(), workspace, on_warning=say, on_interrupted=say) as client:
             yield client
 
     def connect(
         self, target: "ClusterTarget", workspace: Path | None = None, **options: Any
     ) -> "AbstractContextManager[IrisClient]":
-        """A client of a cluster; for `options` see `IrisClient.of`."""
+        """Return a client of a cluster. For `options` see `IrisClient.of`."""
         from iris.client import IrisClient
 
         return IrisClient.of(target, workspace, **options)
 
     def now_ms(self) -> int:
-        """The time, in Unix ms."""
+        """Return the current time in Unix ms."""
         return unix_ms()
 
     def execute(self, command: list[str], environ: Mapping[str, str]) -> None:
-        """Run another program in place of this one."""
+        """Replace this program with another (exec)."""
         os.execve(command[0], command, environ)
 
 

@@ -1,4 +1,4 @@
-"""`iris doctor`: whether this machine and the cluster that is meant can run jobs, and what helps where they cannot."""
+"""`iris doctor`: whether this machine and the chosen cluster can run jobs, with a remedy for each problem."""
 
 import os
 import time
@@ -22,10 +22,10 @@ _CLOCK: Final = "SELECT CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGE
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_context
 def doctor(context: CliContext, as_json: bool) -> int:
-    """Check Python, uv, git, disk, limits, and the cluster: answers, release, clock, workers.
+    """Check Python, uv, git, disk, limits, and the cluster: reachability, release, clock, workers.
 
-    Each line says what was found, and what helps. Exit code 1: something fails. Nothing is started, and nothing is sent
-    but to the cluster.
+    Each line is a finding, with a remedy if something is wrong. The exit code is 1 if a check fails. Nothing is
+    started, and nothing is sent except to the cluster.
     """
     from iris.local.state import local_paths
     from iris.python_tools.uv import uv_program
@@ -47,7 +47,7 @@ def _cluster(context: CliContext) -> list[Finding]:
         local = context.local_cluster() if target.paths is None else context.local_cluster(paths=target.paths)
         record = local.find()
         if record is None:
-            return [Finding("cluster", State.OK, "your local cluster does not run; the next job starts it")]
+            return [Finding("cluster", State.OK, "your local cluster is not running; the next job starts it")]
         target = running_cluster(record, target.name)
     with context.connect(target) as client:
         return judge_cluster(client.cluster_status(), client.address) + _clock(client)
@@ -64,7 +64,7 @@ def _clock(client: "IrisClient") -> list[Finding]:
 
 
 def judge_cluster(status: "ClusterStatus", address: str) -> list[Finding]:
-    """Return what there is to say of a cluster that answers."""
+    """Return the findings about a cluster that answers."""
     from iris import __version__
 
     found = [Finding("cluster", State.OK, f"{address} answers")]
@@ -74,7 +74,7 @@ def judge_cluster(status: "ClusterStatus", address: str) -> list[Finding]:
     usable = [worker for worker in status.workers if worker.state == "connected"]
     if not usable:
         why = status.worker_trouble or f"none of {len(status.workers)} workers takes tasks"
-        found.append(Finding("workers", State.FAILURE, why, "iris cluster status says more"))
+        found.append(Finding("workers", State.FAILURE, why, "iris cluster status shows why"))
     else:
         found.append(Finding("workers", State.OK, f"{len(usable)} of {len(status.workers)} take tasks"))
     if status.disk_warning:

@@ -1,4 +1,4 @@
-"""The start of the `iris` command: Ctrl-C while its modules are imported ends it at once and without a traceback."""
+"""Start of the `iris` command. Ctrl-C during imports ends it at once, without a traceback."""
 
 # What `signal` stands on: that itself imports enum and collections, half of all the time until here.
 import _signal  # type: ignore[import-not-found]
@@ -10,7 +10,7 @@ if _FOUND is _signal.default_int_handler:  # not where a shell has it ignored
 
 
 def _fill_closed_streams() -> None:
-    """Open what the caller closed (`>&-`), or the next socket would become the standard output."""
+    """Open standard streams that the caller closed (`>&-`): otherwise the next socket would become stdout."""
     import os
 
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:

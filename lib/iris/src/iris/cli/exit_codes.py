@@ -1,7 +1,7 @@
-"""Exit codes of the command line, and which error gives which.
+"""Exit codes of the command line, and which error maps to which.
 
-`iris job run` ends with the code of the command it ran (128 + n for signal n), which may coincide with one of these; a
-line on stderr always says what happened.
+`iris job run` exits with the code of its command (128 + n for signal n), which may coincide with one of these. A line
+on stderr always says what happened.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""`iris`: global options, the nouns, and what an error looks like."""
+"""`iris`: global options, the nouns, and how errors are printed."""
 
 import sys
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from rigging.cli.running import run_program
 
 # Module, attribute and one line of help of each noun; imported only when it is used.
 _NOUNS: Final = {
-    "cluster": ("iris.cli.cluster.commands", "cluster", "Start, look at and stop clusters."),
-    "user": ("iris.cli.user", "user", "Budgets of users, and the tokens by which a cluster knows them."),
-    "task": ("iris.cli.task.commands", "task", "Watch what tasks use."),
-    "doctor": ("iris.cli.doctor", "doctor", "Check this machine and the cluster; say what helps."),
-    "query": ("iris.cli.query", "query", "Ask the controller's database in SQL."),
-    "worker": ("iris.cli.worker.commands", "worker", "Be a worker of a cluster; let hosts in and out."),
+    "cluster": ("iris.cli.cluster.commands", "cluster", "Start, inspect and stop clusters."),
+    "user": ("iris.cli.user", "user", "Set users' budgets and create their tokens."),
+    "task": ("iris.cli.task.commands", "task", "Watch the resource use of tasks."),
+    "doctor": ("iris.cli.doctor", "doctor", "Check this machine and the cluster, with remedies."),
+    "query": ("iris.cli.query", "query", "Query the controller's database in SQL."),
+    "worker": ("iris.cli.worker.commands", "worker", "Run a worker; admit and revoke hosts."),
     "job": ("iris.cli.job.commands", "job", "Run commands as jobs; list, follow and stop them."),
 }
 
@@ -27,9 +27,9 @@ _NOUNS: Final = {
 @click.option("--cluster", type=NAME, metavar="NAME", help="Cluster to use: 'local', or the name of a cluster config.")
 @click.option("--config", type=NAME, metavar="FILE", help="Cluster config file to use.")
 @click.option("--controller-url", type=NAME, metavar="HOST:PORT", help="Controller to use.")
-@click.option("--token-file", type=NAME, metavar="FILE", help="Your token for it.  [default: IRIS_TOKEN_FILE]")
+@click.option("--token-file", type=NAME, metavar="FILE", help="File with your token.  [default: IRIS_TOKEN_FILE]")
 @click.option("--insecure", is_flag=True, help="Send the token unencrypted, on a network that you trust.")
-@click.option("-v", "--verbose", is_flag=True, help="Say more, and show tracebacks.")
+@click.option("-v", "--verbose", is_flag=True, help="Print more, and show tracebacks.")
 @click.option("--traceback", is_flag=True, help="Show tracebacks.")
 @click.version_option(package_name="marin-iris", prog_name="iris")
 @click.pass_obj
@@ -45,8 +45,8 @@ def cli(
 ) -> None:
     """Run jobs on a cluster.
 
-    Without --cluster, --config or --controller-url this is the cluster of the job that calls, or else your own local
-    cluster on this machine, which starts by itself and leaves when it is idle.
+    Without --cluster, --config or --controller-url, this is the cluster of the calling job, or else your own local
+    cluster on this machine, which starts by itself and exits when idle.
     """
     context.cluster, context.config, context.controller_url = cluster, config, controller_url
     context.token_file, context.insecure = token_file, insecure
@@ -54,12 +54,12 @@ def cli(
 
 
 def run(argv: Sequence[str], context: CliContext | None = None, program: click.Command = cli) -> int:
-    """Run one command line; returns the exit code (see `iris.cli.exit_codes`).
+    """Run one command line and return the exit code (see `iris.cli.exit_codes`).
 
     Args:
-        argv: The words after `iris`.
-        context: What the commands reach; it gets the global options.
-        program: The command that is given the words.
+        argv: The arguments after `iris`.
+        context: The context of the commands. It receives the global options.
+        program: The command to run.
     """
     return run_program(program, "iris", argv, CliContext() if context is None else context)
 

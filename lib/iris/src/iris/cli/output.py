@@ -1,4 +1,4 @@
-"""Results of commands: tables for people, JSON for programs. Lines about progress go to stderr."""
+"""Results of commands: tables for people, JSON for programs. Progress goes to stderr."""
 
 import contextlib
 import os
@@ -21,17 +21,17 @@ __all__ = [
 
 
 def clear() -> None:
-    """Begin at the top of an empty terminal."""
+    """Clear the terminal and start at its top."""
     click.echo("\x1b[H\x1b[2J", nl=False)
 
 
 def echo_data(text: str) -> None:
-    """Write data for programs to stdout as they are; on a terminal with what it would obey escaped."""
+    """Write data for programs to stdout unchanged. On a terminal, control characters are escaped."""
     click.echo(printable(text) if sys.stdout.isatty() else text, nl=False)
 
 
 def terminal_size_of(stream: TextIO) -> int:
-    """Columns of the terminal that a stream is; 80 when that is not known."""
+    """Return the number of columns of a stream's terminal; 80 if unknown."""
     try:
         return os.get_terminal_size(stream.fileno()).columns or 80
     except (OSError, ValueError):
@@ -39,7 +39,7 @@ def terminal_size_of(stream: TextIO) -> int:
 
 
 def say(text: str) -> None:
-    """Tell the user something on stderr; a closed stderr does not end the command."""
+    """Print a note on stderr. A closed stderr does not end the command."""
     complain(f"iris: {text}\n")
 
 
@@ -47,12 +47,12 @@ def say(text: str) -> None:
 def told_if_slow(
     text: str, after: float = 1.0, make_timer: Callable[..., threading.Timer] = threading.Timer
 ) -> Iterator[None]:
-    """Say what is waited for when it takes longer than `after` seconds.
+    """Context manager: print what the command waits for if it takes longer than `after` seconds.
 
     Args:
-        text: The line to say.
+        text: The line to print.
         after: Seconds.
-        make_timer: Makes the timer, from seconds, a function and its arguments.
+        make_timer: Creates a timer from seconds, a function and its arguments.
     """
     timer = make_timer(after, say, (text,))
     timer.daemon = True

@@ -1,4 +1,4 @@
-"""Kinds of values on the command line that click does not have; what cannot be is refused before anything is done."""
+"""Parameter types that click lacks. Invalid values are refused before anything happens."""
 
 import math
 import re
@@ -13,7 +13,7 @@ from rigging.text.quantities import MAX_COUNT, MAX_SECONDS, check_unit
 
 
 class NumberRange(click.FloatRange):
-    """A number in a range; unlike click's own never "nan"."""
+    """A number in a range. Unlike click's own, it rejects "nan"."""
 
     name = "number"
 
@@ -25,34 +25,34 @@ class NumberRange(click.FloatRange):
 
 
 class Name(click.types.StringParamType):
-    """Text that is not empty: left out it means something else than given as nothing."""
+    """Non-empty text. An empty argument is an error, not a missing one."""
 
     name = "text"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         text = super().convert(value, param, ctx)
         if not text.strip():
-            self.fail("it is empty; give a name, or leave the option out.", param, ctx)
+            self.fail("it is empty; give a name, or omit the option.", param, ctx)
         return text
 
 
 class Directory(click.Path):
-    """The path of a directory, which need not be there yet. Nothing at all is no path."""
+    """The path of a directory, which need not exist. Empty text is not a path."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path, file_okay=False)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not str(value):
-            self.fail("it is empty; give a path, or leave the option out.", param, ctx)
+            self.fail("it is empty; give a path, or omit the option.", param, ctx)
         return super().convert(value, param, ctx)
 
 
 class Size(click.types.StringParamType):
-    """A size as people write it, as text.
+    """A size as people write it, kept as text.
 
     Args:
-        zero: What 0 would mean, for the refusal; empty: 0 is a size like others.
+        zero: What 0 would mean, for the refusal; empty allows 0.
     """
 
     name = "size"
@@ -66,12 +66,12 @@ class Size(click.types.StringParamType):
         except InvalidRequest as error:
             self.fail(str(error), param, ctx)
         if not size and self._zero:
-            self.fail(f"{value!r} is nothing; give at least 1MB. {self._zero}", param, ctx)
+            self.fail(f"{value!r} is no memory; give at least 1MB. {self._zero}", param, ctx)
         return value
 
 
 SIZE: Final = Size()
-MEMORY: Final = Size("Left out, it is 1GB for the scheduler, and --soft-limits says whether it is a limit.")
+MEMORY: Final = Size("If omitted, the scheduler assumes 1GB, and --soft-limits says whether that is a limit.")
 SECONDS: Final = NumberRange(min=0, min_open=True, max=MAX_SECONDS)
 SECONDS_OR_ZERO: Final = NumberRange(min=0, max=MAX_SECONDS)
 COUNT: Final = click.IntRange(min=1, max=MAX_COUNT)
@@ -82,7 +82,7 @@ LISTED: Final = click.IntRange(min=1, max=10_000)
 
 
 class Moment(click.types.StringParamType):
-    """A moment: absolute in ISO 8601 (local time unless it says otherwise), or so long ago: "90s", "10m", "2h"."""
+    """A point in time: absolute in ISO 8601 (local time by default), or relative to now: "90s", "10m", "2h"."""
 
     name = "time"
 
@@ -96,14 +96,14 @@ class Moment(click.types.StringParamType):
             return datetime.fromisoformat(value.strip()).astimezone()
         except (ValueError, OverflowError, OSError):
             self.fail(
-                f"{value!r} is no time; give one such as 2026-05-03T14:00, or how long ago: 90s, 10m, 2h, 3d.",
+                f"{value!r} is not a time; use e.g. 2026-05-03T14:00, or how long ago: 90s, 10m, 2h, 3d.",
                 param,
                 ctx,
             )
 
 
 class Span(click.types.StringParamType):
-    """A span of time: seconds, or a number with s, m, h or d."""
+    """A time span: seconds, or a number with s, m, h or d."""
 
     name = "duration"
 
@@ -113,7 +113,7 @@ class Span(click.types.StringParamType):
         found = _SPAN.fullmatch(value.strip())
         seconds = float(found[1]) * _SECONDS[found[2] or "s"] if found is not None else 0.0
         if not 0 < seconds <= MAX_SECONDS:
-            self.fail(f"{value!r} is no span of time above 0; give seconds, or 90s, 10m, 2h, 3d.", param, ctx)
+            self.fail(f"{value!r} is not a time span above 0; use seconds, or 90s, 10m, 2h, 3d.", param, ctx)
         return seconds
 
 

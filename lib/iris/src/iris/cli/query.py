@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 @click.argument("sql")
 @click.option(
     "-f", "--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True,
-    help="How to show the answer.",
+    help="Output format.",
 )  # fmt: skip
 @click.option(
-    "--max-rows", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="Show at most so many rows."
+    "--max-rows", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="Maximum number of rows."
 )
 @pass_context
 def query(context: CliContext, sql: str, form: str, max_rows: int) -> None:
-    """Ask the controller's database one SELECT, e.g.
+    """Run one SELECT in the controller's database, e.g.
 
     \b
       iris query "SELECT job_id, error FROM jobs WHERE state_word = 'failed'"
       iris query "SELECT user, sum(running_tasks) FROM jobs GROUP BY user" -f csv
 
-    The tables are jobs, tasks, workers, budgets, endpoints and states; docs/query.md lists their columns. Nothing can
-    be changed. A query ends after 5 seconds. SQL of - is read from stdin.
+    The tables are jobs, tasks, workers, budgets, endpoints and states; docs/query.md lists their columns. Queries are
+    read-only and limited to 5 seconds. With SQL -, the query is read from stdin.
     """
     text = sys.stdin.read() if sql == "-" else sql
     with context.client() as client:
@@ -50,7 +50,9 @@ def query(context: CliContext, sql: str, form: str, max_rows: int) -> None:
 
 
 def as_records(result: "QueryResult") -> list[dict[str, Any]]:
-    """An object for each row; bytes as hex. Raises InvalidRequest when two columns have one name: one would be lost."""
+    """Return an object for each row, with bytes as hex. Raise InvalidRequest if two columns share a name, because one
+    would be lost.
+    """
     twice = sorted({name for name in result.columns if result.columns.count(name) > 1})
     if twice:
         raise InvalidRequest(
@@ -67,7 +69,7 @@ def as_records(result: "QueryResult") -> list[dict[str, Any]]:
 
 
 def as_csv(result: "QueryResult") -> str:
-    """A header and a line for each row, as RFC 4180 has it; NULL is empty."""
+    """Return a header and a line for each row in the format of RFC 4180. NULL is empty."""
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(result.columns)
@@ -76,7 +78,7 @@ def as_csv(result: "QueryResult") -> str:
 
 
 def as_table(result: "QueryResult") -> list[str]:
-    """Aligned columns; NULL is "-", and a line break in a value does not break the line."""
+    """Return aligned columns. NULL is "-", and line breaks in values do not break lines."""
     rows = [["-" if value is None else " ".join(_text(value).splitlines()) for value in row] for row in result.rows]
     return table(result.columns, rows)
 

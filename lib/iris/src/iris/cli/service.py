@@ -1,4 +1,4 @@
-"""`install-service` of controllers and workers: a systemd unit that runs the command that is given."""
+"""`install-service` for controllers and workers: a systemd unit that runs the given command."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -14,11 +14,13 @@ Command = TypeVar("Command", bound=Callable[..., object])
 
 
 def service_options(default_name: str) -> Callable[[Command], Command]:
-    """Return a decorator with the options that every install-service has."""
+    """Return a decorator with the options of every install-service."""
 
     def add(command: Command) -> Command:
         command = click.option("--user", "as_user", is_flag=True, help="For your own systemd, without root.")(command)
-        command = click.option("--print", "only_print", is_flag=True, help="Show the unit, and write nothing.")(command)
+        command = click.option("--print", "only_print", is_flag=True, help="Print the unit without writing it.")(
+            command
+        )
         return click.option("--service-name", type=NAME, default=default_name, show_default=True)(command)
 
     return add
@@ -34,16 +36,16 @@ def install(
     leaves_tasks: bool,
     limits_tasks: bool = False,
 ) -> None:
-    """Write the unit that runs `iris WORDS`, or show it.
+    """Write the unit that runs `iris WORDS`, or print it.
 
     Args:
-        description: One line for people.
-        words: Of the command line, after the program.
-        service_name: Name of the unit.
-        as_user: For the user's own systemd.
-        only_print: Write nothing.
-        leaves_tasks: As of `unit_text`.
-        limits_tasks: The service divides its control group among its tasks.
+        description: A one-line description.
+        words: The arguments of the program.
+        service_name: The unit's name.
+        as_user: Whether to use the user's own systemd.
+        only_print: Print without writing.
+        leaves_tasks: As in `unit_text`.
+        limits_tasks: Whether the service divides its control group among its tasks.
     """
     from iris.local.services import (
         Delegation,
@@ -73,7 +75,7 @@ def install(
 
 
 def option_words(given: Mapping[str, Any]) -> list[str]:
-    """Return the words of options as they were given: paths absolute, and what was not given left out."""
+    """Return the given options as arguments, with absolute paths. Omit options that were not given."""
     words: list[str] = []
     for name, value in given.items():
         option = "--" + name.removesuffix("_name").replace("_", "-")

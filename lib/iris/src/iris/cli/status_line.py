@@ -1,4 +1,4 @@
-"""The phase that a command is in, on stderr: one line that is written anew on a terminal, plain lines elsewhere."""
+"""A command's current phase on stderr: a line that is rewritten on a terminal, plain lines elsewhere."""
 
 import os
 import sys
@@ -13,15 +13,15 @@ _ERASE: Final = "\r\x1b[K"
 
 
 class StatusLine:
-    """The present phase of something that takes its time; used from several threads.
+    """The current phase of a long operation. Several threads may use it.
 
-    As a context manager it is gone at the end of the block.
+    As a context manager it disappears at the end of the block.
 
     Args:
-        stream: Where it is shown; None: stderr.
-        is_live: Whether the line is written anew; None: on a terminal that can do that, outside of CI.
-        quiet: Say nothing of phases.
-        tell: Says a plain line.
+        stream: The output stream; None for stderr.
+        is_live: Whether the line is rewritten. None: on a capable terminal, outside of CI.
+        quiet: Print no phases.
+        tell: Prints a plain line.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class StatusLine:
         self.clear()
 
     def show(self, text: str) -> None:
-        """Show what goes on, in place of what was shown before; only on a terminal."""
+        """Show the current phase in place of the previous one, only on a terminal."""
         with self._guard:
             if not self.is_live:
                 return
@@ -54,25 +54,25 @@ class StatusLine:
             self._is_shown = self._write(f"{_ERASE}{line}")
 
     def phase(self, text: str) -> None:
-        """Say a plain line about a phase, unless it is shown on the terminal anyway, or nothing is wanted."""
+        """Print a plain line about a phase, unless the terminal shows it anyway or the user wants quiet."""
         if not self.is_live and not self._quiet:
             self._tell(text)
 
     def say(self, text: str) -> None:
-        """Say a line that stays."""
+        """Print a line that stays."""
         with self._guard:
             self.clear()
             self._tell(text)
 
     def clear(self) -> None:
-        """Remove the line, before anything else is written to the terminal."""
+        """Remove the line before other terminal output."""
         if self._is_shown:
             with self._guard:
                 self._write(_ERASE)
                 self._is_shown = False
 
     def retire(self) -> None:
-        """Leave the terminal to others from now on; phases that follow are plain lines."""
+        """Stop rewriting the line. Later phases are plain lines."""
         if self.is_live:
             with self._guard:
                 self.clear()
@@ -89,7 +89,7 @@ class StatusLine:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """True if a line can be written anew on a stream."""
+    """Return whether a line can be rewritten on a stream."""
     if os.environ.get("TERM", "dumb") == "dumb" or "CI" in os.environ:
         return False
     return stream is not None and stream.isatty()

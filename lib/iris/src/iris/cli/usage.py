@@ -1,4 +1,4 @@
-"""Shows the use of attempts to people."""
+"""Show the resource use of attempts."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -10,25 +10,25 @@ if TYPE_CHECKING:
 
 
 def size(count: int) -> str:
-    """Bytes with a unit; "-" when nothing is known of them."""
+    """Return bytes with a unit; "-" if unknown."""
     return format_bytes(count) if count else "-"
 
 
 def processor_time(seconds: float) -> str:
-    """Processor time: "0.2 s", "12 min", "3.5 h" of one core."""
+    """Return processor time of one core: "0.2 s", "12 min", "3.5 h"."""
     if seconds < 120:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def latest(task: "TaskStatus") -> "AttemptUsage | None":
-    """Return the use of the task's current or last attempt; None when that is not known."""
+    """Return the use of the task's current or last attempt; None if unknown."""
     found = [item for item in task.usage if item.attempt_id.rpartition(":")[2] == str(task.attempt)]
     return found[0] if found else None
 
 
 def totals(tasks: Iterable["TaskStatus"]) -> str:
-    """Return the use of all attempts of a job together, and the most of one of them; empty: nothing is known."""
+    """Return the total use of all attempts of a job, and the peak of a single one; empty if nothing is known."""
     found = [item for task in tasks for item in task.usage]
     if not found:
         return ""

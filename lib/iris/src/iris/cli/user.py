@@ -24,23 +24,25 @@ _BANDS: Final = ("production", "interactive", "batch")
 
 @click.group(cls=SuggestingGroup)
 def user() -> None:
-    """Set the budgets of users, and make the tokens by which a cluster knows them."""
+    """Set users' budgets, and create tokens that identify users to the cluster."""
 
 
 @user.group(cls=SuggestingGroup)
 def token() -> None:
-    """The tokens by which a cluster knows its users. For admins."""
+    """Tokens that identify users to the cluster. For admins."""
 
 
 @token.command()
 @click.argument("name", type=NAME, metavar="USER")
-@click.option("--note", default="", help="What it is for; shown in the list.")
-@click.option("--output", "place", type=click.Path(path_type=Path), metavar="FILE", help="Write it there, mode 0600.")
+@click.option("--note", default="", help="Purpose, shown in the list.")
+@click.option(
+    "--output", "place", type=click.Path(path_type=Path), metavar="FILE", help="Write the token there, mode 0600."
+)
 @pass_context
 def create(context: CliContext, name: str, note: str, place: Path | None) -> None:
-    """Make a token for USER, who then acts for the jobs /USER/... and nobody else's. It is shown this once.
+    """Create a token for USER, who can then act only for the jobs /USER/.... It is shown only now.
 
-    USER sets IRIS_TOKEN_FILE to a file that holds it, or names the file as controller.token_file in a cluster config.
+    USER sets IRIS_TOKEN_FILE to a file with the token, or names the file as controller.token_file in a cluster config.
     """
     with nullcontext(echo) if place is None else new_private_file(place) as write, context.client() as client:
         write(client.operator.create_token(name, note))
@@ -54,7 +56,7 @@ def create(context: CliContext, name: str, note: str, place: Path | None) -> Non
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_context
 def list_tokens(context: CliContext, name: str | None, as_json: bool) -> None:
-    """Show the tokens of USER (of all users): who made them, when, and which are revoked."""
+    """Show the tokens of USER (default: of all users): who created them, when, and which are revoked."""
     with context.client() as client:
         found = client.operator.user_tokens(name or "")
     if not found and not as_json:
@@ -77,9 +79,9 @@ def list_tokens(context: CliContext, name: str | None, as_json: bool) -> None:
 @click.argument("token_id", type=NAME, metavar="TOKEN")
 @pass_context
 def revoke(context: CliContext, token_id: str) -> None:
-    """Refuse TOKEN (its id in the list) from now on, also in what its user has open. Running jobs go on.
+    """Revoke TOKEN (an id from the list), also for open connections. Running jobs continue.
 
-    signed-USER are the tokens that releases before this one made for USER, all at once.
+    signed-USER stands for all tokens that earlier releases created for USER.
     """
     with context.client() as client:
         done = client.operator.revoke_user_token(token_id)
@@ -88,12 +90,13 @@ def revoke(context: CliContext, token_id: str) -> None:
 
 @contextmanager
 def new_private_file(place: Path) -> Iterator[Callable[[str], None]]:
-    """Make a file that only its owner can read, and give what writes its text; it goes again when the body fails.
+    """Create a file that only its owner can read, and yield a function that writes its text. If the body fails, the
+    file is removed.
 
-    So that a secret is not made before there is a place for it.
+    This ensures that there is a place for a secret before it is created.
 
     Raises:
-        InvalidRequest: It is there, or cannot be made or written.
+        InvalidRequest: The file exists, or cannot be created or written.
     """
     try:
         descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -117,10 +120,10 @@ def new_private_file(place: Path) -> Iterator[Callable[[str], None]]:
 
 @user.group(cls=SuggestingGroup)
 def budget() -> None:
-    """How much a user may hold at a time, and how urgent it may be.
+    """Limits on a user's concurrent use and priority.
 
-    Weight: a core or 4 GiB of memory is 1 (the larger counts), a GPU or TPU chip 32. What a user asks for beyond the
-    maximum is served as batch.
+    Weight: a core or 4 GiB of memory is 1 (the larger counts), a GPU or TPU chip is 32. Requests beyond the maximum run
+    as batch.
     """
 
 
@@ -132,12 +135,12 @@ def budget() -> None:
     "max_weight",
     type=NumberRange(min=0, max=1e12),
     metavar="N",
-    help="0: no limit. [default: as it is]",
+    help="Limit; 0 for none.  [default: unchanged]",
 )
-@click.option("--max-band", type=click.Choice(_BANDS), help="The most urgent band allowed. [default: as it is]")
+@click.option("--max-band", type=click.Choice(_BANDS), help="Most urgent allowed band.  [default: unchanged]")
 @pass_context
 def set_command(context: CliContext, name: str, max_weight: float | None, max_band: str | None) -> None:
-    """Set what USER may have from now on."""
+    """Set the limits of USER."""
     from iris.cluster.types import PriorityBand
 
     if max_weight is None and max_band is None:
@@ -155,7 +158,7 @@ def set_command(context: CliContext, name: str, max_weight: float | None, max_ba
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_context
 def get(context: CliContext, name: str, as_json: bool) -> None:
-    """Show what USER may have, and has."""
+    """Show the limits and use of USER."""
     with context.client() as client:
         found = client.operator.budgets(name)
     output(as_json).record(table(_COLUMNS, _rows(found)), found[0].to_json())
@@ -165,7 +168,7 @@ def get(context: CliContext, name: str, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_context
 def list_command(context: CliContext, as_json: bool) -> None:
-    """Show everybody for whom something was set."""
+    """List all users with limits."""
     with context.client() as client:
         found = client.operator.budgets()
     if not found and not as_json:

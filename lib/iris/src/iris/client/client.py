@@ -37,20 +37,20 @@ from iris.rpc.generated import iris_pb2 as pb
 
 
 class IrisClient(JobStopper):
-    """A client of one cluster; use it as a context manager or call `shutdown`. Thread-safe.
+    """A client of one cluster. Use it as a context manager or call `shutdown`. Thread-safe.
 
-    Made by `remote`, `local` or `connect`. Inside a job its submissions are child jobs of that job.
+    Create it with `remote`, `local` or `connect`. Inside a job its submissions are child jobs of that job.
 
     Args:
-        connection: How the controller is reached.
-        workspace: Directory whose files go along with each job, whatever it is: a git repository, a project or a plain
-            folder (docs/iris-cli.md says which files); None: none, or inside a job that job's own.
-        user: Who submits; None: the user of the token, or the login name where that is an admin's.
-        inside: The job this process runs as.
-        on_warning: Called with each line the user should see about the workspace or a job; None: it is logged.
-        on_notice: Called with what was sent of the workspace, and which environment jobs get; None: it is logged.
-        inherit_workspace: False: without a workspace jobs have none inside a job, too.
-        same_machine: Whether the cluster's workers see this machine's files, as those of the local cluster do.
+        connection: The connection to the controller.
+        workspace: The directory whose files each job receives: a git repository, a project or a plain folder
+            (docs/iris-cli.md says which files). None means no files, or inside a job that job's workspace.
+        user: The submitting user; None for the token's user, or the login name if the token is an admin's.
+        inside: The job that this process runs in.
+        on_warning: Called with each warning about the workspace or a job; None logs them.
+        on_notice: Called with what was sent of the workspace, and the environment of jobs; None logs it.
+        inherit_workspace: If False, jobs without a workspace have none inside a job, too.
+        same_machine: Whether the cluster's workers see this machine's files, like those of the local cluster.
     """
 
     def __init__(
@@ -94,27 +94,27 @@ class IrisClient(JobStopper):
         token_file: str | None = None,
         user: str | None = None,
     ) -> "IrisClient":
-        """A client of the controller at `address` ("host:port").
+        """Return a client of the controller at `address` ("host:port").
 
         Args:
-            address: Where it listens; "http://" or "grpc://" in front is dropped.
-            workspace: See the class.
-            token: What the controller asks for; or
-            token_file: a file that holds it, read again at each connection. Inside a job of that controller the
-                job's own token is the default.
-            user: See the class.
+            address: The controller's address. A leading "http://" or "grpc://" is dropped.
+            workspace: As in the class.
+            token: The token that the controller requires. Or pass `token_file`.
+            token_file: A file with the token, which is read again at each connection. Inside a job of that controller
+                the default is the job's own token.
+            user: As in the class.
 
         Raises:
-            InvalidRequest: No "host:port".
+            InvalidRequest: The address is not "host:port".
         """
         return cls.of(cluster_at(address, token=token, token_file=token_file), workspace, user=user)
 
     @classmethod
     def local(cls, workspace: Path | str | None = None, *, user: str | None = None) -> "IrisClient":
-        """A client of this user's own cluster on this machine, which is started when it does not run.
+        """Return a client of this user's own cluster on this machine, starting it if it is not running.
 
         Raises:
-            Unavailable: It could not be started; the message says why.
+            Unavailable: The cluster could not be started. The message says why.
         """
         return cls.of(local_cluster(), workspace, user=user)
 
@@ -125,9 +125,9 @@ class IrisClient(JobStopper):
         """Return a client of the cluster that the command line would use.
 
         Args:
-            cluster: Its name in the configuration; None: as `find_cluster` chooses.
-            workspace: As of the class.
-            config: Path of a configuration file; None: those that `find_cluster` reads.
+            cluster: The cluster's name in the configuration; None for the choice of `find_cluster`.
+            workspace: As in the class.
+            config: The path of a configuration file; None for those that `find_cluster` reads.
         """
         return cls.of(find_cluster(cluster, config=config), workspace)
 
@@ -144,17 +144,17 @@ class IrisClient(JobStopper):
         on_sending: Callable[[int], None] | None = None,
         inherit_workspace: bool = True,
     ) -> "IrisClient":
-        """Return a client of a cluster that was chosen.
+        """Return a client of a chosen cluster.
 
         Args:
             target: The cluster.
-            workspace: As of the class.
-            user: As of the class; None: the one that the target names.
-            on_warning: As of the class.
-            on_notice: As of the class.
-            on_interrupted: Called once, with one line for people, when a controller that answered before is away.
-            on_sending: Called with the number of bytes of the workspace that have been sent, while it is sent.
-            inherit_workspace: As of the class.
+            workspace: As in the class.
+            user: As in the class; None for the target's user.
+            on_warning: As in the class.
+            on_notice: As in the class.
+            on_interrupted: Called once with a message when a controller that answered before becomes unreachable.
+            on_sending: Called repeatedly during the upload with the number of workspace bytes sent so far.
+            inherit_workspace: As in the class.
         """
         connection = target.connect(on_interrupted=on_interrupted)
         connection.on_sending = on_sending
@@ -170,7 +170,7 @@ class IrisClient(JobStopper):
         )
 
     def with_workspace(self, workspace: Path | str | None) -> "IrisClient":
-        """The same client for jobs with another workspace; it shares this one's connection, which closes both."""
+        """Return a client for jobs with another workspace. Both share one connection; closing either closes it."""
         return IrisClient(
             self._connection,
             workspace,
@@ -221,58 +221,58 @@ class IrisClient(JobStopper):
         preemption_policy: object = None,
         task_image: str | None = None,
     ) -> Job:
-        """Submit a job; when this returns it is stored by the controller and will not be lost.
+        """Submit a job. On return the controller has stored it durably.
 
         Args:
-            entrypoint: The command or callable that each task runs.
-            name: Names the job among the live ones of its user (or of its parent job): no "/".
-            resources: Needs of each task; None: one core and 1 GB.
-            environment: Extra packages and variables. Inside a job whose workspace is used on, extras and pip packages
-                that are not given are those of that job. Variables named MARIN_* are passed on from this process.
-            ports: Names of ports to allocate, at most 100; a task finds them as IRIS_PORT_<NAME>.
-            scheduling_timeout: Seconds until the first task is placed, or the job fails; None: no limit.
-            constraints: On the workers' attributes.
-            coscheduling: Makes the tasks a gang, placed, restarted and stopped together.
-            replicas: Number of tasks; of a gang on TPU slices, rounded up to whole slices, with a warning.
-            max_retries_failure: Number of times that a task starts again after it failed.
-            health: A command that says whether a task does its work; None: none is asked.
-            stall_timeout: Seconds: an attempt that has not called `iris.report_progress()` for so long writes its
-                threads into its log and is ended, as a failure of the task. None: it never is.
-            retry_delay: Seconds before the first retry after a failure, give or take a quarter; each further one waits
-                twice as long, up to 5 minutes. Retries after a preemption do not wait.
-            retry_window: Seconds: only failures of the last so many count against `max_retries_failure`, so that a
-                service which fails now and then lives on; None: all count.
-            max_retries_preemption: Number of times that a task starts again after its worker was lost.
-            timeout: Seconds from the first task's start, after which the job fails; None: no limit.
-            user: Instead of the client's; not inside a job.
-            priority_band: "production", "interactive" or "batch"; None: the parent job's, or "interactive".
-            max_task_failures: Tasks that may fail for good before the job fails; not for gangs.
+            entrypoint: The command or callable of each task.
+            name: The job's name, unique among the live jobs of its user (or of its parent job); no "/".
+            resources: The resources of each task; None for one core and 1 GB.
+            environment: Extra packages and variables. Inside a job whose workspace is inherited, extras and pip
+                packages default to that job's. Variables named MARIN_* are forwarded from this process.
+            ports: Names of ports to allocate, at most 100. A task finds them as IRIS_PORT_<NAME>.
+            scheduling_timeout: Seconds until the job fails if no task is placed; None for no limit.
+            constraints: Constraints on the workers' attributes.
+            coscheduling: Make the tasks a gang: placed, restarted and stopped together.
+            replicas: The number of tasks. For a gang on TPU slices it is rounded up to whole slices, with a warning.
+            max_retries_failure: Number of times that a task is retried after it failed.
+            health: A command that checks whether a task is healthy; None for no check.
+            stall_timeout: An attempt that has not called `iris.report_progress()` for this many seconds writes its
+                threads into its log and is ended as a failure of the task. None for no limit.
+            retry_delay: Seconds before the first retry after a failure, plus or minus a quarter. Each further delay is
+                twice as long, up to 5 minutes. Retries after a preemption are immediate.
+            retry_window: Only failures of the last so many seconds count against `max_retries_failure`, so that a
+                service with occasional failures survives. None counts all.
+            max_retries_preemption: Number of times that a task is retried after its worker was lost.
+            timeout: Seconds from the first task's start after which the job fails; None for no limit.
+            user: Overrides the client's user; not allowed inside a job.
+            priority_band: "production", "interactive" or "batch"; None for the parent job's, or "interactive".
+            max_task_failures: Tasks that may fail for good before the job fails. Not for gangs.
             reserve: Hold the accelerators without attaching them to the tasks.
-            exclusive: A task never has two live attempts, even when its host is out of reach: the host ends an attempt
-                `fence_after` seconds after its last contact with the controller, and the next one waits for that.
-            fence_after: Only with `exclusive`; None: 600 s.
-            working_dir: Directory of the workspace in which the tasks run, e.g. "sub/folder"; "" is its top. None: the
-                current one, when that is in the workspace, else its top.
-            description: The purpose of the job, in a line for people.
-            notify_url: An http(s) address to which the controller posts the end of the job (docs/how-to/services.md).
-            soft_limits: Whether tasks may use more memory and disk than `limits_said`; None: as the cluster has it,
-                which is no unless its file says otherwise. It may refuse the one or the other.
-            limits_said: Whether `resources` is meant as limits, too; None: unless memory is the default, and disk None.
-                With `soft_limits=False` the default of memory is meant, too.
-            cpu_quota: A task gets no more cpu than it asked for, even while its host is idle.
-            existing: The policy for when a live job has that name: fail, adopt it, or replace it.
+            exclusive: A task never has two live attempts, even when its host is out of reach. The host ends an attempt
+                `fence_after` seconds after its last contact with the controller, and the next attempt waits for that.
+            fence_after: Only with `exclusive`; None for 600 s.
+            working_dir: The directory of the workspace in which the tasks run, e.g. "sub/folder"; "" for its root. None
+                for the current directory if it is in the workspace, else the root.
+            description: The purpose of the job, in one line.
+            notify_url: An http(s) address to which the controller posts the job's end (docs/how-to/services.md).
+            soft_limits: Whether tasks may use more memory and disk than `limits_said`. None for the cluster's default,
+                which is no unless its file says otherwise. The cluster may refuse either value.
+            limits_said: Whether `resources` are also limits. None: yes unless memory is the default and disk is None.
+                With `soft_limits=False`, the default memory is also a limit.
+            cpu_quota: Never give a task more CPU than it requested, even while its host is idle.
+            existing: What to do if a live job has that name: fail, adopt it, or replace it.
             adopt_existing: Short for `existing="adopt"`.
-            idempotency_key: Submissions with one key make one job; None: each makes its own.
-            reservation: Devices to hold for the jobs below it: by its own tasks where there is one for each, all alike,
-                else by child jobs. A TPU type of several hosts is a whole slice.
-            existing_job_policy: "error", "keep" or "recreate", as older programs say `existing`.
-            preemption_policy: Not used: child jobs go on when a task of their parent starts again. A warning where it
-                says the opposite.
-            task_image: Not used, with a warning: tasks run from the workspace.
+            idempotency_key: Submissions with the same key create one job; None creates a new job each time.
+            reservation: Devices to hold for child jobs. If each task can hold one and all are alike, the job's tasks
+                hold them; otherwise child jobs do. A TPU type of several hosts means a whole slice.
+            existing_job_policy: "error", "keep" or "recreate": the older name of `existing`.
+            preemption_policy: Ignored: child jobs continue when a task of their parent restarts. The opposite request
+                causes a warning.
+            task_image: Ignored with a warning: tasks run from the workspace.
 
         Raises:
-            InvalidRequest: The request can never be met; the message says what is allowed.
-            JobAlreadyExists: A live job of that name exists.
+            InvalidRequest: The request can never succeed. The message says what is allowed.
+            JobAlreadyExists: A live job has that name.
             ControllerUnreachable: The controller does not answer.
         """
         warn_of_unused(task_image, preemption_policy)
@@ -306,12 +306,12 @@ class IrisClient(JobStopper):
         existing: ExistingJobPolicy | str = ExistingJobPolicy.FAIL,
         idempotency_key: str | None = None,
     ) -> Job:
-        """Submit a job that is described by a `JobPlan`; all else as in `submit`.
+        """Submit a job described by a `JobPlan`. Otherwise like `submit`.
 
         Args:
             plan: The job.
-            existing: The policy for when a live job has that name.
-            idempotency_key: Submissions with one key make one job; None: each makes its own.
+            existing: What to do if a live job has that name.
+            idempotency_key: Submissions with the same key create one job; None creates a new job each time.
         """
         submission = self._submitter.submit(plan, existing=existing, idempotency_key=idempotency_key)
         return Job(self, submission.job_id, submission.key)
@@ -319,22 +319,22 @@ class IrisClient(JobStopper):
     def submit_many(
         self, plans: Sequence[JobPlan], *, existing: ExistingJobPolicy | str = ExistingJobPolicy.FAIL
     ) -> list[Job]:
-        """Submit many jobs together, far cheaper than one by one; return their handles, in the same order.
+        """Submit many jobs in one batch, which is much cheaper than one by one. Return their handles in order.
 
         Args:
             plans: The jobs.
-            existing: The policy for when a live job has the name of one.
+            existing: What to do if a live job has the name of one of them.
 
         Raises:
-            InvalidRequest: One can never work; none was submitted.
-            SomeRefused: The cluster refused some; it has the handles of the others, which are stored.
+            InvalidRequest: A job can never succeed. None was submitted.
+            SomeRefused: The cluster refused some of them. The error has the handles of the others, which are stored.
             ControllerUnreachable: The controller does not answer.
         """
         return handles(self, self._submitter.submit_many(plans, existing=existing))
 
     @property
     def user(self) -> str:
-        """The user to whom the jobs submitted here belong."""
+        """The user who owns jobs submitted here."""
         return user_of(self.full_name_prefix())
 
     def full_name_prefix(self) -> str:
@@ -342,35 +342,37 @@ class IrisClient(JobStopper):
         return self._submitter.prefix()
 
     def job(self, job_id: str) -> Job:
-        """A handle of a job that exists already (nothing is asked until it is used)."""
+        """Return a handle of an existing job. The controller is not contacted until the handle is used."""
         return Job(self, str(JobName.from_string(job_id).job))
 
     def exception(self, status: JobStatus) -> BaseException | None:
-        """Return the exception of a failed callable of this client's user; None where it cannot be had."""
+        """Return the exception of a failed callable of this client's user; None if it is not available."""
         return fetch_exception(self._connection, self.user, status)
 
     def results(self, status: JobStatus) -> Sequence[object]:
-        """Return what each task of a job that succeeded has returned; raises what `fetch_results` raises."""
+        """Return what each task of a successful job returned. Raise like `fetch_results`."""
         return fetch_results(self._connection, self.user, status)
 
     def stop_cluster(self, *, stop_jobs: bool = False) -> list[str]:
-        """Make the controller leave; returns the jobs stopped for it. Raises Conflict when live jobs are to be kept."""
+        """Make the controller exit, and return the jobs stopped for that. Raise Conflict if live jobs are to be
+        kept.
+        """
         request = pb.ShutdownRequest(stop_jobs=stop_jobs)
         reply = self._connection.ask(lambda c: c.cluster.Shutdown, request, retry=False)
         return list(reply.stopped_job_ids)
 
     @property
     def operator(self) -> Operator:
-        """The calls of operators: cordons, budgets, checkpoints."""
+        """The operations of cluster operators: cordons, budgets, checkpoints."""
         return Operator(self._connection)
 
     @property
     def resolver(self) -> EndpointResolver:
-        """Finds what tasks registered; outside of a job only by full names."""
+        """Finds endpoints that tasks registered. Outside of a job it needs full names."""
         return EndpointResolver(self._connection, self._inside.job_id if self._inside else "")
 
     def shutdown(self, wait: bool = True) -> None:  # noqa: ARG002 - accepted for old callers
-        """Close the connection; jobs go on, whatever `wait` says."""
+        """Close the connection. Jobs continue, whatever `wait` says."""
         self._connection.close()
 
     def __enter__(self) -> "IrisClient":

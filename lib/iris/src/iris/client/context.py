@@ -1,4 +1,4 @@
-"""The job this process runs in, as its own code sees it."""
+"""The job in which this process runs, as seen by its own code."""
 
 import os
 import threading
@@ -17,29 +17,29 @@ from rigging.errors import Conflict, NotFound
 
 @dataclass(frozen=True, slots=True)
 class IrisContext:
-    """The identity of a task and its way to the cluster."""
+    """The identity of a task, and its access to the cluster."""
 
     job: JobEnv
     client: IrisClient = field(repr=False)
 
     @property
     def job_id(self) -> str:
-        """ "/user/job"."""
+        """The job's id, "/user/job"."""
         return self.job.job_id
 
     @property
     def task_id(self) -> str:
-        """ "/user/job/0"."""
+        """The task's id, "/user/job/0"."""
         return self.job.task_id
 
     @property
     def task_attempt(self) -> int:
-        """Number of this attempt, from 0."""
+        """The number of this attempt, from 0."""
         return self.job.task_attempt
 
     @property
     def worker_id(self) -> str:
-        """The worker it runs on."""
+        """The id of its worker."""
         return self.job.worker_id
 
     @property
@@ -48,7 +48,7 @@ class IrisContext:
         return dict(self.job.ports)
 
     def get_port(self, name: str) -> int:
-        """Return an allocated port. Raises NotFound for a name that the job did not ask for."""
+        """Return an allocated port. Raise NotFound for a name that the job did not request."""
         port = self.job.ports.get(name.lower())
         if port is None:
             known = ", ".join(self.job.ports) or "none"
@@ -57,7 +57,7 @@ class IrisContext:
 
     @property
     def namespace(self) -> str:
-        """The name of the root job, in which tasks of all its jobs find each other."""
+        """The name of the root job. Tasks of all its jobs share this namespace."""
         return JobName.known(self.job_id).namespace
 
     @property
@@ -66,9 +66,9 @@ class IrisContext:
         return JobName.known(self.job_id).parent
 
     def mark_returned(self) -> None:
-        """Tell the worker that the task's callable is done, before the process ends itself by `os._exit(0)`.
+        """Report to the worker that the task's callable has returned, before the process exits by `os._exit(0)`.
 
-        Otherwise a process that ends with 0 before the callable returned is a failure.
+        Otherwise a process that exits with 0 before the callable returned counts as a failure.
         """
         path = os.environ.get("IRIS_ERROR_FILE")  # as `iris.worker.callable_main.write_result` has it
         if path:
@@ -82,7 +82,7 @@ class IrisContext:
 
     @property
     def resolver(self) -> EndpointResolver:
-        """Finds what tasks registered: names of this job first, then of the jobs above it."""
+        """Finds endpoints that tasks registered: first in this job, then in its ancestors."""
         return EndpointResolver(self.client.connection, self.job_id)
 
 
@@ -95,7 +95,7 @@ _chosen: Final[ContextVar[IrisContext | None]] = ContextVar("iris_context", defa
 
 @contextmanager
 def iris_ctx_scope(context: IrisContext) -> Iterator[IrisContext]:
-    """Make `context` what `iris_ctx` and `get_iris_ctx` return within the `with` block."""
+    """Make `iris_ctx` and `get_iris_ctx` return `context` within the `with` block."""
     token = _chosen.set(context)
     try:
         yield context
@@ -104,7 +104,7 @@ def iris_ctx_scope(context: IrisContext) -> Iterator[IrisContext]:
 
 
 def get_iris_ctx() -> IrisContext | None:
-    """The context of this task, or None outside a job. The same one at every call in a process."""
+    """Return the context of this task; None outside a job. Every call in a process returns the same one."""
     if (chosen := _chosen.get()) is not None:
         return chosen
     job = job_env(os.environ)
@@ -119,7 +119,7 @@ def get_iris_ctx() -> IrisContext | None:
 
 
 def iris_ctx() -> IrisContext:
-    """The context of this task. Raises Conflict outside a job."""
+    """Return the context of this task. Raise Conflict outside a job."""
     context = get_iris_ctx()
     if context is None:
         raise Conflict("this process is no task of an iris job (IRIS_JOB_ID is not set); run it with `iris job run`")

@@ -1,4 +1,4 @@
-"""Names bound to the addresses of live attempts: registering them, and finding them again."""
+"""Endpoints: register the addresses of live attempts under names, and find them."""
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,13 +11,13 @@ from iris.rpc.generated import endpoints_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The address at which one attempt answers under a name; it is gone when the attempt ends.
+    """The address of one attempt under a name. It ends with the attempt.
 
     Args:
         name: The full name, "/user/job/leaf".
         attempt_id: The attempt.
-        address: "host:port", or anything that callers understand.
-        metadata: As it was registered.
+        address: "host:port", or any other text that callers understand.
+        metadata: The metadata given at registration.
     """
 
     name: str
@@ -28,12 +28,12 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class EndpointSet:
-    """The endpoints of a name or prefix at one moment.
+    """The current endpoints of a name or prefix.
 
     Args:
-        endpoints: In the order of their registration.
-        ended: The job of that namespace has ended or does not exist, so nothing more will answer.
-        ended_reason: Which job that is.
+        endpoints: The endpoints in order of registration.
+        ended: Whether the job of that namespace has ended or does not exist, so that no more endpoints can appear.
+        ended_reason: The message about that job.
     """
 
     endpoints: tuple[Endpoint, ...]
@@ -42,24 +42,24 @@ class EndpointSet:
 
 
 class EndpointRegistry:
-    """Registers endpoints of one attempt. They survive a restart of the controller and go with the attempt."""
+    """Register endpoints of one attempt. They survive a restart of the controller and end with the attempt."""
 
     def __init__(self, connection: Connection, job: JobEnv) -> None:
         self._connection = connection
         self._attempt_id = job.attempt_id
 
     def register(self, name: str, address: str, metadata: Mapping[str, str] | None = None) -> Endpoint:
-        """Bind `name` to `address` as long as this attempt lives; replaces what it had under that name.
+        """Bind `name` to `address` while this attempt lives, replacing its earlier binding of that name.
 
         Args:
-            name: "server" is put into the namespace of this job; "/user/job/server" names this job or one above it.
-            address: Where this process answers, "host:port".
-            metadata: Further facts for callers; at most 8 KiB.
+            name: "server" is in the namespace of this job. "/user/job/server" names this job or an ancestor explicitly.
+            address: The address of this process, "host:port".
+            metadata: Further data for callers, at most 8 KiB.
 
         Raises:
-            InvalidRequest: A name or address that cannot be.
-            Denied: A name outside of this job and those above it.
-            Conflict: This attempt is over.
+            InvalidRequest: The name or address is invalid.
+            Denied: The name is outside of this job and its ancestors.
+            Conflict: This attempt has ended.
         """
         request = pb.RegisterEndpointRequest(
             name=name, attempt_id=self._attempt_id, address=address, metadata=dict(metadata or {})
@@ -68,21 +68,21 @@ class EndpointRegistry:
         return endpoint_of(reply.endpoint)
 
     def unregister(self, name: str, *, retry: bool = True) -> None:
-        """Unbind `name`; nothing happens when this attempt has not registered it.
+        """Unbind `name`. Does nothing if this attempt has not registered it.
 
         Args:
-            name: As it was registered.
-            retry: False: do not wait for a controller that is away; raises Unavailable then.
+            name: The name given at registration.
+            retry: If False, raise Unavailable instead of waiting for an unreachable controller.
         """
         request = pb.UnregisterEndpointRequest(name=name, attempt_id=self._attempt_id)
         self._connection.ask(lambda c: c.endpoints.Unregister, request, retry=retry)
 
 
 class EndpointResolver:
-    """Finds endpoints of one's own user's jobs.
+    """Find endpoints of the user's own jobs.
 
     Args:
-        namespace: The job from which names without "/" are looked up: in it first, then in the jobs above it.
+        namespace: The job for names without "/": they are looked up in it, then in its ancestors.
     """
 
     def __init__(self, connection: Connection, namespace: str = "") -> None:
@@ -90,7 +90,7 @@ class EndpointResolver:
         self._namespace = namespace
 
     def resolve(self, name: str) -> list[Endpoint]:
-        """All that answer under a name now, in the order of their registration; empty when nothing does.
+        """Return all current endpoints of a name in order of registration; empty if there are none.
 
         Args:
             name: A leaf, or "/user/job/leaf" from anywhere.
@@ -100,14 +100,14 @@ class EndpointResolver:
         return [endpoint_of(message) for message in reply.endpoints]
 
     def list(self, prefix: str) -> "list[Endpoint]":
-        """All whose full names begin with `prefix`, e.g. "/user/job/"."""
+        """Return all endpoints whose full names begin with `prefix`, e.g. "/user/job/"."""
         reply = self._connection.ask(lambda c: c.endpoints.List, pb.ListEndpointsRequest(prefix=prefix))
         return [endpoint_of(message) for message in reply.endpoints]
 
     def watch(self, name: str = "", *, prefix: str = "") -> Iterator[EndpointSet]:
-        """Yield the endpoints of a name (or below a prefix) now, and again after every change, as the cluster tells it.
+        """Yield the endpoints of a name (or below a prefix) now, and again after every change.
 
-        Goes on through a restart of the controller, for ever: leave the loop, or close the iterator.
+        The watch survives restarts of the controller and never ends: leave the loop, or close the iterator.
         """
         state = WatchState()
 
@@ -122,23 +122,23 @@ class EndpointResolver:
                         yield found
 
     def watch_request(self, name: str = "", prefix: str = "") -> pb.WatchEndpointsRequest:
-        """The request of a watch, for those who hold a channel of their own."""
+        """Return the request of a watch, for callers with their own channel."""
         return pb.WatchEndpointsRequest(name=name, prefix=prefix, namespace=self._namespace if name else "")
 
 
 class WatchState:
-    """Puts the updates of a watch together; a stream that takes the place of a broken one begins with the whole."""
+    """Apply the updates of a watch. A stream that replaces a broken one begins with the full set."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], Endpoint] = {}
         self._last: EndpointSet | None = None
 
     def restart(self) -> None:
-        """The next update is the whole."""
+        """Expect the full set in the next update."""
         self._found = {}
 
     def take(self, update: pb.EndpointsUpdate) -> EndpointSet | None:
-        """Return the endpoints after this update; None when nothing has changed."""
+        """Return the endpoints after this update; None if nothing has changed."""
         for endpoint in _all(update.removed):
             self._found.pop((endpoint.name, endpoint.attempt_id), None)
         for endpoint in _all(update.added):
@@ -151,7 +151,7 @@ class WatchState:
 
 
 def endpoint_of(message: pb.Endpoint) -> Endpoint:
-    """An endpoint as a plain value."""
+    """Return an endpoint as a plain value."""
     return Endpoint(message.name, message.attempt_id, message.address, dict(message.metadata))
 
 

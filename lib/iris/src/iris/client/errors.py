@@ -1,4 +1,4 @@
-"""Errors of the client, besides those of rigging.errors that a refused call raises."""
+"""Errors of the client, in addition to those of rigging.errors that a refused call raises."""
 
 from iris.client.source_lines import error_with_source
 from iris.client.types import JobStatus
@@ -6,7 +6,7 @@ from rigging.errors import AlreadyExists, JobFailed, Unavailable
 
 
 class JobFailedError(JobFailed):
-    """A job that was waited for ended without success; `status` is its final status."""
+    """An awaited job ended without success. `status` is its final status."""
 
     def __init__(self, status: JobStatus) -> None:
         error = error_with_source(status)
@@ -19,11 +19,11 @@ class JobFailedError(JobFailed):
 
 
 class JobAlreadyExists(AlreadyExists):
-    """A live job of that name exists, and it was not to be adopted."""
+    """A live job has that name, and the caller did not allow adopting it."""
 
 
 class ControllerUnreachable(Unavailable):
-    """The controller does not answer. `was_connected`: it did earlier, so the jobs there may well go on."""
+    """The controller does not answer. `was_connected` means that it did earlier, so its jobs probably continue."""
 
     def __init__(self, message: str, *, was_connected: bool) -> None:
         super().__init__(message)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class JobClient(Protocol):
-    """The calls of `IrisClient` that handles make."""
+    """The calls of `IrisClient` that handles use."""
 
     def status(self, job_id: str) -> JobStatus: ...
     def terminate(self, job_id: str, reason: str = "") -> list[str]: ...
@@ -49,25 +49,25 @@ class Task:
 
     @property
     def task_index(self) -> int:
-        """Its place in its job."""
+        """The task's index in its job."""
         return self.task_id.require_task()[1]
 
     @property
     def job_id(self) -> JobName:
-        """Its job."""
+        """The id of its job."""
         return self.task_id.job
 
     @property
     def state(self) -> TaskState:
-        """Its state now; asks the controller each time."""
+        """Its current state. Each access asks the controller."""
         return self.status().state
 
     def status(self) -> TaskStatus:
-        """Return its present status."""
+        """Return its current status."""
         return self._client.task_status(self.task_id)
 
     def logs(self, max_lines: int = 0) -> list[TaskLogEntry]:
-        """Return its output so far; only the last `max_lines` unless that is 0."""
+        """Return its output so far: the last `max_lines`, or all of it for 0."""
         return list(log_entries(self._client.read_logs(self.task_id, max_lines=max_lines)))
 
 
@@ -75,7 +75,7 @@ class Job:
     """A submitted job.
 
     Args:
-        key: The idempotency key of the submission, if it was made here: its end may be known then.
+        key: The submission's idempotency key, if it was made here. Its end may then be known without a call.
     """
 
     def __init__(self, client: JobClient, job_id: str, key: str = "") -> None:
@@ -88,28 +88,28 @@ class Job:
 
     @property
     def name(self) -> JobName:
-        """Its id in parts."""
+        """Its id, parsed."""
         return self.job_id
 
     def status(self) -> JobStatus:
-        """Return its present status."""
+        """Return its current status."""
         return self._client.status(self.job_id)
 
     @property
     def state(self) -> JobState:
-        """Its state now; asks the controller each time."""
+        """Its current state. Each access asks the controller."""
         return self.status().state
 
     def state_only(self) -> JobState:
-        """The state of the job now."""
+        """Return the current state of the job."""
         return self.state
 
     def tasks(self) -> list[Task]:
-        """Its tasks, by index."""
+        """Return its tasks by index."""
         return [Task(self._client, status.task_id) for status in self._client.list_tasks(self.job_id)]
 
     def logs(self, max_lines: int = 0) -> list[LogLine]:
-        """Return the output of its tasks so far; only the last `max_lines` unless that is 0."""
+        """Return the output of its tasks so far: the last `max_lines`, or all of it for 0."""
         return list(self._client.read_logs(self.job_id, max_lines=max_lines))
 
     def wait(
@@ -120,17 +120,17 @@ class Job:
         raise_on_failure: bool = True,
         stream_logs: bool = False,
     ) -> JobStatus:
-        """Wait until the job has ended and return its final status.
+        """Wait for the job's end and return its final status.
 
         Args:
-            timeout: Seconds; None: no limit.
-            poll_interval: Not used.
-            raise_on_failure: Raise when it ends otherwise than succeeded.
-            stream_logs: Meanwhile print what it and its child jobs print.
+            timeout: Seconds; None for no limit.
+            poll_interval: Ignored.
+            raise_on_failure: Raise if it does not succeed.
+            stream_logs: Print the output of the job and its child jobs meanwhile.
 
         Raises:
-            JobFailedError: It failed or was stopped. What its callable raised is the cause, where that can be had.
-            DeadlineExceeded: Time ran out; the job goes on.
+            JobFailedError: It failed or was stopped. The exception of its callable is the cause, where available.
+            DeadlineExceeded: The timeout expired. The job continues.
         """
         if not stream_logs:
             status = self._client.wait_jobs([self], timeout=timeout)[0]
@@ -148,15 +148,15 @@ class Job:
         return status
 
     def terminate(self, reason: str = "") -> list[str]:
-        """Stop it and its live children; returns the ids of those stopped."""
+        """Stop the job and its live children. Return the ids of the stopped jobs."""
         return self._client.terminate(self.job_id, reason)
 
 
 class SomeRefused(MarinError):
-    """Of several jobs submitted together some were refused; the others are stored.
+    """Some of several jobs submitted together were refused. The others are stored.
 
     Attributes:
-        errors: Why, by the place of the plan. jobs: By place, too; None where it was refused.
+        errors: The reasons, by index of the plan. jobs: The handles by index; None where refused.
     """
 
     def __init__(self, errors: Mapping[int, MarinError], jobs: Sequence[Job | None]) -> None:
@@ -167,7 +167,7 @@ class SomeRefused(MarinError):
 
 
 def handles(client: JobClient, results: "Sequence[Submission | MarinError]") -> list[Job]:
-    """The handles of jobs that were submitted together, in order. Raises SomeRefused, which has them, too."""
+    """Return the handles of jobs submitted together, in order. Raise SomeRefused, which also has them."""
     jobs = [None if isinstance(result, MarinError) else Job(client, result.job_id, result.key) for result in results]
     errors = {place: result for place, result in enumerate(results) if isinstance(result, MarinError)}
     if errors:
@@ -176,12 +176,12 @@ def handles(client: JobClient, results: "Sequence[Submission | MarinError]") -> 
 
 
 class LogThread:
-    """Prints the output of a job and its children, from the start, until they have ended or `stop` is called.
+    """Print the output of a job and its children from the start, until they have ended or `stop` is called.
 
     Args:
         client: Reads the log.
         job_id: The job.
-        printer: Takes the lines.
+        printer: Formats the lines.
     """
 
     def __init__(self, client: JobClient, job_id: str, printer: LogPrinter) -> None:
@@ -194,7 +194,7 @@ class LogThread:
         self._thread = threading.Thread(target=self._print_all, name=f"logs of {job_id}", daemon=True)
 
     def start(self) -> "LogThread":
-        """Begin to print."""
+        """Start printing."""
         self._thread.start()
         return self
 
@@ -213,10 +213,10 @@ class LogThread:
             self.unwritten = error.strerror or str(error)
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until everything is printed; says whether it is."""
+        """Wait until everything is printed, and return whether it is."""
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def stop(self) -> None:
-        """Print no more."""
+        """Stop printing."""
         self._stopped = True

@@ -1,4 +1,4 @@
-"""The variables by which a task knows about itself, read in one place."""
+"""The variables that describe a task to itself, read in one place."""
 
 import json
 from collections.abc import Mapping
@@ -12,15 +12,15 @@ PORT_PREFIX = "IRIS_PORT_"
 
 @dataclass(frozen=True, slots=True)
 class JobEnv:
-    """The job, task and attempt this process runs as.
+    """The job, task and attempt of this process.
 
     Args:
         job_id: "/user/job". task_id: "/user/job/0". attempt_id: "/user/job/0:1".
-        extras, pip_packages, bundle_digest: Of the job; child jobs inherit them.
-        work_dir: Of the worker that runs it.
-        ports: Named ports that were allocated to the task.
-        workspace_dir: Where the task finds the files of its workspace; empty without one.
-        runtime: Of the job; child jobs inherit it.
+        extras, pip_packages, bundle_digest: Properties of the job that child jobs inherit.
+        work_dir: The working directory of its worker.
+        ports: The allocated ports, by name.
+        workspace_dir: The folder with the files of its workspace; empty without one.
+        runtime: The runtime of the job, which child jobs inherit.
     """
 
     controller_address: str
@@ -40,12 +40,12 @@ class JobEnv:
 
     @property
     def task_attempt(self) -> int:
-        """Number of this attempt, from 0."""
+        """The number of this attempt, from 0."""
         return int(self.attempt_id.rpartition(":")[2])
 
 
 def job_env(environ: Mapping[str, str]) -> JobEnv | None:
-    """Return the identity of this process, or None outside a job. Raises InvalidRequest on damaged variables."""
+    """Return the identity of this process; None outside a job. Raise InvalidRequest if the variables are damaged."""
     job_id, address = environ.get("IRIS_JOB_ID"), environ.get("IRIS_CONTROLLER_ADDRESS")
     if not job_id or not address:
         return None

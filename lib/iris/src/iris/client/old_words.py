@@ -1,4 +1,4 @@
-"""Arguments of `IrisClient.submit` as programs written for iris's ancestor give them, in the words of today."""
+"""Arguments of `IrisClient.submit` in the form of iris's predecessor, translated."""
 
 import logging
 from typing import Final
@@ -20,16 +20,16 @@ _POLICIES: Final = {
 
 
 def seconds_of(length: Seconds | None) -> float | None:
-    """Return a length of time in seconds."""
+    """Return a duration in seconds."""
     return length.to_seconds() if isinstance(length, Duration) else length
 
 
 def policy_of(policy: ExistingJobPolicy | str | None, existing: ExistingJobPolicy | str) -> ExistingJobPolicy | str:
-    """Return an `existing_job_policy` ("error", "keep", "recreate", or a policy of today) as one of today.
+    """Translate an `existing_job_policy` ("error", "keep", "recreate", or a present policy).
 
     Args:
-        policy: The older argument; None: it was not given.
-        existing: The argument of today, which holds then.
+        policy: The older argument; None if it was not given.
+        existing: The present argument, which is used in that case.
     """
     if policy is None:
         return existing
@@ -39,12 +39,12 @@ def policy_of(policy: ExistingJobPolicy | str | None, existing: ExistingJobPolic
 
 
 def warn_of_unused(image: str | None, preemption_policy: object) -> None:
-    """Say what of a submission is not done.
+    """Warn about arguments of a submission that have no effect.
 
     Args:
-        image: Tasks have none: they run from the workspace.
-        preemption_policy: Child jobs go on when a task of their parent starts again ("preserve_children"), whatever
-            this says; only the opposite is worth a word.
+        image: Tasks have no image: they run from the workspace.
+        preemption_policy: Child jobs always continue when a task of their parent restarts ("preserve_children"). Only
+            the opposite request causes a warning.
     """
     if image is not None:
         logger.warning("task_image %r is not used: tasks run from the workspace, without images", image)

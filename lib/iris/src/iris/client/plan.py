@@ -1,4 +1,4 @@
-"""Jobs as their submitters describe them, checked, and as iris knows them."""
+"""Jobs as their submitters describe them: validated, and converted to iris's form."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,7 @@ _BANDS: Final = ", ".join(band.word for band in PriorityBand)
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """Retries and time limits of a job; the fields are arguments of `IrisClient.submit`, which explains them."""
+    """Retries and time limits of a job. `IrisClient.submit` explains the fields."""
 
     max_retries_failure: int = 0
     max_retries_preemption: int = 1000
@@ -34,11 +34,11 @@ class JobLimits:
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """A job to submit; the fields are the arguments of `IrisClient.submit`, which explains them.
+    """A job to submit. `IrisClient.submit` explains the fields.
 
     Args:
-        limits: Retries and times; see `JobLimits`.
-        parent: The live job that it is to be a child of, "/user/job"; None: the job this runs in, if it runs in one.
+        limits: Retries and time limits (see `JobLimits`).
+        parent: The live parent job, "/user/job"; None for the current job, if there is one.
     """
 
     entrypoint: Entrypoint
@@ -67,7 +67,7 @@ class JobPlan:
 
 
 def checked_plans(plans: Iterable[JobPlan]) -> list[JobPlan]:
-    """The plans with their lists (or iterators) read. Raises InvalidRequest for an argument of another type."""
+    """Return the plans with their lists (or iterators) read. Raise InvalidRequest for an argument of a wrong type."""
     checked = []
     for place, plan in enumerate(as_list(plans, "plans", "JobPlan")):
         check_type(plan, JobPlan, f"plans[{place}]", "a JobPlan")
@@ -126,13 +126,13 @@ def spec_of(
         plan: One of `checked_plans`.
         job_id: The full name.
         payload_digest: SHA-256 (hex) of the pickled callable; empty for a command.
-        environment: What the plan asks for, and what is passed on or inherited.
+        environment: The requested environment, with forwarded and inherited values.
         replicas: Number of tasks.
-        runtime: Called when nothing else of the plan can be refused any more, as it may send the workspace.
+        runtime: Called after everything else of the plan is validated, because it may send the workspace.
         bundle_digest: Called after that.
 
     Raises:
-        InvalidRequest: A value is none that is allowed; the message names the argument.
+        InvalidRequest: A value is not allowed. The message names the argument.
     """
     for constraint in plan.constraints:
         validate_constraint(constraint)
@@ -173,7 +173,7 @@ def spec_of(
 
 
 def _enforced(plan: JobPlan) -> str:
-    """The limits that tasks are held to: what was said, never what is only the default of who said nothing."""
+    """Return the enforced limits of tasks: only explicit values, never defaults."""
     if plan.soft_limits:
         if plan.cpu_quota:
             raise InvalidRequest("soft_limits and cpu_quota are both set: give one of them")

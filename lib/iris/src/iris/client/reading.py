@@ -1,4 +1,4 @@
-"""The calls of `IrisClient` that change nothing: jobs, their tasks and output, waits, workers, queries."""
+"""The read-only calls of `IrisClient`: jobs, their tasks and output, waits, workers, queries."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -27,11 +27,11 @@ from rigging.timing import Timestamp
 
 
 class ClusterReader:
-    """Reads the state of one cluster: the base of `IrisClient`. Thread-safe.
+    """Read the state of one cluster: the base of `IrisClient`. Thread-safe.
 
     Args:
-        connection: How the controller is reached.
-        calls: The calls of jobs, which waits share with submissions.
+        connection: The connection to the controller.
+        calls: The calls about jobs, which waits share with submissions.
     """
 
     def __init__(self, connection: Connection, calls: JobCalls) -> None:
@@ -40,7 +40,7 @@ class ClusterReader:
 
     @property
     def address(self) -> str:
-        """The address at which the controller was found last, "host:port"."""
+        """The controller's last known address, "host:port"."""
         return self._connection.address
 
     @property
@@ -49,12 +49,12 @@ class ClusterReader:
         return self._connection
 
     def status(self, job_id: str | JobName) -> JobStatus:
-        """Return the status of a job. Raises NotFound."""
+        """Return the status of a job. Raise NotFound."""
         reply = self._connection.ask(lambda c: c.jobs.GetJob, pb.GetJobRequest(job_id=str(job_id)))
         return job_status(reply)
 
     def job_state(self, job_id: str | JobName) -> JobState:
-        """Return the state of a job. Raises NotFound."""
+        """Return the state of a job. Raise NotFound."""
         return self.status(job_id).state
 
     def list_jobs(
@@ -68,13 +68,13 @@ class ClusterReader:
         """Return jobs, newest first.
 
         Args:
-            prefix: Only those below "/user" or "/user/job".
-            states: Only those in one of these states, or of these numbers; none: in any.
-            limit: At most so many; 0: 200.
-            state: Only those in this state.
+            prefix: Include only jobs below "/user" or "/user/job".
+            states: Include only jobs in one of these states, by value or number; none for all.
+            limit: Maximum number of jobs; 0 for 200.
+            state: Include only jobs in this state.
 
         Raises:
-            InvalidRequest: A state is no JobState.
+            InvalidRequest: A state is not a JobState.
         """
         wanted = [_job_state(each) for each in (*states, *(() if state is None else (state,)))]
         request = pb.ListJobsRequest(prefix=str(prefix or ""), states=wanted, limit=check_count(limit, "limit"))
@@ -82,12 +82,12 @@ class ClusterReader:
         return [job_status(job) for job in reply.jobs]
 
     def list_tasks(self, job_id: str | JobName) -> list[TaskStatus]:
-        """The tasks of a job, by index. Raises NotFound."""
+        """Return the tasks of a job, by index. Raise NotFound."""
         reply = self._connection.ask(lambda c: c.jobs.ListTasks, pb.ListTasksRequest(job_id=str(job_id)))
         return [task_status(task) for task in reply.tasks]
 
     def task_status(self, task_id: str | JobName) -> TaskStatus:
-        """Return the status of a task ("/user/job/0"). Raises NotFound."""
+        """Return the status of a task ("/user/job/0"). Raise NotFound."""
         reply = self._connection.ask(lambda c: c.jobs.GetTask, pb.GetTaskRequest(task_id=str(task_id)))
         return task_status(reply)
 
@@ -104,21 +104,21 @@ class ClusterReader:
         substring: str = "",
         attempt_id: int = -1,
     ) -> list[TaskLogEntry]:
-        """Return the output of a task or job so far, as text (`read_logs` gives it as it was printed, and follows it).
+        """Return the output of a task or job so far as text. `read_logs` returns bytes and can follow it.
 
         Args:
             target: A task ("/user/job/0") or a job ("/user/job").
-            include_children: Also the jobs below.
-            start: Lines printed before are left out; or, as Unix time,
-            since_ms: the same in milliseconds; or
-            since: in seconds.
-            max_lines: The last ones (the first ones with `from_start`); 0: all.
-            from_start: Begin with the first line.
-            substring: Only lines of these that have it.
-            attempt_id: Only lines of these of this attempt; -1: of all.
+            include_children: Include child jobs.
+            start: Skip lines printed before this time. Or, in Unix time, pass one of the next two.
+            since_ms: The same in milliseconds.
+            since: The same in seconds.
+            max_lines: Maximum number of lines, counted from the end (from the start with `from_start`); 0 for all.
+            from_start: Start with the first line.
+            substring: Of these, include only lines that contain it.
+            attempt_id: Of these, include only lines of this attempt; -1 for all.
 
         Raises:
-            NotFound: There is no such job or task.
+            NotFound: The job or task does not exist.
         """
         begin = max(start.epoch_ms() / 1000 if start is not None else 0, since_ms / 1000, since)
         lines = self.read_logs(
@@ -142,23 +142,23 @@ class ClusterReader:
         until: float = 0,
         attempt: int = -1,
     ) -> Iterator[LogLine]:
-        """Read the output of a task or job, without gap or repeat, also when the controller restarts.
+        """Read the output of a task or job without gaps or repeats, even if the controller restarts.
 
         Args:
             task_id: A task ("/user/job/0") or a job ("/user/job").
-            since: Unix time in seconds; lines printed before are left out.
-            max_lines: The last ones (the first ones with `from_start`); 0: all.
-            from_start: Begin with the first line.
-            follow: Go on until the job has ended.
-            include_children: Also the jobs below.
-            grep: Only lines that this regular expression matches somewhere; the controller looks for them.
-            level: Only lines of this level and above: debug, info, warning, error, critical.
-            until: Unix time in seconds; lines printed later are left out. 0: no end.
-            attempt: Only this attempt of each task; -1: all.
+            since: Unix time in seconds. Lines printed before are skipped.
+            max_lines: Maximum number of lines, counted from the end (from the start with `from_start`); 0 for all.
+            from_start: Start with the first line.
+            follow: Follow the log until the job has ended.
+            include_children: Include child jobs.
+            grep: Include only lines with a match of this regular expression. The controller does the search.
+            level: Include only lines of this level and above: debug, info, warning, error, critical.
+            until: Unix time in seconds. Lines printed later are skipped. 0 for no end.
+            attempt: Include only this attempt of each task; -1 for all.
 
         Raises:
             InvalidRequest: An argument is not allowed.
-            NotFound: At the first line asked for.
+            NotFound: Raised when the first line is requested.
         """
         until_ms = round(check_seconds(until, "until", zero=True) * 1000)
         choice = LineChoice(grep, level, until_ms, attempt)
@@ -170,16 +170,16 @@ class ClusterReader:
     def wait_jobs(
         self, jobs: Iterable[Job | JobName | str], any: bool = False, timeout: float | None = None
     ) -> list[JobStatus]:
-        """Wait until all jobs (or one of them) have ended; return their statuses in the order given.
+        """Wait until all jobs (or one of them) have ended. Return their statuses in the given order.
 
         Args:
             jobs: Jobs or ids.
-            any: One end is enough.
-            timeout: Seconds; None: no limit. 0 and less: only look.
+            any: Return when one of them has ended.
+            timeout: Seconds; None for no limit. 0 or less only checks.
 
         Raises:
-            DeadlineExceeded: Time ran out; the jobs go on.
-            NotFound: One does not exist.
+            DeadlineExceeded: The timeout expired. The jobs continue.
+            NotFound: A job does not exist.
         """
         given = as_list(jobs, "jobs", "jobs or ids")
         wanted = [(job.job_id, job.key) if isinstance(job, Job) else (str(job), "") for job in given]
@@ -188,31 +188,31 @@ class ClusterReader:
     def poll_jobs(
         self, job_ids: Sequence[str], *, any: bool = False, seconds: float = 0
     ) -> tuple[list[JobStatus], bool]:
-        """Wait as `wait_jobs` for at most `seconds` (up to about a minute); also return whether the wait is over.
+        """Wait like `wait_jobs` for up to `seconds` (about a minute at most), and also return whether the wait is over.
 
         Args:
             job_ids: The jobs.
-            any: One end is enough.
-            seconds: The most to wait; 0: only look.
+            any: Return when one of them has ended.
+            seconds: Maximum time to wait; 0 only checks.
         """
         return poll_jobs(self._connection, job_ids, any_of_them=any, seconds=seconds)
 
     def cluster_status(self, *, all_workers: bool = False) -> ClusterStatus:
-        """The controller and its workers; with `all_workers` those too that are known but gone."""
+        """Return the controller and its workers. With `all_workers`, include known workers that are gone."""
         request = pb.ClusterStatusRequest(all_workers=all_workers)
         return cluster_status(self._connection.ask(lambda c: c.cluster.Status, request))
 
     def query(self, sql: str, max_rows: int = 0) -> QueryResult:
-        """Answer one SELECT over the controller's tables (docs/query.md).
+        """Return the answer to one SELECT over the controller's tables (docs/query.md).
 
         Args:
-            sql: The SELECT.
-            max_rows: Return at most so many; 0: 1,000.
+            sql: The SELECT statement.
+            max_rows: Maximum number of rows; 0 for 1,000.
 
         Raises:
-            InvalidRequest: It is no valid SELECT.
-            Denied: It is more than a SELECT.
-            BudgetExceeded: It took too long or too much memory, or another query of the user is still being answered.
+            InvalidRequest: It is not a valid SELECT.
+            Denied: It is not only a SELECT.
+            BudgetExceeded: It took too long or too much memory, or another query of the user is still running.
         """
         request = pb.QueryRequest(sql=sql, max_rows=check_count(max_rows, "max_rows"))
         return query_result(self._connection.ask(lambda c: c.cluster.Query, request, seconds=QUERY_TIMEOUT))

@@ -1,4 +1,4 @@
-"""Devices that a job asks to have held while it lives, as programs written for iris's ancestor ask for them."""
+"""Devices that are held while a job lives, requested in the form of iris's predecessor."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,18 +15,18 @@ _RETRIES: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class ReservationEntry:
-    """One device, with its host's share, to be held while a job lives."""
+    """A device to hold while a job lives, with its share of the host."""
 
     resources: ResourceSpec
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """The way in which a job's reservation is held.
+    """How a job's reservation is held.
 
     Args:
-        resources: Of the job's own tasks.
-        own: They hold the reservation themselves.
+        resources: The resources of the job's own tasks.
+        own: Whether the job's own tasks hold the reservation.
         jobs: Child jobs that hold it, without their parent.
     """
 
@@ -38,14 +38,14 @@ class Holding:
 def holding(
     plan: JobPlan, reservation: Sequence[ReservationEntry | ResourceSpec | DeviceSpec] | None, replicas: int
 ) -> Holding:
-    """Say how a reservation is held: by the job's own tasks, where each can hold one device, else by child jobs.
+    """Return how a reservation is held: by the job's own tasks if each can hold one device, else by child jobs.
 
-    A TPU type of several hosts means a whole slice, which a job by itself holds.
+    A TPU type of several hosts means a whole slice, which a separate job holds.
 
     Args:
-        plan: The job, whose band the child jobs have.
+        plan: The job. Its child jobs get the same band.
         reservation: Devices to hold while the job lives.
-        replicas: Number of the job's tasks.
+        replicas: The number of the job's tasks.
 
     Raises:
         InvalidRequest: An entry has no device.
@@ -66,15 +66,15 @@ def holding(
 
 
 def hold(job: Job, holders: Sequence[JobPlan], submit: Callable[[JobPlan], object]) -> None:
-    """Submit the child jobs that hold a job's reservation; one that is refused ends the job.
+    """Submit the child jobs that hold a job's reservation. A refused one ends the job.
 
     Args:
-        job: Stored already.
-        holders: As of `Holding.jobs`.
-        submit: Submits one of them, or finds it.
+        job: The stored job.
+        holders: See `Holding.jobs`.
+        submit: Submits or finds one of them.
 
     Raises:
-        MarinError: Of `submit`; none where the job has ended meanwhile.
+        MarinError: Raised by `submit`, unless the job has ended meanwhile.
     """
     try:
         for plan in holders:

@@ -1,4 +1,4 @@
-"""Source of the frames that a job's error names where only the submitter has it: of notebooks, scripts and the like."""
+"""Source lines for frames in a job's error whose files only the submitter has: notebooks, scripts and the like."""
 
 import linecache
 import os
@@ -14,9 +14,9 @@ _SOURCE: Final = "    "
 
 
 def error_with_source(status: JobStatus) -> str:
-    """A job's error, with the source of frames whose file the worker does not have and this process has loaded.
+    """Return a job's error with source lines for frames whose file this process has loaded and the worker lacks.
 
-    Files that were written to since the job was submitted are left alone: they may say something else by now.
+    Files modified since the submission are skipped, because their lines may differ.
     """
     lines = status.error.split("\n")
     told: list[str] = []

@@ -1,4 +1,4 @@
-"""Stopping jobs."""
+"""Stop jobs."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -14,30 +14,30 @@ _MOST_LISTED: Final = 1000
 
 
 class JobStopper(ClusterReader):
-    """Stops jobs, and reads as `ClusterReader`: the base of `IrisClient`. Thread-safe."""
+    """Stop jobs, and read like `ClusterReader`: the base of `IrisClient`. Thread-safe."""
 
     def terminate(self, job_id: str | JobName, reason: str = "", *, include_children: bool = True) -> list[str]:
-        """Stop a job and its live children; return the ids of those stopped (none: it had ended before).
+        """Stop a job and its live children. Return the ids of the stopped jobs (none if it had already ended).
 
-        The decision is final when this returns; `wait_jobs` waits until the processes are gone.
+        On return the decision is final. `wait_jobs` waits until the processes are gone.
 
         Args:
             job_id: The job.
-            reason: Shown to users.
-            include_children: False: its child jobs go on.
+            reason: The reason, shown to users.
+            include_children: If False, child jobs continue.
 
         Raises:
-            NotFound: There is no such job.
+            NotFound: The job does not exist.
         """
         return list(self.stop(job_id, reason, include_children=include_children).job_ids)
 
     def stop(self, job_id: str | JobName, reason: str = "", *, include_children: bool = True) -> Stopped:
-        """Stop as `terminate`; the answer also names attempts that may live on where they cannot be stopped now.
+        """Stop like `terminate`. The result also names attempts that may still run where they cannot be reached.
 
         Args:
             job_id: The job.
-            reason: Shown to users.
-            include_children: False: its child jobs go on.
+            reason: The reason, shown to users.
+            include_children: If False, child jobs continue.
         """
         (result,) = self.stop_many([job_id], reason, include_children=include_children)
         if isinstance(result, MarinError):
@@ -47,19 +47,19 @@ class JobStopper(ClusterReader):
     def stop_many(
         self, job_ids: Sequence[str | JobName], reason: str = "", *, include_children: bool = True
     ) -> list[Stopped | MarinError]:
-        """Stop as `stop` many jobs in one decision; return for each its result, or why it could not be stopped.
+        """Stop many jobs like `stop` in one decision. Return each result, or why a job could not be stopped.
 
         Args:
             job_ids: The jobs.
-            reason: Shown to users.
-            include_children: False: their child jobs go on.
+            reason: The reason, shown to users.
+            include_children: If False, child jobs continue.
         """
         keep = not include_children
         requests = [pb.StopJobRequest(job_id=str(job_id), reason=reason, keep_children=keep) for job_id in job_ids]
         return [reply if isinstance(reply, MarinError) else stopped(reply) for reply in self._calls.stop(requests)]
 
     def terminate_prefix(self, prefix: str | JobName, reason: str = "") -> list[JobName]:
-        """Stop the live jobs whose names begin with `prefix`, with their children; return those that were stopped."""
+        """Stop the live jobs whose names begin with `prefix`, and their children. Return the stopped jobs."""
         live = [state for state in JobState if state and not state.is_terminal]
         found = self.list_jobs("/" + str(prefix)[1:].partition("/")[0], states=live, limit=_MOST_LISTED)
         stopped_now: dict[JobName, None] = {}

@@ -1,4 +1,4 @@
-"""What a job's callables returned or raised, made again where the job is waited for."""
+"""Results and exceptions of a job's callables, restored where the job is waited for."""
 
 import pickle
 import sys
@@ -18,12 +18,12 @@ _PYTHON: Final = b"%d.%d" % sys.version_info[:2]
 
 
 def fetch_exception(connection: Connection, user: str, status: JobStatus) -> BaseException | None:
-    """Return the exception of a failed job's callable; None where it cannot be had: the job's error describes it.
+    """Return the exception of a failed job's callable; None if it is not available: the job's error describes it.
 
     Args:
-        connection: To the controller.
-        user: Whose processes are trusted: unpickling runs code, so only exceptions of this user's own jobs are made.
-        status: Of the job.
+        connection: The connection to the controller.
+        user: The trusted user. Unpickling runs code, so only exceptions of this user's own jobs are restored.
+        status: The job's status.
     """
     if status.state is not JobState.FAILED or not status.deciding_task_id or user_of(status.job_id) != user:
         return None
@@ -36,9 +36,9 @@ def fetch_exception(connection: Connection, user: str, status: JobStatus) -> Bas
 
 
 def load_exception(data: bytes) -> BaseException | None:
-    """Make an exception of what `iris.worker.callable_main.pickle_exception` wrote; None when that fails.
+    """Restore an exception from `iris.worker.callable_main.pickle_exception`; return None if that fails.
 
-    Only for bytes of the same user's jobs.
+    Only use it for bytes of the same user's jobs.
     """
     python, _, pickled = data.partition(b"\n")
     if python != _PYTHON:
@@ -53,16 +53,16 @@ def load_exception(data: bytes) -> BaseException | None:
 
 
 def fetch_results(connection: Connection, user: str, status: JobStatus) -> Sequence[object]:
-    """Return what each task of a job that succeeded returned, in their order.
+    """Return what each task of a successful job returned, in task order.
 
     Args:
-        connection: To the controller.
-        user: Whose processes are trusted: unpickling runs code, so only results of this user's own jobs are made.
-        status: Of the job.
+        connection: The connection to the controller.
+        user: The trusted user. Unpickling runs code, so only results of this user's own jobs are restored.
+        status: The job's status.
 
     Raises:
         InvalidRequest: The job runs a command.
-        ResultUnavailable: One of them cannot be had.
+        ResultUnavailable: A result is not available.
     """
     what = f"job {status.job_id}"
     if user_of(status.job_id) != user:
@@ -76,7 +76,7 @@ def fetch_results(connection: Connection, user: str, status: JobStatus) -> Seque
 
 
 def _fetch(connection: Connection, status: JobStatus, index: int) -> bytes:
-    """The packed value of one task; empty for None."""
+    """Return the packed value of one task; empty for None."""
     pieces: list[bytes] = []
     size = 0
     while True:

@@ -1,4 +1,4 @@
-"""Tokens as operators see them, without their secrets; and how they come from the wire."""
+"""Tokens as operators see them, without their secrets, and their conversion from the wire."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from iris.rpc.generated import access_pb2 as access
 
 @dataclass(frozen=True, slots=True)
 class JoinTokenStatus(Record):
-    """A token by which workers may join; times in Unix ms, `revoked_at_ms` 0: it was not revoked."""
+    """A token with which workers join. Times are Unix ms; `revoked_at_ms` 0 means not revoked."""
 
     token_id: str
     note: str
@@ -24,7 +24,7 @@ class JoinTokenStatus(Record):
 
 @dataclass(frozen=True, slots=True)
 class UserTokenStatus(Record):
-    """A token of a user; as `JoinTokenStatus`."""
+    """A token of a user, like `JoinTokenStatus`."""
 
     token_id: str
     user: str
@@ -36,7 +36,7 @@ class UserTokenStatus(Record):
 
 
 def join_token(message: access.JoinToken) -> JoinTokenStatus:
-    """A join token from the wire."""
+    """Return a join token from the wire."""
     return JoinTokenStatus(
         token_id=message.token_id,
         note=message.note,
@@ -52,7 +52,7 @@ def join_token(message: access.JoinToken) -> JoinTokenStatus:
 
 
 def user_token(message: access.UserToken) -> UserTokenStatus:
-    """A user's token from the wire."""
+    """Return a user's token from the wire."""
     return UserTokenStatus(
         token_id=message.token_id,
         user=message.user,

@@ -1,4 +1,4 @@
-"""Jobs, tasks, logs and the cluster as users see them: plain values, free of the wire format."""
+"""Jobs, tasks, logs and the cluster as users see them: plain values, independent of the wire format."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -9,12 +9,12 @@ from rigging.timing import Timestamp
 
 
 class Record:
-    """A dataclass that programs may want as JSON."""
+    """A dataclass that can be printed as JSON."""
 
     __slots__ = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as plain data; states as words."""
+        """Return the fields as plain data, with states as words."""
         return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}  # type: ignore[arg-type]
 
 
@@ -36,13 +36,13 @@ class JobStatus(Record):
     """A job as the controller sees it.
 
     Args:
-        error: Why it ended as it did; empty while it lives and when it succeeded.
-        pending_reason: Why its first pending task is not placed; empty when none is pending.
-        submitted_at_ms: Unix time in ms, like the other two; 0 when it has not happened.
-        exit_code: Of the task that decided the end; exit_signal is 0 when that exited by itself.
+        error: Why it ended without success; empty while it lives and after success.
+        pending_reason: Why its first pending task is not placed; empty if none is pending.
+        submitted_at_ms: Unix time in ms, like the next two; 0 before it happened.
+        exit_code: The exit code of the task that decided the end. exit_signal is 0 if it exited by itself.
         parent_id: Empty for a root job.
-        command: What it runs, for people.
-        description: What it is for, as its submitter said.
+        command: A readable form of what it runs.
+        description: Its purpose, as given by its submitter.
     """
 
     job_id: str
@@ -67,23 +67,23 @@ class JobStatus(Record):
 
     @property
     def failed_tasks(self) -> int:
-        """Tasks that failed for good: some may have in a job that succeeded, too (`max_task_failures`)."""
+        """The number of tasks that failed for good. A successful job may have some, too (`max_task_failures`)."""
         return self.task_counts.get(TaskState.FAILED, 0)
 
     def duration_seconds(self, now_ms: int) -> float | None:
-        """Seconds from start to end (to `now_ms` while it runs); None before the start."""
+        """Return the seconds from start to end (to `now_ms` while it runs); None before the start."""
         return _duration(self.started_at_ms, self.finished_at_ms, now_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class SilentAttempt(Record):
-    """An attempt on a worker that is out of reach, or on which nothing can be stopped: it may live.
+    """An attempt that may still run on a worker that is unreachable, or on which nothing can be stopped.
 
     Args:
-        silent_seconds: For so long the worker was not heard.
-        is_wanted: It is its task's present attempt; else it is stopped once its host is reached.
-        fenced_in_seconds: Of an exclusive job: by then its host has ended it; None: only its host can say when.
-        trouble: Why nothing can be stopped there, although the worker is heard; empty: it is not heard.
+        silent_seconds: Seconds since the worker was last heard.
+        is_wanted: Whether it is its task's current attempt. Otherwise it is stopped once its host is reachable.
+        fenced_in_seconds: For an exclusive job: seconds until its host has ended it; None if only its host knows.
+        trouble: Why nothing can be stopped there although the worker is heard; empty if it is not heard.
     """
 
     attempt_id: str
@@ -106,11 +106,11 @@ class SilentAttempt(Record):
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """Result of a stop.
+    """The result of a stop.
 
     Args:
-        job_ids: The job and its live children that it stopped; none: the job had ended before.
-        silent: Attempts of them that may live where they cannot be reached now.
+        job_ids: The job and its live children that were stopped; none if the job had already ended.
+        silent: Their attempts that may still run where they cannot be reached now.
     """
 
     job_ids: tuple[str, ...]
@@ -119,17 +119,17 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class AttemptUsage(Record):
-    """Use of a host by an attempt, all its processes together.
+    """The resource use of all processes of an attempt.
 
     Args:
-        cpu_seconds: Processor time since it began.
-        cpu_cores: Cores, lately; 0 once it has ended.
-        memory_bytes: Held now, without what is only cached of files; disk_bytes and processes likewise.
-        memory_peak_bytes: The most that was seen, like the other peaks.
-        disk_bytes: In its working directory and TMPDIR.
-        processes: Processes and threads.
-        at_ms: When it was last looked at (Unix time).
-        began_at_ms: When the attempt began (Unix time); 0: not known, as of those that ended under earlier releases.
+        cpu_seconds: Total processor time.
+        cpu_cores: Recent CPU use in cores; 0 after its end.
+        memory_bytes: Current memory without the page cache. disk_bytes and processes are also current values.
+        memory_peak_bytes: The highest observed value, like the other peaks.
+        disk_bytes: Size of its working directory and TMPDIR.
+        processes: Number of processes and threads.
+        at_ms: Time of the last measurement (Unix time).
+        began_at_ms: Start of the attempt (Unix time); 0 if unknown, as for attempts that ended under earlier releases.
     """
 
     attempt_id: str
@@ -148,14 +148,15 @@ class AttemptUsage(Record):
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus(Record):
-    """A task as the controller sees it; fields as in `JobStatus`.
+    """A task as the controller sees it. Fields are as in `JobStatus`.
 
     Args:
-        attempt: Number of the current or last attempt, from 0; -1 before the first.
-        failures: Attempts that ended by the task's own fault. preemptions: by loss of their worker.
-        causes: One line for each ended attempt, oldest first.
-        silent: Attempts of it that may live on workers that are out of reach.
-        usage: What its attempts have used, oldest first, as far as it is known.
+        attempt: The number of the current or last attempt, from 0; -1 before the first.
+        failures: The number of attempts that failed by the task's own fault. preemptions: Attempts ended by the loss of
+            their worker.
+        causes: A line for each ended attempt, oldest first.
+        silent: Its attempts that may still run on unreachable workers.
+        usage: The known resource use of its attempts, oldest first.
     """
 
     task_id: str
@@ -175,7 +176,7 @@ class TaskStatus(Record):
     usage: tuple[AttemptUsage, ...] = ()
 
     def duration_seconds(self, now_ms: int) -> float | None:
-        """Seconds from start to end (to `now_ms` while it runs); None before the start."""
+        """Return the seconds from start to end (to `now_ms` while it runs); None before the start."""
         return _duration(self.started_at_ms, self.finished_at_ms, now_ms)
 
 
@@ -186,9 +187,9 @@ def _duration(started_at_ms: int, finished_at_ms: int, now_ms: int) -> float | N
 
 
 class LogLine(NamedTuple):
-    """One line a task printed, without its newline; or a piece of one when `partial`: the next piece follows.
+    """A line that a task printed, without its newline. If `partial`, it is a piece and the next one follows.
 
-    A `note` is no output of the task: iris says in it what of the output is missing here, and why.
+    A `note` is not output of the task: in it iris explains which output is missing, and why.
     """
 
     task_id: str
@@ -206,15 +207,15 @@ class LogLine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TaskLogEntry:
-    """One line a task printed, as text.
+    """A line that a task printed, as text.
 
     Args:
-        timestamp: When it was printed.
+        timestamp: The time of printing.
         task_id: The task.
-        source: "stdout", "stderr", or "iris" for a note on output that is missing here.
+        source: "stdout", "stderr", or "iris" for a note about missing output.
         data: The line, without its newline.
-        attempt_id: Number of the attempt.
-        key: Tells the attempt's log from others.
+        attempt_id: The attempt's number.
+        key: Identifies the attempt's log.
     """
 
     timestamp: Timestamp
@@ -226,12 +227,12 @@ class TaskLogEntry:
 
     @property
     def text(self) -> str:
-        """The line's text; same as `data`."""
+        """The line's text, same as `data`."""
         return self.data
 
 
 def log_entries(lines: Iterable[LogLine]) -> Iterator[TaskLogEntry]:
-    """Give whole lines as entries; those in pieces are joined."""
+    """Return whole lines as entries. Pieces are joined."""
     held: dict[tuple[str, int, bool], bytes] = {}
     last: dict[tuple[str, int, bool], LogLine] = {}
     for line in lines:
@@ -257,7 +258,7 @@ FAR_CLOCK_MS: Final = 5000
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus(Record):
-    """A worker as the controller sees it; cpu in cores, sizes in bytes."""
+    """A worker as the controller sees it. CPU is in cores, sizes are in bytes."""
 
     worker_id: str
     connected: bool
@@ -287,14 +288,14 @@ class WorkerStatus(Record):
 
     @property
     def has_far_clock(self) -> bool:
-        """Whether its clock is more than 5 s from the controller's, whatever the error of the measurement."""
+        """Whether its clock differs by more than 5 s from the controller's, beyond the measurement error."""
         return self.clock_skew_ms is not None and abs(self.clock_skew_ms) - self.clock_error_ms > FAR_CLOCK_MS
 
     @property
     def state(self) -> str:
-        """ "connected", or the reasons against it: "away", "late" (unheard for two heartbeats), "stuck", "cordoned".
+        """ "connected", or why it is not usable: "away", "late" (not heard for two heartbeats), "stuck", "cordoned".
 
-        "copied": a second host uses its name, and is refused.
+        "copied" means that a second host uses its name and is refused.
         """
         words = ["late" if self.is_late else ""] if self.connected else ["away"]
         words += ["stuck"] if self.trouble else []
@@ -305,7 +306,7 @@ class WorkerStatus(Record):
 
 @dataclass(frozen=True, slots=True)
 class UserBudgetStatus(Record):
-    """The limits of a user, and their use."""
+    """The limits of a user, and the current use."""
 
     user: str
     max_weight: float
@@ -315,7 +316,7 @@ class UserBudgetStatus(Record):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A snapshot of the controller's state in its remote directory; `sequence` is the last commit in it."""
+    """A snapshot of the controller's state in its remote directory. `sequence` is its last commit."""
 
     remote_state_dir: str
     generation: int
@@ -328,7 +329,7 @@ QueryValue = None | int | float | str | bytes
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """The answer to a query; `truncated`: there is more than was asked for or may be sent."""
+    """The answer to a query. `truncated` means that there are more rows than requested or allowed."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[QueryValue, ...], ...]
@@ -337,7 +338,7 @@ class QueryResult:
 
 @dataclass(frozen=True, slots=True)
 class ScaleGroupStatus(Record):
-    """A pool of like slices that a cluster may have, whether any of them is there or not."""
+    """A pool of identical slices that a cluster may start, whether or not one exists."""
 
     name: str
     cpu: float
@@ -351,7 +352,7 @@ class ScaleGroupStatus(Record):
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus(Record):
-    """The controller and its workers; `idle_exit_seconds` 0 means that it never leaves by itself."""
+    """The controller and its workers. `idle_exit_seconds` 0 means that it never exits by itself."""
 
     version: str
     protocol_version: int

@@ -1,4 +1,4 @@
-"""A pool of workers that run functions, as older programs use it: actors that are the tasks of one job."""
+"""A pool of workers that run functions, in the form of older programs: actors that are the tasks of one job."""
 
 import collections
 import secrets
@@ -20,14 +20,14 @@ _LEAF: Final = "pool-worker-"
 
 @dataclass(frozen=True, slots=True)
 class WorkerPoolConfig:
-    """The workers of a pool.
+    """The configuration of a pool's workers.
 
     Args:
-        num_workers: Functions that run at once.
-        resources: Needs of each.
-        environment: Packages and variables of each.
-        name_prefix: Names the jobs: "{name_prefix}-{number}".
-        max_retries: How often a function that failed or whose worker died is run again, and a worker that died started.
+        num_workers: The number of functions that run concurrently.
+        resources: The resources of each worker.
+        environment: The packages and variables of each worker.
+        name_prefix: Prefix of the jobs' names: "{name_prefix}-{number}".
+        max_retries: How often a function is retried after it failed or its worker died, and a worker is restarted.
     """
 
     num_workers: int
@@ -51,13 +51,13 @@ class _Call:
 
 
 class WorkerPool:
-    """Runs functions on the workers of one job, which lives as long as the `with` block.
+    """Run functions on the workers of one job, which lives as long as the `with` block.
 
     with WorkerPool(client, WorkerPoolConfig(num_workers=4)) as pool:
         futures = [pool.submit(score, batch) for batch in batches]
 
-    A function whose worker died fails with `iris.actor.ActorDied`, or is run again where `max_retries` allows it; the
-    other workers go on. When none is left, all that waits fails.
+    If a worker dies, its function fails with `iris.actor.ActorDied`, or is retried if `max_retries` allows that; the
+    other workers continue. When no worker is left, all waiting functions fail.
 
     Args:
         client: The cluster.
@@ -78,7 +78,7 @@ class WorkerPool:
         self._closed = False
 
     def __enter__(self) -> Self:
-        """Start the workers; functions wait for the first that is ready."""
+        """Start the workers. Functions wait for the first ready one."""
         config = self._config
         self._job = self._client.submit(
             Entrypoint.from_callable(serve_worker),
@@ -102,10 +102,10 @@ class WorkerPool:
         self.shutdown(wait=kind is None)
 
     def submit(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> "Future[Any]":
-        """Run `fn(*args, **kwargs)` on a worker; return its future. Raises Conflict outside of the `with` block.
+        """Run `fn(*args, **kwargs)` on a worker and return its future. Raise Conflict outside of the `with` block.
 
         Args:
-            fn: The function; shipped by cloudpickle.
+            fn: The function, shipped by cloudpickle.
             *args: Positional arguments.
             **kwargs: Keyword arguments.
         """
@@ -122,12 +122,12 @@ class WorkerPool:
         return call.future
 
     def map(self, fn: Callable[..., Any], *iterables: Iterable[Any]) -> Iterator[Any]:
-        """Give the results of `fn` over the items, in their order; all calls are made at once."""
+        """Yield the results of `fn` over the items, in order. All calls are made at once."""
         futures = [self.submit(fn, *items) for items in zip(*iterables, strict=False)]
         return (future.result() for future in futures)
 
     def shutdown(self, wait: bool = True) -> None:
-        """Stop the workers, once all functions have run (`wait`), or at once: what has not begun is cancelled then."""
+        """Stop the workers. With `wait`, let all functions finish; otherwise cancel those that have not begun."""
         with self._changed:
             if self._closed:
                 return
@@ -145,7 +145,7 @@ class WorkerPool:
                 thread.join()
 
     def _feed(self, job_id: str, index: int) -> None:
-        """Give one worker its calls, until it is gone for good or nothing is run any more."""
+        """Send calls to one worker until it is gone for good or the pool ends."""
         # Here and not above: actors are built on the client.
         from iris.actor.client.client import ActorClient
         from iris.actor.errors import ActorDied, ActorStopped
@@ -168,7 +168,7 @@ class WorkerPool:
                     self._settled()
 
     def _next(self) -> _Call | None:
-        """Wait for the next call; None when nothing is run any more."""
+        """Wait for the next call; return None when the pool ends."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._calls or self._over is not None)
@@ -181,7 +181,7 @@ class WorkerPool:
             self._settled()
 
     def _try_again(self, call: _Call, error: BaseException) -> None:
-        """Have the call made again, by whichever worker is free, or fail it."""
+        """Retry the call on whichever worker is free, or fail it."""
         call.tries += 1
         with self._changed:
             again = call.tries <= self._config.max_retries and self._over is None
@@ -197,7 +197,7 @@ class WorkerPool:
             self._changed.notify_all()
 
     def _leave(self, error: BaseException) -> None:
-        """A worker is gone for good; with the last one, so is the hope of what waits."""
+        """Record that a worker is gone for good. If it was the last, fail all waiting calls."""
         with self._changed:
             self._workers -= 1
             waiting = [] if self._workers or self._over is not None else self._end(error)
@@ -206,7 +206,7 @@ class WorkerPool:
                 call.future.set_exception(error)
 
     def _end(self, reason: BaseException) -> list[_Call]:
-        """With the lock held: run nothing any more; return what waits."""
+        """Stop accepting calls and return the waiting ones. Call it with the lock held."""
         self._over = reason
         waiting = list(self._calls)
         self._calls.clear()
@@ -215,7 +215,7 @@ class WorkerPool:
 
 
 class PoolWorker:
-    """Runs what it is given."""
+    """Runs the calls it receives."""
 
     def run(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return `fn(*args, **kwargs)`.
@@ -228,11 +228,11 @@ class PoolWorker:
         return fn(*args, **kwargs)
 
     def answer(self) -> None:
-        """Say that there is one."""
+        """Return, to prove that the worker is up."""
 
 
 def serve_worker() -> None:
-    """Be a worker of a pool, in a task of its job, until the task is stopped."""
+    """Serve as a worker of a pool, in a task of its job, until the task is stopped."""
     from iris.actor.server.server import ActorServer
 
     index = iris_ctx().task_id.rpartition("/")[2]

@@ -1,4 +1,4 @@
 """Public types of iris: names, entry points, resources, constraints.
 
-Plain values only: nothing here imports a transport or the controller.
+These are plain values. Nothing here imports a transport or the controller.
 """

@@ -1,4 +1,4 @@
-"""Conditions on the attributes of the workers that a job may run on, and the usual ones ready made."""
+"""Constraints on the attributes of a job's workers, with helpers for the common ones."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -20,7 +20,7 @@ __all__ = [
 
 
 class WellKnownAttribute(StrEnum):
-    """Attributes that every worker which knows them reports under these names."""
+    """The standard names of attributes that workers report."""
 
     DEVICE_TYPE = "device-type"
     DEVICE_VARIANT = "device-variant"
@@ -33,14 +33,16 @@ class WellKnownAttribute(StrEnum):
 
 
 def preemptible_constraint(preemptible: bool = True, soft: bool = False) -> Constraint:
-    """Only workers, or with `soft` rather those, whose capacity can (True) or cannot (False) be taken away."""
+    """Return a constraint to workers whose capacity can (True) or cannot (False) be taken away. With `soft` it is a
+    preference.
+    """
     return Constraint(WellKnownAttribute.PREEMPTIBLE, ConstraintOp.EQ, ("true" if preemptible else "false",), soft)
 
 
 def merge_constraints(parent: Sequence[Constraint], child: Sequence[Constraint]) -> list[Constraint]:
-    """Return the constraints of a child job: its own, and those of its parent on which it says nothing else.
+    """Return the constraints of a child job: its own, and its parent's where it has none.
 
-    What the child says of a well-known attribute replaces what the parent said of it; of other attributes both hold.
+    For a well-known attribute the child's constraint replaces the parent's. For other attributes both apply.
     """
     own = {constraint.key for constraint in child} & set(WellKnownAttribute)
     kept = [constraint for constraint in parent if constraint.key not in own]
@@ -48,17 +50,17 @@ def merge_constraints(parent: Sequence[Constraint], child: Sequence[Constraint])
 
 
 def zone_constraint(zone: str) -> Constraint:
-    """Only workers in this zone."""
+    """Return a constraint to workers in this zone."""
     return _one_of(WellKnownAttribute.ZONE, [zone])
 
 
 def region_constraint(regions: str | Sequence[str]) -> Constraint:
-    """Only workers in this region, or in one of these."""
+    """Return a constraint to workers in this region, or in one of these."""
     return _one_of(WellKnownAttribute.REGION, [regions] if isinstance(regions, str) else regions)
 
 
 def device_variant_constraint(variants: str | Sequence[str]) -> Constraint:
-    """Only workers with this accelerator variant, or one of these."""
+    """Return a constraint to workers with this accelerator variant, or one of these."""
     return _one_of(WellKnownAttribute.DEVICE_VARIANT, [variants] if isinstance(variants, str) else variants)
 
 

@@ -7,7 +7,7 @@ from rigging.errors import InvalidRequest
 
 
 class JobName(str):
-    """The name of a job, or of a task when the last part is a number: the id the cluster uses, as text.
+    """The name of a job, or of a task if the last part is a number. As text it is the cluster's id.
 
     `JobName(("ann", "train"))` is `JobName("/ann/train")`.
     """
@@ -15,7 +15,7 @@ class JobName(str):
     __slots__ = ()
 
     def __new__(cls, parts: Iterable[str] | str) -> "JobName":
-        """Check the name. Raises InvalidRequest."""
+        """Validate the name. Raise InvalidRequest."""
         if isinstance(parts, str):
             if not parts.startswith("/"):
                 raise InvalidRequest(f"job name {parts!r} must start with '/': expected /user/job")
@@ -35,32 +35,32 @@ class JobName(str):
 
     @staticmethod
     def from_string(text: str) -> "JobName":
-        """Parse `/user/job[/child...][/index]`. Raises InvalidRequest on anything else."""
+        """Parse `/user/job[/child...][/index]`. Raise InvalidRequest for anything else."""
         return JobName(text)
 
     @staticmethod
     def from_wire(text: str) -> "JobName":
-        """Parse what `to_wire` gave; as `from_string`."""
+        """Parse the result of `to_wire`, like `from_string`."""
         return JobName(text)
 
     @classmethod
     def known(cls, text: str) -> "JobName":
-        """Return a name that the cluster gave; it is not checked."""
+        """Return a name from the cluster without validation."""
         return str.__new__(cls, text)
 
     @staticmethod
     def root(user: str, name: str) -> "JobName":
-        """The name of a job of its own."""
+        """Return the name of a root job."""
         validate_name(name)
         return JobName((user, name))
 
     def child(self, name: str) -> "JobName":
-        """The name of a job submitted from inside this one."""
+        """Return the name of a job submitted inside this one."""
         validate_name(name)
         return JobName((*self._job_parts(), name))
 
     def task(self, index: int) -> "JobName":
-        """The name of this job's task `index`."""
+        """Return the name of this job's task `index`."""
         return JobName((*self._job_parts(), str(index)))
 
     def _job_parts(self) -> tuple[str, ...]:
@@ -70,7 +70,7 @@ class JobName(str):
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Its parts, the user first."""
+        """Its parts, starting with the user."""
         return tuple(self[1:].split("/"))
 
     @property
@@ -85,28 +85,28 @@ class JobName(str):
 
     @property
     def job(self) -> "JobName":
-        """The job itself, or the job that a task belongs to."""
+        """The job, or the job of a task."""
         return JobName(self.parts[:-1]) if self.is_task else self
 
     @property
     def parent(self) -> "JobName | None":
-        """The job a task or child job belongs to; None for a root job."""
+        """The job of a task or the parent of a child job; None for a root job."""
         parts = self.parts
         return JobName(parts[:-1]) if len(parts) > 2 else None
 
     @property
     def root_job(self) -> "JobName":
-        """The job without a parent that this one belongs to, or is."""
+        """The root of this job's tree."""
         return JobName(self.parts[:2])
 
     @property
     def namespace(self) -> str:
-        """Where its endpoints are: the name of its root job, as text."""
+        """The namespace of its endpoints: the name of its root job, as text."""
         return str(self.root_job)
 
     @property
     def depth(self) -> int:
-        """The jobs in its name: 1 for a root job and its tasks, 2 for a child job."""
+        """The number of jobs in its name: 1 for a root job and its tasks, 2 for a child job."""
         return len(self.job.parts) - 1
 
     @property
@@ -120,11 +120,11 @@ class JobName(str):
         return self.rpartition("/")[2]
 
     def is_ancestor_of(self, other: "JobName", *, include_self: bool = True) -> bool:
-        """Whether `other` is below this job; or, with `include_self`, is this one."""
+        """Return whether `other` is below this job or, with `include_self`, is this job."""
         return (include_self and str(other) == str(self)) or other.startswith(f"{self}/")
 
     def require_task(self) -> tuple["JobName", int]:
-        """Return the job and the index of a task. Raises InvalidRequest for a job."""
+        """Return the job and index of a task. Raise InvalidRequest for a job."""
         index = self.task_index
         if index is None:
             raise InvalidRequest(f"{self} is a job; expected a task such as {self}/0")
@@ -135,5 +135,5 @@ class JobName(str):
         return str(self)
 
     def to_safe_token(self) -> str:
-        """Return it as a word for names of files and containers."""
+        """Return it in a form that is safe in names of files and containers."""
         return "job__" + "__".join(self.parts)

@@ -1,4 +1,4 @@
-"""The log of the attempt that runs in this process, as it grows on the worker's disk."""
+"""The log of the current attempt, as it grows on the worker's disk."""
 
 import contextlib
 import os
@@ -12,13 +12,13 @@ OUTPUT_PIPES_VARIABLE: Final = "IRIS_OUTPUT_PIPES"
 
 
 class OwnLog:
-    """Reads on in the log of this attempt, from its beginning.
+    """Read the log of this attempt from its beginning.
 
     Args:
-        path: Its file, in the record format. It is made with the first byte.
+        path: Its file, in the record format. The first byte creates it.
 
     Attributes:
-        descriptor: None: a process that outlives this one ends with its attempt, too.
+        descriptor: None: a process that outlives this one ends with its attempt.
     """
 
     descriptor: int | None = None
@@ -29,7 +29,7 @@ class OwnLog:
         self._offset = 0
 
     def read(self) -> Sequence[tuple[int, bytes]]:
-        """Return what is new, in order: pairs of a stream (1: stdout, 2: stderr) and bytes."""
+        """Return new output in order: pairs of a stream (1: stdout, 2: stderr) and bytes."""
         if self._file is None:
             with contextlib.suppress(FileNotFoundError):
                 self._file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
@@ -46,27 +46,27 @@ class OwnLog:
         return pieces
 
     def close(self) -> None:
-        """Read no further."""
+        """Stop reading."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
 
 def own_log(environ: Mapping[str, str] = os.environ) -> OwnLog | None:
-    """Return the log of the attempt that this process runs in; None where its output goes elsewhere."""
+    """Return the log of this process's attempt; None if its output goes elsewhere."""
     path = environ.get(LOG_VARIABLE)
     is_its_log = streams_of_log(environ) == {False, True}
     return OwnLog(path) if path and is_its_log and os.path.isdir(os.path.dirname(path)) else None
 
 
 def streams_of_log(environ: Mapping[str, str]) -> frozenset[bool]:
-    """The streams (False: stdout, True: stderr) of this process that go to the log of its attempt."""
+    """Return the streams (False: stdout, True: stderr) of this process that go to its attempt's log."""
     pipes = environ.get(OUTPUT_PIPES_VARIABLE, "").split(",")
     return frozenset(is_stderr for is_stderr, number in ((False, 1), (True, 2)) if pipe_name(number) in pipes)
 
 
 def pipe_name(descriptor: int) -> str:
-    """Names the file that is open there; "-" for none."""
+    """Return a name of the open file; "-" for none."""
     try:
         found = os.fstat(descriptor)
     except OSError:

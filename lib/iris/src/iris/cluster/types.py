@@ -1,4 +1,4 @@
-"""The public words of iris: names of jobs, what they run, what they need. Pure values; no cluster is contacted."""
+"""The public types of iris: names of jobs, what they run, what they need. Pure values that contact no cluster."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Entrypoint:
-    """The command that each task of a job runs, or a Python callable with its arguments. Use the constructors."""
+    """The command of each task, or a Python callable with its arguments. Use the constructors."""
 
     argv: tuple[str, ...] = ()
     fn: Callable[..., Any] | None = None
@@ -49,9 +49,9 @@ class Entrypoint:
 
     @staticmethod
     def from_callable(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> "Entrypoint":
-        """Run `fn(*args, **kwargs)`; it is shipped by cloudpickle, so a lambda or a closure will do.
+        """Return an entry point that runs `fn(*args, **kwargs)`, shipped by cloudpickle. Lambdas and closures work.
 
-        A coroutine that it returns is awaited; a generator function is refused.
+        Coroutines are awaited. Generator functions are refused.
 
         Args:
             fn: The function.
@@ -66,12 +66,16 @@ class Entrypoint:
 
     @staticmethod
     def from_pickle(pickled: bytes, label: str) -> "Entrypoint":
-        """Run a pickled `(fn, args, kwargs)`. `label` names it for people, e.g. "module:function"."""
+        """Return an entry point that runs a pickled `(fn, args, kwargs)`. `label` is its readable name, e.g.
+        "module:function".
+        """
         return Entrypoint(pickled=pickled, label=label)
 
     @staticmethod
     def from_command(*argv: str) -> "Entrypoint":
-        """Run a program with its arguments. There is no shell; "python" is the task environment's interpreter."""
+        """Return an entry point that runs a program with its arguments, without a shell. "python" is the task
+        environment's interpreter.
+        """
         if not argv or not argv[0]:
             raise InvalidRequest("Entrypoint.from_command: name a program, e.g. from_command('python', '-m', 'module')")
         for word in argv:
@@ -84,7 +88,7 @@ class Entrypoint:
 
     @property
     def display(self) -> str:
-        """The entry point for people, e.g. "python -m trainer" or "package.module:function"."""
+        """Return the entry point in readable form, e.g. "python -m trainer" or "package.module:function"."""
         if self.pickled:
             return self.label
         if self.fn is None:
@@ -93,7 +97,9 @@ class Entrypoint:
 
 
 def display_name(fn: Callable[..., Any]) -> str:
-    """A callable for people: "package.module:function", seen through `functools.partial` and what has `__wrapped__`."""
+    """Return a callable's readable name, "package.module:function", looking through `functools.partial` and
+    `__wrapped__`.
+    """
     while (inner := getattr(fn, "__wrapped__", None) or (fn.func if isinstance(fn, partial) else None)) is not None:
         fn = inner
     module = getattr(fn, "__module__", None) or "?"
@@ -101,14 +107,14 @@ def display_name(fn: Callable[..., Any]) -> str:
 
 
 def tpu_device(variant: str | Sequence[str], count: int | None = None) -> DeviceSpec:
-    """One host of a TPU slice.
+    """Return the device for one host of a TPU slice.
 
     Args:
-        variant: A type such as "v5p-8", or several of which any will do, the preferred one first.
-        count: Chips of the host; None for all of them.
+        variant: A type such as "v5p-8", or several acceptable ones, the preferred one first.
+        count: The number of the host's chips; None for all.
 
     Raises:
-        InvalidRequest: An unknown type, none, or alternatives whose hosts have another number of chips.
+        InvalidRequest: The type is unknown or missing, or the alternatives' hosts have another number of chips.
     """
     variants = list(as_texts([variant] if isinstance(variant, str) else variant, "tpu_device: variant"))
     if not variants:
@@ -127,7 +133,9 @@ def tpu_device(variant: str | Sequence[str], count: int | None = None) -> Device
 
 
 def gpu_device(variant: str = "", count: int = 1) -> DeviceSpec:
-    """`count` GPUs of a type (empty: any) on one host. Raises InvalidRequest for a count below 1."""
+    """Return the device for `count` GPUs of a type (empty: any) on one host. Raise InvalidRequest for a count
+    below 1.
+    """
     check_text(variant, "gpu_device: variant")
     check_type(count, int, "gpu_device: count", "a whole number")
     if count < 1:
@@ -147,14 +155,14 @@ UNSTATED_DISK_BYTES: Final = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ResourceSpec:
-    """The resources that one task needs.
+    """The resources of one task.
 
     Args:
-        cpu: Cores; fractions down to a thousandth are allowed, 0 takes none.
-        memory: Bytes, or text such as "4GB" (units are powers of 1024); 0, or at least 1 MB.
-        disk: Scratch space that is kept for the task, like `memory`. None: none is, beyond the 16 MB that any attempt
-            takes; the task may use what is free. 0: it starts on a full disk, too.
-        device: Accelerators; None for none.
+        cpu: Cores, in steps of a thousandth; 0 reserves none.
+        memory: Bytes, or text such as "4GB" (units are powers of 1024): 0, or at least 1 MB.
+        disk: Scratch space to reserve, in the same form as `memory`. None reserves only the 16 MB of any attempt, and
+            the task may use what is free. 0 allows a start on a full disk.
+        device: The accelerators; None for none.
     """
 
     cpu: float = 1
@@ -176,7 +184,7 @@ class ResourceSpec:
 
     @property
     def cpu_millis(self) -> int:
-        """Thousandths of a core."""
+        """Return the CPUs in thousandths of a core."""
         return round(self.cpu * 1000)
 
     @property
@@ -190,12 +198,12 @@ class ResourceSpec:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class EnvironmentSpec:
-    """Packages and variables of a task's process, besides the workspace. The repr hides the values of variables.
+    """Packages and variables of a task's process, besides the workspace. The repr hides the variables' values.
 
     Args:
-        pip_packages: Requirements installed on top of the lock file, e.g. "einops>=0.8".
-        env_vars: Variables of the task; None: none.
-        extras: Optional-dependency groups of the root project or of any workspace member.
+        pip_packages: Requirements to install on top of the lock file, e.g. "einops>=0.8".
+        env_vars: The task's variables; None for none.
+        extras: Extras of the root project or of any workspace member.
     """
 
     pip_packages: Sequence[str] = field(default=(), hash=False)
@@ -226,13 +234,13 @@ class EnvironmentSpec:
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """A command that says whether a task does its work; run where the task is, with its files and variables.
+    """A command that checks whether a task is healthy. It runs beside the task, with its files and variables.
 
     Args:
-        command: A line for /bin/sh; it ends with 0 when all is well.
+        command: A line for /bin/sh. Exit code 0 means healthy.
         interval: Seconds between the end of one check and the next, and before the first.
-        timeout: Seconds; a check that takes longer has failed.
-        retries: So many failures in a row end the attempt, as a failure of the task.
+        timeout: Seconds after which a check counts as failed.
+        retries: This many consecutive failures end the attempt as a failure of the task.
     """
 
     command: str
@@ -248,7 +256,7 @@ class HealthCheck:
 
 @dataclass(frozen=True, slots=True)
 class CoschedulingConfig:
-    """Make a job's tasks a gang: placed together on workers that share the value of the attribute `group_by`."""
+    """Make a job's tasks a gang: placed together on workers with equal values of the attribute `group_by`."""
 
     group_by: str
 

@@ -103,7 +103,7 @@ def make_application(
         WebSettings(
             title=f"iris · {name}",
             writable=True,  # each viewer's link says whether they may
-            login_hint="Run `iris cluster dashboard`, which opens a link that is good once.",
+            login_hint="Run `iris cluster dashboard`, which opens a single-use link.",
             cookie=cookie_of(bytes.fromhex(settings.key)),
             home="/jobs",
         ),

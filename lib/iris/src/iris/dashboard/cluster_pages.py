@@ -88,7 +88,7 @@ class ClusterPages:
         worker_id = form.get("id", "")
         reason = form.get("reason", "").strip()[:300]
         if form.get("do") == "cordon" and not reason:
-            raise InvalidRequest("why is the worker cordoned? Users are shown the reason")
+            raise InvalidRequest("a reason is required to cordon a worker; users see it")
         await self.client.cordon(viewer_of(request), worker_id, reason if form.get("do") == "cordon" else "")
         return RedirectResponse("/workers", 303)
 

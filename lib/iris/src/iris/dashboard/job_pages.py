@@ -178,7 +178,7 @@ class JobPages:
         """Stop a job and those below it."""
         job_id = form.get("id", "")
         if not job_id:
-            raise InvalidRequest("which job is to be stopped? The form has no id")
+            raise InvalidRequest("the form has no id of a job to stop")
         viewer = viewer_of(request)
         await self.client.stop_job(viewer, job_id, f"stopped by {viewer.name} in the dashboard")
         return RedirectResponse(f"/job?id={quote(job_id)}", 303)
@@ -207,7 +207,7 @@ def usage_of(tasks: Sequence[pb.TaskStatus], now: float) -> dict[str, float]:
 def _asked_job(request: Request) -> str:
     job_id = query_text(request, "id", 1000)
     if not job_id:
-        raise InvalidRequest("which job? Its id belongs into the address: /job?id=/user/name")
+        raise InvalidRequest("the address needs the job's id: /job?id=/user/name")
     return job_id
 
 

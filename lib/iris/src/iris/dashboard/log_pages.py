@@ -210,7 +210,7 @@ def _wanted(request: Request) -> pb.FetchLogsRequest:
         include_children=request.query_params.get("children") == "1",
     )
     if not found.id:
-        raise InvalidRequest("whose log? The id of a job or task belongs into the address: /logs?id=/user/name")
+        raise InvalidRequest("the address needs the id of a job or task: /logs?id=/user/name")
     attempt = query_text(request, "attempt", 10)
     if attempt:
         if not (attempt.isascii() and attempt.isdigit() and int(attempt) < 1 << 31):

@@ -32,18 +32,18 @@ def metrics_text(status: pb.ClusterStatusResponse | None, figures: dashboard.Con
             ("iris_capacity_cpus", "gauge", "Cores of connected workers.", [
                 ({}, sum(worker.capacity.cpu_millis for worker in connected) / 1000)
             ]),
-            ("iris_committed_cpus", "gauge", "Cores that are promised to tasks.", [
+            ("iris_committed_cpus", "gauge", "Cores allocated to tasks.", [
                 ({}, sum(worker.committed.cpu_millis for worker in connected) / 1000)
             ]),
-            ("iris_events_total", "counter", "Events that the controller has decided.", [({}, figures.events)]),
-            ("iris_rounds_total", "counter", "Rounds of the scheduler.", [({}, figures.rounds.count)]),
-            ("iris_round_seconds_total", "counter", "Time in rounds.", [({}, figures.rounds.seconds)]),
+            ("iris_events_total", "counter", "Events processed by the controller.", [({}, figures.events)]),
+            ("iris_rounds_total", "counter", "Scheduling rounds.", [({}, figures.rounds.count)]),
+            ("iris_round_seconds_total", "counter", "Time in scheduling rounds.", [({}, figures.rounds.seconds)]),
             ("iris_round_p99_seconds", "gauge", "Of the latest 1,000 rounds.", [({}, figures.rounds.p99_ms / 1000)]),
             ("iris_commits_total", "counter", "Commits to the database.", [({}, figures.commits.count)]),
             ("iris_commit_seconds_total", "counter", "Time in commits.", [({}, figures.commits.seconds)]),
             ("iris_commit_p99_seconds", "gauge", "Of the latest 1,000 commits.", [({}, figures.commits.p99_ms / 1000)]),
-            ("iris_stalled", "gauge", "1 while nothing can be committed.", [({}, int(bool(figures.stalled)))]),
-            ("iris_unreplicated_commits", "gauge", "Commits on their way to the remote state.", [
+            ("iris_stalled", "gauge", "1 while commits fail.", [({}, int(bool(figures.stalled)))]),
+            ("iris_unreplicated_commits", "gauge", "Commits not yet in the remote state.", [
                 ({}, status.unreplicated_commits)
             ]),
             ("iris_sessions", "gauge", "Open sessions.", [
@@ -52,7 +52,7 @@ def metrics_text(status: pb.ClusterStatusResponse | None, figures: dashboard.Con
             ("iris_rpcs_total", "counter", "Calls by method.", [
                 ({"method": rpc.name}, rpc.count) for rpc in figures.rpcs
             ]),
-            ("iris_rpc_errors_total", "counter", "Calls that ended with an error.", [
+            ("iris_rpc_errors_total", "counter", "Calls that failed.", [
                 ({"method": rpc.name}, rpc.errors) for rpc in figures.rpcs
             ]),
             ("iris_rpc_seconds_total", "counter", "Time in calls; of streams, while they are open.", [

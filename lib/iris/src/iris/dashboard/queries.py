@@ -20,7 +20,7 @@ STATES: Final = ("live", *(state.word for state in JobState))
 SAVED: Final = (
     ("Jobs by state", "SELECT state_word, count(*) AS jobs FROM jobs GROUP BY 1 ORDER BY 2 DESC"),
     (
-        "Failed jobs, the newest first",
+        "Failed jobs, newest first",
         "SELECT job_id, error, datetime(finished_at_ms / 1000, 'unixepoch') AS finished FROM jobs\n"
         "WHERE state_word = 'failed' ORDER BY finished_at_ms DESC LIMIT 50",
     ),
@@ -62,7 +62,7 @@ class JobFilter:
 
     def __post_init__(self) -> None:
         if self.state and self.state not in STATES:
-            raise InvalidRequest(f"state {self.state[:40]!r} is none; allowed are {', '.join(STATES)}")
+            raise InvalidRequest(f"state {self.state[:40]!r} is unknown; allowed are {', '.join(STATES)}")
 
     @property
     def where(self) -> str:
@@ -85,7 +85,7 @@ class JobFilter:
 def quoted(text: str) -> str:
     """Return a text as SQL has it. Raises InvalidRequest for one with a NUL character, at which SQL ends."""
     if "\0" in text:
-        raise InvalidRequest("a text with a NUL character cannot be looked for")
+        raise InvalidRequest("the search text must not contain a NUL character")
     return "'" + text.replace("'", "''") + "'"
 
 

@@ -1,4 +1,4 @@
-"""The vocabulary of iris as plain immutable types; everything else imports it.
+"""The vocabulary of iris as plain immutable types, which all other packages import.
 
-Pure values: ids, states, entities, events, effects. No rule that needs the whole cluster.
+Pure values: ids, states, entities, events, effects. Rules that need the whole cluster are elsewhere.
 """

@@ -1,4 +1,4 @@
-"""Who may join a cluster: tokens for new workers, and the credential that each worker gets. No secret is kept."""
+"""Admission to a cluster: tokens for new workers, and the credential of each worker. No secret is stored."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -11,21 +11,21 @@ _LONGEST_NOTE: Final = 200
 
 
 def check_note(note: str) -> None:
-    """Check what a token is said to be for. Raises InvalidRequest."""
+    """Validate a token's note. Raise InvalidRequest."""
     if note and (not is_printable_line(note) or len(note) > _LONGEST_NOTE):
         raise InvalidRequest(f"the note must be one printable line of at most {_LONGEST_NOTE} characters")
 
 
 @dataclass(frozen=True, slots=True)
 class JoinToken:
-    """A token by which workers may join; times in Unix ms.
+    """A token with which workers join. Times are Unix ms.
 
     Args:
-        token_id: By which people name it.
-        secret_sha256: Of its secret, in hex.
-        note: What it is for, in its maker's words.
-        uses: Workers that joined with it, of at most `max_uses`.
-        revoked_at_ms: 0: it was not revoked.
+        token_id: Its readable id.
+        secret_sha256: The SHA-256 of its secret, in hex.
+        note: Its purpose, as given by its creator.
+        uses: Workers that joined with it, out of `max_uses`.
+        revoked_at_ms: 0 means not revoked.
     """
 
     token_id: str
@@ -40,7 +40,7 @@ class JoinToken:
     revoked_at_ms: int = 0
 
     def refusal(self, now_ms: int) -> str:
-        """Return why nobody may join with it at `now_ms`; empty: one more worker may."""
+        """Return why nobody may join with it at `now_ms`; empty if a worker may."""
         if self.revoked_at_ms:
             return f"it was revoked by {self.revoked_by}"
         if now_ms >= self.expires_at_ms:
@@ -52,13 +52,13 @@ class JoinToken:
 
 @dataclass(frozen=True, slots=True)
 class UserToken:
-    """A token by which a user is known; times in Unix ms.
+    """A token that identifies a user. Times are Unix ms.
 
     Args:
-        token_id: By which people name it.
-        secret_sha256: Of its secret, in hex; empty: it stands for tokens that were signed, not kept.
-        note: What it is for, in its maker's words.
-        revoked_at_ms: 0: it is good.
+        token_id: Its readable id.
+        secret_sha256: The SHA-256 of its secret, in hex; empty if it stands for tokens that were signed, not stored.
+        note: Its purpose, as given by its creator.
+        revoked_at_ms: 0 means not revoked.
     """
 
     token_id: str
@@ -73,13 +73,13 @@ class UserToken:
 
 @dataclass(frozen=True, slots=True)
 class WorkerCredential:
-    """The credential of one worker; at most one of a name is not revoked. Times in Unix ms.
+    """The credential of one worker. At most one per name is not revoked. Times are Unix ms.
 
     Args:
-        secret_sha256: Of the credential, in hex; names it, too.
-        token_id: The join token by which it came.
-        revoked_at_ms: 0: it is good.
-        public_key: In hex, of the key that its worker proves in each session; empty: it has not connected with one yet.
+        secret_sha256: The SHA-256 of the credential, in hex, which also identifies it.
+        token_id: The join token that it came from.
+        revoked_at_ms: 0 means not revoked.
+        public_key: The hex key that its worker proves in each session; empty until it has connected with one.
     """
 
     secret_sha256: str

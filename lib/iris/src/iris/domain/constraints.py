@@ -1,4 +1,4 @@
-"""Conditions on a worker's attributes."""
+"""Constraints on a worker's attributes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,9 @@ from rigging.errors import InvalidRequest
 
 
 class ConstraintOp(IntEnum):
-    """Comparison of an attribute's value; stored jobs and the wire have `STORED_NUMBERS` instead of these numbers."""
+    """How an attribute's value is compared. Stored jobs and the wire format use `STORED_NUMBERS` instead of these
+    numbers.
+    """
 
     EQ = 0
     NE = 1
@@ -42,7 +44,7 @@ _BY_STORED_NUMBER = {number: op for op, number in STORED_NUMBERS.items()}
 
 
 def stored_operator(number: int, what: str) -> ConstraintOp:
-    """Return the operator with this stored number; InvalidRequest names `what` and the numbers there are."""
+    """Return the operator with this stored number. InvalidRequest names `what` and the valid numbers."""
     op = _BY_STORED_NUMBER.get(number)
     if op is None:
         known = ", ".join(f"{number} {op.name}" for number, op in _BY_STORED_NUMBER.items())
@@ -73,7 +75,7 @@ _ORDERED = frozenset({ConstraintOp.GT, ConstraintOp.GE, ConstraintOp.LT, Constra
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A condition on one attribute; a soft one is a preference and never keeps a task from a worker."""
+    """A condition on one attribute. A soft one is a preference and never excludes a worker."""
 
     key: str
     op: ConstraintOp
@@ -89,17 +91,17 @@ class Constraint:
         values: Iterable[object] | None = None,
         mode: str | int | None = None,
     ) -> "Constraint":
-        """Make a constraint of plain values.
+        """Return a constraint from plain values.
 
         Args:
             key: The attribute.
             op: The comparison.
-            value: Text, a number or a truth value; or
-            values: several of them, for IN.
+            value: Text, a number or a boolean.
+            values: Several values, for IN, instead of `value`.
             mode: "required" (0, the default) or "preferred" (1), which makes it soft.
 
         Raises:
-            InvalidRequest: A mode that is not known, or what `validate_constraint` refuses.
+            InvalidRequest: The mode is unknown, or `validate_constraint` refuses the constraint.
         """
         if values is None:
             values = () if value is None else (value,)
@@ -110,7 +112,7 @@ class Constraint:
         return made
 
     def evaluate(self, attributes: Mapping[str, str]) -> bool:
-        """True if a worker with these attributes meets the condition; a missing one meets NE and NOT_EXISTS."""
+        """Return whether a worker's attributes meet the condition. A missing attribute meets NE and NOT_EXISTS."""
         value = attributes.get(self.key)
         if value is None:
             return self.op in (ConstraintOp.NE, ConstraintOp.NOT_EXISTS)
@@ -162,21 +164,21 @@ def _ordered(op: ConstraintOp, value: str, wanted: str) -> bool:
 
 
 def evaluate(constraints: Iterable[Constraint], attributes: Mapping[str, str]) -> bool:
-    """True if all hard constraints hold for a worker with these attributes."""
+    """Return whether a worker's attributes meet all hard constraints."""
     return all(constraint.soft or constraint.evaluate(attributes) for constraint in constraints)
 
 
 def soft_score(constraints: Iterable[Constraint], attributes: Mapping[str, str]) -> int:
-    """Number of of the soft constraints hold: among workers that fit, the highest is preferred."""
+    """Return the number of soft constraints that hold. Among suitable workers, the highest is preferred."""
     return sum(1 for constraint in constraints if constraint.soft and constraint.evaluate(attributes))
 
 
 def validate_constraint(constraint: Constraint) -> None:
-    """Check a constraint by itself.
+    """Validate a constraint on its own.
 
     Raises:
-        InvalidRequest: Parts of another type, no key, the wrong number of values for its operator, or an order asked of
-            what is no number.
+        InvalidRequest: A part has the wrong type, the key is missing, the number of values is wrong, or an order is
+            applied to non-numbers.
     """
     check_text(constraint.key, "the key of a constraint")
     check_type(constraint.op, ConstraintOp, f"constraint on {constraint.key!r}: op", "a ConstraintOp")

@@ -1,4 +1,4 @@
-"""Actions left to the edge, to be done once the changes they came with are committed."""
+"""Actions for the edge, to perform after the changes they came with are committed."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,10 @@ from iris.domain.ids import AttemptId, EndpointId, JobId, WorkerId
 
 @dataclass(frozen=True, slots=True)
 class StartAttempt:
-    """The worker is to have this attempt.
+    """Send this attempt to the worker.
 
     Args:
-        prefilled: It starts in the place of one that ends there, not before.
+        prefilled: Whether it waits on a full worker and starts when another attempt ends there.
     """
 
     attempt_id: AttemptId
@@ -20,7 +20,7 @@ class StartAttempt:
 
 @dataclass(frozen=True, slots=True)
 class StopAttempt:
-    """The worker is to end this attempt and report its end."""
+    """Tell the worker to end this attempt and report its end."""
 
     attempt_id: AttemptId
     worker_id: WorkerId
@@ -29,7 +29,7 @@ class StopAttempt:
 
 @dataclass(frozen=True, slots=True)
 class WithdrawAttempt:
-    """The worker is to hand this attempt back (PENDING), unless it has begun."""
+    """Tell the worker to hand this attempt back (PENDING), unless it has begun."""
 
     attempt_id: AttemptId
     worker_id: WorkerId
@@ -37,7 +37,7 @@ class WithdrawAttempt:
 
 @dataclass(frozen=True, slots=True)
 class ForgetAttempt:
-    """The end of this attempt is settled; the worker may drop it."""
+    """The end of this attempt is settled, so the worker may drop it."""
 
     attempt_id: AttemptId
     worker_id: WorkerId
@@ -45,28 +45,28 @@ class ForgetAttempt:
 
 @dataclass(frozen=True, slots=True)
 class JobChanged:
-    """The job is in another state than before (also when that is its end), or goes on without a task that failed."""
+    """The job has a new state (possibly its final one), or continues without a failed task."""
 
     job_id: JobId
 
 
 @dataclass(frozen=True, slots=True)
 class JobEnded:
-    """The job is in a terminal state; stopped attempts of it may still be on their way out."""
+    """The job is in a terminal state. Its stopped attempts may still be ending."""
 
     job_id: JobId
 
 
 @dataclass(frozen=True, slots=True)
 class JobSettled:
-    """The job has ended and no attempt of it is left on any worker. Follows JobEnded, at once when nothing ran."""
+    """The job has ended and no worker has an attempt of it. Follows JobEnded, immediately if nothing ran."""
 
     job_id: JobId
 
 
 @dataclass(frozen=True, slots=True)
 class JobForgotten:
-    """The job is no longer known: it had ended long ago, and its history is removed."""
+    """The job ended long ago, and its history is removed."""
 
     job_id: JobId
 

@@ -1,7 +1,7 @@
-"""Endpoints: names bound to the addresses of live attempts, and the rules for those names.
+"""Endpoints: addresses of live attempts under names, and the rules for those names.
 
-The full name is `{namespace}/{leaf}`: the namespace is the job that registered it, or one of that job's ancestors.
-Several attempts may answer under one name.
+The full name is `{namespace}/{leaf}`. The namespace is the job that registered it, or one of its ancestors. Several
+attempts may share one name.
 """
 
 import re
@@ -22,10 +22,10 @@ class RegisteredEndpoint:
     """An attempt's address under a name.
 
     Args:
-        name: Full name, e.g. "/ann/train/counter".
-        address: "host:port", or whatever those who call understand.
-        metadata: What callers should know besides.
-        registered_at_ms: Unix ms.
+        name: The full name, e.g. "/ann/train/counter".
+        address: "host:port", or any other text that callers understand.
+        metadata: Further data for callers.
+        registered_at_ms: Time of the registration, Unix ms.
     """
 
     name: str
@@ -36,32 +36,32 @@ class RegisteredEndpoint:
 
     @property
     def endpoint_id(self) -> EndpointId:
-        """An attempt has one endpoint under a name."""
+        """Its id. An attempt has one endpoint per name."""
         return endpoint_id(self.name, self.attempt_id)
 
 
 def endpoint_id(name: str, attempt: AttemptId) -> EndpointId:
-    """The id of what `attempt` registered under the full name `name`."""
+    """Return the id of the endpoint of `attempt` under the full name `name`."""
     return EndpointId(f"{name} {attempt}")
 
 
 def name_of(endpoint: EndpointId) -> str:
-    """The full name in an endpoint id."""
+    """Return the full name in an endpoint id."""
     return endpoint.partition(" ")[0]
 
 
 def namespace_of(name: str) -> JobId:
-    """The job in whose namespace a full name lies."""
+    """Return the job whose namespace contains a full name."""
     return JobId(name.rpartition("/")[0])
 
 
 def full_names(job_id: JobId, name: str) -> tuple[str, ...]:
-    """Return the full names to try for `name` inside a job: in its own namespace first, then in its ancestors'.
+    """Return the full names to try for `name` inside a job: in its own namespace, then in its ancestors'.
 
-    An absolute name ("/user/job/leaf") stands for itself.
+    An absolute name ("/user/job/leaf") is returned as it is.
 
     Raises:
-        InvalidRequest: It is no name.
+        InvalidRequest: The name is invalid.
     """
     if name.startswith("/"):
         validate_full_name(name)
@@ -76,7 +76,7 @@ def full_names(job_id: JobId, name: str) -> tuple[str, ...]:
 
 
 def validate_full_name(name: str) -> None:
-    """Raise InvalidRequest unless `name` reads /user/job[/child...]/leaf."""
+    """Raise InvalidRequest unless `name` has the form /user/job[/child...]/leaf."""
     namespace, _, leaf = name.rpartition("/")
     try:
         validate_job_id(namespace)
@@ -86,7 +86,7 @@ def validate_full_name(name: str) -> None:
 
 
 def validate_endpoint(endpoint: RegisteredEndpoint) -> None:
-    """Raise InvalidRequest for a name, address or metadata that cannot be."""
+    """Raise InvalidRequest for an invalid name, address or metadata."""
     validate_full_name(endpoint.name)
     if not endpoint.address or len(endpoint.address) > _MAX_ADDRESS:
         raise InvalidRequest(f"endpoint {endpoint.name}: the address must have 1 to {_MAX_ADDRESS} characters")

@@ -1,6 +1,6 @@
-"""The truth of the cluster as immutable records: jobs, their tasks, and workers.
+"""The cluster's state as immutable records: jobs, their tasks, and workers.
 
-Times are Unix milliseconds, 0 = not yet. Records are replaced, never changed.
+Times are Unix milliseconds, 0 = not yet. Records are replaced, never modified.
 """
 
 from collections.abc import Mapping
@@ -20,12 +20,12 @@ class Job:
     """A submitted job.
 
     Args:
-        error: Why it ended as it did, in one readable chain; empty while it lives and when it succeeded.
-        exit_code: Of the task that decided the end. exit_signal: 0 when it exited by itself.
-        deciding_task_id: The task that decided the end; None when something else did.
-        sequence: Order of submission, unique in the cluster.
-        task_counts: Tasks in each state, indexed by the TaskState's number.
-        first_attempt: Attempts below this number belong to an ended job that had the same name before.
+        error: Why it ended without success, as one readable chain; empty while it lives and after success.
+        exit_code: The exit code of the task that decided the end. exit_signal: 0 if it exited by itself.
+        deciding_task_id: The task that decided the end; None if something else did.
+        sequence: Its position in the order of submission, unique in the cluster.
+        task_counts: The number of tasks in each state, indexed by the TaskState's number.
+        first_attempt: Attempts below this number belong to an ended job that had the same name.
     """
 
     spec: JobSpec
@@ -48,12 +48,12 @@ class Job:
         return self.spec.job_id
 
     def count(self, state: TaskState) -> int:
-        """How many of its tasks are in `state`."""
+        """Return the number of its tasks in `state`."""
         return self.task_counts[state]
 
     @property
     def counts(self) -> dict[TaskState, int]:
-        """Tasks in each state that any task is in."""
+        """Return the non-zero numbers of tasks by state."""
         return {TaskState(number): count for number, count in enumerate(self.task_counts) if count}
 
 
@@ -62,14 +62,14 @@ class Task:
     """One replica of a job.
 
     Args:
-        attempt: Number of the current or last attempt; below the job's `first_attempt` (-1 at first) before any.
-        worker_id: Where the current or last attempt is or was; None before the first and while waiting for a retry.
-        failures: Attempts ended by the user's side. preemptions: Attempts ended by loss of their worker.
-        causes: One line for each ended attempt, oldest first.
-        failure_times: When the latest failures were (Unix ms), as far as a job with a retry window has to know.
-        retry_at_ms: Of one that waits: it is not assigned before then, as it has failed; 0: at any time.
-        burnt: The highest number that an attempt of it had, where an earlier attempt has its place again; -1: it is
-            `attempt`.
+        attempt: The number of the current or last attempt; below the job's `first_attempt` (-1 at first) before any.
+        worker_id: The worker of the current or last attempt; None before the first and while waiting for a retry.
+        failures: The number of attempts that failed by the user's fault. preemptions: Attempts ended by the loss of
+            their worker.
+        causes: A line for each ended attempt, oldest first.
+        failure_times: The times of the latest failures (Unix ms), as many as the job's retry window needs.
+        retry_at_ms: A failed task is not assigned before this time; 0 for no delay.
+        burnt: The highest attempt number used so far, if an earlier attempt is current again; -1 if it is `attempt`.
     """
 
     task_id: TaskId
@@ -92,27 +92,27 @@ class Task:
 
     @property
     def next_attempt(self) -> int:
-        """Number of its next attempt: no number is used twice."""
+        """Return the number of its next attempt. No number is used twice."""
         return max(self.attempt, self.burnt) + 1
 
     @property
     def attempt_id(self) -> AttemptId:
-        """Id of the current or last attempt."""
+        """The id of the current or last attempt."""
         return attempt_id(self.task_id, self.attempt)
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """One agent on one host.
+    """An agent on one host.
 
     Args:
-        instance_id: New for every process start of the agent.
-        connected: Whether its session is open; nothing is assigned to a worker that is not.
-        is_late: It was not heard for two heartbeats; nothing is assigned to it until it is. Not stored.
-        last_seen_at_ms: When it connected, or the session ended.
-        cordon_reason: Why nothing new is assigned to it; empty: it is not cordoned. Outlives reconnections.
-        strikes: Attempts in a row that ended there by a fault of the host: not started, or a device error.
-        trouble: Why it cannot start anything at present, by its own account; empty: it can. Not stored.
+        instance_id: Unique for every start of the agent's process.
+        connected: Whether its session is open. Disconnected workers get no assignments.
+        is_late: Whether it was not heard for two heartbeats. Late workers get no assignments. Not stored.
+        last_seen_at_ms: When it connected, or its session ended.
+        cordon_reason: Why it gets no new assignments; empty if it is not cordoned. Survives reconnections.
+        strikes: The number of consecutive attempts that ended by a fault of the host: a failed start or a device error.
+        trouble: Why it reports that it cannot start anything now; empty if it can. Not stored.
     """
 
     worker_id: WorkerId
@@ -128,17 +128,18 @@ class Worker:
 
     @property
     def is_open(self) -> bool:
-        """Whether new attempts may be assigned to it."""
+        """Whether it may get new attempts."""
         return self.connected and not (self.cordon_reason or self.is_late or self.trouble)
 
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """An attempt that nobody wants any more and that still holds its worker's resources until it has ended.
+    """An unwanted attempt that holds its worker's resources until it has ended.
 
     Args:
-        resources: What it holds; nothing for one that was prefilled and has not begun.
-        found: It was thought gone, and its worker has it, or may have: then the worker may be over its capacity.
+        resources: The resources it holds; none if it was prefilled and has not begun.
+        found: Whether it was considered gone but its worker has it, or may have it. The worker may then exceed its
+            capacity.
     """
 
     job_id: JobId
@@ -149,15 +150,15 @@ class Stopping:
 
 @dataclass(frozen=True, slots=True)
 class LostAttempt:
-    """An attempt that was given up while its worker was out of reach: it may still run.
+    """An attempt that was given up while its worker was unreachable. It may still run.
 
-    Once its worker is heard it has its task back, unless a successor has begun; then it is stopped. Never of a job for
-    which `waits_for_host` holds.
+    When its worker is heard again, it becomes current again, unless a successor has begun; then it is stopped. Never
+    used for a job with `waits_for_host`.
 
     Args:
-        may_return: It was wanted when it was given up; else it had been told to stop.
-        is_charged: Its loss cost its task a preemption.
-        endpoints: Where it answered: it does not register again.
+        may_return: Whether it was wanted when it was given up. Otherwise it had been told to stop.
+        is_charged: Whether its loss counted as a preemption of its task.
+        endpoints: The endpoints it had: it does not register again.
     """
 
     job_id: JobId
@@ -173,9 +174,9 @@ class UserBudget:
     """The budget of one user.
 
     Args:
-        max_weight: Held at the same time, in the units of `iris.domain.resources.weight` (a core is 1); beyond it the
-            user's jobs are served as batch. 0: no limit.
-        max_band: The most urgent band in which the user may submit.
+        max_weight: The limit of concurrent weight in the units of `iris.domain.resources.weight` (a core is 1). Beyond
+            it the user's jobs run as batch. 0 for no limit.
+        max_band: The most urgent band that the user may use.
     """
 
     user: str
@@ -185,12 +186,12 @@ class UserBudget:
 
 @dataclass(frozen=True, slots=True)
 class SilentAttempt:
-    """An attempt that may live on a worker out of reach: one that was not heard for a while, or that is in trouble.
+    """An attempt that may still run on a worker that is not heard or is in trouble.
 
     Args:
-        is_wanted: It is its task's present attempt; else it is stopped once its host is reached.
-        fenced_in_ms: By then its host has ended an exclusive one; 0: nothing but its host can say when.
-        trouble: Why nothing can be stopped there, although the worker is heard; empty: it is not heard.
+        is_wanted: Whether it is its task's current attempt. Otherwise it is stopped once its host is reachable.
+        fenced_in_ms: When its host has ended an exclusive attempt by itself; 0 if only its host knows.
+        trouble: Why nothing can be stopped there although the worker is heard; empty if it is not heard.
     """
 
     attempt_id: AttemptId

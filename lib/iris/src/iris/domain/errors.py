@@ -1,15 +1,15 @@
-"""Errors of iris's deciding code that are not already named in rigging.errors."""
+"""Errors of iris's decisions that rigging.errors does not define."""
 
 from rigging.errors import Conflict, Unavailable
 
 
 class IllegalTransition(Conflict):
-    """A state change that the transition table does not allow: a defect of the caller, never a user's mistake.
+    """A state change that the transition table does not allow: a bug of the caller, never a user's mistake.
 
     Args:
-        entity: What was to change, e.g. "task /ann/train/0".
-        old: State it is in. new: State it was to go to. allowed: States it may go to.
-        history: What happened to it before, oldest first.
+        entity: The changed thing, e.g. "task /ann/train/0".
+        old: Its state. new: The requested state. allowed: The allowed states.
+        history: Its earlier events, oldest first.
     """
 
     def __init__(self, entity: str, old: str, new: str, allowed: tuple[str, ...], history: tuple[str, ...]) -> None:
@@ -23,7 +23,7 @@ class IllegalTransition(Conflict):
 
 
 class InvariantViolation(Conflict):
-    """The cluster's state contradicts itself; `violations` lists every contradiction found."""
+    """The cluster's state is inconsistent. `violations` lists all contradictions."""
 
     def __init__(self, violations: tuple[str, ...]) -> None:
         super().__init__(f"{len(violations)} invariant(s) violated: " + "; ".join(violations))
@@ -31,4 +31,4 @@ class InvariantViolation(Conflict):
 
 
 class StorageUnavailable(Unavailable):
-    """The database cannot be written now (no space, an error of the disk); the same commit may succeed later."""
+    """The database cannot be written now (no space, a disk error). The same commit may succeed later."""

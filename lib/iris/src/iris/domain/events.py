@@ -1,4 +1,4 @@
-"""Events of the cluster; `iris.core.rules.reduce` computes what follows from each."""
+"""Events of the cluster. `iris.core.rules.reduce` computes their consequences."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from iris.domain.usage import Usage
 
 @dataclass(frozen=True, slots=True)
 class JobSubmitted:
-    """A user or a task asked for a new job; the spec is already validated. An empty key is no key."""
+    """A user or a task requested a new job, whose spec is already validated. An empty key means none."""
 
     spec: JobSpec
     idempotency_key: str = ""
@@ -22,7 +22,7 @@ class JobSubmitted:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """An authorised stop of the job, and of all below it unless `keep_children`."""
+    """An authorised stop of the job, and of its descendants unless `keep_children`."""
 
     job_id: JobId
     reason: str = ""
@@ -31,13 +31,13 @@ class StopRequested:
 
 @dataclass(frozen=True, slots=True)
 class AttemptObserved:
-    """A worker reports where an attempt is. May be repeated, late or out of order.
+    """A worker reports the state of an attempt. Reports may be repeated, late or out of order.
 
     Args:
-        state: BUILDING, RUNNING or an end; PENDING: handed back, it never began and never will. Of an attempt that was
-            prefilled also ASSIGNED (it waits there for its turn).
-        started_at_ms: When it began to run; 0: not yet, or the worker does not say.
-        usage: What it used in all, with its end; None: the worker does not say.
+        state: BUILDING, RUNNING or a final state. PENDING: handed back without ever beginning. A prefilled attempt may
+            also be ASSIGNED (it waits there for its turn).
+        started_at_ms: When it began to run; 0 if it has not, or the worker does not say.
+        usage: Its total resource use, reported with its end; None if the worker does not say.
     """
 
     attempt_id: AttemptId
@@ -54,10 +54,10 @@ class AttemptObserved:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """The scheduler chose a worker for a pending task.
+    """The scheduler assigned a pending task to a worker.
 
     Args:
-        prefilled: The worker is full: it starts the attempt in the place of one that ends there.
+        prefilled: Whether the worker is full, so that the attempt starts when another ends there.
     """
 
     task_id: TaskId
@@ -67,14 +67,14 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The worker has room for an attempt that was prefilled: it is to start at once. Not stored."""
+    """The worker has room for a prefilled attempt, which must start immediately. Not stored."""
 
     attempt_id: AttemptId
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerConnected:
-    """A worker opened its session; its inventory is reconciled right after, in the same batch."""
+    """A worker opened its session. Its inventory is reconciled next, in the same batch."""
 
     worker_id: WorkerId
     instance_id: str
@@ -84,7 +84,7 @@ class WorkerConnected:
 
 @dataclass(frozen=True, slots=True)
 class WorkerResized:
-    """A connected worker offers something else than before: there is more or less room on its disk."""
+    """A connected worker's capacity changed, because its disk has more or less room."""
 
     worker_id: WorkerId
     instance_id: str
@@ -93,7 +93,7 @@ class WorkerResized:
 
 @dataclass(frozen=True, slots=True)
 class WorkerTroubled:
-    """A connected worker says why it cannot start anything at present, or ("") that it can again."""
+    """A connected worker reports why it cannot start anything now, or ("") that it can again."""
 
     worker_id: WorkerId
     instance_id: str
@@ -102,7 +102,7 @@ class WorkerTroubled:
 
 @dataclass(frozen=True, slots=True)
 class WorkerDisconnected:
-    """The session of that instance ended; its attempts go on until the worker is lost."""
+    """The session of that instance ended. Its attempts continue until the worker is lost."""
 
     worker_id: WorkerId
     instance_id: str
@@ -110,10 +110,10 @@ class WorkerDisconnected:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLate:
-    """The worker was not heard for two heartbeats: nothing new for it; what it did not acknowledge goes elsewhere.
+    """The worker was not heard for two heartbeats: it gets no new attempts, and unacknowledged ones go elsewhere.
 
     Args:
-        keeps: It fell silent together with too many others: what it did not acknowledge stays.
+        keeps: Whether it fell silent together with too many others. Its unacknowledged attempts then stay.
     """
 
     worker_id: WorkerId
@@ -123,14 +123,14 @@ class WorkerLate:
 
 @dataclass(frozen=True, slots=True)
 class WorkerHeard:
-    """A late worker spoke again in the same session."""
+    """A late worker was heard again in the same session."""
 
     worker_id: WorkerId
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerLost:
-    """The worker was not heard for the timeout: its attempts are given up, but for those that wait for their host."""
+    """The worker was not heard for the timeout. Its attempts are given up, except those that wait for their host."""
 
     worker_id: WorkerId
     reason: str
@@ -138,7 +138,7 @@ class WorkerLost:
 
 @dataclass(frozen=True, slots=True)
 class WorkerGone:
-    """The worker's host is known to be gone with all that ran there: its platform or an operator said so."""
+    """The worker's host and everything on it is gone, according to its platform or an operator."""
 
     worker_id: WorkerId
     reason: str
@@ -146,7 +146,7 @@ class WorkerGone:
 
 @dataclass(frozen=True, slots=True)
 class AttemptFenced:
-    """The host of an exclusive attempt has ended it by now, as it has had no contact for so long."""
+    """The host of an exclusive attempt has ended it by now, because it had no contact for long enough."""
 
     attempt_id: AttemptId
     reason: str
@@ -154,7 +154,7 @@ class AttemptFenced:
 
 @dataclass(frozen=True, slots=True)
 class AttemptMissing:
-    """The worker's inventory lacks an attempt that should be on it."""
+    """The worker's inventory lacks an attempt that it should have."""
 
     attempt_id: AttemptId
     reason: str
@@ -162,7 +162,7 @@ class AttemptMissing:
 
 @dataclass(frozen=True, slots=True)
 class TimedOut:
-    """A limit of the job ran out (`iris.core.rules.timers` finds them)."""
+    """A time limit of the job expired (`iris.core.rules.timers` finds them)."""
 
     job_id: JobId
     what: TimeoutKind
@@ -170,14 +170,14 @@ class TimedOut:
 
 @dataclass(frozen=True, slots=True)
 class RetryDue:
-    """A task that failed has waited for its retry. Not stored."""
+    """A failed task's retry delay is over. Not stored."""
 
     task_id: TaskId
 
 
 @dataclass(frozen=True, slots=True)
 class LendCpu:
-    """A live attempt began (or ended) a wait for its children: each `on` is paired with one off. Not stored."""
+    """A live attempt began (or ended) a wait for its children. Every `on` is paired with one off. Not stored."""
 
     attempt_id: AttemptId
     on: bool
@@ -185,7 +185,7 @@ class LendCpu:
 
 @dataclass(frozen=True, slots=True)
 class Preempted:
-    """The scheduler takes the place of a live attempt for more urgent work; a gang goes whole."""
+    """The scheduler evicts a live attempt for more urgent work. A gang is evicted as a whole."""
 
     attempt_id: AttemptId
     reason: str
@@ -193,7 +193,7 @@ class Preempted:
 
 @dataclass(frozen=True, slots=True)
 class WorkerCordoned:
-    """Nothing new goes to the worker; with `drain` what runs there is sent elsewhere too."""
+    """The worker gets no new attempts. With `drain` its running ones are moved elsewhere, too."""
 
     worker_id: WorkerId
     reason: str
@@ -202,28 +202,28 @@ class WorkerCordoned:
 
 @dataclass(frozen=True, slots=True)
 class WorkerUncordoned:
-    """The worker may be used again; what spoke against it is forgotten."""
+    """The worker may be used again, and its faults are cleared."""
 
     worker_id: WorkerId
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetSet:
-    """A user's budget from now on."""
+    """A user's new budget."""
 
     budget: UserBudget
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointRegistered:
-    """A live attempt answers at an address under a name; it replaces what that attempt had under the name."""
+    """A live attempt registered an address under a name, replacing its earlier one under that name."""
 
     endpoint: RegisteredEndpoint
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointRemoved:
-    """The attempt answers there no more; nothing happens when it is known no more."""
+    """The attempt removed its endpoint. Does nothing if it is not registered."""
 
     endpoint_id: EndpointId
 

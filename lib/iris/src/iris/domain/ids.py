@@ -1,4 +1,4 @@
-"""Names of things: job `/user/name[/child...]`, its tasks `{job}/{index}`, their attempts `{task}:{attempt}`."""
+"""Ids: job `/user/name[/child...]`, its tasks `{job}/{index}`, their attempts `{task}:{attempt}`."""
 
 import re
 from typing import NewType
@@ -17,10 +17,10 @@ _MAX_DEPTH = 64
 
 
 def validate_name(name: str) -> str:
-    """Return `name` when it may stand as one part of a job id.
+    """Return `name` if it is valid as a part of a job id.
 
     Raises:
-        InvalidRequest: It is empty, too long, has other characters, or is digits alone (digits name tasks).
+        InvalidRequest: It is empty, too long, has invalid characters, or is digits only (digits name tasks).
     """
     if _PART.fullmatch(name) is None or name.isdigit() or name in (".", ".."):
         raise InvalidRequest(f"{name!r} is not a valid name of a job or user; allowed are {_ALLOWED}")
@@ -31,7 +31,7 @@ def validate_job_id(text: str) -> JobId:
     """Return `text` as a job id.
 
     Raises:
-        InvalidRequest: It is not of the form `/user/name[/child...]` with valid parts.
+        InvalidRequest: It does not have the form `/user/name[/child...]` with valid parts.
     """
     parts = text.split("/")
     if len(parts) < 3 or parts[0]:
@@ -47,33 +47,33 @@ def validate_job_id(text: str) -> JobId:
 
 
 def parent_of(job_id: JobId) -> JobId | None:
-    """The job in which `job_id` was submitted, or None for a root job (`/user/name`)."""
+    """Return the parent of `job_id`; None for a root job (`/user/name`)."""
     head, _, _ = job_id.rpartition("/")
     return JobId(head) if head.count("/") >= 2 else None
 
 
 def user_of(name: str) -> str:
-    """The user who owns what has this id or full name ("/ann/job/0", "/ann"): its first part."""
+    """Return the user in an id or full name ("/ann/job/0", "/ann"): its first part."""
     return name.split("/", 2)[1]
 
 
 def tree_of(job_id: JobId) -> str:
-    """The root job of a job's tree: "/user/root" of "/user/root/child"."""
+    """Return the root job of a job's tree: "/user/root" for "/user/root/child"."""
     return "/".join(job_id.split("/", 3)[:3])
 
 
 def is_below(job_id: JobId, ancestor: JobId) -> bool:
-    """True if `job_id` is a child, grandchild, ... of `ancestor` (a job is not below itself)."""
+    """Return whether `job_id` is a descendant of `ancestor`. A job is not below itself."""
     return job_id.startswith(ancestor + "/")
 
 
 def task_id(job_id: JobId, index: int) -> TaskId:
-    """Id of the task number `index` (from 0) of a job."""
+    """Return the id of task `index` (from 0) of a job."""
     return TaskId(f"{job_id}/{index}")
 
 
 def attempt_id(task: TaskId, number: int) -> AttemptId:
-    """Id of run `number` (from 0, only growing) of a task."""
+    """Return the id of attempt `number` (from 0, only growing) of a task."""
     return AttemptId(f"{task}:{number}")
 
 
@@ -81,7 +81,7 @@ def parse_task_id(text: str) -> tuple[JobId, int]:
     """Split a task id into its job and index.
 
     Raises:
-        InvalidRequest: It is not of the form `/user/name[/child...]/index`.
+        InvalidRequest: It does not have the form `/user/name[/child...]/index`.
     """
     job, _, index = text.rpartition("/")
     if not (index.isascii() and index.isdigit()) or job.count("/") < 2:
@@ -93,7 +93,7 @@ def parse_attempt_id(text: str) -> tuple[TaskId, int]:
     """Split an attempt id into its task and number.
 
     Raises:
-        InvalidRequest: It is not of the form `{task id}:{attempt}`.
+        InvalidRequest: It does not have the form `{task id}:{attempt}`.
     """
     task, _, number = text.rpartition(":")
     if not (number.isascii() and number.isdigit()) or not task:
@@ -102,5 +102,5 @@ def parse_attempt_id(text: str) -> tuple[TaskId, int]:
 
 
 def is_task_id(text: str) -> bool:
-    """True if `text` names a task rather than a job (job names are never digits alone)."""
+    """Return whether `text` names a task rather than a job (job names are never digits only)."""
     return text.rpartition("/")[2].isdigit() and text.count("/") >= 3

@@ -1,4 +1,4 @@
-"""The description of a job: the one that the client makes, the controller keeps and the rules decide by."""
+"""The description of a job, which the client creates, the controller stores, and the rules use."""
 
 import shlex
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from iris.domain.states import PriorityBand
 
 @dataclass(frozen=True, slots=True)
 class CommandEntrypoint:
-    """Run this command line; argv[0] is looked up in the task's PATH."""
+    """Run this command line. argv[0] is looked up in the task's PATH."""
 
     argv: tuple[str, ...]
 
@@ -25,7 +25,7 @@ class CommandEntrypoint:
 
 @dataclass(frozen=True, slots=True)
 class CallableEntrypoint:
-    """Call what the blob `payload_digest` (SHA-256 hex) holds; `display_name` is for people."""
+    """Call the pickle in the blob `payload_digest` (SHA-256 hex). `display_name` is its readable name."""
 
     payload_digest: str
     display_name: str = ""
@@ -39,27 +39,28 @@ Entrypoint = CommandEntrypoint | CallableEntrypoint
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """A job as asked for; never changes.
+    """The request for a job, which never changes.
 
     Args:
-        resources: Of one task.
-        bundle_digest: Empty: no workspace.
-        timeout_ms: From the first task's start; 0: none.
-        scheduling_timeout_ms: From submission to the first assignment; 0: none.
-        coscheduling_group_by: Attribute whose value all tasks' workers must share; empty: not a gang.
-        max_task_failures: Tasks that may fail for good before the job fails; they stay failed, the others go on.
-        reserve: The accelerators are held while the job lives, and not attached to its tasks.
+        resources: The resources of one task.
+        bundle_digest: The workspace; empty for none.
+        timeout_ms: From the first task's start; 0 for none.
+        scheduling_timeout_ms: From submission to the first assignment; 0 for none.
+        coscheduling_group_by: The attribute whose value all tasks' workers must share; empty if it is not a gang.
+        max_task_failures: Tasks that may fail for good before the job fails. They stay failed; the others continue.
+        reserve: Hold the accelerators while the job lives, without attaching them to its tasks.
         exclusive: No task ever has two live attempts, even when a host is out of reach: docs/durability.md.
-        fence_after_ms: Of an exclusive job: its attempts end so long after their host's last contact.
-        description: For people.
-        retry_window_ms: Only failures of the last so many ms count against max_retries_failure; 0: all.
-        retry_delay_ms: Wait about so long before the first retry after a failure, and twice as long each further time.
-        health_cmd: A line for the shell, run where each task is, every `health_interval_ms`; one that takes longer than
-            `health_timeout_ms` has failed, and `health_retries` failures in a row end the attempt. Empty: none.
-        stall_timeout_ms: An attempt that reports no progress for so long is ended; 0: never.
-        notify_url: Told of the job's end; a secret but for its host (`iris.domain.webhooks`). Empty: none.
-        enforced: The limits that its tasks are held to, of LIMIT_WORDS with commas between them; empty: none.
-        limits_mode: One of LIMIT_MODES that the submitter chose; empty: none was chosen.
+        fence_after_ms: For an exclusive job: its attempts end this long after their host's last contact.
+        description: Its purpose, in words.
+        retry_window_ms: Only failures of the last so many ms count against max_retries_failure; 0 counts all.
+        retry_delay_ms: Approximate delay before the first retry after a failure. It doubles each further time.
+        health_cmd: A line for the shell, run beside each task every `health_interval_ms`. A check that takes longer
+            than `health_timeout_ms` has failed, and `health_retries` consecutive failures end the attempt. Empty for
+            none.
+        stall_timeout_ms: An attempt without reported progress for this long is ended; 0 for never.
+        notify_url: Receives the job's end. It is secret except for its host (`iris.domain.webhooks`). Empty for none.
+        enforced: The enforced limits of its tasks, from LIMIT_WORDS, separated by commas; empty for none.
+        limits_mode: The submitter's choice from LIMIT_MODES; empty for none.
     """
 
     job_id: JobId
@@ -112,12 +113,12 @@ _ALL_BUT_NAME: Final = attrgetter(*(item.name for item in fields(JobSpec) if ite
 
 
 def is_alike(one: JobSpec, other: JobSpec) -> bool:
-    """Whether two jobs differ in their names at most, as most do that are submitted in a row."""
+    """Return whether two jobs differ at most in their names, as most consecutive submissions do."""
     return bool(_ALL_BUT_NAME(one) == _ALL_BUT_NAME(other))
 
 
 def renamed(spec: JobSpec, job_id: JobId) -> JobSpec:
-    """The same job under another name; its parts are shared."""
+    """Return the job under another name. Its parts are shared."""
     return JobSpec(job_id, *_ALL_BUT_NAME(spec))
 
 
@@ -131,8 +132,9 @@ def is_gang(spec: JobSpec) -> bool:
 
 
 def waits_for_host(spec: JobSpec) -> bool:
-    """Whether an attempt on a silent worker is not given up by the clock alone.
+    """Whether an attempt on a silent worker is kept instead of being given up by timeout.
 
-    An exclusive one may live until its fence; of a gang on accelerators the other hosts are of no use without that one.
+    An exclusive attempt may live until its fence. In a gang on accelerators, the other hosts are useless without that
+    one.
     """
     return spec.exclusive or (is_gang(spec) and spec.resources.accelerator is not None)

@@ -1,4 +1,4 @@
-"""Versions of Python as they are asked for: "3.12", "3.12.4", or specifiers such as ">=3.11,<3.13"."""
+"""Requested Python versions: "3.12", "3.12.4", or specifiers such as ">=3.11,<3.13"."""
 
 import re
 from typing import Final
@@ -8,12 +8,14 @@ _CLAUSE: Final = re.compile(r"(===?|~=|!=|[<>]=?)\s*([0-9]+(?:\.[0-9]+)*)[a-z0-9
 
 
 def is_python_request(text: str) -> bool:
-    """True if `text` is a version or version specifiers. Anything else could be an option or path in uv's arguments."""
+    """Return whether `text` is a version or version specifiers. Anything else might act as an option or path in uv's
+    arguments.
+    """
     return bool(_VERSION.fullmatch(text) or _clauses(text))
 
 
 def fits(version: str, request: str) -> bool:
-    """True if Python `version` ("3.12.4") is what `request` asks for; an empty request is met by any."""
+    """Return whether Python `version` ("3.12.4") satisfies `request`. An empty request accepts any."""
     if not request:
         return True
     if _VERSION.fullmatch(request):
@@ -23,12 +25,12 @@ def fits(version: str, request: str) -> bool:
 
 
 def minor(version: str) -> str:
-    """ "3.12" of "3.12.4"."""
+    """Return "3.12" for "3.12.4"."""
     return ".".join(version.split(".")[:2])
 
 
 def _clauses(text: str) -> list[tuple[str, tuple[int, ...], bool]]:
-    """The clauses of specifiers; none when one of them is not understood."""
+    """Return the clauses of specifiers; none if one of them is invalid."""
     found = []
     for clause in (part.strip() for part in text.split(",")):
         match = _CLAUSE.fullmatch(clause)

@@ -1,4 +1,4 @@
-"""Resources of tasks and workers: cpu, memory, disk, accelerators; TPUs come in whole hosts and slices."""
+"""Resources of tasks and workers: CPU, memory, disk, accelerators. TPUs come in whole hosts and slices."""
 
 from dataclasses import dataclass
 
@@ -10,13 +10,13 @@ SLICE_ATTRIBUTE = "tpu-name"
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Accelerators of one task or one worker.
+    """The accelerators of one task or worker.
 
     Args:
-        kind: "cpu", "gpu" or "tpu"; "cpu" means no accelerator.
-        variant: E.g. "H100" or "v5p-8"; empty in a request = any of that kind.
+        kind: "cpu", "gpu" or "tpu". "cpu" means no accelerator.
+        variant: E.g. "H100" or "v5p-8". In a request, empty means any of that kind.
         count: GPUs, or TPU chips of one host.
-        alternatives: In a request, other variants that would do.
+        alternatives: In a request, other acceptable variants.
     """
 
     kind: str
@@ -25,7 +25,7 @@ class Device:
     alternatives: tuple[str, ...] = ()
 
     def accepts(self, have: "Device") -> bool:
-        """True if this request may be served by devices of `have`'s kind and variant, whatever the count."""
+        """Return whether devices of `have`'s kind and variant can serve this request, whatever the count."""
         if self.kind != have.kind:
             return False
         wanted = self.variant.casefold()
@@ -39,7 +39,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """An amount on every dimension; as free capacity the numbers may be negative while lent cpu is taken back."""
+    """An amount in every dimension. As free capacity, numbers may be negative while lent CPUs are taken back."""
 
     cpu_millis: int = 0
     memory_bytes: int = 0
@@ -48,11 +48,11 @@ class Resources:
 
     @property
     def accelerator(self) -> Device | None:
-        """The device when it is one, None for cpu-only."""
+        """The device if it is an accelerator, else None."""
         return None if self.device is None or self.device.kind == "cpu" else self.device
 
     def fits(self, free: "Resources") -> bool:
-        """True if this request can be taken out of `free`. A dimension of which nothing is asked always fits."""
+        """Return whether `free` covers this request. A dimension without a request always fits."""
         if self.cpu_millis and self.cpu_millis > free.cpu_millis:
             return False
         if self.memory_bytes and self.memory_bytes > free.memory_bytes:
@@ -66,11 +66,11 @@ class Resources:
         return have is not None and need.accepts(have) and need.count <= have.count
 
     def add(self, other: "Resources") -> "Resources":
-        """The sum; accelerators keep the variant of the side that has one (this side first)."""
+        """Return the sum. Accelerators keep the variant of the side that has one (this side first)."""
         return self._combine(other, 1)
 
     def sub(self, other: "Resources") -> "Resources":
-        """Return this less `other`; may be negative."""
+        """Return this minus `other`; may be negative."""
         return self._combine(other, -1)
 
     def _combine(self, other: "Resources", sign: int) -> "Resources":
@@ -94,19 +94,19 @@ _BYTES_PER_CORE = 4 << 30
 
 
 def weight(resources: Resources) -> float:
-    """Return an amount's weight in cores: an accelerator counts 32, 4 GiB of memory count one."""
+    """Return an amount's weight in cores: an accelerator counts 32, and 4 GiB of memory count one."""
     device = resources.accelerator
     chips = device.count * _CHIP_WEIGHT if device is not None else 0.0
     return chips + max(resources.cpu_millis / 1000, resources.memory_bytes / _BYTES_PER_CORE)
 
 
 def format_cores(cpu_millis: int) -> str:
-    """Thousandths of a core as people write cores: "4", "0.5"."""
+    """Return thousandths of a core in readable form: "4", "0.5"."""
     return f"{cpu_millis / 1000:.3f}".rstrip("0").rstrip(".")
 
 
 def format_bytes(count: int) -> str:
-    """Bytes in the largest binary unit that keeps the number at or above 1: "16 GiB", "1.5 MiB"."""
+    """Return bytes in the largest binary unit that keeps the number at or above 1: "16 GiB", "1.5 MiB"."""
     value = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(value) < 1024:
@@ -117,11 +117,11 @@ def format_bytes(count: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """One dimension on which a request does not fit.
+    """A dimension in which a request does not fit.
 
     Args:
-        need: What is asked, e.g. "4 cores". have: What there is of it, e.g. "2". unit: Word after `have`.
-        severity: (need - have) / need, above 0: the larger, the further from fitting; 1 = there is nothing of it.
+        need: The request, e.g. "4 cores". have: The available amount, e.g. "2". unit: The word after `have`.
+        severity: (need - have) / need, above 0. A larger value is further from fitting; 1 means nothing is available.
     """
 
     dimension: str
@@ -131,7 +131,7 @@ class Shortfall:
 
 
 def shortfalls(need: Resources, free: Resources) -> list[Shortfall]:
-    """Every dimension on which `need` does not fit in `free`, the worst first; empty when it fits."""
+    """Return every dimension in which `need` exceeds `free`, worst first; empty if it fits."""
     found = []
     if need.cpu_millis > max(free.cpu_millis, 0):
         cores = f"{format_cores(need.cpu_millis)} {'core' if need.cpu_millis == 1000 else 'cores'}"
@@ -155,10 +155,10 @@ def shortfalls(need: Resources, free: Resources) -> list[Shortfall]:
 
 
 def validate_resources(resources: Resources) -> None:
-    """Check a request by itself.
+    """Validate a request on its own.
 
     Raises:
-        InvalidRequest: A dimension is negative, or the device is of no known kind or count.
+        InvalidRequest: A dimension is negative, or the device's kind or count is invalid.
     """
     for name, value in (
         ("cpu", resources.cpu_millis),
@@ -177,7 +177,7 @@ def validate_resources(resources: Resources) -> None:
 
 
 def slice_hosts(device: Device | None) -> int | None:
-    """VMs of one slice of the device's type; None when it is no TPU or of no known type."""
+    """Return the VMs of one slice of the device's type; None if it is not a TPU or its type is unknown."""
     if device is None or device.kind != "tpu" or not device.variant:
         return None
     try:
@@ -187,20 +187,20 @@ def slice_hosts(device: Device | None) -> int | None:
 
 
 def whole_slices(device: Device, replicas: int) -> int:
-    """The number of tasks, one a VM, of the smallest number of whole slices that has at least `replicas`."""
+    """Return the number of tasks, one per VM, in the fewest whole slices with at least `replicas`."""
     hosts = slice_hosts(device) or 1
     return -(-replicas // hosts) * hosts
 
 
 def tpu_mistake(device: Device | None, replicas: int, group_by: str) -> str | None:
-    """Return why no TPU is built as requested, with a valid request; None when one is, or for other devices.
+    """Return why no TPU matches the request, with a valid alternative; None if one does, or for other devices.
 
-    Checked are the types (the alternatives alike), the chips of a VM and, for gangs of slices, the number of VMs.
+    It checks the types (also the alternatives), the chips of a VM and, for gangs of slices, the number of VMs.
 
     Args:
-        device: The request; None: no device.
-        replicas: Number of tasks.
-        group_by: The coscheduling attribute; None: tasks by themselves.
+        device: The request; None for no device.
+        replicas: The number of tasks.
+        group_by: The coscheduling attribute; None for independent tasks.
     """
     if device is None or device.kind != "tpu" or not device.variant:
         return None

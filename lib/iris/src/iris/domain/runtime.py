@@ -1,4 +1,4 @@
-"""In which directory and with which Python a job's tasks run."""
+"""The directory and Python of a job's tasks."""
 
 import json
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _LONGEST_PATH: Final = 4096
 
 
 class PackageSource(IntEnum):
-    """Source of a job's packages."""
+    """The source of a job's packages."""
 
     UNSPECIFIED = 0  # as releases before this field: uv.lock, else the worker's own environment
     LOCK = 1  # the project's uv.lock
@@ -25,15 +25,15 @@ class PackageSource(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TaskRuntime:
-    """In which directory and with which Python the tasks of a job run.
+    """The directory and Python of a job's tasks.
 
     Args:
-        working_dir: Relative to the project; empty: the project's own directory.
-        project_dir: Of the project in the bundle; empty: the bundle's root.
-        python: A version ("3.12") or specifiers (">=3.11,<3.13"); empty: the worker's.
-        packages: Where the packages come from.
-        environment_path: The environment's directory, where `packages` is SUBMITTER.
-        interpreter: The submitter's interpreter, tried before others; only where the worker is on the same machine.
+        working_dir: Relative to the project; empty for the project's own directory.
+        project_dir: The project's directory in the bundle; empty for the bundle's root.
+        python: A version ("3.12") or specifiers (">=3.11,<3.13"); empty for the worker's.
+        packages: The source of the packages.
+        environment_path: The environment's directory, if `packages` is SUBMITTER.
+        interpreter: The submitter's interpreter, which is preferred where the worker is on the same machine.
     """
 
     working_dir: str = ""
@@ -49,7 +49,7 @@ DEFAULT_RUNTIME: Final = TaskRuntime()
 
 @lru_cache(maxsize=256)
 def validate_runtime(runtime: TaskRuntime) -> None:
-    """Check it by itself. Raises InvalidRequest naming the field, the value and what is allowed."""
+    """Validate a runtime on its own. Raise InvalidRequest naming the field, the value and what is allowed."""
     for name in ("working_dir", "project_dir"):
         check_relative_dir(getattr(runtime, name), name)
     for name in ("environment_path", "interpreter"):
@@ -75,18 +75,18 @@ def check_relative_dir(path: str, what: str) -> None:
 
 @lru_cache(maxsize=256)  # jobs of a day differ little, and each is written twice
 def runtime_to_json(runtime: TaskRuntime) -> Mapping[str, object]:
-    """Its fields that are not at their default."""
+    """Return its fields that differ from their defaults."""
     return {name: value for name, value in asdict(runtime).items() if value}
 
 
 @lru_cache(maxsize=256)
 def runtime_text(runtime: TaskRuntime) -> str:
-    """The inverse of `parse_runtime`."""
+    """Return the text that `parse_runtime` reads."""
     return json.dumps(runtime_to_json(runtime))
 
 
 def runtime_from_json(fields: object) -> TaskRuntime:
-    """The inverse of `runtime_to_json`. Raises ValueError or TypeError for what is none."""
+    """Return the runtime that `runtime_to_json` wrote. Raise ValueError or TypeError for anything else."""
     if not isinstance(fields, dict):
         raise TypeError(f"{fields!r} does not describe a runtime")
     known = dict(fields)
@@ -97,7 +97,7 @@ def runtime_from_json(fields: object) -> TaskRuntime:
 
 
 def parse_runtime(text: str, what: str) -> TaskRuntime:
-    """A runtime from JSON text. Raises InvalidRequest, which names `what`."""
+    """Return a runtime from JSON text. Raise InvalidRequest, which names `what`."""
     if not text:
         return DEFAULT_RUNTIME
     try:

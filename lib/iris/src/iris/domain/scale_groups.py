@@ -1,4 +1,4 @@
-"""Pools of like slices that a cluster may have, up to a maximum: what could ever run there, booted or not."""
+"""Pools of identical slices that a cluster may start, up to a maximum: everything that could ever run there."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from iris.domain.resources import Resources
 
 @dataclass(frozen=True, slots=True)
 class ScaleGroup:
-    """A pool of like slices.
+    """A pool of identical slices.
 
     Args:
-        host: What one host offers. hosts_per_slice: Hosts that come and go together; 1: single machines.
-        min_slices, max_slices: How many there are at least, and may be.
-        preemptible: Whether the platform may take a slice away.
-        attributes: Besides region, zone and preemptible.
+        host: The capacity of one host. hosts_per_slice: Hosts that start and stop together; 1 for single machines.
+        min_slices, max_slices: The minimum and maximum number of slices.
+        preemptible: Whether the platform can take a slice away.
+        attributes: Attributes other than region, zone and preemptible.
     """
 
     name: str
@@ -29,7 +29,7 @@ class ScaleGroup:
 
     @property
     def host_attributes(self) -> Mapping[str, str]:
-        """Attributes of the group's hosts, for constraints."""
+        """Return the attributes of the group's hosts, for constraints."""
         place = {"region": self.region, "zone": self.zone}
         found = {key: value for key, value in place.items() if value}
         found["preemptible"] = "true" if self.preemptible else "false"
@@ -41,7 +41,7 @@ class ScaleGroup:
         return found | dict(self.attributes)
 
     def tasks_per_slice(self, need: Resources) -> int:
-        """Number of tasks of that size an empty slice holds."""
+        """Return how many tasks of that size fit an empty slice."""
         left, count = self.host, 0
         while count < _MOST_ON_A_HOST and need.fits(left):
             left, count = left.sub(need), count + 1
@@ -55,7 +55,7 @@ _MOST_ON_A_HOST = 1024
 
 
 def offers(groups: tuple[ScaleGroup, ...]) -> Iterator[tuple[str, Resources, Mapping[str, str]]]:
-    """Yield name, capacity and attributes of a host of each group that may have hosts."""
+    """Yield the name, capacity and attributes of a host of each group that may have hosts."""
     for group in groups:
         if group.max_slices > 0:
             yield str(group), group.host, group.host_attributes

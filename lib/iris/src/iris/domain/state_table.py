@@ -1,4 +1,4 @@
-"""The page docs/task-states.md, written from the tables that the code obeys.
+"""Generate the page docs/task-states.md from the tables that the code uses.
 
 Usage: uv run python -m iris.domain.state_table > docs/task-states.md
 """
@@ -47,7 +47,7 @@ _EVIDENCE: Final = {
 
 
 def render() -> str:
-    """The whole page, in Markdown."""
+    """Return the whole page in Markdown."""
     return "\n".join(
         [
             "# States of tasks and jobs",

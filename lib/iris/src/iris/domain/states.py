@@ -1,6 +1,6 @@
-"""States of jobs and tasks, and the one table of the transitions between them.
+"""States of jobs and tasks, and the single table of transitions between them.
 
-The numbers are public: people query them in SQL and compare them.
+The numbers are public: people use them in SQL queries and comparisons.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from iris.domain.errors import IllegalTransition
 class _Worded(IntEnum):
     @property
     def word(self) -> str:
-        """The lowercase word that people read."""
+        """The lowercase word that people see."""
         return self.name.lower()
 
 
@@ -30,12 +30,12 @@ class JobState(_Worded):
 
     @property
     def is_terminal(self) -> bool:
-        """True if the job has ended and will never change again."""
+        """Whether the job has ended and will never change again."""
         return self >= JobState.SUCCEEDED
 
 
 class TaskState(_Worded):
-    """States of a task. ASSIGNED, BUILDING and RUNNING have a live attempt on a worker."""
+    """States of a task. In ASSIGNED, BUILDING and RUNNING it has a live attempt on a worker."""
 
     PENDING = 1
     BUILDING = 2
@@ -50,17 +50,17 @@ class TaskState(_Worded):
 
     @property
     def is_terminal(self) -> bool:
-        """True if the task has ended; only the restart of a whole gang takes a finished member back."""
+        """Whether the task has ended. Only the restart of a whole gang reopens a finished member."""
         return self in TERMINAL_TASK_STATES
 
     @property
     def is_live(self) -> bool:
-        """True if an attempt of the task holds resources on a worker."""
+        """Whether an attempt of the task holds resources on a worker."""
         return self in LIVE_TASK_STATES
 
 
 class FailureKind(IntEnum):
-    """Whose fault the end of an attempt was; UNSPECIFIED counts as the user's."""
+    """Whose fault the end of an attempt was. UNSPECIFIED counts as the user's."""
 
     UNSPECIFIED = 0
     USER = 1  # the command ended with a code or signal of its own
@@ -74,7 +74,7 @@ class FailureKind(IntEnum):
 
 
 class PriorityBand(_Worded):
-    """Bands are served strictly in this order."""
+    """Priority bands, served strictly in this order."""
 
     PRODUCTION = 1
     INTERACTIVE = 2
@@ -82,7 +82,7 @@ class PriorityBand(_Worded):
 
 
 class ExistingJobPolicy(StrEnum):
-    """Policy for a submission whose name a live job has."""
+    """What to do with a submission whose name a live job has."""
 
     FAIL = "fail"  # it is refused
     ADOPT = "adopt"  # the live job is the answer
@@ -90,7 +90,7 @@ class ExistingJobPolicy(StrEnum):
 
 
 class TimeoutKind(StrEnum):
-    """The limits of a job that may run out."""
+    """The time limits of a job."""
 
     RUN = "timeout"  # JobSpec.timeout_ms, from the first task's start
     SCHEDULING = "scheduling_timeout"  # JobSpec.scheduling_timeout_ms, from submission to the first assignment
@@ -133,8 +133,8 @@ def check_task_transition(name: str, old: TaskState, new: TaskState, history: tu
     Args:
         name: The task.
         old: Its state.
-        new: Its next state.
-        history: Causes of the task's ended attempts, for the error.
+        new: The requested state.
+        history: The causes of the task's ended attempts, for the error.
 
     Raises:
         IllegalTransition: The table does not allow it.

@@ -1,4 +1,4 @@
-"""The use that one attempt has made of its host."""
+"""The resource use of one attempt."""
 
 from dataclasses import dataclass, fields
 from typing import Final
@@ -8,19 +8,19 @@ from iris.domain.ids import WorkerId
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Use of a host by an attempt: its processes together, those that have left its session included.
+    """The resource use of an attempt: all its processes, including those that left its session.
 
     Args:
-        cpu_ms: Processor time since it began.
-        cpu_millis: Thousandths of a core, lately; 0 once it has ended.
-        memory_bytes: Held now, without what is only cached of files.
-        memory_peak_bytes: The most that was seen.
-        disk_bytes: In its working directory and TMPDIR, as last looked at.
-        disk_peak_bytes: The most that was seen.
-        processes: Processes and threads now.
-        processes_peak: The most that was seen.
-        at_ms: When (Unix time).
-        began_at_ms: When the attempt began (Unix time), as the controller keeps it; 0: not known.
+        cpu_ms: Total processor time.
+        cpu_millis: Recent CPU use in thousandths of a core; 0 after its end.
+        memory_bytes: Current memory without the page cache.
+        memory_peak_bytes: The highest observed value.
+        disk_bytes: Size of its working directory and TMPDIR at the last measurement.
+        disk_peak_bytes: The highest observed value.
+        processes: Current number of processes and threads.
+        processes_peak: The highest observed value.
+        at_ms: Time of the measurement (Unix time).
+        began_at_ms: Start of the attempt (Unix time), as the controller keeps it; 0 if unknown.
     """
 
     cpu_ms: int = 0
@@ -36,7 +36,7 @@ class Usage:
     began_at_ms: int = 0
 
     def later(self, now: "Usage") -> "Usage":
-        """This, and what was seen after it: peaks and processor time never fall."""
+        """Return this use merged with a later one. Peaks and processor time never decrease."""
         return Usage(
             cpu_ms=max(self.cpu_ms, now.cpu_ms),
             cpu_millis=now.cpu_millis,
@@ -51,7 +51,7 @@ class Usage:
         )
 
     def numbers(self) -> tuple[int, ...]:
-        """All of it, in the order of the fields."""
+        """Return all values in the order of the fields."""
         return tuple(getattr(self, name) for name in USAGE_FIELDS)
 
 
@@ -68,7 +68,7 @@ NO_USAGE: Final = Usage()
 
 
 def usage_from(numbers: object) -> Usage:
-    """The inverse of `Usage.numbers`. Numbers of later releases are passed over, and those not given are 0."""
+    """Return the use in `Usage.numbers`. Extra numbers of later releases are ignored, and missing ones are 0."""
     if not isinstance(numbers, list | tuple):
         return NO_USAGE
     return Usage(*(max(0, int(number)) for number in numbers[: len(USAGE_FIELDS)]))

@@ -1,6 +1,6 @@
-"""Addresses that are told of the ends of jobs: what may be one, and what of it may be shown. Pure.
+"""Webhooks that receive the ends of jobs: validation, and which part may be shown. Pure.
 
-The whole of such an address counts as a secret but for its scheme and host: many services put the key into the path.
+The address is secret except for scheme and host: many services put the key into the path.
 """
 
 import ipaddress
@@ -21,11 +21,11 @@ IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """An address in its parts.
+    """The parts of a webhook's address.
 
     Args:
-        target: Path and query, as they are sent.
-        userinfo: "user:password"; empty: none.
+        target: Path and query, as sent.
+        userinfo: "user:password"; empty for none.
     """
 
     scheme: str
@@ -36,7 +36,7 @@ class Webhook:
 
     @property
     def authority(self) -> str:
-        """Host, and the port unless it is the scheme's own."""
+        """Host, and the port unless it is the scheme's default."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if (self.scheme, self.port) in _DEFAULT_PORTS else f"{host}:{self.port}"
 
@@ -46,7 +46,7 @@ class Webhook:
 
 
 def parse_webhook(url: str) -> Webhook:
-    """Return the parts of an address. Raises InvalidRequest, without showing more of it than host and scheme."""
+    """Return the parts of an address. Raise InvalidRequest, which shows only its host and scheme."""
     if len(url) > LONGEST:
         raise InvalidRequest(f"the notify URL has {len(url):,} characters; at most {LONGEST:,} are allowed")
     if any(ord(character) <= 32 or ord(character) >= 127 for character in url):
@@ -66,7 +66,7 @@ def parse_webhook(url: str) -> Webhook:
 
 
 def shown(url: str) -> str:
-    """The part of an address that may be shown; empty for none."""
+    """Return the part of an address that may be shown; empty for none."""
     if not url:
         return ""
     try:
@@ -87,7 +87,7 @@ _LOCAL_NAT64: Final = ipaddress.IPv6Network("64:ff9b:1::/48")  # RFC 8215; not e
 
 
 def _reached(address: IpAddress) -> IpAddress:
-    """Return the IPv4 address that an IPv6 address stands for, or the address itself."""
+    """Return the IPv4 address embedded in an IPv6 address, or the address itself."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     for network, bits_below in _HOLDS_IPV4:
@@ -101,14 +101,14 @@ def _is_public(address: IpAddress) -> bool:
 
 
 def refusal(webhook: Webhook, address: IpAddress, allow: Sequence[str], *, is_private: bool) -> str:
-    """Why a host may not be told, or nothing.
+    """Return why a host may not be called; empty if it may.
 
     Args:
-        webhook: The address that is asked for.
-        address: To which its host resolves now.
-        allow: What the operator allows: hosts ("hooks.example.com"), patterns ("*.example.com"), networks
-            ("10.0.0.0/8"). Empty: every public address.
-        is_private: Only this machine's user can submit jobs; then without `allow` any address will do.
+        webhook: The requested address.
+        address: The address that its host resolves to now.
+        allow: The operator's allowlist: hosts ("hooks.example.com"), patterns ("*.example.com"), networks
+            ("10.0.0.0/8"). Empty allows every public address.
+        is_private: Whether only this machine's user can submit jobs. Then any address is allowed without `allow`.
     """
     if allow:
         if any(fnmatchcase(webhook.host.lower(), entry.lower()) or _is_within(address, entry) for entry in allow):

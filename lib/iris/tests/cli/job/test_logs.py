@@ -64,9 +64,9 @@ def test_so_long_ago(word: str, seconds: float, iris: Iris, client: Client) -> N
     ("words", "code", "reason"),
     [
         (("a", "--since", "yesterday"), 2,
-            "'yesterday' is no time; give one such as 2026-05-03T14:00, or how long ago: 90s"),
-        (("a", "--until", "10"), 2, "'10' is no time"),
-        (("a", "--since", "99999999999999d"), 2, "is no time"),
+            "'yesterday' is not a time; use e.g. 2026-05-03T14:00, or how long ago: 90s"),
+        (("a", "--until", "10"), 2, "'10' is not a time"),
+        (("a", "--since", "99999999999999d"), 2, "is not a time"),
         (("a", "--grep", ""), 2, "it is empty"),
         (("a", "--attempt", "-1"), 2, "-1 is not in the range x>=0"),
         (("a", "--task", "3"), 4, "the tasks of /ann/a are 0 to 2"),
@@ -128,4 +128,4 @@ def test_an_attempt_that_there_is_not_is_told_with_those_that_there_are(
 
 def test_a_time_that_has_not_come_is_told(iris: Iris) -> None:
     code, _, said = iris("job", "logs", "a", "--since-ms", str(NOW_S * 1000 + 7_260_000), now_ms=NOW_S * 1000)
-    assert (code, said) == (0, "what is wanted begins 2 h 1 min from now: nothing was printed since\n")
+    assert (code, said) == (0, "the requested time is 2 h 1 min in the future, so no lines match\n")

@@ -7,7 +7,7 @@ from iris.client import JobStatus
 from iris.cluster.types import JobState
 
 P, B, R = JobState.PENDING, JobState.BUILDING, JobState.RUNNING
-BUILDING = "building: the worker fetches the files and makes the environment"
+BUILDING = "building: the worker fetches the files and builds the environment"
 
 
 @pytest.mark.parametrize(

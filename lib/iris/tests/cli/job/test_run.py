@@ -169,7 +169,7 @@ def test_an_option_without_the_one_that_it_is_of(given: set[str], said: str) -> 
 def test_no_memory_at_all_is_refused(iris: Iris, cluster: Cluster) -> None:
     code, _, said = iris("--memory", "0MB", "--", "true")
     assert code == 2
-    assert "'0MB' is nothing; give at least 1MB" in said
+    assert "'0MB' is no memory; give at least 1MB" in said
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_which_files_go_along(iris: Iris, cluster: Cluster, tmp_path: Path) -> N
     assert (cluster.opened["workspace"], cluster.opened["inherit_workspace"]) == (None, False)
     for words, complaint in (
         (("--no-workspace", "--workspace", "x"), "--workspace and --no-workspace: give one of them"),
-        (("--workspace", ""), "it is empty: name a folder, or give --no-workspace"),
+        (("--workspace", ""), "it is empty; name a folder, or use --no-workspace"),
     ):
         code, _, said = iris(*words, "--", "true")
         assert (code, complaint in said) == (2, True)

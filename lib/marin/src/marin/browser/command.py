@@ -23,8 +23,8 @@ from rigging.web.serving import LOOPBACK, Bound, bind, serve
 
 PORT: Final = 8765
 _HINT: Final = (
-    "Open the link that `marin browser` printed. It is good once and for ten minutes; "
-    "press Enter in that terminal for a new one."
+    "Open the link that `marin browser` printed. It works once, within ten minutes. "
+    "Press Enter in that terminal for a new one."
 )
 
 

@@ -17,9 +17,9 @@ from rigging.web.layout import place_nodes
 
 #: How steps are put together to nodes: the word in the page's address, and what it says.
 GROUPINGS: Final = {
-    "like": "names that differ in numbers",
-    "folder": "folders of names",
-    "none": "nothing: each step for itself",
+    "like": "names up to numbers",
+    "folder": "name prefix",
+    "none": "no grouping",
 }
 _GAP: Final = 70
 _MARGIN: Final = 10

@@ -150,9 +150,7 @@ def _opened(request: Request, token: str) -> Response:
     web = web_of(request)
     viewer: Viewer | None = web.links.redeem(token)
     if viewer is None:
-        return render(
-            request, "web/login.html", 403, problem="This link was used already, is too old, or was never good."
-        )
+        return render(request, "web/login.html", 403, problem="This link is invalid, expired, or already used.")
     # A page, not a redirect: a strict cookie does not go along with a redirect that began at another site's link.
     response = render(request, "web/signed_in.html", home=web.settings.home or "/")
     response.set_cookie(

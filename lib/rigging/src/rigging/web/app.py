@@ -114,7 +114,7 @@ class _Reserved(BaseRoute):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not self._viewers(viewer_of(HTTPConnection(scope))):
-            raise Denied("these pages are for admins here")
+            raise Denied("these pages are for admins only")
         await self._route.handle(scope, receive, send)
 
 
@@ -147,7 +147,7 @@ def _page(request: Request, status: int, words: str) -> Response:
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    words = "There is no such page." if error.status_code == 404 else str(error.detail)
+    words = "This page does not exist." if error.status_code == 404 else str(error.detail)
     response = _page(request, error.status_code, words)
     response.headers.update(error.headers or {})
     return response
@@ -164,12 +164,12 @@ async def _os_error(request: Request, error: Exception) -> Response:
     """
     assert isinstance(error, OSError)
     if isinstance(error, FileNotFoundError) or error.errno in _NO_NAME:
-        return _page(request, 404, "The file is not there any more.")
+        return _page(request, 404, "The file no longer exists.")
     if isinstance(error, PermissionError):
-        return _page(request, 403, "The file may not be read by this server.")
+        return _page(request, 403, "This server may not read the file.")
     _log.warning("storage cannot be read at %s", request.url.path, exc_info=error)
     words = error.strerror or type(error).__name__
-    return _page(request, 503, f"Storage cannot be read at present ({words}). Try again; the server's log says more.")
+    return _page(request, 503, f"Storage cannot be read now ({words}). Try again; the server's log has details.")
 
 
 class _Explained:
@@ -197,4 +197,4 @@ class _Explained:
 async def _unexpected(request: Request, error: Exception) -> Response:
     mark = secrets.token_hex(4)
     _log.error("error %s at %s", mark, request.url.path, exc_info=error)
-    return _page(request, 500, f"Something failed in the server. Its log says what, beside the mark {mark}.")
+    return _page(request, 500, f"The server failed. Its log has details next to the mark {mark}.")

@@ -40,9 +40,7 @@ def host_refusal(header: str, allowed: Collection[str], *, any_address: bool) ->
         return None
     if any_address and _is_address(name):
         return None
-    return (
-        f"host {header[:100]!r} is none of this server's names; it may be reached as localhost, or by a configured name"
-    )
+    return f"host {header[:100]!r} is not a name of this server; use localhost or a configured name"
 
 
 def _is_address(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""The caller's end: clients, pools, and the session of one process with one actor.
+"""The caller's side: clients, pools, and the session between one process and one actor.
 
-Nothing here runs in the actor's process; what both ends need is `transport`.
+Nothing here runs in the actor's process. Code for both sides is in `transport`.
 """

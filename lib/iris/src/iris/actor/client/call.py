@@ -1,4 +1,4 @@
-"""The result of one call of an actor, when it is there."""
+"""The future result of one call of an actor."""
 
 import threading
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from rigging.process.callbacks import call_apart
 
 
 class AnyCaller(Protocol):
-    """Brings calls to an actor."""
+    """Sends calls to an actor."""
 
     @property
     def label(self) -> str: ...
@@ -22,19 +22,19 @@ class AnyCaller(Protocol):
 
 
 class ActorCall:
-    """The result of a call, when it is there. Thread-safe."""
+    """The future result of a call. Thread-safe."""
 
     def __init__(self, caller: AnyCaller, call: PendingCall) -> None:
         self._caller = caller
         self._call = call
 
     def result(self, timeout: float | None = None) -> Any:
-        """Wait for the call and return its value, or raise what it raised, with the actor's traceback as its cause.
+        """Wait for the call and return its value, or raise what it raised, caused by the actor's traceback.
 
         Raises:
-            DeadlineExceeded: No result after `timeout` seconds (the call goes on), or before the call's own deadline.
-            ActorDied: The actor ended, or was started anew, before it answered. ActorStopped: It was shut down before.
-            Conflict: The call was cancelled, or the client closed; or this is a fork, which the result does not reach.
+            DeadlineExceeded: No result after `timeout` seconds (the call continues), or before the call's own deadline.
+            ActorDied: The actor ended or restarted before it answered. ActorStopped: It was shut down before that.
+            Conflict: The call was cancelled, or the client closed, or this is a fork, which the result cannot reach.
         """
         self._refuse_in_fork()
         try:
@@ -46,20 +46,20 @@ class ActorCall:
         return self._call.future.result().value()
 
     def done(self) -> bool:
-        """True if `result` would return or raise at once."""
+        """Return whether `result` would return or raise immediately."""
         return self._call.future.done()
 
     def cancel(self) -> bool:
-        """Take the call back: it does not run if it has not begun; what runs goes on, and its result is dropped."""
+        """Cancel the call: it does not run if it has not begun. A running call continues, and its result is dropped."""
         if not self._call.take_back(Conflict(f"{self._what} was cancelled")):
             return False
         self._caller.cancel(self._call)
         return True
 
     def add_done_callback(self, callback: Callable[["ActorCall"], object]) -> None:
-        """Call `callback(self)` when the call has ended, in a thread for all such callbacks of this process.
+        """Call `callback(self)` after the call has ended. One thread of this process runs all such callbacks.
 
-        It may make further calls; while it waits for something, the other callbacks wait too. What it raises is logged.
+        The callback may make further calls, but while it blocks, other callbacks wait. Its exceptions are logged.
         """
         self._refuse_in_fork()
         self._call.future.add_done_callback(lambda _: call_apart(lambda: callback(self)))

@@ -1,4 +1,6 @@
-"""All calls of this process to one actor: a session that outlives connections and, with retries, the actor's lives."""
+"""All calls of this process to one actor: a session that survives lost connections and, with retries, restarts of the
+actor.
+"""
 
 import asyncio
 import contextlib
@@ -32,8 +34,8 @@ class ClientLimits:
     """Limits of one client.
 
     Args:
-        idle_s: Seconds without a call after which the connection is given up.
-        max_in_flight: Calls that have no end yet; the next one waits for its turn.
+        idle_s: Seconds without a call after which the connection is closed.
+        max_in_flight: Maximum number of unfinished calls. Further ones wait.
     """
 
     idle_s: float = 60.0
@@ -44,15 +46,15 @@ DEFAULT_LIMITS: Final = ClientLimits()
 
 
 class Caller:
-    """Belongs to the loop; `submit`, `cancel` and `close` may be used from any thread.
+    """Belongs to the event loop. `submit`, `cancel` and `close` may be called from any thread.
 
     Args:
-        key: Of the actor's user.
-        whoami: For the actor's log.
-        reconnect_timeout: Seconds without a connection, though the actor has a place, after which calls fail.
-        limits: What it may use.
-        make_link: Makes a connection.
-        clock: Seconds, only growing.
+        key: The key of the actor's user.
+        whoami: The caller's name in the actor's log.
+        reconnect_timeout: Seconds without a connection to a known place after which calls fail.
+        limits: The client's limits.
+        make_link: Creates a connection.
+        clock: A monotonic clock in seconds.
     """
 
     def __init__(
@@ -87,19 +89,19 @@ class Caller:
 
     @property
     def label(self) -> str:
-        """The actor, for people."""
+        """A readable name of the actor."""
         return self._target.label
 
     def submit(self, call: PendingCall) -> None:
-        """Make a call; calls of one thread begin in the order in which they were made."""
+        """Make a call. Calls of one thread begin in order."""
         self._submitted.put(call)
 
     def cancel(self, call: PendingCall) -> None:
-        """Take back a call: it does not run if it has not begun, and its result is not wanted."""
+        """Cancel a call: it does not run if it has not begun, and its result is dropped."""
         self._cancelled.put(call)
 
     async def flush(self) -> None:
-        """Return when the actor's server has every call made so far; results are not waited for."""
+        """Return when the actor's server has received every call so far, without waiting for results."""
         while self._calls:
             if self._link is None or any(not call.sent for call in self._calls.values()):
                 # Looked at now and then, as only a process that ends asks for it.
@@ -113,7 +115,7 @@ class Caller:
             await link.finish(forget=True)
 
     async def close(self) -> None:
-        """End the connection; calls under way fail with Conflict, though the actor may run them."""
+        """Close the connection. Running calls fail with Conflict, although the actor may complete them."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()
@@ -153,19 +155,19 @@ class Caller:
         call.fail(DeadlineExceeded(f"{self._what(call)}: no result before its deadline{why}"))
 
     def settled(self, call: PendingCall, reply: Reply) -> None:
-        """For the link: the call has its end."""
+        """Record, for the link, that the call has ended."""
         del self._calls[call.number]
         call.settle(reply)
 
     def leaving(self) -> bool:
-        """For the link: it is given up; True if for good, with no call left."""
+        """Record, for the link, that it is given up; True if for good, with no call left."""
         if self._calls and not self._closed:
             return False
         self._link = None  # what is called from here on needs a new one
         return True
 
     def find(self, number: int) -> PendingCall | None:
-        """For the link: a call that has no end yet."""
+        """Return, for the link, an unfinished call."""
         return self._calls.get(number)
 
     def _what(self, call: PendingCall) -> str:
@@ -206,13 +208,13 @@ class Caller:
             self._target.close()
 
     def _break_down(self, fault: Exception) -> None:
-        """Fail all calls; the next one begins anew."""
+        """Fail all calls. The next one starts a new session."""
         logger.error("the connection to actor %s failed", self._target.label, exc_info=fault)
         why = f"its client failed; whether the method ran is not known: {type(fault).__name__}: {fault}"
         self._fail_all(lambda call: MarinError(f"{self._what(call)}: {why}"))
 
     async def _wait(self) -> bool:
-        """Wait for a call or a change; False when there was no call for long."""
+        """Wait for a call or a change. Return False if there was no call for long."""
         while True:
             try:
                 async with asyncio.timeout(self._idle_s):
@@ -223,14 +225,16 @@ class Caller:
                     return False
 
     def _not_there(self, ended: str) -> None:
-        """The actor has no place: what may have begun is lost; the rest waits for its next life, if one may come."""
+        """Handle an actor without a place: calls that may have begun are lost, the others wait for its next life if
+        there may be one.
+        """
         if ended:
             self._fail_all(lambda call: ActorDied(f"{self._what(call)}: the actor has ended: {ended}"))
         else:
             self._lose("the actor died")
 
     def _lose(self, why: str) -> None:
-        """Calls that may have begun fail, or are made again where that was asked for."""
+        """Fail calls that may have begun, or retry them where requested."""
         for call in list(self._calls.values()):
             if not call.sent:
                 continue
@@ -242,7 +246,7 @@ class Caller:
             call.fail(ActorDied(f"{self._what(call)}: {why} before it answered; whether the method ran is not known"))
 
     def _judge(self, place: Place, problem: MarinError, since: float) -> None:
-        """A connection could not be made, or broke."""
+        """Handle a connection that could not be made, or broke."""
         if isinstance(problem, Denied | InvalidRequest | Conflict):
             self._refuse_all(problem)
             return
@@ -256,7 +260,7 @@ class Caller:
             )
 
     async def _serve(self, place: Place) -> MarinError | None:
-        """One connection, to its end; None: it was made and ended in order or broke later, else why it was not."""
+        """Serve one connection to its end. Return None if it was established, otherwise why it was not."""
         link = self._make_link(place, self._session, self, self._key)
         made = False
         try:
@@ -284,7 +288,7 @@ class Caller:
         return None
 
     async def _until_over(self, link: Link) -> None:
-        """Return when the actor lives elsewhere, or had no call for long."""
+        """Return when the actor has moved, or there was no call for long."""
         while True:
             self._changed.clear()
             now = self._target.now

@@ -1,4 +1,4 @@
-"""ActorClient: calls of one actor, wherever it is."""
+"""ActorClient: calls to one actor, wherever it is."""
 
 import math
 import os
@@ -32,41 +32,42 @@ _LONGEST_S: Final = 100 * 365 * 86400.0
 
 
 class ActorMethod:
-    """One method of an actor, as seen from outside."""
+    """A callable method of an actor."""
 
     def __init__(self, client: "ActorClient", name: str) -> None:
         self._client = client
         self._name = name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call it and wait for the result."""
+        """Call the method and wait for the result."""
         return self._client.call(self._name, args, kwargs).result()
 
     def remote(self, *args: Any, **kwargs: Any) -> ActorCall:
-        """Call it and return at once."""
+        """Call the method and return immediately."""
         return self._client.call(self._name, args, kwargs)
 
 
 class ActorClient(Closing):
-    """Calls of one actor. Thread-safe; calls of one thread begin in the order in which they were made.
+    """Calls to one actor. Thread-safe. Calls of one thread begin in order.
 
     counter = ActorClient("counter")      # inside a job: as the resolver finds names
     counter.add(1)                        # waits for the result
     counter.add.remote(1).result(5)       # does not
 
-    A call survives lost connections: it runs once, and its result is kept until it is here. When the actor dies, calls
-    that may have begun fail with ActorDied, unless `max_retries` allows to make them again; others wait for its next
-    life.
+    A call survives lost connections: it runs once, and its result is kept until this process has it. When the actor
+    dies, calls that may have begun fail with ActorDied unless `max_retries` allows a retry. The others wait for its
+    next life.
 
     Args:
-        resolver: The actor's name, when it is the only argument; or what says where actors are: a `FixedResolver`, a
-            `ProxyResolver`, or the resolver of a context of Iris.
-        name: Of the endpoint: a leaf inside a job, the full name anywhere.
-        call_timeout: As `timeout`.
-        client: The cluster; None: that of the job this runs in.
-        timeout: Seconds that calls may take, where they do not say; None: no limit.
-        max_retries: How often a call is made again after the actor died; -1: without limit.
-        task_id: The only task whose actor has that name; calls fail when it has ended for good, though its job goes on.
+        resolver: The actor's name, if it is the only argument. Otherwise it locates actors: a `FixedResolver`, a
+            `ProxyResolver`, or the resolver of an Iris context.
+        name: The endpoint's name: a leaf inside a job, the full name anywhere.
+        call_timeout: Alias of `timeout`.
+        client: The cluster; None for that of the current job.
+        timeout: Default timeout of calls in seconds; None for no limit.
+        max_retries: How often a call is retried after the actor died; -1 means no limit.
+        task_id: The only task whose actor has that name. Calls fail when it has ended for good, even if its job
+            continues.
     """
 
     def __init__(
@@ -118,9 +119,9 @@ class ActorClient(Closing):
             address: "host:port".
             actor: The actor's name on that server.
             key: The key of the actor's server.
-            timeout: Seconds for each call; None: no limit.
-            max_retries: How often a call is made again after the actor died.
-            limits: What the client may use.
+            timeout: Timeout of each call in seconds; None for no limit.
+            max_retries: How often a call is retried after the actor died.
+            limits: The client's limits.
         """
         if not isinstance(key, bytes):
             raise InvalidRequest(f"the key of actor {actor!r} at {address} must be bytes, not {type(key).__name__}")
@@ -139,14 +140,14 @@ class ActorClient(Closing):
         max_retries: int = 0,
         limits: ClientLimits = DEFAULT_LIMITS,
     ) -> "ActorClient":
-        """Return a client of an actor whose place `target` follows.
+        """Return a client of an actor whose location `target` follows.
 
         Args:
-            target: Follows the actor's place.
+            target: Follows the actor's location.
             key: The key of the actor's server.
-            timeout: Seconds for each call; None: no limit.
-            max_retries: How often a call is made again after the actor died.
-            limits: What the client may use.
+            timeout: Timeout of each call in seconds; None for no limit.
+            max_retries: How often a call is retried after the actor died.
+            limits: The client's limits.
         """
         made = cls.__new__(cls)
         made._setup(lambda: target, key, timeout, max_retries, limits)
@@ -154,7 +155,7 @@ class ActorClient(Closing):
 
     @classmethod
     def of(cls, caller: AnyCaller) -> "ActorClient":
-        """A client of an actor that `caller` reaches."""
+        """Return a client of the actor that `caller` reaches."""
         made = cls.__new__(cls)
         made._setup(_unused, _unused, None, 0)
         made._caller = caller
@@ -185,7 +186,7 @@ class ActorClient(Closing):
         return ActorMethod(self, name)
 
     def method(self, name: str) -> ActorMethod:
-        """The actor's method of that name, also where this class has one of its own."""
+        """Return the actor's method of that name, even if this class has one of the same name."""
         return ActorMethod(self, name)
 
     def call(
@@ -198,18 +199,18 @@ class ActorClient(Closing):
         max_retries: int | None = None,
         dumps: Dumps = by_cloudpickle,
     ) -> ActorCall:
-        """Make a call and return at once; with 10,000 calls that have no end yet, wait for one to end first.
+        """Make a call and return immediately. With 10,000 unfinished calls, first wait for one to end.
 
         Args:
             method: The method's name.
-            args: Positional arguments; pickled before this returns.
+            args: Positional arguments. They are pickled before this returns.
             kwargs: Keyword arguments.
-            timeout: Seconds until the call fails with DeadlineExceeded and, if it has not begun, is not run.
-            max_retries: How often the call is made again after the actor died; None: as the client was made with.
+            timeout: Seconds until the call fails with DeadlineExceeded. If it has not begun by then, it does not run.
+            max_retries: How often the call is retried after the actor died; None for the client's default.
             dumps: Pickles arguments that are not plain.
 
         Raises:
-            InvalidRequest: The arguments cannot be pickled, or no method can have that name. Conflict: The client was
+            InvalidRequest: The arguments cannot be pickled, or the method name is invalid. Conflict: The client was
                 closed, or this is a fork.
         """
         caller = self._connected()
@@ -230,31 +231,31 @@ class ActorClient(Closing):
         return ActorCall(caller, call)
 
     def start_operation(self, method: str, *args: Any, **kwargs: Any) -> str:
-        """Make a call and return a number by which this client is asked for it.
+        """Make a call and return a number that identifies it to this client.
 
         Args:
-            method: Its name.
+            method: The method's name.
             *args: Positional arguments.
             **kwargs: Keyword arguments.
         """
         return self._operations.add(self.call(method, args, kwargs))
 
     def poll_operation_status(self, operation_id: str) -> OperationStatus:
-        """Return the status of an operation now. Raises NotFound."""
+        """Return the current status of an operation. Raise NotFound."""
         return self._operations.poll(operation_id)
 
     def get_operation(self, operation_id: str) -> OperationStatus:
-        """Return the operation's status, with the result when there is one."""
+        """Return the operation's status, with its result if there is one."""
         return self._operations.poll(operation_id)
 
     def cancel_operation(self, operation_id: str) -> bool:
-        """Take an operation back: it does not run if it has not begun. False when it had ended. Raises NotFound."""
+        """Cancel an operation: it does not run if it has not begun. Return False if it had ended. Raise NotFound."""
         return self._operations.cancel(operation_id)
 
     def close(self) -> None:
-        """End the connection, once the actor has what was sent; calls without an end fail with Conflict.
+        """Close the connection after the actor has received what was sent. Unfinished calls fail with Conflict.
 
-        What the actor has not taken after a second is lost. Nothing in a fork.
+        What the actor has not received within a second is lost. Does nothing in a fork.
         """
         if in_fork():
             return
@@ -307,7 +308,7 @@ def _own_cluster(name: str) -> IrisClient:
 
 
 def _full_name(cluster: IrisClient, name: str) -> str:
-    """The name as seen from anywhere: what answers under a leaf now, else the leaf in this job's own namespace."""
+    """Return the full name: that of a current endpoint for a leaf, else the leaf in this job's namespace."""
     if name.startswith("/"):
         return name
     found = cluster.resolver.resolve(name)

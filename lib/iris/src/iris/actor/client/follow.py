@@ -1,4 +1,4 @@
-"""EndpointFollower: what answers under a name or a prefix, always current, to be waited for."""
+"""EndpointFollower: the current endpoints of a name or prefix, with waiting."""
 
 import threading
 import time
@@ -16,12 +16,12 @@ FIRST_LOOK_S = 60.0
 
 
 class EndpointFollower(Closing):
-    """Follows endpoints by a watch until `close`. Thread-safe.
+    """Follow endpoints by a watch until `close`. Thread-safe.
 
     Args:
-        name: As in `EndpointResolver.watch`; or
-        prefix: of full names.
-        on_change: Told of every change, in the loop, where it must not wait for anything.
+        name: As in `EndpointResolver.watch`.
+        prefix: Prefix of full names, instead of `name`.
+        on_change: Called in the event loop after every change. It must not block.
     """
 
     def __init__(
@@ -44,19 +44,19 @@ class EndpointFollower(Closing):
 
     @property
     def error(self) -> MarinError | None:
-        """The refusal that ended the watch, if one did."""
+        """The refusal that ended the watch, if there was one."""
         return self._error
 
     @property
     def latest(self) -> EndpointSet:
-        """The actors that answer now; waits for the first answer. Raises what the controller refused with."""
+        """Return the current actors, waiting for the first answer. Raise the controller's refusal."""
         return self.wait_for(lambda _: True, FIRST_LOOK_S)
 
     def wait_for(self, condition: Callable[[EndpointSet], bool], timeout: float) -> EndpointSet:
         """Return the first set of endpoints that meets the condition.
 
         Raises:
-            DeadlineExceeded: None did within `timeout` seconds. Conflict: `close` was called. MarinError: The
+            DeadlineExceeded: No set did within `timeout` seconds. Conflict: `close` was called. MarinError: The
                 controller refused.
         """
         end = time.monotonic() + timeout
@@ -72,7 +72,7 @@ class EndpointFollower(Closing):
                     raise DeadlineExceeded(f"endpoints of {self._what}: not as waited for after {timeout:g} s")
 
     def close(self) -> None:
-        """Look no more. Nothing in a fork."""
+        """Stop following. Does nothing in a fork."""
         if in_fork():
             return
         run(self._stop())

@@ -1,4 +1,4 @@
-"""The key by which the actors and callers of one user know each other."""
+"""The key with which actors and callers of one user authenticate each other."""
 
 import threading
 import weakref
@@ -16,10 +16,10 @@ _known: "Final[weakref.WeakKeyDictionary[Connection, dict[str, bytes]]]" = weakr
 
 
 def actor_key(client: IrisClient, user: str = "") -> bytes:
-    """The key of a user (default: whose client it is), asked of the controller once a connection.
+    """Return the key of a user (default: the client's), requested from the controller once per connection.
 
     Raises:
-        Denied: A job asks for another user's.
+        Denied: A job asks for another user's key.
     """
     connection = client.connection
     with _lock:
@@ -32,9 +32,9 @@ def actor_key(client: IrisClient, user: str = "") -> bytes:
 
 
 def key_of_addresses() -> Callable[[], bytes]:
-    """Return what finds the key of servers at known addresses, as an `ActorServer` of this process would have it.
+    """Return a function that finds the key of servers at known addresses, like an `ActorServer` of this process.
 
-    Inside a job that is the user's, from the cluster; elsewhere this machine's.
+    Inside a job it is the user's key from the cluster, elsewhere this machine's.
     """
     context = get_iris_ctx()
     return machine_key if context is None else lambda: actor_key(context.client)

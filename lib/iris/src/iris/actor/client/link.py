@@ -1,4 +1,4 @@
-"""One connection to an actor's server, from the caller's side."""
+"""The caller's side of a connection to an actor's server."""
 
 import asyncio
 import time
@@ -31,14 +31,16 @@ def _open_channel(address: str) -> grpc.aio.Channel:
 
 
 class Calls(Protocol):
-    """The calls whose results a link brings."""
+    """The calls whose results a link delivers."""
 
     def find(self, number: int) -> PendingCall | None: ...
 
     def settled(self, call: PendingCall, reply: Reply) -> None: ...
 
     def leaving(self) -> bool:
-        """The connection is given up; True: results are not asked for, and the link gets no more calls."""
+        """Record that the connection is given up. True means that results are not requested, and the link gets no more
+        calls.
+        """
         ...
 
 
@@ -52,19 +54,19 @@ _BYE: Final = _Bye()
 
 
 class Link:
-    """Made for one connection: `open`, `run`, `close`.
+    """A single connection: `open`, `run`, `close`.
 
     Args:
-        place: Where the actor is.
+        place: The actor's location.
         session: The caller's session.
-        calls: The calls whose results it brings.
-        key: Of the actor's user.
+        calls: The calls whose results it delivers.
+        key: The key of the actor's user.
         open_channel: Opens a channel to an address.
-        open_call: Opens the stream on it.
+        open_call: Opens the stream on the channel.
 
     Attributes:
-        last_word: When the server said something last, by `time.monotonic`.
-        ack_s: Seconds within which the server hears that a result is here.
+        last_word: When the server last sent something, by `time.monotonic`.
+        ack_s: Seconds within which a received result is acknowledged.
     """
 
     def __init__(
@@ -92,10 +94,10 @@ class Link:
         self.ack_s = ACK_S
 
     async def open(self, whoami: str, outstanding: list[int]) -> pb.ActorWelcome:
-        """Prove who one is, and have it proved.
+        """Authenticate both sides.
 
         Raises:
-            Denied: The server does not hold the key, or refuses ours. AioRpcError, Unavailable: There is no connection.
+            Denied: The server lacks the key, or refuses the caller's. AioRpcError, Unavailable: There is no connection.
         """
         try:
             async with asyncio.timeout(_HANDSHAKE_S):
@@ -104,7 +106,7 @@ class Link:
             raise Unavailable(f"{self.place.address} did not answer within {_HANDSHAKE_S:g} s") from None
 
     def send(self, call: PendingCall) -> None:
-        """Send the call; a large one's pickle follows when the server asks for it."""
+        """Send the call. A large one's pickle follows when the server requests it."""
         call.actor = self.place.actor
         size = call.data.size
         call.whole = INLINE_BYTES < size <= WHOLE_BYTES and sum(self._unasked.values()) + size <= WINDOW_BYTES
@@ -118,10 +120,11 @@ class Link:
         self._frame_queue.put(Number("cancels", call.number))
 
     async def finish(self, forget: bool) -> bool:
-        """Send what is here and no more, and wait until the server ends the connection: whether it has it all.
+        """Send only what is queued, wait until the server closes the connection, and return whether it received
+        everything.
 
         Args:
-            forget: Results are not asked for.
+            forget: Whether results are not wanted.
         """
         if forget:
             self._frame_queue.put(_BYE)
@@ -130,7 +133,7 @@ class Link:
         return self._stream.done() and await self._stream.code() is grpc.StatusCode.OK
 
     async def run(self, over: Coroutine[Any, Any, None]) -> None:
-        """Serve until `over` returns or the connection breaks (raised)."""
+        """Serve until `over` returns or the connection breaks, which raises."""
         work = [self._loop.create_task(part) for part in (self._read(), self._write())]
         tasks = [*work, self._loop.create_task(over)]
         try:
@@ -154,7 +157,7 @@ class Link:
             raise Unavailable(self._goodbye)
 
     async def close(self) -> None:
-        """Let go."""
+        """Release the connection."""
         self._stream.cancel()
         await self._channel.close()
 
@@ -183,7 +186,7 @@ class Link:
         return envelope
 
     async def _raise_end(self) -> NoReturn:
-        """Raise what ended the stream."""
+        """Raise the error that ended the stream."""
         code, details = await self._stream.code(), await self._stream.details()
         if code is grpc.StatusCode.OK:
             raise Unavailable(self._goodbye or f"{self.place.address} ended the connection")

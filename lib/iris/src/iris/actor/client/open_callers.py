@@ -1,4 +1,4 @@
-"""The connections of this process to actors: what was called as it ends reaches them yet."""
+"""Open connections of this process to actors, so that calls made at its exit still arrive."""
 
 import atexit
 import contextlib
@@ -16,19 +16,19 @@ _open_callers: weakref.WeakSet[Caller] = weakref.WeakSet()
 
 
 def keep_open(caller: Caller) -> None:
-    """Flush it when the process ends, unless it is closed before."""
+    """Flush the caller at process exit, unless it is closed before."""
     _open_callers.add(caller)
 
 
 async def close(caller: Caller) -> None:
-    """End its connection, once the actor has what was sent."""
+    """Close its connection after the actor has received what was sent."""
     _open_callers.discard(caller)
     await caller.close()
 
 
 @atexit.register
 def _hand_over() -> None:
-    """Calls made by a process that ends reach their actors, if those can be reached soon."""
+    """Deliver the calls of an exiting process, if their actors can be reached soon."""
     if _open_callers and not in_fork():
         with contextlib.suppress(TimeoutError):
             run(_flush(list(_open_callers)), _FLUSH_S + 1)

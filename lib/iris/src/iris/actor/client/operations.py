@@ -1,4 +1,4 @@
-"""Calls that are asked for by a number, as older programs make long ones."""
+"""Calls identified by a number, as older programs make long ones."""
 
 import secrets
 import threading
@@ -18,13 +18,13 @@ class Call(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OperationStatus:
-    """A call at one moment.
+    """A snapshot of a call.
 
     Args:
         operation_id: Its number.
         state: "running", "succeeded", "failed" or "cancelled".
-        result: What it returned.
-        error: What it raised.
+        result: Its return value.
+        error: Its exception.
     """
 
     operation_id: str
@@ -47,14 +47,14 @@ class Operations:
         self._cancelled: set[str] = set()
 
     def add(self, call: Call) -> str:
-        """Keep a call; return its number."""
+        """Store a call and return its number."""
         operation_id = secrets.token_hex(8)
         with self._lock:
             self._calls[operation_id] = call
         return operation_id
 
     def poll(self, operation_id: str) -> OperationStatus:
-        """Return the status of a call now. Raises NotFound."""
+        """Return the current status of a call. Raise NotFound."""
         call = self._find(operation_id)
         if operation_id in self._cancelled:
             return OperationStatus(operation_id, "cancelled")
@@ -66,7 +66,7 @@ class Operations:
             return OperationStatus(operation_id, "failed", error=error)
 
     def cancel(self, operation_id: str) -> bool:
-        """Take a call back; False when it had ended. Raises NotFound."""
+        """Cancel a call. Return False if it had ended. Raise NotFound."""
         taken = self._find(operation_id).cancel()
         if taken:
             self._cancelled.add(operation_id)

@@ -1,4 +1,4 @@
-"""One call as its caller knows it."""
+"""A call from its caller's view."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ _REFUSALS: Final[dict[int, type[MarinError]]] = {
 
 
 class Reply:
-    """The result of a call, still pickled; it is unpickled once, by the thread that asks for it."""
+    """The pickled result of a call. The thread that asks for it unpickles it, once."""
 
     __slots__ = ("_data", "_end", "_value")
 
@@ -47,13 +47,13 @@ class Reply:
 
 
 class PendingCall:
-    """A call from its making to its end.
+    """A call from its creation to its end.
 
     Attributes:
-        number: In its session. sent: Handed over whole, so the actor may have begun it.
-        whole: Its arguments go along with it though they are large.
-        retries_left: How often it may be made again after the actor died; negative: without limit.
-        deadline: By `time.monotonic`. future: Its end for those who wait; comes earlier when the call is taken back.
+        number: Its number in the session. sent: Fully sent, so the actor may have begun it.
+        whole: Whether its arguments are sent along although they are large.
+        retries_left: How many retries remain after the actor died; negative means no limit.
+        deadline: A `time.monotonic` value. future: Its end, for waiters. It is set earlier if the call is cancelled.
     """
 
     __slots__ = (
@@ -79,7 +79,7 @@ class PendingCall:
         self.timer: asyncio.TimerHandle | None = None
 
     def fill(self, envelope: Envelope[pb.ClientFrames]) -> int:
-        """The frame that begins it (see `frame_queue.Frame`)."""
+        """Return the frame that starts it (see `frame_queue.Frame`)."""
         if self.future.done():
             return 0  # cancelled while it waited
         start = envelope.message.starts.add(call=self.number, actor=self.actor, method=self.method)
@@ -99,7 +99,7 @@ class PendingCall:
         return size + 64
 
     def mark_sent(self) -> None:
-        """The last piece of its pickle was handed over."""
+        """Record that the last piece of its pickle was sent."""
         self.sent = True
 
     def settle(self, reply: Reply) -> None:
@@ -112,7 +112,7 @@ class PendingCall:
         self.take_back(error)
 
     def take_back(self, error: MarinError) -> bool:
-        """End the call for those who wait for it; False when it had ended. From any thread."""
+        """End the call for its waiters. Return False if it had ended. Callable from any thread."""
         try:
             self.future.set_exception(error)
         except InvalidStateError:
@@ -120,7 +120,7 @@ class PendingCall:
         return True
 
     def stop_timer(self) -> None:
-        """Its deadline is of no interest any more, and must not keep its arguments."""
+        """Cancel its deadline timer, which would keep its arguments alive."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None

@@ -1,4 +1,4 @@
-"""The place of an actor: a fixed address, or found by the cluster's endpoints."""
+"""The location of an actor: a fixed address, or one found through the cluster's endpoints."""
 
 import asyncio
 from collections.abc import Callable
@@ -26,7 +26,7 @@ ACTOR_KEY: Final = "actor"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One life of an actor.
+    """The location of one life of an actor.
 
     Args:
         address: "host:port".
@@ -41,12 +41,12 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """An actor's place as far as it is known.
+    """An actor's location, as far as it is known.
 
     Args:
-        place: None: it has none now.
-        ended: Why it will have none any more; empty: it may.
-        error: Why nothing can be learnt.
+        place: The current location; None if there is none.
+        ended: Why it will never have one again; empty if it may.
+        error: Why the location cannot be determined.
     """
 
     place: Place | None = None
@@ -55,7 +55,7 @@ class Location:
 
 
 class Target(Protocol):
-    """Says where an actor is. Belongs to the loop."""
+    """Locates an actor. Belongs to the event loop."""
 
     label: str
 
@@ -63,16 +63,16 @@ class Target(Protocol):
     def now(self) -> Location: ...
 
     def open(self, on_change: Callable[[], object]) -> None:
-        """Begin to look; `on_change` is called whenever `now` is something else."""
+        """Start looking. `on_change` is called whenever `now` changes."""
         ...
 
     def close(self) -> None:
-        """Look no more; `open` begins again."""
+        """Stop looking. `open` starts again."""
         ...
 
 
 class FixedPlace:
-    """An actor at a known address."""
+    """An actor at a fixed address."""
 
     def __init__(self, label: str, place: Place) -> None:
         self.label = label
@@ -90,13 +90,14 @@ class FixedPlace:
 
 
 class NamedPlace:
-    """An actor found by the full name of its endpoint; of several the latest, but it stays with one that is there.
+    """An actor found by its endpoint's full name. If there are several, it uses the latest but stays with one that
+    lives.
 
     Args:
-        connection: To the cluster.
-        name: Of the endpoint.
-        task_id: The only task that registers it: when that has ended for good, so has the actor.
-        make_watch: Makes the watch of the endpoint.
+        connection: The connection to the cluster.
+        name: The endpoint's name.
+        task_id: The only task that registers it. The actor ends for good with that task.
+        make_watch: Creates the watch of the endpoint.
     """
 
     def __init__(
@@ -141,7 +142,7 @@ class NamedPlace:
 
 
 class GroupMember:
-    """One actor of a group; the watcher of the group ends it."""
+    """One actor of a group. The group's watcher ends it."""
 
     def __init__(self, place: Place, label: str) -> None:
         self.label = label
@@ -159,18 +160,18 @@ class GroupMember:
         self._on_change = _nothing
 
     def end(self, reason: str) -> None:
-        """It is there no more."""
+        """Record that the actor is gone."""
         self._now = Location(None, reason)
         self._on_change()
 
 
 class EndpointWatch:
-    """Follows endpoints in the loop, through restarts of the controller, until `stop`.
+    """Follow endpoints in the event loop, across restarts of the controller, until `stop`.
 
     Args:
-        connection: To the cluster.
-        request: Which endpoints.
-        on_change: Called with all of them whenever they are others.
+        connection: The connection to the cluster.
+        request: Selects the endpoints.
+        on_change: Called with all endpoints after every change.
         on_error: Called with the error that ends the watch.
     """
 
@@ -231,7 +232,7 @@ class EndpointWatch:
 
 
 def place_of(endpoint: Registered) -> Place:
-    """The place that an endpoint of an actor names."""
+    """Return the location in an actor's endpoint."""
     actor = endpoint.metadata.get(ACTOR_KEY) or endpoint.name.rpartition("/")[2]
     return Place(endpoint.address, endpoint.attempt_id, actor)
 

@@ -1,4 +1,4 @@
-"""ActorPool: the actors that answer under one name, as one."""
+"""ActorPool: the actors under one name, used as one."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -22,21 +22,22 @@ from rigging.errors import Conflict, DeadlineExceeded, InvalidRequest, Unavailab
 
 
 class ActorPool(Closing):
-    """All actors of an endpoint name (e.g. registered by the replicas of a job), kept current by a watch. Thread-safe.
+    """All actors with an endpoint name (e.g. registered by the replicas of a job), kept current by a watch.
+    Thread-safe.
 
     pool = ActorPool("worker")
     pool.call("score", (batch,)).result()            # one of them, in turn
     [call.result() for call in pool.broadcast("reset")]
 
-    As older programs say it: `ActorPool(resolver, "worker").call().score(batch)`, which waits for the result, and
+    The older form is `ActorPool(resolver, "worker").call().score(batch)`, which waits for the result, and
     `.broadcast().reset().wait_all()`.
 
     Args:
-        resolver: The actors' name, when it is the only argument; or what says where actors are, as of `ActorClient`.
-        name: Of the endpoints: a leaf inside a job, the full name anywhere.
-        timeout: Seconds that calls may take, where they do not say; None: no limit, or 30 with a resolver.
-        client: The cluster; None: that of the job this runs in.
-        limits: What the client of each actor may use.
+        resolver: The actors' name, if it is the only argument. Otherwise it locates actors, as in `ActorClient`.
+        name: The endpoints' name: a leaf inside a job, the full name anywhere.
+        timeout: Default timeout of calls in seconds; None for no limit, or 30 with a resolver.
+        client: The cluster; None for that of the current job.
+        limits: The limits of each actor's client.
     """
 
     def __init__(
@@ -79,26 +80,27 @@ class ActorPool(Closing):
 
     @property
     def size(self) -> int:
-        """Number of actors that answer now."""
+        """The number of current actors."""
         with self._lock:
             return len(self._order)
 
     @property
     def members(self) -> list[ActorClient]:
-        """A client for each of those that answer now."""
+        """Return a client for each current actor."""
         with self._lock:
             return list(self._order)
 
     @property
     def timeout(self) -> float | None:
-        """Seconds that calls may take, where they do not say; None: no limit."""
+        """Default timeout of calls in seconds; None for no limit."""
         return self._timeout
 
     def wait_for_size(self, size: int, timeout: float = 300.0) -> None:
-        """Return when at least so many answer.
+        """Return when at least `size` actors are available.
 
         Raises:
-            DeadlineExceeded: Not that many after `timeout` seconds. Unavailable: The job has ended: none will come.
+            DeadlineExceeded: Fewer were available after `timeout` seconds. Unavailable: The job has ended, so none will
+                appear.
             Conflict: The pool was closed.
         """
         if self.size >= size:
@@ -134,16 +136,16 @@ class ActorPool(Closing):
         *,
         timeout: float | None = None,
     ) -> ActorCall | PoolMethods:
-        """Call a method of one of the actors, each in its turn; without one, return their methods, which wait.
+        """Call a method of one actor, in rotation. Without a method, return an object whose methods call and wait.
 
         Args:
-            method: Its name; None: see above.
+            method: The method's name; None as above.
             args: Positional arguments.
             kwargs: Keyword arguments.
-            timeout: Seconds; None: as the pool was made with.
+            timeout: Timeout in seconds; None for the pool's default.
 
         Raises:
-            Unavailable: There is none. Conflict: The pool was closed.
+            Unavailable: There is no actor. Conflict: The pool was closed.
         """
         if method is None:
             return PoolMethods(lambda name, args, kwargs: self.call(name, args, kwargs).result())
@@ -176,15 +178,15 @@ class ActorPool(Closing):
         *,
         timeout: float | None = None,
     ) -> Sequence[ActorCall] | PoolMethods:
-        """Call a method of every actor that answers now; the calls are in the order of `members`.
+        """Call a method of every current actor. The calls are in the order of `members`.
 
-        Without a method, return their methods, which give a `Broadcast`. Raises Conflict when the pool was closed.
+        Without a method, return an object whose methods return a `Broadcast`. Raise Conflict if the pool was closed.
 
         Args:
-            method: Its name; None: see above.
+            method: The method's name; None as above.
             args: Positional arguments.
             kwargs: Keyword arguments.
-            timeout: Seconds for each call; None: as the pool was made with.
+            timeout: Timeout of each call in seconds; None for the pool's default.
         """
         if method is None:
             return PoolMethods(lambda name, args, kwargs: Broadcast(self.broadcast(name, args, kwargs)))
@@ -194,7 +196,7 @@ class ActorPool(Closing):
         return [member.call(method, args, kwargs, timeout=timeout) for member in members]
 
     def close(self) -> None:
-        """Look no more, and end the connections. Nothing in a fork."""
+        """Stop following, and close the connections. Does nothing in a fork."""
         if in_fork():
             return
         self._closed = True
@@ -217,7 +219,7 @@ class ActorPool(Closing):
             raise Unavailable(f"no actor {self._name!r} will answer: {self._ended}")
 
     def _found(self, found: EndpointSet) -> None:
-        """In the loop: some came, some went."""
+        """Handle a change of the actors, in the event loop."""
         places = {place_of(endpoint): endpoint.name for endpoint in found.endpoints}
         with self._lock:
             for place in [place for place in self._members if place not in places]:

@@ -1,4 +1,4 @@
-"""The calls of a pool as older programs write them: `pool.call().method(...)`."""
+"""The calls of a pool in the form of older programs: `pool.call().method(...)`."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ class PoolMethods:
     """The methods of a pool's actors.
 
     Args:
-        make: Makes a call of the name, the arguments and the keyword arguments.
+        make: Makes a call, given the name, the arguments and the keyword arguments.
     """
 
     def __init__(self, make: Callable[[str, tuple[Any, ...], Mapping[str, Any]], Any]) -> None:
@@ -29,23 +29,23 @@ class PoolMethods:
 
 
 class Broadcast:
-    """One call of every actor of a pool."""
+    """One call to every actor of a pool."""
 
     def __init__(self, calls: Sequence[ActorCall]) -> None:
         self.calls = calls
 
     def wait_all(self, timeout: float | None = None) -> list[Any]:
-        """Return the results in the order of the pool's members; raises the first error of them.
+        """Return the results in the order of the pool's members. Raise the first error.
 
         Args:
-            timeout: Seconds for all together; None: as the pool was made with.
+            timeout: Timeout for all together in seconds; None for the pool's default.
         """
         end = None if timeout is None else time.monotonic() + timeout
         return [call.result(None if end is None else max(0.0, end - time.monotonic())) for call in self.calls]
 
 
 class Follower(Protocol):
-    """Tells a pool of the endpoints that there are (see `EndpointFollower`)."""
+    """Supplies a pool with endpoints (see `EndpointFollower`)."""
 
     @property
     def error(self) -> MarinError | None: ...
@@ -56,12 +56,12 @@ class Follower(Protocol):
 
 
 class NothingToFollow:
-    """The follower of a pool whose actors are at known addresses."""
+    """The follower of a pool whose actors have fixed addresses."""
 
     error: Final = None
 
     def wait_for(self, condition: Callable[[EndpointSet], bool], timeout: float) -> EndpointSet:
-        """Raise DeadlineExceeded: there will be no others."""
+        """Raise DeadlineExceeded: the actors never change."""
         del condition
         raise DeadlineExceeded(f"no other actors came within {timeout:g} s: all are known")
 

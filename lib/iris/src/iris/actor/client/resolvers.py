@@ -1,4 +1,4 @@
-"""Where actors are, as older programs say it: by a table, or by a controller's address."""
+"""Locations of actors in the form of older programs: a table, or a controller's address."""
 
 import os
 import secrets
@@ -14,14 +14,14 @@ _KEY_BYTES: Final = 32
 
 
 class FixedResolver:
-    """Actors at known addresses. Outside of jobs: of this user's servers on this machine, without a cluster; inside a
-    job: of servers of this user's jobs.
+    """Actors at known addresses. Outside of jobs these are this user's servers on this machine, without a cluster;
+    inside a job, servers of this user's jobs.
 
     Args:
-        endpoints: The address ("host:port", or a URL), or several, of each name.
+        endpoints: One or several addresses ("host:port" or a URL) for each name.
 
     Raises:
-        InvalidRequest: An address is none, or a name has none.
+        InvalidRequest: An address is invalid, or a name has none.
     """
 
     def __init__(self, endpoints: Mapping[str, str | Sequence[str]]) -> None:
@@ -34,7 +34,7 @@ class FixedResolver:
             raise InvalidRequest(f"actor {bare[0]!r} has no address; give one (host:port), or several")
 
     def addresses(self, name: str) -> list[str]:
-        """Return the addresses of a name. Raises NotFound."""
+        """Return the addresses of a name. Raise NotFound."""
         found = self._addresses.get(name)
         if not found:
             raise NotFound(f"no actor {name!r} in this resolver; it has {', '.join(self._addresses) or 'none'}")
@@ -42,10 +42,10 @@ class FixedResolver:
 
 
 class ProxyResolver:
-    """The actors of a cluster, by its controller.
+    """The actors of a cluster, found through its controller.
 
     Args:
-        controller_url: Where the controller listens.
+        controller_url: The controller's address.
     """
 
     def __init__(self, controller_url: str) -> None:
@@ -66,22 +66,23 @@ def _address_of(name: str, url: str) -> str:
 
 
 def bare_address(url: str) -> str:
-    """Return "host:port" of a URL."""
+    """Return the "host:port" of a URL."""
     return url.rpartition("://")[2].rstrip("/")
 
 
 def machine_key(environ: Mapping[str, str] | None = None) -> bytes:
-    """Return the key by which actors and callers of this user know each other on this machine, outside of jobs.
+    """Return the key with which this user's actors and callers authenticate each other on this machine, outside of
+    jobs.
 
-    It is in a file that only this user can read, made when there is none: $XDG_STATE_HOME/iris/actor-key. Who knows it
+    It is in a file that only this user can read, created on first use: $XDG_STATE_HOME/iris/actor-key. Whoever knows it
     may send pickles, so a file that others could have written is refused.
 
     Args:
-        environ: Variables; None: this process's.
+        environ: The variables; None for this process's.
 
     Raises:
         Denied: The file is another user's, or others can read or write it.
-        MarinError: The file is no such key, or cannot be made.
+        MarinError: The file is not a valid key, or cannot be created.
     """
     variables = os.environ if environ is None else environ
     place = Path(variables.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")) / "iris" / "actor-key"

@@ -1,4 +1,4 @@
-"""The actor's end: hosted objects, their call queues, and the sessions of their callers.
+"""The actor's side: hosted objects, their call queues, and the sessions of their callers.
 
-Nothing here runs in the caller's process; what both ends need is `transport`.
+Nothing here runs in the caller's process. Code for both sides is in `transport`.
 """

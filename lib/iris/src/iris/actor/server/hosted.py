@@ -1,4 +1,4 @@
-"""One actor in its process: a queue of calls, and threads that serve it in order, `max_concurrency` at a time."""
+"""One actor in its process: a queue of calls, served in order by up to `max_concurrency` threads."""
 
 import asyncio
 import contextvars
@@ -17,14 +17,14 @@ _ERROR_CHARACTERS: Final = 16_384
 
 
 class HostedCall:
-    """One call as the actor's side knows it.
+    """A call from the actor's view.
 
     Attributes:
-        number: The client's number for it. data: The pickled arguments; None until they are all here.
-        end: How it ended, without the pickle, which is in `end_data`; None: it has not.
-        announced: Of which connection, by its number in the session, the client is told that it ended; 0: of none.
+        number: The client's number for it. data: The pickled arguments; None until they are complete.
+        end: How it ended, without the pickle, which is in `end_data`; None until then.
+        announced: The number of the connection on which the client is told of its end; 0 for none.
         timer: Ends it at its deadline.
-        begun, dropped: Guarded by the actor; one of them at most becomes true, except that both may stay false.
+        begun, dropped: Guarded by the actor. At most one of them becomes true.
     """
 
     __slots__ = (
@@ -48,12 +48,12 @@ class HostedCall:
 
 
 class HostedActor:
-    """Runs the calls of one instance.
+    """Run the calls of one instance.
 
     Args:
-        methods: What may be called, by name.
-        on_done: Told, in a thread of the actor, when a call has its end.
-        on_begun: Told likewise when its arguments, if they count as large, are not needed as bytes any more.
+        methods: The methods that can be called, by name.
+        on_done: Called, in a thread of the actor, when a call has ended.
+        on_begun: Called likewise when a call's large arguments are no longer needed as bytes.
     """
 
     def __init__(
@@ -85,18 +85,18 @@ class HostedActor:
             threading.Thread(target=target, args=(self._serve,), name=name, daemon=True).start()
 
     def has_method(self, name: str) -> bool:
-        """True if `name` is a public method."""
+        """Return whether `name` is a public method."""
         try:
             return not name.startswith("_") and callable(getattr(type(self._instance), name, None))
         except BaseException:  # whatever a descriptor of the class does: the loop must not end by it
             return False
 
     def submit(self, call: HostedCall) -> None:
-        """Run the call after those before it."""
+        """Queue the call behind the earlier ones."""
         self._calls.put(call)
 
     def drop(self, call: HostedCall) -> bool:
-        """Do not run the call; False when it has begun."""
+        """Cancel the call. Return False if it has begun."""
         with self._lock:
             if call.begun:
                 return False
@@ -104,14 +104,14 @@ class HostedActor:
             return True
 
     def stop(self) -> None:
-        """Let the threads end after what they are at; calls that have not begun are to be dropped by the caller."""
+        """Let the threads end after their current calls. The caller drops the calls that have not begun."""
         with self._lock:
             self._stopped = True
         for _ in range(self._max_concurrency):
             self._calls.put(None)
 
     def refuse_waiting(self, reason: str) -> None:
-        """End, after `stop`, the calls that have not begun; their callers are told."""
+        """End the calls that have not begun, after `stop`, and notify their callers."""
         while True:
             try:
                 call = self._calls.get_nowait()
@@ -124,7 +124,7 @@ class HostedActor:
             self._calls.put(None)  # those of `stop` may have been taken above
 
     def wait_idle(self, timeout: float) -> bool:
-        """Wait, after `stop`, until no call runs."""
+        """Wait until no call is running, after `stop`."""
         with self._idle:
             return self._idle.wait_for(lambda: self._running == 0, timeout)
 

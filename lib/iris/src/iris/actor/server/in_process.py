@@ -1,4 +1,4 @@
-"""Calls of an actor from its own process: put into its queue at once, behind those that are there."""
+"""Calls of an actor from its own process, which go straight into its queue."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ from rigging.errors import DeadlineExceeded
 
 
 class InProcessCaller:
-    """Stands in for `Caller` where the actor is in this process."""
+    """Replaces `Caller` where the actor is in this process."""
 
     def __init__(self, actor: HostedActor) -> None:
         self._actor = actor
@@ -26,7 +26,7 @@ class InProcessCaller:
 
     @property
     def label(self) -> str:
-        """The actor, for people."""
+        """A readable name of the actor."""
         return repr(self._actor.name)
 
     def submit(self, call: PendingCall) -> None:
@@ -48,7 +48,7 @@ class InProcessCaller:
             actor_loop().call_soon_threadsafe(self._watch, call)
 
     def cancel(self, call: PendingCall) -> None:
-        """Take back a call: it does not run if it has not begun."""
+        """Cancel a call: it does not run if it has not begun."""
         with self._lock:
             hosted = self._hosted.pop(call, None)
             if hosted is not None:
@@ -58,7 +58,7 @@ class InProcessCaller:
             self._ended(call)
 
     def stop(self) -> None:
-        """Refuse what has not begun, and what is still to come."""
+        """Refuse calls that have not begun, and all later ones."""
         with self._lock:
             self._stopped = True
             waiting = [(hosted, call) for hosted, call in self._calls.items() if self._actor.drop(hosted)]
@@ -69,7 +69,7 @@ class InProcessCaller:
             self._ended(call)
 
     def finish(self, hosted: HostedCall) -> None:
-        """As owner of a call: it has its end."""
+        """Record, as owner of a call, that it has ended."""
         with self._lock:
             call = self._calls.pop(hosted, None)
             if call is not None:
@@ -79,7 +79,7 @@ class InProcessCaller:
             self._ended(call)
 
     def release(self, hosted: HostedCall) -> None:
-        """As owner of a call: nothing is held for it."""
+        """Do nothing, as owner of a call: no memory is held for it."""
 
     def _watch(self, call: PendingCall) -> None:
         if call.deadline is not None and not call.future.done():

@@ -1,4 +1,4 @@
-"""ActorServer: makes objects of this process callable from others."""
+"""ActorServer: make objects of this process callable from others."""
 
 import asyncio
 import contextlib
@@ -47,22 +47,22 @@ _OPTIONS: Final = (
 
 
 class ActorServer:
-    """Serves actors of this process; use it as a context manager, or call `start` and `stop`. Thread-safe.
+    """Serve actors of this process. Use it as a context manager, or call `start` and `stop`. Thread-safe.
 
     with ActorServer() as server:
         server.register("counter", Counter())
 
-    Inside an Iris job each actor is also registered as an endpoint of the task: `ActorClient("counter")` finds it.
-    Only processes of the same user's jobs, and the user, can call. Outside of a job and without a key only programs of
-    this user on this machine can: it listens on loopback then, whatever `host` is.
+    Inside an Iris job each actor is also registered as an endpoint of the task, so `ActorClient("counter")` finds it.
+    Only the user and processes of the user's jobs can call it. Outside of a job and without a key, only this user's
+    programs on this machine can: then it listens on loopback, whatever `host` is.
 
     Args:
-        host: Address to listen on and to be found at; None: $IRIS_ACTOR_HOST (a worker sets it), else loopback.
-        port: 0: any free one.
-        context: The task this process runs as; None: found out.
-        key: What callers must hold; None: the user's, from the cluster or, outside of a job, of this machine.
-        memory_bytes: Large arguments that may wait here before callers are held back.
-        session_timeout: Seconds for which a caller may lose its connection without losing calls and results.
+        host: The address to listen on and publish; None for $IRIS_ACTOR_HOST (set by workers), else loopback.
+        port: The port; 0 for any free one.
+        context: The task of this process; None detects it.
+        key: The key that callers need; None for the user's, from the cluster or, outside of a job, of this machine.
+        memory_bytes: Maximum size of queued large arguments before callers are held back.
+        session_timeout: Seconds that a caller may be disconnected without losing calls and results.
         dumps: Pickles results and exceptions that are not plain.
     """
 
@@ -96,16 +96,16 @@ class ActorServer:
 
     @property
     def address(self) -> str:
-        """The "host:port" at which it answers. Raises Conflict before `start`."""
+        """The server's "host:port". Raise Conflict before `start`."""
         if not self._address:
             raise Conflict("this ActorServer has not been started: call start() first")
         return self._address
 
     def start(self) -> str:
-        """Listen; return the address.
+        """Listen and return the address.
 
         Raises:
-            Conflict: It was started or stopped before, or the port is taken.
+            Conflict: The server was already started or stopped, or the port is taken.
         """
         self._refuse_stopped()
         if self._server is not None:
@@ -123,13 +123,13 @@ class ActorServer:
         return self._address
 
     def serve_background(self, port: int | None = None) -> int:
-        """Listen, unless it does already, and return the port.
+        """Listen, unless it already does, and return the port.
 
         Args:
-            port: Instead of the constructor's.
+            port: Overrides the constructor's port.
 
         Raises:
-            Conflict: As of `start`.
+            Conflict: As in `start`.
         """
         if port is not None and self._server is None:
             self._port = port
@@ -137,7 +137,7 @@ class ActorServer:
         return int(address.rpartition(":")[2])
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the server has been stopped; False when it has not after `timeout` seconds."""
+        """Wait until the server has been stopped. Return False if it has not within `timeout` seconds."""
         return self._gone.wait(timeout)
 
     def register(
@@ -149,18 +149,19 @@ class ActorServer:
         metadata: Mapping[str, str] | None = None,
         publish: bool = True,
     ) -> None:
-        """Let others call the public methods of `instance`, as soon as the server is started.
+        """Make the public methods of `instance` callable once the server has started.
 
         Args:
-            name: The actor's name here, and, inside a job, the name of its endpoint (see `EndpointRegistry.register`).
-            instance: Its public methods may be called.
-            max_concurrency: Calls that run at once, in threads; 1: one after another, those of a caller in its order.
-            metadata: Of the endpoint.
-            publish: False: no endpoint; callers must be told the address.
+            name: The actor's name here and, inside a job, the name of its endpoint (see `EndpointRegistry.register`).
+            instance: The object. Its public methods become callable.
+            max_concurrency: Number of concurrent calls, in threads; 1 runs them one after another, in each caller's
+                order.
+            metadata: The endpoint's metadata.
+            publish: False creates no endpoint. Callers must then get the address otherwise.
 
         Raises:
             AlreadyExists: The name is taken here. Conflict: The server was stopped. InvalidRequest: The name is empty.
-            MarinError: The controller refused the endpoint: the actor is not here then.
+            MarinError: The controller refused the endpoint. The actor is then not registered here either.
         """
         self._refuse_stopped()
         if not name or not isinstance(name, str):
@@ -192,9 +193,9 @@ class ActorServer:
         self._endpoints.append(name)
 
     def unregister(self, name: str, grace: float = 5.0) -> None:
-        """Take no more calls for one actor, refuse those that have not begun, and give the others `grace` seconds.
+        """Refuse new calls to one actor and those that have not begun, and give running ones `grace` seconds.
 
-        Its name is free again. Nothing for a name that is not registered.
+        Its name becomes free. Does nothing for a name that is not registered.
         """
         actor = self._actors.pop(name, None)
         if actor is None:
@@ -209,7 +210,7 @@ class ActorServer:
         actor.wait_idle(grace)
 
     def own_client(self, name: str) -> ActorClient:
-        """A client for calls from this process: they are in the actor's queue when they are made. Raises NotFound."""
+        """Return a client for calls from this process, which go straight into the actor's queue. Raise NotFound."""
         actor = self._actors.get(name)
         if actor is None:
             raise NotFound(f"this ActorServer has no actor {name!r}; it has {', '.join(self._actors) or 'none'}")
@@ -218,9 +219,9 @@ class ActorServer:
         return ActorClient.of(caller)
 
     def stop(self, grace: float = 5.0) -> None:
-        """Take no more calls, refuse those that have not begun, and give the others `grace` seconds to end.
+        """Refuse new calls and those that have not begun, and give running ones `grace` seconds to end.
 
-        Nothing in a fork.
+        Does nothing in a fork.
         """
         server, service = self._server, self._service
         if server is None or service is None or in_fork():
@@ -246,7 +247,7 @@ class ActorServer:
 
     @property
     def load(self) -> ServerLoad:
-        """Sessions and bytes kept for callers now; none before `start`."""
+        """Return the current number of sessions and bytes kept for callers; zero before `start`."""
         return self._service.load if self._service is not None else ServerLoad(0, 0)
 
     def __enter__(self) -> "ActorServer":

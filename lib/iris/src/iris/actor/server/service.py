@@ -1,4 +1,4 @@
-"""ActorService: connections of one server, and the sessions that outlive them."""
+"""ActorService: the connections of one server, and the sessions that outlive them."""
 
 import asyncio
 import contextlib
@@ -30,20 +30,20 @@ Context = Any  # grpc's own, which is untyped here
 
 @dataclass(frozen=True, slots=True)
 class ServerLoad:
-    """The load of a server: sessions, and bytes of large arguments that wait for their turn."""
+    """The load of a server: sessions, and bytes of queued large arguments."""
 
     sessions: int
     waiting_bytes: int
 
 
 class ActorService:
-    """Serves callers that hold the key.
+    """Serve callers that have the key.
 
     Args:
-        key: What both sides prove to each other.
-        actors: By name; may grow while it serves.
-        memory_bytes: Large arguments that may be here without being in use.
-        session_timeout_s: How long a client may be away before its calls and results are forgotten.
+        key: The key that both sides prove to have.
+        actors: The actors by name. More may be added while it serves.
+        memory_bytes: Maximum size of queued large arguments.
+        session_timeout_s: How long a client may be disconnected before its calls and results are dropped.
     """
 
     def __init__(
@@ -93,7 +93,9 @@ class ActorService:
                 self._loop.call_later(self._session_timeout_s, self._expire, session, visits)
 
     async def _turn(self, context: Context) -> "contextlib.AbstractAsyncContextManager[object]":
-        """To be held while messages are read of a caller that has proved nothing: gRPC holds each until it is whole."""
+        """Hold this while reading messages of an unauthenticated caller, because gRPC buffers each message
+        completely.
+        """
         shown = dict(context.invocation_metadata() or ()).get(PASS_KEY, "")
         if isinstance(shown, str) and is_pass(shown, self._key):
             return contextlib.nullcontext()
@@ -127,13 +129,13 @@ class ActorService:
         return ServerLoad(len(self._sessions), self._admission.used)
 
     def refuse_new(self, reason: str) -> None:
-        """Refuse whatever has not begun, now and from now on."""
+        """Refuse everything that has not begun, now and later."""
         self._stopped = reason
         for session in self._sessions.values():
             session.stop()
 
     async def say_goodbye(self) -> None:
-        """End the connections once they have taken what is done."""
+        """Close the connections after they have received the finished results."""
         for frame_queue in list(self._frame_queues):
             frame_queue.put(_Goodbye(self._stopped))
             frame_queue.close()
@@ -202,13 +204,13 @@ class _Goodbye:
 
 
 async def _receive(context: Context) -> Envelope[pb.ClientFrames] | None:
-    """The next message; None: the client has no more to say."""
+    """Return the next message; None if the client has no more."""
     data = await context.read()
     return unpack_client(data) if isinstance(data, bytes) else None
 
 
 async def _receive_unproved(context: Context) -> pb.ClientFrames | None:
-    """Return the next message of an unverified caller; None: it has left. Costs little, however large it is."""
+    """Return the next message of an unauthenticated caller; None if it has left. The cost is bounded for any size."""
     data = await context.read()
     if not isinstance(data, bytes):
         return None

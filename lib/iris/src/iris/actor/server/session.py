@@ -1,5 +1,6 @@
-"""The server's side of one client, over any number of connections: every call runs once, every result is kept until
-the client has it."""
+"""The server's side of one client across connections: every call runs once, and every result is kept until the client
+has it.
+"""
 
 import asyncio
 from collections import deque
@@ -22,10 +23,10 @@ _WORDS: Final = {
 
 
 class MemoryBudget:
-    """Bounds the bytes of large arguments that are here and not yet in use; asks are granted in order.
+    """Limit the bytes of large arguments that are not yet in use. Requests are granted in order.
 
     Args:
-        limit: Bytes. A single call is let in, however large.
+        limit: The limit in bytes. A single call is admitted whatever its size.
     """
 
     def __init__(self, limit: int) -> None:
@@ -36,7 +37,7 @@ class MemoryBudget:
 
     @property
     def used(self) -> int:
-        """Bytes let in and not released."""
+        """The admitted bytes that are not released."""
         return self._used
 
     def ask(self, call: HostedCall, grant: Callable[[], object]) -> None:
@@ -44,7 +45,7 @@ class MemoryBudget:
         self._grant()
 
     def release(self, call: HostedCall) -> None:
-        """The call's arguments are gone, or are not wanted any more."""
+        """Release the memory of a call whose arguments are gone or no longer wanted."""
         if call in self._holding:
             self._holding.remove(call)
             self._used -= call.size
@@ -84,13 +85,13 @@ class _End:
 
 
 class CallerSession:
-    """One client's calls. Everything here happens in the loop.
+    """The calls of one client. Everything here runs in the event loop.
 
     Args:
-        caller: Who it is, for people.
+        caller: A readable name of the client.
 
     Attributes:
-        visits: How many connections have come to serve it so far.
+        visits: The number of connections that have served it.
     """
 
     def __init__(
@@ -110,15 +111,15 @@ class CallerSession:
 
     @property
     def frame_queue(self) -> "FrameQueue[pb.ServerFrames] | None":
-        """Of the connection that serves it now."""
+        """The queue of the connection that serves it now."""
         return self._frame_queue
 
     # ---- connections ----
 
     def attach(self, frame_queue: "FrameQueue[pb.ServerFrames]", outstanding: Iterable[int]) -> list[int]:
-        """A connection has come; return which of the calls the client waits for are wholly here.
+        """Attach a new connection, and return which of the client's pending calls are completely here.
 
-        What has ended is in the queue of frames, which is to be sent behind the welcome.
+        Results of ended calls are in the queue of frames, which is sent after the welcome message.
         """
         if self._frame_queue is not None:
             self._frame_queue.close()
@@ -138,7 +139,7 @@ class CallerSession:
         return [number for number in outstanding if number in self._calls]
 
     def detach(self, frame_queue: "FrameQueue[pb.ServerFrames]") -> None:
-        """The connection is over; what runs goes on."""
+        """Detach a finished connection. Running calls continue."""
         if self._frame_queue is frame_queue:
             self._frame_queue = None
             self._drop_partial()
@@ -213,7 +214,7 @@ class CallerSession:
             self._advance(call.actor)
 
     def _advance(self, name: str) -> None:
-        """Hand over the calls that are whole, never one before another that this client made earlier."""
+        """Start the calls that are complete, never one before an earlier call of this client."""
         line = self._lines[name]
         while line and line[0].data is not None:
             self._actors[name].submit(line.popleft())
@@ -223,14 +224,14 @@ class CallerSession:
     # ---- how calls end ----
 
     def finish(self, call: HostedCall) -> None:
-        """The actor is done with a call."""
+        """Record that the actor finished a call."""
         if call.timer is not None:
             _stop_timer(call)
         if self._calls.get(call.number) is call:
             self._send_end(call)
 
     def refuse(self, call: HostedCall, refusal: "pb.Refusal.ValueType") -> None:
-        """End a call that has not begun; one that has is left alone."""
+        """End a call that has not begun. Leave a running one alone."""
         actor = self._actors.get(call.actor)
         if call.end is not None or (actor is not None and not actor.drop(call)):
             return
@@ -240,17 +241,17 @@ class CallerSession:
         self.finish(call)
 
     def stop(self) -> None:
-        """Refuse every call that has not begun, and those that are still to come."""
+        """Refuse all calls that have not begun, and all later ones."""
         self._stopped = True
         self.refuse_all(pb.REFUSAL_STOPPED)
 
     def refuse_all(self, refusal: "pb.Refusal.ValueType") -> None:
-        """End every call that has not begun."""
+        """End all calls that have not begun."""
         for call in list(self._calls.values()):
             self.refuse(call, refusal)
 
     def release(self, call: HostedCall) -> None:
-        """The call's large arguments are not needed as bytes any more."""
+        """Release the memory of a call's large arguments."""
         self._admission.release(call)
 
     def _send_end(self, call: HostedCall) -> None:
@@ -294,7 +295,7 @@ def _stop_timer(call: HostedCall) -> None:
 
 
 class _Stream:
-    """Begins to send a large result, behind the frame that announces it."""
+    """Starts to send a large result, after the frame that announces it."""
 
     __slots__ = ("_call", "_frame_queue")
 

@@ -1,4 +1,4 @@
-"""What both ends of an actor's connection share: messages, pickles, the handshake, the event loop.
+"""Code for both sides of an actor's connection: messages, pickles, the handshake, the event loop.
 
-Nothing here knows which end it serves.
+Nothing here knows which side it serves.
 """

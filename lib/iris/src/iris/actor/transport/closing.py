@@ -5,11 +5,11 @@ from typing import Self
 
 
 class Closing(ABC):
-    """Context manager that closes itself at its end."""
+    """A context manager that closes itself at the end of the block."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give up what it holds."""
+        """Release its resources."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""Queue of one connection: small frames share messages, large pickles take turns chunk by chunk."""
+"""The queue of one connection: small frames share messages, large pickles are interleaved in chunks."""
 
 import asyncio
 import threading
@@ -15,15 +15,15 @@ Item = TypeVar("Item")
 
 
 class Frame(Protocol[Message]):
-    """One thing to be said."""
+    """Something to send."""
 
     def fill(self, envelope: Envelope[Message]) -> int:
-        """Put it into the envelope, as late as possible; return about how many bytes it takes."""
+        """Write it into the envelope, as late as possible, and return its approximate size in bytes."""
         ...
 
 
 class Number:
-    """One number in a list of the message."""
+    """A number in a list of the message."""
 
     __slots__ = ("_field", "_number")
 
@@ -37,10 +37,10 @@ class Number:
 
 
 class FrameQueue(Generic[Message]):
-    """Collects frames until the connection's writer takes them; belongs to the loop.
+    """Collect frames until the connection's writer takes them. Belongs to the event loop.
 
-    The writer takes the next message when the transport has taken the one before, so memory stays bounded by what the
-    frames themselves hold.
+    The writer takes the next message when the transport has accepted the previous one, so memory is bounded by the
+    frames themselves.
     """
 
     def __init__(self, new_message: Callable[[], Message]) -> None:
@@ -51,34 +51,34 @@ class FrameQueue(Generic[Message]):
         self._closed = False
 
     def put(self, frame: Frame[Message], hurry: bool = True) -> None:
-        """Send the frame next; without `hurry` it waits for another one, or for `wake`."""
+        """Queue the frame. Without `hurry` it waits for another one, or for `wake`."""
         self._frames.append(frame)
         if hurry:
             self.wake()
 
     def wake(self) -> None:
-        """Send what is here."""
+        """Send the queued frames."""
         writer, self._writer = self._writer, None
         if writer is not None and not writer.done():
             writer.set_result(None)
 
     def stream(self, chunks: Chunks, on_sent: Callable[[], object] | None = None) -> None:
-        """Send a pickle piece by piece, in turn with others; `on_sent` hears when the last piece is taken."""
+        """Send a pickle piece by piece, interleaved with others. `on_sent` is called when the last piece is taken."""
         self._streams.append((chunks, on_sent))
         self.wake()
 
     def drop_stream(self, call: int) -> None:
-        """Send no more of a call's pickle."""
+        """Stop sending a call's pickle."""
         if self._streams:
             self._streams = deque(entry for entry in self._streams if entry[0].call != call)
 
     def close(self) -> None:
-        """Let the writer end after what is in here."""
+        """Let the writer end after the queued frames."""
         self._closed = True
         self.wake()
 
     async def next(self) -> Envelope[Message] | None:
-        """The next envelope, as soon as there is something to say; None: closed and empty."""
+        """Return the next envelope as soon as there is something to send; None if closed and empty."""
         while True:
             if self._frames or self._streams:
                 return self._fill()
@@ -106,7 +106,7 @@ class FrameQueue(Generic[Message]):
 
 
 class Handoff(Generic[Item]):
-    """Brings items from any thread to the loop; those that come close together cause one wake-up."""
+    """Pass items from any thread to the event loop. Items that come close together cause one wake-up."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, take: Callable[[Item], object]) -> None:
         self._loop = loop

@@ -1,10 +1,10 @@
-"""Proof between the two ends of a connection that they belong to the same user.
+"""Mutual authentication: both ends of a connection prove that they belong to the same user.
 
-Both hold the user's key, which the controller gives only to that user's jobs and to the user. Neither shows it: each
-answers the other's random number. Nothing by which a foreign server could call is ever sent to it.
+Both have the user's key, which the controller gives only to that user and to that user's jobs. Neither reveals it: each
+answers the other's random challenge. A foreign server learns nothing that it could use for calls.
 
-The metadata of a connection shows, before the server reads any of its messages, that its caller has seen the key, or
-such metadata (`pass_of`). That proves nothing, but spares the server the messages of all others.
+The connection's metadata shows, before the server reads any message, that the caller has seen the key or such metadata
+(`pass_of`). This proves nothing, but spares the server the messages of everyone else.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ PASS_KEY: Final = "iris-actor-pass"
 
 
 def new_nonce() -> bytes:
-    """Return a random number of the handshake, as bytes."""
+    """Return a random challenge as bytes."""
     return secrets.token_bytes(NONCE_BYTES)
 
 
@@ -34,7 +34,7 @@ class Handshake:
 
     @property
     def is_fresh(self) -> bool:
-        """True if both sides gave random numbers of full length."""
+        """Return whether both sides sent random challenges of full length."""
         return len(self.client_nonce) == NONCE_BYTES and len(self.server_nonce) == NONCE_BYTES
 
     def server_proof(self, key: bytes) -> bytes:
@@ -50,13 +50,13 @@ class Handshake:
 
 
 def pass_of(key: bytes) -> str:
-    """The pass that a caller shows to have its messages read at all."""
+    """Return the pass that a caller presents so that its messages are read at all."""
     nonce = new_nonce()
     return f"{nonce.hex()}:{_pass(key, nonce.hex())}"
 
 
 def is_pass(text: str, key: bytes) -> bool:
-    """True if a text was made by `pass_of` with this key."""
+    """Return whether a text was made by `pass_of` with this key."""
     nonce, _, proof = text.partition(":")
     return hmac.compare_digest(proof.encode(), _pass(key, nonce).encode())
 
@@ -66,5 +66,5 @@ def _pass(key: bytes, nonce: str) -> str:
 
 
 def same(proof: bytes, expected: bytes) -> bool:
-    """Compare in constant time."""
+    """Compare two values in constant time."""
     return hmac.compare_digest(proof, expected)

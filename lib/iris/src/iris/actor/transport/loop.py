@@ -1,4 +1,4 @@
-"""The one event loop of this process for all actors and their callers, in a thread of its own."""
+"""The single event loop of this process for all actors and their callers, in a dedicated thread."""
 
 import asyncio
 import threading
@@ -16,7 +16,7 @@ _thread: threading.Thread | None = None
 
 
 def actor_loop() -> asyncio.AbstractEventLoop:
-    """The loop of this process, started when there is none. Raises Conflict in a fork of a process that used gRPC."""
+    """Return the loop of this process, starting it if needed. Raise Conflict in a fork of a process that used gRPC."""
     global _loop, _thread
     use_grpc("actors of Iris cannot be used here")
     if _loop is not None:
@@ -34,7 +34,9 @@ def actor_loop() -> asyncio.AbstractEventLoop:
 
 
 def run(work: Coroutine[Any, Any, Result], timeout: float | None = None) -> Result:
-    """Run a coroutine in the loop and wait for it. Raises Conflict in the loop's own thread, where it cannot come."""
+    """Run a coroutine in the loop and wait for it. Raise Conflict in the loop's own thread, where that would
+    deadlock.
+    """
     try:
         refuse_in_loop("this waits for the connections of actors")
     except Conflict:
@@ -44,7 +46,7 @@ def run(work: Coroutine[Any, Any, Result], timeout: float | None = None) -> Resu
 
 
 def refuse_in_loop(what: str) -> None:
-    """To be called before waiting for what the loop does. Raises Conflict, which begins with `what`, in its thread."""
+    """Raise Conflict, starting with `what`, in the loop's thread. Call it before waiting for the loop."""
     if threading.current_thread() is _thread:
         raise Conflict(
             f"{what}, and was called in the one thread that serves all actors and clients of this process, as "
@@ -53,9 +55,9 @@ def refuse_in_loop(what: str) -> None:
 
 
 async def in_thread(work: Callable[[], Result]) -> Result:
-    """Return the result of `work()` without holding the loop up.
+    """Return the result of `work()` without blocking the loop.
 
-    Not `asyncio.to_thread`: its threads are gone when the last calls of a process that ends are handed over.
+    This is not `asyncio.to_thread`, whose threads are gone when an exiting process delivers its last calls.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Result] = loop.create_future()

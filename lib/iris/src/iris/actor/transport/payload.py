@@ -25,7 +25,7 @@ _BUFFER: Final = struct.Struct("<Q?")
 
 
 class Pickle:
-    """A pickle on its way out, in pieces that do not change and are put together when the message is made."""
+    """An outgoing pickle in immutable pieces, which are joined when the message is built."""
 
     __slots__ = ("pieces", "size")
 
@@ -35,7 +35,7 @@ class Pickle:
 
     @property
     def whole(self) -> Buffer:
-        """All of it in one."""
+        """Return all of it in one piece."""
         return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
 
 
@@ -47,7 +47,7 @@ Dumps = Callable[[object, Callable[[pickle.PickleBuffer], bool]], bytes]
 
 
 def by_cloudpickle(value: object, goes_inside: Callable[[pickle.PickleBuffer], bool]) -> bytes:
-    """How values are pickled that are not plain, unless something else is asked for."""
+    """Pickle values that are not plain by cloudpickle: the default."""
     import cloudpickle
 
     data: bytes = cloudpickle.dumps(value, protocol=5, buffer_callback=goes_inside)
@@ -55,12 +55,12 @@ def by_cloudpickle(value: object, goes_inside: Callable[[pickle.PickleBuffer], b
 
 
 def dump_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any], dumps: Dumps = by_cloudpickle) -> Pickle:
-    """The pickle of a call's arguments, by `dumps` unless they are plain. Raises what pickling raises.
+    """Return the pickled arguments of a call, by `dumps` unless they are plain. Raise pickling errors.
 
     Args:
         args: Positional arguments.
         kwargs: Keyword arguments.
-        dumps: Pickles those that are not plain.
+        dumps: Pickles arguments that are not plain.
     """
     if not kwargs:
         if all(map(_is_small, args)):
@@ -71,14 +71,16 @@ def dump_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any], dumps: Dump
 
 
 def dump(value: object, dumps: Dumps = by_cloudpickle) -> Pickle:
-    """The pickle of a value, by `dumps` unless it is plain (by cloudpickle lambdas and `__main__` classes travel)."""
+    """Return a pickled value, by `dumps` unless it is plain. (With cloudpickle, lambdas and `__main__` classes
+    work.)
+    """
     if _is_small(value):
         return Pickle(pickle.dumps(value, protocol=5))
     return _dump(_apart(value), None if type(value) in _PLAIN else dumps)
 
 
 def load(data: Buffer) -> Any:
-    """Return the unpickled object. Only for bytes of the same user's processes: a pickle runs code."""
+    """Return the unpickled object. Only use it for bytes of the same user's processes: a pickle runs code."""
     if not data or data[0] != _BUNDLE:
         return pickle.loads(data)  # noqa: S301 - the connection has proved whose it is
     view = memoryview(data)
@@ -93,13 +95,13 @@ def load(data: Buffer) -> Any:
 
 
 def _is_small(value: object) -> bool:
-    """True if the value is plain and has no buffer to send beside its pickle; such a value is dumped faster."""
+    """Return whether the value is plain and has no buffer to send beside its pickle. Such a value is pickled faster."""
     kind = type(value)
     return kind in _PLAIN and (kind is not bytes or len(value) <= INLINE_BYTES)  # type: ignore[arg-type]
 
 
 class _Apart:
-    """Bytes that are pickled as a buffer."""
+    """Bytes that are pickled out of band."""
 
     __slots__ = ("_data",)
 
@@ -138,7 +140,7 @@ def _dump(value: object, dumps: Dumps | None) -> Pickle:
 
 
 def load_error(data: Buffer, text: str, traceback: str) -> BaseException:
-    """The exception that a method raised, with the actor's traceback as its cause; RemoteError where it cannot be.
+    """Return the exception that a method raised, caused by the actor's traceback; RemoteError if it cannot be restored.
 
     Args:
         data: The pickled exception; empty when it could not be pickled.
@@ -159,7 +161,7 @@ def load_error(data: Buffer, text: str, traceback: str) -> BaseException:
 
 
 class Chunks:
-    """A pickle on its way out, cut when it is sent."""
+    """An outgoing pickle, cut into pieces when it is sent."""
 
     def __init__(self, call: int, data: Pickle) -> None:
         self.call = call
@@ -167,7 +169,7 @@ class Chunks:
         self._sent = 0
 
     def next(self) -> memoryview:
-        """The next piece; empty when there is none left."""
+        """Return the next piece; empty if none is left."""
         piece = self._data[self._sent : self._sent + CHUNK_BYTES]
         self._sent += len(piece)
         return piece
@@ -178,14 +180,14 @@ class Chunks:
 
 
 class Assembly:
-    """A pickle on its way in."""
+    """An incoming pickle."""
 
     def __init__(self, size: int) -> None:
         self.data = bytearray(size)
         self._got = 0
 
     def add(self, piece: Buffer) -> bool:
-        """Take the next piece in; True when all is here. Raises ValueError for more than was announced."""
+        """Add the next piece. Return True when it is complete. Raise ValueError for more bytes than announced."""
         end = self._got + len(piece)
         if end > len(self.data):
             raise ValueError(f"{end} bytes of {len(self.data)} announced")

@@ -1,4 +1,4 @@
-"""Messages of a connection as bytes: large pickles lie in front of the protobuf message, which would copy them."""
+"""Messages of a connection as bytes. Large pickles precede the protobuf message, which would copy them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Generic, TypeAlias, TypeVar
@@ -23,10 +23,10 @@ _SIZE_BYTES: Final = 10
 
 
 class Envelope(Generic[Message]):
-    """A message with the blobs that its frames speak of, in their order.
+    """A message with the blobs that its frames refer to, in order.
 
     Attributes:
-        blobs: Of a message that came. pieces: Of one that goes, with what is written before each blob.
+        blobs: The blobs of a received message. pieces: Those of an outgoing one, with the bytes before each blob.
     """
 
     __slots__ = ("blobs", "message", "pieces")
@@ -37,7 +37,7 @@ class Envelope(Generic[Message]):
         self.pieces: list[Buffer] = []
 
     def attach(self, *pieces: Buffer) -> None:
-        """Let one more blob, given in pieces, go along."""
+        """Add another blob, given in pieces."""
         self.pieces += (_prefix(sum(map(len, pieces))), *pieces)
 
 
@@ -45,23 +45,23 @@ Stream: TypeAlias = "grpc.aio.StreamStreamCall[Envelope[pb.ClientFrames], Envelo
 
 
 def pack(envelope: "Envelope[Message]") -> bytes:
-    """The envelope as one protobuf message."""
+    """Return the envelope as one protobuf message."""
     text = envelope.message.SerializeToString()
     return b"".join((*envelope.pieces, text)) if envelope.pieces else text
 
 
 def unpack_client(data: bytes) -> "Envelope[pb.ClientFrames]":
-    """Return the envelope that a client packed. Raises DecodeError, IndexError or ValueError for anything else."""
+    """Return the envelope that a client packed. Raise DecodeError, IndexError or ValueError for anything else."""
     return _unpack(data, pb.ClientFrames.FromString)
 
 
 def unpack_server(data: bytes) -> "Envelope[pb.ServerFrames]":
-    """Return the envelope that a server packed. Raises DecodeError, IndexError or ValueError for anything else."""
+    """Return the envelope that a server packed. Raise DecodeError, IndexError or ValueError for anything else."""
     return _unpack(data, pb.ServerFrames.FromString)
 
 
 def next_blob(blobs: Iterator[Buffer]) -> Buffer:
-    """The blob of the next frame that speaks of one. Raises Unavailable when there is none."""
+    """Return the blob of the next frame that refers to one. Raise Unavailable if there is none."""
     blob = next(blobs, None)
     if blob is None:
         raise Unavailable("a message of an actor's connection has fewer blobs than it speaks of")
@@ -69,7 +69,7 @@ def next_blob(blobs: Iterator[Buffer]) -> Buffer:
 
 
 def open_stream(channel: grpc.aio.Channel, key: bytes) -> Stream:
-    """Begin a connection, as one who holds a user's key."""
+    """Open a connection as a holder of a user's key."""
     method: grpc.aio.StreamStreamMultiCallable[Envelope[pb.ClientFrames], Envelope[pb.ServerFrames]] = (
         channel.stream_stream(f"/{_SERVICE}/{_METHOD}", request_serializer=pack, response_deserializer=unpack_server)
     )
@@ -77,7 +77,9 @@ def open_stream(channel: grpc.aio.Channel, key: bytes) -> Stream:
 
 
 def handler_of(connect: Callable[..., Any]) -> grpc.GenericRpcHandler:
-    """Return a handler that serves connections by `connect`, which gets raw bytes and checks the caller first."""
+    """Return a handler that serves connections by `connect`, which receives raw bytes and first authenticates the
+    caller.
+    """
     handler: Any = grpc.stream_stream_rpc_method_handler(connect, response_serializer=pack)
     return grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: handler})
 
@@ -97,7 +99,7 @@ def _unpack(data: bytes, parse: Callable[[bytes], Message]) -> "Envelope[Message
 
 
 def _prefix(size: int) -> bytes:
-    """The tag of a blob and its size, seven bits a byte, the lowest first."""
+    """Return the tag of a blob and its size, seven bits per byte, lowest first."""
     made = bytearray((_BLOBS_TAG,))
     while size > 0x7F:
         made.append(size & 0x7F | 0x80)
@@ -107,7 +109,7 @@ def _prefix(size: int) -> bytes:
 
 
 def _size(data: bytes, at: int) -> tuple[int, int]:
-    """The size that is written at a place, and the place behind it. Raises ValueError for more than ten bytes."""
+    """Return the size encoded at a position, and the next position. Raise ValueError for more than ten bytes."""
     size = 0
     for number in range(_SIZE_BYTES):
         byte = data[at + number]

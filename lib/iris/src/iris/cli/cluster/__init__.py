@@ -1,4 +1,4 @@
 """`iris cluster`: start, inspect and stop clusters.
 
-One file a command; decisions are `iris.local`'s or the controller's.
+One file per command. Decisions belong to `iris.local` or the controller.
 """

@@ -10,16 +10,21 @@ from iris.cli.params import DIRECTORY
 
 
 @click.command()
-@click.option("--state-dir", type=DIRECTORY, metavar="DIR", help="The controller's.  [default: that of the config]")
-@click.option("--make", is_flag=True, help="Make a CA where there is none: before the controller's first start.")
-@click.option("--renew", is_flag=True, help="Make a new server certificate; tokens and workers stay as they are.")
+@click.option(
+    "--state-dir",
+    type=DIRECTORY,
+    metavar="DIR",
+    help="The controller's state directory.  [default: that of the config]",
+)
+@click.option("--make", is_flag=True, help="Create a CA if there is none, before the controller's first start.")
+@click.option("--renew", is_flag=True, help="Create a new server certificate. Tokens and workers are unaffected.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_context
 def certs(context: CliContext, state_dir: Path | None, make: bool, renew: bool, as_json: bool) -> None:
-    """Show the CA and the server certificate of a controller.
+    """Show the CA and server certificates of a controller.
 
-    `iris cluster controller serve` makes them at its first start, and renews the server's by itself. Tokens pin the CA:
-    who moves a controller takes the directory `tls` along, and keeps ca-key.pem to himself.
+    `iris cluster controller serve` creates them at its first start, and renews the server certificate itself. Tokens
+    pin the CA: when you move a controller, take the directory `tls` along, and keep ca-key.pem private.
     """
     from iris.local.standalone import controller_certificates
 

@@ -30,24 +30,28 @@ if TYPE_CHECKING:
     from iris.local.stop import ClusterProcesses
 
 _SHOWN_JOBS: Final = 5
-_REMOTE_HELP: Final = "Keep the state there, too: gs://..., s3://..., a path; '' for nowhere."
-_CONFIG_HELP: Final = "Cluster file to run, or with the storage of your local cluster."
-_IDLE_HELP: Final = "Leave after so long without work; 0: never.  [default: 900]"
+_REMOTE_HELP: Final = "Also keep the state there: gs://..., s3://..., a path; '' for nowhere."
+_CONFIG_HELP: Final = "Cluster file to run, or storage settings for your local cluster."
+_IDLE_HELP: Final = "Exit after this time without work; 0 for never.  [default: 900]"
 
 
 @click.group(cls=SuggestingGroup)
 def cluster() -> None:
-    """Start, look at and stop clusters."""
+    """Start, inspect and stop clusters."""
 
 
 @cluster.command()
 @click.option("--local", is_flag=True, help="Your own cluster on this machine.")
 @click.option("--idle-timeout", type=SECONDS_OR_ZERO, metavar="SECONDS", help=_IDLE_HELP)
-@click.option("--foreground", is_flag=True, help="Stay in this terminal and log here; Ctrl-C ends it.")
+@click.option("--foreground", is_flag=True, help="Run in this terminal with its log; Ctrl-C stops the cluster.")
 @click.option("--config", type=click.Path(path_type=Path, exists=True, dir_okay=False), help=_CONFIG_HELP)
-@click.option("--max-hosts", type=COUNT, default=16, show_default=True, help="Of the slices of a file, at a time.")
+@click.option(
+    "--max-hosts", type=COUNT, default=16, show_default=True, help="Maximum number of hosts of simulated slices."
+)
 @click.option("--remote-state-dir", metavar="URL", help=_REMOTE_HELP)
-@click.option("--durability", type=click.Choice(["local", "remote"]), help="Where an acknowledged submit is.")
+@click.option(
+    "--durability", type=click.Choice(["local", "remote"]), help="Where a submit is stored before it is acknowledged."
+)
 @pass_context
 def start(
     context: CliContext,
@@ -59,11 +63,11 @@ def start(
     remote_state_dir: str | None,
     durability: str | None,
 ) -> None:
-    """Start a cluster; one that runs already is left as it is.
+    """Start a cluster. One that is already running is left alone.
 
-    A FILE with scale_groups is run as a cluster of its own, of that name: with slices that stand in for those of the
-    file, started when jobs ask for them. Any other FILE gives your local cluster its storage. What is said here about
-    the state is kept, and holds when the cluster starts by itself, too; --remote-state-dir '' ends it.
+    If FILE has scale_groups, it runs as a separate cluster of that name, whose slices are simulated on this machine and
+    start when jobs need them. Any other FILE sets the storage of your local cluster. Options about the state are saved,
+    and also apply when the cluster starts by itself; --remote-state-dir '' removes that setting.
     """
     from iris.local.fleet.file import has_slices
     from iris.local.start import DEFAULT_IDLE_EXIT_SECONDS, controller_environment, foreground_command
@@ -124,7 +128,7 @@ def _keep_settings(
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_context
 def status(context: CliContext, as_json: bool) -> int:
-    """Show the controller and its workers; does not start anything (exit code 5: no local cluster runs)."""
+    """Show the controller and its workers. Starts nothing (exit code 5: no local cluster is running)."""
     from iris.client.connection.cluster_files import not_running
     from iris.client.connection.discovery import running_cluster
     from iris.local.state import lock_holder
@@ -196,10 +200,10 @@ def _status_lines(found: "ClusterStatus", address: str, now_ms: int) -> list[str
 
 
 @cluster.command()
-@click.option("--force", is_flag=True, help="Also stop live jobs, and end a cluster that does not answer.")
+@click.option("--force", is_flag=True, help="Also stop live jobs, and kill a cluster that does not answer.")
 @pass_context
 def stop(context: CliContext, force: bool) -> None:
-    """Stop a cluster. With live jobs this is refused unless --force is given."""
+    """Stop a cluster. If it has live jobs, this needs --force."""
     from iris.client.connection.discovery import running_cluster
     from rigging.errors import Conflict
 
@@ -235,7 +239,7 @@ def stop(context: CliContext, force: bool) -> None:
 
 
 def _local_of(context: CliContext, target: "ClusterTarget") -> "LocalCluster":
-    """The local cluster that is meant: the embedded one, or the local run of a cluster file."""
+    """Return the requested local cluster: the embedded one, or the local run of a cluster file."""
     return context.local_cluster() if target.paths is None else context.local_cluster(paths=target.paths)
 
 
@@ -257,7 +261,7 @@ def _await_end(processes: "ClusterProcesses", force: bool) -> None:
 
 
 def _running(local: "LocalCluster", force: bool) -> "ClusterRecord | None":
-    """The local cluster that is there to be asked. Raises Conflict for one of another release, without `force`."""
+    """Return the running local cluster. Raise Conflict for one of another release, without `force`."""
     from rigging.errors import Conflict
 
     try:

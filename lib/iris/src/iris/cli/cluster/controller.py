@@ -16,27 +16,31 @@ from rigging.cli.groups import SuggestingGroup
 if TYPE_CHECKING:
     from iris.client import ClusterStatus
 
-_STATE_DIR_HELP: Final = "Where the controller's state is.  [default: controller.state_dir of the config]"
-_REMOTE_HELP: Final = "Where the state is kept off the machine: gs://..., s3://..., a path; '' for nowhere."
+_STATE_DIR_HELP: Final = "Directory of the controller's state.  [default: controller.state_dir of the config]"
+_REMOTE_HELP: Final = "Remote copy of the state: gs://..., s3://..., a path; '' for none."
 _PATIENCE_HELP: Final = (
-    "So long nothing of workers that fell silent together, half of them or more, starts elsewhere.  [default: 300]"
+    "Delay before tasks restart elsewhere when half the workers or more fall silent together.  [default: 300]"
 )
 _AT_HELP: Final = "The state as of then: 2026-11-21T07:30:00 (local time, or with an offset), or Unix seconds."
 
 
 @click.group(cls=SuggestingGroup)
 def controller() -> None:
-    """Run a controller, and look after its state."""
+    """Run a controller, and manage its state."""
 
 
 @controller.command()
 @click.option("--state-dir", type=DIRECTORY, metavar="DIR", help=_STATE_DIR_HELP)
-@click.option("--port", type=click.IntRange(0, 65_535), help="0: any free one.  [default: that of the config, or any]")
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), help="Port; 0 for any free one.  [default: that of the config, or any]"
+)
 @click.option("--host", metavar="HOST", help="Address of this machine to listen on.  [default: loopback]")
-@click.option("--insecure", is_flag=True, help="Beyond loopback without TLS, on a network that you trust.")
-@click.option("--config", "config", metavar="FILE", help="As the global --config.")
+@click.option("--insecure", is_flag=True, help="Serve beyond loopback without TLS, on a network that you trust.")
+@click.option("--config", "config", metavar="FILE", help="Same as the global --config.")
 @click.option("--remote-state-dir", metavar="URL", help=_REMOTE_HELP)
-@click.option("--durability", type=click.Choice(["local", "remote"]), help="Where an acknowledged submit is.")
+@click.option(
+    "--durability", type=click.Choice(["local", "remote"]), help="Where a submit is stored before it is acknowledged."
+)
 @click.option("--partition-patience", type=click.IntRange(0, 86_400), metavar="SECONDS", help=_PATIENCE_HELP)
 @pass_context
 def serve(
@@ -50,12 +54,12 @@ def serve(
     durability: str | None,
     partition_patience: int | None,
 ) -> None:
-    """Be the controller, in this terminal, until Ctrl-C. It listens on loopback unless told otherwise.
+    """Run a controller in this terminal until Ctrl-C. It listens on loopback by default.
 
-    Every call needs a token. Beyond loopback connections are encrypted (TLS), by certificates below the state
-    directory that are made when they are missing; --insecure leaves them in the clear, and says so each time.
+    Every call needs a token. Beyond loopback, connections are encrypted (TLS), with certificates in the state directory
+    that are created on first use. --insecure turns encryption off and prints a warning each time.
 
-    With --config FILE or --cluster NAME it takes its settings from there.
+    With --config FILE or --cluster NAME it reads its settings from there.
     """
     from iris.rpc.daemon import tune_process
 
@@ -81,7 +85,7 @@ def serve(
 
 
 @controller.command("install-service")
-@click.option("--state-dir", type=DIRECTORY, metavar="DIR", help="As of `serve`, like all that follow.")
+@click.option("--state-dir", type=DIRECTORY, metavar="DIR", help="As in `serve`, like all further options.")
 @click.option("--host", metavar="HOST")
 @click.option("--port", type=click.IntRange(1, 65_535))
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE")
@@ -91,7 +95,7 @@ def serve(
 @service_options("iris-controller")
 @pass_context
 def install_service(context: CliContext, /, as_user: bool, only_print: bool, service_name: str, **given: Any) -> None:
-    """Write a systemd unit that runs `iris cluster controller serve` with these options. It holds no secrets."""
+    """Write a systemd unit that runs `iris cluster controller serve` with these options. It contains no secrets."""
     given["config"] = given["config"] or context.config_path()
     given["insecure"] = given["insecure"] or context.insecure
     if given["port"] is None and given["config"] is None:
@@ -114,7 +118,7 @@ def install_service(context: CliContext, /, as_user: bool, only_print: bool, ser
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_context
 def status(context: CliContext, as_json: bool) -> None:
-    """Show the controller: since when it runs, and where its state is."""
+    """Show the controller: its start time, and the location of its state."""
     with context.client() as client:
         found = client.cluster_status()
         address = client.address
@@ -130,7 +134,7 @@ def status(context: CliContext, as_json: bool) -> None:
 
 
 def storage_lines(found: "ClusterStatus", now_ms: int) -> list[str]:
-    """Return the lines about the disk and, if there is one, the remote copy of the state and its lag."""
+    """Return lines about the disk and, if there is one, the remote copy of the state and its lag."""
     warning = [f"disk:       {found.disk_warning}"] if found.disk_warning else []
     if not found.remote_state_dir:
         return warning
@@ -149,7 +153,7 @@ def storage_lines(found: "ClusterStatus", now_ms: int) -> list[str]:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_context
 def checkpoint(context: CliContext, as_json: bool) -> None:
-    """Write a snapshot of the state to the remote state directory now; scheduling goes on."""
+    """Write a snapshot of the state to the remote state directory now. Scheduling continues."""
     with context.client() as client:
         done = client.operator.checkpoint()
     record = {
@@ -168,10 +172,10 @@ def checkpoint(context: CliContext, as_json: bool) -> None:
 @click.option("--remote-state-dir", metavar="URL", help=_REMOTE_HELP)
 @pass_context
 def restore(context: CliContext, at: str | None, state_dir: Path | None, remote_state_dir: str | None) -> None:
-    """Make the state in --state-dir from the remote state directory, as it was at a time.
+    """Restore the state in --state-dir from the remote state directory, as of a point in time.
 
-    No controller may run on either. A database that is there is moved aside, not removed. What came after TIME no
-    longer counts for controllers that start from now on.
+    No controller may be running on either. An existing database is moved aside, not removed. Controllers started from
+    now on ignore everything after TIME.
     """
     from iris.local.standalone import restore_state
 
@@ -185,7 +189,7 @@ def restore(context: CliContext, at: str | None, state_dir: Path | None, remote_
 
 
 def parse_time(text: str) -> int:
-    """Unix ms of ISO 8601 (local time without an offset) or Unix seconds. Raises UsageError."""
+    """Return the Unix ms of ISO 8601 (local time without an offset) or Unix seconds. Raise UsageError."""
     try:
         return round(float(text) * 1000)
     except (ValueError, OverflowError):

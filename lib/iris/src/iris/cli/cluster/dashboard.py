@@ -14,14 +14,18 @@ from iris.cli.output import echo, say
 
 
 @click.command()
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Where it is to listen, if it does not yet.")
-@click.option("--allow-changes", is_flag=True, help="Let the pages stop jobs and cordon workers, as far as you may.")
-@click.option("--no-open", is_flag=True, help="Print the link only.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="Port to listen on, if the pages are not yet served."
+)
+@click.option(
+    "--allow-changes", is_flag=True, help="Let the pages stop jobs and cordon workers, within your permissions."
+)
+@click.option("--no-open", is_flag=True, help="Only print the link.")
 @pass_context
 def dashboard(context: CliContext, port: int, allow_changes: bool, no_open: bool) -> None:
     """Open the cluster's pages in a browser.
 
-    The link is good once, for ten minutes. The pages listen on the controller's machine alone: for a controller
+    The link works once, within ten minutes. The pages listen only on the controller's machine. For a controller
     elsewhere, forward the port first (ssh -L PORT:127.0.0.1:PORT HOST).
     """
     target = context.target()
@@ -36,7 +40,7 @@ def dashboard(context: CliContext, port: int, allow_changes: bool, no_open: bool
         try:
             open_privately(url, local_paths(os.environ).root)
         except OSError as error:  # a full disk, say
-            say(f"no browser is opened: {error}; open the link above")
+            say(f"no browser was opened: {error}; open the link above")
 
 
 _PAGE: Final = """<!doctype html>
@@ -44,19 +48,19 @@ _PAGE: Final = """<!doctype html>
 <meta http-equiv="refresh" content="0; url={url}">
 <meta name="referrer" content="no-referrer">
 <title>iris</title>
-<a href="{url}">Go on to the cluster's pages</a>
+<a href="{url}">Open the cluster's pages</a>
 """
 
 
 def open_privately(url: str, folder: Path) -> None:
-    """Open a link in the user's browser, by a file that only this user can read and that leads there.
+    """Open a link in the user's browser, through a file that only this user can read and that redirects to it.
 
-    The browser's command line has the file's name: any user of the machine sees command lines, and could be the first
-    to use a link that is good once.
+    Every user of the machine can see the browser's command line, and could be the first to use a single-use link. So
+    the command line has only the file's name.
 
     Args:
         url: The link.
-        folder: Where the file is written, over that of the time before; made where it is missing.
+        folder: The folder for the file, created if missing. The previous file is overwritten.
 
     Raises:
         OSError: The file cannot be written.

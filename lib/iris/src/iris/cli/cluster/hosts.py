@@ -1,4 +1,4 @@
-"""Hosts of workers as `iris cluster status` shows them: address, release, and how far their clocks are off."""
+"""Hosts of workers in `iris cluster status`: address, release, and clock difference."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
@@ -13,13 +13,13 @@ HOST_COLUMNS: Final = ("address", "version", "clock")
 
 
 def host_cells(worker: "WorkerStatus") -> tuple[str, str, str]:
-    """Return the cells of HOST_COLUMNS for a worker; the clock is relative to the controller's."""
+    """Return the cells of HOST_COLUMNS for a worker. The clock is relative to the controller's."""
     version = f"{worker.version} (protocol {worker.protocol_version})" if worker.version else "-"
     return worker.address or "-", version, _clock(worker)
 
 
 def clock_lines(workers: Iterable["WorkerStatus"]) -> list[str]:
-    """Return a warning for each worker whose clock is far from the controller's."""
+    """Return a warning for each worker whose clock differs much from the controller's."""
     return [
         f"clock:      {worker.worker_id} is {_distance(worker.clock_skew_ms or 0)} the controller; nothing waits for "
         "clocks, but times of its log lines are as wrong"
@@ -29,7 +29,7 @@ def clock_lines(workers: Iterable["WorkerStatus"]) -> list[str]:
 
 
 def rival_lines(workers: Iterable["WorkerStatus"]) -> list[str]:
-    """Return a warning for each worker whose name a second host uses."""
+    """Return a warning for each worker whose name a second host also uses."""
     return [
         f"copy:       {worker.worker_id} runs at {worker.address or 'an unknown address'}, and a copy of its work "
         f"directory at {worker.rival_address}, which is refused; is it no copy, `iris worker revoke {worker.worker_id}`"
@@ -39,7 +39,7 @@ def rival_lines(workers: Iterable["WorkerStatus"]) -> list[str]:
 
 
 def shared_identity_lines(workers: Iterable["WorkerStatus"]) -> list[str]:
-    """Return the one line that says on how many hosts tasks run as their worker's user; none for an embedded worker."""
+    """Return a line with the number of hosts on which tasks run as their worker's user; none for an embedded worker."""
     count = sum(
         worker.connected and worker.address not in ("", "unix") and TASK_USERS_ATTRIBUTE not in worker.attributes
         for worker in workers

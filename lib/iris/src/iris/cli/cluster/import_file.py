@@ -10,11 +10,11 @@ from iris.cli.output import echo, say
 @click.command("import")
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Write here.  [default: stdout]")
-@click.option("--force", is_flag=True, help="Also over a file that is there.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def import_command(file: Path, output: Path | None, force: bool) -> None:
-    """Write the cluster FILE, which may be the ancestor's, in our own words.
+    """Convert the cluster file FILE, also in the predecessor's format, to iris's format.
 
-    Tells of every key that means nothing here what it was and why.
+    For every key without a meaning here, the command prints its value and the reason.
     """
     from iris.local.fleet.file import import_file
     from rigging.filesystem import write_bytes_atomic
@@ -30,4 +30,4 @@ def import_command(file: Path, output: Path | None, force: bool) -> None:
         echo(imported.text.rstrip("\n"))
     else:
         write_bytes_atomic(str(output), imported.text.encode())
-        say(f"wrote {output}; {len(imported.left_out)} keys of {file} mean nothing here")
+        say(f"wrote {output}; {len(imported.left_out)} keys of {file} have no meaning here")

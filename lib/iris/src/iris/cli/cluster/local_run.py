@@ -1,4 +1,4 @@
-"""Starting a cluster file on this machine, and what `iris cluster status` shows of scale groups and slices."""
+"""Run a cluster file on this machine, and show scale groups and slices in `iris cluster status`."""
 
 import os
 from collections.abc import Sequence
@@ -26,19 +26,20 @@ def start_run(
     remote_state_dir: str | None,
     durability: str | None,
 ) -> None:
-    """Run the scale groups of a cluster file on this machine, with slices that stand in for them.
+    """Run the scale groups of a cluster file on this machine, with simulated slices.
 
     Args:
-        context: Makes the cluster.
-        file: The cluster file; its name is the cluster's.
-        idle: Leave after so many seconds without work; 0: never.
-        foreground: Stay in this terminal.
-        max_hosts: Hosts that run at a time at most.
-        remote_state_dir: Where its state is kept, too.
-        durability: Where an acknowledged submit is.
+        context: Creates the cluster.
+        file: The cluster file, whose name is the cluster's.
+        idle: Exit after this many seconds without work; 0 for never.
+        foreground: Run in this terminal.
+        max_hosts: Maximum number of running hosts.
+        remote_state_dir: An additional place for its state.
+        durability: Where a submit is stored before it is acknowledged.
 
     Raises:
-        InvalidRequest: The file is wrong. Conflict: Another file of that name runs. Unavailable: It did not start.
+        InvalidRequest: The file is wrong. Conflict: Another file of that name is running. Unavailable: It did not
+            start.
     """
     from iris.local.fleet.file import prepare_run
     from iris.local.settings import read_settings
@@ -73,14 +74,14 @@ def _tell(cluster: "LocalCluster", file: Path) -> None:
 
 
 def config_of(context: CliContext, given: Path | None) -> Path | None:
-    """Return the cluster file that a start means: of the option, or of the global ones. Raises UsageError, NotFound."""
+    """Return the cluster file to start: from the option, or the global options. Raise UsageError, NotFound."""
     if given is not None and (context.config or context.cluster):
         raise click.UsageError("--config is given twice, or besides --cluster; give one of them")
     return given.absolute() if given is not None else context.config_path()
 
 
 def slice_lines(workers: "Sequence[WorkerStatus]") -> list[str]:
-    """Return a table of the slices to which workers belong; nothing where none does."""
+    """Return a table of the slices that have workers; empty if there are none."""
     slices: dict[str, list[WorkerStatus]] = {}
     for worker in workers:
         name = worker.attributes.get("slice")
@@ -106,7 +107,7 @@ def slice_lines(workers: "Sequence[WorkerStatus]") -> list[str]:
 
 
 def group_lines(found: "ClusterStatus") -> list[str]:
-    """Return a table of the scale groups of a cluster, with the slices that are there; nothing where none is known."""
+    """Return a table of the cluster's scale groups and their slices; empty if there are none."""
     there: dict[str, set[str]] = {}
     for worker in found.workers:
         there.setdefault(worker.attributes.get("scale-group", ""), set()).add(worker.attributes.get("slice", ""))

@@ -1,4 +1,4 @@
-"""`iris cluster token create|list|revoke`: the tokens by which new workers join; revoke also ends those of users."""
+"""`iris cluster token create|list|revoke`: tokens with which new workers join. revoke also works for users' tokens."""
 
 import re
 from contextlib import nullcontext
@@ -24,17 +24,21 @@ _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 @click.group(cls=SuggestingGroup)
 def token() -> None:
-    """Join tokens: by one of them a new worker gets a credential of its own. For admins."""
+    """Join tokens: with one, a new worker gets a credential of its own. For admins."""
 
 
 @token.command()
-@click.option("--expires", default="24h", show_default=True, metavar="TIME", help="As 90s, 30m, 24h or 7d.")
-@click.option("--uses", type=click.IntRange(1, 100_000), default=1, show_default=True, help="Workers that may join.")
-@click.option("--note", default="", help="What it is for; shown in the list.")
-@click.option("--output", "place", type=click.Path(path_type=Path), metavar="FILE", help="Write it there, mode 0600.")
+@click.option("--expires", default="24h", show_default=True, metavar="TIME", help="Lifetime: 90s, 30m, 24h or 7d.")
+@click.option(
+    "--uses", type=click.IntRange(1, 100_000), default=1, show_default=True, help="Number of workers that may join."
+)
+@click.option("--note", default="", help="Purpose, shown in the list.")
+@click.option(
+    "--output", "place", type=click.Path(path_type=Path), metavar="FILE", help="Write the token there, mode 0600."
+)
 @pass_context
 def create(context: CliContext, expires: str, uses: int, note: str, place: Path | None) -> None:
-    """Make a join token. It is shown this once: the controller keeps only its digest."""
+    """Create a join token. It is shown only now: the controller keeps only its digest."""
     lifetime_ms = parse_lifetime(expires)
     with nullcontext(echo) if place is None else new_private_file(place) as write:
         with context.client() as client:
@@ -50,7 +54,9 @@ def create(context: CliContext, expires: str, uses: int, note: str, place: Path 
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_context
 def list_command(context: CliContext, as_json: bool) -> None:
-    """Show all join tokens: who made them, when, and which workers joined with them. Users': `iris user token list`."""
+    """Show all join tokens: who created them, when, and which workers joined with them. For users' tokens: `iris user
+    token list`.
+    """
     with context.client() as client:
         found = client.operator.join_tokens()
     now = unix_ms()
@@ -76,9 +82,9 @@ def list_command(context: CliContext, as_json: bool) -> None:
 @click.argument("token_id", type=NAME, metavar="TOKEN")
 @pass_context
 def revoke(context: CliContext, token_id: str) -> None:
-    """Let nobody join with TOKEN (its id in the list) any more. Workers that have joined stay: `iris worker revoke`.
+    """Revoke the join token TOKEN (an id from the list). Workers that already joined stay; see `iris worker revoke`.
 
-    A token of a user (`iris user token list`) is refused from now on; running jobs go on.
+    A token of a user (`iris user token list`) is refused from now on; running jobs continue.
     """
     with context.client() as client:
         try:
@@ -95,7 +101,7 @@ def revoke(context: CliContext, token_id: str) -> None:
 
 
 def parse_lifetime(text: str) -> int:
-    """Milliseconds of "90s", "30m", "24h" or "7d". Raises UsageError."""
+    """Return the milliseconds in "90s", "30m", "24h" or "7d". Raise UsageError."""
     match = re.fullmatch(r"([0-9]{1,9})([smhd])", text)
     if match is None or not int(match[1]):
         raise click.UsageError(f"--expires {text!r}: write a whole number and s, m, h or d, e.g. 90s, 30m, 24h, 7d")

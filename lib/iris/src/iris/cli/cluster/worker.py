@@ -18,7 +18,7 @@ _SHOWN: Final = 5
 
 @click.group(cls=SuggestingGroup)
 def worker() -> None:
-    """Look at workers, and take them out of use."""
+    """Inspect workers, and take them out of service."""
 
 
 @worker.command("list")
@@ -51,10 +51,10 @@ def list_command(context: CliContext, as_json: bool) -> None:
 
 @worker.command()
 @click.argument("name", metavar="WORKER")
-@click.option("--reason", default="cordoned by an operator", show_default=True, help="Shown wherever the worker is.")
+@click.option("--reason", default="cordoned by an operator", show_default=True, help="Reason, shown with the worker.")
 @pass_context
 def cordon(context: CliContext, name: str, reason: str) -> None:
-    """Assign nothing new to WORKER; what runs there goes on."""
+    """Assign no new attempts to WORKER. Running ones continue."""
     with context.client() as client:
         client.operator.cordon(_find(client, name), reason)
     say(f"worker {name} is cordoned: {reason}")
@@ -62,10 +62,10 @@ def cordon(context: CliContext, name: str, reason: str) -> None:
 
 @worker.command()
 @click.argument("name", metavar="WORKER")
-@click.option("--reason", default="drained by an operator", show_default=True, help="Shown wherever the worker is.")
+@click.option("--reason", default="drained by an operator", show_default=True, help="Reason, shown with the worker.")
 @pass_context
 def drain(context: CliContext, name: str, reason: str) -> None:
-    """Assign nothing new to WORKER, and send what runs there elsewhere, at no charge to anybody's retries."""
+    """Assign no new attempts to WORKER, and move its running ones elsewhere, without using up retries."""
     with context.client() as client:
         moved = client.operator.cordon(_find(client, name), reason, drain=True)
     names = ", ".join(moved[:_SHOWN]) + (f" and {len(moved) - _SHOWN} more" if len(moved) > _SHOWN else "")
@@ -76,20 +76,23 @@ def drain(context: CliContext, name: str, reason: str) -> None:
 @click.argument("name", metavar="WORKER")
 @pass_context
 def uncordon(context: CliContext, name: str) -> None:
-    """Use WORKER again; what spoke against it is forgotten."""
+    """Use WORKER again, and clear its faults."""
     with context.client() as client:
         reason = client.operator.uncordon(_find(client, name))
-    say(f"worker {name} is used again (it was cordoned: {reason})" if reason else f"worker {name} was not cordoned")
+    say(f"worker {name} is in use again (it was cordoned: {reason})" if reason else f"worker {name} was not cordoned")
 
 
 @worker.command()
 @click.argument("name", metavar="WORKER")
-@click.option("--reason", default="removed by an operator", show_default=True, help="Given as cause of what it ran.")
+@click.option(
+    "--reason", default="removed by an operator", show_default=True, help="Reason, shown as the cause in its attempts."
+)
 @pass_context
 def remove(context: CliContext, name: str, reason: str) -> None:
-    """Say that the host of WORKER is gone with all that ran there, so that nothing waits for it any more.
+    """Declare the host of WORKER and everything on it gone, so that nothing waits for it any more.
 
-    Refused while WORKER is connected. Exclusive jobs start elsewhere at once: if the host lives, attempts overlap.
+    Refused while WORKER is connected. Exclusive jobs restart elsewhere immediately: if the host is alive, attempts
+    overlap.
     """
     with context.client() as client:
         lost = client.operator.remove_worker(_find(client, name), reason)
@@ -102,7 +105,7 @@ def _copy(item: "WorkerStatus") -> str:
 
 
 def _find(client: "IrisClient", name: str) -> str:
-    """The id of a known worker. Raises NotFound with the nearest."""
+    """Return the id of a known worker. Raise NotFound with the nearest name."""
     import difflib
 
     from rigging.errors import NotFound

@@ -1,1 +1,1 @@
-"""`iris job`: run commands as jobs; list, follow and stop them. One file a command; the client does the work."""
+"""`iris job`: run, list, follow and stop jobs. One file per command; the client does the work."""

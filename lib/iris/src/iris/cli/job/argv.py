@@ -1,4 +1,4 @@
-"""Reading the words of `iris job run OPTIONS -- COMMAND`, apart from what click does: "--", -e, names, devices."""
+"""Parse the parts of `iris job run OPTIONS -- COMMAND` that click does not: "--", -e, names, devices."""
 
 import re
 import shlex
@@ -20,7 +20,9 @@ _EXAMPLE: Final = "iris job run --cpu 2 -- python -m experiments.hello_world"
 
 
 def split_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words before and after the first "--". Raises UsageError when there is none, or nothing after it."""
+    """Return the arguments before and after the first "--". Raise UsageError if it is missing, or nothing
+    follows it.
+    """
     try:
         return command_words.split_command(words, _EXAMPLE)
     except InvalidRequest as error:
@@ -28,12 +30,12 @@ def split_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def rewrite_env(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
-    """Turn each `-e KEY VALUE`, `-e KEY=VALUE` and `-e KEY` into one word that click can read.
+    """Turn each `-e KEY VALUE`, `-e KEY=VALUE` and `-e KEY` into a single argument that click can parse.
 
-    `-e KEY` takes the value from `environ`, and is meant when the next word starts with "-" or there is none.
+    `-e KEY` takes the value from `environ`. It applies if the next argument starts with "-" or there is none.
 
     Raises:
-        UsageError: No name, a bad one, or one that is not set in `environ`.
+        UsageError: The name is missing, invalid, or not set in `environ`.
     """
     try:
         return command_words.rewrite_env(words, environ, ENV_OPTION)
@@ -42,15 +44,15 @@ def rewrite_env(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
 
 
 def job_variables(assignments: Sequence[str], files: Sequence[str]) -> dict[str, str]:
-    """Return the variables of `--env-file` and, over these, of `-e`.
+    """Return the variables of `--env-file`, overridden by those of `-e`.
 
     Args:
-        assignments: The words that `rewrite_env` made, e.g. "K=v".
-        files: Files of variables; the later ones win.
+        assignments: The results of `rewrite_env`, e.g. "K=v".
+        files: Environment files. Later ones win.
 
     Raises:
-        InvalidRequest: A file is missing or not as it should be.
-        BadParameter: One of the names is iris' own.
+        InvalidRequest: A file is missing or malformed.
+        BadParameter: A name is reserved for iris.
     """
     given = dict(assignment.split("=", 1) for assignment in assignments)
     from_files = read_env_files(files)
@@ -63,13 +65,13 @@ def job_variables(assignments: Sequence[str], files: Sequence[str]) -> dict[str,
 
 
 def submit_command(options: Sequence[str], program: Sequence[str]) -> str:
-    """Return the words, up to "--", that submit a job as `iris job run` with these options does.
+    """Return the arguments up to "--" that repeat a submission of `iris job run` with these options.
 
-    Without the job's name, which is its own, and without the values of secret variables.
+    They omit the job's name, which is unique, and the values of secret variables.
 
     Args:
-        options: The words between `iris job run` and "--", as typed.
-        program: The words before them.
+        options: The arguments between `iris job run` and "--", as typed.
+        program: The arguments before them.
     """
     kept, _ = command_words.withhold_secrets(options)
     words: list[str] = []
@@ -83,7 +85,7 @@ def submit_command(options: Sequence[str], program: Sequence[str]) -> str:
 
 
 def parse_gpu(text: str) -> "DeviceSpec":
-    """Read "[TYPEx]N": "2", "H100x8". Raises UsageError for anything else, an empty text included."""
+    """Parse "[TYPEx]N": "2", "H100x8". Raise UsageError for anything else, including empty text."""
     from iris.cluster.types import gpu_device
 
     match = re.fullmatch(r"(?:(?P<variant>.+)x)?(?P<count>[0-9]+)", text)
@@ -97,7 +99,7 @@ def parse_gpu(text: str) -> "DeviceSpec":
 
 
 def parse_tpu(text: str) -> "DeviceSpec":
-    """Read "V[,V2...]": the wanted type, then those that would do. Raises UsageError for unknown or empty ones."""
+    """Parse "V[,V2...]": the preferred type, then acceptable ones. Raise UsageError for unknown or empty ones."""
     from iris.cluster.types import tpu_device
 
     types = [word.strip() for word in text.split(",")]
@@ -112,7 +114,7 @@ def parse_tpu(text: str) -> "DeviceSpec":
 
 
 def parse_reservation(text: str) -> "list[DeviceSpec]":
-    """Read "[COUNT:]DEVICE": as many devices, each as of --tpu or --gpu. Raises UsageError for anything else."""
+    """Parse "[COUNT:]DEVICE": that many devices, each as in --tpu or --gpu. Raise UsageError for anything else."""
     count, separator, device = text.rpartition(":")
     if separator and (not count.isdecimal() or int(count) < 1):
         raise click.UsageError(f"--reserve {text!r}: write a device, or a count and a device, e.g. 4:v5p-8 or 2:H100x8")
@@ -124,9 +126,9 @@ def default_job_name(command: Sequence[str], now: time.struct_time, salt: str) -
     """Return a name for a job without one, e.g. "hello_world-1121-140301-9f3a".
 
     Args:
-        command: The command that it runs.
+        command: The job's command.
         now: The time of the submission.
-        salt: Makes it unlike others of the same second.
+        salt: Makes it unique within the same second.
     """
     name = re.sub(r"[^A-Za-z0-9_.@+=-]", "-", _program(command))[:80].strip("-.")
     return f"{name or 'job'}-{time.strftime('%m%d-%H%M%S', now)}-{salt}"
@@ -156,5 +158,5 @@ _OWN: Final = frozenset(
 
 
 def is_own_variable(name: str) -> bool:
-    """True if a task is told this variable by its worker, whatever its job says."""
+    """Return whether the worker sets this variable for a task, whatever its job says."""
     return name in _OWN

@@ -1,4 +1,4 @@
-"""`iris job bug-report`: all that is known about a job in one archive, without secrets."""
+"""`iris job bug-report`: everything known about a job in one archive, with secrets redacted."""
 
 import io
 import json
@@ -31,15 +31,15 @@ _PACKAGES: Final = ("marin-iris", "marin-rigging", "grpcio", "protobuf", "cloudp
 
 @click.command("bug-report")
 @click.argument("name", metavar="JOB")
-@click.option("-o", "--output", "place", type=click.Path(path_type=Path), metavar="FILE", help="Write it there.")
+@click.option("-o", "--output", "place", type=click.Path(path_type=Path), metavar="FILE", help="Output file.")
 @pass_context
 def bug_report(context: CliContext, /, name: str, place: Path | None) -> None:
-    """Put what is known about a job into one archive (tar.gz), for those who are to find out what went wrong.
+    """Write an archive (tar.gz) with everything known about a job, for a bug report.
 
-    Its status and tasks with their attempts, the reasons why it waits, its child jobs, the end of each task's
-    output, the cluster's workers and all versions. What looks like a secret is taken out, and so are the values of
-    variables with a secret's name, those of this shell and those that the report itself tells, wherever they stand.
-    Look through it all the same before you pass it on.
+    It contains the job's status, its tasks and attempts, the reasons why it waits, its child jobs, the end of each
+    task's output, the cluster's workers and all versions. Anything that looks like a secret is redacted everywhere,
+    including the values of secret-named variables in this shell and in the report. Review the archive before you share
+    it.
     """
     from iris.cli.job.ids import find_job
 
@@ -49,7 +49,7 @@ def bug_report(context: CliContext, /, name: str, place: Path | None) -> None:
         files = redacted(collected(client, status), os.environ)
     write_archive(target, files)
     size = target.stat().st_size
-    say(f"wrote {target}: {len(files)} files, {size:,} bytes; what looks like a secret was taken out")
+    say(f"wrote {target}: {len(files)} files, {size:,} bytes; likely secrets were redacted")
 
 
 def _default_name(job_id: str) -> Path:
@@ -60,7 +60,7 @@ def _default_name(job_id: str) -> Path:
 def redacted(files: Mapping[str, object], environ: Mapping[str, str]) -> dict[str, bytes]:
     """Return the content of the files without secrets.
 
-    A value that stands under a secret's name in one of them, or in `environ`, is taken out of all of them.
+    A value under a secret's name in one file or in `environ` is redacted in all of them.
     """
     texts = {name: value if isinstance(value, str) else _json(value) for name, value in files.items()}
     secrets = {value for name, value in environ.items() if is_secret_name(name)}
@@ -73,9 +73,9 @@ def redacted(files: Mapping[str, object], environ: Mapping[str, str]) -> dict[st
 
 
 def collected(client: "IrisClient", status: "JobStatus") -> dict[str, object]:
-    """Return the files of the archive by their names, as text or values for JSON, with the secrets in them.
+    """Return the files of the archive by name, as text or JSON values, not yet redacted.
 
-    What cannot be had is said in its place.
+    Missing information is replaced by the reason.
     """
     tasks = client.list_tasks(status.job_id)
     files: dict[str, object] = {
@@ -97,7 +97,7 @@ def _children(client: "IrisClient", status: "JobStatus") -> "list[JobStatus]":
 
 
 def _most_telling(tasks: "list[TaskStatus]", deciding: str) -> "list[TaskStatus]":
-    """So many tasks as the archive has logs of: the one that decided the end first, then those that ended badly."""
+    """Return the tasks whose logs the archive includes: first the one that decided the end, then failed ones."""
     ordered = sorted(tasks, key=lambda task: (task.task_id != deciding, not task.error, not task.causes))
     return ordered[:_TASKS]
 
@@ -111,7 +111,7 @@ def _summary(status: "JobStatus", tasks: "list[TaskStatus]") -> str:
 
 
 def _log(client: "IrisClient", task_id: str) -> str:
-    """The last lines of a task, all attempts of it."""
+    """Return the last lines of a task, from all attempts."""
     try:
         lines = list(client.read_logs(task_id, max_lines=_LINES_OF_A_TASK))
     except MarinError as error:
@@ -123,7 +123,7 @@ def _log(client: "IrisClient", task_id: str) -> str:
         text = f"{line.at_ms} attempt {line.attempt} {where}: {line.text}"
         size += len(text)
         if size > _BYTES_OF_A_TASK:
-            kept.append("(what came before is left out)")
+            kept.append("(earlier lines are omitted)")
             break
         kept.append(text)
     return "\n".join(reversed(kept)) + "\n"
@@ -159,7 +159,7 @@ def _json(value: object) -> str:
 
 
 def write_archive(target: Path, files: dict[str, bytes]) -> None:
-    """Write the archive (0600). Raises AlreadyExists when there is such a file."""
+    """Write the archive (mode 0600). Raise AlreadyExists if the file exists."""
     try:
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:

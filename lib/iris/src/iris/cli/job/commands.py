@@ -30,7 +30,7 @@ _CHILDREN_LIMIT: Final = 1000
 def job() -> None:
     """Run commands as jobs; list, follow and stop them.
 
-    JOB is a job's id, with or without "/user/" in front; a task is JOB/INDEX.
+    JOB is a job's id, with or without "/user/" in front. A task is JOB/INDEX.
     """
 
 
@@ -41,13 +41,13 @@ job.add_command(run)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--state", "states", type=click.Choice(_STATES), multiple=True, help="Only jobs in this state.")
 @click.option("--user", type=NAME, help="Only this user's jobs.")
-@click.option("--prefix", type=NAME, help="Only jobs whose names begin so, e.g. /ann/sweep.")
-@click.option("-n", "--limit", type=LISTED, default=50, show_default=True, help="At most so many.")
+@click.option("--prefix", type=NAME, help="Only jobs with this name prefix, e.g. /ann/sweep.")
+@click.option("-n", "--limit", type=LISTED, default=50, show_default=True, help="Maximum number of jobs.")
 @pass_context
 def list_command(
     context: CliContext, as_json: bool, states: tuple[str, ...], user: str | None, prefix: str | None, limit: int
 ) -> None:
-    """List jobs, newest first, children below their parents."""
+    """List jobs, newest first, with children below their parents."""
 
     with context.client() as client:
         wanted = [JobState[word.upper()] for word in states]
@@ -91,7 +91,7 @@ def _note(status: "JobStatus") -> str:
 
 
 def in_tree_order(jobs: Sequence["JobStatus"]) -> list[tuple[int, "JobStatus"]]:
-    """Jobs with their depth: the order given, but each child right below its parent (oldest child first)."""
+    """Return jobs with their depth, in the given order, but each child right below its parent (oldest child first)."""
     by_id = {status.job_id: status for status in jobs}
     children: dict[str, list[JobStatus]] = {}
     for status in jobs:
@@ -109,7 +109,7 @@ def in_tree_order(jobs: Sequence["JobStatus"]) -> list[tuple[int, "JobStatus"]]:
 
 
 def tasks_text(status: "JobStatus") -> str:
-    """Return the number of tasks by state, e.g. "3 running, 1 pending"; just the number when all agree with the job."""
+    """Return the number of tasks by state, e.g. "3 running, 1 pending"; only the number if all agree with the job."""
     counts = {state.word: count for state, count in status.task_counts.items() if count}
     if len(counts) <= 1 and next(iter(counts), status.state.word) == status.state.word:
         return str(status.replicas)
@@ -128,7 +128,7 @@ job.add_command(bug_report)
 def stop(context: CliContext, names: tuple[str, ...], include_children: bool) -> None:
     """Stop jobs and their child jobs, and wait until they are gone.
 
-    A name that is wrong is told, and the command then fails; the other jobs are stopped.
+    For an unknown name the command reports an error and fails, but still stops the other jobs.
     """
     from iris.cli.job.ids import find_jobs
     from iris.cli.job.stopping import await_stops
@@ -137,7 +137,7 @@ def stop(context: CliContext, names: tuple[str, ...], include_children: bool) ->
         found, denied, wrong = find_jobs(client, names)
         for status in found:
             if status.is_terminal:
-                say(f"job {status.job_id} had {status.state.word} before")
+                say(f"job {status.job_id} is already {status.state.word}")
         # What may not be read is asked for, too: the refusal then says what was wanted.
         live = [*(status.job_id for status in found if not status.is_terminal), *denied]
         results = client.stop_many(live, "stopped by `iris job stop`", include_children=include_children)
@@ -158,7 +158,7 @@ job.add_command(stop, "kill")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_context
 def summary(context: CliContext, name: str, as_json: bool) -> None:
-    """Show a job: its tasks, their attempts and how those ended, what it waits for, its child jobs."""
+    """Show a job: its tasks, their attempts and how those ended, why it waits, its child jobs."""
     from iris.cli.job.ids import find_job
 
     with context.client() as client:
@@ -176,7 +176,7 @@ def _used(task: "TaskStatus") -> tuple[str, str]:
 
 
 def _nested(tree: Sequence[tuple[int, "JobStatus"]]) -> dict[str, Any]:
-    """The tree as nested records; the first entry is the root."""
+    """Return the tree as nested records. The first entry is the root."""
     path: list[dict[str, Any]] = []
     for depth, status in tree:
         record: dict[str, Any] = {**status.to_json(), "children": []}

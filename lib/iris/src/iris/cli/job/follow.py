@@ -1,4 +1,4 @@
-"""Following a job: its output, why it waits, how it ended, and what Ctrl-C does."""
+"""Follow a job: its output, why it waits, how it ended, and what Ctrl-C does."""
 
 import contextlib
 import os
@@ -31,7 +31,7 @@ OUTPUT_PATIENCE_SECONDS: Final = 15.0
 
 
 def end_process(code: int) -> NoReturn:
-    """End now: a thread may still be in a call whose answer is not needed."""
+    """Exit now: a thread may still be in a call whose answer is not needed."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
@@ -39,7 +39,7 @@ def end_process(code: int) -> NoReturn:
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal asked this command to end. Not an Exception: nothing on the way may swallow it."""
+    """A signal asked this command to exit. It is not an Exception, so that no handler on the way swallows it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -47,15 +47,15 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Follower:
-    """One followed job.
+    """A followed job.
 
     Args:
         terminate_on_exit: Whether a signal to this command stops the job.
-        output_patience: Seconds to wait for the rest of the output once the job has ended.
-        leave: Ends this process with a code.
-        now_ms: The time, in Unix ms.
-        open_output: The thread, not started, that prints a job's output.
-        status: Where the phases of the job are shown.
+        output_patience: Seconds to wait for the rest of the output after the job has ended.
+        leave: Exits this process with a code.
+        now_ms: Returns the current time in Unix ms.
+        open_output: Creates the thread that prints a job's output.
+        status: Shows the job's phases.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Follower:
 
     @contextlib.contextmanager
     def guard_submission(self, expected_id: str) -> Iterator[None]:
-        """A signal during the submission must not leave a job behind whose name was not shown."""
+        """Context manager for the submission: a signal must not leave a job behind whose name was not shown."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             # What is ignored stays ignored: nohup, and jobs a shell runs in the background, rely on it.
             if signal.getsignal(number) is not signal.SIG_IGN:
@@ -108,7 +108,7 @@ class Follower:
             self._status.say(f"interrupted; job {job_id} may run: `iris job stop {job_id}` stops it")
 
     def follow(self, job_id: str, *, replicas: int) -> int:
-        """Show the job until it has ended; returns the exit code for the command."""
+        """Show the job until it has ended, and return the command's exit code."""
         silent = shown_already(job_id, os.environ)
         printer = LogPrinter(
             job_id, before=self._status.retire, prefix_own=replicas > 1, on_retry=self._tell_retry, silent=silent
@@ -148,7 +148,7 @@ class Follower:
             seconds = _RUNNING_POLL_SECONDS if runs else _PENDING_POLL_SECONDS
 
     def _tell_phase(self, status: "JobStatus") -> None:
-        """Say a phase that has begun; or show it, as long as the job has not written anything."""
+        """Announce a new phase, or show it in place while the job has written nothing."""
         now = time.monotonic()
         line = self._phases.tell(status, now)
         if not self._status.is_live:
@@ -194,7 +194,7 @@ class Follower:
 
 
 def describe_end(status: "JobStatus") -> str:
-    """One line: how the job ended, and on failure why, which task decided it and where its output is."""
+    """Return one line: how the job ended, and on failure why, which task decided it and where its output is."""
     took = duration(status.duration_seconds(unix_ms()))
     job = f"job {status.job_id}"
     if status.state is JobState.SUCCEEDED:
@@ -212,7 +212,7 @@ def describe_end(status: "JobStatus") -> str:
 
 
 def exit_code_of_job(status: "JobStatus") -> int:
-    """The command's own exit code; 128 + n for signal n; 1 when it never came to one."""
+    """Return the command's own exit code; 128 + n for signal n; 1 if there is none."""
     if status.state is JobState.SUCCEEDED:
         return exit_codes.OK
     if status.exit_signal:

@@ -1,4 +1,4 @@
-"""Job and task ids as people type them: with or without "/user/" in front."""
+"""Job and task ids as users type them, with or without "/user/" in front."""
 
 import contextlib
 import difflib
@@ -15,10 +15,10 @@ _SEARCHED = 1000
 
 
 def find_job(client: "IrisClient", text: str) -> "JobStatus":
-    """The status of the job that `text` names.
+    """Return the status of the job that `text` names.
 
     Raises:
-        NotFound: There is none; the message says which names are near, or that it is a task and of which job.
+        NotFound: The job does not exist. The message suggests near names, or says that `text` is a task of a job.
     """
     found = _named(client, text)
     if found is None:
@@ -27,9 +27,9 @@ def find_job(client: "IrisClient", text: str) -> "JobStatus":
 
 
 def find_jobs(client: "IrisClient", texts: Sequence[str]) -> "tuple[list[JobStatus], list[str], list[MarinError]]":
-    """The jobs that are there, each once; the ids of those that may not be read; what is wrong with the other names.
+    """Return the existing jobs without duplicates, the ids that may not be read, and the errors for the other names.
 
-    Names that are right at the first guess cost one call together.
+    Names that are right at the first guess take one call together.
     """
     guesses = [candidates[0] for text in texts if (candidates := _candidates(client, text))]
     if len(guesses) == len(texts) > 1:
@@ -55,10 +55,10 @@ def find_jobs(client: "IrisClient", texts: Sequence[str]) -> "tuple[list[JobStat
 
 
 def find_job_or_task(client: "IrisClient", text: str) -> tuple["JobStatus", str]:
-    """The job that is meant, and the full id of the job or of one task of it.
+    """Return the named job, and the full id of the job or of one of its tasks.
 
     Raises:
-        NotFound: No such job, or it has no such task.
+        NotFound: The job or the task does not exist.
     """
     head, index = _task_of(text)
     if index is None:
@@ -71,7 +71,7 @@ def find_job_or_task(client: "IrisClient", text: str) -> tuple["JobStatus", str]
 
 
 def _task_of(text: str) -> tuple[str, int | None]:
-    """The job and index that `text` names if it is a task's; None: it cannot be."""
+    """Return the job and index if `text` may name a task; None otherwise."""
     head, _, last = text.rstrip("/").rpartition("/")
     # Of other digits than these `int` takes some and refuses some ("²").
     return head, int(last) if head and last.isascii() and last.isdigit() else None
@@ -85,7 +85,7 @@ def _named(client: "IrisClient", text: str) -> "JobStatus | None":
 
 
 def _a_task(client: "IrisClient", text: str) -> str:
-    """The sentence that `text` is a task, where it is one; else nothing."""
+    """Return a sentence that `text` is a task, if it is one."""
     head, index = _task_of(text)
     with contextlib.suppress(Denied):
         status = _named(client, head) if index is not None else None

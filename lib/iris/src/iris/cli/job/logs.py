@@ -1,4 +1,4 @@
-"""`iris job logs`: what a job and its child jobs printed, or the part of it that is wanted."""
+"""`iris job logs`: the output of a job and its child jobs, or a part of it."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -19,17 +19,19 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("name", metavar="JOB|TASK")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
-@click.option("--grep", type=NAME, metavar="REGEX", help="Only lines that this expression matches somewhere.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the log until the job ends.")
+@click.option("--grep", type=NAME, metavar="REGEX", help="Only lines with a match of this expression.")
 @click.option(
     "--level", type=click.Choice(LEVELS, case_sensitive=False), help="Only log lines of this level and above."
 )
 @click.option("--task", type=click.IntRange(min=0), metavar="N", help="Only this task of the job, no child jobs.")
 @click.option("--attempt", type=click.IntRange(min=0), metavar="N", help="Only this attempt of each task.")
-@click.option("--since", type=MOMENT, metavar="T", help="Only what was printed since: 2026-05-03T14:00, or 10m ago.")
-@click.option("--until", type=MOMENT, metavar="T", help="Only what was printed up to then, written as in --since.")
-@click.option("--since-seconds", type=SECONDS_OR_ZERO, metavar="N", help="Only what was printed in the last N seconds.")
-@click.option("--since-ms", type=click.IntRange(min=0), metavar="N", help="Only what was printed since, in Unix ms.")
+@click.option("--since", type=MOMENT, metavar="T", help="Only lines printed since: 2026-05-03T14:00, or 10m ago.")
+@click.option("--until", type=MOMENT, metavar="T", help="Only lines printed until then, in the form of --since.")
+@click.option("--since-seconds", type=SECONDS_OR_ZERO, metavar="N", help="Only lines printed in the last N seconds.")
+@click.option(
+    "--since-ms", type=click.IntRange(min=0), metavar="N", help="Only lines printed since this time in Unix ms."
+)
 @click.option("--max-lines", type=COUNT, metavar="N", help="Only the last N lines.")
 @click.option("--no-tail", is_flag=True, help="With --max-lines: the first N lines.")
 @click.option(
@@ -38,9 +40,9 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @pass_context
 def logs(context: CliContext, /, name: str, **options: Any) -> None:
-    """Print what a job or one task of it printed, all attempts of it.
+    """Print the output of a job or one of its tasks, from all attempts.
 
-    Lines of several tasks say which task they are of; those of a task that was tried again say which attempt, too.
+    With several tasks, each line names its task. Lines of a retried task also name the attempt.
     """
     from iris.cli.job.ids import find_job_or_task
     from iris.client.logs.printer import LogPrinter
@@ -53,7 +55,7 @@ def logs(context: CliContext, /, name: str, **options: Any) -> None:
         if one is not None and not options["follow"]:
             _check_attempt(client, status, found, one, with_children=selection["include_children"])
         if (ahead := selection["since"] - context.now_ms() / 1000) > 0:
-            say(f"what is wanted begins {duration(ahead)} from now: nothing was printed since")
+            say(f"the requested time is {duration(ahead)} in the future, so no lines match")
         printer = LogPrinter(
             status.job_id,
             prefix_own=found == status.job_id and status.replicas > 1,
@@ -76,7 +78,7 @@ def _task_id(status: "JobStatus", found: str, index: int | None) -> str:
 
 
 def _check_attempt(client: "IrisClient", status: "JobStatus", found: str, attempt: int, *, with_children: bool) -> None:
-    """Raise NotFound when nothing of which lines are to be shown was tried so often."""
+    """Raise NotFound if no selected task has an attempt of that number."""
     jobs = [status.job_id]
     if with_children and found == status.job_id:
         jobs += [job.job_id for job in client.list_jobs(prefix=found, limit=_MOST_JOBS) if job.job_id != found]
@@ -90,7 +92,7 @@ def _check_attempt(client: "IrisClient", status: "JobStatus", found: str, attemp
 
 
 def _was_retried(client: "IrisClient", status: "JobStatus", found: str) -> bool:
-    """Whether a task of which lines are shown was tried more than once."""
+    """Return whether a selected task was retried."""
     tasks = client.list_tasks(status.job_id)
     return any(
         len(task.causes) + (not task.state.is_terminal) > 1
@@ -100,7 +102,7 @@ def _was_retried(client: "IrisClient", status: "JobStatus", found: str) -> bool:
 
 
 def _selection(options: dict[str, Any], now_ms: int) -> dict[str, Any]:
-    """The arguments of `IrisClient.read_logs`."""
+    """Return the arguments for `IrisClient.read_logs`."""
     since: datetime | None = options["since"]
     until: datetime | None = options["until"]
     seconds = options["since_seconds"]

@@ -1,4 +1,4 @@
-"""The phases of a followed job that last long enough to be noticed, in words."""
+"""The phases of a followed job that last long enough to mention, in words."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -12,10 +12,10 @@ STILL_EVERY_SECONDS: Final = 30.0
 
 
 def present_phase(status: "JobStatus", waited_seconds: float) -> str:
-    """Return what a job that has not ended is at, for a line that is written anew; "" for one that runs.
+    """Return the current phase of a live job, for a line that is rewritten; "" if it runs.
 
     Args:
-        status: Of the job.
+        status: The job's status.
         waited_seconds: How long it has been in this phase.
     """
     if status.pending_reason or status.state is JobState.PENDING:
@@ -27,9 +27,9 @@ def present_phase(status: "JobStatus", waited_seconds: float) -> str:
 
 
 class PhaseTeller:
-    """Says each phase of one job once: waiting and why, building the environment, running.
+    """Announce each phase of one job once: pending and why, building the environment, running.
 
-    "running" is said only after something else was: the output of a job that starts at once speaks for itself.
+    "running" is announced only after another phase: the output of a job that starts immediately speaks for itself.
     """
 
     def __init__(self) -> None:
@@ -38,10 +38,10 @@ class PhaseTeller:
         self._next_word = 0.0
 
     def tell(self, status: "JobStatus", now: float) -> str:
-        """Return the line to show for a new status; empty when there is nothing new to say.
+        """Return the line for a new status; empty if there is nothing new.
 
         Args:
-            status: Of the job.
+            status: The job's status.
             now: Monotonic seconds.
         """
         if status.state is JobState.BUILDING and not status.pending_reason:
@@ -59,7 +59,7 @@ class PhaseTeller:
         if self._building_since is None:
             self._building_since = now
             self._next_word = now + STILL_EVERY_SECONDS
-            return "building: the worker fetches the files and makes the environment"
+            return "building: the worker fetches the files and builds the environment"
         if now < self._next_word:
             return ""
         self._next_word = now + STILL_EVERY_SECONDS

@@ -1,4 +1,4 @@
-"""From the options of `iris job run` to the request of a job."""
+"""Turn the options of `iris job run` into a job request."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -78,15 +78,15 @@ def submit_job(
     name: str,
     resources: Any,
 ) -> "Job":
-    """Submit the job; errors are those of `IrisClient.submit`, and click's about options.
+    """Submit the job. Raise like `IrisClient.submit`, or click's errors about options.
 
     Args:
         client: The cluster.
-        options: Of the command line.
+        options: The command-line options.
         variables: Environment variables of the job.
-        command: The words to run.
-        name: The job's name; empty: made of the command.
-        resources: Needs of each task.
+        command: The command's arguments.
+        name: The job's name; empty derives it from the command.
+        resources: The resources of each task.
     """
     from iris.cluster.constraints import WellKnownAttribute
     from iris.cluster.types import CoschedulingConfig, Entrypoint, EnvironmentSpec
@@ -132,7 +132,7 @@ def _health(options: RunOptions, command: str) -> "HealthCheck":
 
 
 def gang_of(options: RunOptions) -> tuple[int, bool]:
-    """The number of tasks, and whether they are a gang: unless said otherwise, the hosts of a whole TPU slice are."""
+    """Return the number of tasks, and whether they are a gang. By default the hosts of a whole TPU slice are."""
     if options.replicas is not None or options.tpu is None:
         return 1 if options.replicas is None else options.replicas, False
     hosts = get_tpu_topology(parse_tpu(options.tpu).variant).vm_count
@@ -140,7 +140,7 @@ def gang_of(options: RunOptions) -> tuple[int, bool]:
 
 
 def resources_of(options: RunOptions) -> Any:
-    """Return the needs of each task. Raises UsageError for devices that nothing is known of."""
+    """Return the resources of each task. Raise UsageError for unknown devices."""
     from iris.cluster.types import ResourceSpec
 
     if options.tpu is not None and options.gpu is not None:

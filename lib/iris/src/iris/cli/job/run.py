@@ -1,4 +1,4 @@
-"""`iris job run`: submit a command, show what it prints, end as it ends."""
+"""`iris job run`: submit a command, show its output, and exit like it."""
 
 import os
 import secrets
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 _CLUSTER_OPTIONS: Final = frozenset({"cluster", "config", "controller_url", "token_file"})
 
 _ENV_HELP: Final = "Variable: -e KEY VALUE, -e KEY=VALUE, or -e KEY to take your own."
-_ENV_FILE_HELP: Final = "Variables, a line NAME=value each; several: the later win, and -e over all."
+_ENV_FILE_HELP: Final = "File of NAME=value lines. Later files win, and -e wins over all."
 
 
 class RunCommand(click.Command):
-    """Splits off the command at the first "--" itself, so that no typo can become part of it."""
+    """Split off the command at the first "--" itself, so that no typo can become part of it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         before = args[: args.index("--")] if "--" in args else args
@@ -54,7 +54,7 @@ class RunCommand(click.Command):
 
 
 def _program(ctx: click.Context) -> list[str]:
-    """The words that start `iris` with the global options of this command."""
+    """Return the arguments that start `iris` with the global options of this command."""
     root = ctx.find_root()
     words = ["uv", "run", "iris"] if "UV_RUN_RECURSION_DEPTH" in os.environ else ["iris"]
     for option in root.command.params:
@@ -66,14 +66,14 @@ def _program(ctx: click.Context) -> list[str]:
 @click.command(
     "run",
     cls=RunCommand,
-    epilog="MARIN_* of your environment are passed on, and when set " + ", ".join(FORWARDED_ENV_VARS) + ".",
+    epilog="MARIN_* variables are forwarded, and if set " + ", ".join(FORWARDED_ENV_VARS) + ".",
 )
 @click.option("--cpu", type=NumberRange(min=0, max=1e6), default=0.1, show_default=True, help="Cores of each task.")
 @click.option("--memory", type=MEMORY, default="1GB", show_default=True, help="Memory of each task, with a unit.")
-@click.option("--disk", type=SIZE, help="Scratch space kept for each task; left out: what is free.")
-@click.option("--soft-limits/--no-soft-limits", default=None, help="Whether a task may use more than it asked for.")
-@click.option("--cpu-quota", is_flag=True, help="No more cpu than --cpu, even while the host is idle.")
-@click.option("--tpu", metavar="TYPE[,TYPE...]", help="TPU slice, e.g. v5p-8; further types would do as well.")
+@click.option("--disk", type=SIZE, help="Scratch space reserved for each task.  [default: none; may use what is free]")
+@click.option("--soft-limits/--no-soft-limits", default=None, help="Whether a task may use more than it requested.")
+@click.option("--cpu-quota", is_flag=True, help="Never more CPU than --cpu, even on an idle host.")
+@click.option("--tpu", metavar="TYPE[,TYPE...]", help="TPU slice, e.g. v5p-8; further types are alternatives.")
 @click.option("--gpu", metavar="[TYPEx]N", help="GPUs of each task, e.g. 2 or H100x8.")
 @click.option("--extra", "extras", metavar="GROUP", multiple=True, help="Optional-dependency group to install.")
 @click.option("--pip", "pip_packages", metavar="PACKAGE", multiple=True, help="Package to install.")
@@ -81,49 +81,47 @@ def _program(ctx: click.Context) -> list[str]:
 @click.option(ENV_OPTION, "env", multiple=True, hidden=True)
 @click.option("--env-file", "env_files", metavar="FILE", multiple=True, help=_ENV_FILE_HELP)
 @click.option("--replicas", type=int, help="Number of tasks.  [default: the hosts of a TPU slice, as a gang; else 1]")
-@click.option("--max-retries", type=int, default=0, show_default=True, help="New tries of a task that failed.")
+@click.option("--max-retries", type=int, default=0, show_default=True, help="Retries of a failed task.")
 @click.option(
     "--retry-delay",
     type=NumberRange(min=0, max=300),
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="Wait before the first retry after a failure; twice as long each further time, up to 5 minutes.",
+    help="Delay before the first retry after a failure; it doubles each time, up to 5 minutes.",
 )
 @click.option(
     "--retry-window",
     type=SPAN,
     metavar="T",
-    help="Count only failures of the last so long (1h) for --max-retries.",
+    help="Count only failures within this time (e.g. 1h) for --max-retries.",
 )
-@click.option("--health-cmd", type=NAME, metavar="CMD", help="Line for the shell that says whether a task works.")
-@click.option("--health-interval", type=SPAN, default="30s", show_default=True, help="Between two checks.")
-@click.option("--health-timeout", type=SPAN, default="10s", show_default=True, help="A longer check has failed.")
+@click.option("--health-cmd", type=NAME, metavar="CMD", help="Shell command that checks whether a task is healthy.")
+@click.option("--health-interval", type=SPAN, default="30s", show_default=True, help="Time between two checks.")
+@click.option("--health-timeout", type=SPAN, default="10s", show_default=True, help="Timeout of a check.")
 @click.option(
-    "--health-retries", type=COUNT, default=3, show_default=True, help="So many failures in a row end the attempt."
+    "--health-retries", type=COUNT, default=3, show_default=True, help="Consecutive failures that end the attempt."
 )
 @click.option(
-    "--stall-timeout", type=SPAN, metavar="T", help="End an attempt that reports no progress for so long, e.g. 20m."
+    "--stall-timeout", type=SPAN, metavar="T", help="End an attempt without reported progress for this time, e.g. 20m."
 )
 @click.option(
     "--max-retries-preemption",
     type=int,
     default=1000,
     show_default=True,
-    help="New tries of a task that lost its host.",
+    help="Retries of a task that lost its host.",
 )
+@click.option("--max-task-failures", type=int, default=0, show_default=True, help="Failed tasks before the job fails.")
 @click.option(
-    "--max-task-failures", type=int, default=0, show_default=True, help="So many tasks may fail before the job does."
-)
-@click.option(
-    "--scheduling-timeout", type=SECONDS, metavar="SECONDS", help="End the job when no task was placed for so long."
+    "--scheduling-timeout", type=SECONDS, metavar="SECONDS", help="Fail the job if no task is placed within this time."
 )
 @click.option(
     "--existing",
     type=click.Choice(["fail", "adopt", "replace"]),
     default="fail",
     show_default=True,
-    help="When a live job has that name: refuse, follow that one, or stop it and take its place.",
+    help="If a live job has that name: refuse, follow it, or replace it.",
 )
 @click.option(
     "--reserve",
@@ -131,40 +129,38 @@ def _program(ctx: click.Context) -> list[str]:
     flag_value="",
     multiple=True,
     metavar="[[COUNT:]DEVICE]",
-    help="Hold the accelerators without attaching them to the tasks: those of --tpu or --gpu, or these.",
+    help="Hold accelerators without attaching them to the tasks: those of --tpu or --gpu, or the given ones.",
 )
-@click.option("--exclusive", is_flag=True, help="Never two live attempts of a task, whatever becomes of hosts.")
+@click.option("--exclusive", is_flag=True, help="Never two live attempts of a task, even if a host is out of reach.")
 @click.option(
     "--fence-after",
     type=SECONDS,
     metavar="SECONDS",
-    help="With --exclusive: an attempt ends so long after its host lost contact (default: 600).",
+    help="With --exclusive: time after a host's last contact until its attempt ends (default: 600).",
 )
-@click.option(
-    "--workspace", metavar="DIR", help="Folder whose files go along; your project or current folder otherwise."
-)
+@click.option("--workspace", metavar="DIR", help="Folder to send.  [default: your project or current folder]")
 @click.option("--no-workspace", is_flag=True, help="Send no files.")
 @click.option("--enable-extra-resources", is_flag=True, hidden=True)  # older clusters asked for it beside accelerators
-@click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Fail the job when it runs longer.")
-@click.option("--region", "regions", metavar="REGION", multiple=True, help="Region to run in; several: any of them.")
+@click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Fail the job if it runs longer.")
+@click.option("--region", "regions", metavar="REGION", multiple=True, help="Region to run in. Repeat to allow several.")
 @click.option("--zone", type=NAME, help="Zone to run in.")
 @click.option("--priority", type=click.Choice(["production", "interactive", "batch"]), help="Priority band.")
-@click.option("--job-name", type=NAME, metavar="NAME", help="Name of the job; made from the command otherwise.")
-@click.option("--description", default="", metavar="TEXT", help="What it is for, in a line for people.")
-@click.option("--notify-url", type=NAME, metavar="URL", help="Tell this address (http, https) of the job's end.")
-@click.option("--user", type=NAME, help="Who the job belongs to: admins may say. [default: you]")
-@click.option("--preemptible/--no-preemptible", default=None, help="Only on capacity that can (not) be taken away.")
-@click.option("--wait/--no-wait", default=True, show_default=True, help="Follow the job, or print its id and go.")
-@click.option("-q", "--quiet", is_flag=True, help="Do not say what the job waits for, or that it is built.")
+@click.option("--job-name", type=NAME, metavar="NAME", help="Name of the job.  [default: from the command]")
+@click.option("--description", default="", metavar="TEXT", help="Purpose of the job, in one line.")
+@click.option("--notify-url", type=NAME, metavar="URL", help="Post the job's end to this http(s) address.")
+@click.option("--user", type=NAME, help="Owner of the job, for admins.  [default: you]")
+@click.option("--preemptible/--no-preemptible", default=None, help="Only on (non-)preemptible capacity.")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Follow the job, or print its id and exit.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no phases (pending, building).")
 @click.option(
-    "--terminate-on-exit/--no-terminate-on-exit", default=True, help="Whether Ctrl-C stops it (default: it does)."
+    "--terminate-on-exit/--no-terminate-on-exit", default=True, help="Whether Ctrl-C stops the job (default: yes)."
 )
 @pass_context
 @click.pass_context
 def run(ctx: click.Context, context: CliContext, /, env_shown: tuple[str, ...], **options: Any) -> int:  # noqa: ARG001
-    """Run COMMAND as a job, with the files of this project or folder, and show what it prints.
+    """Run COMMAND as a job with the files of this project or folder, and show its output.
 
-    Ends with the command's exit code (128 + n for signal n). Ctrl-C stops the job.
+    Exits with the command's exit code (128 + n for signal n). Ctrl-C stops the job.
     """
     given = {name for name in ctx.params if ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT}
     if wrong := unused_option(given):
@@ -176,12 +172,12 @@ def run(ctx: click.Context, context: CliContext, /, env_shown: tuple[str, ...], 
 
 
 def run_job(context: CliContext, options: RunOptions, command: Sequence[str]) -> int:
-    """Submit and, unless told not to, follow; returns the exit code. Raises MarinError when it is refused.
+    """Submit and, by default, follow a job. Return the exit code. Raise MarinError if it is refused.
 
     Args:
         context: The cluster and the output.
         options: The options of `iris job run`.
-        command: The words of the command.
+        command: The command's arguments.
     """
     from iris.cli.job.follow import Follower
     from iris.cli.status_line import StatusLine
@@ -220,21 +216,23 @@ def run_job(context: CliContext, options: RunOptions, command: Sequence[str]) ->
 
 
 def _refuse_without_worker(local: "LocalCluster") -> None:
-    """Raise Unavailable while the local cluster runs and its worker never could: the job would only wait."""
+    """Raise Unavailable if the local cluster is running but its worker cannot start, so that the job would wait
+    forever.
+    """
     record = local.find()
     if record is not None and record.worker_trouble and not record.ready:
         raise Unavailable(f"the local cluster's worker does not start, and is tried again: {record.worker_trouble}")
 
 
 def _workspace(options: RunOptions, *, inside: bool) -> Path | None:
-    """The folder that goes along. Raises UsageError, or InvalidRequest for one that never does."""
+    """Return the workspace. Raise UsageError, or InvalidRequest for a folder that cannot be one."""
     from iris.client.submission.workspace_choice import find_workspace
 
     if options.workspace is not None and options.no_workspace:
         raise click.UsageError("--workspace and --no-workspace: give one of them")
     if options.workspace is not None:
         if not options.workspace:
-            raise click.BadParameter("it is empty: name a folder, or give --no-workspace", param_hint="'--workspace'")
+            raise click.BadParameter("it is empty; name a folder, or use --no-workspace", param_hint="'--workspace'")
         return Path(options.workspace)
     # A job's own jobs get that job's files.
     return None if options.no_workspace or inside else find_workspace(_here())
@@ -250,7 +248,7 @@ def _here() -> Path:
 
 
 def describe(target: "ClusterTarget", client: "IrisClient") -> str:
-    """The cluster, for people."""
+    """Return a readable name of the cluster."""
     if target.paths is not None:
         return f"the local run of cluster {target.name} at {client.address}"
     if target.is_local:
@@ -268,10 +266,10 @@ _GIVE: Final = {"health_cmd": "--health-cmd CMD", "max_retries": "--max-retries 
 
 
 def unused_option(given: Collection[str]) -> str:
-    """Return what is wrong with a command line: an option that was given, and without which other one it says nothing.
+    """Return what is wrong with the options: one was given that has no effect without another.
 
     Args:
-        given: The options that were given, by the names of their parameters.
+        given: The given options, by parameter name.
     """
     for name, needed in _NEEDS.items():
         if name in given and needed not in given:

@@ -1,4 +1,4 @@
-"""The lines about jobs that were stopped: the truth, also about attempts that cannot be reached now."""
+"""Messages about stopped jobs, including attempts that cannot be reached now."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,12 +17,12 @@ _SHOWN: Final = 5
 def await_stops(
     client: "IrisClient", results: "Sequence[Stopped | MarinError]", clock: Callable[[], float] = time.monotonic
 ) -> Iterator[str]:
-    """`await_stop` for jobs that were stopped together, each with how many child jobs went with it.
+    """Run `await_stop` for jobs that were stopped together, each with the number of its stopped child jobs.
 
     Args:
-        client: Of the cluster.
+        client: The cluster's client.
         results: The results of the stops.
-        clock: Seconds, for how long it waits.
+        clock: Measures how long it waits, in seconds.
     """
     stops = [result for result in results if not isinstance(result, MarinError)]
     waiting = [job_id for stopped in stops if not stopped.silent for job_id in stopped.job_ids]
@@ -38,12 +38,12 @@ def await_stops(
 
 
 def await_stop(client: "IrisClient", stopped: "Stopped", clock: Callable[[], float] = time.monotonic) -> str:
-    """Wait until nothing lives of what was stopped; returns "stopped", or what may live and until when.
+    """Wait until everything stopped is gone. Return "stopped", or what may still run and until when.
 
     Args:
-        client: Of the cluster.
+        client: The cluster's client.
         stopped: The result of the stop.
-        clock: Seconds, for how long it waits.
+        clock: Measures how long it waits, in seconds.
     """
     # For what cannot be reached there may be very long to wait.
     done, silent = _settle(client, [] if stopped.silent else list(stopped.job_ids), clock)
@@ -51,9 +51,9 @@ def await_stop(client: "IrisClient", stopped: "Stopped", clock: Callable[[], flo
 
 
 def _settle(client: "IrisClient", job_ids: list[str], clock: Callable[[], float]) -> "tuple[bool, list[SilentAttempt]]":
-    """Wait until nothing lives of these jobs, or what may live is out of reach; whether it is so, and what is.
+    """Wait until these jobs' attempts are gone or out of reach. Return whether they are gone, and which may still run.
 
-    A worker that freezes is known to be silent only after a while, and is not waited for after another.
+    A frozen worker is recognised only after a while. Once it is, another one is not waited for.
     """
     began = clock()
     silent: list[SilentAttempt] = []

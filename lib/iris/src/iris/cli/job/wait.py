@@ -1,4 +1,4 @@
-"""`iris job wait`: return when jobs have ended, with a code that says how."""
+"""`iris job wait`: wait until jobs have ended, and exit with a code that says how."""
 
 from typing import TYPE_CHECKING
 
@@ -16,16 +16,21 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("names", metavar="JOB...", nargs=-1, required=True)
-@click.option("--any", "any_of_them", is_flag=True, help="Return when one of them has ended.")
-@click.option("--timeout", type=SPAN, metavar="T", help="Give up after so long: seconds, or 90s, 10m, 2h. They go on.")
+@click.option("--any", "any_of_them", is_flag=True, help="Return when one job has ended.")
+@click.option(
+    "--timeout",
+    type=SPAN,
+    metavar="T",
+    help="Stop waiting after this time: seconds, or 90s, 10m, 2h. The jobs continue.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_context
 def wait(
     context: CliContext, /, names: tuple[str, ...], any_of_them: bool, timeout: float | None, as_json: bool
 ) -> int:
-    """Wait until jobs have ended, and nothing of them is left on any worker.
+    """Wait until jobs have ended and none of their processes is left on any worker.
 
-    Ends with 0 when those that ended have succeeded, 8 when one of them has not, 7 when the time is up.
+    Exit code: 0 if all succeeded, 8 if one did not, 7 at the timeout.
     """
     from iris.cli.job.ids import find_job
 

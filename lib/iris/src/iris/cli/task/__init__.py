@@ -1,1 +1,1 @@
-"""`iris task`: commands for one task. One file a command; the client does the work."""
+"""`iris task`: commands for one task. One file per command; the client does the work."""

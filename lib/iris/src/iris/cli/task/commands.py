@@ -24,19 +24,19 @@ _COLUMNS: Final = (
 
 @click.group(cls=SuggestingGroup)
 def task() -> None:
-    """Watch what tasks use."""
+    """Watch the resource use of tasks."""
 
 
 @task.command()
 @click.argument("name", metavar="[JOB]", required=False)
-@click.option("--once", is_flag=True, help="Show it once and end.")
+@click.option("--once", is_flag=True, help="Show the table once and exit.")
 @click.option("--interval", type=NumberRange(min=0.2, max=3600), default=2.0, show_default=True, metavar="SECONDS")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, once.")
 @pass_context
 def top(context: CliContext, name: str | None, once: bool, interval: float, as_json: bool) -> None:
-    """Show the running tasks of JOB and the jobs below it (of all your jobs), the busiest first, until Ctrl-C.
+    """Show the running tasks of JOB and its child jobs (default: all your jobs), busiest first, until Ctrl-C.
 
-    Workers measure every five seconds. Without a terminal each look is a table below the last one.
+    Workers measure every five seconds. Without a terminal each update is a table below the last one.
     """
     with context.client() as client:
         prefix = _prefix(client, name)
@@ -48,11 +48,11 @@ def top(context: CliContext, name: str | None, once: bool, interval: float, as_j
 
 
 def show_until_interrupted(look: Callable[[], list[str]], interval_s: float) -> None:
-    """Show what `look` returns again and again: on a terminal in the place of the last, else below it.
+    """Show the result of `look` repeatedly: on a terminal in place of the last one, else below it.
 
     Args:
         look: Returns the lines to show.
-        interval_s: Seconds between two looks.
+        interval_s: Seconds between two updates.
     """
     is_terminal = sys.stdout.isatty()
     while True:
@@ -67,11 +67,11 @@ def show_until_interrupted(look: Callable[[], list[str]], interval_s: float) -> 
 
 
 def lines(tasks: list["TaskStatus"], now_ms: int) -> list[str]:
-    """The table of running tasks.
+    """Return the table of running tasks.
 
     Args:
-        tasks: They, in the order in which they are shown.
-        now_ms: Unix time.
+        tasks: The tasks, in display order.
+        now_ms: The time in Unix ms.
     """
     if not tasks:
         return ["no task is running"]

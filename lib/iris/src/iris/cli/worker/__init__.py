@@ -1,1 +1,1 @@
-"""`iris worker`: hosts as workers of a cluster. One file a command; the worker itself is `iris.worker`."""
+"""`iris worker`: run hosts as workers of a cluster. One file per command; the worker itself is `iris.worker`."""

@@ -14,28 +14,36 @@ from rigging.cli.groups import SuggestingGroup
 
 @click.group(cls=SuggestingGroup)
 def worker() -> None:
-    """Be a worker of a cluster; let hosts in and out. `iris cluster worker` looks at them."""
+    """Run a worker; admit and revoke hosts. See also `iris cluster worker`."""
 
 
 @worker.command()
 @click.option("--controller", required=True, type=NAME, metavar="HOST:PORT", help="The cluster's controller.")
-@click.option("--join-token-file", type=click.Path(path_type=Path), metavar="FILE", help="Needed at the first start.")
+@click.option("--join-token-file", type=click.Path(path_type=Path), metavar="FILE", help="Required at the first start.")
 @click.option("--name", type=NAME, help="Its name in the cluster.  [default: that of the last start, or the host's]")
 @click.option("--attributes", multiple=True, metavar="KEY=VALUE", help="For constraints of jobs; may be repeated.")
-@click.option("--slice", "slice_name", type=NAME, metavar="NAME", help="As --attributes slice=NAME: hosts of a gang.")
-@click.option("--slice-index", type=click.IntRange(0, 9999), metavar="N", help="Which host of its slice it is, from 0.")
-@click.option("--tpu", metavar="TYPE", help="TPU slice that the host is of, e.g. v5p-8. It is taken at its word.")
-@click.option("--gpu", metavar="TYPE:N", help="GPUs of the host, e.g. H100:8. It is taken at its word.")
+@click.option(
+    "--slice",
+    "slice_name",
+    type=NAME,
+    metavar="NAME",
+    help="The host's slice, for gangs; like --attributes slice=NAME.",
+)
+@click.option(
+    "--slice-index", type=click.IntRange(0, 9999), metavar="N", help="Index of the host in its slice, from 0."
+)
+@click.option("--tpu", metavar="TYPE", help="Type of the host's TPU slice, e.g. v5p-8. Not verified.")
+@click.option("--gpu", metavar="TYPE:N", help="GPUs of the host, e.g. H100:8. Not verified.")
 @click.option("--cpu", type=NumberRange(min=0.001, max=1e6), metavar="CORES", help="Cores to offer.  [default: all]")
 @click.option("--memory", type=SIZE, help="Memory to offer, e.g. 16GB.  [default: all]")
 @click.option("--disk", type=SIZE, help="Disk to offer.  [default: what is free]")
-@click.option("--port-range", metavar="A-B", help="Ports that tasks get.  [default: any that are free]")
+@click.option("--port-range", metavar="A-B", help="Ports for tasks.  [default: any free ones]")
 @click.option(
     "--limits",
     type=click.Choice(["auto", "soft", "off"]),
     default="auto",
     show_default=True,
-    help="Hold tasks to their memory and disk: by control groups where there are any, only softly, or not at all.",
+    help="Enforce tasks' memory and disk limits: with control groups if available, softly, or not at all.",
 )
 @click.option(
     "--max-processes", type=NumberRange(min=16, max=1e7), metavar="N", help="Processes and threads of a task."
@@ -43,10 +51,12 @@ def worker() -> None:
 @click.option(
     "--task-users",
     metavar="RANGE",
-    help="Run each user's tasks under a uid of its own out of FIRST-LAST, so that they read nothing of the worker's or "
+    help="Run each user's tasks under a separate uid of FIRST-LAST, so that they cannot read files of the worker or "
     "others'; needs root. off: as the worker's user.  [default: off]",
 )
-@click.option("--work-dir", type=DIRECTORY, metavar="DIR", help="Its files.  [default: ~/.local/state/iris/worker]")
+@click.option(
+    "--work-dir", type=DIRECTORY, metavar="DIR", help="Directory of its files.  [default: ~/.local/state/iris/worker]"
+)
 @click.option("--insecure", is_flag=True, help="Without TLS, on a network that you trust.")
 @pass_context
 def start(
@@ -69,11 +79,10 @@ def start(
     work_dir: Path | None,
     insecure: bool,
 ) -> int:
-    """Be a worker, in this terminal, until SIGTERM or Ctrl-C, which end its tasks first.
+    """Run a worker in this terminal until SIGTERM or Ctrl-C, which first end its tasks.
 
-    At its first start it joins with a token that `iris cluster token create` has made, and gets a credential of its
-    own, which it keeps in its work directory. Killed (SIGKILL), it leaves its tasks running, and takes them up at its
-    next start.
+    At its first start it joins with a token from `iris cluster token create` and gets its own credential, which it
+    keeps in its work directory. If it is killed (SIGKILL), its tasks keep running and its next start takes them over.
     """
     import logging
     import os
@@ -117,8 +126,8 @@ def start(
 
 @worker.command("install-service")
 @click.option("--controller", required=True, type=NAME, metavar="HOST:PORT", help="The cluster's controller.")
-@click.option("--join-token-file", type=click.Path(path_type=Path), metavar="FILE", help="Needed at the first start.")
-@click.option("--name", type=NAME, help="As of `worker start`, like all that follow.")
+@click.option("--join-token-file", type=click.Path(path_type=Path), metavar="FILE", help="Required at the first start.")
+@click.option("--name", type=NAME, help="As in `worker start`, like all further options.")
 @click.option("--attributes", multiple=True, metavar="KEY=VALUE")
 @click.option("--slice", "slice_name", type=NAME, metavar="NAME")
 @click.option("--slice-index", type=click.IntRange(0, 9999), metavar="N")
@@ -140,7 +149,7 @@ def start(
 @service_options("iris-worker")
 @pass_context
 def install_service(context: CliContext, /, as_user: bool, only_print: bool, service_name: str, **given: Any) -> None:
-    """Write a systemd unit that runs `iris worker start` with these options. It holds paths, and no secrets."""
+    """Write a systemd unit that runs `iris worker start` with these options. It contains paths but no secrets."""
     from iris.local.declared_devices import declared_device
     from iris.local.services import task_users_of
     from iris.rpc.controller_address import parse_address
@@ -164,13 +173,13 @@ def install_service(context: CliContext, /, as_user: bool, only_print: bool, ser
 
 @worker.command()
 @click.argument("name", type=NAME, metavar="WORKER")
-@click.option("--reason", default="", help="Told to the worker and written into the controller's log.")
+@click.option("--reason", default="", help="Reason, for the worker and the controller's log.")
 @pass_context
 def revoke(context: CliContext, name: str, reason: str) -> None:
-    """Refuse WORKER from now on; its name is free for another host.
+    """Revoke WORKER's credential. Its name is free for another host.
 
-    Its session ends at once, and it is told to stop its tasks, which are tried again elsewhere. To let tasks go on to
-    their end first: `iris cluster worker drain`.
+    Its session ends immediately, and it is told to stop its tasks, which are retried elsewhere. To let tasks finish
+    first: `iris cluster worker drain`.
     """
     with context.client() as client:
         was_connected = client.operator.revoke_worker(name, reason)

@@ -1,4 +1,4 @@
-"""Connect to the controller: discovery, calls, streams, conversion to and from the wire.
+"""The connection to the controller: discovery, calls, streams, conversion to and from the wire format.
 
-Here belongs how a call travels; what it asks for is the client's other modules'.
+Only the transport of calls belongs here. The client's other modules decide what to request.
 """

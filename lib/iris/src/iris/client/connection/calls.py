@@ -1,4 +1,4 @@
-"""Submitting, stopping and waiting: by calls of their own, or through the session that a busy client has."""
+"""Submit, stop and wait: by separate calls, or through the session of a busy client."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -24,10 +24,10 @@ Reply = TypeVar("Reply")
 
 
 class JobCalls:
-    """The calls of one connection that are made often. Thread-safe.
+    """The frequent calls of one connection. Thread-safe.
 
     Args:
-        lends: The waits of this process lend its cpu to its children, which only calls of their own can say.
+        lends: Whether waits of this process lend its CPUs to its children, which only separate calls can express.
     """
 
     def __init__(self, connection: Connection, *, lends: bool = False) -> None:
@@ -39,9 +39,9 @@ class JobCalls:
         self._session: tuple[ClientServiceStub, CallSession] | None = None
 
     def submit(self, requests: Sequence[pb.SubmitJobRequest]) -> list[pb.SubmitJobResponse | MarinError]:
-        """Submit these jobs, each with its idempotency key; what became of each.
+        """Submit these jobs, each with its idempotency key, and return the outcome of each.
 
-        Raises ControllerUnreachable; then some may be stored, and the same keys find them.
+        Raise ControllerUnreachable. Some jobs may then be stored; repeating with the same keys finds them.
         """
         if len(requests) > 1 or not self._goes_alone():
             calls = [pb.ClientCall(submit=request) for request in requests]
@@ -50,7 +50,7 @@ class JobCalls:
         return self._one_by_one(lambda c: c.jobs.SubmitJob, requests)
 
     def stop(self, requests: Sequence[pb.StopJobRequest]) -> list[pb.StopJobResponse | MarinError]:
-        """Stop these jobs; what became of each. Raises ControllerUnreachable."""
+        """Stop these jobs and return the outcome of each. Raise ControllerUnreachable."""
         if len(requests) > 1 or self._is_open():
             replies = self._by_session([pb.ClientCall(stop=request) for request in requests])
             return [error_of(reply.error) if reply.HasField("error") else reply.stopped for reply in replies]
@@ -59,14 +59,14 @@ class JobCalls:
     def wait(
         self, jobs: Sequence[tuple[str, str]], *, any_of_them: bool, seconds: float
     ) -> tuple[dict[str, pb.JobStatus], bool] | None:
-        """Wait as `CallSession.wait`; None when this wait is to be a call of its own.
+        """Wait like `CallSession.wait`; return None if this wait needs a separate call.
 
-        Raises MarinError as a call of its own would.
+        Raise MarinError like a separate call.
 
         Args:
-            jobs: Ids, each with its submission's key; "" for whatever job has the id.
-            any_of_them: One end is enough.
-            seconds: The most to wait.
+            jobs: Job ids with their submissions' keys; "" means whatever job has the id.
+            any_of_them: Return when one of them has ended.
+            seconds: Maximum time to wait.
         """
         if self._lends or not (self._is_open() or not self._goes_alone()):
             return None
@@ -87,11 +87,11 @@ class JobCalls:
         return self._run_in_session(lambda session: session.call(calls, self._connection.current().timeout + extra))
 
     def _run_in_session(self, work: Callable[[CallSession], Reply]) -> Reply:
-        """Do this with the session, again and again while the controller is away."""
+        """Run this in the session, retrying while the controller is unreachable."""
         return self._connection.run(lambda call: work(self._open(call)))
 
     def _open(self, call: Stubs) -> CallSession:
-        """The session on this channel, begun when there is none."""
+        """Return the session on this channel, opening it if needed."""
         with self._lock:
             known = self._session
             if known is not None and known[0] is call.clients and not known[1].is_over:

@@ -1,4 +1,4 @@
-"""Clusters that a file names: by the address in it, or, where there is none, its local run on this machine."""
+"""Clusters named by a file: by its address, or without one by its local run on this machine."""
 
 import contextlib
 import os
@@ -27,17 +27,18 @@ def named_cluster(
 ) -> ClusterTarget:
     """Return the cluster of a file, given by name or path.
 
-    A file with `controller: {address: ...}` is that cluster. One that has slices and no address means its run on this
-    machine, which `iris cluster start --local --config FILE` starts; that is found by name, too, where the file is not.
+    A file with `controller: {address: ...}` refers to the cluster at that address. A file with slices and no address
+    refers to its run on this machine, which `iris cluster start --local --config FILE` starts. That run is found by
+    name even without the file.
 
     Args:
-        name: As for `rigging.config_discovery.resolve_cluster_config`.
-        environ: Says where local clusters have their state.
-        token_file: A file that holds the token; None: the one that the cluster's file names.
-        insecure: The token may be sent in the clear beyond loopback, though the cluster's file does not say so.
+        name: As in `rigging.config_discovery.resolve_cluster_config`.
+        environ: The variables that locate the state of local clusters.
+        token_file: A file with the token; None for the one that the cluster's file names.
+        insecure: Allow sending the token unencrypted beyond loopback, even if the cluster's file does not.
 
     Raises:
-        NotFound: No file and no local run of that name. InvalidRequest: The file is damaged, or has neither an
+        NotFound: There is no file and no local run of that name. InvalidRequest: The file is damaged, or has neither an
             address nor slices.
     """
     try:
@@ -68,12 +69,12 @@ def named_cluster(
 
 
 def local_run(name: str, paths: LocalPaths, file: Path | None) -> ClusterTarget:
-    """Return the run of a cluster file on this machine; it is never started by being used.
+    """Return the run of a cluster file on this machine. Using it never starts it.
 
     Args:
         name: The cluster's name.
-        paths: The files of the run.
-        file: The cluster file that is meant; None: that from which it was started, whichever that is.
+        paths: The run's files.
+        file: The requested cluster file; None for the one it was started from.
     """
 
     def resolve(answered: bool) -> ControllerAddress:  # noqa: ARG001 - it is looked for anew each time
@@ -87,7 +88,7 @@ def local_run(name: str, paths: LocalPaths, file: Path | None) -> ClusterTarget:
 
 
 def not_running(name: str, file: Path | None) -> str:
-    """Return what to tell of a cluster whose file has no address and that does not run here."""
+    """Return the error for a cluster whose file has no address and which is not running here."""
     return (
         f"cluster {name} cannot be reached: {file or 'its file'} has no controller.address, and no local run of it "
         f"is there; `iris cluster start --local --config {file or 'FILE'}` runs it here, with slices that stand in"
@@ -95,7 +96,7 @@ def not_running(name: str, file: Path | None) -> str:
 
 
 def _check_file(name: str, paths: LocalPaths, file: Path | None) -> None:
-    """Raise Conflict when the cluster of that name runs another file."""
+    """Raise Conflict if the cluster of that name runs another file."""
     runs = read_settings(paths).config
     if file is not None and runs and Path(runs).resolve() != file.resolve():
         raise Conflict(
@@ -105,7 +106,7 @@ def _check_file(name: str, paths: LocalPaths, file: Path | None) -> None:
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    """Read a cluster file; empty when it is no mapping."""
+    """Read a cluster file; return an empty mapping if it is none."""
     import yaml
 
     with yaml_errors(f"the cluster config {path}"):
@@ -114,7 +115,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def peek(token_file: str | None) -> str:
-    """Return the token in a file; empty when there is none yet, which matters only once the controller is called."""
+    """Return the token in a file; empty if there is none yet, which matters only when the controller is called."""
     with contextlib.suppress(MarinError):
         return read_token_file(token_file) if token_file else ""
     return ""

@@ -1,4 +1,4 @@
-"""One client's connection to a controller: channel, token, retries, and finding the controller again when it moved."""
+"""A client's connection to a controller: channel, token, retries, and rediscovery after the controller moved."""
 
 import dataclasses
 import os
@@ -54,7 +54,7 @@ Resolver = Callable[[bool], ControllerAddress]
 
 @dataclass(frozen=True, slots=True)
 class Stubs:
-    """The stubs of one channel, and the metadata and time limit of its calls."""
+    """The stubs of one channel, with the metadata and timeout of their calls."""
 
     jobs: JobServiceStub
     clients: ClientServiceStub
@@ -81,16 +81,17 @@ class ReplyStream(Protocol[ReplyT_co]):
 
 
 class Connection:
-    """Calls to a controller that survive its restart. Thread-safe; close it when done.
+    """Calls to a controller that survive its restart. Thread-safe. Close it when done.
 
     Args:
-        resolve: Says where the controller is now; asked again whenever it does not answer.
-        attempt_id: The task attempt that calls, when inside a job: its waiting lends its cpu to its children.
-        reconnect_timeout: Seconds a controller that answered before may be away; None: IRIS_RECONNECT_TIMEOUT, or 60.
-        on_interrupted: Called once, with one line for people, when a controller that answered before is away.
+        resolve: Returns the controller's current location. It is asked again when the controller does not answer.
+        attempt_id: The calling task attempt, inside a job: its waits lend its CPUs to its children.
+        reconnect_timeout: Seconds that a controller which answered before may be unreachable; None for
+            IRIS_RECONNECT_TIMEOUT, or 60.
+        on_interrupted: Called once with a message when a controller that answered before becomes unreachable.
 
     Attributes:
-        on_sending: Called with the number of bytes of blobs that are sent, while they are.
+        on_sending: Called repeatedly during uploads with the number of bytes sent so far.
     """
 
     def __init__(
@@ -118,12 +119,12 @@ class Connection:
 
     @property
     def address(self) -> str:
-        """The address at which the controller was found last."""
+        """The controller's last known address."""
         return self._endpoint.address if self._endpoint else "unknown"
 
     @property
     def lends(self) -> bool:
-        """Whether the waits of this process lend its cpu to its children."""
+        """Whether waits of this process lend its CPUs to its children."""
         return self._attempt_id is not None
 
     @property
@@ -132,7 +133,7 @@ class Connection:
         return self._endpoint is not None
 
     def close(self) -> None:
-        """Close the channel; calls under way end with Unavailable, later ones with Conflict. Nothing in a fork."""
+        """Close the channel. Running calls end with Unavailable, later ones with Conflict. Does nothing in a fork."""
         if in_fork():
             return
         with self._lock:
@@ -141,15 +142,15 @@ class Connection:
         _close(channel, call)
 
     def run(self, call: Callable[[Stubs], Reply], *, retry: bool = True) -> Reply:
-        """Make a call, again and again while the controller is away, up to the timeouts of the connection.
+        """Make a call, retrying while the controller is unreachable, up to the connection's timeouts.
 
         Args:
-            call: May be made several times, so it must be safe to repeat.
-            retry: False: one attempt.
+            call: The call. It may run several times, so it must be idempotent.
+            retry: False makes a single attempt.
 
         Raises:
-            ControllerUnreachable: The controller stayed away.
-            MarinError: It refused; the class says why (see rigging.errors).
+            ControllerUnreachable: The controller stayed unreachable.
+            MarinError: The controller refused. The class says why (see rigging.errors).
         """
         retry_deadline = self.retry_deadline()
         while True:
@@ -173,13 +174,13 @@ class Connection:
         seconds: float | None = None,
         retry: bool = True,
     ) -> Reply:
-        """Make a call of one request and one reply; errors as of `run`.
+        """Make a call with one request and one reply. Raise like `run`.
 
         Args:
-            rpc: Chooses it among the stubs.
-            request: May be sent several times, so it must be safe to repeat.
-            seconds: Time that it may take; None: as long as calls that need not wait.
-            retry: False: one attempt.
+            rpc: Selects the call from the stubs.
+            request: The request. It may be sent several times, so it must be idempotent.
+            seconds: Timeout; None for the default of calls that do not wait.
+            retry: False makes a single attempt.
         """
         return self.run(
             lambda c: rpc(c)(request, timeout=c.timeout if seconds is None else seconds, metadata=c.metadata),
@@ -187,14 +188,14 @@ class Connection:
         )
 
     def stream(self, begin: Callable[[Stubs], ReplyStream[Reply]]) -> Generator[Reply]:
-        """Yield the replies of a call until it ends; it is begun again when the controller was away.
+        """Yield the replies of a call until it ends, restarting it after the controller was unreachable.
 
         Args:
-            begin: Makes the call.
+            begin: Starts the call.
 
         Raises:
-            ControllerUnreachable: The controller stayed away.
-            MarinError: It refused.
+            ControllerUnreachable: The controller stayed unreachable.
+            MarinError: The controller refused.
         """
         retry_deadline = self.retry_deadline()
         while True:
@@ -213,7 +214,7 @@ class Connection:
                 call.cancel()
 
     def note_answer(self) -> None:
-        """The controller answered: from now on it may be away for longer."""
+        """Record that the controller answered, so that it may be unreachable for longer from now on."""
         self._told_away = False
         if not self._answered:
             with self._lock:
@@ -222,11 +223,11 @@ class Connection:
                     self._call = dataclasses.replace(self._call, timeout=CALL_TIMEOUT)
 
     def retry_deadline(self) -> "RetryDeadline":
-        """The pauses of one call's retries."""
+        """Return the retry schedule of one call."""
         return RetryDeadline(self)
 
     def reconnect(self) -> None:
-        """Ask where the controller is now, and turn to it when it moved or changed its token."""
+        """Look up the controller again, and reconnect if it moved or changed its token."""
         endpoint = self._resolve(self._answered)
         with self._lock:
             if endpoint == self._endpoint or self._closed:
@@ -235,7 +236,7 @@ class Connection:
         _close(channel, call)
 
     def controller_address(self) -> ControllerAddress:
-        """Return the controller's address as far as is known, for a channel of one's own; `reconnect` looks again."""
+        """Return the controller's last known address, for a separate channel. `reconnect` looks it up again."""
         self.current()
         with self._lock:
             if self._endpoint is None:
@@ -243,7 +244,7 @@ class Connection:
             return self._endpoint
 
     def unreachable(self, error: grpc.RpcError) -> ControllerUnreachable:
-        """The error that says that the controller is away."""
+        """Return the error for an unreachable controller."""
         reason = from_rpc_error(error)
         endpoint = self._endpoint
         if not self._answered and endpoint is not None and not endpoint.ca_sha256 and speaks_tls(endpoint.address):
@@ -258,11 +259,11 @@ class Connection:
         )
 
     def time_limit(self) -> float:
-        """Seconds the controller may be away: short before its first answer, long after."""
+        """Seconds that the controller may be unreachable: short before its first answer, long afterwards."""
         return self._reconnect_timeout if self._answered else min(self._connect_timeout, self._reconnect_timeout)
 
     def tell_interrupted(self) -> None:
-        """Tell the user, when the controller answered before, that it is away: once, however many calls notice."""
+        """Tell the user once that a controller which answered before is unreachable."""
         with self._lock:
             if not self._answered or self._told_away:
                 return
@@ -273,10 +274,10 @@ class Connection:
             )
 
     def current(self) -> Stubs:
-        """The stubs of the channel as it is now, made on first use.
+        """Return the stubs of the current channel, created on first use.
 
         Raises:
-            Conflict: The connection is closed, or this is a fork of a process that used gRPC.
+            Conflict: The connection is closed, or this process is a fork of one that used gRPC.
         """
         use_grpc("this client cannot be used here")
         with self._lock:
@@ -302,12 +303,12 @@ class Connection:
             return self._call
 
     def missing_blobs(self, digests: Sequence[str]) -> list[str]:
-        """Return those of these blobs that the cluster does not have."""
+        """Return the blobs among these that the cluster lacks."""
         reply = self.ask(lambda c: c.blobs.FindMissingBlobs, pb.FindMissingBlobsRequest(digests=digests))
         return list(reply.digests)
 
     def upload_blobs(self, messages: Callable[[], Iterator[pb.UploadBlobsRequest]]) -> None:
-        """Send blobs; `messages` is called again for a retry. An error it raises ends the upload and is raised here."""
+        """Send blobs. `messages` is called again for a retry. Its errors end the upload and propagate."""
         failures: list[MarinError] = []
 
         def guarded() -> Iterator[pb.UploadBlobsRequest]:
@@ -335,7 +336,7 @@ def _close(channel: grpc.Channel | None, call: Stubs | None) -> None:
 
 
 class RetryDeadline:
-    """The retries of one call: growing pauses with jitter, until the connection's limit."""
+    """The retries of one call: growing delays with jitter, up to the connection's limit."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -344,13 +345,13 @@ class RetryDeadline:
         self._told = False
 
     def reset(self) -> None:
-        """The controller answered: the next interruption has all the time again."""
+        """Record an answer of the controller: the next interruption has the full time again."""
         self._started, self._told = None, False
         self._backoff.reset()
         self._connection.note_answer()
 
     def pause(self, error: grpc.RpcError) -> None:
-        """Wait a little and look where the controller is now; raise ControllerUnreachable when time is up."""
+        """Wait briefly and look up the controller again. Raise ControllerUnreachable when the time is up."""
         now = time.monotonic()
         if self._started is None:
             self._started = now
@@ -367,7 +368,7 @@ class RetryDeadline:
 
 
 def is_away(error: grpc.RpcError) -> bool:
-    """Whether an error says that the controller did not answer, rather than that it refused."""
+    """Return whether an error means that the controller did not answer, rather than that it refused."""
     code = error.code() if hasattr(error, "code") else None
     return code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 

@@ -1,4 +1,4 @@
-"""Finding a cluster: one named, one configured, the one this job runs on, or the user's local one."""
+"""Find a cluster: a named one, a configured one, the one this job runs on, or the user's local one."""
 
 import contextlib
 import os
@@ -35,20 +35,20 @@ def find_cluster(
     environ: Mapping[str, str] | None = None,
     local: LocalCluster | None = None,
 ) -> ClusterTarget:
-    """Choose a cluster: the one given, else that of the job this runs in, else the user's local one.
+    """Return a cluster: the given one, else that of the current job, else the user's local one.
 
     Args:
         cluster: "local", or the name of a config file (see `rigging.config_discovery`).
         config: A config file; see `named_cluster`.
-        address: "host:port".
-        token_file: A file that holds the token for the cluster at `address`, or of `config`; None: as those say.
-        insecure: The token may be sent in the clear beyond loopback.
-        environ: Instead of os.environ.
-        local: The local cluster to use when that is the choice.
+        address: "host:port" of a controller.
+        token_file: A file with the token for the cluster at `address` or in `config`; None for their own.
+        insecure: Allow sending the token unencrypted beyond loopback.
+        environ: Replaces os.environ.
+        local: The local cluster, if that is the choice.
 
     Raises:
         InvalidRequest: More than one of the three is given, or the config is damaged.
-        NotFound: No cluster of that name.
+        NotFound: There is no cluster of that name.
     """
     environ = os.environ if environ is None else environ
     given = [
@@ -69,7 +69,7 @@ def find_cluster(
 
 
 def local_cluster(local: LocalCluster | None = None) -> ClusterTarget:
-    """The user's local cluster; it is started when it does not run, unless it answered this client before."""
+    """Return the user's local cluster. Start it if it is not running, unless it answered this client before."""
     cluster = local or LocalCluster()
 
     def resolve(answered: bool) -> ControllerAddress:
@@ -84,7 +84,7 @@ def local_cluster(local: LocalCluster | None = None) -> ClusterTarget:
 
 
 def running_cluster(record: ClusterRecord, name: str = LOCAL) -> ClusterTarget:
-    """The user's local cluster as it runs now, whether it can take jobs or not; never another, nor a new one."""
+    """Return the user's running local cluster, whether or not it can take jobs; never another or a new one."""
     endpoint = ControllerAddress(record.address, record.token)
     return ClusterTarget(name, lambda _: endpoint, is_local=True, same_machine=True)
 
@@ -100,11 +100,11 @@ def cluster_at(
     """Return the cluster whose controller is at `address`.
 
     Args:
-        address: "host:port".
-        token: Shown to the controller.
-        token_file: A file that holds the token; read again at each connection.
-        insecure: The token may be sent in the clear beyond loopback.
-        environ: The environment; None: this process's.
+        address: "host:port" of the controller.
+        token: The token to present to the controller.
+        token_file: A file with the token, which is read again at each connection.
+        insecure: Allow sending the token unencrypted beyond loopback.
+        environ: The environment; None for this process's.
     """
     environ = os.environ if environ is None else environ
     target = parse_address(address)
@@ -134,14 +134,16 @@ def cluster_at(
 
 
 def _own_record(environ: Mapping[str, str]) -> ClusterRecord | None:
-    """Return the record of the user's local cluster; None where there is none, or another user's in its place."""
+    """Return the record of the user's local cluster; None if there is none, or another user's is in its place."""
     with contextlib.suppress(Denied):
         return read_record(local_paths(environ))
     return None
 
 
 def _local_address(inside: JobEnv) -> str:
-    """Return the present address of the local cluster's controller, for a job of it; empty for another cluster's."""
+    """Return the current address of the local cluster's controller, for one of its jobs; empty for another
+    cluster's.
+    """
     root = local_root(inside.worker_id, inside.work_dir)
     if root is None:
         return ""

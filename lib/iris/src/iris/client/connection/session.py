@@ -1,9 +1,9 @@
 """A client's session: many submissions, stops and waits share one stream to the controller.
 
-A caller puts its call on the stream and sleeps until the answer is there; what several callers put there meanwhile goes
-out in one message. The end of a job that was submitted here is told without being asked for, so a wait for it usually
-needs no call at all. The stream lasts as long as its channel. When it breaks, everyone who waits gets the error that a
-call of its own would have had, and calls again on the next stream: submissions have their idempotency keys.
+A caller puts its call on the stream and sleeps until the answer arrives. Calls of several callers that accumulate
+meanwhile go out in one message. The controller reports the end of submitted jobs unasked, so waiting for one usually
+needs no call. The stream lasts as long as its channel. When it breaks, every waiter gets the error of a separate call
+and retries on the next stream; idempotency keys make submissions safe to repeat.
 """
 
 import threading
@@ -24,9 +24,9 @@ _MESSAGE_BYTES: Final = 4 * 1024 * 1024
 
 
 class KnownEnds:
-    """The ends of jobs submitted through sessions, as far as they are known; the oldest are dropped beyond a number.
+    """The known ends of jobs submitted through sessions. The oldest are dropped above a limit.
 
-    A job's name may be used again, so an end is found by the idempotency key of the submission, too.
+    A job's name may be reused, so an end is looked up by the submission's idempotency key, too.
     """
 
     def __init__(self, most: int = 20_000) -> None:
@@ -35,7 +35,7 @@ class KnownEnds:
         self._known: dict[str, pb.JobStatus] = {}
 
     def submitted(self, job_id: str, key: str) -> None:
-        """From now on the name stands for this submission."""
+        """Record that the name now refers to this submission."""
         self._known.pop(job_id, None)
         self._keys.pop(job_id, None)
         self._keys[job_id] = key
@@ -44,19 +44,21 @@ class KnownEnds:
             self._known.pop(oldest, None)
 
     def ended(self, status: pb.JobStatus) -> None:
-        """The job of that name has ended."""
+        """Record that the job of that name has ended."""
         if status.job_id in self._keys:
             self._known[status.job_id] = status
 
     def find(self, job_id: str, key: str) -> pb.JobStatus | None:
-        """Return the status with which the job of this submission ended, if that is known."""
+        """Return the final status of this submission's job, if it is known."""
         if not key or self._keys.get(job_id) != key:
             return None
         return self._known.get(job_id)
 
 
 class _Done:
-    """Set once, waited for once. A bare lock: half the price of an Event, and Ctrl-C still interrupts the wait."""
+    """An event that is set once and waited for once. A bare lock costs half of an Event, and Ctrl-C still interrupts
+    the wait.
+    """
 
     __slots__ = ("_lock", "_set")
 
@@ -66,7 +68,7 @@ class _Done:
         self._set = False
 
     def set(self) -> None:
-        """To be called with the session's lock held."""
+        """Set the event. Call it with the session's lock held."""
         if not self._set:
             self._set = True
             self._lock.release()
@@ -77,7 +79,7 @@ class _Done:
 
 @dataclass(eq=False, slots=True)
 class _Calls:
-    """Calls that were begun together; `done` once all have answers, or the stream broke."""
+    """Calls that were made together. `done` is set once all have answers or the stream broke."""
 
     keys: dict[int, str]
     missing: set[int]
@@ -105,10 +107,10 @@ class _JobWait:
 
 
 class CallSession:
-    """One stream. Thread-safe. Errors of the connection are grpc's own, as of a call that was made by itself.
+    """One stream. Thread-safe. Connection errors are grpc's own, as in a separate call.
 
     Args:
-        ends: Shared with the sessions before and after.
+        ends: The known ends, shared with earlier and later sessions.
     """
 
     def __init__(self, stream: SessionStream, ends: KnownEnds) -> None:
@@ -124,13 +126,13 @@ class CallSession:
         self._error: grpc.RpcError | None = None
 
     def start(self) -> "CallSession":
-        """Begin the stream, and read it in a thread of its own."""
+        """Open the stream, and read it in a separate thread."""
         self._stream.begin(self._take, self._is_done)
         threading.Thread(target=self._read, name="iris-session", daemon=True).start()
         return self
 
     def close(self) -> None:
-        """End the stream: who waits gets the error of a broken one."""
+        """End the stream. Waiters get the error of a broken one."""
         self._stream.close()
 
     @property
@@ -139,14 +141,14 @@ class CallSession:
         return self._error is not None
 
     def call(self, calls: Sequence[pb.ClientCall], timeout: float) -> list[pb.ClientReply]:
-        """Make these calls together and return their replies in the same order.
+        """Make these calls together and return their replies in order.
 
         Args:
             calls: The calls.
-            timeout: Seconds.
+            timeout: Timeout in seconds.
 
         Raises:
-            grpc.RpcError: The stream ended before all were answered, or time ran out.
+            grpc.RpcError: The stream ended before all calls were answered, or the timeout expired.
         """
         with self._lock:
             self._check_open()
@@ -172,16 +174,16 @@ class CallSession:
     def wait(
         self, jobs: Sequence[tuple[str, str]], *, any_of_them: bool, timeout: float
     ) -> tuple[dict[str, pb.JobStatus], bool]:
-        """Wait until all (or any) of these jobs have ended; return the ends known then, and whether the wait is over.
+        """Wait until all (or any) of these jobs have ended. Return the known ends, and whether the wait is over.
 
         Args:
-            jobs: Ids, each with the idempotency key of its submission ("": the job that has the name now).
-            any_of_them: One end is enough.
-            timeout: Seconds.
+            jobs: Job ids, each with its submission's idempotency key ("": whatever job has the name now).
+            any_of_them: Return when one of them has ended.
+            timeout: Timeout in seconds.
 
         Raises:
-            grpc.RpcError: The stream ended before.
-            MarinError: One does not exist, or may not be seen.
+            grpc.RpcError: The stream ended early.
+            MarinError: A job does not exist, or is not visible to the caller.
         """
         with self._lock:
             self._check_open()
@@ -237,7 +239,7 @@ class CallSession:
             return pb.ClientMessage(calls=calls, watch=watch, waiting=self._waiting > 0)
 
     def _is_done(self) -> bool:
-        """True if there is nothing more to send: the stream is over, or was not used for long."""
+        """Return whether there is nothing more to send: the stream is over, or was unused for long."""
         with self._lock:
             if self._error is not None:
                 return True
@@ -292,7 +294,7 @@ class CallSession:
 
 
 def _first_message(calls: list[pb.ClientCall]) -> list[pb.ClientCall]:
-    """As many of the first calls as fit into one message; at least one."""
+    """Return as many of the first calls as fit into one message, but at least one."""
     if len(calls) == 1:
         return calls[:1]
     size = 0
@@ -304,5 +306,5 @@ def _first_message(calls: list[pb.ClientCall]) -> list[pb.ClientCall]:
 
 
 def error_of(error: pb.CallError) -> MarinError:
-    """The error of the family that a refused call of a session stands for."""
+    """Return the error class for a refused call of a session."""
     return error_of_status(status_of_number(error.code), error.message)

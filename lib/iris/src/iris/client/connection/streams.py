@@ -1,4 +1,4 @@
-"""The two ways of a client's session to its controller: a Unix socket on the controller's own machine, else gRPC."""
+"""The two transports of a client's session: a Unix socket on the controller's own machine, otherwise gRPC."""
 
 import contextlib
 import queue
@@ -27,7 +27,7 @@ Take = Callable[[], pb.ClientMessage | None]
 
 
 class SessionBroken(grpc.RpcError):
-    """The stream ended, or gave no answer in time, before a call was answered."""
+    """The stream ended, or did not answer in time, before a call was answered."""
 
     def __init__(self, code: grpc.StatusCode, details: str) -> None:
         super().__init__(f"{code.name}: {details}")
@@ -35,41 +35,41 @@ class SessionBroken(grpc.RpcError):
         self._details = details
 
     def code(self) -> grpc.StatusCode:
-        """Same as for `grpc.RpcError`."""
+        """Return the code, as in `grpc.RpcError`."""
         return self._code
 
     def details(self) -> str:
-        """Same as for `grpc.RpcError`."""
+        """Return the details, as in `grpc.RpcError`."""
         return self._details
 
 
 class SessionStream(Protocol):
-    """One stream to the controller. Thread-safe, but for the one who reads."""
+    """One stream to the controller. Thread-safe, except for its single reader."""
 
     def begin(self, take: Take, is_done: Callable[[], bool]) -> None:
-        """Send messages from now on.
+        """Start sending messages.
 
         Args:
             take: Returns the next message.
-            is_done: Asked now and then by a stream that costs something while it is open; True: it is to end.
+            is_done: Polled by a stream that costs something while it is open. True ends it.
         """
         ...
 
     def wake(self) -> None:
-        """There may be something to take and send."""
+        """Announce that there may be something to send."""
         ...
 
     def news(self) -> Iterator[pb.ClientNews]:
-        """Yield the controller's messages. Raises grpc.RpcError when the stream ends otherwise than by `close`."""
+        """Yield the controller's messages. Raise grpc.RpcError if the stream ends other than by `close`."""
         ...
 
     def close(self) -> None:
-        """End it, from any thread."""
+        """End the stream, from any thread."""
         ...
 
 
 class GrpcStream:
-    """A stream of a gRPC channel: a thread of gRPC's takes and sends."""
+    """A stream on a gRPC channel. A thread of gRPC sends."""
 
     def __init__(self, stub: ClientServiceStub, metadata: Metadata, idle_s: float = _IDLE_SECONDS) -> None:
         self._stub = stub
@@ -108,7 +108,7 @@ class GrpcStream:
 
 
 class SocketStream:
-    """A stream of the controller's socket: the thread that wakes it sends."""
+    """A stream on the controller's socket. The thread that calls `wake` sends."""
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
@@ -120,9 +120,9 @@ class SocketStream:
         """Connect to the controller.
 
         Args:
-            path: The socket.
-            metadata: Of the call.
-            timeout_s: For the connection, and for a message that the controller does not take.
+            path: The socket's path.
+            metadata: The metadata of the call.
+            timeout_s: Timeout for the connection, and for a message that the controller does not accept.
 
         Raises:
             OSError: The controller does not listen there.
@@ -199,10 +199,10 @@ def open_stream(path: str, stub: ClientServiceStub, metadata: Metadata, timeout_
     """Open a stream to the controller.
 
     Args:
-        path: Its Unix socket; empty, or out of order: gRPC is used.
-        stub: For gRPC.
-        metadata: Of the call.
-        timeout_s: For the connection by the socket.
+        path: The controller's Unix socket. If it is empty or does not work, gRPC is used.
+        stub: The stub for gRPC.
+        metadata: The metadata of the call.
+        timeout_s: Timeout for the socket connection.
     """
     if path:
         with contextlib.suppress(OSError):

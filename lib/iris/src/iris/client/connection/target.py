@@ -1,4 +1,4 @@
-"""A cluster that was chosen."""
+"""A chosen cluster."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,18 +11,18 @@ from iris.local.state import LocalPaths
 
 @dataclass(frozen=True, slots=True)
 class ClusterTarget:
-    """A cluster that was chosen; nothing is contacted before a client is used.
+    """A chosen cluster. Nothing is contacted before a client is used.
 
     Args:
-        name: For people: "local", the name of its config, or its address.
-        resolve: Finds its controller.
-        inside: The job of it that this process runs as.
-        user: Whose token it is, where that can act for one user only; empty: not known.
+        name: Readable name: "local", the name of its config, or its address.
+        resolve: Returns its controller's location.
+        inside: The job of that cluster in which this process runs.
+        user: The token's user, if it can act for one user only; empty if unknown.
         is_local: Whether it was chosen as the user's own local cluster, or as a local run of a cluster file.
-        same_machine: Whether it is that, also when its address chose it: its workers see this machine's files.
-        paths: Of a local run of a cluster file: its files; None for the embedded cluster and others.
-        file: Of a local run: the cluster file, where one was named.
-        token_file: That the user named; empty: none.
+        same_machine: Whether its workers see this machine's files, also if it was chosen by address.
+        paths: The files of a local run of a cluster file; None for the embedded cluster and others.
+        file: The cluster file of a local run, if one was named.
+        token_file: The token file that the user named; empty for none.
     """
 
     name: str
@@ -36,6 +36,6 @@ class ClusterTarget:
     token_file: str = ""
 
     def connect(self, *, on_interrupted: Callable[[str], None] | None = None) -> Connection:
-        """A connection to it, not yet opened; see `Connection`."""
+        """Return a connection to it, not yet opened (see `Connection`)."""
         attempt_id = self.inside.attempt_id if self.inside else None
         return Connection(self.resolve, attempt_id=attempt_id, on_interrupted=on_interrupted)

@@ -1,4 +1,4 @@
-"""Waiting for the ends of jobs."""
+"""Wait for the ends of jobs."""
 
 import math
 import time
@@ -27,15 +27,15 @@ def wait_jobs(
     timeout: float | None,
     clock: Callable[[], float] = time.monotonic,
 ) -> list[JobStatus]:
-    """Wait until all (or any) of these jobs have ended: for none not at all. Errors as in `IrisClient.wait_jobs`.
+    """Wait until all (or any) of these jobs have ended. Return at once for no jobs. Raise like `IrisClient.wait_jobs`.
 
     Args:
-        connection: For calls by themselves.
+        connection: For separate calls.
         calls: For waits through the session.
         wanted: The jobs.
-        any_of_them: One end is enough.
-        timeout: Seconds; None: no limit.
-        clock: Seconds, only growing.
+        any_of_them: Return when one of them has ended.
+        timeout: Seconds; None for no limit.
+        clock: A monotonic clock in seconds.
     """
     if timeout is not None and not _is_number(timeout):
         raise InvalidRequest(f"timeout must be a number of seconds, or None for no limit, not {timeout!r}")
@@ -64,13 +64,13 @@ def _is_number(seconds: float) -> bool:
 def poll_jobs(
     connection: Connection, job_ids: Sequence[str], *, any_of_them: bool, seconds: float
 ) -> tuple[list[JobStatus], bool]:
-    """Return the statuses of these jobs once all (or any) have ended, or time ran out; and whether they have.
+    """Return the statuses of these jobs once all (or any) have ended or the time is up, and whether they have ended.
 
     Args:
-        connection: To the controller.
+        connection: The connection to the controller.
         job_ids: The jobs.
-        any_of_them: One end is enough.
-        seconds: Up to about a minute.
+        any_of_them: Return when one of them has ended.
+        seconds: Timeout, up to about a minute.
     """
     request = pb.WaitJobsRequest(job_ids=job_ids, any=any_of_them, timeout_ms=max(1, round(seconds * 1000)))
     reply = connection.run(lambda c: c.jobs.WaitJobs(request, timeout=seconds + c.timeout, metadata=c.metadata))

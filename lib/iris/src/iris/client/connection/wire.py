@@ -1,4 +1,4 @@
-"""The client's edge to the wire format: submissions to protobuf, statuses from it."""
+"""The client's conversion to and from the wire format: submissions to protobuf, statuses from it."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -26,7 +26,7 @@ from iris.rpc.logformat import decode_all
 
 
 class RequestWriter:
-    """The wire form of submissions. A job that differs from the last one in its name only is copied from that."""
+    """The wire form of submissions. A job that differs from the last one only in its name is copied from it."""
 
     def __init__(self) -> None:
         self._last: tuple[JobSpec, pb.JobSpec] | None = None
@@ -44,10 +44,10 @@ class RequestWriter:
 
         Args:
             spec: The job.
-            names_band: False: the controller chooses the job's band.
-            idempotency_key: Names the submission.
-            inline_blobs: Blobs that come with it.
-            existing: The policy for when a live job has that name.
+            names_band: If False, the controller chooses the job's band.
+            idempotency_key: The key of the submission.
+            inline_blobs: Blobs to send inside the message.
+            existing: What to do if a live job has that name.
         """
         last = self._last
         if last is None or not is_alike(spec, last[0]):
@@ -67,7 +67,7 @@ _POLICIES: Final = {
 
 
 def job_status(message: pb.JobStatus) -> JobStatus:
-    """A job's status from the wire."""
+    """Return a job's status from the wire."""
     return JobStatus(
         job_id=message.job_id,
         state=JobState(message.state),
@@ -93,7 +93,7 @@ def stopped(message: pb.StopJobResponse) -> Stopped:
 
 
 def silent_attempt(message: pb.SilentAttempt) -> SilentAttempt:
-    """An attempt out of reach, from the wire."""
+    """Return an unreachable attempt from the wire."""
     return SilentAttempt(
         message.attempt_id,
         message.worker_id,
@@ -105,7 +105,7 @@ def silent_attempt(message: pb.SilentAttempt) -> SilentAttempt:
 
 
 def task_status(message: pb.TaskStatus) -> TaskStatus:
-    """A task's status from the wire."""
+    """Return a task's status from the wire."""
     return TaskStatus(
         task_id=message.task_id,
         state=TaskState(message.state),
@@ -126,7 +126,7 @@ def task_status(message: pb.TaskStatus) -> TaskStatus:
 
 
 def attempt_usage(message: pb.AttemptUsage) -> AttemptUsage:
-    """Use of an attempt, from the wire."""
+    """Return an attempt's resource use from the wire."""
     return AttemptUsage(
         attempt_id=message.attempt_id,
         worker_id=message.worker_id,
@@ -144,7 +144,7 @@ def attempt_usage(message: pb.AttemptUsage) -> AttemptUsage:
 
 
 def log_lines(batch: pb.LogBatch) -> Iterator[LogLine]:
-    """The lines of one message of a log stream."""
+    """Return the lines in one message of a log stream."""
     for part in batch.parts:
         task_id, attempt = part.task_id, part.attempt
         for is_stderr, at_ms, data, partial, _, note, _ in decode_all(part.records):
@@ -152,7 +152,7 @@ def log_lines(batch: pb.LogBatch) -> Iterator[LogLine]:
 
 
 def cluster_status(message: pb.ClusterStatusResponse) -> ClusterStatus:
-    """The cluster's status from the wire."""
+    """Return the cluster's status from the wire."""
     return ClusterStatus(
         version=message.version,
         protocol_version=message.protocol_version,
@@ -217,18 +217,18 @@ def _worker_status(message: pb.WorkerInfo) -> WorkerStatus:
 
 
 def user_budget(message: pb.UserBudget) -> UserBudgetStatus:
-    """A user's budget and use."""
+    """Return a user's budget and use."""
     band = PriorityBand(message.max_band or PriorityBand.PRODUCTION)
     return UserBudgetStatus(message.user, message.max_weight, band, message.held_weight)
 
 
 def checkpoint(message: pb.CheckpointResponse) -> Checkpoint:
-    """A snapshot that was made."""
+    """Return the created snapshot."""
     return Checkpoint(message.remote_state_dir, message.generation, message.sequence, message.at_ms)
 
 
 def query_result(message: pb.QueryResponse) -> QueryResult:
-    """The answer to a query."""
+    """Return the answer to a query."""
     rows = tuple(tuple(map(_query_value, row.values)) for row in message.rows)
     return QueryResult(tuple(message.columns), rows, message.truncated)
 

@@ -1,4 +1,4 @@
-"""The output of jobs: fetch, follow, print.
+"""The output of jobs: fetching, following, printing.
 
-Here belongs reading. Where logs are stored is the controller's affair.
+Only reading belongs here. The controller decides where logs are stored.
 """

@@ -1,7 +1,7 @@
-"""Lines of a task's output that are for programs, which people are not shown.
+"""Lines of a task's output that are meant for programs and hidden from people.
 
-Such a line begins with the character U+0010 (data link escape). A program that prints one ends the line before it
-with a newline of its own, so an empty line right before it is left out as well. Programs that read logs get all.
+Such a line begins with the character U+0010 (data link escape). A program that prints one first ends the current line
+with a newline, so an empty line right before it is hidden as well. Programs that read logs get all lines.
 """
 
 from iris.client.types import LogLine
@@ -10,7 +10,7 @@ MARK = b"\x10"
 
 
 class ProgramLines:
-    """Leaves them out of one stream of one attempt."""
+    """Remove such lines from one stream of one attempt."""
 
     def __init__(self) -> None:
         self._is_open = False  # the last piece was no line's end
@@ -18,10 +18,10 @@ class ProgramLines:
         self._empty: LogLine | None = None
 
     def take(self, line: LogLine) -> list[LogLine]:
-        """Return the lines, or pieces of them, that are to be shown now.
+        """Return the lines, or parts of lines, to show now.
 
         Args:
-            line: The next one.
+            line: The next line.
         """
         if self._is_hidden:
             self._is_hidden = line.partial
@@ -38,7 +38,7 @@ class ProgramLines:
         return [*shown, line]
 
     def finish(self) -> list[LogLine]:
-        """Return what was held back."""
+        """Return the text held back."""
         shown = [] if self._empty is None else [self._empty]
         self._empty = None
         return shown

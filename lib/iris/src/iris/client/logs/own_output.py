@@ -1,4 +1,4 @@
-"""Whether what this process prints becomes part of a job's log: a child job's lines are not printed there once more."""
+"""Whether this process's output is part of a job's log: a child job's lines are then not printed again."""
 
 from collections.abc import Mapping
 
@@ -8,11 +8,11 @@ from rigging.errors import InvalidRequest
 
 
 def shown_already(job_id: str, environ: Mapping[str, str]) -> frozenset[bool]:
-    """The streams (False: stdout, True: stderr) on which the lines of a job need not be printed by this process.
+    """Return the streams (False: stdout, True: stderr) on which this process need not print a job's lines.
 
-    The follower of a job sees what its child jobs print, each under its name. A job that followed its own child on the
-    output that is its log would have every line there twice, four times at the next depth. Output that goes elsewhere,
-    to a file or through a pipe of the job's own, gets the lines.
+    A job's follower also sees the lines of its child jobs, under their names. If a job followed its own child on the
+    output that is its log, every line would appear twice, and four times at the next depth. Output that goes elsewhere,
+    to a file or through a pipe, gets the lines.
     """
     try:
         inside = job_env(environ)

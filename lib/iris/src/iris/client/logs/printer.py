@@ -1,4 +1,4 @@
-"""Logs for people and pipes: what a task wrote, byte for byte, with a prefix only where several write."""
+"""Print logs for people and pipes: byte for byte, with a prefix only if several tasks write."""
 
 import sys
 from collections.abc import Callable, Collection
@@ -10,20 +10,20 @@ from rigging.text.printable import printable_line
 
 
 class LogPrinter:
-    """Writes log lines: a task's stdout to `out`, its stderr to `err`.
+    """Write log lines: a task's stdout to `out`, its stderr to `err`.
 
-    The followed job's only task is written as it is, at once. Lines of other tasks get the task's name relative to the
-    job in brackets, and are held until they are complete, so that they never mix. What iris says about output that is
-    missing goes to `err`, marked "iris:". Lines for programs are left out (`for_programs`).
+    If the followed job has one task, its output is written unchanged and immediately. Lines of other tasks are prefixed
+    with the task's name relative to the job in brackets, and held until they are complete, so that they never mix.
+    Notes about missing output go to `err`, marked "iris:". Lines for programs are hidden (`for_programs`).
 
     Args:
-        job_id: The job followed.
-        prefix_own: Whether the job's own tasks are prefixed too (it has several).
-        name_attempts: Whether lines of a task that was tried again say of which attempt they are.
-        retried: Whether one was tried again already: else that is noticed by the first line of a second attempt.
-        silent: Streams (False: stdout, True: stderr) on which nothing is written: see `own_output`.
-        before: Called before anything is written.
-        on_retry: Called with a task's id and attempt number before the first line of an attempt after its first.
+        job_id: The followed job.
+        prefix_own: Whether to prefix the job's own tasks, because there are several.
+        name_attempts: Whether lines of a retried task name their attempt.
+        retried: Whether a task was already retried. Otherwise the first line of a second attempt reveals that.
+        silent: Streams (False: stdout, True: stderr) to omit (see `own_output`).
+        before: Called before any output.
+        on_retry: Called with a task's id and attempt number before the first line of a later attempt.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class LogPrinter:
         self._open_line = {False: False, True: False}
 
     def write(self, line: LogLine) -> None:
-        """Write a line, or keep the piece of one. Raises BrokenPipeError when the reader is gone."""
+        """Write a line, or hold a part of one. Raise BrokenPipeError if the reader is gone."""
         if line.note:
             self._show(line)
             return
@@ -84,7 +84,7 @@ class LogPrinter:
         self._write_whole(name, line.is_stderr, b"".join((*self._held.pop(key, ()), line.data)))
 
     def finish(self) -> None:
-        """Write what is still held (last lines without a newline) and flush."""
+        """Write the held text (last lines without a newline) and flush."""
         for lines in self._program_lines.values():
             for line in lines.finish():
                 self._show(line)
@@ -94,7 +94,7 @@ class LogPrinter:
         self.flush()
 
     def flush(self) -> None:
-        """Hand everything to the operating system."""
+        """Flush all output to the operating system."""
         for stream in self._streams.values():
             stream.flush()
 

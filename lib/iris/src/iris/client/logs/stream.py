@@ -1,4 +1,4 @@
-"""Reading logs over interruptions: a stream that broke goes on where it was, with no line lost or repeated."""
+"""Read logs across interruptions: a broken stream resumes without a lost or repeated line."""
 
 import contextlib
 import itertools
@@ -14,7 +14,7 @@ from iris.rpc.logfilter import ANY_ATTEMPT, LineChoice
 
 @dataclass(frozen=True, slots=True)
 class LogSelection:
-    """The lines to read."""
+    """The selected lines."""
 
     id: str
     include_children: bool = False
@@ -25,7 +25,7 @@ class LogSelection:
     choice: LineChoice = field(default_factory=LineChoice)
 
     def to_wire(self) -> pb.FetchLogsRequest:
-        """The wire form."""
+        """Return the wire form."""
         return pb.FetchLogsRequest(
             id=self.id,
             include_children=self.include_children,
@@ -41,11 +41,11 @@ class LogSelection:
 
 
 def read_logs(connection: Connection, query: LogSelection) -> Iterator[LogLine]:
-    """Yield the lines of a query; closing the iterator ends the call.
+    """Yield the lines of a query. Closing the iterator ends the call.
 
     Raises:
-        NotFound: No such job or task.
-        ControllerUnreachable: The controller stayed away.
+        NotFound: The job or task does not exist.
+        ControllerUnreachable: The controller stayed unreachable.
     """
     memory = ReplayFilter(query)
 
@@ -65,7 +65,7 @@ def read_logs(connection: Connection, query: LogSelection) -> Iterator[LogLine]:
 
 @dataclass(slots=True)
 class _Seen:
-    """The part of one attempt's output that was delivered: the first line, how many in all, and how many came again."""
+    """The delivered part of an attempt's output: the first line, the number of lines, and how many were sent again."""
 
     first: LogLine
     count: int
@@ -73,9 +73,9 @@ class _Seen:
 
 
 class ReplayFilter:
-    """Tells new lines from those that a repeated query sends again.
+    """Distinguish new lines from those that a repeated query sends again.
 
-    The log of an attempt only grows, so after the first line delivered of it the same number of lines is skipped.
+    An attempt's log only grows, so the same number of lines is skipped after its first delivered line.
     """
 
     def __init__(self, query: LogSelection) -> None:
@@ -86,7 +86,7 @@ class ReplayFilter:
         self._interrupted = False
 
     def next_query(self) -> LogSelection:
-        """The query to send now: after an interruption, one that begins at or before the first line delivered."""
+        """Return the query to send now. After an interruption it begins at or before the first delivered line."""
         if not self._seen:
             return self._query
         self._interrupted = True
@@ -97,7 +97,7 @@ class ReplayFilter:
         return replace(self._query, since_ms=since_ms, max_lines=0, from_start=True)
 
     def is_new(self, line: LogLine) -> bool:
-        """Whether the line was not delivered yet; it counts as delivered from now on."""
+        """Return whether the line is new, and record it as delivered."""
         key = (line.task_id, line.attempt)
         seen = self._seen.get(key)
         if seen is None:
@@ -117,7 +117,7 @@ class ReplayFilter:
         return True
 
     def is_complete(self) -> bool:
-        """Whether a limited query has all its lines (an interrupted one is repeated without the limit)."""
+        """Return whether a limited query has all its lines. An interrupted one is repeated without the limit."""
         query = self._query
         return bool(query.max_lines and query.from_start and not query.follow and self._delivered >= query.max_lines)
 

@@ -1,4 +1,4 @@
-"""Submit jobs: the request, the bundle of the workspace, the requested Python and packages.
+"""Submission of jobs: the request, the workspace's bundle, the requested Python and packages.
 
-Here belongs what the client decides before the call; the controller checks it again.
+The client's decisions before the call belong here. The controller validates them again.
 """

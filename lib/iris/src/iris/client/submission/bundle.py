@@ -1,4 +1,4 @@
-"""Bundles: an immutable copy of the workspace, named by digest, of which only what the cluster lacks is sent."""
+"""Bundles: immutable copies of the workspace, named by digest. Only parts that the cluster lacks are sent."""
 
 import errno
 import hashlib
@@ -23,7 +23,7 @@ PART_BYTES: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class PartSource:
-    """A range of a file, from which the bytes of a blob can be read again."""
+    """A range of a file from which a blob's bytes can be read again."""
 
     path: Path
     offset: int
@@ -37,7 +37,7 @@ class PartSource:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A packed workspace; `digest` names the manifest, which names every part."""
+    """A packed workspace. `digest` names the manifest, which names every part."""
 
     digest: str
     manifest: bytes
@@ -48,7 +48,7 @@ class Bundle:
 
 
 def blob_digest(data: bytes) -> str:
-    """The name of a blob: its SHA-256 in hex."""
+    """Return a blob's name: its SHA-256 in hex."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -59,18 +59,18 @@ def make_bundle(
     beside: Mapping[str, Path] | None = None,
     snapshot: Path | None = None,
 ) -> Bundle:
-    """Pack the workspace at `root`. The same files give the same digest on any machine.
+    """Pack the workspace at `root`. Equal files give equal digests on any machine.
 
     Args:
         root: The workspace.
-        project_dir: The directory of the bundle that the workspace becomes; empty: its root.
+        project_dir: The directory of the workspace in the bundle; empty for its root.
         beside: Further files and folders, by their paths in the bundle.
-        snapshot: An empty directory for a copy of what is read, from which the bundle can be sent whatever happens to
-            the files meanwhile; None: files are read again when they are sent.
+        snapshot: An empty directory for a copy of the files, so that later changes to them do not matter. None reads
+            the files again when they are sent.
 
     Raises:
         InvalidRequest: See `list_workspace`, or a file cannot be read.
-        Conflict: A file changed while it was read; never with `snapshot`.
+        Conflict: A file changed while it was read. Never with `snapshot`.
     """
     content = gather_files(root, project_dir, beside or {})
     manifest = pb.BundleManifest(format=MANIFEST_FORMAT, directories=content.empty_folders)
@@ -91,7 +91,7 @@ def make_bundle(
 
 @dataclass(frozen=True, slots=True)
 class BundleContent:
-    """The files of a bundle, by their paths there."""
+    """The files of a bundle, by their paths in it."""
 
     files: Mapping[str, tuple[Path, WorkspaceFile]]
     empty_folders: tuple[str, ...]
@@ -99,12 +99,12 @@ class BundleContent:
 
 
 def gather_files(root: Path, project_dir: str, beside: Mapping[str, Path]) -> BundleContent:
-    """List what goes into the bundle of a workspace; arguments and errors as those of `make_bundle`.
+    """List the content of a workspace's bundle. Arguments and errors are those of `make_bundle`.
 
     Args:
-        root: Of the workspace.
-        project_dir: Where it is in the bundle; empty: at the top.
-        beside: Directories outside of it that go along, by their place in the bundle.
+        root: The workspace.
+        project_dir: Its directory in the bundle; empty for the root.
+        beside: Directories outside of the workspace to include, by their paths in the bundle.
     """
     files: dict[str, tuple[Path, WorkspaceFile]] = {}
     folders: list[str] = []
@@ -132,7 +132,7 @@ class _Packed:
     warnings: list[str] = field(default_factory=list)
 
     def add(self, path: Path, name: str, size_bytes: int) -> tuple[int, list[str]] | None:
-        """The size and the parts of a file; None when it is left out, as a warning tells."""
+        """Return the size and parts of a file; None if it is skipped, after a warning."""
         digests = []
         size = 0
         try:
@@ -168,10 +168,10 @@ class _Packed:
 
 
 def open_plain(path: Path) -> io.BufferedReader:
-    """Open a regular file, and nothing that was put in its place since it was listed: a fifo would block for ever.
+    """Open a regular file. Refuse anything that replaced it since it was listed: a FIFO would block forever.
 
     Raises:
-        FileNotFoundError: It is gone, or is no regular file any more.
+        FileNotFoundError: The file is gone, or is no longer a regular file.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -190,11 +190,11 @@ def _changed(path: Path) -> Conflict:
 
 
 def upload_bundle(connection: Connection, bundle: Bundle) -> int:
-    """Send the cluster what it lacks of a bundle; returns the number of blobs sent.
+    """Send the parts of a bundle that the cluster lacks, and return their number.
 
     Raises:
         Conflict: A file changed since it was packed.
-        Unavailable: The controller cannot be reached.
+        Unavailable: The controller is unreachable.
     """
     missing = connection.missing_blobs([bundle.digest, *bundle.parts])
     if not missing:
@@ -219,7 +219,7 @@ def _read_blob(bundle: Bundle, digest: str) -> tuple[str, bytes]:
 
 
 def upload_messages(blobs: Iterable[tuple[str, bytes]]) -> Iterator[pb.UploadBlobsRequest]:
-    """Cut blobs into chunks and gather them into messages of at most about MAX_BLOB_CHUNK_BYTES of data."""
+    """Split blobs into chunks and pack them into messages with up to about MAX_BLOB_CHUNK_BYTES of data."""
     message, filled = pb.UploadBlobsRequest(), 0
     for digest, data in blobs:
         for offset in range(0, max(len(data), 1), MAX_BLOB_CHUNK_BYTES):

@@ -1,4 +1,4 @@
-"""The workspace of one client's jobs: packed once, and with it decided where and with which Python they run."""
+"""The workspace of one client's jobs: packed once, together with the choice of directory and Python."""
 
 import os
 import threading
@@ -19,10 +19,10 @@ from rigging.errors import InvalidRequest
 
 
 class JobWorkspace:
-    """Thread-safe; arguments as those of `IrisClient`.
+    """Thread-safe. Arguments are those of `IrisClient`.
 
     Args:
-        parent: The job whose workspace and environment are used on.
+        parent: The job whose workspace and environment are inherited.
         same_machine: Whether the cluster's workers see this machine's files.
     """
 
@@ -61,11 +61,11 @@ class JobWorkspace:
 
     @property
     def bundle(self) -> Bundle | None:
-        """The bundle that was packed, if any."""
+        """The packed bundle, if there is one."""
         return self._packed.bundle if self._packed else None
 
     def bundle_digest(self) -> str:
-        """The bundle of the workspace, sent to the cluster when it lacks it; empty without one."""
+        """Return the digest of the workspace's bundle, sending what the cluster lacks; empty without a workspace."""
         packed = self._packed_workspace()
         if packed is None:
             return self._parent.bundle_digest if self._parent else ""
@@ -75,9 +75,9 @@ class JobWorkspace:
         """Return the Python, packages and working directory of a job's tasks.
 
         Args:
-            is_callable: It runs a callable, not a command.
-            working_dir: As the user gave it.
-            extras: Extras that the job asks for.
+            is_callable: Whether the job runs a callable rather than a command.
+            working_dir: The working directory that the user gave.
+            extras: The requested extras.
 
         Raises:
             InvalidRequest: The workspace has no such directory or extra, or its metadata cannot be read.

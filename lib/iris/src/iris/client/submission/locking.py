@@ -1,4 +1,4 @@
-"""Locks a project that has no uv.lock, in a scratch copy: the user's folder is never touched."""
+"""Lock a project without a uv.lock in a temporary copy. The user's folder is never touched."""
 
 import contextlib
 import hashlib
@@ -26,12 +26,12 @@ _NOT_FOR_UV_EITHER: Final = ("UV_LOCKED", "UV_RUN_RECURSION_DEPTH", "UV_PYTHON",
 
 @dataclass(frozen=True)
 class Uv:
-    """The program that locks.
+    """The uv program.
 
     Args:
         program: Its path.
-        timeout_s: Seconds that it may take.
-        scratch: The folder for copies; None: that for temporary files.
+        timeout_s: Timeout in seconds.
+        scratch: The folder for copies; None for the system's temporary folder.
     """
 
     program: str
@@ -47,18 +47,18 @@ def lock_project(
     environ: Mapping[str, str],
     uv: Uv | None = None,
 ) -> Path:
-    """Lock `project` and return the lock file. The packages stay those of its former lock as far as they can.
+    """Lock `project` and return the lock file. Packages keep the versions of the earlier lock where possible.
 
     Args:
-        project: The project; it is not changed.
-        project_dir: Its directory in the bundle, which the copy is laid out as.
-        beside: As for `make_bundle`.
-        python: The interpreter to lock with; empty: uv's choice.
+        project: The project, which is not changed.
+        project_dir: Its directory in the bundle, whose layout the copy follows.
+        beside: As in `make_bundle`.
+        python: The Python for the lock; empty for uv's choice.
         environ: The environment that uv runs in.
-        uv: Locks; None: the uv of this environment.
+        uv: The uv to use; None for the one in this environment.
 
     Raises:
-        InvalidRequest: It cannot be locked; the message is uv's own.
+        InvalidRequest: It cannot be locked. The message is uv's own.
     """
     kept = _kept_lock(project.root, environ)
     uv = uv or Uv(uv_program())
@@ -105,7 +105,7 @@ def _copy(project: Project, project_dir: str, beside: Mapping[str, Path], scratc
 
 
 def _run(uv: Uv, arguments: list[str], cwd: Path, environ: Mapping[str, str]) -> str:
-    """Empty when uv succeeded, else its words."""
+    """Return uv's error message; empty if it succeeded."""
     dropped = (*_NOT_FOR_UV, *_NOT_FOR_UV_EITHER)
     env = {name: value for name, value in environ.items() if name not in dropped}
     env |= {"UV_NO_PROGRESS": "1", "NO_COLOR": "1"}

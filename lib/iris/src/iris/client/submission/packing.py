@@ -1,4 +1,4 @@
-"""From a workspace to what is sent of it: its bundle, laid out so that every path in it still holds."""
+"""Pack a workspace into a bundle with a layout that keeps all its relative paths valid."""
 
 import os
 import tempfile
@@ -32,17 +32,17 @@ _SLOW_SECONDS: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The places of folders in a bundle."""
+    """The paths of folders in a bundle."""
 
     project_dir: str
     beside: Mapping[str, Path]
 
 
 def lay_out(project: Project) -> Layout:
-    """Place a workspace and what it names by path, so that all relative paths between them stay as they are.
+    """Lay out a workspace and its path dependencies so that the relative paths between them stay valid.
 
     Raises:
-        InvalidRequest: A dependency lies where nothing is sent from, such as a home directory.
+        InvalidRequest: A dependency is in a place that is never sent, such as a home directory.
     """
     folders = [found.target if found.target.is_dir() else found.target.parent for found in project.dependencies]
     base = Path(os.path.commonpath([project.root, *folders]))
@@ -74,20 +74,20 @@ def _check_folder(found: LocalDependency) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PackedWorkspace:
-    """A workspace whose bundle is in the cluster."""
+    """A workspace whose bundle the cluster has."""
 
     bundle: Bundle
     project_dir: str
 
 
 class WorkspacePacker:
-    """Packs one workspace and sends it.
+    """Pack and send one workspace.
 
     Args:
         root: The workspace.
-        python: The interpreter and the version to lock with.
-        warn: Told about files that are left out, and the like.
-        notice: Told what was sent.
+        python: The Python, and the version to lock with.
+        warn: Called with warnings, such as skipped files.
+        notice: Called with what was sent.
         same_machine: Whether the cluster's workers see this machine's files.
     """
 
@@ -112,12 +112,12 @@ class WorkspacePacker:
         self._same_machine = same_machine
 
     def read(self) -> Project:
-        """Return the metadata of the workspace. Raises InvalidRequest."""
+        """Return the metadata of the workspace. Raise InvalidRequest."""
         check_workspace_root(self._root, environ=self._environ)
         return read_project(self._root, same_machine=self._same_machine)
 
     def send(self, project: Project) -> PackedWorkspace:
-        """Pack it, locked, and send what the cluster lacks. Raises InvalidRequest."""
+        """Pack the locked workspace, and send what the cluster lacks. Raise InvalidRequest."""
         slow = threading.Timer(_SLOW_SECONDS, self._notice, [f"preparing the workspace {self._shown}"])
         slow.daemon = True
         slow.start()

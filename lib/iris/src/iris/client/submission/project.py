@@ -26,13 +26,13 @@ _FILE_URL: Final = re.compile(r"@\s*file:", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class LocalDependency:
-    """A package, an archive or a requirements file that is named by its path.
+    """A package, an archive or a requirements file that is referenced by path.
 
     Args:
-        name: Of the dependency, for people.
-        written: The path as it is written.
-        target: Where it is.
-        origin: The file that names it.
+        name: The dependency's name, for messages.
+        written: The path as written.
+        target: Its absolute location.
+        origin: The file that references it.
     """
 
     name: str
@@ -56,14 +56,14 @@ class Project:
 
 
 def read_project(root: Path, *, same_machine: bool = False) -> Project:
-    """Read the metadata of a workspace.
+    """Return the metadata of a workspace.
 
     Args:
-        root: The workspace, a resolved path.
-        same_machine: Whether jobs run on this machine, where absolute paths hold.
+        root: The workspace, as a resolved path.
+        same_machine: Whether jobs run on this machine, where absolute paths are valid.
 
     Raises:
-        InvalidRequest: A file cannot be read, or names a dependency in a way that no other machine could follow.
+        InvalidRequest: A file cannot be read, or references a dependency in a way that only works on this machine.
     """
     version = _python_version(root)
     table = read_toml(root / PROJECT_FILE)
@@ -132,7 +132,7 @@ def _is_static(table: Mapping[str, Any] | None) -> bool:
 def _from_tables(
     tables: Mapping[Path, Mapping[str, Any]], root: Path, known: dict[Path, dict[str, Any] | None]
 ) -> Iterator[LocalDependency]:
-    """Yield the paths that pyproject files name, and those that the projects found there name."""
+    """Yield the paths referenced in pyproject files, and in those of the projects found there."""
     for directory, table in tables.items():
         origin = os.path.relpath(directory / PROJECT_FILE, root)
         yield from _file_urls(table, origin)

@@ -1,4 +1,4 @@
-"""The choice of a job's Python and packages, from its workspace and from where it is submitted."""
+"""Choose a job's Python and packages from its workspace and the submitting process."""
 
 import os
 import sys
@@ -15,12 +15,12 @@ from rigging.project.needs import normalized
 
 @dataclass(frozen=True, slots=True)
 class PythonEnvironment:
-    """An interpreter with its packages.
+    """A Python interpreter with its packages.
 
     Args:
-        prefix: The directory of the virtual environment, or of the installation.
-        version: "3.12.4".
-        interpreter: The program, without links.
+        prefix: The directory of the virtual environment or installation.
+        version: The version, "3.12.4".
+        interpreter: The program's path, with links resolved.
     """
 
     prefix: str
@@ -30,12 +30,12 @@ class PythonEnvironment:
 
 @dataclass(frozen=True, slots=True)
 class Submitting:
-    """From where jobs are submitted.
+    """The submitting process.
 
     Args:
-        own: Of this process; callables come from it.
-        shell: Of the shell that a command was typed in: its active environment, else the same.
-        same_machine: Whether the cluster's workers see this machine's files: the local cluster.
+        own: The environment of this process, which callables come from.
+        shell: The environment that is active in the shell that ran a command, else that of this process.
+        same_machine: Whether the cluster's workers see this machine's files, as in the local cluster.
     """
 
     own: PythonEnvironment
@@ -44,7 +44,7 @@ class Submitting:
 
 
 def submitting_from(environ: Mapping[str, str], *, same_machine: bool) -> Submitting:
-    """This process and its shell."""
+    """Return this process and its shell."""
     own = PythonEnvironment(sys.prefix, ".".join(map(str, sys.version_info[:3])), os.path.realpath(sys.executable))
     active = environ.get("VIRTUAL_ENV", "")
     shell = _environment_at(active) if active and os.path.abspath(active) != os.path.abspath(sys.prefix) else None
@@ -52,7 +52,7 @@ def submitting_from(environ: Mapping[str, str], *, same_machine: bool) -> Submit
 
 
 def _environment_at(prefix: str) -> PythonEnvironment | None:
-    """The virtual environment in a directory; None when there is none."""
+    """Return the virtual environment in a directory; None if there is none."""
     try:
         lines = Path(prefix, "pyvenv.cfg").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -66,15 +66,15 @@ def _environment_at(prefix: str) -> PythonEnvironment | None:
 
 
 def choose_runtime(project: Project | None, here: Submitting, *, is_callable: bool) -> tuple[TaskRuntime, str]:
-    """Return the runtime of a job without its directories, and a note for the user (empty: none).
+    """Return the runtime of a job without its directories, and a note for the user (empty for none).
 
     Args:
-        project: Metadata of its workspace; None: it has none.
-        here: The process that submits.
-        is_callable: A pickled callable, which only the Python that pickled it can read; else a command.
+        project: The metadata of its workspace; None without one.
+        here: The submitting process.
+        is_callable: Whether it is a pickled callable, which needs the Python that pickled it.
 
     Raises:
-        InvalidRequest: There is no way to know what the job needs, or its Python can never do.
+        InvalidRequest: The job's needs cannot be determined, or its Python is not suitable.
     """
     python, origin = _python_request(project, here, is_callable)
     environment = here.own if is_callable else here.shell
@@ -105,7 +105,7 @@ def choose_runtime(project: Project | None, here: Submitting, *, is_callable: bo
 
 
 def _python_request(project: Project | None, here: Submitting, is_callable: bool) -> tuple[str, str]:
-    """The version or specifiers of a job, and which file asks for that; empty: none does."""
+    """Return the job's requested version or specifiers, and the file that states it; empty for none."""
     version = here.own.version if is_callable else here.shell.version
     if project is None:
         return minor(version), ""
@@ -125,7 +125,7 @@ def _python_request(project: Project | None, here: Submitting, is_callable: bool
 
 
 def check_extras(extras: Sequence[str], project: Project | None) -> None:
-    """Raise InvalidRequest for an extra that the workspace does not define; the message names those it does."""
+    """Raise InvalidRequest for an extra that the workspace does not define. The message names the defined ones."""
     if not extras:
         return
     if project is None or project.packages is not PackageSource.LOCK:

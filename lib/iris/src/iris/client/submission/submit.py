@@ -1,4 +1,4 @@
-"""From what the user asks for to a request: names, inherited environment, bundle, pickled callables."""
+"""Turn a user's plan into a request: names, inherited environment, bundle, pickled callables."""
 
 import contextlib
 import logging
@@ -42,26 +42,26 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A job that is stored, and the key that finds it again."""
+    """A stored job, and the key that identifies its submission."""
 
     job_id: str
     key: str
 
 
 class Submitter:
-    """Submits for one client; the workspace is packed once, at the first submission.
+    """Submit for one client. The workspace is packed once, at the first submission.
 
     Args:
-        connection: To the cluster.
-        workspace: Files that go along; None: as `inherit` says.
-        user: Whose the jobs are; None: who runs this process.
-        inside: The job this process runs in.
-        warn: Called with warnings for people.
-        notice: Called with notices for people.
-        inherit: Whether jobs without a workspace have that of `inside`.
+        connection: The connection to the cluster.
+        workspace: The workspace; None follows `inherit`.
+        user: The owner of the jobs; None for the user of this process.
+        inside: The job in which this process runs.
+        warn: Called with warnings.
+        notice: Called with notices.
+        inherit: Whether jobs without a workspace inherit that of `inside`.
         same_machine: Whether the cluster's workers see this machine's files.
-        environ: Variables to read; None: this process's.
-        calls: Makes the calls; None: by `connection`.
+        environ: The variables to read; None for this process's.
+        calls: Makes the calls; None for calls on `connection`.
     """
 
     def __init__(
@@ -98,12 +98,12 @@ class Submitter:
         )
 
     def submit(self, plan: JobPlan, *, existing: ExistingJobPolicy | str, idempotency_key: str | None) -> "Submission":
-        """Submit one job as `submit_many` does, and raise its refusal. Errors as in `IrisClient.submit`.
+        """Submit one job like `submit_many`, and raise if it is refused. Raise like `IrisClient.submit`.
 
         Args:
             plan: The job.
-            existing: The policy for when a live job has its name.
-            idempotency_key: Makes a repeated submission the same one; None: a new one each time.
+            existing: What to do if a live job has its name.
+            idempotency_key: Makes a repeated submission the same one; None for a new key each time.
         """
         (result,) = self.submit_many([plan], existing=existing, idempotency_key=idempotency_key)
         if isinstance(result, MarinError):
@@ -113,16 +113,16 @@ class Submitter:
     def submit_many(
         self, plans: Sequence[JobPlan], *, existing: ExistingJobPolicy | str, idempotency_key: str | None = None
     ) -> list["Submission | MarinError"]:
-        """Submit jobs and return what became of each. All are checked before the first is sent.
+        """Submit jobs and return the outcome of each. All are validated before the first is sent.
 
         Args:
             plans: The jobs.
-            existing: The policy for when a live job has the name of one.
-            idempotency_key: Of a single plan.
+            existing: What to do if a live job has the name of one of them.
+            idempotency_key: The key of a single plan.
 
         Raises:
-            InvalidRequest: One can never work, whatever the cluster; nothing was sent.
-            ControllerUnreachable: Some may have been submitted.
+            InvalidRequest: A job can never succeed on any cluster. Nothing was sent.
+            ControllerUnreachable: Some jobs may have been submitted.
         """
         policy = _policy(existing)
         if idempotency_key is not None:
@@ -141,7 +141,7 @@ class Submitter:
     def _prepare(
         self, plan: JobPlan, policy: ExistingJobPolicy, idempotency_key: str | None
     ) -> tuple[pb.SubmitJobRequest, bytes]:
-        """The request, whose blobs are in the cluster or come with it, and the pickled callable."""
+        """Return the request, whose blobs are in the cluster or in the message, and the pickled callable."""
         payload = pickle_callable(plan.entrypoint)
         digest = blob_digest(payload) if payload else ""
         spec = self._spec(plan, digest)
@@ -158,7 +158,7 @@ class Submitter:
         return message, payload
 
     def _upload_again(self, refused: Sequence[tuple[pb.SubmitJobRequest, bytes]]) -> bool:
-        """Send what the cluster lacks of the bundle and of payloads; whether that was anything."""
+        """Send what the cluster lacks of the bundle and payloads, and return whether that was anything."""
         sent = 0
         payloads = {message.spec.entrypoint.callable.payload_digest: data for message, data in refused if data}
         for digest in self._connection.missing_blobs(list(payloads)) if payloads else ():
@@ -170,7 +170,7 @@ class Submitter:
         return sent > 0
 
     def _spec(self, plan: JobPlan, payload_digest: str) -> JobSpec:
-        """Return the job of a plan; its bundle is in the cluster by then."""
+        """Return the job of a plan. On return the cluster has its bundle."""
         return spec_of(
             plan,
             JobId(str(self.job_name(plan.name, plan.user, plan.parent))),
@@ -184,7 +184,7 @@ class Submitter:
         )
 
     def _whole_slices(self, plan: JobPlan) -> int:
-        """The number of tasks; for a gang on TPU slices, that of whole slices."""
+        """Return the number of tasks, rounded up to whole slices for a gang on TPU slices."""
         replicas = check_count(plan.replicas, "replicas", least=1)
         device, group = plan.resources.device, plan.coscheduling
         if device is None:
@@ -203,12 +203,12 @@ class Submitter:
         return whole
 
     def job_name(self, name: str, user: str | None = None, parent_id: str | None = None) -> JobName:
-        """The full name: below the parent that is named, the job this process runs in, or the user's.
+        """Return the full name: below the named parent, the current job, or the user.
 
         Args:
-            name: The last part.
-            user: Whose it is; None: the client's user.
-            parent_id: The job that it is to be a child of; None: the one this process runs in, if any.
+            name: The last part of the name.
+            user: The owner; None for the client's user.
+            parent_id: The parent job; None for the current job, if there is one.
         """
         if "" in (user, self._user):
             raise InvalidRequest("user is empty; give a name, or None for the own one")
@@ -222,7 +222,7 @@ class Submitter:
         return parent.child(name)
 
     def prefix(self) -> str:
-        """Return the start of the names of its jobs, without the last "/"."""
+        """Return the start of its jobs' names, without the trailing "/"."""
         return self._inside.job_id if self._inside else f"/{self._default_user()}"
 
     def _default_user(self) -> str:
@@ -231,7 +231,7 @@ class Submitter:
         return self._login
 
     def environment(self, wanted: EnvironmentSpec) -> EnvironmentSpec:
-        """Return the job's environment: MARIN_* variables of this process, and inside a job that job's packages."""
+        """Return the job's environment: this process's MARIN_* variables, and inside a job that job's packages."""
         # By name first: reading all values of the environment takes longer than all else about a submission.
         forwarded = {name: self._environ[name] for name in self._environ if name.startswith(FORWARDED_PREFIX)}
         inherit = self._parent
@@ -242,7 +242,7 @@ class Submitter:
         )
 
     def bundle_digest(self) -> str:
-        """The bundle of the workspace, sent to the cluster when it lacks it; empty without one."""
+        """Return the digest of the workspace's bundle, sending what the cluster lacks; empty without a workspace."""
         return self._workspace.bundle_digest()
 
 
@@ -253,7 +253,9 @@ def _result(message: pb.SubmitJobRequest, reply: pb.SubmitJobResponse | MarinErr
 
 
 def pickle_callable(entrypoint: Entrypoint) -> bytes:
-    """The cloudpickle of (fn, args, kwargs); empty for a command. Raises InvalidRequest when it cannot be pickled."""
+    """Return the cloudpickle of (fn, args, kwargs); empty for a command. Raise InvalidRequest if it cannot be
+    pickled.
+    """
     if entrypoint.fn is None:
         return entrypoint.pickled
     import pickle
@@ -271,7 +273,7 @@ def pickle_callable(entrypoint: Entrypoint) -> bytes:
 
 
 def chosen_policy(existing: ExistingJobPolicy | str, *, adopt: bool) -> ExistingJobPolicy:
-    """The policy of `existing` and `adopt_existing` together. Raises InvalidRequest if they contradict each other."""
+    """Return the policy from `existing` and `adopt_existing`. Raise InvalidRequest if they contradict each other."""
     check_type(adopt, bool, "adopt_existing", "True or False")
     policy = _policy(existing)
     if adopt and policy is ExistingJobPolicy.REPLACE:

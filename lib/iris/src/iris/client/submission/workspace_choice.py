@@ -1,4 +1,4 @@
-"""The folder that goes along with jobs, and the directory of it in which a command runs."""
+"""The folder that jobs receive as their workspace, and the directory in it where a command runs."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ WORKSPACE_RULES: Final = WorkspaceRules(
 
 
 def find_workspace(cwd: Path, *, environ: Mapping[str, str] | None = None) -> Path:
-    """The folder that goes along with what is run in `cwd`: its project or git repository, else `cwd` itself.
+    """Return the workspace of a command run in `cwd`: its project or git repository, else `cwd` itself.
 
     Raises:
         InvalidRequest: It would be a folder such as "/", the home directory or /tmp.
@@ -29,12 +29,12 @@ def find_workspace(cwd: Path, *, environ: Mapping[str, str] | None = None) -> Pa
 
 
 def check_workspace_root(root: Path, *, environ: Mapping[str, str] | None = None) -> None:
-    """Raise InvalidRequest for a folder that is no project: "/", the home directory, /tmp and the like."""
+    """Raise InvalidRequest for a folder that is not a project: "/", the home directory, /tmp and the like."""
     rigging.project.workspace.check_workspace_root(root, rules=WORKSPACE_RULES, environ=environ)
 
 
 def working_dir(cwd: Path, root: Path) -> str:
-    """`cwd` relative to the workspace `root`, with "/"; empty for the root itself and for any place outside of it."""
+    """Return `cwd` relative to the workspace `root`, with "/"; empty for the root and for any place outside of it."""
     for here, there in ((cwd.absolute(), root.absolute()), (cwd.resolve(), root.resolve())):
         if here.is_relative_to(there):
             relative = here.relative_to(there).as_posix()

@@ -1,1 +1,1 @@
-"""The module path from which older programs import a task's facts of itself."""
+"""The module path from which older programs import a task's facts about itself."""

@@ -1,4 +1,4 @@
-"""Facts of the job that this process is a task of."""
+"""Facts about the job of which this process is a task."""
 
 import os
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from iris.cluster.job_name import JobName
 
 @dataclass(frozen=True, slots=True)
 class JobInfo:
-    """The job, task and attempt that this process runs as; ports by lowercase name."""
+    """The job, task and attempt of this process, with ports by lowercase name."""
 
     task_id: JobName
     num_tasks: int
@@ -29,15 +29,15 @@ class JobInfo:
 
     @property
     def task_index(self) -> int:
-        """The task's place in its job."""
+        """The task's index in its job."""
         return self.task_id.require_task()[1]
 
 
 def get_job_info(environ: Mapping[str, str] | None = None) -> JobInfo | None:
-    """Return what this process runs as; None outside a job.
+    """Return the job, task and attempt of this process; None outside a job.
 
     Args:
-        environ: Variables to read; None for `os.environ`.
+        environ: The variables to read; None for `os.environ`.
     """
     job = job_env(os.environ if environ is None else environ)
     if job is None:

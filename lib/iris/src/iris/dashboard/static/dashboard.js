@@ -17,7 +17,7 @@
   document.addEventListener("htmx:afterSwap", tick);
 
   // The controller behind this server.
-  body.addEventListener("live:away", () => say("The controller is away. The page goes on when it is back.", "broken"));
+  body.addEventListener("live:away", () => say("The controller is away. This page updates again when it is back.", "broken"));
   body.addEventListener("live:back", () => { say("The controller is back.", "mended"); setTimeout(() => { if (bar.classList.contains("mended")) say("", ""); }, 3000); });
 
   // Trees: a second press folds what the first has unfolded.

@@ -47,7 +47,7 @@ def make_preview(place: Confined, entry: Entry, start: int) -> Preview:
     else:
         head, more = _decompressed(place, entry.name, compression, start)
     if not start and not is_text(head[:4096]):
-        return Preview(Kind.BINARY, text=hex_lines(head[:_HEX_BYTES]), note="No text; its first bytes.")
+        return Preview(Kind.BINARY, text=hex_lines(head[:_HEX_BYTES]), note="Not text. These are its first bytes.")
     if more:
         # Whole lines, so that the next part begins with one; a line longer than a part is cut.
         head = head[: head.rfind(b"\n") + 1] or whole_characters(head) or head
@@ -119,7 +119,7 @@ def _json_lines(content: bytes, start: int, before: int | None, after: int | Non
         except (ValueError, RecursionError):
             records.append(line.decode("utf-8", "backslashreplace"))
             damaged += 1
-    note = f"{damaged} of these lines are no JSON, or cut." if damaged else ""
+    note = f"{damaged} of these lines are not valid JSON, or truncated." if damaged else ""
     rows = [(str(number), _pretty(record)) for number, record in enumerate(records, 1)]
     return Preview(Kind.JSON_LINES, columns=("#", "record"), rows=rows, note=note, before=before, after=after)
 

@@ -138,11 +138,11 @@ def array_preview(place: Confined, entry: Entry) -> Preview:
         count *= length
     facts = [("shape", " × ".join(map(str, shape)) or "one value"), ("type", cell(str(kind))), ("values", f"{count:,}")]
     if kind.hasobject:
-        return Preview(Kind.ARRAY, facts, note="Its values are pickled objects, which are never loaded.")
+        return Preview(Kind.ARRAY, facts, note="Pickled objects are never loaded.")
     width = count // shape[0] if count and shape else 1
     start, row_bytes = head.tell(), width * kind.itemsize
     if not count or not kind.itemsize or (row_bytes > _MOST_ROW_BYTES and not is_fortran):
-        return Preview(Kind.ARRAY, facts, note="" if not count else "A row is too long to be shown.")
+        return Preview(Kind.ARRAY, facts, note="" if not count else "A row is too long to show.")
     height, shown = shape[0] if shape else 1, min(width, _ARRAY_COLUMNS)
     wanted = min(_ARRAY_ROWS, height)
     if is_fortran:  # its columns lie one behind the other

@@ -96,7 +96,9 @@ class _Proxy:
         problem: Response
         try:
             if session is None:
-                problem = self._page(connection, 401, "Nobody is signed in here. Sign in at the pages, and come back.")
+                problem = self._page(
+                    connection, 401, "You are not signed in. Sign in at the dashboard, then come back."
+                )
             elif scope["type"] == "websocket":
                 await self._websocket(WebSocket(scope, receive, send), session)
                 return
