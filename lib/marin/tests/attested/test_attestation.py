@@ -10,8 +10,8 @@ from marin.attested.anew import sampled
 from marin.attested.attestation import Attestation, AttestedFile, AttestedStep, key_of, parse, path_of
 from rigging.errors import InvalidRequest
 
-STEP = AttestedStep("docs/a-000001", "docs/a", {"fn_name": "f"}, (AttestedFile("x.json", 3, "0" * 64),))
-WHOLE = Attestation({"run": "r"}, "/p", (STEP,))
+STEP = AttestedStep("docs/a-000001", "docs/a", {"fn_name": "f"}, None, (AttestedFile("x.json", 3, "0" * 64),))
+WHOLE = Attestation("r", {"r": {"command": "x.py"}}, "/p", (STEP,))
 
 
 def test_a_document_is_read_as_it_was_written() -> None:
@@ -27,6 +27,8 @@ def test_a_document_is_read_as_it_was_written() -> None:
         (["marin_attestation"], None, "marin_attestation is missing"),
         (["marin_attestation"], 2, "marin_attestation is 2; this release reads 1"),
         (["prefix"], 3, "prefix is '3', not a text"),
+        (["runs", "r"], 7, "runs.r is '7', not an object"),
+        (["steps", 0, "run"], 7, "steps[0].run is '7', not a text"),
         (["steps"], [7], "steps[0] is '7', not an object"),
         (["steps"], [STEP.to_json(), STEP.to_json()], "steps: two of them have one path"),
         (["steps", 0, "path"], "../a", "steps[0].path is '../a', not a plain relative path"),

@@ -38,12 +38,14 @@ class AttestedStep:
         path: Its path below the run's prefix; absolute when it is not below it.
         name: The step's name.
         made_by: Its `.executor_info`: function, config, version, dependencies, unversioned values, code.
+        run: The run that made it; None when that is not recorded any more.
         files: Its files, by name; marin's own records are left out.
     """
 
     path: str
     name: str
     made_by: Mapping[str, Any]
+    run: str | None
     files: tuple[AttestedFile, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -56,25 +58,36 @@ class Attestation:
     """The attestation of a run.
 
     Attributes:
-        run: What is recorded of the run: its name, script, commit, user and so on.
+        run: Its name.
+        runs: What is recorded of it, and of the runs that made outputs which it found: script, commit, user and so on.
         prefix: The storage root of its outputs.
         steps: Its steps, each after those it needs.
     """
 
-    run: Mapping[str, Any]
+    run: str
+    runs: Mapping[str, Mapping[str, Any]]
     prefix: str
     steps: tuple[AttestedStep, ...]
 
     @property
     def command(self) -> str | None:
         """The script and its words, as one line; None when they are not recorded."""
-        command = self.run.get("command")
-        return command if isinstance(command, str) else None
+        return self._recorded("command")
+
+    @property
+    def commit(self) -> str | None:
+        """The commit that the run started from; None when it is not recorded."""
+        return self._recorded("git_commit")
+
+    def _recorded(self, key: str) -> str | None:
+        value = self.runs.get(self.run, {}).get(key)
+        return value if isinstance(value, str) else None
 
     def to_json(self) -> dict[str, Any]:
         """Return the document that `parse` reads."""
         steps = [step.to_json() for step in self.steps]
-        return {"marin_attestation": FORMAT, "run": dict(self.run), "prefix": self.prefix, "steps": steps}
+        head = {"marin_attestation": FORMAT, "run": self.run, "prefix": self.prefix}
+        return {**head, "runs": {name: dict(run) for name, run in self.runs.items()}, "steps": steps}
 
 
 def parse(document: Any, source: str) -> Attestation:
@@ -96,7 +109,10 @@ def parse(document: Any, source: str) -> Attestation:
     )
     if len({step.path for step in steps}) < len(steps):
         raise InvalidRequest(f"{source}: steps: two of them have one path")
-    return Attestation(_field(root, "run", dict, "", source), _field(root, "prefix", str, "", source), steps)
+    runs = _field(root, "runs", dict, "", source)
+    for name, run in runs.items():
+        _checked(run, dict, f"runs.{name}", source)
+    return Attestation(_field(root, "run", str, "", source), runs, _field(root, "prefix", str, "", source), steps)
 
 
 def key_of(path: str, prefix: str) -> str:
@@ -124,7 +140,8 @@ def _step(value: Any, where: str, source: str) -> AttestedStep:
     if not (path.startswith("/") or "://" in path):
         _relative(path, f"{where}.path", source)
     made_by = _field(step, "made_by", dict, where, source)
-    return AttestedStep(path, _field(step, "name", str, where, source), made_by, tuple(files))
+    run = None if step.get("run") is None else _field(step, "run", str, where, source)
+    return AttestedStep(path, _field(step, "name", str, where, source), made_by, run, tuple(files))
 
 
 def _relative(path: str, where: str, source: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any, Final
 
 from marin.attested.attestation import Attestation, AttestedFile, AttestedStep, key_of
@@ -13,7 +13,7 @@ from marin.output_files import INFO_FILE, is_record
 from marin.recorded.deciding.run_names import RunFiles
 from marin.recorded.deciding.run_steps import RunStep, steps_of_run
 from marin.recorded.deciding.run_summary import RunState, RunSummary
-from marin.recorded.reading.runs import read_events, read_info, read_json, summaries
+from marin.recorded.reading.runs import MOST_RUNS, read_events, read_info, read_json, summaries
 from marin.recorded.reading.steps import read_statuses
 from marin.recorded.reading.store import below, each, files_below, reading
 from rigging.errors import Conflict, Unavailable
@@ -25,11 +25,14 @@ _MADE: Final = ("succeeded", "cached")
 _ENDED: Final = (RunState.SUCCEEDED, RunState.ENDED, RunState.RECORDED)
 
 
-def attest(directory: str, run: RunFiles, host: str, tell: Callable[[int, int], object]) -> Attestation:
+def attest(
+    directory: str, runs: Sequence[RunFiles], run: RunFiles, host: str, tell: Callable[[int, int], object]
+) -> Attestation:
     """Attest a run: read what made its outputs, and digest their files.
 
     Args:
-        directory: Where the run is recorded.
+        directory: Where the runs are recorded.
+        runs: All runs, the newest first.
         run: The run.
         host: This machine's name.
         tell: Called with the number of outputs that are done, and of all.
@@ -42,16 +45,33 @@ def attest(directory: str, run: RunFiles, host: str, tell: Callable[[int, int], 
     steps = _made(summary, steps_of_run(info, read_events(directory, run), summary.state))
     prefix = str(info.get("prefix", ""))
     recorded = {step.get("output_path"): step for step in info["steps"] if isinstance(step, dict)}
+    makers = _makers(directory, runs, {step.path for step in steps})
     done: list[str] = []
 
     def read(step: RunStep) -> AttestedStep:
-        found = _attested(step, prefix, recorded.get(step.path, {}))
+        found = _attested(step, prefix, recorded.get(step.path, {}), makers.get(step.path))
         done.append(step.path)
         tell(len(done), len(steps))
         return found
 
-    about = {**summary.to_json(), "created": info.get("created_date"), "script": info.get("caller_path")}
-    return Attestation(about, prefix, tuple(each(read, steps, prefix)))
+    attested = tuple(each(read, steps, prefix))
+    others = [other for other in runs if other.id != run.id and other.id in set(makers.values())]
+    about = {one.files.id: one.to_json() for one in (summary, *summaries(directory, others, host))}
+    about[run.id] |= {"created": info.get("created_date"), "script": info.get("caller_path")}
+    return Attestation(run.id, about, prefix, attested)
+
+
+def _makers(directory: str, runs: Sequence[RunFiles], paths: Set[str]) -> dict[str, str]:
+    """Return the name of the newest run that made each output, as far as runs are recorded."""
+    makers: dict[str, str] = {}
+    for run in runs[:MOST_RUNS]:
+        for event in read_events(directory, run):
+            path = event.get("path")
+            if event.get("status") == "succeeded" and path in paths:
+                makers.setdefault(str(path), run.id)
+        if len(makers) == len(paths):
+            break
+    return makers
 
 
 def _made(summary: RunSummary, steps: Sequence[RunStep]) -> list[RunStep]:
@@ -77,10 +97,10 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
-def _attested(step: RunStep, prefix: str, recorded: dict[str, Any]) -> AttestedStep:
+def _attested(step: RunStep, prefix: str, recorded: dict[str, Any], maker: str | None) -> AttestedStep:
     # An output at a fixed path may be older than info files; of what made it, the run knows all but the code.
     made_by = read_json(below(step.path, INFO_FILE))[0] or {**recorded, "source": {}}
-    return AttestedStep(key_of(step.path, prefix), step.name, made_by, read_files(step.path))
+    return AttestedStep(key_of(step.path, prefix), step.name, made_by, maker, read_files(step.path))
 
 
 def read_files(output_path: str) -> tuple[AttestedFile, ...]:

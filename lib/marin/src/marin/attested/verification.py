@@ -65,10 +65,9 @@ def verify(
 def _refusal(attestation: Attestation, absent: Sequence[str] | None) -> str:
     if absent is None:
         return "the script gives no steps to executor_main"
-    commit = attestation.run.get("git_commit")
     return (
         f"the script lacks {len(absent)} of {len(attestation.steps)} attested step(s), such as {absent[0]}: a "
-        f"versioned value has changed, or an argument is missing (attested at commit {commit or 'unknown'})"
+        f"versioned value has changed, or an argument is missing (attested at commit {attestation.commit or 'unknown'})"
     )
 
 

@@ -67,20 +67,21 @@ print(open(executor_main(steps=[sums, spec.as_executor_step(), after])[sums] + "
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a run of the script in a process of its own."""
+    """The directory of two runs of the script in processes of their own; the second finds all outputs."""
     place = tmp_path_factory.mktemp("recorded")
     for folder in (place / "prefix" / "raw", place / "other" / "raw"):
         folder.mkdir(parents=True)
         for name in ("x", ".executor_status"):
             (folder / name).write_text("SUCCESS")
     (place / "script.py").write_text(SCRIPT)
-    run_program([sys.executable, "script.py", "3"], place, {**os.environ, "MARIN_PREFIX": str(place / "prefix")})
+    for _ in range(2):
+        run_program([sys.executable, "script.py", "3"], place, {**os.environ, "MARIN_PREFIX": str(place / "prefix")})
     return place
 
 
 @pytest.fixture
 def document(recorded: Path, marin: Marin, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The attestation of that run; it is in a.json of the working directory, too."""
+    """The attestation of the second run; it is in a.json of the working directory, too."""
     monkeypatch.chdir(recorded)
     monkeypatch.setenv("MARIN_PREFIX", str(recorded / "prefix"))
     done = marin("attest", "script", "-o", "a.json")
@@ -98,7 +99,12 @@ def step(document: Any, name: str) -> Any:
 
 
 def test_an_attestation_has_each_output_with_digests(document: Any, recorded: Path, marin: Marin) -> None:
-    assert document["run"]["command"] == "script.py 3"
+    runs = document["runs"]
+    assert {(run["command"], run["state"]) for run in runs.values()} == {("script.py 3", "succeeded")}
+    [first] = runs.keys() - {document["run"]}
+    assert {item["name"]: item["run"] for item in document["steps"]} == {
+        "numbers": first, "total": first, "fixed": first, "after": first, "found": None,
+    }  # fmt: skip
     numbers = step(document, "numbers")
     content = (recorded / "prefix" / numbers["path"] / "numbers.json").read_bytes()
     assert [file["name"] for file in numbers["files"]] == [".artifact", "loss.csv", "numbers.json", "prefix.txt"]

@@ -26,9 +26,10 @@ def attest(context: CliContext, run: str, place: str | None, prefix: str | None,
     from rigging.filesystem import write_bytes_atomic
 
     directory = runs_directory(storage_root(prefix), runs_at)
-    found = find_run(list_runs(directory), run, directory)
+    runs = list_runs(directory)
+    found = find_run(runs, run, directory)
     progress = Progress(context.now, "outputs read")
-    attestation = attest_run(directory, found, context.host, progress.tell)
+    attestation = attest_run(directory, runs, found, context.host, progress.tell)
     text = json.dumps(attestation.to_json(), indent=1)
     if place is None:
         echo(text)

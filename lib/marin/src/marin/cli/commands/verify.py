@@ -95,7 +95,7 @@ def verify(
     )
     is_equal = not any(_COLOURS[verdict.status] == "red" for verdict in verdicts)
     if as_json:
-        record = {"run": attestation.run.get("run"), "equal": is_equal, "seed": None if sample is None else seed}
+        record = {"run": attestation.run, "equal": is_equal, "seed": None if sample is None else seed}
         echo_json({**record, "steps": [verdict.to_json() for verdict in verdicts]})
     else:
         echo_painted([(text, _COLOURS[status]) for verdict in verdicts for text, status in verdict.lines()])
